@@ -1,0 +1,2 @@
+//! The rnic hardware language: kernels in ordinary Rust, printed as Verilog-2005.
+pub mod ir;

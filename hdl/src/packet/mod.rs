@@ -1,0 +1,2 @@
+//! From frames to tokens and payload, and back.
+pub mod token;

@@ -1,0 +1,52 @@
+//! Streams: the one handshake that every block of the card obeys.
+//!
+//! A beat moves in each cycle in which `valid` and `ready` are both high. A producer that raised `valid` keeps it
+//! high, with the same beat, until the beat has moved. `valid` never waits for `ready`; `ready` may wait for `valid`.
+//!
+//! ```text
+//!              ┌──────────┐  beat, valid   ┌──────────┐
+//!              │ StreamTx ├───────────────>│ StreamRx │
+//!              │          │<───────────────┤          │
+//!              └──────────┘     ready      └──────────┘
+//! ```
+use rnic_kernel::prelude::*;
+
+/// One beat of a frame or of a payload.
+///
+/// `DATA` is the width of the datapath in bits: 64, 128, 256 or 512. `BYTES` is the width of a count of its bytes:
+/// 4, 5, 6 or 7. Byte 0, the first on the wire, stands in bits 7:0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Beat<const DATA: usize, const BYTES: usize> {
+    /// Bytes beyond `bytes` have no meaning and may hold anything.
+    pub data: Bits<DATA>,
+    /// Valid bytes from lane 0 on: `DATA / 8`, or on the last beat 1 to `DATA / 8`.
+    pub bytes: Bits<BYTES>,
+    /// The last beat of its frame.
+    pub last: Bit,
+    /// On the last beat: the frame is broken and must not be used.
+    pub error: Bit,
+}
+
+/// The consumer's end of a stream.
+#[derive(Clone, Debug, Default, LogicInterface)]
+#[join = "StreamTx"]
+pub struct StreamRx<T: Synth> {
+    /// What is offered; meaningful while `valid`.
+    pub beat: Signal<In, T>,
+    /// A beat is offered.
+    pub valid: Signal<In, Bit>,
+    /// The beat is taken in this cycle, if there is one.
+    pub ready: Signal<Out, Bit>,
+}
+
+/// The producer's end of a stream.
+#[derive(Clone, Debug, Default, LogicInterface)]
+#[join = "StreamRx"]
+pub struct StreamTx<T: Synth> {
+    /// What is offered; meaningful while `valid`.
+    pub beat: Signal<Out, T>,
+    /// A beat is offered.
+    pub valid: Signal<Out, Bit>,
+    /// The beat is taken in this cycle, if there is one.
+    pub ready: Signal<In, Bit>,
+}

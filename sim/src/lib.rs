@@ -1,0 +1,1 @@
+//! Verilated card, host, wire: the simulated machine.

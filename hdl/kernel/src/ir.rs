@@ -213,7 +213,7 @@ pub struct VerilogLeaf {
     pub procedural: Vec<String>,
 }
 
-/// What the `hdl()` of a block hands to the emitter.
+/// What the `hdl()` of a block hands to the emitter, by [`deposit`](crate::leaf::deposit).
 #[derive(Clone, Debug)]
 pub enum Staged {
     /// A block with a `#[kernel]`.

@@ -4,6 +4,9 @@
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+#[cfg(test)]
+pub mod bench;
 pub mod config;
 pub mod packet;
+pub mod parameter;
 pub mod stream;

@@ -9,6 +9,10 @@
 //!              │          │<───────────────┤          │
 //!              └──────────┘     ready      └──────────┘
 //! ```
+pub mod slice;
+
+pub use slice::RegisterSlice;
+
 use rnic_kernel::prelude::*;
 
 /// One beat of a frame or of a payload.

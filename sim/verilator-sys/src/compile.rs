@@ -1,0 +1,271 @@
+//! From Verilog to a shared library.
+//!
+//! ```text
+//! top.v ─ verilator_bin ─> Vmodel*.cpp ─┬─ fast, at the chosen level ─┐
+//!                          + shim.cpp ──┘                             ├─ link ─> model.so, ports
+//!                          Vmodel*Slow.cpp ─ at -O0 ──────────────────┤
+//! Verilator's include ─ once for all models, in the cache too ────────┘
+//! ```
+
+use crate::Error;
+use crate::cache;
+use crate::model::ModelOptions;
+use crate::port::PortInfo;
+use crate::toolchain::{Toolchain, run};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The shared library of a model, in its folder of the cache.
+pub(crate) const LIBRARY: &str = "model.so";
+/// The list of its ports.
+pub(crate) const PORTS: &str = "ports";
+
+/// What is compiled around each model: the functions that [`crate::library`] calls.
+const SHIM: &str = include_str!("shim.cpp");
+/// Only the shim's functions leave the library, so that the Verilator runtime of one model never meets another's.
+const EXPORTS: &str = "{ global: verilated_*; local: *; };\n";
+
+const VERILATOR_FLAGS: &[&str] =
+    &["--cc", "--no-timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--prefix", "Vmodel"];
+/// Warnings are the business of a lint run, not of a simulation.
+const QUIET_FLAGS: &[&str] = &["-Wno-fatal", "-Wno-lint", "-Wno-style"];
+const COMPILER_FLAGS: &[&str] = &["-std=c++17", "-fPIC", "-fvisibility=hidden", "-w", "-pthread"];
+/// Translation units of at most this much source, so that large models use several cores.
+const UNIT_BYTES_MAX: u64 = 400_000;
+
+/// Compiles a model, or finds it in the cache. Returns its folder, and whether it was in the cache.
+pub(crate) fn model(
+    toolchain: &Toolchain,
+    top: &str,
+    verilog: &str,
+    options: &ModelOptions,
+) -> Result<(PathBuf, bool), Error> {
+    let directory = cache::directory(options.cache_directory.as_deref());
+    let mut parts = vec!["model", top, verilog, SHIM, EXPORTS, options.optimization.flag()];
+    let (identity, cxx) = (toolchain.identity(), toolchain.cxx.join(" "));
+    parts.extend([identity.as_str(), cxx.as_str(), if options.trace { "trace" } else { "" }]);
+    parts.extend(VERILATOR_FLAGS.iter().chain(COMPILER_FLAGS).copied());
+    parts.extend(options.verilator_arguments.iter().map(String::as_str));
+    let key = cache::key(&parts);
+    cache::entry(&directory, &key, |folder| {
+        let build = Build { toolchain, top, options, folder, directory: &directory };
+        let ports = build.verilate(verilog)?;
+        build.compile(&ports)?;
+        Ok(vec![LIBRARY, PORTS])
+    })
+}
+
+struct Build<'a> {
+    toolchain: &'a Toolchain,
+    top: &'a str,
+    options: &'a ModelOptions,
+    /// Where this build works.
+    folder: &'a Path,
+    /// The cache.
+    directory: &'a Path,
+}
+
+impl Build<'_> {
+    /// Runs Verilator, and writes the port list and the shim that belongs to it.
+    fn verilate(&self, verilog: &str) -> Result<Vec<PortInfo>, Error> {
+        self.write("top.v", verilog)?;
+        let mut command = self.toolchain.verilator();
+        command.current_dir(self.folder).args(VERILATOR_FLAGS).args(QUIET_FLAGS);
+        command.args(["--Mdir", ".", "--top-module", self.top]);
+        if self.options.trace {
+            command.args(["--trace-fst", "--trace-structs"]);
+        }
+        let output = run(command.args(&self.options.verilator_arguments).arg("top.v"))?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::Verilation { top: self.top.into(), stderr });
+        }
+
+        let header_path = self.folder.join("Vmodel.h");
+        let header = fs::read_to_string(&header_path).map_err(Error::cache("read", &header_path))?;
+        let mut ports = Vec::new();
+        for line in header.lines() {
+            match PortInfo::parse(line) {
+                None => {}
+                Some(Ok(port)) => ports.push(port),
+                Some(Err(())) => return Err(Error::PortList { top: self.top.into(), line: line.into() }),
+            }
+        }
+        let (mut list, mut addresses) = (String::new(), String::new());
+        for (index, port) in ports.iter().enumerate() {
+            writeln!(list, "{}", port.to_line()).expect("a String takes any text");
+            writeln!(addresses, "    ports[{index}] = &model.{};", port.member)
+                .expect("a String takes any text");
+        }
+        self.write(PORTS, &list)?;
+        self.write("shim.cpp", &SHIM.replace("    // PORTS\n", &addresses))?;
+        Ok(ports)
+    }
+
+    /// Compiles and links what Verilator wrote.
+    fn compile(&self, ports: &[PortInfo]) -> Result<(), Error> {
+        debug_assert!(ports.iter().all(|port| !port.member.is_empty()));
+        let (mut fast, mut slow) = (vec!["shim.cpp".to_string()], Vec::new());
+        let mut sources: Vec<String> = fs::read_dir(self.folder)
+            .map_err(Error::cache("read", self.folder))?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| name.starts_with("Vmodel") && name.ends_with(".cpp"))
+            .collect();
+        // The order of a folder is not fixed, and ccache wants equal text.
+        sources.sort();
+        for source in sources {
+            // Files marked slow hold what runs once: construction, settling, names of traced signals.
+            if source.contains("Slow") { slow.push(source) } else { fast.push(source) }
+        }
+        let mut units = self.units("fast", &fast, self.options.optimization.flag())?;
+        units.extend(self.units("slow", &slow, "-O0")?);
+        let commands = units.iter().map(|(name, level)| self.compiler(name, level, "."));
+        self.run_all(self.top, commands.collect())?;
+
+        let runtime = self.runtime()?;
+        self.write("exports.map", EXPORTS)?;
+        let mut command = self.toolchain.compiler();
+        command.current_dir(self.folder).args(["-shared", "-pthread", "-o", LIBRARY]);
+        command.arg("-Wl,--version-script=exports.map");
+        command.args(units.iter().map(|(name, _)| format!("{name}.o")));
+        command.args(self.runtime_sources().iter().map(|name| runtime.join(format!("{name}.o"))));
+        if self.options.trace {
+            command.args(["-lz", "-llz4"]);
+        }
+        self.run_all(self.top, vec![command])
+    }
+
+    /// Joins sources into translation units: headers are read once for each unit, which is most of the work
+    /// for a small model. Returns the names of the units with their optimization level.
+    fn units<'l>(
+        &self,
+        prefix: &str,
+        files: &[String],
+        level: &'l str,
+    ) -> Result<Vec<(String, &'l str)>, Error> {
+        let mut units = Vec::new();
+        let (mut text, mut bytes) = (String::new(), 0);
+        for (index, file) in files.iter().enumerate() {
+            writeln!(text, "#include \"{file}\"").expect("a String takes any text");
+            bytes += fs::metadata(self.folder.join(file)).map(|metadata| metadata.len()).unwrap_or_default();
+            if bytes >= UNIT_BYTES_MAX || index + 1 == files.len() {
+                let name = format!("{prefix}_{}", units.len());
+                self.write(&format!("{name}.cpp"), &text)?;
+                units.push((name, level));
+                (text, bytes) = (String::new(), 0);
+            }
+        }
+        Ok(units)
+    }
+
+    fn runtime_sources(&self) -> &'static [&'static str] {
+        if self.options.trace {
+            &["verilated", "verilated_threads", "verilated_fst_c"]
+        } else {
+            &["verilated", "verilated_threads"]
+        }
+    }
+
+    /// Verilator's own sources, compiled once for all models that share compiler and flags.
+    fn runtime(&self) -> Result<PathBuf, Error> {
+        const OBJECTS: [&str; 3] = ["verilated.o", "verilated_threads.o", "verilated_fst_c.o"];
+        let sources = self.runtime_sources();
+        let (identity, cxx) = (self.toolchain.identity(), self.toolchain.cxx.join(" "));
+        let mut parts = vec!["runtime", identity.as_str(), cxx.as_str(), RUNTIME_LEVEL];
+        parts.extend(COMPILER_FLAGS.iter().chain(sources).copied());
+        let key = cache::key(&parts);
+        let (folder, _) = cache::entry(self.directory, &key, |folder| {
+            let build = Build { folder, ..*self };
+            let include = self.toolchain.root.join("include");
+            for source in sources {
+                build.write(&format!("{source}.unit.cpp"), &format!("#include \"{source}.cpp\"\n"))?;
+            }
+            let commands = sources.iter().map(|source| {
+                let mut command = build.compiler(&format!("{source}.unit"), RUNTIME_LEVEL, ".");
+                command.arg("-o").arg(format!("{source}.o")).arg("-I").arg(&include);
+                command
+            });
+            build.run_all("the Verilator runtime", commands.collect())?;
+            Ok(OBJECTS[..sources.len()].to_vec())
+        })?;
+        Ok(folder)
+    }
+
+    /// The command that compiles `<name>.cpp` into `<name>.o`.
+    fn compiler(&self, name: &str, level: &str, include: &str) -> Command {
+        let root = self.toolchain.root.join("include");
+        let mut command = self.toolchain.compiler();
+        command.current_dir(self.folder).arg("-c").arg(level).args(COMPILER_FLAGS);
+        for define in ["VM_COVERAGE", "VM_SC", "VM_TIMING", "VM_TRACE_VCD", "VM_TRACE_SAIF"] {
+            command.arg(format!("-D{define}=0"));
+        }
+        for define in ["VM_TRACE", "VM_TRACE_FST"] {
+            command.arg(format!("-D{define}={}", u8::from(self.options.trace)));
+        }
+        command.arg("-I").arg(include).arg("-I").arg(&root).arg("-I").arg(root.join("vltstd"));
+        command.arg(format!("{name}.cpp"));
+        command
+    }
+
+    /// Runs compilers side by side, as many as there are cores.
+    fn run_all(&self, what: &str, commands: Vec<Command>) -> Result<(), Error> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut commands = commands.into_iter();
+        loop {
+            let batch: Vec<_> = commands.by_ref().take(cores).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let mut children = Vec::new();
+            for mut command in batch {
+                command.stdout(Stdio::null()).stderr(Stdio::piped());
+                let text = format!("{command:?}");
+                let child = command.spawn().map_err(|source| Error::ToolNotStarted {
+                    program: command.get_program().to_string_lossy().into_owned(),
+                    source,
+                })?;
+                children.push((text, child));
+            }
+            // Every child is waited for, also after a failure, because the scratch folder goes away.
+            let mut result = Ok(());
+            for (command, child) in children {
+                let output = child
+                    .wait_with_output()
+                    .map_err(|source| Error::ToolNotStarted { program: command.clone(), source })?;
+                if !output.status.success() && result.is_ok() {
+                    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                    result = Err(self.failure(what, command, stderr));
+                }
+            }
+            result?;
+        }
+    }
+
+    /// A missing library of the trace writer deserves an error of its own, since it is installed in one step.
+    fn failure(&self, what: &str, command: String, stderr: String) -> Error {
+        let missing = ["zlib.h", "lz4.h", "-lz:", "-llz4:"].iter().find(|name| {
+            stderr.lines().any(|line| {
+                let absent = line.contains("No such file")
+                    || line.contains("not found")
+                    || line.contains("cannot find");
+                absent && format!("{line}:").contains(**name)
+            })
+        });
+        match missing {
+            Some(missing) if self.options.trace => {
+                Error::TraceLibraryMissing { missing: missing.trim_end_matches(':').into() }
+            }
+            _ => Error::Compilation { top: what.into(), command, stderr },
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.folder.join(name);
+        fs::write(&path, text).map_err(Error::cache("write", &path))
+    }
+}
+
+/// The runtime is compiled once, so it is worth optimizing whatever the model is built with.
+const RUNTIME_LEVEL: &str = "-O2";

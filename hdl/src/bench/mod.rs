@@ -1,15 +1,22 @@
-//! The test bench of the blocks: a clock, random streams that stall, and waveforms.
+//! The test bench of the blocks: a clock, random streams that stall, waveforms, and the emitted Verilog in lock step.
 //!
 //! ```text
 //!  Source ──> rx ┌────────────┐ tx ──> Sink        every settled cycle:
 //!                │ Rust block │──────────────────> Waves (expected text in the documentation)
 //!                └────────────┘
+//!                      ‖ same inputs, outputs compared
+//!                ┌────────────┐
+//!                │  Verilog   │ (Verilator)
+//!                └────────────┘
 //! ```
 //!
-//! A test sets inputs in Rust, calls [`Bench::settle`], looks at outputs, and calls [`Bench::tick`].
+//! A test sets inputs in Rust, calls [`Bench::settle`], looks at outputs, and calls [`Bench::tick`]. After
+//! [`Bench::in_lock_step`], the Verilog that the block generates does the same beside it, so that any test is one of
+//! both languages.
 mod ports;
 mod stimulus;
 mod stream;
+mod twin;
 mod waves;
 
 pub use ports::{Port, ports_of};
@@ -18,6 +25,7 @@ pub use stream::{Sink, Source, Stalls, beats_of, frames_of, transfer};
 pub use waves::Waves;
 
 use rnic_kernel::prelude::*;
+use twin::Twin;
 
 /// Passes over a block after which its signals must have settled: a longer chain of hierarchy is a loop.
 const PASSES_MAX: usize = 200;
@@ -31,6 +39,8 @@ pub struct Bench<B> {
     pub block: B,
     clocks: Vec<ClockOf<B>>,
     waves: Option<Waves>,
+    twin: Option<Twin>,
+    cycle: u64,
 }
 
 impl<B: Block> Bench<B> {
@@ -47,12 +57,21 @@ impl<B: Block> Bench<B> {
     /// Takes a block with any number of clocks.
     pub fn with_clocks(mut block: B, clocks: Vec<ClockOf<B>>) -> Self {
         block.connect_all();
-        Bench { block, clocks, waves: None }
+        Bench { block, clocks, waves: None, twin: None, cycle: 0 }
     }
 
     /// Records waveforms from now on.
     pub fn recording(mut self, waves: Waves) -> Self {
         self.waves = Some(waves);
+        self
+    }
+
+    /// Runs the Verilog of the block beside it from now on; a difference in any settled output panics.
+    ///
+    /// # Panics
+    /// When the block cannot be generated, or Verilator is missing.
+    pub fn in_lock_step(mut self) -> Self {
+        self.twin = Some(Twin::of(&mut self.block));
         self
     }
 
@@ -64,12 +83,16 @@ impl<B: Block> Bench<B> {
         self.waves.as_ref().expect("the bench records")
     }
 
-    /// Lets the inputs reach the outputs.
+    /// Lets the inputs reach the outputs, and compares these with the Verilog, if it runs beside.
     ///
     /// # Panics
-    /// When the block does not settle.
+    /// When the block does not settle, or Rust and Verilog differ.
     pub fn settle(&mut self) {
         self.propagate();
+        if let Some(twin) = &mut self.twin {
+            let differences = twin.differences(&ports_of(&self.block));
+            assert!(differences.is_empty(), "cycle {}: {}", self.cycle, differences.join("; "));
+        }
     }
 
     /// Ends the cycle: settles, records, and lets every clock rise and fall.
@@ -89,15 +112,114 @@ impl<B: Block> Bench<B> {
             }
             self.propagate();
         }
+        self.cycle += 1;
     }
 
     fn propagate(&mut self) {
         for _ in 0..PASSES_MAX {
             self.block.update_all();
             if !self.block.has_changed() {
+                if let Some(twin) = &mut self.twin {
+                    twin.follow(&ports_of(&self.block));
+                }
                 return;
             }
         }
         panic!("the block does not settle in {PASSES_MAX} passes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::StreamTx;
+
+    /// Says in Verilog something else than in Rust.
+    #[derive(Default, LogicBlock)]
+    struct Liar {
+        pub a: Signal<In, Bits<4>>,
+        pub y: Signal<Out, Bits<4>>,
+    }
+
+    impl Logic for Liar {
+        fn update(&mut self) {
+            self.y.next = self.a.val();
+        }
+
+        fn connect(&mut self) {
+            self.y.connect();
+        }
+
+        fn hdl(&self) -> Verilog {
+            let name = core::any::type_name::<Self>();
+            rnic_kernel::leaf(name, "Wrong above 7.", "assign y = a & 4'h7;\n".into(), &[])
+        }
+    }
+
+    #[test]
+    fn equal_outputs_pass() {
+        let mut bench = Bench::combinational(Liar::default()).in_lock_step();
+        bench.block.a.next = bits(7);
+        bench.settle();
+    }
+
+    #[test]
+    #[should_panic(expected = "y: Rust 8, Verilog 0")]
+    fn a_difference_between_rust_and_verilog_is_found() {
+        let mut bench = Bench::combinational(Liar::default()).in_lock_step();
+        bench.block.a.next = bits(8);
+        bench.settle();
+    }
+
+    fn offer(port: &mut StreamTx<Bits<4>>, beat: u64, valid: bool) {
+        port.beat.next = bits(beat);
+        port.valid.next = valid;
+        port.ready.next = false;
+        while {
+            port.update_all();
+            port.has_changed()
+        } {}
+    }
+
+    #[test]
+    #[should_panic(expected = "an offer was withdrawn")]
+    fn a_withdrawn_offer_is_found() {
+        let (mut port, mut sink) = (StreamTx::default(), Sink::new(Stalls::None));
+        offer(&mut port, 1, true);
+        sink.sample(&port);
+        offer(&mut port, 1, false);
+        sink.sample(&port);
+    }
+
+    #[test]
+    #[should_panic(expected = "the beat changed")]
+    fn a_changed_offer_is_found() {
+        let (mut port, mut sink) = (StreamTx::default(), Sink::new(Stalls::None));
+        offer(&mut port, 1, true);
+        sink.sample(&port);
+        offer(&mut port, 2, true);
+        sink.sample(&port);
+    }
+
+    #[test]
+    fn frames_survive_their_beats() {
+        let mut random = random();
+        for length in [1, 7, 8, 9, 64] {
+            let frame: Vec<u8> = (0..length).collect();
+            let beats = beats_of::<64, 4>(&frame, &mut random);
+            assert_eq!(frames_of(&beats), [(frame, false)]);
+        }
+    }
+
+    #[test]
+    fn values_are_drawn_while_they_mean_something() {
+        let mut waves = Waves::new().signal("a").signal("y").when("a");
+        let mut bench = Bench::combinational(Liar::default());
+        for value in [0, 3] {
+            bench.block.a.next = bits(value);
+            bench.settle();
+            waves.sample(&bench.block);
+        }
+        assert_eq!(waves.to_string(), "cycle   0   1\na      │0  │3\ny      ╌╌╌╌│3\n");
     }
 }

@@ -75,7 +75,7 @@ mod tests {
     type Slice = RegisterSlice<Bits<40>>;
 
     fn bench() -> Bench<Slice> {
-        Bench::clocked(Slice::default(), |block| &mut block.clock)
+        Bench::clocked(Slice::default(), |block| &mut block.clock).in_lock_step()
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! The bound of every queue, table and loop, as the formats carry it.
+//!
+//! These are bounds of the *contract*: no configuration can exceed them, because a field would not hold the number. A
+//! generated card may have less, and says so in its capability registers.
+
+/// Bits of a queue pair number on the wire (protocol 1.3).
+pub const QPN_BITS: u32 = 24;
+/// Largest number of queue pairs, as a power of two. The low bits of a QPN index the tables; the driver draws the
+/// rest at random, and the card compares the whole number, so that a stale or guessed QPN meets nothing.
+pub const QUEUE_PAIRS_LOG2_MAX: u32 = 16;
+/// Largest number of completion queues, as a power of two.
+pub const COMPLETION_QUEUES_LOG2_MAX: u32 = 16;
+/// Largest number of event queues, as a power of two.
+pub const EVENT_QUEUES_LOG2_MAX: u32 = 8;
+/// Largest number of shared receive queues, as a power of two.
+pub const SHARED_RECEIVE_QUEUES_LOG2_MAX: u32 = 16;
+/// Largest number of regions and windows, as a power of two: a key is a 24-bit index and a variant (protocol 4.6).
+pub const REGIONS_LOG2_MAX: u32 = 24;
+/// Largest number of address handles, as a power of two.
+pub const ADDRESS_HANDLES_LOG2_MAX: u32 = 16;
+/// Protection domains are plain numbers of this many bits; the driver hands them out.
+pub const DOMAIN_BITS: u32 = 24;
+
+/// Doorbell pages, as a power of two: one page of BAR 2 for each process.
+pub const DOORBELL_PAGES_LOG2_MAX: u32 = 12;
+/// Size of a doorbell page.
+pub const DOORBELL_PAGE_BYTES: u64 = 4096;
+
+/// Slots of a send queue, as a power of two. Indices are 16 bits wide and run free, so that a full ring differs from
+/// an empty one.
+pub const SEND_SLOTS_LOG2_MAX: u32 = 15;
+/// Entries of a receive queue or shared receive queue, as a power of two.
+pub const RECEIVE_ENTRIES_LOG2_MAX: u32 = 15;
+/// Entries of a completion queue, as a power of two. Indices are 24 bits wide and run free.
+pub const COMPLETION_ENTRIES_LOG2_MAX: u32 = 22;
+/// Entries of an event queue, as a power of two.
+pub const EVENT_ENTRIES_LOG2_MAX: u32 = 16;
+/// Smallest ring of every kind, as a power of two: one page of 64-byte slots, so that no ring is shorter than the
+/// longest prefetch.
+pub const RING_LOG2_MIN: u32 = 6;
+/// Commands of the admin queue, as a power of two.
+pub const ADMIN_ENTRIES_LOG2_MAX: u32 = 8;
+/// Rings begin at a multiple of this many bytes, so that no entry crosses a page.
+pub const RING_ALIGNMENT_BYTES: u64 = 4096;
+
+/// Bytes of a slot of a send queue, and of a receive entry.
+pub const WORK_SLOT_BYTES: usize = 64;
+/// Slots of the longest send entry.
+pub const SEND_SLOTS_MAX: usize = 2;
+/// Scatter/gather elements in the first slot of a send entry.
+pub const SEND_SGES_FIRST_SLOT: usize = 2;
+/// Scatter/gather elements of a send entry of two slots.
+pub const SEND_SGES_MAX: usize = 6;
+/// Inline bytes in the first slot of a send entry.
+pub const INLINE_BYTES_FIRST_SLOT: usize = 32;
+/// Inline bytes of a send entry of two slots.
+pub const INLINE_BYTES_MAX: usize = 96;
+/// Scatter elements of a receive entry.
+pub const RECEIVE_SGES_MAX: usize = 3;
+
+/// Longest message (protocol 2.1).
+pub const MESSAGE_BYTES_MAX: u64 = 1 << 31;
+/// Longest payload of a packet (protocol 1.1).
+pub const PAYLOAD_BYTES_MAX: usize = 4096;
+/// Longest frame without FCS: the deepest header stack (14 + 4 + 40 + 8 + 12 + 28), 4096 bytes and the ICRC, rounded
+/// up to a multiple of 64. Longer ones are dropped before anything looks at them.
+pub const FRAME_BYTES_MAX: usize = 4224;
+/// Unacknowledged PSNs of one queue pair: half the number space would still be safe (protocol 2.1).
+pub const PSN_WINDOW_LOG2_MAX: u32 = 15;
+/// READs and atomics that a queue pair has in flight, as requester and as responder (protocol 2.3, 3.5).
+pub const READ_ATOMIC_MAX: u8 = 16;
+/// Messages in a block of the pool of outstanding messages.
+pub const OUTSTANDING_BLOCK_MESSAGES: usize = 8;
+/// Blocks of that pool, as a power of two.
+pub const OUTSTANDING_BLOCKS_LOG2_MAX: u32 = 16;
+/// Bytes that a UD receive places before the payload (protocol 1.9).
+pub const GRH_BYTES: usize = 40;
+
+/// Smallest page of a region, as a power of two.
+pub const PAGE_LOG2_MIN: u8 = 12;
+/// Largest page of a region, as a power of two.
+pub const PAGE_LOG2_MAX: u8 = 30;
+
+/// Longest read and write that the card asks of its host.
+pub const HOST_REQUEST_BYTES_MAX: u32 = 512;
+/// Reads in flight at the host.
+pub const HOST_READ_TAGS_MAX: u32 = 256;
+/// No request crosses a multiple of this.
+pub const HOST_BOUNDARY_BYTES: u64 = 4096;
+/// Interrupt vectors.
+pub const INTERRUPT_VECTORS_MAX: u32 = 64;
+
+/// Source addresses that the card answers for (protocol 4.2).
+pub const SOURCE_ADDRESSES: usize = 16;
+/// Ethernet multicast groups that the card accepts.
+pub const MULTICAST_GROUPS: usize = 8;

@@ -575,7 +575,9 @@ integers!(u8, u16, u32, u64);
 
 impl FieldValue for bool {
     fn read(field: &Field, bytes: &[u8]) -> Result<Self, FieldError> {
-        Ok(field.get(bytes) != 0)
+        let value = field.get(bytes);
+        field.check(value)?;
+        Ok(value != 0)
     }
 
     fn write(self, field: &Field, bytes: &mut [u8]) -> Result<(), FieldError> {
@@ -793,7 +795,7 @@ macro_rules! record {
             /// # Errors
             ///
             /// If a value does not fit its field.
-            pub fn to_bytes(&self) -> Result<[u8; Self::BYTES], $crate::field::FieldError> {
+            pub fn to_bytes(self) -> Result<[u8; Self::BYTES], $crate::field::FieldError> {
                 let mut bytes = [0; Self::BYTES];
                 self.emit(&mut bytes)?;
                 Ok(bytes)
@@ -817,7 +819,7 @@ macro_rules! option {
 pub(crate) use option;
 
 #[cfg(test)]
-#[expect(unreachable_pub, reason = "the macros declare public items, here inside a private module")]
+#[expect(unreachable_pub, dead_code, reason = "the macros declare more public items than the tests use")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

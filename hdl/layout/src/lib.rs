@@ -22,7 +22,9 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod doorbell;
 pub mod field;
 pub mod limits;
+pub mod queue;
 pub mod registers;
 pub mod state;

@@ -1,0 +1,172 @@
+//! BAR 2: one page of 4 KiB for each process, with a doorbell for each kind of queue.
+//!
+//! Page *p* stands at byte *p* × 4096. The driver maps a page into one process; an object belongs to the page that its
+//! create command named, and a doorbell for an object of another page is ignored and counted (`doorbell_foreign`).
+//! Page 0 is the driver's own.
+//!
+//! # Writing
+//!
+//! A doorbell is one 64-bit write. Where the bus splits it into two 32-bit writes, the low half is kept in a latch of
+//! its page and the high half acts, so low must come before high; the object number stands in the low half and the
+//! index in the high half. A high half whose low half was for another doorbell, or never came, is ignored and counted
+//! (`doorbell_torn`). Pages read as zero.
+//!
+//! # Meaning
+//!
+//! An index runs free: it counts entries ever written (producer) or read (consumer), modulo its width, and the entry's
+//! place in the ring is its low bits. A doorbell overwrites the index that was there (DESIGN 3 decision 5): two in a row
+//! need not both be seen, and there is no queue of doorbells that could fill. An index that claims more entries than
+//! the ring has is clamped to a full ring where it is used, and ends the queue pair with LOC_QP_OP (protocol 8.3).
+//!
+//! The upper half of the page is reserved for pushing whole 64-byte work requests.
+
+use crate::field::{Record, record, values};
+use crate::limits;
+
+record! {
+    /// Tells how far a send queue, receive queue or shared receive queue is filled.
+    pub struct WorkDoorbell: 64 bits by Driver, "DESIGN 3.1" {
+        /// QPN of the send or receive queue, whole; or number of the shared receive queue.
+        object_number: u32 = 0..24, "DESIGN 3 decision 14";
+        /// Slots (send) or entries (receive) ever written, modulo 65536.
+        producer_index: u16 = 32..48, "DESIGN 3 decision 5", unit "slots";
+    }
+    reserved { 24..32, 48..64 }
+}
+
+values! {
+    /// Which completion makes a completion queue's event.
+    pub enum Arm, "protocol 4.4" {
+        /// Only the consumer index moves; an armed queue stays armed.
+        Keep = 0, "keep";
+        /// The next completion of any kind.
+        Next = 1, "next";
+        /// The next solicited completion, or the next in error. Does not weaken an armed `next`.
+        Solicited = 2, "solicited";
+    }
+}
+
+record! {
+    /// Tells how far a completion queue was read, and arms it.
+    ///
+    /// If completions beyond `consumer_index` that match `arm` are already there, the event is raised at once, so
+    /// nothing is lost between the last poll and the arming.
+    pub struct CompletionDoorbell: 64 bits by Driver, "protocol 4.4" {
+        /// Number of the completion queue.
+        object_number: u32 = 0..24, "DESIGN 3 decision 14";
+        /// What to arm for.
+        arm: Arm = 24..26, "protocol 4.4";
+        /// Entries ever read, modulo 2^24.
+        consumer_index: u32 = 32..56, "protocol 4.4", unit "entries";
+    }
+    reserved { 26..32, 56..64 }
+}
+
+record! {
+    /// Tells how far an event queue was read, and arms its interrupt.
+    pub struct EventDoorbell: 64 bits by Driver, "protocol 4.4" {
+        /// Number of the event queue.
+        object_number: u32 = 0..24, "DESIGN 3 decision 14";
+        /// One interrupt at the next event, or at once if events beyond `consumer_index` are there.
+        arm: bool = 24..25, "protocol 4.4";
+        /// Entries ever read, modulo 2^24.
+        consumer_index: u32 = 32..56, "protocol 4.4", unit "entries";
+    }
+    reserved { 25..32, 56..64 }
+}
+
+/// A doorbell of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doorbell {
+    /// Name in `snake_case`.
+    pub name: &'static str,
+    /// Byte offset in the page.
+    pub offset: u32,
+    /// Its 64 bits.
+    pub record: &'static Record,
+}
+
+/// Work was added to a send queue.
+pub const SEND: Doorbell = Doorbell { name: "send_queue", offset: 0x000, record: &WorkDoorbell::RECORD };
+/// Entries were added to a receive queue.
+pub const RECEIVE: Doorbell =
+    Doorbell { name: "receive_queue", offset: 0x008, record: &WorkDoorbell::RECORD };
+/// Entries were added to a shared receive queue.
+pub const SHARED_RECEIVE: Doorbell =
+    Doorbell { name: "shared_receive_queue", offset: 0x010, record: &WorkDoorbell::RECORD };
+/// Completions were read, and the queue is to be armed or not.
+pub const COMPLETION: Doorbell =
+    Doorbell { name: "completion_queue", offset: 0x018, record: &CompletionDoorbell::RECORD };
+/// Events were read, and the queue is to be armed or not.
+pub const EVENT: Doorbell = Doorbell { name: "event_queue", offset: 0x020, record: &EventDoorbell::RECORD };
+
+/// The doorbells of a page, in rising order.
+pub const DOORBELLS: &[Doorbell] = &[SEND, RECEIVE, SHARED_RECEIVE, COMPLETION, EVENT];
+
+/// Byte offset in the page of the reserved push window.
+pub const PUSH_WINDOW_OFFSET: u32 = 0x800;
+/// Size of the push window: 32 places for a work request of 64 bytes.
+pub const PUSH_WINDOW_BYTES: u32 = 0x800;
+
+/// Byte offset in BAR 2 of a doorbell of a page.
+///
+/// # Panics
+///
+/// If there can be no such page.
+pub const fn offset_in_bar(page: u32, doorbell: &Doorbell) -> u64 {
+    assert!(page < 1 << limits::DOORBELL_PAGES_LOG2_MAX, "there are fewer doorbell pages");
+    page as u64 * limits::DOORBELL_PAGE_BYTES + doorbell.offset as u64
+}
+
+const _: () = {
+    let mut index = 0;
+    while index < DOORBELLS.len() {
+        assert!(DOORBELLS[index].offset == index as u32 * 8 && DOORBELLS[index].record.bits == 64);
+        index += 1;
+    }
+    assert!((PUSH_WINDOW_OFFSET + PUSH_WINDOW_BYTES) as u64 == limits::DOORBELL_PAGE_BYTES);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Worked by hand: QPN 0x12ab34 in bytes 0 to 2, producer index 0x8001 in bytes 4 and 5.
+    #[test]
+    fn a_work_doorbell_stands_in_memory_as_worked_by_hand() {
+        let bytes = [0x34, 0xab, 0x12, 0x00, 0x01, 0x80, 0x00, 0x00];
+        let doorbell = WorkDoorbell { object_number: 0x12_ab34, producer_index: 0x8001 };
+        assert_eq!(doorbell.to_bytes(), Ok(bytes));
+        assert_eq!(WorkDoorbell::parse(&bytes), Ok(doorbell));
+    }
+
+    /// Worked by hand: CQ 5, armed for solicited (2 << 24 = byte 3), consumer index 0xfffffe.
+    #[test]
+    fn a_completion_doorbell_stands_in_memory_as_worked_by_hand() {
+        let bytes = [0x05, 0x00, 0x00, 0x02, 0xfe, 0xff, 0xff, 0x00];
+        let doorbell =
+            CompletionDoorbell { object_number: 5, arm: Arm::Solicited, consumer_index: 0xff_fffe };
+        assert_eq!(doorbell.to_bytes(), Ok(bytes));
+        assert_eq!(CompletionDoorbell::parse(&bytes), Ok(doorbell));
+    }
+
+    /// Worked by hand: EQ 3, armed (bit 24), consumer index 0x10203.
+    #[test]
+    fn an_event_doorbell_stands_in_memory_as_worked_by_hand() {
+        let bytes = [0x03, 0x00, 0x00, 0x01, 0x03, 0x02, 0x01, 0x00];
+        let doorbell = EventDoorbell { object_number: 3, arm: true, consumer_index: 0x1_0203 };
+        assert_eq!(doorbell.to_bytes(), Ok(bytes));
+        assert_eq!(EventDoorbell::parse(&bytes), Ok(doorbell));
+    }
+
+    #[test]
+    fn the_last_page_ends_with_the_bar() {
+        assert_eq!(offset_in_bar(4095, &EVENT), 4095 * 4096 + 0x20);
+    }
+
+    #[test]
+    #[should_panic(expected = "fewer doorbell pages")]
+    fn a_page_beyond_the_bar_is_refused() {
+        offset_in_bar(4096, &SEND);
+    }
+}

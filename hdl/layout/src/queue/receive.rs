@@ -1,0 +1,114 @@
+//! Receive queue entries: memory for messages that are still to come. Shared receive queues have the same entries.
+//!
+//! The card reads an entry once, ahead of its use, and keeps a copy: software may not change a posted entry
+//! (DESIGN 3 decision 9).
+
+use crate::field::record;
+use crate::queue::send::Sge;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+record! {
+    /// An entry of a receive queue or shared receive queue.
+    pub struct ReceiveWork: 512 bits by Driver, "DESIGN 3.2" {
+        /// Comes back in the completion, and means nothing to the card. A shared queue completes out of order, so the
+        /// tag is the only way back to the buffer.
+        tag: u64 = 0..64, "DESIGN 3 decision 9";
+        /// Elements in use; none is legal, and takes messages without payload and WRITEs with immediate.
+        sge_count: u8 = 64..66, "DESIGN 3.2", allowed 0..=3;
+        /// SGE 0: address.
+        sge0_address: u64 = 128..192, "protocol 4.6";
+        /// SGE 0: key.
+        sge0_key: u32 = 192..224, "protocol 4.6";
+        /// SGE 0: length.
+        sge0_length: u32 = 224..256, "protocol 4.6", unit "bytes";
+        /// SGE 1: address.
+        sge1_address: u64 = 256..320, "protocol 4.6";
+        /// SGE 1: key.
+        sge1_key: u32 = 320..352, "protocol 4.6";
+        /// SGE 1: length.
+        sge1_length: u32 = 352..384, "protocol 4.6", unit "bytes";
+        /// SGE 2: address.
+        sge2_address: u64 = 384..448, "protocol 4.6";
+        /// SGE 2: key.
+        sge2_key: u32 = 448..480, "protocol 4.6";
+        /// SGE 2: length.
+        sge2_length: u32 = 480..512, "protocol 4.6", unit "bytes";
+    }
+    reserved { 66..128 }
+}
+
+/// An entry of a receive queue in memory: [`ReceiveWork`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ReceiveEntry {
+    /// Comes back in the completion.
+    pub tag: U64,
+    /// Elements in use.
+    pub sge_count: u8,
+    /// Zero.
+    pub zero: [u8; 7],
+    /// The elements.
+    pub sges: [Sge; 3],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::pin;
+
+    #[test]
+    fn the_entry_in_memory_agrees_with_its_table() {
+        pin!(ReceiveEntry, ReceiveWork::RECORD, [tag, sge_count, zero, sges]);
+    }
+
+    /// Worked by hand: tag 7, two elements.
+    #[test]
+    fn a_receive_stands_in_memory_as_worked_by_hand() {
+        #[rustfmt::skip]
+        let bytes = [
+            0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, // tag 0x8000000000000007
+            0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // two elements
+            0x00, 0x10, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, // 0x100001000
+            0x05, 0x01, 0x00, 0x00, 0x28, 0x00, 0x00, 0x00, // key 0x105, 40 bytes
+            0x03, 0x20, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // 0x2003
+            0x06, 0x01, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, // key 0x106, 4096 bytes
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        let work = ReceiveWork {
+            tag: 0x8000_0000_0000_0007,
+            sge_count: 2,
+            sge0_address: 0x1_0000_1000,
+            sge0_key: 0x105,
+            sge0_length: 40,
+            sge1_address: 0x2003,
+            sge1_key: 0x106,
+            sge1_length: 4096,
+            ..ReceiveWork::at_reset()
+        };
+        assert_eq!(work.to_bytes(), Ok(bytes));
+        assert_eq!(ReceiveWork::parse(&bytes), Ok(work));
+        let entry = ReceiveEntry {
+            tag: 0x8000_0000_0000_0007.into(),
+            sge_count: 2,
+            zero: [0; 7],
+            sges: [
+                Sge { address: 0x1_0000_1000.into(), local_key: 0x105.into(), length: 40.into() },
+                Sge { address: 0x2003.into(), local_key: 0x106.into(), length: 4096.into() },
+                Sge::default(),
+            ],
+        };
+        assert_eq!(entry.as_bytes(), bytes);
+    }
+
+    #[test]
+    fn a_fourth_element_is_refused() {
+        let mut bytes = ReceiveWork::at_reset().to_bytes().unwrap();
+        bytes[8] = 3;
+        assert!(ReceiveWork::parse(&bytes).is_ok());
+        bytes[8] = 4;
+        assert_eq!(ReceiveWork::parse(&bytes).unwrap_err().field, "reserved");
+    }
+}

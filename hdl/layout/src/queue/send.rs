@@ -1,0 +1,505 @@
+//! Send queue entries: what a process asks the card to do.
+//!
+//! ```text
+//! byte   0       1       2       3       4..7        8..15   16..23           24..27       28..31
+//!      ┌───────┬───────┬───────┬───────┬───────────┬───────┬────────────────┬────────────┬────────┐
+//!      │opcode │ flags │ SGEs  │   0   │ immediate │  tag  │ remote address │ remote key │ length │
+//!      └───────┴───────┴───────┴───────┴───────────┴───────┴────────────────┴────────────┴────────┘
+//!        32..47                          48..63
+//!      ┌───────────────────────────────┬───────────────────────────────┐
+//!      │ SGE 0                         │ SGE 1                         │   or 32 inline bytes,
+//!      └───────────────────────────────┴───────────────────────────────┘   or SGE 0, compare, swap or add
+//! slot 2: SGE 2 to SGE 5, or 64 more inline bytes
+//! ```
+//!
+//! The first eight bytes tell what the rest is:
+//!
+//! | service, opcode | bytes 16..32 | bytes 32..64 |
+//! |---|---|---|
+//! | RC and UC: SEND, WRITE and their kin, READ | [`SendWork`] | SGEs or inline data |
+//! | RC: COMPARE_SWAP, FETCH_ADD | [`AtomicWork`] | one SGE of 8 bytes, two operands |
+//! | UD: SEND, SEND_IMM | [`DatagramWork`] | SGEs or inline data |
+//! | LOCAL_INVALIDATE | zero; the key stands in `immediate` | zero |
+//!
+//! `length` is the message's length. For inline data it is the number of inline bytes; for SGEs it must be the sum of
+//! their lengths, and the card adds them up in wide arithmetic and compares (DESIGN 3 decision 14). An entry that
+//! breaks a rule completes with LOC_QP_OP, or with LOC_LEN if only its length is wrong.
+
+use crate::field::{record, values};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+values! {
+    /// What to do; the numbers are the work request opcodes of the verbs. Numbers that are not here, and reserved
+    /// ones while their feature bit is zero, complete with LOC_QP_OP.
+    pub enum WorkOpcode, "protocol 4.1" {
+        /// RDMA WRITE.
+        Write = 0, "write";
+        /// RDMA WRITE, consuming a receive at the peer.
+        WriteImmediate = 1, "write_immediate";
+        /// SEND.
+        Send = 2, "send";
+        /// SEND with immediate data.
+        SendImmediate = 3, "send_immediate";
+        /// RDMA READ.
+        Read = 4, "read";
+        /// Atomic compare and swap of 8 bytes.
+        CompareSwap = 5, "compare_swap";
+        /// Atomic fetch and add of 8 bytes.
+        FetchAdd = 6, "fetch_add";
+        /// Frees a key of this host.
+        LocalInvalidate = 7, "local_invalidate";
+        /// Reserved: bind a memory window.
+        BindWindow = 8, "bind_window";
+        /// SEND that frees a key of the peer.
+        SendInvalidate = 9, "send_invalidate";
+        /// Reserved: fast registration.
+        FastRegister = 11, "fast_register";
+        /// Reserved: flush to persistence.
+        Flush = 14, "flush";
+        /// Reserved: atomic write of 8 bytes.
+        AtomicWrite = 15, "atomic_write";
+    }
+}
+
+/// `flags`: write a completion also when all goes well.
+pub const SIGNALLED: u8 = 1 << 0;
+/// `flags`: the receiver's completion is a solicited one.
+pub const SOLICITED: u8 = 1 << 1;
+/// `flags`: start only when all earlier READs and atomics have completed.
+pub const FENCE: u8 = 1 << 2;
+/// `flags`: the payload stands in the entry.
+pub const INLINE: u8 = 1 << 3;
+/// `flags`: a second slot follows.
+pub const TWO_SLOTS: u8 = 1 << 4;
+
+record! {
+    /// A stretch of local memory.
+    pub struct ScatterGather: 128 bits by Driver, "protocol 4.6" {
+        /// Address in the region's own address space.
+        address: u64 = 0..64, "protocol 4.6";
+        /// Key of the region.
+        local_key: u32 = 64..96, "protocol 4.6";
+        /// Zero skips the element without a check of its key.
+        length: u32 = 96..128, "protocol 4.6", unit "bytes";
+    }
+}
+
+record! {
+    /// First slot of a send entry of a connected queue pair.
+    pub struct SendWork: 512 bits by Driver, "DESIGN 3.2" {
+        /// What to do.
+        opcode: WorkOpcode = 0..8, "protocol 4.1", reset 2;
+        /// Write a completion also when all goes well.
+        signalled: bool = 8..9, "protocol 2.11";
+        /// The receiver's completion is a solicited one.
+        solicited: bool = 9..10, "protocol 3.9";
+        /// Start only when all earlier READs and atomics of this queue have completed.
+        fence: bool = 10..11, "protocol 2.10";
+        /// The payload stands in the entry; no key is checked. Not for READ.
+        inline: bool = 11..12, "protocol 2.2";
+        /// A second slot follows.
+        two_slots: bool = 12..13, "DESIGN 3.2";
+        /// Elements in use: at most 2, with a second slot at most 6; zero with inline data.
+        sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
+        /// Immediate data, byte for byte as on the wire; for SEND_INVALIDATE and LOCAL_INVALIDATE the key, as a
+        /// little-endian number.
+        immediate: [u8; 4] = 32..64, "protocol 1.5";
+        /// Comes back in the completion, and means nothing to the card.
+        tag: u64 = 64..128, "DESIGN 3.2";
+        /// WRITE and READ: address in the peer's region.
+        remote_address: u64 = 128..192, "protocol 1.5";
+        /// WRITE and READ: key of the peer's region.
+        remote_key: u32 = 192..224, "protocol 1.5";
+        /// Length of the message; larger than 2^31 completes with LOC_LEN.
+        length: u32 = 224..256, "protocol 2.1", unit "bytes";
+        /// SGE 0 and SGE 1, or 32 inline bytes.
+        data: [u8; 32] = 256..512, "DESIGN 3.2";
+    }
+    reserved { 13..16, 20..32 }
+}
+
+record! {
+    /// First slot of a send entry of a datagram queue pair.
+    pub struct DatagramWork: 512 bits by Driver, "protocol 2.12" {
+        /// SEND or SEND_IMMEDIATE.
+        opcode: WorkOpcode = 0..8, "protocol 4.1", reset 2;
+        /// Write a completion also when all goes well.
+        signalled: bool = 8..9, "protocol 2.11";
+        /// The receiver's completion is a solicited one.
+        solicited: bool = 9..10, "protocol 3.9";
+        /// Ignored: a datagram queue pair has nothing to wait for.
+        fence: bool = 10..11, "protocol 2.10";
+        /// The payload stands in the entry.
+        inline: bool = 11..12, "protocol 2.2";
+        /// A second slot follows.
+        two_slots: bool = 12..13, "DESIGN 3.2";
+        /// Elements in use: at most 2, with a second slot at most 6; zero with inline data.
+        sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
+        /// Immediate data, byte for byte as on the wire.
+        immediate: [u8; 4] = 32..64, "protocol 1.5";
+        /// Comes back in the completion, and means nothing to the card.
+        tag: u64 = 64..128, "DESIGN 3.2";
+        /// QPN of the receiver; 0xffffff for multicast.
+        destination_qp: u32 = 128..152, "protocol 2.12";
+        /// Address handle, of the queue pair's domain.
+        address_handle: u32 = 160..184, "protocol 4.2";
+        /// Q_Key to send; with its top bit set, the queue pair's own is sent instead.
+        queue_key: u32 = 192..224, "protocol 2.12";
+        /// Length of the message, at most the PMTU; longer completes with LOC_LEN.
+        length: u32 = 224..256, "protocol 2.12", unit "bytes";
+        /// SGE 0 and SGE 1, or 32 inline bytes.
+        data: [u8; 32] = 256..512, "DESIGN 3.2";
+    }
+    reserved { 13..16, 20..32, 152..160, 184..192 }
+}
+
+record! {
+    /// The slot of an atomic.
+    pub struct AtomicWork: 512 bits by Driver, "protocol 3.7" {
+        /// COMPARE_SWAP or FETCH_ADD.
+        opcode: WorkOpcode = 0..8, "protocol 4.1", reset 5;
+        /// Write a completion also when all goes well.
+        signalled: bool = 8..9, "protocol 2.11";
+        /// Ignored: an atomic makes no completion at the peer.
+        solicited: bool = 9..10, "protocol 3.9";
+        /// Start only when all earlier READs and atomics of this queue have completed.
+        fence: bool = 10..11, "protocol 2.10";
+        /// Zero.
+        inline: bool = 11..12, "protocol 2.2", allowed 0..=0;
+        /// Zero.
+        two_slots: bool = 12..13, "DESIGN 3.2", allowed 0..=0;
+        /// One.
+        sge_count: u8 = 16..20, "DESIGN 3.2", reset 1, allowed 1..=1;
+        /// Comes back in the completion, and means nothing to the card.
+        tag: u64 = 64..128, "DESIGN 3.2";
+        /// Address in the peer's region, a multiple of 8.
+        remote_address: u64 = 128..192, "protocol 1.5";
+        /// Key of the peer's region.
+        remote_key: u32 = 192..224, "protocol 1.5";
+        /// Eight.
+        length: u32 = 224..256, "protocol 3.7", unit "bytes", reset 8, allowed 8..=8;
+        /// Where the original value goes, as an integer in host byte order.
+        local_address: u64 = 256..320, "protocol 4.6";
+        /// Key of the local region.
+        local_key: u32 = 320..352, "protocol 4.6";
+        /// Eight.
+        local_length: u32 = 352..384, "protocol 4.6", unit "bytes", reset 8, allowed 8..=8;
+        /// COMPARE_SWAP: what the peer's memory must hold for the swap; FETCH_ADD: zero.
+        compare: u64 = 384..448, "protocol 1.5";
+        /// COMPARE_SWAP: what to put there; FETCH_ADD: what to add.
+        swap_or_add: u64 = 448..512, "protocol 1.5";
+    }
+    reserved { 13..16, 20..32, 32..64 }
+}
+
+record! {
+    /// Second slot of a send entry.
+    pub struct SendExtension: 512 bits by Driver, "DESIGN 3.2" {
+        /// SGE 2 to SGE 5, or inline bytes 32 to 95.
+        data: [u8; 64] = 0..512, "DESIGN 3.2";
+    }
+}
+
+/// A scatter/gather element in memory: [`ScatterGather`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Sge {
+    /// Address in the region's own address space.
+    pub address: U64,
+    /// Key of the region.
+    pub local_key: U32,
+    /// Bytes.
+    pub length: U32,
+}
+
+/// The slot of a send entry of a connected queue pair in memory: [`SendWork`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SendEntry {
+    /// A [`WorkOpcode`].
+    pub opcode: u8,
+    /// Sum of [`SIGNALLED`] and its kin.
+    pub flags: u8,
+    /// Elements in use.
+    pub sge_count: u8,
+    /// Zero.
+    pub zero: u8,
+    /// Immediate data in wire order, or a key in little-endian order.
+    pub immediate: [u8; 4],
+    /// Comes back in the completion.
+    pub tag: U64,
+    /// Address in the peer's region.
+    pub remote_address: U64,
+    /// Key of the peer's region.
+    pub remote_key: U32,
+    /// Bytes of the message.
+    pub length: U32,
+    /// SGE 0 and SGE 1, or 32 inline bytes.
+    pub data: [u8; 32],
+}
+
+/// The slot of a send entry of a datagram queue pair in memory: [`DatagramWork`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct DatagramEntry {
+    /// A [`WorkOpcode`].
+    pub opcode: u8,
+    /// Sum of [`SIGNALLED`] and its kin.
+    pub flags: u8,
+    /// Elements in use.
+    pub sge_count: u8,
+    /// Zero.
+    pub zero: u8,
+    /// Immediate data in wire order.
+    pub immediate: [u8; 4],
+    /// Comes back in the completion.
+    pub tag: U64,
+    /// QPN of the receiver.
+    pub destination_qp: U32,
+    /// Address handle.
+    pub address_handle: U32,
+    /// Q_Key to send.
+    pub queue_key: U32,
+    /// Bytes of the message.
+    pub length: U32,
+    /// SGE 0 and SGE 1, or 32 inline bytes.
+    pub data: [u8; 32],
+}
+
+/// The slot of an atomic in memory: [`AtomicWork`].
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct AtomicEntry {
+    /// A [`WorkOpcode`].
+    pub opcode: u8,
+    /// Sum of [`SIGNALLED`] and its kin.
+    pub flags: u8,
+    /// One.
+    pub sge_count: u8,
+    /// Zero.
+    pub zero: [u8; 5],
+    /// Comes back in the completion.
+    pub tag: U64,
+    /// Address in the peer's region.
+    pub remote_address: U64,
+    /// Key of the peer's region.
+    pub remote_key: U32,
+    /// Eight.
+    pub length: U32,
+    /// Where the original value goes.
+    pub local_address: U64,
+    /// Key of the local region.
+    pub local_key: U32,
+    /// Eight.
+    pub local_length: U32,
+    /// Operand of COMPARE_SWAP.
+    pub compare: U64,
+    /// Second operand of COMPARE_SWAP, only one of FETCH_ADD.
+    pub swap_or_add: U64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Allowed;
+    use crate::queue::pin;
+
+    #[test]
+    fn entries_in_memory_agree_with_their_tables() {
+        pin!(Sge, ScatterGather::RECORD, [address, local_key, length]);
+        pin!(
+            SendEntry,
+            SendWork::RECORD,
+            [opcode, flags, sge_count, zero, immediate, tag, remote_address, remote_key, length, data]
+        );
+        pin!(
+            DatagramEntry,
+            DatagramWork::RECORD,
+            [
+                opcode,
+                flags,
+                sge_count,
+                zero,
+                immediate,
+                tag,
+                destination_qp,
+                address_handle,
+                queue_key,
+                length,
+                data
+            ]
+        );
+        pin!(
+            AtomicEntry,
+            AtomicWork::RECORD,
+            [
+                opcode,
+                flags,
+                sge_count,
+                zero,
+                tag,
+                remote_address,
+                remote_key,
+                length,
+                local_address,
+                local_key,
+                local_length,
+                compare,
+                swap_or_add
+            ]
+        );
+    }
+
+    #[test]
+    fn flags_agree_with_the_table() {
+        for (name, flag) in [
+            ("signalled", SIGNALLED),
+            ("solicited", SOLICITED),
+            ("fence", FENCE),
+            ("inline", INLINE),
+            ("two_slots", TWO_SLOTS),
+        ] {
+            for record in [SendWork::RECORD, DatagramWork::RECORD, AtomicWork::RECORD] {
+                assert_eq!(1 << (record.field(name).offset - 8), u32::from(flag), "{name}");
+            }
+        }
+    }
+
+    /// Worked by hand: a signalled, solicited WRITE with immediate of 300 bytes from one element.
+    const WRITE: [u8; 64] = [
+        0x01, 0x03, 0x01, 0x00, 0xde, 0xad, 0xbe, 0xef, // opcode 1, flags 1 | 2, one element; immediate
+        0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // tag 0x1122334455667788
+        0x00, 0x10, 0x00, 0x00, 0x00, 0x7f, 0x00, 0x00, // remote address 0x7f0000001000
+        0x42, 0x01, 0x00, 0x00, 0x2c, 0x01, 0x00, 0x00, // remote key 0x142, length 300
+        0x01, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x00, // SGE 0: address 0x40000001
+        0x07, 0x02, 0x00, 0x00, 0x2c, 0x01, 0x00, 0x00, // local key 0x207, length 300
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // SGE 1 not in use
+    ];
+
+    fn write() -> SendWork {
+        let element = ScatterGather { address: 0x4000_0001, local_key: 0x207, length: 300 };
+        let mut data = [0; 32];
+        element.emit(&mut data).unwrap();
+        SendWork {
+            opcode: WorkOpcode::WriteImmediate,
+            signalled: true,
+            solicited: true,
+            sge_count: 1,
+            immediate: [0xde, 0xad, 0xbe, 0xef],
+            tag: 0x1122_3344_5566_7788,
+            remote_address: 0x7f00_0000_1000,
+            remote_key: 0x142,
+            length: 300,
+            data,
+            ..SendWork::at_reset()
+        }
+    }
+
+    #[test]
+    fn a_write_stands_in_memory_as_worked_by_hand() {
+        assert_eq!(write().to_bytes(), Ok(WRITE));
+        assert_eq!(SendWork::parse(&WRITE), Ok(write()));
+        let entry = SendEntry {
+            opcode: WorkOpcode::WriteImmediate.number(),
+            flags: SIGNALLED | SOLICITED,
+            sge_count: 1,
+            zero: 0,
+            immediate: [0xde, 0xad, 0xbe, 0xef],
+            tag: 0x1122_3344_5566_7788.into(),
+            remote_address: 0x7f00_0000_1000.into(),
+            remote_key: 0x142.into(),
+            length: 300.into(),
+            data: write().data,
+        };
+        assert_eq!(entry.as_bytes(), WRITE);
+    }
+
+    /// Worked by hand: an unsignalled inline SEND of three bytes to a datagram queue pair.
+    #[test]
+    fn a_datagram_stands_in_memory_as_worked_by_hand() {
+        let mut bytes = [0; 64];
+        bytes[0..2].copy_from_slice(&[0x02, 0x08]); // SEND, inline
+        bytes[8] = 0x2a; // tag
+        bytes[16..19].copy_from_slice(&[0xff, 0xff, 0xff]); // multicast
+        bytes[20..22].copy_from_slice(&[0x34, 0x12]); // address handle 0x1234
+        bytes[24..28].copy_from_slice(&[0x11; 4]); // Q_Key 0x11111111
+        bytes[28] = 3;
+        bytes[32..35].copy_from_slice(b"abc");
+        let mut data = [0; 32];
+        data[..3].copy_from_slice(b"abc");
+        let work = DatagramWork {
+            inline: true,
+            tag: 0x2a,
+            destination_qp: 0xff_ffff,
+            address_handle: 0x1234,
+            queue_key: 0x1111_1111,
+            length: 3,
+            data,
+            ..DatagramWork::at_reset()
+        };
+        assert_eq!(work.to_bytes(), Ok(bytes));
+        assert_eq!(DatagramWork::parse(&bytes), Ok(work));
+    }
+
+    /// Worked by hand: compare 1, swap 2 at address 0x2000 of the peer, the original to 0x3000.
+    #[test]
+    fn an_atomic_stands_in_memory_as_worked_by_hand() {
+        let mut bytes = [0; 64];
+        bytes[0..3].copy_from_slice(&[0x05, 0x05, 0x01]); // COMPARE_SWAP, signalled | fence, one element
+        bytes[17] = 0x20;
+        bytes[24..28].copy_from_slice(&[0x04, 0x03, 0x02, 0x01]); // remote key 0x01020304
+        bytes[28] = 8;
+        bytes[33] = 0x30;
+        bytes[40] = 0x09; // local key 9
+        bytes[44] = 8;
+        bytes[48] = 1;
+        bytes[56] = 2;
+        let work = AtomicWork {
+            signalled: true,
+            fence: true,
+            remote_address: 0x2000,
+            remote_key: 0x0102_0304,
+            local_address: 0x3000,
+            local_key: 9,
+            compare: 1,
+            swap_or_add: 2,
+            ..AtomicWork::at_reset()
+        };
+        assert_eq!(work.to_bytes(), Ok(bytes));
+        assert_eq!(AtomicWork::parse(&bytes), Ok(work));
+    }
+
+    #[test]
+    fn an_unknown_opcode_is_refused() {
+        let mut bytes = WRITE;
+        bytes[0] = 10;
+        let error = SendWork::parse(&bytes).unwrap_err();
+        assert_eq!((error.field, error.value), ("opcode", 10));
+    }
+
+    #[test]
+    fn too_many_elements_are_refused() {
+        let mut bytes = WRITE;
+        bytes[2] = 6;
+        assert!(SendWork::parse(&bytes).is_ok());
+        bytes[2] = 7;
+        let error = SendWork::parse(&bytes).unwrap_err();
+        assert_eq!((error.field, error.allowed), ("sge_count", Allowed::Range { min: 0, max: 6 }));
+    }
+
+    #[test]
+    fn reserved_bits_are_refused() {
+        let mut bytes = WRITE;
+        bytes[3] = 1;
+        assert_eq!(SendWork::parse(&bytes).unwrap_err().allowed, Allowed::Zero);
+    }
+}

@@ -59,11 +59,15 @@ pub const INLINE_BYTES_MAX: usize = 96;
 pub const RECEIVE_SGES_MAX: usize = 3;
 
 /// Longest message (protocol 2.1).
-pub const MESSAGE_BYTES_MAX: u64 = 1 << 31;
+pub const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 /// Longest payload of a packet (protocol 1.1).
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
-/// Longest frame without FCS: the deepest header stack (14 + 4 + 40 + 8 + 12 + 28), 4096 bytes and the ICRC, rounded
-/// up to a multiple of 64. Longer ones are dropped before anything looks at them.
+/// Bytes of extended headers in the longest chain, which is the AtomicETH alone (protocol 1.4).
+pub const EXTENDED_BYTES_MAX: usize = 28;
+/// Bytes before the payload at most: Ethernet, VLAN, IPv6, UDP, BTH and the longest chain (protocol 1.7).
+pub const HEADER_BYTES_MAX: usize = 14 + 4 + 40 + 8 + 12 + EXTENDED_BYTES_MAX;
+/// Longest frame without FCS. PMTU 4096 over tagged IPv6 with the longest headers of a data packet needs 4198 (protocol
+/// 1.1); this is the next multiple of 128, so that a frame buffer is a whole number of header vectors.
 pub const FRAME_BYTES_MAX: usize = 4224;
 /// Unacknowledged PSNs of one queue pair: half the number space would still be safe (protocol 2.1).
 pub const PSN_WINDOW_LOG2_MAX: u32 = 15;

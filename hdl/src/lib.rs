@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub mod bench;
 pub mod config;
+pub mod logic;
 pub mod packet;
 pub mod parameter;
 pub mod stream;

@@ -1,0 +1,9 @@
+//! Pure functions of wide words, as library blocks: XOR networks, constant tables, rotation.
+//!
+//! [`xor_network`], [`rom`] and [`byte_mask`] are leaves: their contents come from Rust data, so they print their own Verilog and
+//! a test runs both sides on random input. [`gf2`] is the arithmetic behind the networks.
+pub mod byte_mask;
+pub mod gf2;
+pub mod rom;
+pub mod rotate;
+pub mod xor_network;

@@ -1,0 +1,161 @@
+//! Rotation of a wide word: the byte shifter with which headers are removed and inserted.
+use crate::parameter::{ParameterError, check_range};
+use rnic_kernel::prelude::*;
+
+/// Rotates a word upwards by a multiple of its granule, a few positions in each registered stage.
+///
+/// Payload stands behind headers of any length, and host memory at any address: between the two, beats turn. A
+/// rotation loses nothing, so one rotator serves both ways; who uses it takes the wrapped lanes from the beat before
+/// (insertion) or after (removal).
+///
+/// The granule is `DATA / 2^DISTANCE` bits: `Rotator<512, 6, 3>` turns by bytes, `Rotator<512, 4, 2>` by dwords.
+/// The bits of the distance are shared out over `STAGES` stages, at most two to a stage, so that each is a mux
+/// of at most four: one LUT a bit.
+///
+/// ```text
+///             ┌───────┐     ┌───────┐     ┌───────┐
+///  data ─────>│ 0, 1, │     │ 0, 4, │     │ 0, 16,│      ┌─> rotated
+///  distance ─>│ 2, 3  ├─reg─┤ 8, 12 ├─reg─┤ 32, 48├─reg──┴─> rotated_by
+///             └───────┘     └───────┘     └───────┘        (DATA = 512, DISTANCE = 6, STAGES = 3)
+/// ```
+///
+/// Latency `STAGES` cycles, a word every cycle, no back-pressure.
+///
+/// 1. Granule `i` of a word appears as granule `(i + distance) mod 2^DISTANCE` of the result.
+/// 2. `rotated_by` is the distance that came with the word.
+#[derive(LogicBlock, Registers)]
+pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize> {
+    /// Clock of all stages.
+    pub clock: Signal<In, Clock>,
+    /// The word to turn.
+    pub data: Signal<In, Bits<DATA>>,
+    /// How far, in granules, towards the more significant end.
+    pub distance: Signal<In, Bits<DISTANCE>>,
+    /// The word turned, registered.
+    pub rotated: Signal<Out, Bits<DATA>>,
+    /// How far it was turned, registered.
+    pub rotated_by: Signal<Out, Bits<DISTANCE>>,
+    words: [DFF<Bits<DATA>>; STAGES],
+    distances: [DFF<Bits<DISTANCE>>; STAGES],
+    _first_bit: [usize; STAGES],
+    _has_two_bits: [bool; STAGES],
+}
+
+impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA, DISTANCE, STAGES> {
+    /// Makes a rotator.
+    ///
+    /// # Errors
+    /// If `DATA` is not a multiple of `2^DISTANCE`, or the bits of the distance are too many or too few for the stages.
+    pub fn new() -> Result<Self, ParameterError> {
+        if !DATA.is_multiple_of(1 << DISTANCE) {
+            return Err(ParameterError::new("DATA", DATA, format!("a multiple of {}", 1 << DISTANCE)));
+        }
+        check_range("STAGES", STAGES, DISTANCE.div_ceil(2)..=DISTANCE)?;
+        // The first stages take two bits of the distance each, the last ones one.
+        let two_bit_stages = DISTANCE - STAGES;
+        Ok(Self {
+            clock: Default::default(),
+            data: Default::default(),
+            distance: Default::default(),
+            rotated: Default::default(),
+            rotated_by: Default::default(),
+            words: core::array::from_fn(|_| Default::default()),
+            distances: core::array::from_fn(|_| Default::default()),
+            _first_bit: core::array::from_fn(|stage| stage + stage.min(two_bit_stages)),
+            _has_two_bits: core::array::from_fn(|stage| stage < two_bit_stages),
+        })
+    }
+}
+
+/// Rotates a word upwards by a constant number of bits between 0 and its width, both excluded.
+#[kernel]
+fn rotated<const N: usize>(word: Bits<N>, distance: u64) -> Bits<N> {
+    (word << distance) | (word >> (N as u64 - distance))
+}
+
+impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Logic
+    for Rotator<DATA, DISTANCE, STAGES>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        for stage in 0..STAGES {
+            let word = if stage == 0 { self.data.val() } else { self.words[stage - 1].q.val() };
+            let distance = if stage == 0 { self.distance.val() } else { self.distances[stage - 1].q.val() };
+            let first_bit = self._first_bit[stage];
+            let unit = ((DATA >> DISTANCE) << first_bit) as u64;
+            self.distances[stage].d.next = distance;
+            self.words[stage].d.next = if self._has_two_bits[stage] {
+                match distance.get_bits::<2>(first_bit).to_u64() {
+                    0 => word,
+                    1 => rotated(word, unit),
+                    2 => rotated(word, 2 * unit),
+                    _ => rotated(word, 3 * unit),
+                }
+            } else {
+                select(distance.get_bit(first_bit), rotated(word, unit), word)
+            };
+        }
+        self.rotated.next = self.words[STAGES - 1].q.val();
+        self.rotated_by.next = self.distances[STAGES - 1].q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Stimulus, random};
+    use num_bigint::BigUint;
+    use std::collections::VecDeque;
+
+    /// Every distance, a new word in every cycle, in both languages; the expected words are turned as numbers.
+    fn turns<const DATA: usize, const DISTANCE: usize, const STAGES: usize>() {
+        let block = Rotator::<DATA, DISTANCE, STAGES>::new().expect("the parameters fit");
+        let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
+        let mut random = random();
+        let mut expected = VecDeque::new();
+        for cycle in 0..(2 << DISTANCE) + STAGES {
+            let word = Bits::<DATA>::sample(&mut random);
+            let distance =
+                if cycle < 1 << DISTANCE { cycle.to_bits() } else { Bits::<DISTANCE>::sample(&mut random) };
+            bench.block.data.next = word;
+            bench.block.distance.next = distance;
+            bench.settle();
+            if expected.len() == STAGES {
+                let found = (bench.block.rotated.val(), bench.block.rotated_by.val());
+                assert_eq!(Some(found), expected.pop_front(), "cycle {cycle}");
+            }
+            let turned = BigUint::from(word) << ((DATA >> DISTANCE) * distance.index());
+            let low = Bits::<DATA>::from_number(&turned);
+            let wrapped = Bits::<DATA>::from_number(&(turned >> DATA));
+            expected.push_back((low | wrapped, distance));
+            bench.tick();
+        }
+    }
+
+    #[test]
+    fn bytes_turn_by_every_distance() {
+        turns::<64, 3, 3>();
+        turns::<128, 4, 3>();
+        turns::<256, 5, 3>();
+        turns::<512, 6, 3>();
+    }
+
+    #[test]
+    fn dwords_turn_by_every_distance() {
+        turns::<64, 1, 1>();
+        turns::<512, 4, 2>();
+    }
+
+    #[test]
+    fn parameters_that_do_not_fit_are_refused() {
+        let message = |error: ParameterError| error.to_string();
+        assert!(Rotator::<512, 6, 3>::new().is_ok() && Rotator::<512, 6, 6>::new().is_ok());
+        let too_few = Rotator::<512, 6, 2>::new().err().map(message);
+        assert_eq!(too_few.as_deref(), Some("parameter STAGES is 2, but must be 3 to 6"));
+        let too_many = Rotator::<512, 6, 7>::new().err().map(message);
+        assert_eq!(too_many.as_deref(), Some("parameter STAGES is 7, but must be 3 to 6"));
+        let odd = Rotator::<100, 3, 3>::new().err().map(message);
+        assert_eq!(odd.as_deref(), Some("parameter DATA is 100, but must be a multiple of 8"));
+    }
+}

@@ -14,6 +14,7 @@
 //! | [`queue`] | processes and card: work, completions, events |
 //! | [`context`] | stages of the card, and the host memory that they keep their records in |
 //! | [`state`] | driver and card: what a queue pair may do, and how it gets there |
+//! | [`wire`] | card and peer: every header, the ICRC, whole frames |
 //! | [`opcode`], [`syndrome`], [`psn`], [`path`] | card and peer: operations, answers, serial numbers, addresses |
 //! | [`limits`] | everybody: the bound of every queue, table and loop |
 //! | [`field`], [`render`] | the tables themselves, and the manual and C header made from them |
@@ -33,3 +34,4 @@ pub mod queue;
 pub mod registers;
 pub mod state;
 pub mod syndrome;
+pub mod wire;

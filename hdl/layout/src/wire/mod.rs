@@ -1,0 +1,49 @@
+//! Everything that goes on the wire: headers, the ICRC, whole frames, and whether the card takes them.
+//!
+//! A header has two forms. A `Packet` is a view: it wraps the bytes and reads or writes single fields where they stand.
+//! A `Repr` is what the bytes say, as plain Rust; it is parsed from a view and emitted into one. Between them nothing is
+//! lost: reserved bits are fields like any other, so that a frame can be written again as it came.
+//!
+//! **Nothing here panics on bytes from outside.** `new_checked` proves that a buffer holds the whole header, once; after
+//! it no getter, setter, `parse` or `emit` of that view can panic. `new_unchecked` leaves the proof to the caller.
+//!
+//! Every header is one table (in [`header`]'s macro), from which its constants come, with the proof at compile time that
+//! fields neither overlap nor leave a gap. [`HEADERS`] lists them all for manuals and C headers.
+
+pub mod bth;
+pub mod classify;
+pub mod ethernet;
+pub mod extended;
+pub mod header;
+pub mod icrc;
+pub mod ip;
+pub mod packet;
+pub mod udp;
+
+pub use bth::{BthPacket, BthRepr};
+pub use classify::{DropReason, Filter, Refusal, classify, explain};
+pub use ethernet::{EthernetPacket, EthernetRepr, MacAddress, VlanPacket, VlanTag};
+pub use extended::{Extended, ExtendedRepr};
+pub use header::{Error, Field, Header};
+pub use ip::{IpRepr, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr};
+pub use packet::PacketRepr;
+pub use udp::{UdpPacket, UdpRepr};
+
+/// Every header, from the outside of a frame to its inside.
+pub const HEADERS: [Header; 15] = [
+    ethernet::fields::HEADER,
+    ethernet::vlan::HEADER,
+    ip::ipv4::HEADER,
+    ip::ipv6::HEADER,
+    udp::fields::HEADER,
+    bth::fields::HEADER,
+    extended::deth::HEADER,
+    extended::feth::HEADER,
+    extended::reth::HEADER,
+    extended::atomic_eth::HEADER,
+    extended::aeth::HEADER,
+    extended::atomic_ack_eth::HEADER,
+    extended::immediate::HEADER,
+    extended::ieth::HEADER,
+    extended::cnp::HEADER,
+];

@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod config;
 pub mod logic;
+pub mod memory;
 pub mod packet;
 pub mod parameter;
 pub mod stream;

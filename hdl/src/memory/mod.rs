@@ -1,0 +1,118 @@
+//! Memories: the leaves that become block RAM, LUTRAM or UltraRAM.
+//!
+//! | Block | Ports | Use |
+//! |---|---|---|
+//! | [`Memory`] | one writes, one reads | FIFOs, tables, contexts |
+//! | [`ByteMemory`] | the same, each byte written or not | payload, registers |
+//! | [`DualPortMemory`] | two, each reads or writes | tables with two owners |
+//! | [`CrossingMemory`] | one writes, one reads, two clocks | asynchronous FIFOs |
+//!
+//! They share these rules:
+//!
+//! 1. A read takes one cycle, and one more with an output register. `read_data` keeps the word of the last read.
+//! 2. A read in the cycle in which its word is written yields the word as it was before.
+//! 3. The contents at power-on are stated, zero unless said otherwise, so that Rust, Verilator, Icarus and the FPGA
+//!    agree. Reset does not touch them.
+mod bytes;
+mod crossing;
+mod dual;
+mod simple;
+
+pub use bytes::ByteMemory;
+pub use crossing::CrossingMemory;
+pub use dual::DualPortMemory;
+pub use simple::Memory;
+
+use crate::parameter::{ParameterError, check_range};
+use num_bigint::BigUint;
+use rnic_kernel::prelude::*;
+
+/// Address bits that a memory may have; 2^16 words of any width are more than one card has room for.
+const ADDRESS_MAX: usize = 16;
+
+/// What a memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// Block RAM: 36 Kbit each, the choice above some 64 words.
+    Block,
+    /// LUTs: 64 words or less, with the read register in flip-flops.
+    Distributed,
+    /// UltraRAM: 288 Kbit each, 4096 words of 72 bits. Its contents start as zeros and cannot start as anything else.
+    Ultra,
+}
+
+impl Storage {
+    fn style(self) -> &'static str {
+        match self {
+            Storage::Block => "block",
+            Storage::Distributed => "distributed",
+            Storage::Ultra => "ultra",
+        }
+    }
+
+    /// The words that a memory starts with: `contents`, and zeros behind them.
+    fn start<T: Synth>(self, address_bits: usize, contents: &[T]) -> Result<Vec<T>, ParameterError> {
+        check_range("ADDRESS", address_bits, 1..=ADDRESS_MAX)?;
+        let count = 1 << address_bits;
+        check_range("contents.len()", contents.len(), 0..=count)?;
+        let starts_as_zeros = contents.iter().all(|word| *word == T::default());
+        if self == Storage::Ultra && !starts_as_zeros {
+            return Err(ParameterError::new("contents", "given", "left out with Storage::Ultra"));
+        }
+        let mut words = contents.to_vec();
+        words.resize(count, T::default());
+        Ok(words)
+    }
+}
+
+/// Declares the array `words` and states what it starts with.
+fn declaration<T: Synth>(storage: Storage, start: &[T]) -> String {
+    let last = start.len() - 1;
+    let zero = literal(T::default());
+    let set = |(index, word): (usize, &T)| format!("    words[{index}] = {};\n", literal(*word));
+    let others = start.iter().enumerate().filter(|(_, word)| **word != T::default());
+    format!(
+        "(* ram_style = \"{}\" *)\nreg {}words [0:{last}];\ninteger index;\ninitial begin\n    \
+         for (index = 0; index <= {last}; index = index + 1) words[index] = {zero};\n{}end\n",
+        storage.style(),
+        range(T::BITS),
+        others.map(set).collect::<String>(),
+    )
+}
+
+/// The declared range of a value, empty for a single bit.
+fn range(width: usize) -> String {
+    if width == 1 { String::new() } else { format!("[{}:0] ", width - 1) }
+}
+
+/// A value as a Verilog literal.
+fn literal<T: Synth>(value: T) -> String {
+    let text = format!("{:x}", value.verilog());
+    let digits = text.split("'h").nth(1).expect("rust-hdl prints literals as <width>'h<digits>");
+    let number = BigUint::parse_bytes(digits.as_bytes(), 16).expect("the digits are hexadecimal");
+    format!("{}'h{number:x}", T::BITS)
+}
+
+/// The statement that clocks a word into `read_data`, through an output register if there is one.
+fn read_statements(output_register: bool) -> &'static str {
+    if output_register {
+        "    if (read_enable) fetched <= words[read_address];\n    read_data <= fetched;\n"
+    } else {
+        "    if (read_enable) read_data <= words[read_address];\n"
+    }
+}
+
+/// Declares the stages between the array and `read_data`.
+fn read_registers<T: Synth>(output_register: bool) -> String {
+    let zero = literal(T::default());
+    if output_register {
+        format!("reg {}fetched;\ninitial fetched = {zero};\ninitial read_data = {zero};\n", range(T::BITS))
+    } else {
+        format!("initial read_data = {zero};\n")
+    }
+}
+
+/// The position of a word.
+fn index<const ADDRESS: usize>(address: Bits<ADDRESS>) -> usize {
+    address.to_u64() as usize
+}

@@ -1,0 +1,208 @@
+//! Simple dual-port memory: one port writes, one reads.
+//!
+//! Nearly all memories of the card are of this kind: somebody fills, somebody else looks.
+//!
+//! ```text
+//!  write_enable, ─┐  ┌─────────────────────┐
+//!  write_address ─┼─>│ 2^ADDRESS words of T│   ┌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┐
+//!  write_data ────┘  │                     ├──>│ output register ├──> read_data
+//!  read_enable, ────>│                     │   └╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┘
+//!  read_address      └─────────────────────┘
+//! ```
+//!
+//! Word 2 is written in cycle 1, read while it is written again in cycle 3, and read once more:
+//! ```text
+#![doc = include_str!("waves/simple.txt")]
+//! ```
+//!
+//! Latency 1 cycle, 2 with an output register; one write and one read a cycle.
+//!
+//! 1. A read yields the word as it was before the write of the same cycle.
+//! 2. `read_data` keeps the word of the last read; `read_enable` gates the array, never the output register.
+//!
+//! Refuses more than 16 address bits, more contents than words, and contents in UltraRAM.
+use super::{Storage, declaration, index, read_registers, read_statements};
+use crate::parameter::ParameterError;
+use rnic_kernel::prelude::*;
+
+/// `2^ADDRESS` words with a port to write and a port to read.
+#[derive(Clone, Debug, LogicBlock)]
+pub struct Memory<T: Synth, const ADDRESS: usize> {
+    /// Of both ports.
+    pub clock: Signal<In, Clock>,
+    /// Write in this cycle.
+    pub write_enable: Signal<In, Bit>,
+    /// Index of the word to write.
+    pub write_address: Signal<In, Bits<ADDRESS>>,
+    /// What to write.
+    pub write_data: Signal<In, T>,
+    /// Read in this cycle.
+    pub read_enable: Signal<In, Bit>,
+    /// Index of the word to read.
+    pub read_address: Signal<In, Bits<ADDRESS>>,
+    /// The word that was read last; registered.
+    pub read_data: Signal<Out, T>,
+    _storage: Storage,
+    _output_register: bool,
+    _start: Vec<T>,
+    _words: Vec<T>,
+    _fetched: T,
+}
+
+impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
+    /// Makes a memory of zeros.
+    ///
+    /// # Errors
+    /// Refuses more than 16 address bits, and none.
+    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
+        Self::with_contents(storage, &[])
+    }
+
+    /// Makes a memory that starts with `contents` and zeros behind them.
+    ///
+    /// # Errors
+    /// Refuses more contents than words, any contents in UltraRAM, and more than 16 address bits.
+    pub fn with_contents(storage: Storage, contents: &[T]) -> Result<Self, ParameterError> {
+        let start = storage.start(ADDRESS, contents)?;
+        Ok(Memory {
+            clock: Signal::default(),
+            write_enable: Signal::default(),
+            write_address: Signal::default(),
+            write_data: Signal::default(),
+            read_enable: Signal::default(),
+            read_address: Signal::default(),
+            read_data: Signal::default(),
+            _storage: storage,
+            _output_register: false,
+            _words: start.clone(),
+            _start: start,
+            _fetched: T::default(),
+        })
+    }
+
+    /// Adds the output register of the RAM: one more cycle, and none of the slow way out of the array in the next
+    /// stage.
+    pub fn with_output_register(mut self) -> Self {
+        self._output_register = true;
+        self
+    }
+}
+
+impl<T: Synth, const ADDRESS: usize> Logic for Memory<T, ADDRESS> {
+    fn update(&mut self) {
+        if !self.clock.pos_edge() {
+            return;
+        }
+        let read_word = self._words[index(self.read_address.val())];
+        if self._output_register {
+            self.read_data.next = self._fetched;
+        }
+        if self.read_enable.val() {
+            match self._output_register {
+                true => self._fetched = read_word,
+                false => self.read_data.next = read_word,
+            }
+        }
+        if self.write_enable.val() {
+            self._words[index(self.write_address.val())] = self.write_data.val();
+        }
+    }
+
+    fn connect(&mut self) {
+        self.read_data.connect();
+    }
+
+    fn hdl(&self) -> Verilog {
+        let body = format!(
+            "{}{}always @(posedge clock) begin\n    if (write_enable) words[write_address] <= write_data;\n{}end\n",
+            declaration(self._storage, &self._start),
+            read_registers::<T>(self._output_register),
+            read_statements(self._output_register),
+        );
+        let note = "One port writes, one reads; a read yields the word as it was before the write of the same cycle.";
+        rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &["read_data"])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Stimulus, Waves, random};
+    use rand::Rng;
+
+    type Small = Memory<Bits<12>, 3>;
+
+    fn bench(memory: Small) -> Bench<Small> {
+        Bench::clocked(memory, |block| &mut block.clock)
+    }
+
+    fn write(bench: &mut Bench<Small>, address: u64, data: u64) {
+        bench.block.write_enable.next = true;
+        bench.block.write_address.next = bits(address);
+        bench.block.write_data.next = bits(data);
+    }
+
+    fn read(bench: &mut Bench<Small>, address: u64) {
+        bench.block.read_enable.next = true;
+        bench.block.read_address.next = bits(address);
+    }
+
+    #[test]
+    fn a_read_yields_the_word_before_the_write_of_its_cycle() {
+        let mut bench = bench(Small::with_contents(Storage::Block, &[bits(0x123)]).unwrap()).in_lock_step();
+        write(&mut bench, 0, 0x456);
+        read(&mut bench, 0);
+        bench.tick();
+        assert_eq!(bench.block.read_data.val(), bits(0x123));
+        bench.tick();
+        assert_eq!(bench.block.read_data.val(), bits(0x456));
+    }
+
+    #[test]
+    fn random_traffic_is_the_same_in_verilog() {
+        let mut random = random();
+        let contents: Vec<Bits<12>> = (0..5).map(|_| Stimulus::sample(&mut random)).collect();
+        for storage in [Storage::Block, Storage::Distributed] {
+            let memory = Small::with_contents(storage, &contents).unwrap();
+            for memory in [memory.clone(), memory.with_output_register()] {
+                let mut bench = bench(memory).in_lock_step();
+                for _ in 0..500 {
+                    bench.block.write_enable.next = random.random();
+                    bench.block.write_address.next = Stimulus::sample(&mut random);
+                    bench.block.write_data.next = Stimulus::sample(&mut random);
+                    bench.block.read_enable.next = random.random();
+                    bench.block.read_address.next = Stimulus::sample(&mut random);
+                    bench.tick();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_parameters_are_refused() {
+        assert!(Memory::<Bit, 16>::new(Storage::Block).is_ok());
+        let error = Memory::<Bit, 17>::new(Storage::Block).unwrap_err();
+        assert_eq!(error.to_string(), "parameter ADDRESS is 17, but must be 1 to 16");
+        assert!(Memory::<Bit, 0>::new(Storage::Block).is_err());
+        assert!(Small::with_contents(Storage::Block, &[bits(1); 8]).is_ok());
+        assert!(Small::with_contents(Storage::Block, &[bits(1); 9]).is_err());
+        assert!(Small::with_contents(Storage::Ultra, &[bits(0); 8]).is_ok());
+        assert_eq!(Small::with_contents(Storage::Ultra, &[bits(1)]).unwrap_err().parameter, "contents");
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("write_enable").signal("write_address").when("write_enable");
+        let waves = waves.signal("write_data").when("write_enable").signal("read_enable");
+        let waves = waves.signal("read_address").when("read_enable").signal("read_data");
+        let mut bench = bench(Small::new(Storage::Block).unwrap()).recording(waves);
+        for cycle in 0..7 {
+            write(&mut bench, 2, if cycle == 1 { 0x111 } else { 0x222 });
+            read(&mut bench, 2);
+            bench.block.write_enable.next = cycle == 1 || cycle == 3;
+            bench.block.read_enable.next = cycle == 3 || cycle == 4;
+            bench.tick();
+        }
+        bench.waves().expect("memory/waves/simple.txt");
+    }
+}

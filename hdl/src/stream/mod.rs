@@ -9,8 +9,12 @@
 //!              │          │<───────────────┤          │
 //!              └──────────┘     ready      └──────────┘
 //! ```
+pub mod fifo;
+pub mod packet_fifo;
 pub mod slice;
 
+pub use fifo::Fifo;
+pub use packet_fifo::PacketFifo;
 pub use slice::RegisterSlice;
 
 use rnic_kernel::prelude::*;

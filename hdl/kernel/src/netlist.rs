@@ -1,0 +1,201 @@
+//! From what a kernel says to what drives what: the middle of the emitter, which knows no Verilog text.
+//!
+//! ```text
+//! Kernel ─> graph (widths, simple forms) ─> actions (per target) ─> latch check ─> drivers and registers ─> loop check
+//! ```
+//!
+//! A register that only ever holds its value or takes a new one needs no separate next value: its assignments
+//! become non-blocking ones of the `always @(posedge ..)` it stands in. The rest drives wires.
+mod action;
+mod coverage;
+mod graph;
+mod loops;
+mod registers;
+mod signals;
+mod usage;
+
+pub(crate) use action::{Action, Effect};
+pub(crate) use graph::{Graph, operands};
+pub(crate) use registers::Domain;
+pub(crate) use signals::{Role, Signals};
+pub(crate) use usage::{Usage, continues_chain};
+
+use crate::design::Scope;
+use crate::error::LocalFault;
+use crate::ir::{Item, Kernel, NodeId, SignalKey};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Index of a signal in [`Signals`]; stands in place of the signal's address once the kernel is imported.
+pub(crate) type SignalId = SignalKey;
+
+/// One printed piece of combinational logic, in the order of the source.
+#[derive(Clone, Debug)]
+pub(crate) enum Driver {
+    /// A `let`.
+    Wire { node: NodeId, comments: Vec<String> },
+    /// The one unconditional assignment of a signal, or of a part of it that no other touches.
+    Assign { signal: SignalId, part: Option<(usize, usize)>, value: NodeId, comments: Vec<String> },
+    /// Assignments under conditions.
+    Always(Vec<Action>),
+}
+
+/// A kernel, ready to be printed.
+pub(crate) struct Netlist {
+    pub(crate) signals: Signals,
+    pub(crate) graph: Graph,
+    pub(crate) drivers: Vec<Driver>,
+    /// The clocked part.
+    pub(crate) domains: Vec<Domain>,
+    /// For every output that follows inputs within the cycle, those inputs.
+    pub(crate) paths: Vec<(SignalId, Vec<SignalId>)>,
+}
+
+impl Netlist {
+    pub(crate) fn new(scope: &Scope, kernel: &Kernel) -> Result<Self, Vec<LocalFault>> {
+        let signals = Signals::new(scope);
+        let recorded: Vec<_> = kernel.faults.iter().map(|fault| recorded_fault(&signals, fault)).collect();
+        if !recorded.is_empty() {
+            return Err(recorded);
+        }
+        let mut graph = Graph::import(kernel, &signals)?;
+        let items = import_items(&kernel.items, &mut graph, &signals)?;
+        let items = remove_overridden(items);
+        let mut faults = check_driven(&signals, &items);
+        faults.extend(coverage::check(&signals, items.iter().filter_map(as_action)));
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let (items, domains) = registers::extract(&signals, &mut graph, items);
+        let drivers = group(items);
+        let drivers = loops::split(&signals, &graph, drivers);
+        if let Some(fault) = loops::find(&signals, &graph, &drivers) {
+            return Err(vec![fault]);
+        }
+        let paths = loops::paths(&signals, &graph, &drivers);
+        Ok(Netlist { signals, graph, drivers, domains, paths })
+    }
+}
+
+/// A `let` or an effect, imported.
+#[derive(Clone, Debug)]
+enum Entry {
+    Wire { node: NodeId, comments: Vec<String> },
+    Action(Action),
+}
+
+fn as_action(entry: &Entry) -> Option<&Action> {
+    match entry {
+        Entry::Action(action) => Some(action),
+        Entry::Wire { .. } => None,
+    }
+}
+
+fn recorded_fault(signals: &Signals, fault: &crate::ir::RecordFault) -> LocalFault {
+    let signal = fault.signal.and_then(|key| signals.find(key)).map(|id| signals[id].rust_name.clone());
+    LocalFault { signal, cause: fault.cause.clone(), location: None }.at(&fault.location)
+}
+
+fn import_items(items: &[Item], graph: &mut Graph, signals: &Signals) -> Result<Vec<Entry>, Vec<LocalFault>> {
+    let mut faults = Vec::new();
+    let mut entries = Vec::new();
+    for item in items {
+        match item {
+            Item::Wire { node, comments } => {
+                entries.push(Entry::Wire { node: graph.current(*node), comments: comments.clone() });
+            }
+            Item::Statement(statement) => {
+                let actions = action::import(statement, graph, signals, &mut faults);
+                entries.extend(actions.into_iter().map(Entry::Action));
+            }
+        }
+    }
+    if faults.is_empty() { Ok(entries) } else { Err(faults) }
+}
+
+/// An unconditional assignment overrides all that stands before it, which then need not be printed.
+fn remove_overridden(entries: Vec<Entry>) -> Vec<Entry> {
+    let mut overridden = BTreeSet::new();
+    let mut kept = Vec::new();
+    for entry in entries.into_iter().rev() {
+        match entry {
+            Entry::Wire { .. } => kept.push(entry),
+            Entry::Action(action) => {
+                kept.extend(action.only(&|signal| !overridden.contains(&signal)).map(Entry::Action));
+                overridden.extend(action.full_assignment().map(|(signal, _)| signal));
+            }
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// Everything that this block must drive is driven somewhere.
+fn check_driven(signals: &Signals, entries: &[Entry]) -> Vec<LocalFault> {
+    let mut driven = BTreeSet::new();
+    entries.iter().filter_map(as_action).for_each(|action| action.collect_targets(&mut driven));
+    let undriven = signals.iter().filter(|(id, signal)| signal.role.is_driven_here() && !driven.contains(id));
+    let faults = undriven.map(|(_, signal)| match signal.role {
+        Role::ChildInput(_) | Role::RegisterInput(_) => {
+            LocalFault::signal(&signal.rust_name, "is an input of a child and is never assigned")
+        }
+        _ => LocalFault::signal(&signal.rust_name, "is never assigned"),
+    });
+    faults.collect()
+}
+
+/// Actions that share a target share a driver; what is left alone and unconditional becomes an assignment.
+fn group(entries: Vec<Entry>) -> Vec<Driver> {
+    enum Slot {
+        Driver(Driver),
+        Moved,
+    }
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut slot_of: BTreeMap<SignalId, usize> = BTreeMap::new();
+    for entry in entries {
+        let place = slots.len();
+        match entry {
+            Entry::Wire { node, comments } => slots.push(Slot::Driver(Driver::Wire { node, comments })),
+            Entry::Action(action) => {
+                let targets = action.targets();
+                let earlier: BTreeSet<_> =
+                    targets.iter().filter_map(|target| slot_of.get(target).copied()).collect();
+                let mut block = Vec::new();
+                for index in earlier {
+                    if let Slot::Driver(Driver::Always(actions)) =
+                        std::mem::replace(&mut slots[index], Slot::Moved)
+                    {
+                        actions.iter().flat_map(Action::targets).for_each(|target| {
+                            slot_of.insert(target, place);
+                        });
+                        block.extend(actions);
+                    }
+                }
+                slot_of.extend(targets.into_iter().map(|target| (target, place)));
+                block.push(action);
+                slots.push(Slot::Driver(Driver::Always(block)));
+            }
+        }
+    }
+    let drivers = slots.into_iter().filter_map(|slot| match slot {
+        Slot::Driver(driver) => Some(driver),
+        Slot::Moved => None,
+    });
+    drivers.flat_map(simplify).collect()
+}
+
+/// Unconditional assignments that do not touch each other need no `always`.
+fn simplify(driver: Driver) -> Vec<Driver> {
+    let Driver::Always(actions) = &driver else { return vec![driver] };
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    let mut drivers = Vec::new();
+    for action in actions {
+        let Effect::Assign { signal, part, value } = action.effect else { return vec![driver] };
+        let (start, end) = part.map_or((0, usize::MAX), |(offset, width)| (offset, offset + width));
+        if taken.iter().any(|&(other_start, other_end)| start < other_end && other_start < end) {
+            return vec![driver];
+        }
+        taken.push((start, end));
+        drivers.push(Driver::Assign { signal, part, value, comments: action.comments.clone() });
+    }
+    drivers
+}

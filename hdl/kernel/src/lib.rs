@@ -1,11 +1,27 @@
 //! The rnic hardware language: kernels in ordinary Rust, printed as Verilog-2005.
+//!
+//! Blocks are those of rust-hdl. `#[kernel]` on their `update` keeps the Rust body for simulation and adds a staged
+//! copy that records a graph ([`ir`]), from which [`generate`] prints Verilog with exactly the widths of Rust.
+extern crate self as rnic_kernel;
+
 mod design;
 mod error;
+pub mod functions;
 pub mod ir;
 pub mod leaf;
 mod netlist;
+pub mod node;
+pub mod prelude;
+mod recorder;
+pub mod register;
+#[doc(hidden)]
+pub mod staged;
+#[doc(hidden)]
+pub mod structs;
 mod verilog;
 
 pub use design::{Design, Module, generate, generate_design};
 pub use error::{Fault, GenerateError};
 pub use leaf::leaf;
+pub use node::Node;
+pub use rust_hdl;

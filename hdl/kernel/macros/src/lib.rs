@@ -1,1 +1,56 @@
 //! The attribute and derive macros of the rnic hardware language.
+//!
+//! `#[kernel]` keeps the Rust body as it is, for simulation, and adds a second, staged copy in which hardware
+//! values are nodes of a graph and control flow is recorded ([`stage`]). Everything else that rust-hdl wants to
+//! know about a block follows from the same body: which signals it drives ([`claims`]), what its comments say
+//! ([`comments`]).
+mod claims;
+mod comments;
+mod function;
+mod registers;
+mod stage;
+mod structs;
+mod syntax;
+mod update;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
+
+/// Makes hardware of `fn update(&mut self)` in an `impl Logic`, or of a pure free function.
+///
+/// The body is ordinary Rust within a subset, which is the same for both:
+///
+/// * statements: `let`, `signal.next = v` and `signal.next.field = v`, `if`, `match`, `for` over a range known at
+///   generation, blocks, `const` items, `clock!`, `Type::link`, `Type::join`, `self.hold_registers()`;
+/// * values: literals, constants, `.val()`, operators, comparisons, `if`, `match`, tuples, arrays, struct literals,
+///   fields, `cat!`, `select`, `bits`, `bit_cast`, `.into()`, the methods of `Bits`, calls of other `#[kernel]`
+///   functions, and `const { .. }` for anything else that Rust can compute while the hardware is generated.
+///
+/// A parameter or result of type `usize`, `u64` or the like is a number of the generator, not hardware.
+#[proc_macro_attribute]
+pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    if !arguments.is_empty() {
+        let error = Error::new(proc_macro2::Span::call_site(), "`#[kernel]` takes no arguments");
+        return error.into_compile_error().into();
+    }
+    let item = parse_macro_input!(item as ItemFn);
+    let expanded =
+        if item.sig.receiver().is_some() { update::expand(&item) } else { function::expand(&item) };
+    expanded.unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Lets a kernel begin with `self.hold_registers();` for all `Reg` and `DFF` fields of the block.
+///
+/// The block's clock is its field `clock`; its reset, if it has one, is `reset`.
+#[proc_macro_derive(Registers)]
+pub fn derive_registers(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    registers::expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes a struct of hardware values one value, packed with the first field lowest. It takes generic structs, too.
+#[proc_macro_derive(LogicStruct)]
+pub fn derive_logic_struct(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    structs::expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}

@@ -1,0 +1,158 @@
+//! `connect`: rust-hdl wants each signal that a kernel drives to be claimed.
+//!
+//! The claims follow what the kernel decides at generation: loops, constant conditions, indices. Of a condition in
+//! hardware both sides are claimed. Whatever hangs on a signal's value is left out, for it has no meaning yet.
+use crate::{stage, syntax};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::{ToTokens, quote};
+use std::collections::BTreeSet;
+use syn::visit::{self, Visit};
+use syn::{BinOp, Block, Expr, ExprCall, ExprIf, ExprMatch, ExprMethodCall, Local, PatIdent, Stmt};
+
+pub(crate) fn of_block(block: &Block) -> TokenStream {
+    Claims::default().block(block)
+}
+
+#[derive(Default)]
+struct Claims {
+    /// Names of values that exist in hardware only.
+    hardware: BTreeSet<String>,
+}
+
+impl Claims {
+    fn block(&mut self, block: &Block) -> TokenStream {
+        block.stmts.iter().map(|statement| self.statement(statement)).collect()
+    }
+
+    fn statement(&mut self, statement: &Stmt) -> TokenStream {
+        match statement {
+            Stmt::Expr(expression, _) => self.effect(expression),
+            Stmt::Local(local) => self.binding(local),
+            Stmt::Macro(call) => clocks(&call.mac),
+            Stmt::Item(item) => quote!(#item),
+        }
+    }
+
+    /// A `let` of the generator may be an index later; one of hardware may not.
+    fn binding(&mut self, local: &Local) -> TokenStream {
+        if local.init.as_ref().is_some_and(|init| self.is_hardware(&init.expr)) {
+            Names(&mut self.hardware).visit_pat(&local.pat);
+            return TokenStream::new();
+        }
+        quote!(#local)
+    }
+
+    fn is_hardware(&self, expression: &Expr) -> bool {
+        let mut reads = Reads(false);
+        reads.visit_expr(expression);
+        reads.0 || self.mentions_hardware(expression.to_token_stream())
+    }
+
+    fn mentions_hardware(&self, tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Group(group) => self.mentions_hardware(group.stream()),
+            TokenTree::Ident(name) => name == "val" || self.hardware.contains(&name.to_string()),
+            _ => false,
+        })
+    }
+
+    fn effect(&mut self, expression: &Expr) -> TokenStream {
+        match expression {
+            Expr::Assign(assignment) => syntax::Target::of(&assignment.left)
+                .map(|target| {
+                    let signal = target.signal;
+                    quote!(::rnic_kernel::rust_hdl::core::prelude::Logic::connect(&mut #signal);)
+                })
+                .unwrap_or_default(),
+            Expr::If(conditional) => self.conditional(conditional),
+            Expr::Match(choice) => self.choice(choice),
+            Expr::Block(inner) => {
+                let body = self.block(&inner.block);
+                quote!({ #body })
+            }
+            Expr::ForLoop(repeat) => {
+                let (pattern, range, body) = (&repeat.pat, &repeat.expr, self.block(&repeat.body));
+                quote!(for #pattern in #range { #body })
+            }
+            Expr::Call(call) => connection(call),
+            Expr::Macro(call) => clocks(&call.mac),
+            Expr::MethodCall(call) if call.method == "hold_registers" => {
+                let block = &call.receiver;
+                quote!(::rnic_kernel::register::Registers::connect_registers(#block);)
+            }
+            _ => TokenStream::new(),
+        }
+    }
+
+    fn conditional(&mut self, conditional: &ExprIf) -> TokenStream {
+        let then = self.block(&conditional.then_branch);
+        let otherwise = conditional.else_branch.as_ref().map(|(_, otherwise)| self.effect(otherwise));
+        let condition = &conditional.cond;
+        if !self.is_hardware(condition) {
+            return quote!(if #condition { #then } else { #otherwise });
+        }
+        // `if i > 0 && self.a.val()`: the body may rely on what the generator knows.
+        let known = self.known_parts(condition);
+        quote!(if true #(&& (#known))* { #then } { #otherwise })
+    }
+
+    /// The operands of `&&` that the generator can decide.
+    fn known_parts<'a>(&self, condition: &'a Expr) -> Vec<&'a Expr> {
+        match condition {
+            Expr::Paren(inner) => self.known_parts(&inner.expr),
+            Expr::Binary(operation) if matches!(operation.op, BinOp::And(_)) => {
+                [self.known_parts(&operation.left), self.known_parts(&operation.right)].concat()
+            }
+            other if self.is_hardware(other) => Vec::new(),
+            other => vec![other],
+        }
+    }
+
+    fn choice(&mut self, choice: &ExprMatch) -> TokenStream {
+        let is_hardware = self.is_hardware(&choice.expr);
+        let bodies: Vec<_> = choice.arms.iter().map(|arm| self.effect(&arm.body)).collect();
+        if is_hardware || choice.arms.iter().any(|arm| arm.guard.is_some()) {
+            return quote!(#({ #bodies })*);
+        }
+        let (subject, patterns) = (&choice.expr, choice.arms.iter().map(|arm| &arm.pat));
+        quote!(match #subject { #(#patterns => { #bodies })* })
+    }
+}
+
+/// Collects the names that a pattern binds.
+struct Names<'a>(&'a mut BTreeSet<String>);
+
+impl Visit<'_> for Names<'_> {
+    fn visit_pat_ident(&mut self, name: &PatIdent) {
+        self.0.insert(name.ident.to_string());
+    }
+}
+
+/// Whether a signal is read with `.val()`.
+struct Reads(bool);
+
+impl Visit<'_> for Reads {
+    fn visit_expr_method_call(&mut self, call: &ExprMethodCall) {
+        self.0 |= call.method == "val";
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+fn connection(call: &ExprCall) -> TokenStream {
+    let Expr::Path(path) = &*call.func else { return TokenStream::new() };
+    let arguments = &call.args;
+    let logic = quote!(::rnic_kernel::rust_hdl::core::prelude::logic);
+    match path.path.segments.last().map(|last| last.ident.to_string()).as_deref() {
+        Some("link") => quote!(#logic::logic_connect_link_fn(#arguments);),
+        Some("join") => quote!(#logic::logic_connect_join_fn(#arguments);),
+        _ => TokenStream::new(),
+    }
+}
+
+fn clocks(call: &syn::Macro) -> TokenStream {
+    // A malformed call is reported by the staged copy.
+    let Ok(stage::Clocks { block, children, .. }) = call.parse_body::<stage::Clocks>() else {
+        return TokenStream::new();
+    };
+    quote!(#(::rnic_kernel::rust_hdl::core::prelude::Logic::connect(&mut #block.#children.clock);)*)
+}

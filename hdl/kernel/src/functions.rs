@@ -1,0 +1,178 @@
+//! The pure functions of the language, each with what it records.
+//!
+//! The staged twin of a function `f` is `f::lower`, in a module of the same name, so that one `use` brings both.
+//! `#[kernel]` writes the twin of an ordinary function; the ones here say something that only the recorder can.
+use crate::ir::Op;
+use crate::node::{IntoNode, Node};
+use crate::recorder;
+use num_bigint::BigUint;
+use rust_hdl::core::prelude::*;
+
+/// Returns `then` if the condition holds, else `otherwise`: a multiplexer in one line.
+pub fn select<T>(condition: Bit, then: T, otherwise: T) -> T {
+    if condition { then } else { otherwise }
+}
+
+#[doc(hidden)]
+pub mod select {
+    use super::*;
+
+    pub fn lower<T: Synth>(
+        condition: impl IntoNode<Bit>,
+        then: impl IntoNode<T>,
+        otherwise: impl IntoNode<T>,
+    ) -> Node<T> {
+        multiplex(condition.into_node(), then.into_node(), otherwise.into_node())
+    }
+}
+
+/// One of two values; a condition known at generation decides at once.
+pub(crate) fn multiplex<T: Synth>(condition: Node<Bit>, then: Node<T>, otherwise: Node<T>) -> Node<T> {
+    match condition.known() {
+        Some(true) => then,
+        Some(false) => otherwise,
+        None => Node::new(Op::Select { condition: condition.id, then: then.id, otherwise: otherwise.id }),
+    }
+}
+
+/// A value that can be concatenated: `Bits<N>` or `Bit`.
+pub trait Part: Synth {
+    #[doc(hidden)]
+    fn number(self) -> BigUint;
+}
+
+impl<const N: usize> Part for Bits<N> {
+    fn number(self) -> BigUint {
+        self.into()
+    }
+}
+
+impl Part for Bit {
+    fn number(self) -> BigUint {
+        u8::from(self).into()
+    }
+}
+
+/// The node of one part, or a constant in its place.
+pub trait NodePart {
+    #[doc(hidden)]
+    const WIDTH: usize;
+    #[doc(hidden)]
+    fn node(self) -> usize;
+}
+
+impl<P: Part> NodePart for Node<P> {
+    const WIDTH: usize = P::BITS;
+    fn node(self) -> usize {
+        self.id
+    }
+}
+
+impl<P: Part> NodePart for P {
+    const WIDTH: usize = P::BITS;
+    fn node(self) -> usize {
+        Node::constant(self).id
+    }
+}
+
+/// A tuple of parts, most significant first.
+pub trait Parts {
+    #[doc(hidden)]
+    const WIDTH: usize;
+    #[doc(hidden)]
+    fn number(self) -> BigUint;
+}
+
+/// The staged twin of [`Parts`].
+pub trait NodeParts {
+    #[doc(hidden)]
+    const WIDTH: usize;
+    #[doc(hidden)]
+    fn nodes(self) -> Vec<usize>;
+}
+
+macro_rules! tuples_of_parts {
+    () => {};
+    ($first:ident $($rest:ident)*) => {
+        impl<$first: Part, $($rest: Part),*> Parts for ($first, $($rest,)*) {
+            const WIDTH: usize = $first::BITS $(+ $rest::BITS)*;
+            #[allow(non_snake_case)]
+            fn number(self) -> BigUint {
+                let ($first, $($rest,)*) = self;
+                let number = $first.number();
+                $(let number = (number << $rest::BITS) | $rest.number();)*
+                number
+            }
+        }
+        impl<$first: NodePart, $($rest: NodePart),*> NodeParts for ($first, $($rest,)*) {
+            const WIDTH: usize = $first::WIDTH $(+ $rest::WIDTH)*;
+            #[allow(non_snake_case)]
+            fn nodes(self) -> Vec<usize> {
+                let ($first, $($rest,)*) = self;
+                vec![$first.node(), $($rest.node()),*]
+            }
+        }
+        tuples_of_parts!($($rest)*);
+    };
+}
+
+tuples_of_parts!(A B C D E F G H I J K L M N O P);
+
+impl<T: Part, const COUNT: usize> Parts for [T; COUNT] {
+    const WIDTH: usize = T::BITS * COUNT;
+    fn number(self) -> BigUint {
+        self.into_iter().fold(BigUint::default(), |number, part| (number << T::BITS) | part.number())
+    }
+}
+
+impl<T: NodePart, const COUNT: usize> NodeParts for [T; COUNT] {
+    const WIDTH: usize = T::WIDTH * COUNT;
+    fn nodes(self) -> Vec<usize> {
+        self.into_iter().map(NodePart::node).collect()
+    }
+}
+
+/// Concatenates a tuple or an array, most significant part first. Widths that do not add up do not compile.
+pub fn concat<const N: usize, P: Parts>(parts: P) -> Bits<N> {
+    const { assert!(P::WIDTH == N, "the widths of the parts do not add up to that of the result") };
+    parts.number().into()
+}
+
+#[doc(hidden)]
+pub mod concat {
+    use super::*;
+
+    pub fn lower<const N: usize, P: NodeParts>(parts: P) -> Node<Bits<N>> {
+        const { assert!(P::WIDTH == N, "the widths of the parts do not add up to that of the result") };
+        let parts = parts.nodes();
+        Node::from_id(recorder::with(|recorder| recorder.concat(parts)))
+    }
+}
+
+/// Concatenates values, most significant first: `cat!(high, low)`.
+#[macro_export]
+macro_rules! cat {
+    ($($part:expr),+ $(,)?) => { $crate::functions::concat(($($part,)+)) };
+}
+
+/// Reverses the order of the bytes: network order to host order and back.
+pub fn swap_bytes<const N: usize>(value: Bits<N>) -> Bits<N> {
+    const { assert!(N.is_multiple_of(8), "only whole bytes can be swapped") };
+    let mut bytes = BigUint::from(value).to_bytes_le();
+    bytes.resize(N / 8, 0);
+    BigUint::from_bytes_be(&bytes).into()
+}
+
+#[doc(hidden)]
+pub mod swap_bytes {
+    use super::*;
+
+    pub fn lower<const N: usize>(value: impl IntoNode<Bits<N>>) -> Node<Bits<N>> {
+        const { assert!(N.is_multiple_of(8), "only whole bytes can be swapped") };
+        let value = value.into_node().id;
+        Node::from_id(recorder::with(|recorder| {
+            let bytes = (0..N / 8).map(|byte| recorder.slice(value, byte * 8, 8)).collect();
+            recorder.concat(bytes)
+        }))
+    }
+}

@@ -9,13 +9,19 @@
 //!              │          │<───────────────┤          │
 //!              └──────────┘     ready      └──────────┘
 //! ```
+pub mod arbiter;
+pub mod async_fifo;
 pub mod fifo;
 pub mod packet_fifo;
 pub mod slice;
+pub mod synchronizer;
 
+pub use arbiter::Arbiter;
+pub use async_fifo::AsyncFifo;
 pub use fifo::Fifo;
 pub use packet_fifo::PacketFifo;
 pub use slice::RegisterSlice;
+pub use synchronizer::Synchronizer;
 
 use rnic_kernel::prelude::*;
 

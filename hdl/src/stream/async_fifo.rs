@@ -1,0 +1,332 @@
+//! Asynchronous FIFO: a queue from one clock to another.
+//!
+//! The MAC has clocks of its own. This is the only way in which data crosses between clocks.
+//!
+//! ```text
+//!   write_clock                                             read_clock
+//!        ┌───────────┐ write  ┌────────────────┐ read   ┌───────────┐
+//!  rx ──>│           ├───────>│ CrossingMemory ├───────>│           │──> tx
+//!        │ WriteSide │        └────────────────┘        │ ReadSide  │
+//!        │           │ Gray code   ┌──────────────┐     │           │
+//!        │  pointer ─┼────────────>│ Synchronizer ├────>│           │
+//!        │           │             └──────────────┘     │           │
+//!        │           │     ┌──────────────┐  Gray code  │           │
+//!        │           │<────┤ Synchronizer │<────────────┼─ pointer  │
+//!        └───────────┘     └──────────────┘             └───────────┘
+//! ```
+//!
+//! With both clocks equal and depth 4, the sink takes nothing before cycle 8:
+//! ```text
+#![doc = include_str!("waves/async_fifo.txt")]
+//! ```
+//!
+//! Latency 4 cycles with equal clocks; one beat a cycle of the slower clock, when it holds 8 beats or more. It holds
+//! `2^ADDRESS` beats in the memory, and one at the exit.
+//!
+//! 1. Beats leave in the order in which they came, none lost, none twice.
+//! 2. Pointers cross in Gray code, one bit changing at a time, straight from registers.
+//! 3. No word of the memory is read before its pointer has crossed, so never while it is written.
+//! 4. Both resets are high together for at least 4 cycles of each clock; they may begin and end apart.
+//!
+//! Refuses address bits other than 2 to 16, `COUNT` other than `ADDRESS + 1`, and UltraRAM.
+use super::synchronizer::Synchronizer;
+use super::{StreamRx, StreamTx};
+use crate::memory::{CrossingMemory, Storage};
+use crate::parameter::{ParameterError, check_equal, check_range};
+use rnic_kernel::prelude::*;
+
+/// A queue of `2^ADDRESS` beats between two clocks; `COUNT`, the width of its pointers, is `ADDRESS + 1`.
+#[derive(LogicBlock)]
+pub struct AsyncFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
+    /// Clock of `rx`.
+    pub write_clock: Signal<In, Clock>,
+    /// Synchronous to `write_clock`, active high.
+    pub write_reset: Signal<In, Bit>,
+    /// From the neighbour before; `ready` comes from registers of the writing clock.
+    pub rx: StreamRx<T>,
+    /// Clock of `tx`.
+    pub read_clock: Signal<In, Clock>,
+    /// Synchronous to `read_clock`, active high.
+    pub read_reset: Signal<In, Bit>,
+    /// To the neighbour behind; registered.
+    pub tx: StreamTx<T>,
+    write_side: WriteSide<ADDRESS, COUNT>,
+    read_side: ReadSide<ADDRESS, COUNT>,
+    to_read_side: Synchronizer<COUNT>,
+    to_write_side: Synchronizer<COUNT>,
+    memory: CrossingMemory<T, ADDRESS>,
+}
+
+impl<T: Synth, const ADDRESS: usize, const COUNT: usize> AsyncFifo<T, ADDRESS, COUNT> {
+    /// Makes an empty queue.
+    ///
+    /// # Errors
+    /// Refuses address bits other than 2 to 16, `COUNT` other than `ADDRESS + 1`, and UltraRAM.
+    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
+        check_range("ADDRESS", ADDRESS, 2..=16)?;
+        check_equal("COUNT", COUNT, ADDRESS + 1, "ADDRESS + 1")?;
+        Ok(AsyncFifo {
+            write_clock: Signal::default(),
+            write_reset: Signal::default(),
+            rx: StreamRx::default(),
+            read_clock: Signal::default(),
+            read_reset: Signal::default(),
+            tx: StreamTx::default(),
+            write_side: WriteSide::default(),
+            read_side: ReadSide::default(),
+            to_read_side: Synchronizer::default(),
+            to_write_side: Synchronizer::default(),
+            memory: CrossingMemory::new(storage)?,
+        })
+    }
+}
+
+impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for AsyncFifo<T, ADDRESS, COUNT> {
+    #[kernel]
+    fn update(&mut self) {
+        self.write_side.clock.next = self.write_clock.val();
+        self.write_side.reset.next = self.write_reset.val();
+        self.to_write_side.clock.next = self.write_clock.val();
+        self.memory.write_clock.next = self.write_clock.val();
+        self.read_side.clock.next = self.read_clock.val();
+        self.read_side.reset.next = self.read_reset.val();
+        self.to_read_side.clock.next = self.read_clock.val();
+        self.memory.read_clock.next = self.read_clock.val();
+
+        self.write_side.offered.next = self.rx.valid.val();
+        self.rx.ready.next = self.write_side.ready.val();
+        self.memory.write_enable.next = self.write_side.write_enable.val();
+        self.memory.write_address.next = self.write_side.write_address.val();
+        self.memory.write_data.next = self.rx.beat.val();
+
+        self.to_read_side.d.next = self.write_side.write_gray.val();
+        self.read_side.write_gray.next = self.to_read_side.q.val();
+        self.to_write_side.d.next = self.read_side.read_gray.val();
+        self.write_side.read_gray.next = self.to_write_side.q.val();
+
+        self.memory.read_enable.next = self.read_side.read_enable.val();
+        self.memory.read_address.next = self.read_side.read_address.val();
+        self.read_side.taken.next = self.tx.ready.val();
+        self.tx.valid.next = self.read_side.head_valid.val();
+        self.tx.beat.next = self.memory.read_data.val();
+    }
+}
+
+/// The writing half: where the next beat goes, and whether there is room.
+#[derive(Default, LogicBlock, Registers)]
+struct WriteSide<const ADDRESS: usize, const COUNT: usize> {
+    /// Writing clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// A beat is offered.
+    pub offered: Signal<In, Bit>,
+    /// There is room for it.
+    pub ready: Signal<Out, Bit>,
+    /// To the memory.
+    pub write_enable: Signal<Out, Bit>,
+    /// To the memory.
+    pub write_address: Signal<Out, Bits<ADDRESS>>,
+    /// Beats written so far, in Gray code; registered.
+    pub write_gray: Signal<Out, Bits<COUNT>>,
+    /// Beats read so far, in Gray code, as far as known here.
+    pub read_gray: Signal<In, Bits<COUNT>>,
+    pointer: Reg<Bits<COUNT>>,
+    gray: Reg<Bits<COUNT>>,
+}
+
+impl<const ADDRESS: usize, const COUNT: usize> Logic for WriteSide<ADDRESS, COUNT> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        // Pointers that are 2^ADDRESS apart have Gray codes that differ in their two highest bits and nowhere else.
+        let is_full = self.gray.q.val() ^ self.read_gray.val() == bits::<COUNT>(3 << (ADDRESS - 1));
+        let push = self.offered.val() && !is_full;
+        if push {
+            let next = self.pointer.q.val() + 1;
+            self.pointer.d.next = next;
+            self.gray.d.next = next ^ (next >> 1);
+        }
+        self.ready.next = !is_full;
+        self.write_enable.next = push;
+        self.write_address.next = self.pointer.q.val().get_bits::<ADDRESS>(0);
+        self.write_gray.next = self.gray.q.val();
+    }
+}
+
+/// The reading half: fetches the head of the queue as soon as there is one.
+#[derive(Default, LogicBlock, Registers)]
+struct ReadSide<const ADDRESS: usize, const COUNT: usize> {
+    /// Reading clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// The head is taken in this cycle, if there is one.
+    pub taken: Signal<In, Bit>,
+    /// The read register of the memory holds the head of the queue; registered.
+    pub head_valid: Signal<Out, Bit>,
+    /// To the memory.
+    pub read_enable: Signal<Out, Bit>,
+    /// To the memory.
+    pub read_address: Signal<Out, Bits<ADDRESS>>,
+    /// Beats written so far, in Gray code, as far as known here.
+    pub write_gray: Signal<In, Bits<COUNT>>,
+    /// Beats read so far, in Gray code; registered.
+    pub read_gray: Signal<Out, Bits<COUNT>>,
+    pointer: Reg<Bits<COUNT>>,
+    gray: Reg<Bits<COUNT>>,
+    valid: Reg<Bit>,
+}
+
+impl<const ADDRESS: usize, const COUNT: usize> Logic for ReadSide<ADDRESS, COUNT> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let is_free = self.taken.val() || !self.valid.q.val();
+        let fetch = is_free && self.gray.q.val() != self.write_gray.val();
+        if fetch {
+            let next = self.pointer.q.val() + 1;
+            self.pointer.d.next = next;
+            self.gray.d.next = next ^ (next >> 1);
+        }
+        self.valid.d.next = fetch || !is_free;
+        self.head_valid.next = self.valid.q.val();
+        self.read_enable.next = fetch;
+        self.read_address.next = self.pointer.q.val().get_bits::<ADDRESS>(0);
+        self.read_gray.next = self.gray.q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
+    use rand::Rng;
+
+    type Queue = AsyncFifo<Bits<40>, 3, 4>;
+
+    fn bench() -> Bench<Queue> {
+        let clocks: Vec<ClockOf<Queue>> = vec![|block| &mut block.write_clock, |block| &mut block.read_clock];
+        Bench::with_clocks(Queue::new(Storage::Distributed).unwrap(), clocks)
+    }
+
+    /// Steps of one, the other or both clocks; `ratio` of ten steps have the writing clock.
+    fn cross(bench: &mut Bench<Queue>, beats: &[Bits<40>], stalls: Stalls, ratio: u32, random: &mut Random) {
+        let mut source = Source::new(beats.iter().copied(), stalls);
+        let mut sink = Sink::new(stalls);
+        let mut steps = 0;
+        while sink.received.len() < beats.len() {
+            assert!(steps < 20_000, "the queue hangs with stalls {stalls:?}");
+            steps += 1;
+            let writes = random.random_ratio(ratio, 10);
+            let reads = !writes || random.random_ratio(1, 4);
+            if writes {
+                source.drive(&mut bench.block.rx, random);
+            }
+            if reads {
+                sink.drive(&mut bench.block.tx, random);
+            }
+            bench.settle();
+            if writes {
+                source.sample(&bench.block.rx);
+            }
+            if reads {
+                sink.sample(&bench.block.tx);
+            }
+            let clocks: Vec<_> =
+                [(writes, 0), (reads, 1)].iter().filter(|clock| clock.0).map(|clock| clock.1).collect();
+            bench.tick_clocks(&clocks);
+        }
+        assert_eq!(sink.received, beats, "stalls: {stalls:?}, ratio {ratio}");
+    }
+
+    #[test]
+    fn beats_leave_in_order_whichever_clock_is_faster() {
+        let mut random = random();
+        for stalls in Stalls::ALL {
+            let mut bench = bench().in_lock_step();
+            for ratio in [2, 5, 8] {
+                let beats: Vec<_> = (0..200).map(|_| Stimulus::sample(&mut random)).collect();
+                cross(&mut bench, &beats, stalls, ratio, &mut random);
+            }
+        }
+    }
+
+    #[test]
+    fn eight_beats_cover_the_round_trip_of_the_pointers() {
+        let mut random = random();
+        let mut bench = bench();
+        let beats: Vec<_> = (0..200).map(|_| Stimulus::sample(&mut random)).collect();
+        let (received, cycles) = transfer(
+            &mut bench,
+            |block| &mut block.rx,
+            |block| &mut block.tx,
+            beats.clone(),
+            beats.len(),
+            Stalls::None,
+            &mut random,
+        );
+        assert_eq!(received, beats);
+        assert_eq!(cycles, beats.len() + 4, "one beat a cycle after four cycles of latency");
+    }
+
+    #[test]
+    fn reset_in_both_domains_empties_the_queue() {
+        let mut bench = bench().in_lock_step();
+        bench.block.rx.valid.next = true;
+        (0..7).for_each(|_| bench.tick());
+        bench.block.rx.valid.next = false;
+        // The resets begin and end apart, and overlap for four cycles.
+        for cycle in 0..6 {
+            bench.block.write_reset.next = cycle < 5;
+            bench.block.read_reset.next = cycle > 0;
+            bench.tick();
+        }
+        bench.block.read_reset.next = false;
+        for _ in 0..6 {
+            bench.tick();
+            assert!(!bench.block.tx.valid.val());
+        }
+        let mut random = random();
+        let beats: Vec<_> = (0..50).map(|_| Stimulus::sample(&mut random)).collect();
+        cross(&mut bench, &beats, Stalls::None, 5, &mut random);
+    }
+
+    #[test]
+    fn flip_flops_of_the_crossing_are_marked() {
+        let verilog = rnic_kernel::generate(&mut Queue::new(Storage::Block).unwrap(), "queue").unwrap();
+        assert_eq!(verilog.matches("ASYNC_REG").count(), 2, "two registers in one module that is used twice");
+    }
+
+    #[test]
+    fn impossible_parameters_are_refused() {
+        assert!(AsyncFifo::<Bit, 2, 3>::new(Storage::Block).is_ok());
+        assert!(AsyncFifo::<Bit, 16, 17>::new(Storage::Block).is_ok());
+        assert_eq!(AsyncFifo::<Bit, 1, 2>::new(Storage::Block).err().unwrap().parameter, "ADDRESS");
+        assert_eq!(AsyncFifo::<Bit, 17, 18>::new(Storage::Block).err().unwrap().parameter, "ADDRESS");
+        assert_eq!(AsyncFifo::<Bit, 4, 4>::new(Storage::Block).err().unwrap().parameter, "COUNT");
+        assert_eq!(AsyncFifo::<Bit, 4, 5>::new(Storage::Ultra).err().unwrap().parameter, "storage");
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("rx_valid").signal("rx_beat").when("rx_valid").signal("rx_ready");
+        let waves = waves.signal("tx_valid").signal("tx_beat").when("tx_valid").signal("tx_ready");
+        let fifo = AsyncFifo::<Bits<8>, 2, 3>::new(Storage::Distributed).unwrap();
+        let mut bench =
+            Bench::with_clocks(fifo, vec![|block| &mut block.write_clock, |block| &mut block.read_clock])
+                .recording(waves);
+        let mut random = random();
+        let mut source = Source::new((0xa1..=0xa7u64).map(bits), Stalls::None);
+        for cycle in 0..18 {
+            if cycle >= 1 {
+                source.drive(&mut bench.block.rx, &mut random);
+            }
+            bench.block.tx.ready.next = cycle >= 8;
+            bench.settle();
+            source.sample(&bench.block.rx);
+            bench.tick();
+        }
+        bench.waves().expect("stream/waves/async_fifo.txt");
+    }
+}

@@ -14,23 +14,27 @@ pub mod bth;
 pub mod classify;
 pub mod ethernet;
 pub mod extended;
+pub mod grh;
 pub mod header;
 pub mod icrc;
 pub mod ip;
 pub mod packet;
+pub mod pause;
 pub mod udp;
 
 pub use bth::{BthPacket, BthRepr};
 pub use classify::{DropReason, Filter, Refusal, classify, explain};
 pub use ethernet::{EthernetPacket, EthernetRepr, MacAddress, VlanPacket, VlanTag};
 pub use extended::{Extended, ExtendedRepr};
+pub use grh::{GrhKind, grh_area, grh_kind};
 pub use header::{Error, Field, Header};
 pub use ip::{IpRepr, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr};
 pub use packet::PacketRepr;
+pub use pause::PauseRepr;
 pub use udp::{UdpPacket, UdpRepr};
 
-/// Every header, from the outside of a frame to its inside.
-pub const HEADERS: [Header; 15] = [
+/// Every header, from the outside of a frame to its inside, and at the end those of the link itself.
+pub const HEADERS: [Header; 17] = [
     ethernet::fields::HEADER,
     ethernet::vlan::HEADER,
     ip::ipv4::HEADER,
@@ -46,4 +50,6 @@ pub const HEADERS: [Header; 15] = [
     extended::immediate::HEADER,
     extended::ieth::HEADER,
     extended::cnp::HEADER,
+    pause::pause::HEADER,
+    pause::pfc::HEADER,
 ];

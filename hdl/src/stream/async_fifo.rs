@@ -200,7 +200,7 @@ impl<const ADDRESS: usize, const COUNT: usize> Logic for ReadSide<ADDRESS, COUNT
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
+    use crate::bench::{Bench, ClockOf, Random, Sink, Source, Stalls, Stimulus, Waves, random, transfer};
     use rand::Rng;
 
     type Queue = AsyncFifo<Bits<40>, 3, 4>;

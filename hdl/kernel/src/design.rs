@@ -314,7 +314,9 @@ impl Walk {
         for (id, draft) in self.drafts.iter().enumerate().rev() {
             draft.body.instances.iter().for_each(|instance| counts[instance.module] += counts[id]);
         }
-        let modules = self.drafts.into_iter().enumerate().map(|(id, draft)| Module {
+        // Blocks inside a leaf written by hand serve its simulation only; no instance of them is printed.
+        let printed = self.drafts.into_iter().enumerate().filter(|(id, _)| counts[*id] > 0);
+        let modules = printed.map(|(id, draft)| Module {
             name: names[id].clone(),
             text: verilog::module_text(&draft.body, &draft.type_name, &names[id], &names),
             children: draft

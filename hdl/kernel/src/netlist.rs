@@ -66,7 +66,7 @@ impl Netlist {
             return Err(faults);
         }
         let (items, domains) = registers::extract(&signals, &mut graph, items);
-        let drivers = group(items);
+        let drivers = group(items, &mut graph, &signals);
         let drivers = loops::split(&signals, &graph, drivers);
         if let Some(fault) = loops::find(&signals, &graph, &drivers) {
             return Err(vec![fault]);
@@ -144,7 +144,7 @@ fn check_driven(signals: &Signals, entries: &[Entry]) -> Vec<LocalFault> {
 }
 
 /// Actions that share a target share a driver; what is left alone and unconditional becomes an assignment.
-fn group(entries: Vec<Entry>) -> Vec<Driver> {
+fn group(entries: Vec<Entry>, graph: &mut Graph, signals: &Signals) -> Vec<Driver> {
     enum Slot {
         Driver(Driver),
         Moved,
@@ -180,7 +180,7 @@ fn group(entries: Vec<Entry>) -> Vec<Driver> {
         Slot::Driver(driver) => Some(driver),
         Slot::Moved => None,
     });
-    drivers.flat_map(simplify).collect()
+    drivers.flat_map(simplify).map(|driver| settle(driver, graph, signals)).collect()
 }
 
 /// Unconditional assignments that do not touch each other need no `always`.
@@ -198,4 +198,49 @@ fn simplify(driver: Driver) -> Vec<Driver> {
         drivers.push(Driver::Assign { signal, part, value, comments: action.comments.clone() });
     }
     drivers
+}
+
+/// An `always @(*)` that reads nothing would never run; what it assigns is put together from its parts instead.
+fn settle(driver: Driver, graph: &mut Graph, signals: &Signals) -> Driver {
+    let Driver::Always(actions) = &driver else { return driver };
+    let mut nodes = Vec::new();
+    actions.iter().for_each(|action| action.collect_nodes(&mut nodes));
+    let is_variable = |signal: &SignalId| signals[*signal].role != Role::Constant;
+    if graph.signals_read(nodes).iter().any(is_variable) {
+        return driver;
+    }
+    let mut comments = Vec::new();
+    let mut target = None;
+    // The bits of the target from the lowest on, each piece with the value it comes from.
+    let mut pieces: Vec<(usize, usize, NodeId)> = Vec::new();
+    for action in actions {
+        let Effect::Assign { signal, part, value } = action.effect else { return driver };
+        let (offset, width) = part.unwrap_or((0, signals[signal].width));
+        pieces = overwrite(pieces, graph, (offset, width, value));
+        comments.extend(action.comments.iter().cloned());
+        target = Some(signal);
+    }
+    let Some(signal) = target else { return driver };
+    let parts = pieces.iter().rev().map(|&(_, _, value)| value).collect();
+    let value = graph.concat(parts, signals[signal].width, None);
+    Driver::Assign { signal, part: None, value, comments }
+}
+
+/// Puts one piece (offset, width, value) over others.
+fn overwrite(
+    pieces: Vec<(usize, usize, NodeId)>,
+    graph: &mut Graph,
+    piece: (usize, usize, NodeId),
+) -> Vec<(usize, usize, NodeId)> {
+    let (start, end) = (piece.0, piece.0 + piece.1);
+    let mut result = vec![piece];
+    for (offset, width, value) in pieces {
+        for (from, to) in [(offset, start.min(offset + width)), (end.max(offset), offset + width)] {
+            if from < to {
+                result.push((from, to - from, graph.slice(value, from - offset, to - from, None)));
+            }
+        }
+    }
+    result.sort_unstable();
+    result
 }

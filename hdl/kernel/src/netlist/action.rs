@@ -218,7 +218,7 @@ fn import_chain(
             break;
         }
         let condition = graph.current(*condition);
-        match graph.literal(condition).map(|value| value.bits() == 1) {
+        match graph.known(condition, signals).map(|value| value.bits() == 1) {
             Some(true) => return (arms, import_block(then, graph, signals, faults)),
             Some(false) => {}
             None => arms.push((condition, import_block(then, graph, signals, faults))),

@@ -52,7 +52,7 @@ impl Graph {
                 faults.push(fault);
                 Op::Literal(BigUint::default())
             });
-            let new_id = graph.simplest(op, node.width, node.name.as_deref());
+            let new_id = graph.simplest(op, node.width, node.name.as_deref(), signals);
             graph.moved_to.push(new_id);
         }
         if faults.is_empty() { Ok(graph) } else { Err(faults) }
@@ -203,7 +203,7 @@ impl Graph {
     }
 
     /// Adds a node in its simplest form; without a name it may turn out to be one that is there already.
-    fn simplest(&mut self, op: Op, width: usize, name: Option<&str>) -> NodeId {
+    fn simplest(&mut self, op: Op, width: usize, name: Option<&str>, signals: &Signals) -> NodeId {
         let name = name.map(str::to_owned);
         match op {
             Op::Slice { base, offset } => self.slice(base, offset, width, name),
@@ -215,11 +215,31 @@ impl Graph {
             {
                 self.push(Op::Literal(BigUint::default()), width, name)
             }
-            Op::Select { condition, then, otherwise } if self.literal(condition).is_some() => {
-                let is_true = self.literal(condition).is_some_and(|value| value.bits() == 1);
-                self.renamed(if is_true { then } else { otherwise }, name)
+            Op::Select { condition, then, otherwise } => match self.known(condition, signals) {
+                Some(known) => self.renamed(if known.bits() == 1 { then } else { otherwise }, name),
+                None => self.push(op, width, name),
+            },
+            Op::Binary(operator, left, right) if is_comparison(operator) => {
+                match (self.known(left, signals), self.known(right, signals)) {
+                    (Some(left), Some(right)) => {
+                        let is_true = compare(operator, &left, &right);
+                        self.push(Op::Literal(BigUint::from(u8::from(is_true))), 1, name)
+                    }
+                    _ => self.push(op, width, name),
+                }
             }
             op => self.push(op, width, name),
+        }
+    }
+
+    /// The number that a node stands for, itself or as a `Constant`.
+    pub(crate) fn known(&self, node: NodeId, signals: &Signals) -> Option<BigUint> {
+        match &self.nodes[node].op {
+            Op::Literal(value) => Some(value.clone()),
+            Op::Signal(signal) if signals[*signal].role == Role::Constant => {
+                Some(signals[*signal].value.clone())
+            }
+            _ => None,
         }
     }
 
@@ -288,13 +308,16 @@ impl Graph {
     }
 
     /// Neighbouring numbers become one number, and neighbouring slices one slice.
-    fn concat(&mut self, parts: Vec<NodeId>, width: usize, name: Option<String>) -> NodeId {
+    pub(crate) fn concat(&mut self, parts: Vec<NodeId>, width: usize, name: Option<String>) -> NodeId {
         let mut merged: Vec<NodeId> = Vec::new();
         for part in parts {
             match merged.last().and_then(|&previous| self.merge(previous, part)) {
                 Some((op, width)) => {
                     merged.pop();
-                    let joined = self.simplest(op, width, None);
+                    let joined = match op {
+                        Op::Slice { base, offset } => self.slice(base, offset, width, None),
+                        op => self.push(op, width, None),
+                    };
                     merged.push(joined);
                 }
                 None => merged.push(part),
@@ -386,4 +409,16 @@ fn inverse(operator: BinaryOp) -> Option<BinaryOp> {
         BinaryOp::Le => BinaryOp::Gt,
         _ => return None,
     })
+}
+
+fn compare(operator: BinaryOp, left: &BigUint, right: &BigUint) -> bool {
+    match operator {
+        BinaryOp::Eq => left == right,
+        BinaryOp::Ne => left != right,
+        BinaryOp::Lt => left < right,
+        BinaryOp::Le => left <= right,
+        BinaryOp::Gt => left > right,
+        BinaryOp::Ge => left >= right,
+        operator => unreachable!("{operator:?} is no comparison"),
+    }
 }

@@ -138,10 +138,10 @@ fn without_holding(registers: &[Ports], graph: &Graph, actions: Vec<Action>) -> 
 fn keep_idle_registers(registers: &[Ports], graph: &mut Graph, signals: &Signals, domain: &mut Domain) {
     let mut assigned = BTreeSet::new();
     domain.actions.iter().for_each(|action| action.collect_targets(&mut assigned));
-    for register in registers {
-        if domain.registers.contains(&register.d) && !assigned.contains(&register.d) {
-            let value = graph.push(Op::Signal(register.q), signals[register.q].width, None);
-            domain.actions.push(assignment(register.d, value));
-        }
+    let outputs: BTreeMap<_, _> = registers.iter().map(|register| (register.d, register.q)).collect();
+    for d in domain.registers.iter().filter(|d| !assigned.contains(d)) {
+        let q = outputs[d];
+        let value = graph.push(Op::Signal(q), signals[q].width, None);
+        domain.actions.push(assignment(*d, value));
     }
 }

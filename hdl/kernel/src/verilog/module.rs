@@ -7,7 +7,7 @@ use super::{INDENT, Printed, stock};
 use crate::design::{Atom, Body, ChildKind, Instance, Scope};
 use crate::error::LocalFault;
 use crate::ir::{BinaryOp, Kernel, NodeId, Op, UnaryOp, VerilogLeaf};
-use crate::netlist::{Driver, Netlist, Role, SignalId, Usage, operands};
+use crate::netlist::{Domain, Driver, Effect, Netlist, Role, SignalId, Usage, operands};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::AtomKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -116,6 +116,8 @@ pub(crate) struct Context<'a> {
     pub(crate) netlist: Netlist,
     pub(crate) usage: Usage,
     signal_names: Vec<String>,
+    /// Of registers and instances.
+    child_names: Vec<String>,
     wire_names: HashMap<NodeId, String>,
     constant_names: HashMap<NodeId, String>,
     /// Signals driven in an `always`.
@@ -150,6 +152,7 @@ impl<'a> Context<'a> {
             netlist,
             usage,
             signal_names: Vec::new(),
+            child_names: vec![String::new(); scope.children.len()],
             wire_names: HashMap::new(),
             constant_names: HashMap::new(),
             procedural,
@@ -175,11 +178,22 @@ impl<'a> Context<'a> {
 
     /// The register whose `d` this is.
     pub(crate) fn register_name(&self, d: SignalId) -> &str {
-        let Role::RegisterInput(child) = self.netlist.signals[d].role else {
-            unreachable!("only registers are assigned at a clock edge")
-        };
-        let q = self.netlist.signals.iter().find(|(_, signal)| signal.role == Role::RegisterOutput(child));
-        self.signal_name(q.expect("a register has an output").0)
+        &self.child_names[self.register_of(d)]
+    }
+
+    /// Index, among the children, of the register whose `d` this is.
+    fn register_of(&self, d: SignalId) -> usize {
+        match self.netlist.signals[d].role {
+            Role::RegisterInput(child) => child,
+            role => unreachable!("only registers are assigned at a clock edge, not {role:?}"),
+        }
+    }
+
+    fn reset_value(&self, register: usize) -> &BigUint {
+        match &self.scope.children[register].kind {
+            ChildKind::Register(leaf) => &leaf.reset_value,
+            kind => unreachable!("only registers are reset, not {kind:?}"),
+        }
     }
 
     // ---- names ----
@@ -198,13 +212,16 @@ impl<'a> Context<'a> {
             match signal.role {
                 Role::RegisterOutput(child) => {
                     names[id] = table.claim(&self.scope.children[child].name, "register");
+                    self.child_names[child] = names[id].clone();
                 }
                 Role::Local => names[id] = table.claim(&signal.port_name, "value"),
                 _ => {}
             }
         }
-        for child in self.scope.children.iter().filter(|child| matches!(child.kind, ChildKind::Instance(_))) {
-            table.reserve(&child.name);
+        for (name, child) in self.child_names.iter_mut().zip(&self.scope.children) {
+            if matches!(child.kind, ChildKind::Instance(_)) {
+                *name = table.claim(&child.name, "instance");
+            }
         }
         for (id, signal) in signals.iter() {
             let (child, port) = match signal.role {
@@ -213,7 +230,7 @@ impl<'a> Context<'a> {
                 Role::RegisterInput(child) => (child, signal.port_name.as_str()),
                 _ => continue,
             };
-            names[id] = table.claim(&format!("{}_{port}", self.scope.children[child].name), "wire");
+            names[id] = table.claim(&format!("{}_{port}", self.child_names[child]), "wire");
         }
         for (id, signal) in signals.iter().filter(|(_, signal)| signal.role == Role::Constant) {
             names[id] = table.claim(&signal.port_name, "constant");
@@ -303,6 +320,7 @@ impl<'a> Context<'a> {
     /// Constants that are mentioned, those of one enum in the order of their values.
     fn constants(&self) -> String {
         let mut constants: Vec<(String, usize, BigUint)> = Vec::new();
+        let mut listed = HashSet::new();
         for (id, signal) in self.netlist.signals.iter() {
             if signal.role == Role::Constant && self.usage.is_read(id) {
                 constants.push((self.signal_name(id).to_owned(), signal.width, signal.value.clone()));
@@ -311,7 +329,7 @@ impl<'a> Context<'a> {
         for node in 0..self.netlist.graph.len() {
             let data = &self.netlist.graph[node];
             if let (Some(name), Op::Literal(value)) = (self.constant_name(node), &data.op) {
-                if !constants.iter().any(|(known, ..)| known == name) {
+                if listed.insert(name) {
                     constants.push((name.to_owned(), data.width, value.clone()));
                 }
             }
@@ -360,8 +378,7 @@ impl<'a> Context<'a> {
         let mut values = String::new();
         for (id, signal) in self.netlist.signals.iter() {
             let Role::RegisterOutput(child) = signal.role else { continue };
-            let ChildKind::Register(leaf) = &self.scope.children[child].kind else { continue };
-            let value = literal(&leaf.reset_value, signal.width);
+            let value = literal(self.reset_value(child), signal.width);
             values.push_str(&format!("{INDENT}{INDENT}{} = {value};\n", self.signal_name(id)));
         }
         if values.is_empty() { values } else { format!("{INDENT}initial begin\n{values}{INDENT}end\n") }
@@ -401,7 +418,7 @@ impl<'a> Context<'a> {
 
     fn instances(&self) -> Vec<Instance> {
         let mut instances = Vec::new();
-        for child in &self.scope.children {
+        for (child, name) in self.scope.children.iter().zip(&self.child_names) {
             let ChildKind::Instance(Some(module)) = child.kind else { continue };
             let mut text = "(\n".to_owned();
             for (index, port) in child.ports.iter().enumerate() {
@@ -417,7 +434,7 @@ impl<'a> Context<'a> {
                 text.push_str(&format!("{INDENT}{INDENT}.{}({value}){comma}\n", port.name));
             }
             text.push_str(&format!("{INDENT});\n"));
-            instances.push(Instance { module, name: child.name.clone(), connections: text });
+            instances.push(Instance { module, name: name.clone(), connections: text });
         }
         instances
     }
@@ -435,14 +452,11 @@ impl<'a> Context<'a> {
         blocks.collect()
     }
 
-    fn with_reset(&self, reset: NodeId, domain: &crate::netlist::Domain) -> String {
-        use crate::netlist::Effect;
+    fn with_reset(&self, reset: NodeId, domain: &Domain) -> String {
         let indent = INDENT.repeat(2);
         let mut text = format!("{indent}if ({}) begin\n", self.value_text(reset));
         for &d in &domain.registers {
-            let Role::RegisterInput(child) = self.netlist.signals[d].role else { continue };
-            let ChildKind::Register(leaf) = &self.scope.children[child].kind else { continue };
-            let value = literal(&leaf.reset_value, self.netlist.signals[d].width);
+            let value = literal(self.reset_value(self.register_of(d)), self.netlist.signals[d].width);
             text.push_str(&format!("{indent}{INDENT}{} <= {value};\n", self.register_name(d)));
         }
         text.push_str(&format!("{indent}end else "));

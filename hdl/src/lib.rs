@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub mod bench;
 pub mod config;
+pub mod host;
 pub mod logic;
 pub mod memory;
 pub mod packet;

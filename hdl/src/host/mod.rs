@@ -1,0 +1,3 @@
+//! The host's side of the card.
+
+pub mod axi_lite;

@@ -1,8 +1,8 @@
 //! The operations of the BTH opcode: what each carries and who answers it (protocol 1.4).
 //!
-//! An opcode is a transport in bits 7:5 and an operation in bits 4:0. [`OPCODES`] names every one that the card knows;
-//! [`lookup`], [`class`] and the per-byte tables [`EXTENDED_BYTES`] and [`HEADER_BYTES`] are made from it. FLUSH (0x1C)
-//! and ATOMIC_WRITE (0x1D) are unassigned here until the card serves them.
+//! An opcode is a transport in bits 7:5 and an operation in bits 4:0. [`OPCODES`] names every one that the card
+//! knows; [`lookup`], [`class`] and the per-byte tables [`EXTENDED_BYTES`] and [`HEADER_BYTES`] are made from
+//! it. FLUSH (0x1C) and ATOMIC_WRITE (0x1D) are unassigned here until the card serves them.
 
 use crate::limits::EXTENDED_BYTES_MAX;
 
@@ -29,8 +29,8 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the transport that an opcode's bits 7:5 name, or `None` for those that the card drops: RD (0x40), XRC
-    /// (0xA0) and what belongs to manufacturers (0xC0 and up).
+    /// Returns the transport that an opcode's bits 7:5 name, or `None` for those that the card drops: RD
+    /// (0x40), XRC (0xA0) and what belongs to manufacturers (0xC0 and up).
     pub const fn of(opcode: u8) -> Option<Self> {
         match opcode >> 5 {
             0 => Some(Rc),
@@ -50,7 +50,7 @@ impl Transport {
 /// What a packet asks or answers: bits 4:0 of an opcode. The numbers are the same for all transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names are those of the specification")]
+#[expect(missing_docs, reason = "the names are those of the specification")]
 pub enum Operation {
     SendFirst = 0x00,
     SendMiddle = 0x01,
@@ -75,8 +75,8 @@ pub enum Operation {
     FetchAdd = 0x14,
     SendLastInvalidate = 0x16,
     SendOnlyInvalidate = 0x17,
-    /// Congestion notification: the CNP opcode 0x81 alone. Its number means SEND_MIDDLE in other transports, hence the
-    /// bit above the five.
+    /// Congestion notification: the CNP opcode 0x81 alone. Its number means SEND_MIDDLE in other transports,
+    /// hence the bit above the five.
     CongestionNotification = 0x21,
 }
 
@@ -351,8 +351,8 @@ pub const fn lookup(code: u8) -> Option<&'static Opcode> {
 
 /// Returns who takes a packet with this opcode, or `None` when the packet path drops it.
 ///
-/// An unassigned RC opcode (0x15, 0x18 to 0x1F) is a request without extended headers: the responder must answer it with
-/// NAK 0x61 (protocol 8.3). Unassigned opcodes of other transports vanish.
+/// An unassigned RC opcode (0x15, 0x18 to 0x1F) is a request without extended headers: the responder must
+/// answer it with NAK 0x61 (protocol 8.3). Unassigned opcodes of other transports vanish.
 pub const fn class(code: u8) -> Option<Class> {
     match (lookup(code), Transport::of(code)) {
         (Some(opcode), _) => Some(opcode.class),

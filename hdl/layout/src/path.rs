@@ -47,8 +47,8 @@ impl Pmtu {
         128 << self as u8
     }
 
-    /// Returns the largest size that fits an Ethernet MTU: what is left of it after the 80 bytes that Linux reserves for
-    /// headers, rounded down (protocol 1.1). `None` below 336.
+    /// Returns the largest size that fits an Ethernet MTU: what is left of it after the 80 bytes that Linux
+    /// reserves for headers, rounded down (protocol 1.1). `None` below 336.
     pub const fn for_ethernet_mtu(mtu_bytes: u32) -> Option<Self> {
         const RESERVED_BYTES: u32 = 80;
         let mut index = Self::ALL.len();
@@ -77,8 +77,8 @@ impl Gid {
         Self(address.octets())
     }
 
-    /// Returns the link-local GID of a MAC address: fe80::/64 and the EUI-64, that is ff:fe in the middle and the
-    /// universal/local bit flipped.
+    /// Returns the link-local GID of a MAC address: fe80::/64 and the EUI-64, that is ff:fe in the middle and
+    /// the universal/local bit flipped.
     pub const fn from_mac(mac: [u8; 6]) -> Self {
         let [a, b, c, d, e, f] = mac;
         Self([0xFE, 0x80, 0, 0, 0, 0, 0, 0, a ^ 0x02, b, c, 0xFF, 0xFE, d, e, f])

@@ -1,7 +1,7 @@
 //! Serial arithmetic modulo 2^24, by which PSN, MSN and SSN are counted and compared (protocol 0 and 2.1).
 //!
-//! Numbers go round, so "before" means "less than half the circle behind". A distance is a signed 24-bit number; half
-//! the circle, exactly 2^23, reads as negative: that number is a duplicate, never a gap.
+//! Numbers go round, so "before" means "less than half the circle behind". A distance is a signed 24-bit
+//! number; half the circle, exactly 2^23, reads as negative: that number is a duplicate, never a gap.
 //!
 //! ```text
 //!            behind: duplicate                 ahead: gap
@@ -77,8 +77,8 @@ impl Psn {
         self.distance(other) < 0
     }
 
-    /// Says whether this number comes after `other`. Of two numbers half a circle apart, each is before the other and
-    /// none is after.
+    /// Says whether this number comes after `other`. Of two numbers half a circle apart, each is before the
+    /// other and none is after.
     pub const fn is_after(self, other: Self) -> bool {
         self.distance(other) > 0
     }

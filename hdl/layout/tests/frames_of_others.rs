@@ -12,7 +12,8 @@ use serde_json::Value;
 /// RoCEv2 frames in all captures together, as tshark counts them (`udp.port == 4791`).
 const ROCE_FRAMES: usize = 419;
 
-/// All other frames in the captures, again counted by tshark: TCP, and ICMPv6 with and without hop-by-hop options.
+/// All other frames in the captures, again counted by tshark: TCP, and ICMPv6 with and without hop-by-hop
+/// options.
 const OTHER_FRAMES: usize = 459;
 
 /// Frames that Linux sent over one wire, in order.

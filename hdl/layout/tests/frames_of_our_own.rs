@@ -1,5 +1,5 @@
-//! Whole frames that are made here: what is written is read, bad input is refused for the right reason, and nothing
-//! panics.
+//! Whole frames that are made here: what is written is read, bad input is refused for the right reason, and
+//! nothing panics.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -173,6 +173,18 @@ proptest! {
     }
 
     #[test]
+    fn a_canonical_packet_has_nothing_that_its_token_lacks(packet in any_packet()) {
+        let canonical = packet.repr().canonical();
+        if let IpRepr::V4(ip) = canonical.ip {
+            prop_assert!(ip.dont_fragment && !ip.reserved_flag);
+        }
+        prop_assert_eq!(canonical.udp.checksum, 0);
+        let BthRepr { version, reserved6, reserved7, .. } = canonical.bth;
+        prop_assert_eq!((version, reserved6, reserved7), (0, 0, 0));
+        prop_assert_eq!(canonical.pad, [0; 3]);
+    }
+
+    #[test]
     fn a_canonical_packet_keeps_what_its_token_carries(packet in any_packet()) {
         let (repr, canonical) = (packet.repr(), packet.repr().canonical());
         prop_assert_eq!((canonical.payload.len() + usize::from(canonical.bth.pad_count)) % 4, 0);
@@ -181,19 +193,20 @@ proptest! {
         let received = classify(&frame, false, &Filter::PROMISCUOUS);
         prop_assert_eq!(received, Ok(canonical));
         let token = |repr: &PacketRepr<'_>| {
-            let BthRepr { opcode, solicited, migrated, partition_key, destination_qp, ack_request, psn, .. } = repr.bth;
-            let bth = (opcode, solicited, migrated, partition_key, destination_qp, ack_request, psn);
-            let congestion = (repr.bth.forward_congestion, repr.bth.backward_congestion);
+            let bth = repr.bth;
+            let flags = (bth.solicited, bth.migrated, bth.ack_request);
+            let congestion = (bth.forward_congestion, bth.backward_congestion);
+            let bth = (bth.opcode, bth.partition_key, bth.destination_qp, bth.psn, flags, congestion);
             let ip = (repr.ip.source(), repr.ip.destination(), repr.ip.traffic_class(), repr.ip.hop_limit());
-            (repr.ethernet, ip, repr.udp.source_port, bth, congestion, repr.extended, repr.payload.to_vec())
+            (repr.ethernet, ip, repr.udp.source_port, bth, repr.extended, repr.payload.to_vec())
         };
         prop_assert_eq!(token(&canonical), token(&repr));
     }
 
     #[test]
     fn random_bytes_never_panic(frame in vec(any::<u8>(), 0..300), mac_error: bool) {
-        let explained = explain(&frame, mac_error, &Filter::PROMISCUOUS);
-        prop_assert_eq!(explained.map_err(|refusal| refusal.reason), classify(&frame, mac_error, &Filter::PROMISCUOUS));
+        let explained = explain(&frame, mac_error, &Filter::PROMISCUOUS).map_err(|refusal| refusal.reason);
+        prop_assert_eq!(explained, classify(&frame, mac_error, &Filter::PROMISCUOUS));
         let _ = PacketRepr::parse(&frame);
     }
 
@@ -235,7 +248,10 @@ proptest! {
             }
             // The walk is the same without a filter, but for the checks that it leaves out.
             Err(refusal) => match refusal.reason {
-                DropReason::DestinationMac | DropReason::SourceMac | DropReason::Icrc | DropReason::DestinationQp => {}
+                DropReason::DestinationMac
+                | DropReason::SourceMac
+                | DropReason::Icrc
+                | DropReason::DestinationQp => {}
                 _ => prop_assert_eq!(parsed, Err(refusal.error)),
             },
         }
@@ -631,7 +647,8 @@ fn fields_that_are_to_be_ignored_are_ignored() {
     assert_eq!(outcome(&base(true, false), |broken| broken.ipv6().set_flow_label(0xF_FFFF)), Ok(()));
 }
 
-/// Gives a frame the fault that each reason is about: the part of it that can be made before the frame is sealed.
+/// Gives a frame the fault that each reason is about: the part of it that can be made before the frame is
+/// sealed.
 fn break_headers(broken: &mut Broken, reason: DropReason) {
     match reason {
         DropReason::DestinationMac => broken.ethernet().set_destination(MacAddress([2, 0, 0, 0, 0, 9])),

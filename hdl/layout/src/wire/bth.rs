@@ -47,8 +47,8 @@ header! {
 const _: () = assert!(fields::BYTES == BTH_BYTES);
 
 impl BthRepr {
-    /// Makes a header with this opcode, destination and PSN, as the card fills in the rest: MigReq and the default
-    /// partition set, all else zero.
+    /// Makes a header with this opcode, destination and PSN, as the card fills in the rest: MigReq and the
+    /// default partition set, all else zero.
     pub const fn new(opcode: u8, destination_qp: u32, psn: Psn) -> Self {
         Self {
             opcode,

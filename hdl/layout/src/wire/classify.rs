@@ -1,8 +1,8 @@
 //! Whether the card takes a frame, and why not (protocol 8.3).
 //!
-//! This is the reference for the packet path in hardware, which is written apart from it after the same table. Checks go
-//! from the outside of the frame to the inside, so that each may trust what those before it have proven, and the first
-//! that fails gives the reason: every frame that is not taken moves exactly one counter.
+//! This is the reference for the packet path in hardware, which is written apart from it after the same
+//! table. Checks go from the outside of the frame to the inside, so that each may trust what those before it
+//! have proven, and the first that fails gives the reason: every frame that is not taken moves exactly one counter.
 
 use core::fmt;
 
@@ -34,13 +34,6 @@ macro_rules! drop_reasons {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
-                }
-            }
-
-            /// Returns the sentences that say when the reason holds.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$variant => concat!($($doc),+).trim_ascii(),)+
                 }
             }
         }
@@ -80,8 +73,8 @@ drop_reasons! {
     Icrc = "icrc",
     /// The BTH's version is not 0 (protocol 1.3).
     BthVersion = "bth_version",
-    /// The opcode belongs to a transport that the card does not have, or is unassigned in UC, UD or CNP. Unassigned RC
-    /// opcodes pass, since the responder must refuse them aloud (protocol 1.4 and 8.3).
+    /// The opcode belongs to a transport that the card does not have, or is unassigned in UC, UD or CNP.
+    /// Unassigned RC opcodes pass, since the responder must refuse them aloud (protocol 1.4 and 8.3).
     UnsupportedTransport = "unsupported_transport",
     /// The packet has no room for the extended headers of its opcode, its pad and the ICRC (protocol 1.1).
     HeaderLength = "header_length",
@@ -182,8 +175,8 @@ pub fn explain<'a>(frame: &'a [u8], mac_error: bool, filter: &Filter) -> Result<
     dissect(frame, Some(filter))
 }
 
-/// Walks from the outside of a frame to its inside. With a filter it checks all that the card checks; without one it
-/// leaves out what does not hinder the walk: addresses, ICRC and destination QP.
+/// Walks from the outside of a frame to its inside. With a filter it checks all that the card checks; without
+/// one it leaves out what does not hinder the walk: addresses, ICRC and destination QP.
 pub(super) fn dissect<'a>(frame: &'a [u8], filter: Option<&Filter>) -> Result<PacketRepr<'a>, Refusal> {
     check_length(frame).because(DropReason::TooLong)?;
     let ethernet = EthernetRepr::parse(frame).because(DropReason::ShortEthernet)?;
@@ -231,8 +224,8 @@ pub(super) fn dissect<'a>(frame: &'a [u8], filter: Option<&Filter>) -> Result<Pa
     Ok(PacketRepr { ethernet, ip, udp, bth, extended, payload, pad })
 }
 
-/// What the walk knows behind an IP header: what it says, the packet with that header and without Ethernet's pad, and the
-/// protocol that follows.
+/// What the walk knows behind an IP header: what it says, the packet with that header and without Ethernet's
+/// pad, and the protocol that follows.
 type IpDissected<'a> = (IpRepr, &'a [u8], u8);
 
 fn dissect_ipv4(rest: &[u8]) -> Result<IpDissected<'_>, Refusal> {

@@ -231,8 +231,8 @@ impl Extended {
         &self.bytes
     }
 
-    /// Takes the headers apart as `opcode` says, which must be the opcode of their packet: headers for which there are
-    /// no bytes are left out.
+    /// Takes the headers apart as `opcode` says, which must be the opcode of their packet: headers for which
+    /// there are no bytes are left out.
     pub fn headers(&self, opcode: u8) -> impl Iterator<Item = ExtendedRepr> + '_ {
         let kinds = opcode::lookup(opcode).map_or(&[][..], |row| row.extended);
         let mut rest = self.as_bytes();

@@ -6,9 +6,9 @@
 //!   IPv4:   | zeros             | IPv4 header        |
 //! ```
 //!
-//! Applications learn from them who sent the datagram. They look at version nibbles and, when in doubt, at the IPv4
-//! checksum, so an IPv4 header must be copied with its checksum intact, and the bytes before it must be zeros: what
-//! an earlier datagram left there could be taken for IPv6, and would leak besides.
+//! Applications learn from them who sent the datagram. They look at version nibbles and, when in doubt, at
+//! the IPv4 checksum, so an IPv4 header must be copied with its checksum intact, and the bytes before it must
+//! be zeros: what an earlier datagram left there could be taken for IPv6, and would leak besides.
 
 use super::header::Error;
 use super::ip::{Ipv4Packet, Ipv6Packet, ipv4, ipv6};
@@ -32,8 +32,8 @@ pub enum GrhKind {
 ///
 /// # Errors
 ///
-/// [`Error::Truncated`] when the packet ends before its IP header does, [`Error::Field`] when that is neither IPv4 without
-/// options nor IPv6.
+/// [`Error::Truncated`] when the packet ends before its IP header does, [`Error::Field`] when that is neither
+/// IPv4 without options nor IPv6.
 pub fn grh_area(packet: &[u8]) -> Result<[u8; GRH_BYTES], Error> {
     let mut area = [0; GRH_BYTES];
     match Ipv6Packet::new_checked(packet) {

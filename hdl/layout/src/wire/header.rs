@@ -1,8 +1,8 @@
 //! How a wire header is written down: one table of fields, from which constants, view and representation follow.
 //!
-//! Wire headers are big-endian. A field is named as the specification names it: by the byte in which it starts and
-//! its highest bit there, bit 7 being the most significant of a byte; a wider field runs on through the low bits of that
-//! byte into the following ones.
+//! Wire headers are big-endian. A field is named as the specification names it: by the byte in which it
+//! starts and its highest bit there, bit 7 being the most significant of a byte; a wider field runs on
+//! through the low bits of that byte into the following ones.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -225,11 +225,12 @@ impl Value for Ipv6Addr {
 
 /// Declares a header from its table.
 ///
-/// `header! { module, View, "Name", N bytes; fields }` makes a module of constants (one [`Field`] each, `FIELDS`, `BYTES`
-/// and `HEADER`, with the proof that they cover the header) and a view with a checked constructor, a getter and a setter
-/// for each field. With `View => Repr` it makes the representation as well, a struct of all fields that `parse` reads and
-/// `emit` writes: for headers of which no field is computed from its surroundings. A row is
-/// `NAME getter setter: type = byte, bit, width, "unit", "specification";` below a doc comment that gives the meaning.
+/// `header! { module, View, "Name", N bytes; fields }` makes a module of constants (one [`Field`] each,
+/// `FIELDS`, `BYTES` and `HEADER`, with the proof that they cover the header) and a view with a checked
+/// constructor, a getter and a setter for each field. With `View => Repr` it makes the representation as
+/// well, a struct of all fields that `parse` reads and `emit` writes: for headers of which no field is
+/// computed from its surroundings. A row is `NAME getter setter: type = byte, bit, width, "unit",
+/// "specification";` below a doc comment that gives the meaning.
 macro_rules! header {
     (
         $(#[doc = $about:literal])+

@@ -1,13 +1,13 @@
 //! The invariant CRC, which covers what no router may change (protocol 1.8).
 //!
-//! It is the CRC-32 of IEEE 802.3, reflected, over eight bytes of ones (a header of another time) and the packet from
-//! the first byte of its IP header to the last byte of its pad, with the fields that routers change set to ones. The
-//! result goes on the wire **least significant byte first**, unlike every other field: the value 0x7C3EC76B is sent as
-//! `6B C7 3E 7C`.
+//! It is the CRC-32 of IEEE 802.3, reflected, over eight bytes of ones (a header of another time) and the
+//! packet from the first byte of its IP header to the last byte of its pad, with the fields that routers
+//! change set to ones. The result goes on the wire **least significant byte first**, unlike every other
+//! field: the value 0x7C3EC76B is sent as `6B C7 3E 7C`.
 //!
-//! Two constants make it short. A register that starts with [`SEED`] has already taken the eight bytes of ones. And when
-//! the received ICRC goes through the register as well, the register ends as [`RESIDUE`] if and only if it is right, so
-//! that a receiver need not know where the packet ends before it does.
+//! Two constants make it short. A register that starts with [`SEED`] has already taken the eight bytes of
+//! ones. And when the received ICRC goes through the register as well, the register ends as [`RESIDUE`] if
+//! and only if it is right, so that a receiver need not know where the packet ends before it does.
 
 use super::header::Field;
 use super::ip::{ipv4, ipv6};
@@ -25,9 +25,9 @@ pub const INITIAL: u32 = 0xFFFF_FFFF;
 /// The register after the eight bytes of ones.
 pub const SEED: u32 = 0xDEBB_20E3;
 
-/// The register, before the final inversion, after a packet and its right ICRC. That it equals the seed is no accident:
-/// the first four bytes of ones bring the initial register to zero, the right ICRC brings any register to zero but for
-/// its inversion, and both are then pushed on by four bytes of ones.
+/// The register, before the final inversion, after a packet and its right ICRC. That it equals the seed is no
+/// accident: the first four bytes of ones bring the initial register to zero, the right ICRC brings any
+/// register to zero but for its inversion, and both are then pushed on by four bytes of ones.
 pub const RESIDUE: u32 = 0xDEBB_20E3;
 
 /// Bytes that [`update`] takes at a time.
@@ -112,13 +112,15 @@ const fn mask_transport(mask: [u8; MASKED_BYTES_MAX], start: usize) -> [u8; MASK
     mask_fields(mask, start + udp::fields::BYTES, &[FORWARD_CONGESTION, BACKWARD_CONGESTION, RESERVED6])
 }
 
-/// For each byte of an IPv4 packet from the IP header on, the bits that count as ones. Bytes behind it count as they are.
+/// For each byte of an IPv4 packet from the IP header on, the bits that count as ones. Bytes behind it count
+/// as they are.
 pub const IPV4_MASK: [u8; MASKED_BYTES_MAX] = mask_transport(
     mask_fields([0; MASKED_BYTES_MAX], 0, &[ipv4::TRAFFIC_CLASS, ipv4::HOP_LIMIT, ipv4::CHECKSUM]),
     ipv4::BYTES,
 );
 
-/// For each byte of an IPv6 packet from the IP header on, the bits that count as ones. Bytes behind it count as they are.
+/// For each byte of an IPv6 packet from the IP header on, the bits that count as ones. Bytes behind it count
+/// as they are.
 pub const IPV6_MASK: [u8; MASKED_BYTES_MAX] = mask_transport(
     mask_fields([0; MASKED_BYTES_MAX], 0, &[ipv6::TRAFFIC_CLASS, ipv6::FLOW_LABEL, ipv6::HOP_LIMIT]),
     ipv6::BYTES,
@@ -148,8 +150,8 @@ fn register_after(packet: &[u8]) -> u32 {
     update(update(SEED, &covered[..head.len()]), tail)
 }
 
-/// Returns the ICRC of a packet, from the first byte of its IP header to the last byte of its pad, as it goes on the
-/// wire. All lengths must already count the ICRC's four bytes.
+/// Returns the ICRC of a packet, from the first byte of its IP header to the last byte of its pad, as it goes
+/// on the wire. All lengths must already count the ICRC's four bytes.
 pub fn compute(packet: &[u8]) -> [u8; BYTES] {
     (!register_after(packet)).to_le_bytes()
 }

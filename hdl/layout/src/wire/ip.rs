@@ -91,8 +91,8 @@ impl Ecn {
     }
 }
 
-/// Returns the ones' complement sum of 16-bit words. Over a header with its checksum it is 0xFFFF; over a header whose
-/// checksum is zero, its complement is the checksum. An odd last byte counts as the high one.
+/// Returns the ones' complement sum of 16-bit words. Over a header with its checksum it is 0xFFFF; over a
+/// header whose checksum is zero, its complement is the checksum. An odd last byte counts as the high one.
 pub const fn ones_complement_sum(bytes: &[u8]) -> u16 {
     let mut sum: u32 = 0;
     let mut index = 0;

@@ -1,13 +1,13 @@
 //! A whole frame: every header, payload, pad and ICRC, to and from bytes (protocol 1.1).
 //!
 //! ```text
-//!  Ethernet [802.1Q]  IPv4|IPv6  UDP  BTH  extended  payload  pad  ICRC  [Ethernet's pad]
-//!  14       4         20|40      8    12   0..28     0..4096  0..3 4
-//!  '- ethernet -----' '- ip ---' '-udp'-bth' '- extended -' '- payload' '- pad'
-//!                     '- covered by the ICRC, but for what routers change ---'
+//!  Ethernet  [802.1Q]  IPv4 | IPv6  UDP  BTH  extended  payload  pad   ICRC  [Ethernet's pad]
+//!  14        4         20   | 40    8    12   0..28     0..4096  0..3  4     0..n
+//!                      '-------------- covered by the ICRC ----------'
 //! ```
 //!
-//! The ICRC stands where the lengths say, never at the end of the frame: an Ethernet MAC fills short frames up behind it.
+//! The ICRC stands where the lengths say, never at the end of the frame: an Ethernet MAC fills short frames
+//! up behind it.
 
 use super::bth::{self, BthPacket, BthRepr};
 use super::classify::dissect;
@@ -22,8 +22,9 @@ use crate::opcode;
 
 /// A RoCEv2 packet, complete: its frame can be written again byte for byte, up to and including the ICRC.
 ///
-/// Lengths, IPv4 checksum and ICRC are not here, since [`emit`](Self::emit) computes them. One checksum has two
-/// spellings: a header that sums to 0xFFFF without it may carry 0x0000 or 0xFFFF. Both are accepted, 0x0000 is written.
+/// Lengths, IPv4 checksum and ICRC are not here, since [`emit`](Self::emit) computes them. One checksum has
+/// two spellings: a header that sums to 0xFFFF without it may carry 0x0000 or 0xFFFF. Both are accepted,
+/// 0x0000 is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRepr<'a> {
     /// Ethernet, and the VLAN tag if there is one.
@@ -45,8 +46,8 @@ pub struct PacketRepr<'a> {
 impl<'a> PacketRepr<'a> {
     /// Takes a frame apart, whoever it is for.
     ///
-    /// It refuses what [`classify`](super::classify()) refuses, except that addresses, destination QP and ICRC may be
-    /// anything: see [`icrc::agrees`].
+    /// It refuses what [`classify`](super::classify()) refuses, except that addresses, destination QP and
+    /// ICRC may be anything: see [`icrc::agrees`].
     ///
     /// # Errors
     ///
@@ -74,8 +75,8 @@ impl<'a> PacketRepr<'a> {
         self.extended.headers(self.bth.opcode)
     }
 
-    /// Returns the packet as the card itself would send it: don't-fragment set, no UDP checksum, reserved bits zero, and
-    /// the pad that the payload needs, zero as well. All else stays.
+    /// Returns the packet as the card itself would send it: don't-fragment set, no UDP checksum, reserved
+    /// bits zero, and the pad that the payload needs, zero as well. All else stays.
     ///
     /// These are the fields that a packet's token does not carry.
     #[must_use]
@@ -93,13 +94,13 @@ impl<'a> PacketRepr<'a> {
         self
     }
 
-    /// Writes the frame to the start of `buffer`, with lengths, IPv4 checksum and ICRC, and returns its bytes. Bytes of
-    /// `buffer` behind it stay as they are.
+    /// Writes the frame to the start of `buffer`, with lengths, IPv4 checksum and ICRC, and returns its
+    /// bytes. Bytes of `buffer` behind it stay as they are.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when the extended headers are not those of the opcode, [`Error::Length`] when the frame is longer
-    /// than [`FRAME_BYTES_MAX`], [`Error::Truncated`] when it is longer than `buffer`.
+    /// [`Error::Field`] when the extended headers are not those of the opcode, [`Error::Length`] when the
+    /// frame is longer than [`FRAME_BYTES_MAX`], [`Error::Truncated`] when it is longer than `buffer`.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let frame_bytes = self.buffer_len();
         let extended = self.extended.as_bytes();

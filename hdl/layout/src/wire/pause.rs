@@ -1,7 +1,7 @@
 //! Flow control of the link itself: PFC, by class, and the plain PAUSE before it (protocol 1.11).
 //!
-//! Such a frame goes to the next port only and is not tagged. Its times count quanta of 512 bit times from its arrival; a
-//! time of zero lets traffic go on at once.
+//! Such a frame goes to the next port only and is not tagged. Its times count quanta of 512 bit times from
+//! its arrival; a time of zero lets traffic go on at once.
 
 use super::ethernet::{self, ETHERTYPE_MAC_CONTROL, EthernetRepr, MacAddress};
 use super::header::{Error, header};

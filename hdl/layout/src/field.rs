@@ -51,6 +51,8 @@ pub enum Writer {
     Complete,
     /// The event writer.
     Event,
+    /// The region table, on behalf of commands, binds and invalidations.
+    Regions,
     /// The packet path: parse, ICRC, buffer, assemble.
     Packet,
     /// The host side of the card: reads, writes, interrupts.
@@ -76,6 +78,7 @@ impl Writer {
             Self::Reply => "reply",
             Self::Complete => "complete",
             Self::Event => "event",
+            Self::Regions => "regions",
             Self::Packet => "packet",
             Self::Host => "host",
         }
@@ -716,7 +719,7 @@ macro_rules! record {
                 $field:ident: $type:ty = $first:literal .. $end:literal, $field_section:literal
                     $(, unit $unit:literal)? $(, by $field_writer:ident)? $(, reset $reset:literal)?
                     $(, allowed $min:literal ..= $max:literal)?;
-            )+
+            )*
         }
         $(reserved { $($hole:literal .. $hole_end:literal),+ $(,)? })?
     ) => {
@@ -724,7 +727,7 @@ macro_rules! record {
         #[doc = concat!("\n\nSource: ", $section, ".")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name {
-            $( $(#[doc = $field_doc])+ pub $field: $type, )+
+            $( $(#[doc = $field_doc])+ pub $field: $type, )*
         }
 
         impl $name {
@@ -748,7 +751,7 @@ macro_rules! record {
                     section: $field_section,
                     range: $crate::field::option!($(Some(($min, $max)))?; None),
                     values: <$type as $crate::field::FieldValue>::VALUES,
-                } ),+ ],
+                } ),* ],
                 reserved: &[ $($( ($hole, $hole_end) ),+)? ],
             };
 
@@ -772,7 +775,7 @@ macro_rules! record {
                 Ok(Self {
                     $( $field: $crate::field::FieldValue::read(
                         const { Self::RECORD.field(stringify!($field)) }, bytes,
-                    )?, )+
+                    )?, )*
                 })
             }
 
@@ -786,7 +789,7 @@ macro_rules! record {
                 bytes[..Self::BYTES].fill(0);
                 $( $crate::field::FieldValue::write(
                     self.$field, const { Self::RECORD.field(stringify!($field)) }, bytes,
-                )?; )+
+                )?; )*
                 Ok(())
             }
 

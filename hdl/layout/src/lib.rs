@@ -24,6 +24,8 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod admin;
+pub mod context;
 pub mod doorbell;
 pub mod field;
 pub mod limits;

@@ -152,7 +152,7 @@ mod tests {
 
         fn hdl(&self) -> Verilog {
             let name = core::any::type_name::<Self>();
-            rnic_kernel::leaf(name, "Wrong above 7.", "assign y = a & 4'h7;\n".into(), &[])
+            rnic_kernel::leaf(name, "Wrong above 7.", "assign y = a & 4'h7;\n", &[])
         }
     }
 

@@ -2,7 +2,7 @@
 use super::ports::Port;
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
-use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Toolchain};
+use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Optimization, Toolchain};
 
 /// What the block was printed as, verilated.
 pub(super) struct Twin {
@@ -24,7 +24,9 @@ impl Twin {
         let complaints =
             toolchain.lint("dut", &verilog, &["-Wno-DECLFILENAME"]).unwrap_or_else(|error| panic!("{error}"));
         assert!(complaints.is_empty(), "{complaints}\n{verilog}");
-        let model = Model::build_with(&toolchain, "dut", &verilog, &ModelOptions::default());
+        // Tests run a model for a few thousand cycles, so its compilation is what takes time.
+        let options = ModelOptions { optimization: Optimization::O0, ..ModelOptions::default() };
+        let model = Model::build_with(&toolchain, "dut", &verilog, &options);
         let instance = model.unwrap_or_else(|error| panic!("{error}\n{verilog}")).instance();
         Twin { instance, handles: Vec::new(), words: Vec::new() }
     }

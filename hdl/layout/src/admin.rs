@@ -1,37 +1,4 @@
-//! The admin queue: commands of 64 bytes, answers of 16.
-//!
-//! Two rings of equal size stand in host memory (registers `admin_command_base`, `admin_answer_base`). Software writes
-//! a command, then the register `admin_doorbell`; the card executes commands one after the other, each to its end, and
-//! writes one answer for each, in order. Answer *i* belongs to command *i* and repeats its tag. Answers carry a phase
-//! ([`crate::queue::phase`]). There is no command that waits for the network.
-//!
-//! A command is a [`CommandHeader`] of 8 bytes and a body of 56, whose table counts bits from byte 8 on. Every bit
-//! that is not named must be zero. A command that is refused changes nothing; the answer's status says why, and
-//! its `detail` tells the field: the bit offset in the command.
-//!
-//! | | queue pair | completion queue | event queue | shared receive queue | region | address handle |
-//! |---|---|---|---|---|---|---|
-//! | create | [`CreateQueuePair`] | [`CreateCompletionQueue`] | [`CreateEventQueue`] | [`CreateSharedReceiveQueue`] | [`CreateRegion`] | [`CreateAddressHandle`] |
-//! | modify | [`ModifyQueuePair`] | [`ModifyCompletionQueue`] | [`ModifyEventQueue`] | [`ModifySharedReceiveQueue`] | [`ModifyRegion`] | as create |
-//! | query | [`Query`] | [`Query`] | [`Query`] | [`Query`] | [`Query`] | [`Query`] |
-//! | destroy | [`Destroy`] | [`Destroy`] | [`Destroy`] | [`Destroy`] | [`Destroy`] | [`Destroy`] |
-//!
-//! # Numbers
-//!
-//! The driver chooses the number of what it creates: QPNs and keys are to be random (DESIGN 3 decision 14), and only
-//! the driver has a source of randomness. The low bits are the index in the card's table; two objects of one index
-//! exclude each other, whatever their other bits are.
-//!
-//! # Queries
-//!
-//! A query writes to host memory the commands that would make the object as it is: the create command; for a queue
-//! pair then a modify command with every attribute, and a create command with its peer's address. So what was set
-//! is what is read back, in one format, and saving and restoring needs nothing else.
-//!
-//! # Addresses of queue pairs
-//!
-//! The address attribute of a queue pair names an address handle. The card copies it: the handle may change or go
-//! afterwards.
+#![doc = include_str!("manual/admin.md")]
 
 use crate::field::{Field, FieldError, Record, record, values};
 use crate::state::{PathMtu, QpState, Service};

@@ -1,42 +1,4 @@
-//! The records that the stages of the card keep: one writer for every field.
-//!
-//! Software never touches these. They stand in block RAM, and, where a table does not fit on chip, in the host memory
-//! of the registers `host_memory_base`, in exactly the bytes of these tables.
-//!
-//! ```text
-//!             resident (never cached)              path (read-only to the pipeline)
-//!   doorbell ─> producer indices                          written by admin
-//!   life ─────> state, generation, page            ┌───────────┬───────────┬───────────┐
-//!   schedule ─> flags                              ▼           ▼           ▼           ▼
-//!   timer ────> deadline                         send ~~~> acknowledge   receive ~~~> reply
-//!                                                  ▲  events   │            │  events  │
-//!                                                  └~~~~~~~~~~~┘            └~~~~~~~~~~┘
-//! ```
-//!
-//! # One writer
-//!
-//! A QP's state is four records, each written by one stage: [`SendRecord`] by the segmentation, [`AcknowledgeRecord`]
-//! by the response stage, [`ReceiveRecord`] by admission, [`ReplyRecord`] by the reply stage. A stage that wants
-//! another to do something sends it an event: *acknowledge* asks *send* to go back, *receive* asks *reply* for an ACK.
-//! Quantities that two stages change are split in two counters that only rise, one for each: READs in flight are
-//! `send.reads_issued - acknowledge.reads_completed`, modulo the width. An arm of a queue is a pair of sequence numbers in
-//! the same way: armed when they differ.
-//!
-//! Where one record has fields of two writers (queues, atomics), the hardware keeps them in one memory for each
-//! writer; the record is how they look together.
-//!
-//! # Sizes
-//!
-//! Records of the pipeline are multiples of 72 bits, the widest word of a block RAM: path 576, send 216, acknowledge
-//! 216, receive 288, reply 216, resident 72. A configuration with 1024 QPs spends 44 block RAMs of 36 Kb on them.
-//! What is reserved has a purpose: room without moving a neighbour.
-//!
-//! # Going back
-//!
-//! Nothing that was sent is stored. To go back, *acknowledge* names the message (its place in the pool of outstanding
-//! messages) and the PSN; *send* sets `next_psn`, `slot_index` and the offset `(psn - first_psn) * PMTU` from it,
-//! counts `rewind_count` up, and fetches the work request again. WQE fetches, reads and timers in flight carry
-//! `generation` and `rewind_count`, and are dropped when they come back with old ones.
+#![doc = include_str!("manual/contexts.md")]
 
 use crate::admin::{RegionKind, Translation};
 use crate::doorbell::Arm;

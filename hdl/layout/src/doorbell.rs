@@ -1,24 +1,4 @@
-//! BAR 2: one page of 4 KiB for each process, with a doorbell for each kind of queue.
-//!
-//! Page *p* stands at byte *p* × 4096. The driver maps a page into one process; an object belongs to the page that its
-//! create command named, and a doorbell for an object of another page is ignored and counted (`doorbell_foreign`).
-//! Page 0 is the driver's own.
-//!
-//! # Writing
-//!
-//! A doorbell is one 64-bit write. Where the bus splits it into two 32-bit writes, the low half is kept in a latch of
-//! its page and the high half acts, so low must come before high; the object number stands in the low half and the
-//! index in the high half. A high half whose low half was for another doorbell, or never came, is ignored and counted
-//! (`doorbell_torn`). Pages read as zero.
-//!
-//! # Meaning
-//!
-//! An index runs free: it counts entries ever written (producer) or read (consumer), modulo its width, and the entry's
-//! place in the ring is its low bits. A doorbell overwrites the index that was there (DESIGN 3 decision 5): two in a row
-//! need not both be seen, and there is no queue of doorbells that could fill. An index that claims more entries than
-//! the ring has is clamped to a full ring where it is used, and ends the queue pair with LOC_QP_OP (protocol 8.3).
-//!
-//! The upper half of the page is reserved for pushing whole 64-byte work requests.
+#![doc = include_str!("manual/doorbells.md")]
 
 use crate::field::{Record, record, values};
 use crate::limits;

@@ -1,26 +1,8 @@
-//! BAR 0: what the card is, how it is started, and what it has counted.
-//!
-//! All registers are 64 bits wide and stand at multiples of eight. The slave takes any byte strobes; a register that
-//! acts on being written acts when its highest byte is written, so two 32-bit writes, low then high, do what one
-//! 64-bit write does. An access to an address without a register reads as zero, writes nothing, and ends well: no
-//! access ever waits for DMA or for the wire (DESIGN 3 decision 5).
-//!
-//! # Order of a start
-//!
-//! 1. Read [`Magic`] and [`LayoutVersion`], and refuse a card of another major version.
-//! 2. Write [`Control`] `reset`, wait until [`Status`] shows `resetting` gone.
-//! 3. Give memory: [`HostMemory`] for every kind of context whose bytes the card asks for, the admin rings, event
-//!    queue 0.
-//! 4. Write the port's addresses, then [`Control`] `enable`; everything else is commands of the admin queue.
-//!
-//! # Counters
-//!
-//! A counter's value is read from a snapshot. Writing [`CounterLatch`] `latch` copies all counters at one moment; the
-//! sum rules of [`COUNTERS`] hold exactly in a snapshot. Counters run on, never stop at their end, and only a reset
-//! of the card clears them.
+#![doc = include_str!("manual/registers.md")]
 
 use crate::field::{Record, record, values};
 use crate::limits;
+use crate::wire::DropReason;
 
 /// How software may use a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -576,7 +558,8 @@ pub const fn counter_offset(index: usize) -> u32 {
     COUNTER_BASE + index as u32 * 8
 }
 
-/// Counters of the packet path's drops: the first [`DROP_COUNTERS`] of [`COUNTERS`], in the order of the checks.
+/// Counters of the packet path's drops: the first of [`COUNTERS`], in the order of the checks, which is that of
+/// [`DropReason`]; `reason as usize` is the counter's index.
 pub const DROP_COUNTERS: usize = 20;
 
 macro_rules! counters {
@@ -720,6 +703,12 @@ const _: () = {
         index += 1;
     }
     assert!(counter_offset(COUNTERS.len() - 1) + 8 <= BAR0_BYTES);
+    assert!(DROP_COUNTERS == DropReason::ALL.len());
+    let mut reason = 0;
+    while reason < DROP_COUNTERS {
+        assert!(crate::field::same(COUNTERS[reason].name, DropReason::ALL[reason].name()));
+        reason += 1;
+    }
     assert!(REG_MULTICAST_GROUP.count as usize == limits::MULTICAST_GROUPS);
     assert!(REG_SOURCE_ADDRESS_HIGH.count as usize == limits::SOURCE_ADDRESSES);
     assert!(REG_INTERRUPT_MODERATION.count == limits::INTERRUPT_VECTORS_MAX);

@@ -1,26 +1,7 @@
-//! What a queue pair may do in each state, and how it gets from one to another.
-//!
-//! ```text
-//!            modify             modify            modify
-//!  ┌───────┐  ───>   ┌──────┐    ───>   ┌─────┐    ───>   ┌─────┐  modify   ┌─────┐
-//!  │ RESET │         │ INIT │           │ RTR │           │ RTS │ <───────> │ SQD │
-//!  └───────┘         └──────┘           └─────┘           └─────┘           └─────┘
-//!      ▲                                                   │   ▲               │
-//!      │ modify, from anywhere           requester error   ▼   │ modify        │ requester error
-//!      │                                 (UC, UD)        ┌───────┐             │ (UC, UD)
-//!  any state                                             │  SQE  │ <───────────┘
-//!      │                                                 └───────┘
-//!      │ modify, from anywhere; requester error (RC); responder error; queue error
-//!      ▼
-//!  ┌───────┐
-//!  │  ERR  │  every posted work request is flushed, in order, before and after
-//!  └───────┘
-//! ```
-//!
-//! INIT, RTS and SQD also lead to themselves, to change attributes. [`TRANSITIONS`] is the table of what software may
-//! ask for and which attributes it must and may bring; [`HARDWARE_TRANSITIONS`] is what the card does by itself.
+#![doc = include_str!("manual/states.md")]
 
 use crate::field::values;
+use crate::path::Pmtu;
 
 values! {
     /// A path's PMTU, in the code of the verbs.
@@ -37,6 +18,13 @@ values! {
         Bytes2048 = 4, "2048";
         /// 4096 bytes.
         Bytes4096 = 5, "4096";
+    }
+}
+
+impl PathMtu {
+    /// Gives the size of packets, once it is set.
+    pub const fn size(self) -> Option<Pmtu> {
+        Pmtu::from_code(self.number())
     }
 }
 
@@ -292,6 +280,24 @@ pub struct Transition {
     /// Attributes that may come with it; [`AttributeMask::STATE`] always may.
     pub optional: AttributeMask,
 }
+
+/// The picture of [`TRANSITIONS`] and [`HARDWARE_TRANSITIONS`].
+pub const DRAWING: &str = "\
+           modify             modify            modify
+ ┌───────┐  ───>   ┌──────┐    ───>   ┌─────┐    ───>   ┌─────┐  modify   ┌─────┐
+ │ RESET │         │ INIT │           │ RTR │           │ RTS │ <───────> │ SQD │
+ └───────┘         └──────┘           └─────┘           └─────┘           └─────┘
+     ▲                                                   │   ▲               │
+     │ modify, from anywhere           requester error   ▼   │ modify        │ requester error
+     │                                 (UC, UD)        ┌───────┐             │ (UC, UD)
+ any state                                             │  SQE  │ <───────────┘
+     │                                                 └───────┘
+     │ modify, from anywhere; requester error (RC); responder error; queue error
+     ▼
+ ┌───────┐
+ │  ERR  │  every posted work request is flushed, in order, before and after
+ └───────┘
+";
 
 macro_rules! mask {
     ($($name:ident)*) => { AttributeMask::NONE$(.and(AttributeMask::$name))* };

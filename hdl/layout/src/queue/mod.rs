@@ -1,25 +1,4 @@
-//! What stands in host memory between a process and the card: work, completions, events.
-//!
-//! Every entry exists twice here. The *entry* (`SendEntry`) is the memory itself, a `zerocopy` type with little-endian
-//! members at their places, for software that fills a ring. The *value* (`SendWork`) is what the entry says, with
-//! `parse` and `emit`, which check everything and name the field that is wrong. Tests pin both to one table.
-//!
-//! # Rings without an ownership bit
-//!
-//! Send, receive and shared receive rings carry no bit that says who owns a slot; the doorbell's producer index does.
-//! Software writes the slots, then the index; the card never reads a slot at or beyond the index. A send entry takes
-//! one slot of 64 bytes or two; a second slot follows the first in slot order and may stand at the ring's beginning
-//! when the first stands at its end: entries wrap by slot, and no slot is skipped. A slot is free again when a
-//! completion's `consumer_index` has passed it.
-//!
-//! # Rings with a phase bit
-//!
-//! Completions, events and admin answers carry a phase in their last byte. A ring starts zeroed, and the card writes
-//! phase 1 in its first pass, 0 in its second, and so on: the phase of the entry with free-running index *i* in a ring
-//! of 2^n entries is `!(i >> n) & 1` ([`phase`]). An entry is valid when its phase is that of the reader's own index. The phase is
-//! written last: the card writes an entry in one request, and hosts make the last byte of a request visible no
-//! earlier than those before it. The card never writes over an entry that was not yet read; it knows the consumer
-//! index from the doorbell.
+#![doc = include_str!("../manual/queues.md")]
 
 pub mod completion;
 pub mod event;

@@ -1,7 +1,4 @@
-//! Receive queue entries: memory for messages that are still to come. Shared receive queues have the same entries.
-//!
-//! The card reads an entry once, ahead of its use, and keeps a copy: software may not change a posted entry
-//! (DESIGN 3 decision 9).
+#![doc = include_str!("../manual/receive.md")]
 
 use crate::field::record;
 use crate::queue::send::Sge;

@@ -1,31 +1,10 @@
-//! Send queue entries: what a process asks the card to do.
-//!
-//! ```text
-//! byte   0       1       2       3       4..7        8..15   16..23           24..27       28..31
-//!      ┌───────┬───────┬───────┬───────┬───────────┬───────┬────────────────┬────────────┬────────┐
-//!      │opcode │ flags │ SGEs  │   0   │ immediate │  tag  │ remote address │ remote key │ length │
-//!      └───────┴───────┴───────┴───────┴───────────┴───────┴────────────────┴────────────┴────────┘
-//!        32..47                          48..63
-//!      ┌───────────────────────────────┬───────────────────────────────┐
-//!      │ SGE 0                         │ SGE 1                         │   or 32 inline bytes,
-//!      └───────────────────────────────┴───────────────────────────────┘   or SGE 0, compare, swap or add
-//! slot 2: SGE 2 to SGE 5, or 64 more inline bytes
-//! ```
-//!
-//! The first eight bytes tell what the rest is:
-//!
-//! | service, opcode | bytes 16..32 | bytes 32..64 |
-//! |---|---|---|
-//! | RC and UC: SEND, WRITE and their kin, READ | [`SendWork`] | SGEs or inline data |
-//! | RC: COMPARE_SWAP, FETCH_ADD | [`AtomicWork`] | one SGE of 8 bytes, two operands |
-//! | UD: SEND, SEND_IMM | [`DatagramWork`] | SGEs or inline data |
-//! | LOCAL_INVALIDATE | zero; the key stands in `immediate` | zero |
-//!
-//! `length` is the message's length. For inline data it is the number of inline bytes; for SGEs it must be the sum of
-//! their lengths, and the card adds them up in wide arithmetic and compares (DESIGN 3 decision 14). An entry that
-//! breaks a rule completes with LOC_QP_OP, or with LOC_LEN if only its length is wrong.
+#![doc = include_str!("../manual/send.md")]
 
-use crate::field::{record, values};
+use crate::field::{FieldError, FieldValue, record, values};
+use crate::limits;
+use crate::queue::completion::CompletionStatus;
+use crate::state::Service;
+use core::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -100,7 +79,7 @@ record! {
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
         two_slots: bool = 12..13, "DESIGN 3.2";
-        /// Elements in use: at most 2, with a second slot at most 6; zero with inline data.
+        /// Elements in use: at most 2, with a second slot at most 6; for READ always at most 2; zero with inline data.
         sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire; for SEND_INVALIDATE and LOCAL_INVALIDATE the key, as a
         /// little-endian number.
@@ -307,6 +286,212 @@ pub struct AtomicEntry {
     pub swap_or_add: U64,
 }
 
+/// What a send entry asks for, after every check that needs nothing but the entry and the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// SEND, WRITE and their kin, READ and LOCAL_INVALIDATE of a connected queue pair.
+    Message(SendWork),
+    /// SEND and SEND_IMMEDIATE of a datagram queue pair.
+    Datagram(DatagramWork),
+    /// COMPARE_SWAP and FETCH_ADD.
+    Atomic(AtomicWork),
+}
+
+/// Why a send entry is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkError {
+    /// A field holds what it must not.
+    Field(FieldError),
+    /// The opcode is reserved, or not for this service (protocol 4.1).
+    NotForService {
+        /// Service of the queue pair.
+        service: Service,
+        /// The opcode.
+        opcode: WorkOpcode,
+    },
+    /// Inline data together with elements, or for an opcode that sends nothing.
+    InlineNotAllowed,
+    /// More elements than the entry, or the opcode, has room for.
+    TooManyElements {
+        /// Elements in use.
+        sge_count: u8,
+        /// Room.
+        allowed: usize,
+    },
+    /// More inline bytes than the entry has room for.
+    InlineTooLong {
+        /// Bytes of the message.
+        length: u32,
+        /// Room.
+        allowed: usize,
+    },
+    /// The lengths of the elements do not add up to that of the message.
+    LengthMismatch {
+        /// Bytes of the message.
+        length: u32,
+        /// Sum of the elements, which can be longer than 32 bits.
+        sum: u64,
+    },
+    /// The message is longer than 2^31 bytes (protocol 2.1).
+    MessageTooLong {
+        /// Bytes of the message.
+        length: u32,
+    },
+}
+
+impl WorkError {
+    /// Gives the status that the work completes with (protocol 2.11, 8.3).
+    pub const fn status(&self) -> CompletionStatus {
+        match self {
+            Self::Field(_)
+            | Self::NotForService { .. }
+            | Self::InlineNotAllowed
+            | Self::TooManyElements { .. } => CompletionStatus::LocalQueuePairOperation,
+            Self::InlineTooLong { .. } | Self::LengthMismatch { .. } | Self::MessageTooLong { .. } => {
+                CompletionStatus::LocalLength
+            }
+        }
+    }
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(error) => error.fmt(f),
+            Self::NotForService { service, opcode } => {
+                write!(f, "a {} queue pair does not do {}", service.name(), opcode.name())
+            }
+            Self::InlineNotAllowed => f.write_str("inline data, and elements or an opcode that has none"),
+            Self::TooManyElements { sge_count, allowed } => {
+                write!(f, "sge_count is {sge_count}; allowed are at most {allowed}")
+            }
+            Self::InlineTooLong { length, allowed } => {
+                write!(f, "inline length is {length}; allowed are at most {allowed}")
+            }
+            Self::LengthMismatch { length, sum } => {
+                write!(f, "length is {length}; the elements add up to {sum}")
+            }
+            Self::MessageTooLong { length } => {
+                write!(f, "length is {length}; allowed are at most {}", limits::MESSAGE_BYTES_MAX)
+            }
+        }
+    }
+}
+
+impl core::error::Error for WorkError {}
+
+impl WorkOpcode {
+    /// Tells whether a queue pair of a service does this (protocol 4.1). Reserved opcodes are for none.
+    pub const fn is_for(self, service: Service) -> bool {
+        match self {
+            Self::Send | Self::SendImmediate => true,
+            Self::Write | Self::WriteImmediate | Self::SendInvalidate | Self::LocalInvalidate => {
+                !matches!(service, Service::UnreliableDatagram)
+            }
+            Self::Read | Self::CompareSwap | Self::FetchAdd => {
+                matches!(service, Service::ReliableConnected)
+            }
+            Self::BindWindow | Self::FastRegister | Self::Flush | Self::AtomicWrite => false,
+        }
+    }
+
+    /// Tells whether a message of this opcode carries payload from the requester.
+    pub const fn sends_payload(self) -> bool {
+        matches!(
+            self,
+            Self::Write | Self::WriteImmediate | Self::Send | Self::SendImmediate | Self::SendInvalidate
+        )
+    }
+}
+
+/// What the common checks look at.
+struct Amount {
+    opcode: WorkOpcode,
+    inline: bool,
+    two_slots: bool,
+    sge_count: u8,
+    length: u32,
+}
+
+impl Work {
+    /// Reads and checks an entry of one slot or two, the second right behind the first, as the card does before it
+    /// looks anything up. Keys and addresses are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong; [`WorkError::status`] is what the card completes the work with.
+    pub fn parse(service: Service, slots: &[u8]) -> Result<Self, WorkError> {
+        SendWork::RECORD.check_length(slots.len()).map_err(WorkError::Field)?;
+        let opcode = WorkOpcode::read(SendWork::RECORD.field("opcode"), slots).map_err(WorkError::Field)?;
+        if !opcode.is_for(service) {
+            return Err(WorkError::NotForService { service, opcode });
+        }
+        let (work, amount) = if matches!(opcode, WorkOpcode::CompareSwap | WorkOpcode::FetchAdd) {
+            // Its lengths are held by the ranges of the table, so nothing is left to add up.
+            return AtomicWork::parse(slots).map(Self::Atomic).map_err(WorkError::Field);
+        } else if service == Service::UnreliableDatagram {
+            let work = DatagramWork::parse(slots).map_err(WorkError::Field)?;
+            let DatagramWork { inline, two_slots, sge_count, length, .. } = work;
+            (Self::Datagram(work), Amount { opcode, inline, two_slots, sge_count, length })
+        } else {
+            let work = SendWork::parse(slots).map_err(WorkError::Field)?;
+            let SendWork { inline, two_slots, sge_count, length, .. } = work;
+            (Self::Message(work), Amount { opcode, inline, two_slots, sge_count, length })
+        };
+        amount.check(slots)?;
+        Ok(work)
+    }
+}
+
+impl Amount {
+    fn check(&self, slots: &[u8]) -> Result<(), WorkError> {
+        if self.two_slots {
+            let rest = slots.len() - limits::WORK_SLOT_BYTES;
+            SendExtension::RECORD.check_length(rest).map_err(WorkError::Field)?;
+        }
+        if self.inline {
+            if self.sge_count != 0 || !self.opcode.sends_payload() {
+                return Err(WorkError::InlineNotAllowed);
+            }
+            let allowed =
+                if self.two_slots { limits::INLINE_BYTES_MAX } else { limits::INLINE_BYTES_FIRST_SLOT };
+            if self.length as usize > allowed {
+                return Err(WorkError::InlineTooLong { length: self.length, allowed });
+            }
+            return Ok(());
+        }
+        let allowed = match self.opcode {
+            WorkOpcode::LocalInvalidate => 0,
+            WorkOpcode::Read => limits::ANSWER_SGES_MAX,
+            _ if self.two_slots => limits::SEND_SGES_MAX,
+            _ => limits::SEND_SGES_FIRST_SLOT,
+        };
+        if self.sge_count as usize > allowed {
+            return Err(WorkError::TooManyElements { sge_count: self.sge_count, allowed });
+        }
+        // Six lengths of 32 bits cannot overflow 64.
+        let sum = elements(slots, self.sge_count).map(|element| u64::from(element.length)).sum();
+        if sum != u64::from(self.length) {
+            return Err(WorkError::LengthMismatch { length: self.length, sum });
+        }
+        if self.length > limits::MESSAGE_BYTES_MAX {
+            return Err(WorkError::MessageTooLong { length: self.length });
+        }
+        Ok(())
+    }
+}
+
+/// Walks over the elements in use of an entry, from the first slot into the second. Ends early where memory does.
+pub fn elements(slots: &[u8], sge_count: u8) -> impl Iterator<Item = ScatterGather> {
+    let first = SendWork::RECORD.field("data").offset as usize / 8;
+    slots
+        .get(first..)
+        .unwrap_or_default()
+        .chunks_exact(ScatterGather::BYTES)
+        .take(sge_count as usize)
+        .filter_map(|bytes| ScatterGather::parse(bytes).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -501,5 +686,102 @@ mod tests {
         let mut bytes = WRITE;
         bytes[3] = 1;
         assert_eq!(SendWork::parse(&bytes).unwrap_err().allowed, Allowed::Zero);
+    }
+
+    const RC: Service = Service::ReliableConnected;
+
+    fn entry(work: SendWork, lengths: &[u32]) -> [u8; 128] {
+        let mut slots = [0; 128];
+        work.emit(&mut slots).unwrap();
+        for (place, &length) in lengths.iter().enumerate() {
+            let element = ScatterGather { address: 0, local_key: 1, length };
+            element.emit(&mut slots[32 + place * 16..]).unwrap();
+        }
+        slots
+    }
+
+    fn gather(opcode: WorkOpcode, two_slots: bool, lengths: &[u32], length: u32) -> Result<Work, WorkError> {
+        let sge_count = lengths.len() as u8;
+        let work = SendWork { opcode, two_slots, sge_count, length, ..SendWork::at_reset() };
+        Work::parse(RC, &entry(work, lengths))
+    }
+
+    #[test]
+    fn each_service_does_its_opcodes_and_no_others() {
+        use Service::*;
+        // Protocol 4.1, in the order of the opcodes.
+        for (service, allowed) in [
+            (ReliableConnected, "xxxxxxxx.x..."),
+            (UnreliableConnected, "xxxx...x.x..."),
+            (UnreliableDatagram, "..xx........."),
+        ] {
+            for (opcode, allowed) in WorkOpcode::ALL.iter().zip(allowed.chars()) {
+                assert_eq!(opcode.is_for(service), allowed == 'x', "{service:?} {opcode:?}");
+                let mut slots = [0; 128];
+                match opcode {
+                    WorkOpcode::CompareSwap | WorkOpcode::FetchAdd => {
+                        AtomicWork { opcode: *opcode, ..AtomicWork::at_reset() }.emit(&mut slots).unwrap();
+                    }
+                    _ => SendWork { opcode: *opcode, ..SendWork::at_reset() }.emit(&mut slots).unwrap(),
+                }
+                let found = Work::parse(service, &slots);
+                let expected = Err(WorkError::NotForService { service, opcode: *opcode });
+                assert!(if allowed == 'x' { found.is_ok() } else { found == expected });
+            }
+        }
+    }
+
+    #[test]
+    fn elements_are_counted_by_slots_and_opcode() {
+        let refused = |sge_count, allowed| Err(WorkError::TooManyElements { sge_count, allowed });
+        assert!(gather(WorkOpcode::Write, false, &[1; 2], 2).is_ok());
+        assert_eq!(gather(WorkOpcode::Write, false, &[1; 3], 3), refused(3, 2));
+        assert!(gather(WorkOpcode::Write, true, &[1; 6], 6).is_ok());
+        assert!(gather(WorkOpcode::Read, true, &[1; 2], 2).is_ok());
+        assert_eq!(gather(WorkOpcode::Read, true, &[1; 3], 3), refused(3, 2));
+        assert_eq!(gather(WorkOpcode::LocalInvalidate, false, &[0], 0), refused(1, 0));
+    }
+
+    #[test]
+    fn lengths_are_added_in_wide_arithmetic() {
+        let half = 1 << 31;
+        let wrapped = gather(WorkOpcode::Write, false, &[half, half], 0);
+        assert_eq!(wrapped, Err(WorkError::LengthMismatch { length: 0, sum: 1 << 32 }));
+        assert!(gather(WorkOpcode::Write, false, &[half], half).is_ok());
+        let error = gather(WorkOpcode::Write, false, &[half, 1], half + 1).unwrap_err();
+        assert_eq!(error, WorkError::MessageTooLong { length: half + 1 });
+        assert_eq!(error.status(), CompletionStatus::LocalLength);
+    }
+
+    #[test]
+    fn inline_data_is_bounded_by_the_slots() {
+        let inline = |opcode, two_slots, sge_count, length| {
+            let work =
+                SendWork { opcode, inline: true, two_slots, sge_count, length, ..SendWork::at_reset() };
+            Work::parse(RC, &entry(work, &[]))
+        };
+        let too_long = |length, allowed| Err(WorkError::InlineTooLong { length, allowed });
+        assert!(inline(WorkOpcode::Send, false, 0, 32).is_ok());
+        assert_eq!(inline(WorkOpcode::Send, false, 0, 33), too_long(33, 32));
+        assert!(inline(WorkOpcode::Send, true, 0, 96).is_ok());
+        assert_eq!(inline(WorkOpcode::Send, true, 0, 97), too_long(97, 96));
+        assert_eq!(inline(WorkOpcode::Send, false, 1, 1), Err(WorkError::InlineNotAllowed));
+        assert_eq!(inline(WorkOpcode::Read, false, 0, 1), Err(WorkError::InlineNotAllowed));
+    }
+
+    #[test]
+    fn a_second_slot_that_is_not_there_is_refused() {
+        let work = SendWork { two_slots: true, ..SendWork::at_reset() };
+        assert!(Work::parse(RC, &entry(work, &[])).is_ok());
+        let error = Work::parse(RC, &entry(work, &[])[..127]).unwrap_err();
+        assert_eq!(error.status(), CompletionStatus::LocalQueuePairOperation);
+    }
+
+    #[test]
+    fn memory_without_a_whole_slot_is_refused_and_not_read() {
+        for length in 0..64 {
+            assert!(Work::parse(RC, &WRITE[..length]).is_err());
+        }
+        assert!(Work::parse(RC, &WRITE).is_ok());
     }
 }

@@ -9,7 +9,8 @@ use crate::verilog::{self, names, stock};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
 use rust_hdl::core::type_descriptor::{TypeDescriptor, TypeKind};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// Prints `block` and everything below it as one Verilog-2005 text. The top module is called `top`.
 ///
@@ -127,6 +128,8 @@ pub(crate) struct Child {
     pub(crate) ports: Vec<Atom>,
     /// For every output that follows inputs within the cycle, those inputs, by port name.
     pub(crate) paths: Vec<(String, Vec<String>)>,
+    /// The names inside the module of an instance.
+    pub(crate) names: Rc<BTreeSet<String>>,
 }
 
 /// What is inside a block.
@@ -186,6 +189,7 @@ struct Draft {
     type_name: String,
     body: Body,
     paths: Vec<(String, Vec<String>)>,
+    names: Rc<BTreeSet<String>>,
 }
 
 #[derive(Default)]
@@ -242,20 +246,18 @@ impl Probe for Walk {
         let mut scope = self.scopes.pop().expect("scopes are opened before they are closed");
         stock::recognize_register(&mut scope);
         let is_top = self.scopes.is_empty();
-        let (kind, paths) = match &scope.code {
-            Code::Staged(Staged::Register(leaf)) if !is_top => {
-                (ChildKind::Register(leaf.clone()), Vec::new())
-            }
-            _ => {
-                let module = self.module(&scope);
-                let paths = module.map(|id| self.drafts[id].paths.clone()).unwrap_or_default();
-                (ChildKind::Instance(module), paths)
-            }
+        let kind = match &scope.code {
+            Code::Staged(Staged::Register(leaf)) if !is_top => ChildKind::Register(leaf.clone()),
+            _ => ChildKind::Instance(self.module(&scope)),
+        };
+        let (paths, names) = match kind {
+            ChildKind::Instance(Some(id)) => (self.drafts[id].paths.clone(), self.drafts[id].names.clone()),
+            _ => Default::default(),
         };
         if let Some(parent) = self.scopes.last_mut() {
             let ports = scope.atoms.into_iter().filter(|atom| atom.kind.is_parameter()).collect();
             let Scope { name, rust_name, .. } = scope;
-            parent.children.push(Child { name, rust_name, kind, ports, paths });
+            parent.children.push(Child { name, rust_name, kind, ports, paths, names });
         }
     }
 }
@@ -281,6 +283,7 @@ impl Walk {
                 type_name: scope.type_name().to_owned(),
                 body: printed.body,
                 paths: printed.paths,
+                names: Rc::new(printed.names),
             });
         }
         Some(*known)

@@ -65,7 +65,7 @@ pub enum Op {
     },
     /// Bits `offset ..` of the base, as many as the node is wide.
     Slice {
-        /// A signal or a named node: Verilog can index names only.
+        /// Any node: what Verilog cannot index, because it has no name, the emitter gives one.
         base: NodeId,
         /// First bit.
         offset: usize,

@@ -220,12 +220,7 @@ impl Recorder {
             (Op::Slice { base: outer, offset: first }, None) => {
                 self.node(Op::Slice { base: outer, offset: first + offset }, width)
             }
-            (op, name) => {
-                if name.is_none() && !matches!(op, Op::Signal(_)) {
-                    self.make_wire(base, "value");
-                }
-                self.node(Op::Slice { base, offset }, width)
-            }
+            _ => self.node(Op::Slice { base, offset }, width),
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod stock;
 use crate::design::{Body, Code, Scope};
 use crate::error::LocalFault;
 use crate::ir::Staged;
+use std::collections::BTreeSet;
 
 /// One level of indentation.
 pub(crate) const INDENT: &str = "    ";
@@ -22,6 +23,8 @@ pub(crate) struct Printed {
     pub(crate) body: Body,
     /// For every output port that follows input ports within the cycle, those ports.
     pub(crate) paths: Vec<(String, Vec<String>)>,
+    /// All names inside, and perhaps some words that are none.
+    pub(crate) names: BTreeSet<String>,
 }
 
 /// Prints one block.

@@ -598,7 +598,7 @@ fn match_with(
     });
     let arms = arms.collect::<Result<Vec<_>>>()?;
     Ok(quote_spanned!(choice.span()=> {
-        let subject = ::rnic_kernel::staged::Bind::bind(#subject, "subject");
+        let subject = #subject;
         let mut arms = ::rnic_kernel::staged::#recorder::begin();
         #(#arms)*
         arms.finish()

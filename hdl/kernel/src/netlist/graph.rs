@@ -8,6 +8,9 @@ use num_bigint::BigUint;
 use std::collections::HashMap;
 use std::ops::Index;
 
+/// Parts of an inner concatenation that may be repeated in an outer one, instead of being shared.
+const NESTED_PARTS: usize = 8;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
@@ -307,10 +310,15 @@ impl Graph {
         None
     }
 
-    /// Neighbouring numbers become one number, and neighbouring slices one slice.
+    /// Neighbouring numbers become one number, neighbouring slices one slice, and braces inside braces vanish.
     pub(crate) fn concat(&mut self, parts: Vec<NodeId>, width: usize, name: Option<String>) -> NodeId {
+        let flat = parts.iter().flat_map(|part| match &self.nodes[*part] {
+            Node { op: Op::Concat(inner), name: None, .. } if inner.len() <= NESTED_PARTS => inner.as_slice(),
+            _ => std::slice::from_ref(part),
+        });
+        let flat: Vec<_> = flat.copied().collect();
         let mut merged: Vec<NodeId> = Vec::new();
-        for part in parts {
+        for part in flat {
             match merged.last().and_then(|&previous| self.merge(previous, part)) {
                 Some((op, width)) => {
                     merged.pop();

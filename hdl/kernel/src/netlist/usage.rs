@@ -138,11 +138,13 @@ impl Usage {
             Op::Unary(..) | Op::Binary(..) | Op::Select { .. } => 1,
         };
         shape.size = own_size + inlined.iter().map(|&operand| self.shapes[operand].size).sum::<usize>();
-        let continued = inlined.iter().copied().find(|&operand| continues_chain(graph, node, operand));
-        let nested = inlined.iter().filter(|&&operand| Some(operand) != continued);
-        let nested = nested.map(|&operand| self.shapes[operand].depth + 1).max().unwrap_or(0);
-        shape.depth = nested.max(continued.map_or(0, |operand| self.shapes[operand].depth));
-        shape.chain = 1 + continued.map_or(0, |operand| self.shapes[operand].chain);
+        shape.chain = 1;
+        for &operand in &inlined {
+            let inner = self.shapes[operand];
+            let continues = continues_chain(graph, node, operand);
+            shape.chain += if continues { inner.chain } else { 0 };
+            shape.depth = shape.depth.max(if continues { inner.depth } else { inner.depth + 1 });
+        }
         let longest = if matches!(data.op, Op::Select { .. }) { CHAIN_CHOICES } else { CHAIN_TERMS };
         let is_simple = matches!(data.op, Op::Signal(_) | Op::Literal(_));
         let is_repeated = (shape.uses - 1) * shape.size > REPEATED_OPERATORS;
@@ -158,9 +160,8 @@ impl Usage {
 pub(crate) fn continues_chain(graph: &Graph, node: NodeId, operand: NodeId) -> bool {
     match (&graph[node].op, &graph[operand].op) {
         (Op::Select { otherwise, .. }, Op::Select { .. }) => *otherwise == operand,
-        (Op::Binary(operator, left, _), Op::Binary(inner, ..)) => {
-            *left == operand
-                && operator == inner
+        (Op::Binary(operator, ..), Op::Binary(inner, ..)) => {
+            operator == inner
                 && matches!(operator, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Add)
         }
         _ => false,

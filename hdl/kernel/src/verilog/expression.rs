@@ -144,19 +144,15 @@ impl Context<'_> {
         let graph = &self.netlist.graph;
         // A chain of one operator is one row of terms.
         let mut terms = Vec::new();
-        let mut rest = node;
-        loop {
-            let Op::Binary(_, left, right) = graph[rest].op else {
-                unreachable!("a chain is of one operator")
-            };
-            terms.push(right);
-            if self.mention(left).is_some() || !continues_chain(graph, rest, left) {
-                terms.push(left);
-                break;
+        let mut pending = vec![node];
+        while let Some(next) = pending.pop() {
+            let is_link =
+                next == node || (self.mention(next).is_none() && continues_chain(graph, node, next));
+            match graph[next].op {
+                Op::Binary(_, left, right) if is_link => pending.extend([right, left]),
+                _ => terms.push(next),
             }
-            rest = left;
         }
-        terms.reverse();
         let is_bit = graph[terms[0]].width == 1;
         let (symbol, at_least) = match operator {
             BinaryOp::Add => ("+", Binding::Atom),

@@ -105,7 +105,13 @@ pub(crate) fn leaf(scope: &Scope, leaf: &VerilogLeaf) -> Result<Printed, Vec<Loc
         after: "endmodule\n".to_owned(),
         ..Body::default()
     };
-    Ok(Printed { body, paths: Vec::new() })
+    Ok(Printed { names: words(&body), body, paths: Vec::new() })
+}
+
+/// Everything in a text written by hand that could be a name.
+pub(crate) fn words(body: &Body) -> BTreeSet<String> {
+    let is_separator = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '_');
+    body.before.split(is_separator).filter(|word| names::is_identifier(word)).map(str::to_owned).collect()
 }
 
 // ---- kernels ---------------------------------------------------------------------------------------------------
@@ -136,7 +142,7 @@ pub(crate) fn kernel(scope: &Scope, kernel: &Kernel) -> Result<Printed, Vec<Loca
             (port_name(*output), inputs.iter().map(|&input| port_name(input)).collect())
         });
     let paths = paths.collect();
-    Ok(Printed { body: context.print(kernel), paths })
+    Ok(Printed { body: context.print(kernel), paths, names: context.all_names() })
 }
 
 impl<'a> Context<'a> {
@@ -205,7 +211,7 @@ impl<'a> Context<'a> {
         let mut names = vec![String::new(); signals.len()];
         let is_port = |role: Role| matches!(role, Role::Input | Role::Output);
         for (id, signal) in signals.iter().filter(|(_, signal)| is_port(signal.role)) {
-            table.reserve(&signal.port_name);
+            table.reserve(&signal.port_name, "port");
             names[id] = signal.port_name.clone();
         }
         for (id, signal) in signals.iter() {
@@ -214,13 +220,16 @@ impl<'a> Context<'a> {
                     names[id] = table.claim(&self.scope.children[child].name, "register");
                     self.child_names[child] = names[id].clone();
                 }
-                Role::Local => names[id] = table.claim(&signal.port_name, "value"),
+                Role::Local => names[id] = table.claim(&signal.port_name, "signal"),
                 _ => {}
             }
         }
         for (name, child) in self.child_names.iter_mut().zip(&self.scope.children) {
             if matches!(child.kind, ChildKind::Instance(_)) {
-                *name = table.claim(&child.name, "instance");
+                // Within the child, a name of its own hides the name of the instance.
+                let is_hidden = child.names.contains(&child.name);
+                let wanted = if is_hidden { format!("{}_instance", child.name) } else { child.name.clone() };
+                *name = table.claim(&wanted, "instance");
             }
         }
         for (id, signal) in signals.iter() {
@@ -230,7 +239,7 @@ impl<'a> Context<'a> {
                 Role::RegisterInput(child) => (child, signal.port_name.as_str()),
                 _ => continue,
             };
-            names[id] = table.claim(&format!("{}_{port}", self.child_names[child]), "wire");
+            names[id] = table.claim(&format!("{}_{port}", self.scope.children[child].name), "wire");
         }
         for (id, signal) in signals.iter().filter(|(_, signal)| signal.role == Role::Constant) {
             names[id] = table.claim(&signal.port_name, "constant");
@@ -251,7 +260,7 @@ impl<'a> Context<'a> {
                 continue;
             }
             let meaning = (wanted.clone(), data.width, value.clone());
-            let name = known.entry(meaning).or_insert_with(|| table.claim(wanted, &data.width.to_string()));
+            let name = known.entry(meaning).or_insert_with(|| table.claim(wanted, "constant"));
             self.constant_names.insert(node, name.clone());
         }
     }
@@ -265,7 +274,7 @@ impl<'a> Context<'a> {
             self.wire_names.insert(node, table.claim(wanted, "value"));
         }
         for node in unnamed {
-            self.wire_names.insert(node, table.claim(purpose(&self.netlist.graph[node].op), ""));
+            self.wire_names.insert(node, table.claim(purpose(&self.netlist.graph[node].op), "value"));
         }
     }
 
@@ -280,6 +289,11 @@ impl<'a> Context<'a> {
             }
         }
         self.connected = connected;
+    }
+
+    fn all_names(&self) -> BTreeSet<String> {
+        let names = self.signal_names.iter().chain(&self.child_names).chain(self.wire_names.values());
+        names.chain(self.constant_names.values()).chain([&self.unused_name]).cloned().collect()
     }
 
     // ---- sections ----

@@ -1,5 +1,5 @@
 //! Names: what Verilog reserves, how Rust names become Verilog ones, and how clashes are avoided.
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Reserved words of Verilog-2005 (IEEE 1364-2005, Annex B) and those that SystemVerilog (IEEE 1800-2017,
 /// Annex B) adds, since most tools read `.v` files with one parser for both.
@@ -47,28 +47,35 @@ pub(crate) fn from_rust(name: &str) -> String {
 /// The names of one module; each is given once.
 #[derive(Debug, Default)]
 pub(crate) struct NameTable {
-    taken: BTreeSet<String>,
+    /// Every name that is taken, with the kind of thing that took it.
+    taken: HashMap<String, &'static str>,
 }
 
 impl NameTable {
-    /// Takes a name that cannot be changed; says whether it was free.
-    pub(crate) fn reserve(&mut self, name: &str) -> bool {
-        self.taken.insert(name.to_owned())
+    /// Takes a name that cannot be changed.
+    pub(crate) fn reserve(&mut self, name: &str, kind: &'static str) {
+        self.taken.insert(name.to_owned(), kind);
     }
 
-    /// Takes the wanted name, or one like it: with `suffix` if the name is reserved or taken, then with a number.
-    pub(crate) fn claim(&mut self, wanted: &str, suffix: &str) -> String {
+    /// Takes the wanted name or one like it: with the kind behind it if something of another kind, or Verilog,
+    /// has the name already, and with a number if something of its own kind has it.
+    pub(crate) fn claim(&mut self, wanted: &str, kind: &'static str) -> String {
         let wanted = from_rust(wanted);
         let wanted = if is_identifier(&wanted) { wanted } else { format!("n{wanted}") };
-        if !is_reserved(&wanted) && self.reserve(&wanted) {
-            return wanted;
+        let with_kind = format!("{wanted}_{kind}");
+        let base = match self.taken.get(&wanted) {
+            Some(other) if *other != kind => with_kind,
+            None if is_reserved(&wanted) => with_kind,
+            _ => wanted,
+        };
+        let mut name = base.clone();
+        let mut number = 2;
+        while self.taken.contains_key(&name) || is_reserved(&name) {
+            name = format!("{base}_{number}");
+            number += 1;
         }
-        let base = if suffix.is_empty() { wanted } else { format!("{wanted}_{suffix}") };
-        if base.contains('_') && !is_reserved(&base) && self.reserve(&base) {
-            return base;
-        }
-        let numbered = (2..).map(|number| format!("{base}_{number}"));
-        numbered.into_iter().find(|name| self.reserve(name)).expect("there is always a next number")
+        self.taken.insert(name.clone(), kind);
+        name
     }
 }
 
@@ -92,7 +99,7 @@ pub(crate) fn module_base(type_name: &str, instance: &str) -> String {
 pub(crate) fn name_modules(modules: &[(&str, &str)], top: &str) -> Vec<String> {
     let mut names = vec![String::new(); modules.len()];
     let mut table = NameTable::default();
-    table.reserve(top);
+    table.reserve(top, "module");
     let mut by_base: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let inner = modules.len().saturating_sub(1);
     for (id, (base, _)) in modules.iter().enumerate().take(inner) {
@@ -106,7 +113,7 @@ pub(crate) fn name_modules(modules: &[(&str, &str)], top: &str) -> Vec<String> {
         };
         for (id, suffix) in ids.into_iter().zip(suffixes) {
             let wanted = if suffix.is_empty() { base.to_owned() } else { format!("{base}_{suffix}") };
-            names[id] = table.claim(&wanted, "");
+            names[id] = table.claim(&wanted, "module");
         }
     }
     if let Some(name) = names.last_mut() {

@@ -1,5 +1,5 @@
 //! What rust-hdl's own widgets print: taken as it is, except for its flip-flop.
-use super::module::{leaf_body, port_list};
+use super::module::{leaf_body, port_list, words};
 use super::{INDENT, Printed};
 use crate::design::{Atom, Body, Code, Scope};
 use crate::ir::{RegisterLeaf, Staged};
@@ -57,7 +57,7 @@ pub(crate) fn print(scope: &Scope, text: &str) -> Printed {
         after: "endmodule\n".to_owned(),
         ..Body::default()
     };
-    Printed { body, paths: Vec::new() }
+    Printed { names: words(&body), body, paths: Vec::new() }
 }
 
 /// Widgets call the signals of their interfaces `bus$data`.

@@ -8,8 +8,8 @@ use rnic_kernel::prelude::*;
 /// rotation loses nothing, so one rotator serves both ways; who uses it takes the wrapped lanes from the beat before
 /// (insertion) or after (removal).
 ///
-/// The granule is `DATA / 2^DISTANCE` bits: `Rotator<512, 6, 3>` turns by bytes, `Rotator<512, 4, 2>` by dwords.
-/// The bits of the distance are shared out over `STAGES` stages, at most two to a stage, so that each is a mux
+/// Made with `new`, `Rotator<512, 6, 3>` turns by bytes and `Rotator<512, 4, 2>` by dwords; with `by_bytes`, the distance
+/// may be wider than needed. The bits of the distance are shared out over `STAGES` stages, at most two to a stage, so that each is a mux
 /// of at most four: one LUT a bit.
 ///
 /// ```text
@@ -21,7 +21,7 @@ use rnic_kernel::prelude::*;
 ///
 /// Latency `STAGES` cycles, a word every cycle, no back-pressure.
 ///
-/// 1. Granule `i` of a word appears as granule `(i + distance) mod 2^DISTANCE` of the result.
+/// 1. Granule `i` of a word of `n` appears as granule `(i + distance) mod n` of the result.
 /// 2. `rotated_by` is the distance that came with the word.
 #[derive(LogicBlock, Registers)]
 pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize> {
@@ -37,12 +37,13 @@ pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize
     pub rotated_by: Signal<Out, Bits<DISTANCE>>,
     words: [DFF<Bits<DATA>>; STAGES],
     distances: [DFF<Bits<DISTANCE>>; STAGES],
+    _granule: usize,
     _first_bit: [usize; STAGES],
     _has_two_bits: [bool; STAGES],
 }
 
 impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA, DISTANCE, STAGES> {
-    /// Makes a rotator.
+    /// Makes a rotator whose granule is `DATA / 2^DISTANCE` bits, so that every bit of the distance counts.
     ///
     /// # Errors
     /// If `DATA` is not a multiple of `2^DISTANCE`, or the bits of the distance are too many or too few for the stages.
@@ -50,9 +51,27 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA
         if !DATA.is_multiple_of(1 << DISTANCE) {
             return Err(ParameterError::new("DATA", DATA, format!("a multiple of {}", 1 << DISTANCE)));
         }
-        check_range("STAGES", STAGES, DISTANCE.div_ceil(2)..=DISTANCE)?;
+        Self::with_granules(DISTANCE)
+    }
+
+    /// Makes a rotator by bytes; higher bits of the distance are whole turns and have no effect.
+    ///
+    /// # Errors
+    /// If `DATA` is not a power of two, `DISTANCE` is too narrow, or its bits too many or too few for the stages.
+    pub fn by_bytes() -> Result<Self, ParameterError> {
+        if !DATA.is_power_of_two() || DATA < 16 {
+            return Err(ParameterError::new("DATA", DATA, "a power of two from 16 on"));
+        }
+        let bits = (DATA / 8).ilog2() as usize;
+        check_range("DISTANCE", DISTANCE, bits..=32)?;
+        Self::with_granules(bits)
+    }
+
+    /// Makes a rotator of `2^bits` granules.
+    fn with_granules(bits: usize) -> Result<Self, ParameterError> {
+        check_range("STAGES", STAGES, bits.div_ceil(2)..=bits)?;
         // The first stages take two bits of the distance each, the last ones one.
-        let two_bit_stages = DISTANCE - STAGES;
+        let two_bit_stages = bits - STAGES;
         Ok(Self {
             clock: Default::default(),
             data: Default::default(),
@@ -61,6 +80,7 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA
             rotated_by: Default::default(),
             words: core::array::from_fn(|_| Default::default()),
             distances: core::array::from_fn(|_| Default::default()),
+            _granule: DATA >> bits,
             _first_bit: core::array::from_fn(|stage| stage + stage.min(two_bit_stages)),
             _has_two_bits: core::array::from_fn(|stage| stage < two_bit_stages),
         })
@@ -83,7 +103,7 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Logic
             let word = if stage == 0 { self.data.val() } else { self.words[stage - 1].q.val() };
             let distance = if stage == 0 { self.distance.val() } else { self.distances[stage - 1].q.val() };
             let first_bit = self._first_bit[stage];
-            let unit = ((DATA >> DISTANCE) << first_bit) as u64;
+            let unit = (self._granule << first_bit) as u64;
             self.distances[stage].d.next = distance;
             self.words[stage].d.next = if self._has_two_bits[stage] {
                 match distance.get_bits::<2>(first_bit).to_u64() {
@@ -109,8 +129,11 @@ mod tests {
     use std::collections::VecDeque;
 
     /// Every distance, a new word in every cycle, in both languages; the expected words are turned as numbers.
-    fn turns<const DATA: usize, const DISTANCE: usize, const STAGES: usize>() {
-        let block = Rotator::<DATA, DISTANCE, STAGES>::new().expect("the parameters fit");
+    fn turns<const DATA: usize, const DISTANCE: usize, const STAGES: usize>(
+        block: Result<Rotator<DATA, DISTANCE, STAGES>, ParameterError>,
+        granule: usize,
+    ) {
+        let block = block.expect("the parameters fit");
         let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
         let mut random = random();
         let mut expected = VecDeque::new();
@@ -125,7 +148,7 @@ mod tests {
                 let found = (bench.block.rotated.val(), bench.block.rotated_by.val());
                 assert_eq!(Some(found), expected.pop_front(), "cycle {cycle}");
             }
-            let turned = BigUint::from(word) << ((DATA >> DISTANCE) * distance.index());
+            let turned = BigUint::from(word) << (granule * distance.index() % DATA);
             let low = Bits::<DATA>::from_number(&turned);
             let wrapped = Bits::<DATA>::from_number(&(turned >> DATA));
             expected.push_back((low | wrapped, distance));
@@ -135,16 +158,16 @@ mod tests {
 
     #[test]
     fn bytes_turn_by_every_distance() {
-        turns::<64, 3, 3>();
-        turns::<128, 4, 3>();
-        turns::<256, 5, 3>();
-        turns::<512, 6, 3>();
+        turns(Rotator::<64, 3, 3>::new(), 8);
+        turns(Rotator::<128, 5, 3>::by_bytes(), 8);
+        turns(Rotator::<256, 5, 3>::new(), 8);
+        turns(Rotator::<512, 7, 3>::by_bytes(), 8);
     }
 
     #[test]
     fn dwords_turn_by_every_distance() {
-        turns::<64, 1, 1>();
-        turns::<512, 4, 2>();
+        turns(Rotator::<64, 1, 1>::new(), 32);
+        turns(Rotator::<512, 4, 2>::new(), 32);
     }
 
     #[test]
@@ -155,6 +178,8 @@ mod tests {
         assert_eq!(too_few.as_deref(), Some("parameter STAGES is 2, but must be 3 to 6"));
         let too_many = Rotator::<512, 6, 7>::new().err().map(message);
         assert_eq!(too_many.as_deref(), Some("parameter STAGES is 7, but must be 3 to 6"));
+        let narrow = Rotator::<512, 5, 3>::by_bytes().err().map(message);
+        assert_eq!(narrow.as_deref(), Some("parameter DISTANCE is 5, but must be 6 to 32"));
         let odd = Rotator::<100, 3, 3>::new().err().map(message);
         assert_eq!(odd.as_deref(), Some("parameter DATA is 100, but must be a multiple of 8"));
     }

@@ -18,8 +18,10 @@ pub struct UncheckedBeat<const DATA: usize> {
     pub start: Bit,
     /// The beat where the ICRC starts.
     pub end: Bit,
-    /// Only on the `end` beat: the ICRC starts at byte `4 end_place + 2`.
+    /// On the `end` beat: the ICRC starts at byte `4 end_place + 2`. On an `is_rest` beat: all ones.
     pub end_place: Bits<PLACE_BITS>,
+    /// The beat behind an `end` beat whose ICRC did not fit; it holds nothing but the rest of it.
+    pub is_rest: Bit,
     /// The frame has an 802.1Q tag. The same on all beats of a frame.
     pub vlan_present: Bit,
     /// The frame is IPv6. The same on all beats of a frame.
@@ -39,22 +41,25 @@ pub struct UncheckedBeat<const DATA: usize> {
 ///         └── end, end_place ──────────┴──────────┴───────────┴───────────┘        (DATA = 512)
 /// ```
 ///
-/// A beat every cycle and no back-pressure; the ICRC follows the `end` beat after [`generate_latency`] cycles.
-/// Protocol 1.8.
+/// A beat every cycle and no back-pressure; an answer follows each beat after [`generate_latency`] cycles. The answers
+/// to the `end` beat and to an `is_rest` beat are the ICRC, the others mean nothing. Protocol 1.8.
 #[derive(LogicBlock, Registers)]
 pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// A beat of a frame, up to the one where the ICRC starts.
+    /// A beat of a frame.
     pub from_join: Signal<In, UncheckedBeat<DATA>>,
     /// The beat is there and is taken; there is no `ready`.
     pub from_join_valid: Signal<In, Bit>,
+    /// The answer to a beat; high for one cycle for each beat. Registered.
+    pub icrc_valid: Signal<Out, Bit>,
     /// The ICRC in wire order, its first byte in bits 7:0. Registered.
     pub icrc: Signal<Out, Bits<32>>,
 
     state: IcrcState<DATA>,
+    valids: [Reg<Bit>; STATE_LATENCY],
     places: [DFF<Bits<PLACE_BITS>>; STATE_LATENCY],
     steps: Vec<RewindStep>,
 }
@@ -81,8 +86,10 @@ impl<const DATA: usize, const BYTES: usize> IcrcGenerate<DATA, BYTES> {
             reset: Default::default(),
             from_join: Default::default(),
             from_join_valid: Default::default(),
+            icrc_valid: Default::default(),
             icrc: Default::default(),
             state: IcrcState::new(2),
+            valids: Default::default(),
             places: Default::default(),
             steps: (0..rewind_steps(DATA)).map(RewindStep::new).collect(),
         })
@@ -98,17 +105,26 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
 
         let beat = self.from_join.val();
         self.state.data.next = beat.data;
-        self.state.valid.next = self.from_join_valid.val();
+        // The rest of an ICRC leaves the register as it is, so that the answer is the same again.
+        self.state.valid.next = self.from_join_valid.val() && !beat.is_rest;
         self.state.start.next = beat.start;
         self.state.vlan_present.next = beat.vlan_present;
         self.state.is_ipv6.next = beat.is_ipv6;
 
         for stage in 0..STATE_LATENCY {
+            self.valids[stage].d.next =
+                if stage == 0 { self.from_join_valid.val() } else { self.valids[stage - 1].q.val() };
             self.places[stage].d.next =
                 if stage == 0 { beat.end_place } else { self.places[stage - 1].q.val() };
         }
         for index in 0..self.steps.len() {
             self.steps[index].clock.next = self.clock.val();
+            self.steps[index].reset.next = self.reset.val();
+            self.steps[index].valid.next = if index == 0 {
+                self.valids[STATE_LATENCY - 1].q.val()
+            } else {
+                self.steps[index - 1].next_valid.val()
+            };
             self.steps[index].state.next =
                 if index == 0 { self.state.state.val() } else { self.steps[index - 1].rewound.val() };
             self.steps[index].place.next = if index == 0 {
@@ -117,6 +133,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
                 self.steps[index - 1].next_place.val()
             };
         }
+        self.icrc_valid.next = self.steps[self.steps.len() - 1].next_valid.val();
         self.icrc.next = !self.steps[self.steps.len() - 1].rewound.val();
     }
 }
@@ -125,12 +142,16 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
 #[derive(LogicBlock, Registers)]
 struct RewindStep {
     clock: Signal<In, Clock>,
+    reset: Signal<In, Bit>,
+    valid: Signal<In, Bit>,
     state: Signal<In, Bits<32>>,
     place: Signal<In, Bits<PLACE_BITS>>,
     rewound: Signal<Out, Bits<32>>,
+    next_valid: Signal<Out, Bit>,
     next_place: Signal<Out, Bits<PLACE_BITS>>,
     back: XorNetwork<32, 32>,
     register: DFF<Bits<32>>,
+    valids: Reg<Bit>,
     places: DFF<Bits<PLACE_BITS>>,
     _index: usize,
 }
@@ -139,12 +160,16 @@ impl RewindStep {
     fn new(index: usize) -> Self {
         Self {
             clock: Default::default(),
+            reset: Default::default(),
+            valid: Default::default(),
             state: Default::default(),
             place: Default::default(),
             rewound: Default::default(),
+            next_valid: Default::default(),
             next_place: Default::default(),
             back: XorNetwork::new(crc::rewind(4 << index)),
             register: Default::default(),
+            valids: Default::default(),
             places: Default::default(),
             _index: index,
         }
@@ -160,7 +185,9 @@ impl Logic for RewindStep {
         let is_full = self.place.val().get_bit(self._index);
         self.register.d.next = select(is_full, self.state.val(), self.back.y.val());
         self.places.d.next = self.place.val();
+        self.valids.d.next = self.valid.val();
         self.rewound.next = self.register.q.val();
+        self.next_valid.next = self.valids.q.val();
         self.next_place.next = self.places.q.val();
     }
 }

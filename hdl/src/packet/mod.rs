@@ -1,4 +1,5 @@
 //! From frames to tokens and payload, and back.
+pub mod assemble;
 pub mod collect;
 pub mod icrc;
 pub mod opcode_table;

@@ -75,9 +75,7 @@ pub(crate) fn number_of(literal: &VerilogLiteral) -> BigUint {
     match BigUint::parse_bytes(digits.as_bytes(), 16) {
         Some(number) => number,
         None => {
-            recorder::with(|recorder| {
-                recorder.fault(format!("the constant {text} is negative; a kernel has unsigned values only"));
-            });
+            recorder::fault(&format!("the constant {text} is negative; a kernel has unsigned values only"));
             BigUint::default()
         }
     }
@@ -288,6 +286,26 @@ impl<const N: usize> Node<Bits<N>> {
     pub fn to_u64(self) -> Integer<u64> {
         Integer::of(self, 64, "to_u64")
     }
+
+    /// The value as an integer, to match on or to compare.
+    pub fn to_u8(self) -> Integer<u8> {
+        Integer::of(self, 8, "to_u8")
+    }
+
+    /// As [`Node::to_u8`].
+    pub fn to_u16(self) -> Integer<u16> {
+        Integer::of(self, 16, "to_u16")
+    }
+
+    /// As [`Node::to_u8`].
+    pub fn to_u32(self) -> Integer<u32> {
+        Integer::of(self, 32, "to_u32")
+    }
+
+    /// As [`Node::to_u8`]; the widest value that can be matched.
+    pub fn to_u128(self) -> Integer<u128> {
+        Integer::of(self, 128, "to_u128")
+    }
 }
 
 // ---- integers --------------------------------------------------------------------------------------------
@@ -339,6 +357,12 @@ impl<I> Integer<I> {
     }
 }
 
+fn check_overflow(width: usize) {
+    if width > 64 {
+        recorder::fault("the sum or product can overflow the 64 bits that it has in Rust");
+    }
+}
+
 macro_rules! integer_operators {
     ($($integer:ty),*) => { $(
         impl ops::Add<$integer> for Integer<$integer> {
@@ -346,6 +370,7 @@ macro_rules! integer_operators {
             fn add(self, right: $integer) -> Self {
                 let right = BigUint::from(right);
                 let width = self.width().max(right.bits() as usize) + 1;
+                check_overflow(width);
                 Integer::from_id(recorder::with(|recorder| {
                     let (left, right) = (recorder.resize(self.id, width), recorder.literal(right, width));
                     recorder.node(Op::Binary(BinaryOp::Add, left, right), width)
@@ -364,13 +389,14 @@ macro_rules! integer_operators {
         impl ops::Mul<$integer> for Integer<$integer> {
             type Output = Self;
             fn mul(self, right: $integer) -> Self {
+                if !right.is_power_of_two() {
+                    recorder::fault(&format!("an index can be multiplied by a power of two, not by {right}"));
+                }
+                if right <= 1 {
+                    return self;
+                }
+                check_overflow(self.width() + right.ilog2() as usize);
                 recorder::with(|recorder| {
-                    if !right.is_power_of_two() {
-                        recorder.fault(format!("an index can be multiplied by a power of two, not by {right}"));
-                    }
-                    if right <= 1 {
-                        return self;
-                    }
                     let zeros = recorder.literal(BigUint::default(), right.ilog2() as usize);
                     Integer::from_id(recorder.concat(vec![self.id, zeros]))
                 })

@@ -28,6 +28,17 @@ pub(crate) fn record(block: &dyn Block, kernel: Kernel, body: impl FnOnce()) -> 
     recorder.expect("nothing else takes a recorder away").kernel
 }
 
+/// Reports a fault where it is not certain that a kernel is being recorded.
+///
+/// # Panics
+/// Outside of a kernel, where nobody would see the fault.
+pub(crate) fn fault(cause: &str) {
+    RECORDER.with_borrow_mut(|slot| match slot {
+        Some(recorder) => recorder.fault(cause),
+        None => panic!("{cause}"),
+    });
+}
+
 /// Lets `action` use the recorder of the kernel that is being recorded.
 pub(crate) fn with<R>(action: impl FnOnce(&mut Recorder) -> R) -> R {
     RECORDER.with_borrow_mut(|slot| action(slot.as_mut().expect("staged code runs only inside `hdl()`")))
@@ -274,12 +285,15 @@ impl Recorder {
         self.kernel.items.push(Item::Wire { node, comments });
     }
 
-    pub(crate) fn enter_function(&mut self, name: &'static str) {
+    pub(crate) fn enter_function(&mut self, name: &'static str) -> Mark {
         self.functions.push(name);
+        self.take_mark()
     }
 
-    pub(crate) fn leave_function(&mut self) {
+    /// `caller` is what [`Recorder::enter_function`] returned.
+    pub(crate) fn leave_function(&mut self, caller: Mark) {
         self.functions.pop();
+        self.mark = caller;
     }
 
     // ---- signals ----

@@ -2,12 +2,11 @@
 //!
 //! The claims follow what the kernel decides at generation: loops, constant conditions, indices. Of a condition in
 //! hardware both sides are claimed. Whatever hangs on a signal's value is left out, for it has no meaning yet.
+use crate::hardware::Names;
 use crate::{stage, syntax};
-use proc_macro2::{TokenStream, TokenTree};
-use quote::{ToTokens, quote};
-use std::collections::BTreeSet;
-use syn::visit::{self, Visit};
-use syn::{BinOp, Block, Expr, ExprCall, ExprIf, ExprMatch, ExprMethodCall, Local, PatIdent, Stmt};
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{BinOp, Block, Expr, ExprCall, ExprIf, ExprMatch, Local, Stmt};
 
 pub(crate) fn of_block(block: &Block) -> TokenStream {
     Claims::default().block(block)
@@ -15,8 +14,7 @@ pub(crate) fn of_block(block: &Block) -> TokenStream {
 
 #[derive(Default)]
 struct Claims {
-    /// Names of values that exist in hardware only.
-    hardware: BTreeSet<String>,
+    hardware: Names,
 }
 
 impl Claims {
@@ -35,25 +33,11 @@ impl Claims {
 
     /// A `let` of the generator may be an index later; one of hardware may not.
     fn binding(&mut self, local: &Local) -> TokenStream {
-        if local.init.as_ref().is_some_and(|init| self.is_hardware(&init.expr)) {
-            Names(&mut self.hardware).visit_pat(&local.pat);
+        if local.init.as_ref().is_some_and(|init| self.hardware.is_hardware(&init.expr)) {
+            self.hardware.bind(&local.pat);
             return TokenStream::new();
         }
         quote!(#local)
-    }
-
-    fn is_hardware(&self, expression: &Expr) -> bool {
-        let mut reads = Reads(false);
-        reads.visit_expr(expression);
-        reads.0 || self.mentions_hardware(expression.to_token_stream())
-    }
-
-    fn mentions_hardware(&self, tokens: TokenStream) -> bool {
-        tokens.into_iter().any(|token| match token {
-            TokenTree::Group(group) => self.mentions_hardware(group.stream()),
-            TokenTree::Ident(name) => name == "val" || self.hardware.contains(&name.to_string()),
-            _ => false,
-        })
     }
 
     fn effect(&mut self, expression: &Expr) -> TokenStream {
@@ -88,7 +72,7 @@ impl Claims {
         let then = self.block(&conditional.then_branch);
         let otherwise = conditional.else_branch.as_ref().map(|(_, otherwise)| self.effect(otherwise));
         let condition = &conditional.cond;
-        if !self.is_hardware(condition) {
+        if !self.hardware.is_hardware(condition) {
             return quote!(if #condition { #then } else { #otherwise });
         }
         // `if i > 0 && self.a.val()`: the body may rely on what the generator knows.
@@ -103,38 +87,19 @@ impl Claims {
             Expr::Binary(operation) if matches!(operation.op, BinOp::And(_)) => {
                 [self.known_parts(&operation.left), self.known_parts(&operation.right)].concat()
             }
-            other if self.is_hardware(other) => Vec::new(),
+            other if self.hardware.is_hardware(other) => Vec::new(),
             other => vec![other],
         }
     }
 
     fn choice(&mut self, choice: &ExprMatch) -> TokenStream {
-        let is_hardware = self.is_hardware(&choice.expr);
+        let is_hardware = self.hardware.is_hardware(&choice.expr);
         let bodies: Vec<_> = choice.arms.iter().map(|arm| self.effect(&arm.body)).collect();
         if is_hardware || choice.arms.iter().any(|arm| arm.guard.is_some()) {
             return quote!(#({ #bodies })*);
         }
         let (subject, patterns) = (&choice.expr, choice.arms.iter().map(|arm| &arm.pat));
         quote!(match #subject { #(#patterns => { #bodies })* })
-    }
-}
-
-/// Collects the names that a pattern binds.
-struct Names<'a>(&'a mut BTreeSet<String>);
-
-impl Visit<'_> for Names<'_> {
-    fn visit_pat_ident(&mut self, name: &PatIdent) {
-        self.0.insert(name.ident.to_string());
-    }
-}
-
-/// Whether a signal is read with `.val()`.
-struct Reads(bool);
-
-impl Visit<'_> for Reads {
-    fn visit_expr_method_call(&mut self, call: &ExprMethodCall) {
-        self.0 |= call.method == "val";
-        visit::visit_expr_method_call(self, call);
     }
 }
 

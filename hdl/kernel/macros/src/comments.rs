@@ -15,14 +15,28 @@ thread_local! {
 
 /// The call that tells the recorder where `statement` stands and what is written above it.
 pub(crate) fn mark(statement: &impl ToTokens) -> TokenStream {
-    let tokens = statement.to_token_stream();
-    let first = tokens.clone().into_iter().next().map_or_else(Span::call_site, |token| token.span());
+    mark_below(&[], statement)
+}
+
+/// As [`mark`], with comments from further above.
+pub(crate) fn mark_below(outer: &[String], statement: &impl ToTokens) -> TokenStream {
     // A doc comment is the first token of its statement; the place to report is what it documents.
-    let code = without_docs(tokens.clone()).into_iter().next().map_or(first, |token| token.span());
+    let code = first_span(without_docs(statement.to_token_stream()));
     let (file, line) = (code.file(), u32::try_from(code.start().line).unwrap_or_default());
-    let mut comments = lines_above(first);
+    let own = above(statement);
+    quote!(::rnic_kernel::staged::statement(#file, #line, &[#(#outer,)* #(#own),*]);)
+}
+
+/// The comments directly above a piece of source, and its own doc comments.
+pub(crate) fn above(source: &impl ToTokens) -> Vec<String> {
+    let tokens = source.to_token_stream();
+    let mut comments = lines_above(first_span(tokens.clone()));
     comments.extend(leading_docs(tokens));
-    quote!(::rnic_kernel::staged::statement(#file, #line, &[#(#comments),*]);)
+    comments
+}
+
+fn first_span(tokens: TokenStream) -> Span {
+    tokens.into_iter().next().map_or_else(Span::call_site, |token| token.span())
 }
 
 /// The text of doc attributes.

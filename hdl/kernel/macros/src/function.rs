@@ -1,4 +1,5 @@
 //! `#[kernel] fn name(..) -> ..`: the function itself, and its staged twin `name::lower`.
+use crate::hardware::{self, Names};
 use crate::{comments, stage, syntax};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -21,7 +22,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
         #vis #sig #native
 
         #[doc(hidden)]
-        #[allow(unused, missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+        #[allow(unused, missing_docs, private_interfaces, unreachable_pub, unused_qualifications, clippy::all)]
         #vis mod #name {
             use super::*;
             use ::rnic_kernel::staged::StagedVal as _;
@@ -32,6 +33,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
 
 /// A parameter and how the twin takes it.
 struct Parameter<'a> {
+    pattern: &'a Pat,
     name: &'a Ident,
     ty: &'a Type,
 }
@@ -43,7 +45,7 @@ impl<'a> Parameter<'a> {
         };
         match &*typed.pat {
             Pat::Ident(name) if name.mutability.is_none() && name.subpat.is_none() => {
-                Ok(Parameter { name: &name.ident, ty: &typed.ty })
+                Ok(Parameter { pattern: &typed.pat, name: &name.ident, ty: &typed.ty })
             }
             other => syntax::refuse(other, "a parameter of a kernel function is a plain name"),
         }
@@ -55,7 +57,7 @@ impl<'a> Parameter<'a> {
     }
 
     fn declaration(&self) -> TokenStream {
-        let Parameter { name, ty } = self;
+        let Parameter { name, ty, .. } = self;
         if self.is_single() {
             return quote!(#name: impl ::rnic_kernel::node::IntoNode<#ty>);
         }
@@ -87,7 +89,11 @@ fn twin(item: &ItemFn, parameters: &[Parameter<'_>], result: &Type) -> Result<To
     let label = item.sig.ident.to_string();
     let result = stage::node_type(result);
     let bindings = parameters.iter().map(Parameter::binding);
-    let body = stage::value_block(&item.block)?;
+    let mut hardware = Names::default();
+    for parameter in parameters.iter().filter(|parameter| !syntax::is_generator_type(parameter.ty)) {
+        hardware.bind(parameter.pattern);
+    }
+    let body = stage::value_block(&hardware::mark_generator_calls(&item.block, hardware))?;
     Ok(quote! {
         pub fn lower #generics (#(#declarations),*) -> #result #condition {
             ::rnic_kernel::staged::function(#label, || {

@@ -7,6 +7,7 @@
 mod claims;
 mod comments;
 mod function;
+mod hardware;
 mod registers;
 mod stage;
 mod structs;
@@ -24,7 +25,10 @@ use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 ///   generation, blocks, `const` items, `clock!`, `Type::link`, `Type::join`, `self.hold_registers()`;
 /// * values: literals, constants, `.val()`, operators, comparisons, `if`, `match`, tuples, arrays, struct literals,
 ///   fields, `cat!`, `select`, `bits`, `bit_cast`, `.into()`, the methods of `Bits`, calls of other `#[kernel]`
-///   functions, and `const { .. }` for anything else that Rust can compute while the hardware is generated.
+///   functions, and calls of any function whose arguments are all known at generation.
+///
+/// A function that takes hardware must itself be a `#[kernel]`. rustc says of one that is not that it "cannot find
+/// module or crate" of its name, for that is where a kernel function keeps its staged copy.
 ///
 /// A parameter or result of type `usize`, `u64` or the like is a number of the generator, not hardware.
 #[proc_macro_attribute]

@@ -44,6 +44,11 @@ pub(crate) fn value_block(block: &Block) -> Result<TokenStream> {
 }
 
 fn statement(statement: &Stmt) -> Result<TokenStream> {
+    statement_below(&[], statement)
+}
+
+/// A statement with more comments above it than its own.
+fn statement_below(above: &[String], statement: &Stmt) -> Result<TokenStream> {
     let staged = match statement {
         Stmt::Local(local) => {
             check_attributes(&local.attrs)?;
@@ -56,7 +61,7 @@ fn statement(statement: &Stmt) -> Result<TokenStream> {
         }
         Stmt::Item(item) => return Ok(quote!(#item)),
     };
-    let mark = comments::mark(statement);
+    let mark = comments::mark_below(above, statement);
     Ok(quote!(#mark #staged))
 }
 
@@ -244,7 +249,7 @@ impl Parse for Clocks {
 }
 
 fn macro_statement(call: &syn::Macro) -> Result<TokenStream> {
-    if !call.path.segments.last().is_some_and(|last| last.ident == "clock") {
+    if call.path.segments.last().is_none_or(|last| last.ident != "clock") {
         return refuse(call, "a kernel may use the macros `clock!` and `cat!` only");
     }
     let Clocks { block, clock, children } = call.parse_body()?;
@@ -261,6 +266,8 @@ fn value(expression: &Expr) -> Result<TokenStream> {
         },
         Expr::Path(path) => Ok(quote!(#path)),
         Expr::Const(block) => Ok(quote!(#block)),
+        // A call that the generator makes; see `hardware`.
+        Expr::Verbatim(call) => Ok(quote!(::rnic_kernel::staged::lift(#call))),
         Expr::Paren(inner) => {
             let inner = value(&inner.expr)?;
             Ok(quote!((#inner)))
@@ -272,7 +279,14 @@ fn value(expression: &Expr) -> Result<TokenStream> {
             Ok(quote!((#(#elements,)*)))
         }
         Expr::Array(array) => {
-            let elements = values(&array.elems)?;
+            // An array of constants alone belongs to the generator; among hardware, constants become nodes.
+            let is_constant =
+                |element: &Expr| matches!(element, Expr::Lit(_)) || constant_name(element).is_some();
+            let elements = if array.elems.iter().all(is_constant) {
+                values(&array.elems)?
+            } else {
+                array.elems.iter().map(branch_value).collect::<Result<Vec<_>>>()?
+            };
             Ok(quote!([#(#elements),*]))
         }
         Expr::Repeat(array) => {
@@ -346,11 +360,12 @@ fn branch_value(expression: &Expr) -> Result<TokenStream> {
             let elements = array.elems.iter().map(branch_value).collect::<Result<Vec<_>>>()?;
             Ok(quote!([#(#elements),*]))
         }
-        place if is_place(place) => {
-            let place = value(place)?;
-            Ok(quote!(::rnic_kernel::staged::lift(#place)))
+        other if constant_name(other).is_some() => constant_or_value(other),
+        Expr::Path(_) | Expr::Index(_) | Expr::Field(_) => {
+            let value = value(expression)?;
+            Ok(quote!(::rnic_kernel::staged::lift(#value)))
         }
-        other => constant_or_value(other),
+        other => value(other),
     }
 }
 
@@ -493,14 +508,9 @@ fn function(call: &ExprCall) -> Result<TokenStream> {
         let arguments = values(&call.args)?;
         return Ok(quote_spanned!(span=> #path(#(#arguments),*)));
     }
-    let arguments = call.args.iter().map(argument).collect::<Result<Vec<_>>>()?;
+    let arguments = values(&call.args)?;
     let twin = twin_path(path);
     Ok(quote_spanned!(span=> #twin(#(#arguments),*)))
-}
-
-/// An argument: a constant keeps its name, whether the parameter is hardware or a number of the generator.
-fn argument(expression: &Expr) -> Result<TokenStream> {
-    value(expression)
 }
 
 /// `a::name::<N>` becomes `a::name::lower::<N>`.
@@ -514,7 +524,7 @@ fn twin_path(path: &Path) -> Path {
 }
 
 fn macro_value(call: &ExprMacro) -> Result<TokenStream> {
-    if !call.mac.path.segments.last().is_some_and(|last| last.ident == "cat") {
+    if call.mac.path.segments.last().is_none_or(|last| last.ident != "cat") {
         return refuse(call, "a kernel may use the macros `clock!` and `cat!` only");
     }
     let parts = call.mac.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated)?;
@@ -563,9 +573,19 @@ fn if_value(conditional: &ExprIf) -> Result<TokenStream> {
 // ---- match -----------------------------------------------------------------------------------------------
 
 fn match_statement(choice: &ExprMatch) -> Result<TokenStream> {
-    match_with(choice, &quote!(MatchStatement), |body| {
-        let body = effect(body)?;
-        Ok(quote!({ #body }))
+    match_with(choice, &quote!(MatchStatement), |body| match body {
+        // What is written above the arm belongs to the first statement in it.
+        Expr::Block(block) if block.label.is_none() => {
+            let Some((first, rest)) = block.block.stmts.split_first() else { return Ok(quote!({})) };
+            let above = comments::above(body);
+            let first = statement_below(&above, first)?;
+            let rest: TokenStream = rest.iter().map(statement).collect::<Result<_>>()?;
+            Ok(quote!({ #first #rest }))
+        }
+        other => {
+            let body = effect(other)?;
+            Ok(quote!({ #body }))
+        }
     })
 }
 

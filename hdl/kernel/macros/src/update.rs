@@ -1,4 +1,5 @@
 //! `#[kernel] fn update(&mut self)`: the body for simulation, beside `connect` and `hdl`.
+use crate::hardware::{self, Names};
 use crate::{claims, comments, stage, syntax};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -12,7 +13,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
     };
     let native = comments::without_docs(quote!(#block));
     let claims = claims::of_block(block);
-    let staged = stage::statements(block)?;
+    let staged = stage::statements(&hardware::mark_generator_calls(block, Names::default()))?;
     let documentation = comments::documentation(attrs);
     Ok(quote! {
         #(#attrs)*

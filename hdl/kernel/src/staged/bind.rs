@@ -125,6 +125,35 @@ lifted_as_they_are! {
     i32, [];
     i64, [];
     &T, [T: ?Sized];
+    String, [];
+    Vec<T>, [T];
+    Option<T>, [T];
+    Range<T>, [T];
+}
+
+macro_rules! lifted_tuples {
+    ($(($($part:ident $kind:ident $index:tt),+))*) => { $(
+        impl<$($part: Lift<$kind>, $kind),+> Lift<($($kind,)+)> for ($($part,)+) {
+            type Lifted = ($($part::Lifted,)+);
+            fn lift(self) -> Self::Lifted {
+                ($(self.$index.lift(),)+)
+            }
+        }
+    )* };
+}
+
+lifted_tuples! {
+    (A KA 0)
+    (A KA 0, B KB 1)
+    (A KA 0, B KB 1, C KC 2)
+    (A KA 0, B KB 1, C KC 2, D KD 3)
+}
+
+impl<A: Lift<K>, K, const N: usize> Lift<[K; N]> for [A; N] {
+    type Lifted = [A::Lifted; N];
+    fn lift(self) -> Self::Lifted {
+        self.map(A::lift)
+    }
 }
 
 /// As [`Lift::lift`], as a function.

@@ -98,7 +98,7 @@ impl<const N: usize> Compare<u64> for Node<Bits<N>> {
     fn compare(self, op: BinaryOp, right: u64) -> Node<Bit> {
         let right = BigUint::from(right);
         if right.bits() > N as u64 {
-            let literal = IntoNode::<Bits<N>>::into_node(Node::<Bits<N>>::literal(right));
+            let literal = Node::<Bits<N>>::literal(right);
             return binary(op, self.id, literal.id);
         }
         with_number(self.id, op, right)
@@ -130,7 +130,7 @@ macro_rules! compare_integers {
     )* };
 }
 
-compare_integers!(usize, u64);
+compare_integers!(u8, u16, u32, u64, u128, usize);
 
 impl<I> Compare<Integer<I>> for Integer<I> {
     type Output = Node<Bit>;
@@ -145,14 +145,7 @@ macro_rules! compare_generator_values {
         impl Compare<$ty> for $ty {
             type Output = bool;
             fn compare(self, op: BinaryOp, right: $ty) -> bool {
-                match op {
-                    BinaryOp::Eq => self == right,
-                    BinaryOp::Ne => self != right,
-                    BinaryOp::Lt => self < right,
-                    BinaryOp::Le => self <= right,
-                    BinaryOp::Gt => self > right,
-                    _ => self >= right,
-                }
+                holds(op, &self, &right)
             }
         }
     )* };
@@ -163,25 +156,19 @@ compare_generator_values!(bool, u8, u16, u32, u64, u128, usize, i8, i16, i32, i6
 impl<const N: usize> Compare<Bits<N>> for Bits<N> {
     type Output = bool;
     fn compare(self, op: BinaryOp, right: Bits<N>) -> bool {
-        BigUint::from(self).compare_numbers(op, &right.into())
+        holds(op, &BigUint::from(self), &BigUint::from(right))
     }
 }
 
-/// Comparison of numbers known at generation.
-trait CompareNumbers {
-    fn compare_numbers(&self, op: BinaryOp, right: &Self) -> bool;
-}
-
-impl CompareNumbers for BigUint {
-    fn compare_numbers(&self, op: BinaryOp, right: &Self) -> bool {
-        match op {
-            BinaryOp::Eq => self == right,
-            BinaryOp::Ne => self != right,
-            BinaryOp::Lt => self < right,
-            BinaryOp::Le => self <= right,
-            BinaryOp::Gt => self > right,
-            _ => self >= right,
-        }
+/// A comparison of values known at generation.
+fn holds<T: PartialOrd>(op: BinaryOp, left: &T, right: &T) -> bool {
+    match op {
+        BinaryOp::Eq => left == right,
+        BinaryOp::Ne => left != right,
+        BinaryOp::Lt => left < right,
+        BinaryOp::Le => left <= right,
+        BinaryOp::Gt => left > right,
+        _ => left >= right,
     }
 }
 

@@ -47,11 +47,11 @@ pub fn statement(file: &str, line: u32, comments: &[&str]) {
     recorder::with(|recorder| recorder.start_statement(file, line, comments));
 }
 
-/// Inlines a function; its wires carry its name.
+/// Inlines a function; its wires carry its name. The comments of the calling statement wait for its own wire.
 pub fn function<R>(name: &'static str, body: impl FnOnce() -> R) -> R {
-    recorder::with(|recorder| recorder.enter_function(name));
+    let mark = recorder::with(|recorder| recorder.enter_function(name));
     let result = body();
-    recorder::with(|recorder| recorder.leave_function());
+    recorder::with(|recorder| recorder.leave_function(mark));
     result
 }
 

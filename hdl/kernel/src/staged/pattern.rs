@@ -142,7 +142,7 @@ macro_rules! match_integers {
     )* };
 }
 
-match_integers!(usize, u64);
+match_integers!(u8, u16, u32, u64, u128, usize);
 
 macro_rules! match_generator_values {
     ($($ty:ty),*) => { $(

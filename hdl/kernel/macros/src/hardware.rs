@@ -1,0 +1,99 @@
+//! Tells what exists in hardware from what the generator computes, by the source alone.
+//!
+//! A value is hardware if it is read from a signal, or made of such values. Everything else is known while the
+//! hardware is generated: numbers, constants, indices of loops, and what ordinary functions make of them.
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use std::collections::BTreeSet;
+use syn::visit::Visit;
+use syn::visit_mut::{self, VisitMut};
+use syn::{Arm, Block, Expr, ExprCall, ExprForLoop, ExprMatch, Local, Pat, PatIdent};
+
+/// The names that stand for hardware in the kernel seen so far.
+#[derive(Default)]
+pub(crate) struct Names(BTreeSet<String>);
+
+impl Names {
+    /// All names that `pattern` binds stand for hardware.
+    pub(crate) fn bind(&mut self, pattern: &Pat) {
+        self.visit_pat(pattern);
+    }
+
+    pub(crate) fn is_hardware(&self, expression: &Expr) -> bool {
+        self.mentions_hardware(expression.to_token_stream())
+    }
+
+    fn mentions_hardware(&self, tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Group(group) => self.mentions_hardware(group.stream()),
+            TokenTree::Ident(name) => name == "val" || self.0.contains(&name.to_string()),
+            _ => false,
+        })
+    }
+}
+
+impl Visit<'_> for Names {
+    fn visit_pat_ident(&mut self, name: &PatIdent) {
+        self.0.insert(name.ident.to_string());
+        syn::visit::visit_pat_ident(self, name);
+    }
+}
+
+/// Marks the calls of ordinary functions that the generator makes, by wrapping them as [`Expr::Verbatim`].
+///
+/// Such a call has no hardware among its arguments, so its result is a constant and the function needs no staged
+/// twin. `names` are the parameters that are hardware.
+pub(crate) fn mark_generator_calls(block: &Block, names: Names) -> Block {
+    let mut block = block.clone();
+    Marker { names }.visit_block_mut(&mut block);
+    block
+}
+
+struct Marker {
+    names: Names,
+}
+
+/// Functions that make hardware of a number, and connections, which the staged copy knows by name.
+const BUILT_IN: [&str; 9] =
+    ["bits", "bit_cast", "default", "mask", "from", "link", "join", "select", "concat"];
+
+impl Marker {
+    fn is_generator_call(&self, call: &ExprCall) -> bool {
+        let Expr::Path(function) = &*call.func else { return false };
+        let is_built_in =
+            function.path.segments.last().is_some_and(|last| BUILT_IN.iter().any(|name| last.ident == name));
+        !is_built_in && !call.args.iter().any(|argument| self.names.is_hardware(argument))
+    }
+}
+
+impl VisitMut for Marker {
+    fn visit_local_mut(&mut self, local: &mut Local) {
+        visit_mut::visit_local_mut(self, local);
+        if local.init.as_ref().is_some_and(|init| self.names.is_hardware(&init.expr)) {
+            self.names.bind(&local.pat);
+        }
+    }
+
+    fn visit_expr_for_loop_mut(&mut self, repeat: &mut ExprForLoop) {
+        if self.names.is_hardware(&repeat.expr) {
+            self.names.bind(&repeat.pat);
+        }
+        visit_mut::visit_expr_for_loop_mut(self, repeat);
+    }
+
+    fn visit_expr_match_mut(&mut self, choice: &mut ExprMatch) {
+        if self.names.is_hardware(&choice.expr) {
+            choice.arms.iter().for_each(|Arm { pat, .. }| self.names.bind(pat));
+        }
+        visit_mut::visit_expr_match_mut(self, choice);
+    }
+
+    fn visit_expr_mut(&mut self, expression: &mut Expr) {
+        match expression {
+            Expr::Call(call) if self.is_generator_call(call) => {
+                *expression = Expr::Verbatim(call.to_token_stream());
+            }
+            other => visit_mut::visit_expr_mut(self, other),
+        }
+    }
+}

@@ -46,17 +46,22 @@ pub fn collect() -> Option<Staged> {
 ///         rnic_kernel::leaf(
 ///             core::any::type_name::<Self>(),
 ///             "Says whether the number of ones is odd.",
-///             "assign parity = ^value;".to_owned(),
+///             "assign parity = ^value;",
 ///             &[],
 ///         )
 ///     }
 /// }
 /// ```
-pub fn leaf(type_name: &str, documentation: &str, body: String, procedural_outputs: &[&str]) -> Verilog {
+pub fn leaf(
+    type_name: &str,
+    documentation: &str,
+    body: impl Into<String>,
+    procedural_outputs: &[&str],
+) -> Verilog {
     deposit(Staged::Verilog(VerilogLeaf {
         type_name: type_name.into(),
         documentation: documentation.lines().map(str::to_owned).collect(),
-        body,
+        body: body.into(),
         procedural: procedural_outputs.iter().map(|&name| name.to_owned()).collect(),
     }));
     Verilog::Custom(format!("// {type_name} is printed by rnic_kernel\n"))

@@ -96,10 +96,12 @@ impl<T: Synth, const N: usize> Logic for Arbiter<T, N> {
 
         self.tx.valid.next = offers;
         self.tx.beat.next = self.rx[0].beat.val();
-        for i in 0..N {
+        for i in 1..N {
             if grant.get_bit(i) {
                 self.tx.beat.next = self.rx[i].beat.val();
             }
+        }
+        for i in 0..N {
             self.rx[i].ready.next = grant.get_bit(i) && self.tx.ready.val();
         }
         self.origin.next = origin;

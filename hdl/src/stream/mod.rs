@@ -14,6 +14,7 @@ pub mod async_fifo;
 pub mod fifo;
 pub mod packet_fifo;
 pub mod slice;
+pub mod split;
 pub mod synchronizer;
 
 pub use arbiter::Arbiter;
@@ -21,6 +22,7 @@ pub use async_fifo::AsyncFifo;
 pub use fifo::Fifo;
 pub use packet_fifo::PacketFifo;
 pub use slice::RegisterSlice;
+pub use split::{Piece, Span, Splitter};
 pub use synchronizer::Synchronizer;
 
 use rnic_kernel::prelude::*;

@@ -1,7 +1,7 @@
 //! The tables that every record is written in, and what can be done with them.
 //!
 //! A record is a run of bits with a name: a register, a doorbell, a queue entry, an admin command, a context. It is
-//! written down once, with [`record!`], and everything else follows from that table: the value type with its `parse`
+//! written down once, with `record!`, and everything else follows from that table: the value type with its `parse`
 //! and `emit`, the register manual, the C header, and the tests that hold the hardware's mirrors to it.
 //!
 //! # Bit order
@@ -21,8 +21,10 @@ use core::fmt;
 /// Who may change a field while the card runs. Every field has exactly one writer; all others send it events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// Nobody: the value is fixed when the card is generated, or the bits are reserved.
+    /// Nobody: the value is the same in every card.
     Fixed,
+    /// Nobody: the value follows from the configuration that the card was generated with.
+    Generated,
     /// Software on the host.
     Driver,
     /// The card as a whole, towards software: the direction of queue entries that software only reads.
@@ -64,6 +66,7 @@ impl Writer {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
+            Self::Generated => "generated",
             Self::Driver => "driver",
             Self::Card => "card",
             Self::Admin => "admin",

@@ -34,6 +34,7 @@ pub mod path;
 pub mod psn;
 pub mod queue;
 pub mod registers;
+pub mod render;
 pub mod state;
 pub mod syndrome;
 pub mod wire;

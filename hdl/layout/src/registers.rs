@@ -89,7 +89,7 @@ record! {
 record! {
     /// What this card was generated with; a bit that is zero means that the commands, opcodes and registers of the
     /// feature are refused by code.
-    pub struct Features: 64 bits by Fixed, "DESIGN 3.1" {
+    pub struct Features: 64 bits by Generated, "DESIGN 3.1" {
         /// Packet path: parse, ICRC, assemble.
         packet_path: bool = 0..1, "DESIGN 3";
         /// Reliable connected service.
@@ -130,7 +130,7 @@ record! {
 
 record! {
     /// How wide and how fast the card is.
-    pub struct Geometry: 64 bits by Fixed, "DESIGN 3" {
+    pub struct Geometry: 64 bits by Generated, "DESIGN 3" {
         /// Width of the datapath: 64, 128, 256 or 512.
         datapath_bits: u16 = 0..16, "DESIGN 3 decision 2", unit "bits";
         /// Interrupt vectors that the card can raise.
@@ -143,7 +143,7 @@ record! {
 record! {
     /// Sizes of the card's tables, as powers of two. Object numbers are below these, but for QPNs and keys, of which
     /// only the low bits are an index.
-    pub struct TableSizes: 64 bits by Fixed, "DESIGN 3" {
+    pub struct TableSizes: 64 bits by Generated, "DESIGN 3" {
         /// Queue pairs.
         queue_pairs_log2: u8 = 0..5, "DESIGN 3 decision 5", allowed 0..=16;
         /// Completion queues.
@@ -166,7 +166,7 @@ record! {
 
 record! {
     /// Largest queues and requests that commands and work requests may ask for.
-    pub struct QueueLimits: 64 bits by Fixed, "DESIGN 3.2" {
+    pub struct QueueLimits: 64 bits by Generated, "DESIGN 3.2" {
         /// Slots of a send queue, as a power of two.
         send_slots_log2: u8 = 0..5, "DESIGN 3.2", allowed 0..=15;
         /// Entries of a receive queue, as a power of two.
@@ -193,9 +193,9 @@ record! {
 
 record! {
     /// Longest message.
-    pub struct MessageLimit: 64 bits by Fixed, "protocol 2.1" {
+    pub struct MessageLimit: 64 bits by Generated, "protocol 2.1" {
         /// Largest sum of the lengths of a work request.
-        message_bytes: u64 = 0..64, "protocol 2.1", unit "bytes", reset 0x8000_0000;
+        message_bytes: u64 = 0..64, "protocol 2.1", unit "bytes";
     }
 }
 
@@ -434,7 +434,7 @@ record! {
 
 record! {
     /// How much memory the card needs for one kind; zero where everything fits on chip.
-    pub struct HostMemoryBytes: 64 bits by Fixed, "DESIGN 3 decision 7" {
+    pub struct HostMemoryBytes: 64 bits by Generated, "DESIGN 3 decision 7" {
         /// Bytes from `host_memory_base` on.
         bytes: u64 = 0..64, "DESIGN 3 decision 7", unit "bytes";
     }

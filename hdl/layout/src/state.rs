@@ -282,8 +282,7 @@ pub struct Transition {
 }
 
 /// The picture of [`TRANSITIONS`] and [`HARDWARE_TRANSITIONS`].
-pub const DRAWING: &str = "\
-           modify             modify            modify
+pub const DRAWING: &str = r"           modify             modify            modify
  ┌───────┐  ───>   ┌──────┐    ───>   ┌─────┐    ───>   ┌─────┐  modify   ┌─────┐
  │ RESET │         │ INIT │           │ RTR │           │ RTS │ <───────> │ SQD │
  └───────┘         └──────┘           └─────┘           └─────┘           └─────┘

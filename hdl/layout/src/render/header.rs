@@ -1,0 +1,221 @@
+//! The C header.
+
+use super::{QUEUE_RECORDS, VALUE_TABLES, lower, upper};
+use crate::admin::{Answer, BODIES, BODY_OFFSET, COMMAND_BYTES, CommandHeader};
+use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
+use crate::field::{Field, Record};
+use crate::limits::{DOORBELL_PAGE_BYTES, LIMITS};
+use crate::opcode::OPCODES;
+use crate::registers::{
+    BAR0_BYTES, COUNTER_BASE, COUNTERS, DROP_COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, MAGIC, REGISTERS,
+    counter_offset,
+};
+use crate::state::ATTRIBUTES;
+use core::fmt::{self, Write};
+
+const BEGIN: &str = r#"/*
+ * rnic_regs.h: registers, doorbells, queue entries and commands of the rnic card.
+ *
+ * Rendered from the tables of the crate rnic-layout; do not edit. REGISTERS.md says what everything means.
+ *
+ * Byte order: everything in memory and in registers is little-endian. RNIC_GET and RNIC_SET work byte by byte, so
+ * they are right on hosts of either order and at any alignment. Registers are 64 bits wide; on a big-endian host swap
+ * what a 64-bit access gives.
+ *
+ * A field of a register or doorbell has _SHIFT, _WIDTH and _MASK (in place) in a 64-bit value:
+ *     (value & RNIC_STATUS_READY_MASK) >> RNIC_STATUS_READY_SHIFT
+ * A field of a record in memory has _BYTE and _BITS, the little-endian unit that holds it, and _SHIFT, _WIDTH and
+ * _MASK in that unit:
+ *     RNIC_GET(entry, RNIC_COMPLETION_STATUS)
+ * Fields wider than 64 bits have _BYTE and _BYTES only.
+ *
+ * Works with C99 and later, and with C++11 and later.
+ */
+#ifndef RNIC_REGS_H
+#define RNIC_REGS_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A condition that the compiler checks, in C99 and C++ alike. */
+#define RNIC_STATIC_ASSERT(condition, name) typedef char rnic_assert_##name[(condition) ? 1 : -1]
+
+RNIC_STATIC_ASSERT(CHAR_BIT == 8, bytes_have_eight_bits);
+RNIC_STATIC_ASSERT(sizeof(uint64_t) == 8, words_have_eight_bytes);
+
+/* Reads a little-endian unit of `bits` bits at `byte` of a record, and takes a field out of it. */
+static inline uint64_t rnic_get(const void *record, size_t byte, unsigned bits, unsigned shift, uint64_t mask)
+{
+    const unsigned char *bytes = (const unsigned char *)record + byte;
+    uint64_t unit = 0;
+    unsigned place;
+    for (place = 0; place < bits; place += 8) {
+        unit |= (uint64_t)bytes[place / 8] << place;
+    }
+    return (unit & mask) >> shift;
+}
+
+/* Writes a field of a record, and leaves its neighbours alone. What does not fit is cut off. */
+static inline void rnic_set(void *record, size_t byte, unsigned bits, unsigned shift, uint64_t mask, uint64_t value)
+{
+    unsigned char *bytes = (unsigned char *)record + byte;
+    uint64_t unit = (value << shift) & mask;
+    unsigned place;
+    for (place = 0; place < bits; place += 8) {
+        bytes[place / 8] =
+            (unsigned char)((bytes[place / 8] & ~(unsigned char)(mask >> place)) | (unsigned char)(unit >> place));
+    }
+}
+
+#define RNIC_GET(record, field) rnic_get((record), field##_BYTE, field##_BITS, field##_SHIFT, field##_MASK)
+#define RNIC_SET(record, field, value) \
+    rnic_set((record), field##_BYTE, field##_BITS, field##_SHIFT, field##_MASK, (value))
+
+"#;
+
+const END: &str = "
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* RNIC_REGS_H */
+";
+
+/// Writes `rnic_regs.h`.
+///
+/// # Errors
+///
+/// Only if `out` refuses a write.
+pub fn c_header(out: &mut dyn Write) -> fmt::Result {
+    out.write_str(BEGIN)?;
+    writeln!(out, "#define RNIC_LAYOUT_MAJOR {LAYOUT_MAJOR}")?;
+    writeln!(out, "#define RNIC_LAYOUT_MINOR {LAYOUT_MINOR}")?;
+    writeln!(out, "#define RNIC_MAGIC_VALUE {MAGIC:#018x}ull")?;
+    writeln!(out, "#define RNIC_BAR0_BYTES {BAR0_BYTES:#x}u")?;
+
+    heading(out, "Registers: byte offsets in BAR 0, and their fields")?;
+    for register in REGISTERS {
+        let name = upper(register.name);
+        writeln!(out, "#define RNIC_REG_{name} {:#06x}u", register.offset)?;
+        if register.count > 1 {
+            writeln!(out, "#define RNIC_REG_{name}_COUNT {}u", register.count)?;
+            writeln!(out, "#define RNIC_REG_{name}_STRIDE {}u", register.stride)?;
+        }
+        for field in register.record.fields {
+            word_field(out, register.name, field)?;
+        }
+        writeln!(out, "RNIC_STATIC_ASSERT(RNIC_REG_{name} % 8 == 0, {}_is_aligned);", lower(register.name))?;
+    }
+
+    heading(out, "Counters: byte offsets in BAR 0")?;
+    writeln!(out, "#define RNIC_COUNTER_BASE {COUNTER_BASE:#06x}u")?;
+    writeln!(out, "#define RNIC_COUNTERS {}u", COUNTERS.len())?;
+    writeln!(out, "#define RNIC_DROP_COUNTERS {DROP_COUNTERS}u")?;
+    for (index, counter) in COUNTERS.iter().enumerate() {
+        writeln!(out, "#define RNIC_COUNTER_{} {:#06x}u", upper(counter.name), counter_offset(index))?;
+    }
+    out.write_str(
+        "RNIC_STATIC_ASSERT(RNIC_COUNTER_BASE + 8 * RNIC_COUNTERS <= RNIC_BAR0_BYTES, counters_fit_the_bar);\n",
+    )?;
+
+    heading(out, "Doorbells: byte offsets in a page of BAR 2, and their fields")?;
+    writeln!(out, "#define RNIC_DOORBELL_PAGE_STRIDE {DOORBELL_PAGE_BYTES}u")?;
+    writeln!(out, "#define RNIC_PUSH_WINDOW {PUSH_WINDOW_OFFSET:#05x}u")?;
+    writeln!(out, "#define RNIC_PUSH_WINDOW_BYTES {PUSH_WINDOW_BYTES:#05x}u")?;
+    for doorbell in DOORBELLS {
+        writeln!(out, "#define RNIC_DOORBELL_{} {:#05x}u", upper(doorbell.name), doorbell.offset)?;
+    }
+    for (index, doorbell) in DOORBELLS.iter().enumerate() {
+        if DOORBELLS[..index].iter().all(|other| other.record.name != doorbell.record.name) {
+            for field in doorbell.record.fields {
+                word_field(out, doorbell.record.name, field)?;
+            }
+        }
+    }
+
+    heading(out, "Entries of the queues")?;
+    for entry in QUEUE_RECORDS {
+        record(out, entry, 0, entry.bytes())?;
+    }
+
+    heading(out, "Admin commands: the header, the bodies behind it, the answer")?;
+    record(out, &CommandHeader::RECORD, 0, COMMAND_BYTES)?;
+    for (_, body) in BODIES {
+        record(out, body, BODY_OFFSET as u32, COMMAND_BYTES)?;
+    }
+    record(out, &Answer::RECORD, 0, Answer::BYTES)?;
+
+    heading(out, "Values")?;
+    for table in VALUE_TABLES {
+        writeln!(out, "enum rnic_{} {{", lower(table.name))?;
+        for (index, value) in table.values.iter().enumerate() {
+            let comma = if index + 1 < table.values.len() { "," } else { "" };
+            writeln!(out, "    RNIC_{}_{} = {}{comma}", upper(table.name), upper(value.name), value.value)?;
+        }
+        out.write_str("};\n")?;
+    }
+
+    heading(out, "Attributes of a queue pair: bits of the mask of a modify command")?;
+    for attribute in ATTRIBUTES {
+        writeln!(out, "#define RNIC_ATTRIBUTE_{} {:#010x}u", upper(attribute.name), attribute.mask.0)?;
+    }
+
+    heading(out, "Opcodes of the BTH")?;
+    for opcode in &OPCODES {
+        writeln!(out, "#define RNIC_OPCODE_{} {:#04x}u", opcode.name, opcode.code)?;
+    }
+
+    heading(out, "Limits of the formats")?;
+    for limit in LIMITS {
+        writeln!(out, "#define RNIC_LIMIT_{} {}u", limit.name, limit.value)?;
+    }
+    out.write_str(END)
+}
+
+fn heading(out: &mut dyn Write, text: &str) -> fmt::Result {
+    writeln!(out, "\n/* {text}. */")
+}
+
+/// A field of a 64-bit word.
+fn word_field(out: &mut dyn Write, owner: &str, field: &Field) -> fmt::Result {
+    let (owner, name) = (upper(owner), upper(field.name));
+    writeln!(out, "#define RNIC_{owner}_{name}_SHIFT {}u", field.offset)?;
+    writeln!(out, "#define RNIC_{owner}_{name}_WIDTH {}u", field.width)?;
+    writeln!(out, "#define RNIC_{owner}_{name}_MASK {:#018x}ull", field.max() << field.offset)?;
+    if field.reset != 0 {
+        writeln!(out, "#define RNIC_{owner}_{name}_RESET {:#x}ull", field.reset)?;
+    }
+    Ok(())
+}
+
+/// A record in memory, `skip` bytes behind the beginning of an entry of `size` bytes.
+fn record(out: &mut dyn Write, record: &Record, skip: u32, size: usize) -> fmt::Result {
+    let owner = upper(record.name);
+    writeln!(out, "#define RNIC_{owner}_SIZE {size}u")?;
+    for field in record.fields {
+        let name = upper(field.name);
+        let Some((byte, bits)) = field.access_unit() else {
+            writeln!(out, "#define RNIC_{owner}_{name}_BYTE {}u", skip + field.offset / 8)?;
+            writeln!(out, "#define RNIC_{owner}_{name}_BYTES {}u", field.width / 8)?;
+            continue;
+        };
+        let shift = field.offset - byte * 8;
+        writeln!(out, "#define RNIC_{owner}_{name}_BYTE {}u", skip + byte)?;
+        writeln!(out, "#define RNIC_{owner}_{name}_BITS {bits}u")?;
+        writeln!(out, "#define RNIC_{owner}_{name}_SHIFT {shift}u")?;
+        writeln!(out, "#define RNIC_{owner}_{name}_WIDTH {}u", field.width)?;
+        writeln!(out, "#define RNIC_{owner}_{name}_MASK {:#x}ull", field.max() << shift)?;
+        writeln!(
+            out,
+            "RNIC_STATIC_ASSERT(RNIC_{owner}_{name}_BYTE + RNIC_{owner}_{name}_BITS / 8 <= RNIC_{owner}_SIZE, {}_{}_fits);",
+            lower(record.name),
+            lower(field.name)
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,451 @@
+//! The register manual, in Markdown.
+
+use super::{CONTEXT_VALUE_TABLES, Plain, QUEUE_RECORDS, VALUE_TABLES};
+use crate::admin::{Answer, BODIES, CommandHeader};
+use crate::context::{QUEUE_PAIR_LINE, QUEUE_PAIR_LINE_BYTES, RECORDS};
+use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
+use crate::field::{Field, Record, Span, ValueTable, Writer};
+use crate::limits::LIMITS;
+use crate::opcode::OPCODES;
+use crate::registers::{
+    BAR0_BYTES, COUNTER_BASE, COUNTERS, LAYOUT_MAJOR, LAYOUT_MINOR, REGISTERS, counter_offset,
+};
+use crate::state::{
+    ATTRIBUTES, AttributeMask, DRAWING, HARDWARE_TRANSITIONS, PERMISSIONS, Service, TRANSITIONS,
+};
+use crate::syndrome::{CREDITS, RNR_TIMER_STEP_US, RNR_TIMER_STEPS};
+use core::fmt::{self, Write};
+
+/// Writes the register manual.
+///
+/// # Errors
+///
+/// Only if `out` refuses a write.
+pub fn manual(out: &mut dyn Write) -> fmt::Result {
+    overview(out)?;
+    registers(out)?;
+    doorbells(out)?;
+    queues(out)?;
+    admin(out)?;
+    states(out)?;
+    wire(out)?;
+    contexts(out)?;
+    values(out)?;
+    limits(out)
+}
+
+fn overview(out: &mut dyn Write) -> fmt::Result {
+    write!(
+        out,
+        "# Register manual of the rnic card
+
+Layout version {LAYOUT_MAJOR}.{LAYOUT_MINOR}. This file is rendered from the tables of the crate `rnic-layout`, from which the card's hardware, its driver
+and `rnic_regs.h` are made as well; do not edit it.
+
+1. [Conventions](#conventions)
+2. [Registers](#registers) (BAR 0) and [counters](#counters)
+3. [Doorbells](#doorbells) (BAR 2)
+4. [Queues](#queues): what stands in host memory
+5. [Admin queue](#admin-queue)
+6. [Queue pair states](#queue-pair-states)
+7. [On the wire](#on-the-wire): opcodes, credits, RNR delays
+8. [Records of the card](#records-of-the-card)
+9. [Values](#values)
+10. [Limits](#limits)
+
+## Conventions
+
+* Everything is little-endian. Bit 0 of a record is the least significant bit of its byte 0, so a field `[23:0]` is
+  bytes 0, 1 and 2, lowest first. What the wire carries as bytes (immediate data, addresses) keeps its order and says so.
+* Reserved bits are written as zero. The card refuses commands and work that have others, so that a later version can
+  give them a meaning; software ignores them in what it reads.
+* *Reset* is the value after a reset of the card, or in a newly made object. *Generated* means that it is fixed by the
+  configuration that the card was generated with.
+* *Writer* is who changes a field while the card runs. Every field has exactly one.
+* *Source* names the rule: a section of the protocol notes, or a decision of the design.
+* Ring indices run free, modulo their width; the place in the ring is the low bits.
+
+## Address map
+
+| BAR | Bytes | What |
+|---|---|---|
+| 0 | `0x0000` to `{:#06x}` | [Registers](#registers) |
+| 0 | `{COUNTER_BASE:#06x}` to `{:#06x}` | [Counters](#counters) |
+| 2 | page x 4096 | [Doorbells](#doorbells), one page of 4 KiB for each process |
+
+",
+        COUNTER_BASE - 1,
+        BAR0_BYTES - 1,
+    )
+}
+
+fn registers(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("## Registers\n\n")?;
+    chapter(out, include_str!("../manual/registers.md"))?;
+    out.write_str("\n| Offset | Register | Access | What |\n|---|---|---|---|\n")?;
+    for register in REGISTERS {
+        write!(out, "| `{:#06x}`", register.offset)?;
+        if register.count > 1 {
+            write!(out, " + {} i, i < {}", register.stride, register.count)?;
+        }
+        let meaning = Plain(first_sentence(register.record.meaning));
+        writeln!(out, " | [`{0}`](#{0}) | {1} | {meaning} |", register.name, register.access.name())?;
+    }
+    writeln!(
+        out,
+        "| `{COUNTER_BASE:#06x}` + 8 i | [counters](#counters) | RO | {} counters. |",
+        COUNTERS.len()
+    )?;
+    for register in REGISTERS {
+        writeln!(out, "\n### {}\n\n{}\n", register.name, Plain(register.record.meaning))?;
+        write!(out, "Offset `{:#06x}`", register.offset)?;
+        if register.count > 1 {
+            write!(out, " + {} i, i < {}", register.stride, register.count)?;
+        }
+        writeln!(out, ", {}. Source: {}.\n", register.access.name(), register.record.section)?;
+        out.write_str("| Bits | Field | Reset | Meaning | Source |\n|---|---|---|---|---|\n")?;
+        for span in register.record.spans() {
+            row(out, span, Columns { bytes: false, writer: false, skip_bits: 0 })?;
+        }
+    }
+    writeln!(out, "\n## Counters\n")?;
+    writeln!(
+        out,
+        "All are read-only and 64 bits wide, and show the last snapshot (`counter_latch`). The first twenty are drops of
+the packet path, one a reason, in the order of the checks: the first reason that holds is counted. So `frames_received`
+is the sum of these twenty and of `requests_received`, `responses_received` and `congestion_notifications_received`.
+What goes no further after that moves one counter of its role.
+
+| Offset | Counter | Counts | Source |
+|---|---|---|---|"
+    )?;
+    for (index, counter) in COUNTERS.iter().enumerate() {
+        let offset = counter_offset(index);
+        writeln!(
+            out,
+            "| `{offset:#06x}` | `{}` | {} | {} |",
+            counter.name,
+            Plain(counter.meaning),
+            counter.section
+        )?;
+    }
+    Ok(())
+}
+
+fn doorbells(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Doorbells\n\n")?;
+    chapter(out, include_str!("../manual/doorbells.md"))?;
+    out.write_str("\n| Offset in page | Doorbell | Format |\n|---|---|---|\n")?;
+    for doorbell in DOORBELLS {
+        let name = doorbell.record.name;
+        writeln!(out, "| `{:#05x}` | `{}` | [{name}](#{name}) |", doorbell.offset, doorbell.name)?;
+    }
+    let end = PUSH_WINDOW_OFFSET + PUSH_WINDOW_BYTES - 1;
+    writeln!(out, "| `{PUSH_WINDOW_OFFSET:#05x}` to `{end:#05x}` | reserved: push window | |")?;
+    let mut last = "";
+    for doorbell in DOORBELLS.iter().filter(|doorbell| {
+        let new = doorbell.record.name != last;
+        last = doorbell.record.name;
+        new
+    }) {
+        record(out, doorbell.record, Columns { bytes: false, writer: false, skip_bits: 0 })?;
+    }
+    Ok(())
+}
+
+fn queues(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Queues\n\n")?;
+    chapter(out, include_str!("../manual/queues.md"))?;
+    out.write_str("\n### Send queue\n\n")?;
+    chapter(out, include_str!("../manual/send.md"))?;
+    for entry in QUEUE_RECORDS {
+        if entry.name == "ReceiveWork" {
+            out.write_str("\n### Receive queue\n\n")?;
+            chapter(out, include_str!("../manual/receive.md"))?;
+        }
+        record(out, entry, Columns { bytes: true, writer: false, skip_bits: 0 })?;
+    }
+    Ok(())
+}
+
+fn admin(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Admin queue\n\n")?;
+    chapter(out, include_str!("../manual/admin.md"))?;
+    let columns = Columns { bytes: true, writer: false, skip_bits: 0 };
+    record(out, &CommandHeader::RECORD, columns)?;
+    for (opcodes, body) in BODIES {
+        record(out, body, Columns { skip_bits: CommandHeader::RECORD.bits, ..columns })?;
+        out.write_str("\nOpcodes:")?;
+        for (index, opcode) in opcodes.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(out, "{comma} `{}` ({:#04x})", opcode.name(), opcode.number())?;
+        }
+        out.write_str(".\n")?;
+    }
+    record(out, &Answer::RECORD, columns)
+}
+
+fn states(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Queue pair states\n\n")?;
+    chapter(out, include_str!("../manual/states.md"))?;
+    write!(out, "\n```text\n{DRAWING}```\n\n### What a state permits\n\n")?;
+    out.write_str(
+        "| State | Receives posted | Sends posted | Packets taken | Packets sent |\n|---|---|---|---|---|\n",
+    )?;
+    for row in PERMISSIONS {
+        writeln!(
+            out,
+            "| `{}` | {} | {} | {} | {} |",
+            row.state.name(),
+            Words(row.post_receive.name()),
+            Words(row.post_send.name()),
+            Words(row.receive.name()),
+            Words(row.transmit.name()),
+        )?;
+    }
+    out.write_str(
+        "\n### Attributes\n\n| Bit | Attribute | Field of `ModifyQueuePair` | Allowed |\n|---|---|---|---|\n",
+    )?;
+    for attribute in ATTRIBUTES {
+        let bit = attribute.mask.0.trailing_zeros();
+        if attribute.field.is_empty() {
+            writeln!(out, "| {bit} | `{}` | | refused: `not_supported` |", attribute.name)?;
+        } else {
+            let (min, max) = attribute.range;
+            writeln!(out, "| {bit} | `{}` | `{}` | {min} to {max} |", attribute.name, attribute.field)?;
+        }
+    }
+    out.write_str(
+        "\n### Transitions by command\n\nAny state to `reset` and any state to `error` is always legal and takes no
+attribute. `state` may always stand in the mask. Where required attributes are missing, or others come than are listed,
+the command is refused and nothing changes (protocol 4.1).\n",
+    )?;
+    for service in Service::ALL {
+        writeln!(out, "\n#### {}\n", Words(service.name()))?;
+        out.write_str("| From | To | Required | Optional |\n|---|---|---|---|\n")?;
+        for row in TRANSITIONS.iter().filter(|row| row.service == *service) {
+            write!(out, "| `{}` | `{}` |", row.from.name(), row.to.name())?;
+            mask(out, row.required)?;
+            out.write_str(" |")?;
+            mask(out, row.optional)?;
+            out.write_str(" |\n")?;
+        }
+    }
+    out.write_str(
+        "\n### Transitions of the card\n\nWhat is not listed does not change the state.\n\n| Service | From | Cause | To |\n|---|---|---|---|\n",
+    )?;
+    for row in HARDWARE_TRANSITIONS {
+        writeln!(
+            out,
+            "| {} | `{}` | `{}` | `{}` |",
+            Words(row.service.name()),
+            row.from.name(),
+            row.cause.name(),
+            row.to.name()
+        )?;
+    }
+    Ok(())
+}
+
+fn wire(out: &mut dyn Write) -> fmt::Result {
+    out.write_str(
+        "\n## On the wire\n\n### Opcodes\n\nProtocol 1.4. Opcodes that are not listed and lie in the range of RC pass to the responder, which answers NAK 0x61.
+
+| Opcode | Name | Extended headers | Their bytes | Taken by |\n|---|---|---|---|---|\n",
+    )?;
+    for opcode in &OPCODES {
+        write!(out, "| `{:#04x}` | `{}` |", opcode.code, opcode.name)?;
+        for header in opcode.extended {
+            write!(out, " {}", header.name())?;
+        }
+        let role = match opcode.class {
+            crate::opcode::Class::Request => "responder",
+            crate::opcode::Class::Response | crate::opcode::Class::Congestion => "requester",
+        };
+        writeln!(out, " | {} | {role} |", opcode.extended_bytes())?;
+    }
+    out.write_str(
+        "\n### Syndromes\n\nProtocol 1.6. An AETH syndrome is `000` and a credit code, `001` and a timer code, or `011` and a NAK code.
+
+| Code | Credits | RNR delay |\n|---|---|---|\n",
+    )?;
+    for (code, (credits, steps)) in CREDITS.iter().zip(RNR_TIMER_STEPS).enumerate() {
+        write!(out, "| {code} | ")?;
+        match credits {
+            Some(credits) => write!(out, "{credits}")?,
+            None => out.write_str("not limited")?,
+        }
+        let microseconds = steps * RNR_TIMER_STEP_US;
+        writeln!(out, " | {}.{:02} ms |", microseconds / 1000, microseconds % 1000 / 10)?;
+    }
+    Ok(())
+}
+
+fn contexts(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Records of the card\n\n")?;
+    chapter(out, include_str!("../manual/contexts.md"))?;
+    writeln!(
+        out,
+        "\n### A queue pair in host memory\n\n{QUEUE_PAIR_LINE_BYTES} bytes a queue pair, at `host_memory_base` + index x {QUEUE_PAIR_LINE_BYTES}.\n\n| Byte | Record | Bits |\n|---|---|---|"
+    )?;
+    for (record, offset) in QUEUE_PAIR_LINE {
+        writeln!(out, "| {offset} | [{0}](#{0}) | {1} |", record.name, record.bits)?;
+    }
+    for entry in RECORDS {
+        record(out, entry, Columns { bytes: false, writer: true, skip_bits: 0 })?;
+    }
+    for table in CONTEXT_VALUE_TABLES {
+        list(out, table)?;
+    }
+    Ok(())
+}
+
+fn values(out: &mut dyn Write) -> fmt::Result {
+    out.write_str("\n## Values\n")?;
+    for table in VALUE_TABLES {
+        list(out, table)?;
+    }
+    Ok(())
+}
+
+fn limits(out: &mut dyn Write) -> fmt::Result {
+    out.write_str(
+        "\n## Limits\n\nBounds of the formats: no configuration can exceed them. A card may have less, and says so in `table_sizes` and
+`queue_limits`.\n\n| Limit | Value | What |\n|---|---|---|\n",
+    )?;
+    for limit in LIMITS {
+        writeln!(out, "| `{}` | {} | {} |", limit.name, limit.value, Plain(limit.meaning))?;
+    }
+    Ok(())
+}
+
+/// What a bit table shows.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// Place in memory, for records that stand there.
+    bytes: bool,
+    /// Who writes the field, where that differs within a record.
+    writer: bool,
+    /// Bits of memory before the record.
+    skip_bits: u32,
+}
+
+fn record(out: &mut dyn Write, record: &Record, columns: Columns) -> fmt::Result {
+    writeln!(out, "\n### {}\n\n{}\n", record.name, Plain(record.meaning))?;
+    write!(out, "{} bits", record.bits)?;
+    if columns.bytes {
+        write!(out, ", {} bytes", record.bytes())?;
+    }
+    if columns.skip_bits > 0 {
+        write!(out, ", from byte {} of the command on", columns.skip_bits / 8)?;
+    }
+    writeln!(out, ". Source: {}.\n", record.section)?;
+    let (bytes, dashes) = if columns.bytes { ("Byte | ", "---|") } else { ("", "") };
+    let (writer, more) = if columns.writer { ("Writer | ", "---|") } else { ("", "") };
+    writeln!(out, "| {bytes}Bits | Field | {writer}Reset | Meaning | Source |")?;
+    writeln!(out, "|{dashes}---|---|{more}---|---|---|")?;
+    for span in record.spans() {
+        row(out, span, columns)?;
+    }
+    Ok(())
+}
+
+fn row(out: &mut dyn Write, span: Span, columns: Columns) -> fmt::Result {
+    let (first, end) = match span {
+        Span::Field(field) => (field.offset, field.end()),
+        Span::Reserved(first, end) => (first, end),
+    };
+    out.write_str("| ")?;
+    if columns.bytes {
+        write!(out, "{} | ", (first + columns.skip_bits) / 8)?;
+    }
+    if end - first == 1 {
+        write!(out, "[{first}] | ")?;
+    } else {
+        write!(out, "[{}:{first}] | ", end - 1)?;
+    }
+    match span {
+        Span::Reserved(..) => {
+            let writer = if columns.writer { " |" } else { "" };
+            writeln!(out, "reserved |{writer} 0 | | |")
+        }
+        Span::Field(field) => {
+            write!(out, "`{}` | ", field.name)?;
+            if columns.writer {
+                write!(out, "{} | ", field.writer.name())?;
+            }
+            reset(out, field)?;
+            write!(out, " | {}", Plain(field.meaning))?;
+            if !field.unit.is_empty() {
+                write!(out, " Unit: {}.", field.unit)?;
+            }
+            if let Some((min, max)) = field.range {
+                write!(out, " Allowed: {min} to {max}.")?;
+            }
+            if let Some(table) = field.values {
+                write!(out, " Values: [{0}](#{0}).", table.name)?;
+            }
+            writeln!(out, " | {} |", field.section)
+        }
+    }
+}
+
+fn reset(out: &mut dyn Write, field: &Field) -> fmt::Result {
+    match (field.writer, field.reset) {
+        (Writer::Generated, _) => out.write_str("generated"),
+        (_, small @ 0..10) => write!(out, "{small}"),
+        (_, large) => write!(out, "{large:#x}"),
+    }
+}
+
+fn list(out: &mut dyn Write, table: &ValueTable) -> fmt::Result {
+    writeln!(out, "\n### {}\n\n{} Source: {}.\n", table.name, Plain(table.meaning), table.section)?;
+    out.write_str("| Value | Name | Meaning |\n|---|---|---|\n")?;
+    for value in table.values {
+        writeln!(out, "| {} | `{}` | {} |", value.value, value.name, Plain(value.meaning))?;
+    }
+    Ok(())
+}
+
+fn mask(out: &mut dyn Write, mask: AttributeMask) -> fmt::Result {
+    for attribute in ATTRIBUTES.iter().filter(|attribute| mask.contains(attribute.mask)) {
+        write!(out, " `{}`", attribute.name)?;
+    }
+    Ok(())
+}
+
+/// Prints a name with spaces.
+struct Words(&'static str);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            f.write_char(if letter == '_' { ' ' } else { letter })?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints a module's documentation as a part of the manual: its headings go two levels down, its links lose their
+/// brackets.
+fn chapter(out: &mut dyn Write, text: &str) -> fmt::Result {
+    for line in text.lines() {
+        if line.starts_with("# ") {
+            out.write_str("##")?;
+        }
+        let mut rest = line;
+        while let Some(place) = rest.find("[`") {
+            let (before, link) = rest.split_at(place);
+            let end = link.find("`]").map_or(link.len(), |end| end + 1);
+            write!(out, "{before}{}", &link[1..end])?;
+            rest = link.get(end + 1..).unwrap_or_default();
+        }
+        writeln!(out, "{rest}")?;
+    }
+    Ok(())
+}
+
+/// The first sentence of a meaning, for tables that are an overview.
+fn first_sentence(text: &str) -> &str {
+    text.find(". ").map_or(text, |end| &text[..=end])
+}

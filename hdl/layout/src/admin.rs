@@ -156,7 +156,8 @@ record! {
 }
 
 record! {
-    /// Body: changes attributes of a queue pair and its state. Attributes that are not in `mask` are ignored.
+    /// Body: changes attributes of a queue pair and its state. Attributes that are not in `mask` are ignored, but
+    /// must still be legal numbers.
     pub struct ModifyQueuePair: 448 bits by Driver, "protocol 4.1" {
         /// Which attributes count.
         mask: u32 = 0..32, "protocol 4.1";

@@ -134,8 +134,9 @@ record! {
         receive_entries_log2: u8 = 570..574, "DESIGN 3.2";
         /// The end of draining raises an event.
         drain_notify: bool = 574..575, "protocol 3.10";
+        /// Local write: kept for queries only, since a queue pair's own writes are checked against its keys.
+        local_write: bool = 575..576, "protocol 4.6";
     }
-    reserved { 575..576 }
 }
 
 values! {

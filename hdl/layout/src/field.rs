@@ -529,17 +529,6 @@ pub(crate) const fn same(left: &str, right: &str) -> bool {
     true
 }
 
-/// Joins the lines of a doc comment into one; what rustdoc shows is what the manual prints.
-pub(crate) const fn trim(text: &str) -> &str {
-    let bytes = text.as_bytes();
-    let mut start = 0;
-    while start < bytes.len() && bytes[start] == b' ' {
-        start += 1;
-    }
-    let (_, tail) = text.split_at(start);
-    tail
-}
-
 /// A Rust type that can stand in a field.
 pub trait FieldValue: Copy + Sized {
     /// The legal values, if the type is a list of them.
@@ -645,12 +634,12 @@ macro_rules! values {
             /// All values with their names.
             pub const TABLE: $crate::field::ValueTable = $crate::field::ValueTable {
                 name: stringify!($name),
-                meaning: $crate::field::trim(concat!($($doc),+)),
+                meaning: concat!($($doc),+).trim_ascii(),
                 section: $section,
                 values: &[ $( $crate::field::Value {
                     name: $text,
                     value: $number,
-                    meaning: $crate::field::trim(concat!($($value_doc),+)),
+                    meaning: concat!($($value_doc),+).trim_ascii(),
                 } ),+ ],
             };
 
@@ -737,7 +726,7 @@ macro_rules! record {
             /// The table.
             pub const RECORD: $crate::field::Record = $crate::field::Record {
                 name: stringify!($name),
-                meaning: $crate::field::trim(concat!($($doc),+)),
+                meaning: concat!($($doc),+).trim_ascii(),
                 section: $section,
                 bits: $bits,
                 fields: &[ $( $crate::field::Field {
@@ -745,7 +734,7 @@ macro_rules! record {
                     name: stringify!($field),
                     offset: $first,
                     width: $end - $first,
-                    meaning: $crate::field::trim(concat!($($field_doc),+)),
+                    meaning: concat!($($field_doc),+).trim_ascii(),
                     unit: $crate::field::option!($($unit)?; ""),
                     writer: $crate::field::option!(
                         $($crate::field::Writer::$field_writer)?; $crate::field::Writer::$writer

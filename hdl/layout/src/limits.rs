@@ -22,7 +22,7 @@ macro_rules! limits {
         pub const LIMITS: &[Limit] = &[ $( Limit {
             name: stringify!($name),
             value: $name as u64,
-            meaning: crate::field::trim(concat!($($doc),+)),
+            meaning: concat!($($doc),+).trim_ascii(),
         } ),+ ];
     };
 }

@@ -1,0 +1,80 @@
+//! Every record, filled with random legal values, reads back from the bytes that it was written to.
+
+use proptest::prelude::*;
+use rnic_layout::admin::*;
+use rnic_layout::context::*;
+use rnic_layout::doorbell::*;
+use rnic_layout::field::Record;
+use rnic_layout::queue::completion::Completion;
+use rnic_layout::queue::event::Event;
+use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::queue::send::*;
+use rnic_layout::registers::*;
+
+/// Clears reserved bits, and turns numbers that a field must not hold into ones that it may.
+fn legal(record: &Record, bytes: &mut [u8]) {
+    for &(first, end) in record.reserved {
+        for bit in first..end {
+            bytes[bit as usize / 8] &= !(1 << (bit % 8));
+        }
+    }
+    for field in record.fields.iter().filter(|field| field.width <= 64) {
+        let found = field.get(bytes);
+        let wanted = match (field.values, field.range) {
+            (Some(table), _) => table.values[found as usize % table.values.len()].value,
+            (None, Some((min, max))) => min + found % (max - min + 1),
+            (None, None) => found,
+        };
+        field.set(bytes, wanted).unwrap();
+    }
+}
+
+macro_rules! reads_back {
+    ($random:expr, [$($record:ident),+ $(,)?]) => {$({
+        let mut bytes = [0; $record::BYTES];
+        bytes.copy_from_slice(&$random[..$record::BYTES]);
+        // Bits beyond the last field of a record that does not end at a byte.
+        if $record::RECORD.bits % 8 != 0 {
+            bytes[$record::BYTES - 1] &= (1 << ($record::RECORD.bits % 8)) - 1;
+        }
+        legal(&$record::RECORD, &mut bytes);
+        let record = $record::parse(&bytes).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(record.to_bytes(), Ok(bytes));
+    })+};
+}
+
+proptest! {
+    #[test]
+    fn every_record_reads_back(random: [u8; 72]) {
+        reads_back!(random, [
+            SendWork, DatagramWork, AtomicWork, SendExtension, ScatterGather, ReceiveWork, Completion, Event,
+        ]);
+        reads_back!(random, [
+            CommandHeader, CreateQueuePair, ModifyQueuePair, CreateCompletionQueue, ModifyCompletionQueue,
+            CreateEventQueue, ModifyEventQueue, CreateSharedReceiveQueue, ModifySharedReceiveQueue, CreateRegion,
+            ModifyRegion, CreateAddressHandle, Query, Destroy, Answer,
+        ]);
+        reads_back!(random, [
+            ResidentRecord, PathRecord, SendRecord, AcknowledgeRecord, ReceiveRecord, ReplyRecord, ReadResource,
+            AtomicResource, OutstandingMessage, OutstandingLink, AnswerSink, RegionEntry, CompletionQueueRecord,
+            EventQueueRecord, SharedReceiveQueueRecord,
+        ]);
+        reads_back!(random, [WorkDoorbell, CompletionDoorbell, EventDoorbell]);
+        reads_back!(random, [Features, TableSizes, QueueLimits, PortControl, AdminControl, Fatal]);
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_panic(random: [u8; 128], length in 0usize..=128) {
+        let bytes = &random[..length];
+        for &service in rnic_layout::state::Service::ALL {
+            let _ = Work::parse(service, bytes);
+        }
+        let _ = Completion::parse(bytes);
+        let _ = Event::parse(bytes);
+        let _ = ReceiveWork::parse(bytes);
+        let _ = PathRecord::parse(bytes);
+        if let Some(command) = bytes.first_chunk::<COMMAND_BYTES>() {
+            let _ = Command::parse(command);
+        }
+    }
+}

@@ -107,6 +107,8 @@ pub(crate) struct Atom {
     pub(crate) width: usize,
     /// Of constants; of signals, what they hold at the moment.
     pub(crate) value: BigUint,
+    /// What the values of an enum are called, as `Phase::Idle`.
+    pub(crate) variants: Vec<String>,
     /// What keeps it from being printed.
     pub(crate) fault: Option<&'static str>,
 }
@@ -236,6 +238,10 @@ impl Probe for Walk {
             rust_name: rust_path.join("."),
             kind: atom.kind(),
             width: atom.bits(),
+            variants: match atom.descriptor().kind {
+                TypeKind::Enum(variants) => variants,
+                _ => Vec::new(),
+            },
             value: if fault.is_none() { value_of(&atom.verilog()) } else { BigUint::default() },
             fault,
         };

@@ -145,7 +145,7 @@ pub enum StatementKind {
 /// One arm of a [`StatementKind::Case`].
 #[derive(Clone, Debug)]
 pub struct CaseArm {
-    /// Literal nodes.
+    /// Literal nodes. Those of the last arm are for its reader only.
     pub labels: Vec<NodeId>,
     /// Effects.
     pub body: Vec<Statement>,

@@ -617,7 +617,9 @@ fn match_with(
         })
     });
     let arms = arms.collect::<Result<Vec<_>>>()?;
-    Ok(quote_spanned!(choice.span()=> {
+    // The names below belong to this macro, even if the `match` comes from another one.
+    let span = choice.span().resolved_at(proc_macro2::Span::call_site());
+    Ok(quote_spanned!(span=> {
         let subject = #subject;
         let mut arms = ::rnic_kernel::staged::#recorder::begin();
         #(#arms)*

@@ -24,7 +24,7 @@ pub(crate) enum Effect {
     Case {
         subject: NodeId,
         arms: Vec<(Vec<NodeId>, Vec<Action>)>,
-        /// What the labels of the default would be, if Verilog had a use for them.
+        /// What the labels of the default would be; they are printed as a comment.
         default_labels: Vec<NodeId>,
         default: Vec<Action>,
     },
@@ -114,10 +114,9 @@ impl Action {
         match &self.effect {
             Effect::Assign { value, .. } => nodes.push(*value),
             Effect::If { arms, .. } => nodes.extend(arms.iter().map(|(condition, _)| *condition)),
-            Effect::Case { subject, arms, default_labels, .. } => {
+            Effect::Case { subject, arms, .. } => {
                 nodes.push(*subject);
                 nodes.extend(arms.iter().flat_map(|(labels, _)| labels));
-                nodes.extend(default_labels);
             }
         }
         self.blocks().flatten().for_each(|action| action.collect_nodes(nodes));

@@ -42,6 +42,8 @@ pub(crate) struct Signal {
     pub(crate) width: usize,
     /// Of constants.
     pub(crate) value: BigUint,
+    /// What the values of an enum are called.
+    pub(crate) variants: Vec<String>,
 }
 
 /// All signals of a block and all ports of its children.
@@ -98,6 +100,7 @@ impl Signals {
             role,
             width: atom.width,
             value: atom.value.clone(),
+            variants: atom.variants.clone(),
         });
     }
 

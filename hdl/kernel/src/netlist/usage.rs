@@ -4,7 +4,7 @@ use super::{Driver, Graph, Netlist, SignalId, operands};
 use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
 
 /// Operators that may be written again instead of naming a value that is used twice or more.
-const REPEATED_OPERATORS: usize = 4;
+const REPEATED_OPERATORS: usize = 2;
 /// Levels of nesting in one expression; chains of `?:` and of one associative operator count as one level.
 const NESTING: usize = 8;
 /// Terms of one associative chain; more become a tree.
@@ -21,7 +21,7 @@ struct Shape {
     is_whole: bool,
     /// Verilog slices names only.
     is_sliced: bool,
-    /// Operators that writing it out takes.
+    /// Operators that writing it out takes; adders count twice.
     size: usize,
     depth: usize,
     chain: usize,
@@ -135,6 +135,7 @@ impl Usage {
             Op::Signal(_) | Op::Literal(_) | Op::Slice { .. } => 0,
             Op::Unary(UnaryOp::Not, operand) if graph[*operand].width == 1 => 0,
             Op::Concat(parts) => parts.len() - 1,
+            Op::Binary(BinaryOp::Add | BinaryOp::Sub, ..) => 2,
             Op::Unary(..) | Op::Binary(..) | Op::Select { .. } => 1,
         };
         shape.size = own_size + inlined.iter().map(|&operand| self.shapes[operand].size).sum::<usize>();
@@ -148,7 +149,7 @@ impl Usage {
         let longest = if matches!(data.op, Op::Select { .. }) { CHAIN_CHOICES } else { CHAIN_TERMS };
         let is_simple = matches!(data.op, Op::Signal(_) | Op::Literal(_));
         let is_repeated = (shape.uses - 1) * shape.size > REPEATED_OPERATORS;
-        let is_too_long = !shape.is_whole && (shape.depth > NESTING || shape.chain > longest);
+        let is_too_long = !shape.is_whole && (shape.depth > NESTING || shape.chain >= longest);
         let is_indexed = shape.is_sliced || (data.name.is_some() && !matches!(data.op, Op::Literal(_)));
         shape.is_wire =
             is_indexed && !(is_simple && data.name.is_none()) || !is_simple && (is_repeated || is_too_long);

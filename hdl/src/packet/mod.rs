@@ -1,12 +1,21 @@
 //! From frames to tokens and payload, and back.
 pub mod assemble;
+pub mod buffer;
 pub mod collect;
+pub mod counters;
+pub mod delay;
+pub mod dispatch;
 pub mod icrc;
+pub mod measure;
 pub mod opcode_table;
 pub mod parse;
 pub mod reason;
+pub mod receive;
+#[cfg(test)]
+mod receive_tests;
 #[cfg(test)]
 mod samples;
+pub mod strip;
 pub mod token;
 #[cfg(test)]
 mod vectors;

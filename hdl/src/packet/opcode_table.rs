@@ -12,28 +12,10 @@
 //!    (protocol 8.3).
 //! 2. An unassigned opcode of another transport is not supported, and neither is another transport.
 //!
-//! Protocol 1.4.
+//! The table is that of [`rnic_layout::opcode`]. Protocol 1.4.
 use super::parse::PacketClass;
 use rnic_kernel::prelude::*;
-
-/// Bytes of the extended headers of `opcode`, or nothing if no RC, UC or UD operation or notification has this number.
-fn extended_bytes(opcode: u8) -> Option<u64> {
-    let bytes = match opcode {
-        0x81 => 16,
-        0x64 => 8,
-        0x65 => 12,
-        0x00..=0x14 | 0x16..=0x17 | 0x20..=0x2b => match opcode & 0x1f {
-            0x03 | 0x05 | 0x09 | 0x0d | 0x0f | 0x10 | 0x11 | 0x16 | 0x17 => 4,
-            0x06 | 0x0a | 0x0c => 16,
-            0x0b => 20,
-            0x12 => 12,
-            0x13 | 0x14 => 28,
-            _ => 0,
-        },
-        _ => return None,
-    };
-    Some(bytes)
-}
+use rnic_layout::opcode::{Class, EXTENDED_BYTES, class};
 
 /// One output bit for each of the 256 opcodes.
 fn column(bit: impl Fn(u8) -> bool) -> Constant<Bits<256>> {
@@ -64,7 +46,7 @@ pub struct OpcodeTable {
 
 impl Default for OpcodeTable {
     fn default() -> Self {
-        let dwords = |opcode| extended_bytes(opcode).unwrap_or(0) / 4;
+        let dwords = |opcode: u8| EXTENDED_BYTES[usize::from(opcode)] / 4;
         OpcodeTable {
             opcode: Signal::default(),
             extended_dwords: Signal::default(),
@@ -73,9 +55,9 @@ impl Default for OpcodeTable {
             extended_dwords_0: column(|opcode| dwords(opcode) & 1 != 0),
             extended_dwords_1: column(|opcode| dwords(opcode) & 2 != 0),
             extended_dwords_2: column(|opcode| dwords(opcode) & 4 != 0),
-            responses: column(|opcode| (0x0d..=0x12).contains(&opcode)),
-            congestion: column(|opcode| opcode == 0x81),
-            supported: column(|opcode| opcode < 0x20 || extended_bytes(opcode).is_some()),
+            responses: column(|opcode| class(opcode) == Some(Class::Response)),
+            congestion: column(|opcode| class(opcode) == Some(Class::Congestion)),
+            supported: column(|opcode| class(opcode).is_some()),
         }
     }
 }
@@ -117,8 +99,8 @@ mod tests {
             let is_response = matches!(opcode, 0x0d..=0x12);
             assert_eq!(table.packet_class.val() == PacketClass::Response, is_response, "{opcode:02x}");
             assert_eq!(table.packet_class.val() == PacketClass::Congestion, opcode == 0x81, "{opcode:02x}");
-            let dwords = extended_bytes(opcode).unwrap_or(0) / 4;
-            assert_eq!(table.extended_dwords.val().to_u64(), dwords, "{opcode:02x}");
+            let dwords = table.extended_dwords.val().to_u64();
+            assert_eq!(dwords, u64::from(EXTENDED_BYTES[usize::from(opcode)]) / 4, "{opcode:02x}");
         }
     }
 }

@@ -24,8 +24,55 @@ pub(crate) fn record(block: &dyn Block, kernel: Kernel, body: impl FnOnce()) -> 
     let recorder = Recorder { kernel, roles: Roles::of(block), ..Recorder::default() };
     let outer = RECORDER.replace(Some(recorder));
     body();
-    let recorder = RECORDER.replace(outer);
-    recorder.expect("nothing else takes a recorder away").kernel
+    let recorder = RECORDER.replace(outer).expect("nothing else takes a recorder away");
+    let mut kernel = recorder.kernel;
+    for fault in &mut kernel.faults {
+        if let Some(signal) = fault.signal.filter(|signal| recorder.roles.get(*signal) == Role::Hidden) {
+            // The emitter has names for the signals of a block and the ports of its children only.
+            fault.signal = None;
+            fault.cause = format!("`{}` {}", Search::name(block, signal), fault.cause);
+        }
+    }
+    kernel
+}
+
+/// Looks for the name of a signal somewhere in a block.
+struct Search {
+    wanted: SignalKey,
+    path: Vec<String>,
+    found: Option<String>,
+}
+
+impl Search {
+    fn name(block: &dyn Block, wanted: SignalKey) -> String {
+        let mut search = Search { wanted, path: Vec::new(), found: None };
+        block.accept("self", &mut search);
+        search.found.unwrap_or_else(|| "a signal of another block".to_owned())
+    }
+}
+
+impl Probe for Search {
+    fn visit_start_scope(&mut self, name: &str, _block: &dyn Block) {
+        self.path.push(name.to_owned());
+    }
+
+    fn visit_end_scope(&mut self, _name: &str, _block: &dyn Block) {
+        self.path.pop();
+    }
+
+    fn visit_start_namespace(&mut self, name: &str, _block: &dyn Block) {
+        self.path.push(name.to_owned());
+    }
+
+    fn visit_end_namespace(&mut self, _name: &str, _block: &dyn Block) {
+        self.path.pop();
+    }
+
+    fn visit_atom(&mut self, name: &str, atom: &dyn Atom) {
+        if atom_key(atom) == self.wanted {
+            self.found = Some(format!("{}.{name}", self.path.join(".")));
+        }
+    }
 }
 
 /// Reports a fault where it is not certain that a kernel is being recorded.

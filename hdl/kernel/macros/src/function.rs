@@ -93,7 +93,7 @@ fn twin(item: &ItemFn, parameters: &[Parameter<'_>], result: &Type) -> Result<To
     for parameter in parameters.iter().filter(|parameter| !syntax::is_generator_type(parameter.ty)) {
         hardware.bind(parameter.pattern);
     }
-    let body = stage::value_block(&hardware::mark_generator_calls(&item.block, hardware))?;
+    let body = stage::value_block(&hardware::mark_generator_values(&item.block, hardware))?;
     Ok(quote! {
         pub fn lower #generics (#(#declarations),*) -> #result #condition {
             ::rnic_kernel::staged::function(#label, || {

@@ -3,7 +3,7 @@
 //! A value is hardware if it is read from a signal, or made of such values. Everything else is known while the
 //! hardware is generated: numbers, constants, indices of loops, and what ordinary functions make of them.
 use proc_macro2::{TokenStream, TokenTree};
-use quote::ToTokens;
+use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
@@ -39,11 +39,11 @@ impl Visit<'_> for Names {
     }
 }
 
-/// Marks the calls of ordinary functions that the generator makes, by wrapping them as [`Expr::Verbatim`].
+/// Marks what the generator computes as Rust does, by turning it into [`Expr::Verbatim`].
 ///
-/// Such a call has no hardware among its arguments, so its result is a constant and the function needs no staged
-/// twin. `names` are the parameters that are hardware.
-pub(crate) fn mark_generator_calls(block: &Block, names: Names) -> Block {
+/// These are calls without hardware among the arguments, whose functions then need no staged twin, and an `if` or
+/// `match` without any hardware behind a `let`. `names` are the parameters that are hardware.
+pub(crate) fn mark_generator_values(block: &Block, names: Names) -> Block {
     let mut block = block.clone();
     Marker { names }.visit_block_mut(&mut block);
     block
@@ -68,9 +68,15 @@ impl Marker {
 
 impl VisitMut for Marker {
     fn visit_local_mut(&mut self, local: &mut Local) {
-        visit_mut::visit_local_mut(self, local);
-        if local.init.as_ref().is_some_and(|init| self.names.is_hardware(&init.expr)) {
-            self.names.bind(&local.pat);
+        match &mut local.init {
+            Some(init) if self.names.is_hardware(&init.expr) => {
+                visit_mut::visit_local_init_mut(self, init);
+                self.names.bind(&local.pat);
+            }
+            Some(init) if matches!(*init.expr, Expr::If(_) | Expr::Match(_)) => {
+                *init.expr = Expr::Verbatim(init.expr.to_token_stream());
+            }
+            _ => visit_mut::visit_local_mut(self, local),
         }
     }
 
@@ -91,7 +97,7 @@ impl VisitMut for Marker {
     fn visit_expr_mut(&mut self, expression: &mut Expr) {
         match expression {
             Expr::Call(call) if self.is_generator_call(call) => {
-                *expression = Expr::Verbatim(call.to_token_stream());
+                *expression = Expr::Verbatim(quote!(::rnic_kernel::staged::lift(#call)));
             }
             other => visit_mut::visit_expr_mut(self, other),
         }

@@ -40,7 +40,18 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemFn);
     let expanded =
         if item.sig.receiver().is_some() { update::expand(&item) } else { function::expand(&item) };
-    expanded.unwrap_or_else(Error::into_compile_error).into()
+    expanded.unwrap_or_else(|error| refusal(&item, &error)).into()
+}
+
+/// The error alone would be followed by others about a missing function.
+fn refusal(item: &ItemFn, error: &Error) -> proc_macro2::TokenStream {
+    let ItemFn { vis, sig, .. } = item;
+    let error = error.to_compile_error();
+    quote::quote! {
+        #error
+        #[allow(unused, missing_docs)]
+        #vis #sig { ::core::unreachable!() }
+    }
 }
 
 /// Lets a kernel begin with `self.hold_registers();` for all `Reg` and `DFF` fields of the block.

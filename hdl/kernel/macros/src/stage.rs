@@ -266,8 +266,8 @@ fn value(expression: &Expr) -> Result<TokenStream> {
         },
         Expr::Path(path) => Ok(quote!(#path)),
         Expr::Const(block) => Ok(quote!(#block)),
-        // A call that the generator makes; see `hardware`.
-        Expr::Verbatim(call) => Ok(quote!(::rnic_kernel::staged::lift(#call))),
+        // What the generator computes as Rust does; see `hardware`.
+        Expr::Verbatim(native) => Ok(native.clone()),
         Expr::Paren(inner) => {
             let inner = value(&inner.expr)?;
             Ok(quote!((#inner)))

@@ -13,7 +13,7 @@ pub(crate) fn expand(item: &ItemFn) -> Result<TokenStream> {
     };
     let native = comments::without_docs(quote!(#block));
     let claims = claims::of_block(block);
-    let staged = stage::statements(&hardware::mark_generator_calls(block, Names::default()))?;
+    let staged = stage::statements(&hardware::mark_generator_values(block, Names::default()))?;
     let documentation = comments::documentation(attrs);
     Ok(quote! {
         #(#attrs)*

@@ -21,7 +21,6 @@ use crate::leaf::deposit;
 use crate::node::{IntoNode, Node, number_of};
 use crate::recorder::{self, atom_key};
 use rust_hdl::core::prelude::*;
-use rust_hdl::core::type_descriptor::TypeKind;
 
 /// The `hdl()` of a block with a kernel: records `body` and leaves the graph for the emitter.
 pub fn kernel<B: Block>(block: &B, documentation: &[&str], body: impl FnOnce()) -> Verilog {
@@ -61,15 +60,6 @@ fn key<D: Direction, T: Synth>(signal: &Signal<D, T>) -> SignalKey {
     std::ptr::from_ref(signal) as SignalKey
 }
 
-/// `Signed` would need operators of its own; until then it does not pass unnoticed.
-fn refuse_signed<T: Synth>(signal: SignalKey) {
-    if matches!(T::descriptor().kind, TypeKind::Signed(_)) {
-        recorder::with(|recorder| {
-            recorder.fault_at(Some(signal), "is `Signed`; a kernel has unsigned values only");
-        });
-    }
-}
-
 /// `.val()` of a signal or of a constant.
 pub trait StagedVal {
     /// What it holds.
@@ -81,7 +71,6 @@ pub trait StagedVal {
 impl<D: Direction, T: Synth> StagedVal for Signal<D, T> {
     type Value = T;
     fn staged_val(&self) -> Node<T> {
-        refuse_signed::<T>(key(self));
         Node::from_id(recorder::with(|recorder| recorder.read(key(self), T::BITS)))
     }
 }
@@ -95,7 +84,6 @@ impl<T: Synth> StagedVal for Constant<T> {
 
 /// `signal.next = value`.
 pub fn assign<D: Direction, T: Synth>(signal: &Signal<D, T>, value: impl IntoNode<T>) {
-    refuse_signed::<T>(key(signal));
     let target = Target { signal: key(signal), part: None };
     let value = value.into_node().id;
     recorder::with(|recorder| recorder.assign(target, value));

@@ -1,0 +1,89 @@
+//! Our own `LogicStruct` against that of rust-hdl.
+#![allow(missing_docs, reason = "types of a test")]
+use rnic_kernel::prelude::*;
+use rnic_kernel::rust_hdl::core::prelude as stock;
+
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Kind {
+    Send,
+    Write,
+    Read,
+}
+
+/// The same struct, packed by either derive.
+macro_rules! twins {
+    ($($name:ident by $derive:path;)*) => { $(
+        #[derive(Clone, Copy, Debug, Default, PartialEq, $derive)]
+        struct $name {
+            kind: Kind,
+            length: Bits<13>,
+            last: Bit,
+            data: Bits<70>,
+        }
+
+        impl $name {
+            fn sample() -> Self {
+                $name {
+                    kind: Kind::Read,
+                    length: bits(0x1abc),
+                    last: true,
+                    data: Bits::<70>::mask() - 0x1234_5678,
+                }
+            }
+        }
+    )* };
+}
+
+twins! {
+    Ours by rnic_kernel::prelude::LogicStruct;
+    Theirs by stock::LogicStruct;
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Generic<T: Synth, const N: usize>
+where
+    T: PartialEq,
+{
+    head: T,
+    data: Bits<N>,
+    last: Bit,
+}
+
+#[test]
+fn packing_is_that_of_rust_hdl() {
+    let ours: Bits<{ Ours::BITS }> = Ours::sample().into();
+    let theirs: Bits<{ Theirs::BITS }> = Theirs::sample().into();
+    assert_eq!(ours, theirs);
+    assert_eq!(Ours::BITS, Theirs::BITS);
+    let (ours, theirs) = (Ours::sample(), Theirs::sample());
+    assert_eq!(ours.get_my_offset_kind(), theirs.get_my_offset_kind());
+    assert_eq!(ours.get_my_offset_length(), theirs.get_my_offset_length());
+    assert_eq!(ours.get_my_offset_last(), theirs.get_my_offset_last());
+    assert_eq!(ours.get_my_offset_data(), theirs.get_my_offset_data());
+    assert_eq!(ours.get_my_width_data(), theirs.get_my_width_data());
+}
+
+#[test]
+fn description_is_that_of_rust_hdl() {
+    assert_eq!(format!("{:?}", Ours::descriptor().kind), format!("{:?}", Theirs::descriptor().kind));
+    assert_eq!(Ours::sample().vcd(), Theirs::sample().vcd());
+}
+
+#[test]
+fn generic_struct_packs_its_first_field_lowest() {
+    assert_eq!(<Generic<Kind, 20> as Synth>::BITS, 2 + 20 + 1);
+    let value = Generic::<Kind, 20> { head: Kind::Write, data: bits(0x8_0001), last: true };
+    assert_eq!(format!("{:x}", value.verilog()).split("'h").nth(1), Some("600005"));
+    assert_eq!(value.get_my_offset_last(), 22);
+}
+
+#[test]
+fn generic_structs_nest() {
+    type Inner = Generic<Bits<600>, 500>;
+    let value =
+        Generic::<Inner, 4> { head: Inner { last: true, ..Inner::default() }, data: bits(9), last: false };
+    assert_eq!(<Generic<Inner, 4> as Synth>::BITS, 1101 + 5);
+    let digits = format!("{:x}", value.verilog());
+    // Bit 1100 is the inner `last`, bits 1101 to 1104 are `data`.
+    assert!(digits.ends_with(&format!("13{}", "0".repeat(275))), "{digits}");
+}

@@ -120,7 +120,7 @@ impl<T: Synth, const N: usize> Logic for Arbiter<T, N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Bench, Random, Sink, Source, Stalls, Waves, random};
+    use crate::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
     use rand::Rng;
 
     /// A beat of the tests: input, frame and position in the frame, and above them whether it ends its frame.
@@ -202,6 +202,24 @@ mod tests {
     #[test]
     fn five_inputs_take_turns_in_whole_frames() {
         frames_stay_whole::<5>();
+    }
+
+    /// Inputs that no neighbour would give, and resets at any time.
+    #[test]
+    fn any_input_does_the_same_in_verilog() {
+        let mut random = random();
+        let mut bench =
+            Bench::clocked(Arbiter::<Word, 5>::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        for _ in 0..1000 {
+            bench.block.reset.next = random.random_bool(0.05);
+            for port in &mut bench.block.rx {
+                port.beat.next = Stimulus::sample(&mut random);
+                port.valid.next = random.random_bool(0.3);
+            }
+            bench.block.last.next = Stimulus::sample(&mut random);
+            bench.block.tx.ready.next = random.random();
+            bench.tick();
+        }
     }
 
     #[test]

@@ -247,6 +247,22 @@ mod tests {
         assert_eq!(PacketFifo::<Bit, 4, 4>::new(Storage::Block).err().unwrap().parameter, "COUNT");
     }
 
+    /// Inputs that no neighbour would give, and resets at any time.
+    #[test]
+    fn any_input_does_the_same_in_verilog() {
+        let mut random = random();
+        let mut bench = bench().in_lock_step();
+        for _ in 0..1000 {
+            bench.block.reset.next = random.random_bool(0.02);
+            bench.block.write.next = random.random_bool(0.7);
+            bench.block.beat.next = Stimulus::sample(&mut random);
+            bench.block.commit.next = random.random_bool(0.2);
+            bench.block.rollback.next = random.random_bool(0.1);
+            bench.block.tx.ready.next = random.random();
+            bench.tick();
+        }
+    }
+
     #[test]
     fn waveform_is_as_documented() {
         let waves = Waves::new().signal("write").signal("beat").when("write").signal("commit");

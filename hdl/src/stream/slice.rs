@@ -71,6 +71,7 @@ impl<T: Synth> Logic for RegisterSlice<T> {
 mod tests {
     use super::*;
     use crate::bench::{Bench, Stalls, Stimulus, Waves, random, transfer};
+    use rand::Rng;
 
     type Slice = RegisterSlice<Bits<40>>;
 
@@ -97,6 +98,20 @@ mod tests {
             if stalls == Stalls::None {
                 assert_eq!(cycles, beats.len() + 1, "one beat a cycle after one cycle of latency");
             }
+        }
+    }
+
+    /// Inputs that no neighbour would give, and resets at any time.
+    #[test]
+    fn any_input_does_the_same_in_verilog() {
+        let mut random = random();
+        let mut bench = bench();
+        for _ in 0..500 {
+            bench.block.reset.next = random.random_bool(0.05);
+            bench.block.rx.beat.next = Stimulus::sample(&mut random);
+            bench.block.rx.valid.next = random.random();
+            bench.block.tx.ready.next = random.random();
+            bench.tick();
         }
     }
 

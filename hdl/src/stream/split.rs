@@ -195,6 +195,21 @@ mod tests {
         spans_are_cut::<9, 10>();
     }
 
+    /// Inputs that no neighbour would give, and resets at any time.
+    #[test]
+    fn any_input_does_the_same_in_verilog() {
+        let mut random = random();
+        let splitter = Splitter::<9, 10>::new().unwrap();
+        let mut bench = Bench::clocked(splitter, |block| &mut block.clock).in_lock_step();
+        for _ in 0..1000 {
+            bench.block.reset.next = random.random_bool(0.02);
+            bench.block.rx.beat.next = Stimulus::sample(&mut random);
+            bench.block.rx.valid.next = random.random();
+            bench.block.tx.ready.next = random.random_bool(0.8);
+            bench.tick();
+        }
+    }
+
     #[test]
     fn the_longest_message_is_counted_to_its_end() {
         let mut random = random();

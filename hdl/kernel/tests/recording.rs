@@ -289,3 +289,34 @@ fn the_generator_calls_functions_and_decides() {
     assert!(verilog.contains("// The third prime.\n    assign out = (octet & 8'h7) + 8'h5;"), "{verilog}");
     assert!(verilog.contains("assign other = octet;"), "{verilog}");
 }
+
+/// The names that the staged copy itself uses belong to the author all the same.
+#[derive(Default, LogicBlock)]
+struct Names {
+    pub octet: Signal<In, Bits<8>>,
+    pub other: Signal<In, Bits<8>>,
+    pub out: Signal<Out, Bit>,
+    pub matched: Signal<Out, Bit>,
+}
+
+impl Logic for Names {
+    #[kernel]
+    fn update(&mut self) {
+        let left = self.octet.val();
+        let right = self.other.val();
+        self.out.next = right == left;
+        let (subject, arms, test) = (left.any(), right.any(), left.all());
+        self.matched.next = match right.to_u64() {
+            0 => subject,
+            1 if arms => test,
+            _ => arms,
+        };
+    }
+}
+
+#[test]
+fn names_of_the_author_meet_no_others() {
+    let verilog = rnic_kernel::generate(&mut Names::default(), "names").expect("all names are free");
+    assert!(verilog.contains("assign out = other == octet;"), "{verilog}");
+    assert!(verilog.contains("(other == 8'h0) ? subject"), "{verilog}");
+}

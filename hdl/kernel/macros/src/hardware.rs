@@ -2,12 +2,16 @@
 //!
 //! A value is hardware if it is read from a signal, or made of such values. Everything else is known while the
 //! hardware is generated: numbers, constants, indices of loops, and what ordinary functions make of them.
+use crate::syntax;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
 use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Arm, Block, Expr, ExprCall, ExprForLoop, ExprMatch, Local, Pat, PatIdent};
+use syn::{
+    Arm, Block, Expr, ExprCall, ExprField, ExprForLoop, ExprMatch, ExprMethodCall, ExprReference, Local, Pat,
+    PatIdent,
+};
 
 /// The names that stand for hardware in the kernel seen so far.
 #[derive(Default)]
@@ -19,8 +23,12 @@ impl Names {
         self.visit_pat(pattern);
     }
 
+    /// Besides names and `.val()`, whatever else reaches into a signal counts as hardware: the staged copy must
+    /// see it, to refuse it.
     pub(crate) fn is_hardware(&self, expression: &Expr) -> bool {
-        self.mentions_hardware(expression.to_token_stream())
+        let mut reach = Reach(false);
+        reach.visit_expr(expression);
+        reach.0 || self.mentions_hardware(expression.to_token_stream())
     }
 
     fn mentions_hardware(&self, tokens: TokenStream) -> bool {
@@ -37,6 +45,36 @@ impl Visit<'_> for Names {
         self.0.insert(name.ident.to_string());
         syn::visit::visit_pat_ident(self, name);
     }
+}
+
+/// Whether parts of the block are handed out, or read otherwise than with `.val()`.
+struct Reach(bool);
+
+impl Visit<'_> for Reach {
+    fn visit_expr_method_call(&mut self, call: &ExprMethodCall) {
+        self.0 |= syntax::is_place(&call.receiver) && !syntax::is_generator_method(&call.method);
+        syn::visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_expr_field(&mut self, access: &ExprField) {
+        let is_state = ["next", "changed"].iter().any(|name| syntax::is_named(&access.member, name));
+        self.0 |= is_state && syntax::is_place(&access.base);
+        syn::visit::visit_expr_field(self, access);
+    }
+
+    fn visit_expr_reference(&mut self, reference: &ExprReference) {
+        self.0 |= syntax::is_place(&reference.expr);
+        syn::visit::visit_expr_reference(self, reference);
+    }
+
+    fn visit_expr_call(&mut self, call: &ExprCall) {
+        self.0 |= call.args.iter().any(is_self);
+        syn::visit::visit_expr_call(self, call);
+    }
+}
+
+fn is_self(expression: &Expr) -> bool {
+    matches!(expression, Expr::Path(path) if path.path.is_ident("self"))
 }
 
 /// Marks what the generator computes as Rust does, by turning it into [`Expr::Verbatim`].
@@ -62,7 +100,8 @@ impl Marker {
         let Expr::Path(function) = &*call.func else { return false };
         let is_built_in =
             function.path.segments.last().is_some_and(|last| BUILT_IN.iter().any(|name| last.ident == name));
-        !is_built_in && !call.args.iter().any(|argument| self.names.is_hardware(argument))
+        !is_built_in
+            && !call.args.iter().any(|argument| self.names.is_hardware(argument) || is_self(argument))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::syntax::{
     refuse,
 };
 use crate::{comments, syntax};
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -106,6 +106,7 @@ fn binding(local: &Local) -> Result<TokenStream> {
 
 /// `let Pair { high, low: other } = value;`
 fn struct_binding(pattern: &PatStruct, value: &TokenStream) -> Result<TokenStream> {
+    let whole = hygienic("whole");
     let fields = pattern.fields.iter().map(|field| {
         let Member::Named(member) = &field.member else {
             return refuse(&field.member, "a hardware struct has named fields");
@@ -117,12 +118,12 @@ fn struct_binding(pattern: &PatStruct, value: &TokenStream) -> Result<TokenStrea
         };
         let (get, offset) = field_accessors(&[member]);
         let label = name.unraw().to_string();
-        Ok(quote!(let #name = ::rnic_kernel::staged::Bind::bind(whole.project(#get, #offset), #label);))
+        Ok(quote!(let #name = ::rnic_kernel::staged::Bind::bind(#whole.project(#get, #offset), #label);))
     });
     let fields = fields.collect::<Result<Vec<_>>>()?;
     let label = pattern.path.segments.last().map(|last| last.ident.to_string().to_lowercase());
     Ok(quote! {
-        let whole = ::rnic_kernel::staged::Bind::bind(#value, #label);
+        let #whole = ::rnic_kernel::staged::Bind::bind(#value, #label);
         #(#fields)*
     })
 }
@@ -392,19 +393,28 @@ fn binary(operation: &ExprBinary) -> Result<TokenStream> {
         BinOp::Ge(_) => "Ge",
         op => {
             return Ok(match name {
-                Some(name) => quote_spanned!(span=> {
-                    let left = #left;
-                    ::rnic_kernel::staged::named(#name, || left #op #right)
-                }),
+                Some(name) => {
+                    let operand = hygienic("left");
+                    quote_spanned!(span=> {
+                        let #operand = #left;
+                        ::rnic_kernel::staged::named(#name, || #operand #op #right)
+                    })
+                }
                 None => quote_spanned!(span=> (#left #op #right)),
             });
         }
     };
     let comparison = Ident::new(comparison, span);
+    let (first, second) = (hygienic("left"), hygienic("right"));
     let compare = quote_spanned!(span=>
-        ::rnic_kernel::staged::Compare::compare(left, ::rnic_kernel::ir::BinaryOp::#comparison, right));
+        ::rnic_kernel::staged::Compare::compare(#first, ::rnic_kernel::ir::BinaryOp::#comparison, #second));
     let compare = named(name.or_else(|| constant_name(&operation.left)), compare);
-    Ok(quote_spanned!(span=> { let left = #left; let right = #right; #compare }))
+    Ok(quote_spanned!(span=> { let #first = #left; let #second = #right; #compare }))
+}
+
+/// A name that the author's own names cannot meet.
+fn hygienic(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
 }
 
 fn is_compound(op: &BinOp) -> bool {
@@ -454,19 +464,13 @@ fn field_accessors(path: &[&Ident]) -> (TokenStream, TokenStream) {
     (quote!(|value| value #(.#path)*), quote!(|value| 0 #(+ #offsets)*))
 }
 
-/// Methods that a part of the block may have called on it while the hardware is generated.
-const GENERATOR_METHODS: [&str; 12] = [
-    "len", "is_empty", "iter", "first", "last", "get", "clone", "copied", "is_some", "is_none", "as_ref",
-    "index",
-];
-
 fn method(call: &ExprMethodCall) -> Result<TokenStream> {
     let (name, generics, span) = (&call.method, &call.turbofish, call.span());
     let receiver = value(&call.receiver)?;
     if name == "val" {
         return Ok(quote_spanned!(span=> #receiver.staged_val()));
     }
-    if is_place(&call.receiver) && !GENERATOR_METHODS.iter().any(|method| name == method) {
+    if is_place(&call.receiver) && !syntax::is_generator_method(name) {
         let message = "a kernel reads its block with `.val()`; for a number known at generation, use a field";
         return refuse(name, message);
     }
@@ -598,32 +602,31 @@ fn match_with(
     recorder: &TokenStream,
     body: impl Fn(&Expr) -> Result<TokenStream>,
 ) -> Result<TokenStream> {
-    let subject = value(&choice.expr)?;
-    let arms = choice.arms.iter().map(|arm| {
+    let matched = value(&choice.expr)?;
+    let [subject, arms, test] = ["subject", "arms", "test"].map(hygienic);
+    let recorded = choice.arms.iter().map(|arm| {
         let mut pattern = Pattern::default();
-        let mut test = pattern.test(&arm.pat, &quote!(subject))?;
+        let mut fits = pattern.test(&arm.pat, &quote!(#subject))?;
         if let Some((_, guard)) = &arm.guard {
             let guard = condition(guard)?;
             let bindings = &pattern.bindings;
-            test = quote!(::rnic_kernel::staged::all(vec![#test, {
+            fits = quote!(::rnic_kernel::staged::all(vec![#fits, {
                 #(#bindings)*
                 ::rnic_kernel::staged::Test::from(#guard)
             }]));
         }
         let (bindings, mark, body) = (&pattern.bindings, comments::mark(&arm.body), body(&arm.body)?);
         Ok(quote! {
-            let test = #test;
-            arms.arm(test, || { #(#bindings)* #mark #body });
+            let #test = #fits;
+            #arms.arm(#test, || { #(#bindings)* #mark #body });
         })
     });
-    let arms = arms.collect::<Result<Vec<_>>>()?;
-    // The names below belong to this macro, even if the `match` comes from another one.
-    let span = choice.span().resolved_at(proc_macro2::Span::call_site());
-    Ok(quote_spanned!(span=> {
-        let subject = #subject;
-        let mut arms = ::rnic_kernel::staged::#recorder::begin();
-        #(#arms)*
-        arms.finish()
+    let recorded = recorded.collect::<Result<Vec<_>>>()?;
+    Ok(quote_spanned!(choice.span()=> {
+        let #subject = #matched;
+        let mut #arms = ::rnic_kernel::staged::#recorder::begin();
+        #(#recorded)*
+        #arms.finish()
     }))
 }
 

@@ -85,3 +85,12 @@ pub(crate) fn is_primitive(path: &Path) -> bool {
         ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "char"];
     path.segments.first().is_some_and(|first| NAMES.iter().any(|name| first.ident == name))
 }
+
+/// Whether a part of the block may have this method called while the hardware is generated.
+pub(crate) fn is_generator_method(name: &Ident) -> bool {
+    const NAMES: [&str; 12] = [
+        "len", "is_empty", "iter", "first", "last", "get", "clone", "copied", "is_some", "is_none", "as_ref",
+        "index",
+    ];
+    NAMES.iter().any(|method| name == method)
+}

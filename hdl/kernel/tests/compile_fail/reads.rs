@@ -46,4 +46,22 @@ impl Logic for Helper {
     }
 }
 
+#[derive(Default, LogicBlock)]
+struct Choice {
+    pub a: Signal<In, Bits<8>>,
+    pub out: Signal<Out, Bits<8>>,
+}
+
+fn same(value: Bits<8>) -> Bits<8> {
+    value
+}
+
+impl Logic for Choice {
+    #[kernel]
+    fn update(&mut self) {
+        let value = if true { bits(1) } else { same(self.a.next) };
+        self.out.next = value;
+    }
+}
+
 fn main() {}

@@ -32,15 +32,17 @@ pub const DISPATCH_LATENCY: usize = 4;
 
 /// Number of the event that a request was accepted, behind all reasons.
 pub const ACCEPTED_REQUEST: u64 = reason::BUFFER_FULL + 1;
-/// Number of the event that a response or congestion notification was accepted.
+/// Number of the event that a response was accepted.
 pub const ACCEPTED_RESPONSE: u64 = reason::BUFFER_FULL + 2;
+/// Number of the event that a congestion notification was accepted.
+pub const ACCEPTED_CONGESTION: u64 = reason::BUFFER_FULL + 3;
 /// Events that there are.
-pub const OUTCOME_COUNT: usize = ACCEPTED_RESPONSE as usize + 1;
+pub const OUTCOME_COUNT: usize = ACCEPTED_CONGESTION as usize + 1;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct FrameOutcome {
-    /// A [`reason`], [`ACCEPTED_REQUEST`] or [`ACCEPTED_RESPONSE`].
+    /// A [`reason`], [`ACCEPTED_REQUEST`], [`ACCEPTED_RESPONSE`] or [`ACCEPTED_CONGESTION`].
     pub number: Bits<REASON_BITS>,
     /// Length of the frame.
     pub frame_bytes: Bits<16>,
@@ -59,6 +61,8 @@ struct Finding {
     reason: Bits<REASON_BITS>,
     /// For the requester.
     is_response: Bit,
+    /// A congestion notification, which is for the requester too.
+    is_congestion: Bit,
     frame_bytes: Bits<16>,
 }
 
@@ -139,6 +143,7 @@ impl Logic for Dispatch {
             late: reason > reason::ICRC && reason != reason::NONE,
             reason,
             is_response: headers.packet_class != PacketClass::Request,
+            is_congestion: headers.packet_class == PacketClass::Congestion,
             frame_bytes: frame.frame_bytes,
         };
         for stage in 1..3 {
@@ -168,6 +173,8 @@ impl Logic for Dispatch {
                 finding.reason
             } else if !fits {
                 bits::<REASON_BITS>(reason::BUFFER_FULL)
+            } else if finding.is_congestion {
+                bits::<REASON_BITS>(ACCEPTED_CONGESTION)
             } else if finding.is_response {
                 bits::<REASON_BITS>(ACCEPTED_RESPONSE)
             } else {

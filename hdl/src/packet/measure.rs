@@ -129,7 +129,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
             frame_bytes: bytes_before + bit_cast::<16, BYTES>(beat.bytes),
             mac_error: beat.error,
             too_long: bytes_before >= FRAME_BYTES_MAX,
-            ip_length: !is_behind && !(is_here && end_bytes <= beat.bytes),
+            ip_length: !(is_behind || (is_here && end_bytes <= beat.bytes)),
         };
 
         self.beat.next = self.beat_out.q.val();

@@ -76,6 +76,8 @@ pub struct Receive<
     /// There is one; it is taken in any case.
     pub from_mac_valid: Signal<In, Bit>,
 
+    /// From the registers: packets may come in; while low, good packets find no room.
+    pub enable: Signal<In, Bit>,
     /// From the registers: the card's own address, the first byte on the wire most significant.
     pub own_mac: Signal<In, Bits<48>>,
     /// Accept any destination address.
@@ -139,6 +141,7 @@ impl<
             reset: Signal::default(),
             from_mac: Signal::default(),
             from_mac_valid: Signal::default(),
+            enable: Signal::default(),
             own_mac: Signal::default(),
             promiscuous: Signal::default(),
             accept_multicast: Signal::default(),
@@ -243,8 +246,8 @@ impl<
         self.dispatch.frame.next = self.measure.frame.val();
         self.dispatch.verdict_valid.next = self.icrc.verdict_valid.val();
         self.dispatch.verdict_ok.next = self.icrc.verdict_ok.val();
-        self.dispatch.requests_fit.next = self.requests.fits.val();
-        self.dispatch.responses_fit.next = self.responses.fits.val();
+        self.dispatch.requests_fit.next = self.requests.fits.val() && self.enable.val();
+        self.dispatch.responses_fit.next = self.responses.fits.val() && self.enable.val();
 
         let to_responses = self.dispatch.to_responses.val();
         self.requests.payload.next = self.strip.payload.val();

@@ -1,5 +1,5 @@
 //! The whole receive path, as Verilog, against the layout's view of a frame.
-use super::dispatch::{ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
+use super::dispatch::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
 use super::reason;
 use super::receive::Receive;
 use super::samples::{OWN_MAC, Recipe};
@@ -110,6 +110,7 @@ impl Card {
         };
         let own_mac = card.instance.port::<u64>("own_mac").unwrap_or_else(|error| panic!("{error}"));
         card.instance.set(own_mac, OWN_MAC);
+        card.set_bit("enable", true);
         card.set_bit("reset", true);
         card.instance.eval();
         card.instance.steps(card.clock, 2);
@@ -285,8 +286,13 @@ fn expect(frames: &[Sent], filter: &Filter) -> Expected {
         match classify(&frame.bytes, frame.mac_error, filter) {
             Err(reason) => expected.outcomes.push((reason.index() as u64, length)),
             Ok(packet) => {
-                let is_request = opcode::class(packet.bth.opcode) == Some(Class::Request);
-                let number = if is_request { ACCEPTED_REQUEST } else { ACCEPTED_RESPONSE };
+                let class = opcode::class(packet.bth.opcode).expect("the packet is accepted");
+                let is_request = class == Class::Request;
+                let number = match class {
+                    Class::Request => ACCEPTED_REQUEST,
+                    Class::Response => ACCEPTED_RESPONSE,
+                    Class::Congestion => ACCEPTED_CONGESTION,
+                };
                 expected.outcomes.push((number, length));
                 expected.tokens[usize::from(!is_request)].push(token_of(&packet));
                 if !packet.payload.is_empty() {

@@ -10,8 +10,8 @@ use std::fmt::Display;
 pub const WIDTHS_BITS: [u32; 4] = [64, 128, 256, 512];
 /// Core clocks that the timing of the blocks is meant for, in MHz.
 pub const CORE_CLOCK_MHZ: std::ops::RangeInclusive<u32> = 50..=500;
-/// Sizes of a receive buffer, in KiB; a power of two between these.
-pub const BUFFER_KIB: std::ops::RangeInclusive<u32> = 16..=128;
+/// Sizes of each receive buffer, in KiB.
+pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +43,12 @@ pub struct Network {
     pub line_rate_gbps: u32,
 }
 
-/// Where received packets wait. Each role has a share of its own, so that neither can fill the other's.
+/// Where received packets wait. Requests and responses have a buffer each, so that neither can fill the other's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receive {
-    /// Payload of requests from peers, in KiB: a power of two within [`BUFFER_KIB`].
-    pub request_buffer_kib: u32,
-    /// Payload of responses to our own requests, in KiB: a power of two within [`BUFFER_KIB`].
-    pub response_buffer_kib: u32,
+    /// Payload that each of the two buffers holds, in KiB: one of [`BUFFERS_KIB`].
+    pub buffer_kib: u32,
 }
 
 /// Why a configuration is refused.
@@ -90,9 +88,7 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let width = self.datapath.width_bits;
         let clock = self.datapath.core_clock_mhz;
-        require("datapath.width_bits", width, WIDTHS_BITS.contains(&width), || {
-            WIDTHS_BITS.map(|width| width.to_string()).join(", ")
-        })?;
+        require("datapath.width_bits", width, WIDTHS_BITS.contains(&width), || list(&WIDTHS_BITS))?;
         require("datapath.core_clock_mhz", clock, CORE_CLOCK_MHZ.contains(&clock), || {
             format!("{} to {} MHz", CORE_CLOCK_MHZ.start(), CORE_CLOCK_MHZ.end())
         })?;
@@ -104,14 +100,8 @@ impl Config {
                  (datapath.width_bits, datapath.core_clock_mhz)"
             )
         })?;
-        for (setting, size) in [
-            ("receive.request_buffer_kib", self.receive.request_buffer_kib),
-            ("receive.response_buffer_kib", self.receive.response_buffer_kib),
-        ] {
-            require(setting, size, BUFFER_KIB.contains(&size) && size.is_power_of_two(), || {
-                format!("a power of two from {} to {} KiB", BUFFER_KIB.start(), BUFFER_KIB.end())
-            })?;
-        }
+        let size = self.receive.buffer_kib;
+        require("receive.buffer_kib", size, BUFFERS_KIB.contains(&size), || list(&BUFFERS_KIB))?;
         Ok(())
     }
 
@@ -119,6 +109,10 @@ impl Config {
     pub fn core_period_ps(&self) -> u32 {
         1_000_000 / self.datapath.core_clock_mhz
     }
+}
+
+fn list(values: &[u32]) -> String {
+    values.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn require(
@@ -139,7 +133,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "[datapath]\nwidth_bits = 512\ncore_clock_mhz = 250\n\
-        [network]\nline_rate_gbps = 100\n[receive]\nrequest_buffer_kib = 64\nresponse_buffer_kib = 64\n";
+        [network]\nline_rate_gbps = 100\n[receive]\nbuffer_kib = 64\n";
 
     /// The message for `GOOD` with one line replaced.
     fn refusal(from: &str, to: &str) -> String {
@@ -181,15 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_a_power_of_two_within_its_bounds() {
-        accepts("request_buffer_kib = 64", "request_buffer_kib = 16");
-        accepts("response_buffer_kib = 64", "response_buffer_kib = 128");
-        for bad in ["8", "48", "256"] {
-            let message = refusal("request_buffer_kib = 64", &format!("request_buffer_kib = {bad}"));
-            assert!(
-                message.contains("`receive.request_buffer_kib`") && message.contains("16 to 128"),
-                "{message}"
-            );
+    fn a_buffer_has_one_of_the_sizes_that_are_built() {
+        accepts("buffer_kib = 64", "buffer_kib = 32");
+        accepts("buffer_kib = 64", "buffer_kib = 128");
+        for bad in ["16", "48", "256"] {
+            let message = refusal("buffer_kib = 64", &format!("buffer_kib = {bad}"));
+            assert_eq!(message, format!("setting `receive.buffer_kib` is {bad}; allowed: 32, 64, 128"));
         }
     }
 

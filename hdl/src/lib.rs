@@ -7,9 +7,11 @@
 #[cfg(test)]
 pub mod bench;
 pub mod config;
+pub mod generator;
 pub mod host;
 pub mod logic;
 pub mod memory;
 pub mod packet;
 pub mod parameter;
 pub mod stream;
+pub mod top;

@@ -1,3 +1,5 @@
 //! The host's side of the card.
 
 pub mod axi_lite;
+pub mod registers;
+mod totals;

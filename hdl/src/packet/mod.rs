@@ -6,6 +6,7 @@ pub mod counters;
 pub mod delay;
 pub mod dispatch;
 pub mod icrc;
+pub mod mac;
 pub mod measure;
 pub mod opcode_table;
 pub mod parse;

@@ -1,0 +1,271 @@
+//! The card: its parts and their wires. Nothing is decided here.
+//!
+//! ```text
+//!            ┌────────────┐   ┌───────────┐ own address, filter, enable, latch
+//!  s_axil ──>│ slave      ├──>│ registers ├───────────────┐
+//!            └────────────┘   └───────────┘<── counters ──┤
+//!            ┌────────────┐   ┌───────────────────────────▼─┐
+//!  mac_rx ──>│ mac_receive├──>│ receive: parse, ICRC, strip,├──> to_responder  (token, payload)
+//!            └────────────┘   │ buffers, counters           ├──> to_requester  (token, payload)
+//!                             └─────────────────────────────┘
+//!            ┌────────────┐   ┌─────────────────────────────┐
+//!  mac_tx <──┤mac_transmit│<──┤ assemble: headers, join, pad,│<── transmit      (token, payload)
+//!            └────────────┘   │ ICRC                        │
+//!                             └─────────────────────────────┘
+//! ```
+//!
+//! Requester and responder are not there yet; the streams that they will stand behind are ports.
+use crate::config::Config;
+use crate::host::axi_lite::AxiLiteSlave;
+use crate::host::registers::{ADDRESS_BITS, PacketRegisters};
+use crate::packet::assemble::{Assembler, TransmitToken};
+use crate::packet::mac::{MacReceive, MacTransmit};
+use crate::packet::receive::Receive;
+use crate::packet::token::PacketToken;
+use crate::parameter::ParameterError;
+use crate::stream::{Beat, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_kernel::{Design, GenerateError, generate_design};
+
+/// Name of the top module.
+pub const TOP: &str = "rnic";
+/// Packets that each receive buffer holds, as a power of two.
+const TOKENS: usize = 9;
+const TOKEN_COUNT: usize = TOKENS + 1;
+
+/// A card that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
+/// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
+#[derive(LogicBlock)]
+pub struct Card<
+    const DATA: usize,
+    const BYTES: usize,
+    const LANES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+
+    /// Register slave: address of a write in BAR 0, in bytes.
+    pub s_axil_awaddr: Signal<In, Bits<ADDRESS_BITS>>,
+    pub s_axil_awvalid: Signal<In, Bit>,
+    pub s_axil_awready: Signal<Out, Bit>,
+    pub s_axil_wdata: Signal<In, Bits<64>>,
+    pub s_axil_wstrb: Signal<In, Bits<8>>,
+    pub s_axil_wvalid: Signal<In, Bit>,
+    pub s_axil_wready: Signal<Out, Bit>,
+    pub s_axil_bresp: Signal<Out, Bits<2>>,
+    pub s_axil_bvalid: Signal<Out, Bit>,
+    pub s_axil_bready: Signal<In, Bit>,
+    /// Register slave: address of a read in BAR 0, in bytes.
+    pub s_axil_araddr: Signal<In, Bits<ADDRESS_BITS>>,
+    pub s_axil_arvalid: Signal<In, Bit>,
+    pub s_axil_arready: Signal<Out, Bit>,
+    pub s_axil_rdata: Signal<Out, Bits<64>>,
+    pub s_axil_rresp: Signal<Out, Bits<2>>,
+    pub s_axil_rvalid: Signal<Out, Bit>,
+    pub s_axil_rready: Signal<In, Bit>,
+
+    /// Frames from the MAC, without FCS; the card takes every beat.
+    pub mac_rx_tvalid: Signal<In, Bit>,
+    pub mac_rx_tdata: Signal<In, Bits<DATA>>,
+    pub mac_rx_tkeep: Signal<In, Bits<LANES>>,
+    pub mac_rx_tlast: Signal<In, Bit>,
+    pub mac_rx_tuser: Signal<In, Bit>,
+
+    /// Frames to the MAC, without FCS, and not padded to the 60 bytes of Ethernet.
+    pub mac_tx_tvalid: Signal<Out, Bit>,
+    pub mac_tx_tready: Signal<In, Bit>,
+    pub mac_tx_tdata: Signal<Out, Bits<DATA>>,
+    pub mac_tx_tkeep: Signal<Out, Bits<LANES>>,
+    pub mac_tx_tlast: Signal<Out, Bit>,
+    pub mac_tx_tuser: Signal<Out, Bit>,
+
+    /// Requests of peers: their headers.
+    pub to_responder_token: StreamTx<PacketToken>,
+    /// Their payload, in the same order; none for a packet without payload.
+    pub to_responder_payload: StreamTx<Beat<DATA, BYTES>>,
+    /// Answers to our requests, and congestion notifications: their headers.
+    pub to_requester_token: StreamTx<PacketToken>,
+    /// Their payload, in the same order; none for a packet without payload.
+    pub to_requester_payload: StreamTx<Beat<DATA, BYTES>>,
+
+    /// Packets to send: their headers.
+    pub transmit_token: StreamRx<TransmitToken>,
+    /// Their payload, in the same order; none for a packet without payload.
+    pub transmit_payload: StreamRx<Beat<DATA, BYTES>>,
+
+    slave: AxiLiteSlave<ADDRESS_BITS>,
+    registers: PacketRegisters,
+    mac_receive: MacReceive<DATA, BYTES, LANES>,
+    receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
+    assemble: Assembler<DATA, BYTES>,
+    mac_transmit: MacTransmit<DATA, BYTES, LANES>,
+}
+
+impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: usize, const COUNT: usize>
+    Card<DATA, BYTES, LANES, ADDRESS, COUNT>
+{
+    /// Makes a card whose core clock has `clock_khz`.
+    ///
+    /// # Errors
+    /// If a part cannot be built with these widths.
+    pub fn new(clock_khz: u32) -> Result<Self, ParameterError> {
+        let datapath_bits = u16::try_from(DATA).expect("no datapath is that wide");
+        Ok(Card {
+            clock: Default::default(),
+            reset: Default::default(),
+            s_axil_awaddr: Default::default(),
+            s_axil_awvalid: Default::default(),
+            s_axil_awready: Default::default(),
+            s_axil_wdata: Default::default(),
+            s_axil_wstrb: Default::default(),
+            s_axil_wvalid: Default::default(),
+            s_axil_wready: Default::default(),
+            s_axil_bresp: Default::default(),
+            s_axil_bvalid: Default::default(),
+            s_axil_bready: Default::default(),
+            s_axil_araddr: Default::default(),
+            s_axil_arvalid: Default::default(),
+            s_axil_arready: Default::default(),
+            s_axil_rdata: Default::default(),
+            s_axil_rresp: Default::default(),
+            s_axil_rvalid: Default::default(),
+            s_axil_rready: Default::default(),
+            mac_rx_tvalid: Default::default(),
+            mac_rx_tdata: Default::default(),
+            mac_rx_tkeep: Default::default(),
+            mac_rx_tlast: Default::default(),
+            mac_rx_tuser: Default::default(),
+            mac_tx_tvalid: Default::default(),
+            mac_tx_tready: Default::default(),
+            mac_tx_tdata: Default::default(),
+            mac_tx_tkeep: Default::default(),
+            mac_tx_tlast: Default::default(),
+            mac_tx_tuser: Default::default(),
+            to_responder_token: Default::default(),
+            to_responder_payload: Default::default(),
+            to_requester_token: Default::default(),
+            to_requester_payload: Default::default(),
+            transmit_token: Default::default(),
+            transmit_payload: Default::default(),
+            slave: Default::default(),
+            registers: PacketRegisters::new(datapath_bits, clock_khz),
+            mac_receive: Default::default(),
+            receive: Receive::new()?,
+            assemble: Assembler::new()?,
+            mac_transmit: Default::default(),
+        })
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: usize, const COUNT: usize>
+    Logic for Card<DATA, BYTES, LANES, ADDRESS, COUNT>
+{
+    #[kernel]
+    fn update(&mut self) {
+        clock!(self, clock, slave, registers, mac_receive, receive, assemble);
+        // The slave answers even while all else is being reset by software.
+        self.slave.reset.next = self.reset.val();
+        self.registers.reset.next = self.reset.val();
+        self.mac_receive.reset.next = self.registers.core_reset.val();
+        self.receive.reset.next = self.registers.core_reset.val();
+        self.assemble.reset.next = self.registers.core_reset.val();
+
+        self.slave.awaddr.next = self.s_axil_awaddr.val();
+        self.slave.awvalid.next = self.s_axil_awvalid.val();
+        self.s_axil_awready.next = self.slave.awready.val();
+        self.slave.wdata.next = self.s_axil_wdata.val();
+        self.slave.wstrb.next = self.s_axil_wstrb.val();
+        self.slave.wvalid.next = self.s_axil_wvalid.val();
+        self.s_axil_wready.next = self.slave.wready.val();
+        self.s_axil_bresp.next = self.slave.bresp.val();
+        self.s_axil_bvalid.next = self.slave.bvalid.val();
+        self.slave.bready.next = self.s_axil_bready.val();
+        self.slave.araddr.next = self.s_axil_araddr.val();
+        self.slave.arvalid.next = self.s_axil_arvalid.val();
+        self.s_axil_arready.next = self.slave.arready.val();
+        self.s_axil_rdata.next = self.slave.rdata.val();
+        self.s_axil_rresp.next = self.slave.rresp.val();
+        self.s_axil_rvalid.next = self.slave.rvalid.val();
+        self.slave.rready.next = self.s_axil_rready.val();
+
+        self.registers.write.next = self.slave.write.val();
+        self.registers.write_address.next = self.slave.write_address.val();
+        self.registers.write_data.next = self.slave.write_data.val();
+        self.registers.write_strobe.next = self.slave.write_strobe.val();
+        self.registers.read_address.next = self.slave.read_address.val();
+        self.slave.read_data.next = self.registers.read_data.val();
+
+        self.mac_receive.tvalid.next = self.mac_rx_tvalid.val();
+        self.mac_receive.tdata.next = self.mac_rx_tdata.val();
+        self.mac_receive.tkeep.next = self.mac_rx_tkeep.val();
+        self.mac_receive.tlast.next = self.mac_rx_tlast.val();
+        self.mac_receive.tuser.next = self.mac_rx_tuser.val();
+        self.receive.from_mac.next = self.mac_receive.beat.val();
+        self.receive.from_mac_valid.next = self.mac_receive.valid.val();
+
+        self.receive.enable.next = self.registers.enable.val();
+        self.receive.own_mac.next = self.registers.own_mac.val();
+        self.receive.promiscuous.next = self.registers.promiscuous.val();
+        self.receive.accept_multicast.next = self.registers.accept_multicast.val();
+        self.receive.counter_latch.next = self.registers.counter_latch.val();
+        self.receive.counter_index.next = self.registers.counter_index.val();
+        self.registers.counter.next = self.receive.counter.val();
+        self.registers.outcome.next = self.receive.outcome.val();
+        self.registers.outcome_valid.next = self.receive.outcome_valid.val();
+        StreamTx::<PacketToken>::link(&mut self.to_responder_token, &mut self.receive.request_token);
+        StreamTx::<Beat<DATA, BYTES>>::link(
+            &mut self.to_responder_payload,
+            &mut self.receive.request_payload,
+        );
+        StreamTx::<PacketToken>::link(&mut self.to_requester_token, &mut self.receive.response_token);
+        StreamTx::<Beat<DATA, BYTES>>::link(
+            &mut self.to_requester_payload,
+            &mut self.receive.response_payload,
+        );
+
+        StreamRx::<TransmitToken>::link(&mut self.transmit_token, &mut self.assemble.from_token);
+        StreamRx::<Beat<DATA, BYTES>>::link(&mut self.transmit_payload, &mut self.assemble.from_payload);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.assemble.to_mac, &mut self.mac_transmit.from_assemble);
+        self.mac_tx_tvalid.next = self.mac_transmit.tvalid.val();
+        self.mac_transmit.tready.next = self.mac_tx_tready.val();
+        self.mac_tx_tdata.next = self.mac_transmit.tdata.val();
+        self.mac_tx_tkeep.next = self.mac_transmit.tkeep.val();
+        self.mac_tx_tlast.next = self.mac_transmit.tlast.val();
+        self.mac_tx_tuser.next = self.mac_transmit.tuser.val();
+        self.registers.sent_frame.next = self.mac_transmit.sent_frame.val();
+        self.registers.sent_bytes.next = self.mac_transmit.sent_bytes.val();
+    }
+}
+
+/// Generates the card of a checked configuration, module by module.
+///
+/// # Errors
+/// [`GenerateError`] if a block says something that has no exact Verilog.
+///
+/// # Panics
+/// If the configuration was not checked.
+pub fn generate(config: &Config) -> Result<Design, GenerateError> {
+    let clock_khz = config.datapath.core_clock_mhz * 1000;
+    // Widths and depths are types, so every card that can be chosen is compiled.
+    macro_rules! card {
+        ($($width:literal $bytes:literal $lanes:literal: $($kib:literal => $address:literal $count:literal),+;)+) => {
+            match (config.datapath.width_bits, config.receive.buffer_kib) {
+                $($(($width, $kib) => {
+                    let card = Card::<$width, $bytes, $lanes, $address, $count>::new(clock_khz);
+                    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
+                })+)+
+                _ => panic!("the configuration was not checked"),
+            }
+        };
+    }
+    card! {
+        64 4 8: 32 => 12 13;
+        128 5 16: 32 => 11 12;
+        256 6 32: 64 => 11 12;
+        512 7 64: 64 => 10 11;
+    }
+}

@@ -1,1 +1,10 @@
-//! Verilated card, host, wire: the simulated machine.
+//! The simulated machine: verilated cards, what is around them, and what they are held against.
+
+pub mod captures;
+pub mod demo;
+pub mod differential;
+pub mod frames;
+pub mod packet_path;
+pub mod report;
+pub mod token;
+pub mod words;

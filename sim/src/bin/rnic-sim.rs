@@ -1,0 +1,83 @@
+//! The simulated machine on the command line.
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use rnic_hdl::config::Config;
+use rnic_layout::wire::DropReason;
+use rnic_sim::packet_path::{Stalls, build_model};
+use rnic_sim::{demo, differential};
+use std::path::{Path, PathBuf};
+use verilator_sys::{ModelOptions, Optimization};
+
+/// Run generated cards under Verilator.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Pass captured frames through the packet path and compare what comes out.
+    Demo {
+        /// The configuration of the card.
+        #[arg(long, default_value = "configs/w512.toml")]
+        config: PathBuf,
+        /// A directory of pcap files.
+        #[arg(long, default_value = "tests/vectors")]
+        captures: PathBuf,
+        /// Where rnic.v, trace.pcap, summary.json and report.svg go.
+        #[arg(long, default_value = "build/demo")]
+        out: PathBuf,
+    },
+    /// Compare the packet path with the software view of the contract on random frames.
+    Differential {
+        /// The configuration of the card.
+        #[arg(long, default_value = "configs/w512.toml")]
+        config: PathBuf,
+        /// Frames, shared out evenly among the four ways to stall.
+        #[arg(long, default_value_t = 100_000)]
+        frames: u64,
+        /// Decides frames and stalls.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Demo { config, captures, out } => {
+            demo::run(&read(&config)?, &captures, &out)?;
+            println!("{} holds rnic.v, trace.pcap, summary.json, report.svg", out.display());
+            Ok(())
+        }
+        Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
+    }
+}
+
+fn read(path: &Path) -> Result<Config> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    Config::parse(&text).with_context(|| format!("{}", path.display()))
+}
+
+fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {
+    let model =
+        build_model(config, &ModelOptions { optimization: Optimization::O2, ..ModelOptions::default() })?;
+    println!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
+    let mut drops = [0; DropReason::ALL.len()];
+    for stalls in Stalls::FOUR_WAYS {
+        let agreement = differential::run(&model, stalls, seed, frames / 4)?;
+        println!(
+            "{:>7} {:>7} {:>9} {:>9} {:>11}",
+            stalls.source, stalls.sink, agreement.frames, agreement.packets, agreement.cycles
+        );
+        for (sum, count) in drops.iter_mut().zip(agreement.drops) {
+            *sum += count;
+        }
+    }
+    println!("no difference; drops by reason:");
+    for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
+        println!("  {:<24} {count:>8}", reason.name());
+    }
+    Ok(())
+}

@@ -1,0 +1,601 @@
+//! The verilated packet path with a MAC before it and the card's engines behind it, all played by Rust.
+//!
+//! ```text
+//!            frames ─> mac_rx ─┐                       ┌─> to_responder ─> received
+//!                              ├─ verilated `rnic` ────┼─> to_requester ─> received
+//!  sent <─ frames <─ mac_tx <──┘                       └<─ transmit <───── packets
+//!                                     s_axil ── registers
+//! ```
+//!
+//! One call of [`PacketPath::step`] is one cycle of the core clock. Every source and sink can be stalled at random; one
+//! seed decides all stalls, so a run repeats exactly.
+use crate::token::{TOKEN_BITS, Token};
+use crate::words;
+use anyhow::{Context, Result, ensure};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rnic_hdl::config::Config;
+use rnic_hdl::generator;
+use std::collections::VecDeque;
+use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
+
+/// How often each side waits, as a probability per cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stalls {
+    /// The MAC offers no beat; the transmit token or payload is late.
+    pub source: f64,
+    /// The MAC or the engines take nothing.
+    pub sink: f64,
+}
+
+impl Stalls {
+    /// No waiting, the source waits, the sinks wait, both wait.
+    pub const FOUR_WAYS: [Stalls; 4] = [
+        Stalls { source: 0.0, sink: 0.0 },
+        Stalls { source: 0.4, sink: 0.0 },
+        Stalls { source: 0.0, sink: 0.4 },
+        Stalls { source: 0.4, sink: 0.4 },
+    ];
+}
+
+/// A frame as it comes from the MAC, without FCS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MacFrame {
+    /// From the destination address on.
+    pub bytes: Vec<u8>,
+    /// The MAC marks it as broken.
+    pub error: bool,
+}
+
+/// Who a received packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A request from a peer.
+    Responder,
+    /// An answer to one of our requests, or a congestion notification.
+    Requester,
+}
+
+/// A packet that the card accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Who it is for.
+    pub role: Role,
+    /// Its headers.
+    pub token: Token,
+    /// Its payload, without pad.
+    pub payload: Vec<u8>,
+    /// The cycle in which its last piece was taken.
+    pub cycle: u64,
+}
+
+/// A packet to be put together and sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its headers; `payload_bytes` must be the length of the payload.
+    pub token: Token,
+    /// Its payload, without pad.
+    pub payload: Vec<u8>,
+    /// Lane of the payload's first byte in its first beat.
+    pub payload_offset: usize,
+}
+
+/// A frame that the card sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// From the destination address on, without FCS and without Ethernet padding.
+    pub bytes: Vec<u8>,
+    /// The cycles in which its first and its last beat were taken.
+    pub cycles: (u64, u64),
+}
+
+/// An output stream of the card: `beat`, `valid`, `ready`.
+struct Output {
+    beat: AnyPort,
+    valid: Port<u8>,
+    ready: Port<u8>,
+    offered: Vec<u32>,
+}
+
+impl Output {
+    fn new(model: &Model, name: &str) -> Result<Output> {
+        let beat = model.any_port(&format!("{name}_beat"))?;
+        Ok(Output {
+            beat,
+            valid: model.port(&format!("{name}_valid"))?,
+            ready: model.port(&format!("{name}_ready"))?,
+            offered: vec![0; beat.words()],
+        })
+    }
+
+    /// After the inputs have settled: whether a beat moves in this cycle; it then stands in `offered`.
+    fn take(&mut self, instance: &Instance) -> bool {
+        let moves = instance.get(self.valid) == 1 && instance.get(self.ready) == 1;
+        if moves {
+            instance.read_words(self.beat, &mut self.offered);
+        }
+        moves
+    }
+}
+
+/// An input stream of the card.
+struct Input {
+    beat: AnyPort,
+    valid: Port<u8>,
+    ready: Port<u8>,
+}
+
+impl Input {
+    fn new(model: &Model, name: &str) -> Result<Input> {
+        Ok(Input {
+            beat: model.any_port(&format!("{name}_beat"))?,
+            valid: model.port(&format!("{name}_valid"))?,
+            ready: model.port(&format!("{name}_ready"))?,
+        })
+    }
+
+    fn moves(&self, instance: &Instance) -> bool {
+        instance.get(self.valid) == 1 && instance.get(self.ready) == 1
+    }
+}
+
+/// One role's pair of streams, and the packet being collected from them.
+struct Receiver {
+    role: Role,
+    token: Output,
+    payload: Output,
+    /// Tokens whose payload has not come whole yet.
+    waiting: VecDeque<Token>,
+    /// Payload that has come, of tokens waiting or still to come.
+    bytes: VecDeque<u8>,
+}
+
+/// Ports of the MAC's side.
+struct MacPorts {
+    rx_valid: Port<u8>,
+    rx_data: AnyPort,
+    rx_keep: AnyPort,
+    rx_last: Port<u8>,
+    rx_error: Port<u8>,
+    tx_valid: Port<u8>,
+    tx_ready: Port<u8>,
+    tx_data: AnyPort,
+    tx_keep: AnyPort,
+    tx_last: Port<u8>,
+    tx_error: Port<u8>,
+}
+
+/// Ports of the register slave.
+struct RegisterPorts {
+    awaddr: AnyPort,
+    awvalid: Port<u8>,
+    awready: Port<u8>,
+    wdata: Port<u64>,
+    wstrb: Port<u8>,
+    wvalid: Port<u8>,
+    wready: Port<u8>,
+    bresp: Port<u8>,
+    bvalid: Port<u8>,
+    bready: Port<u8>,
+    araddr: AnyPort,
+    arvalid: Port<u8>,
+    arready: Port<u8>,
+    rdata: Port<u64>,
+    rresp: Port<u8>,
+    rvalid: Port<u8>,
+    rready: Port<u8>,
+}
+
+/// Cycles within which the register slave answers, whatever the card does.
+const REGISTER_CYCLES_MAX: u64 = 64;
+
+/// A verilated packet path and everything around it.
+pub struct PacketPath {
+    instance: Instance,
+    clock: Port<u8>,
+    reset: Port<u8>,
+    mac: MacPorts,
+    registers: RegisterPorts,
+    receivers: [Receiver; 2],
+    transmit_token: Input,
+    transmit_payload: Input,
+    width_bytes: usize,
+    stalls: Stalls,
+    random: ChaCha8Rng,
+    cycle: u64,
+
+    frames: VecDeque<MacFrame>,
+    frame_offset: usize,
+    tokens: VecDeque<Transmit>,
+    payloads: VecDeque<PayloadBeats>,
+    sending: Vec<u8>,
+    sending_since: u64,
+    is_token_offered: bool,
+    is_payload_offered: bool,
+    received: Vec<Received>,
+    sent: Vec<Sent>,
+}
+
+/// The payload of one packet, with how much of it has been given away.
+struct PayloadBeats {
+    bytes: Vec<u8>,
+    /// Lane of the first byte that is still to come.
+    lane: usize,
+    given: usize,
+}
+
+/// Generates and verilates the card of a configuration.
+///
+/// # Errors
+/// If the configuration cannot be generated, or Verilator is missing or fails.
+pub fn build_model(config: &Config, options: &ModelOptions) -> Result<Model> {
+    let product = generator::generate(config)?;
+    Ok(Model::build(generator::TOP, &product.verilog, options)?)
+}
+
+impl PacketPath {
+    /// Resets an instance of a model from [`build_model`]. `seed` decides the stalls.
+    ///
+    /// # Errors
+    /// If the model is not one of a packet path.
+    pub fn new(model: &Model, stalls: Stalls, seed: u64) -> Result<PacketPath> {
+        let receiver = |role, name: &str| -> Result<Receiver> {
+            Ok(Receiver {
+                role,
+                token: Output::new(model, &format!("{name}_token"))?,
+                payload: Output::new(model, &format!("{name}_payload"))?,
+                waiting: VecDeque::new(),
+                bytes: VecDeque::new(),
+            })
+        };
+        let rx_data = model.any_port("mac_rx_tdata")?;
+        let mac = MacPorts {
+            rx_valid: model.port("mac_rx_tvalid")?,
+            rx_data,
+            rx_keep: model.any_port("mac_rx_tkeep")?,
+            rx_last: model.port("mac_rx_tlast")?,
+            rx_error: model.port("mac_rx_tuser")?,
+            tx_valid: model.port("mac_tx_tvalid")?,
+            tx_ready: model.port("mac_tx_tready")?,
+            tx_data: model.any_port("mac_tx_tdata")?,
+            tx_keep: model.any_port("mac_tx_tkeep")?,
+            tx_last: model.port("mac_tx_tlast")?,
+            tx_error: model.port("mac_tx_tuser")?,
+        };
+        let registers = RegisterPorts {
+            awaddr: model.any_port("s_axil_awaddr")?,
+            awvalid: model.port("s_axil_awvalid")?,
+            awready: model.port("s_axil_awready")?,
+            wdata: model.port("s_axil_wdata")?,
+            wstrb: model.port("s_axil_wstrb")?,
+            wvalid: model.port("s_axil_wvalid")?,
+            wready: model.port("s_axil_wready")?,
+            bresp: model.port("s_axil_bresp")?,
+            bvalid: model.port("s_axil_bvalid")?,
+            bready: model.port("s_axil_bready")?,
+            araddr: model.any_port("s_axil_araddr")?,
+            arvalid: model.port("s_axil_arvalid")?,
+            arready: model.port("s_axil_arready")?,
+            rdata: model.port("s_axil_rdata")?,
+            rresp: model.port("s_axil_rresp")?,
+            rvalid: model.port("s_axil_rvalid")?,
+            rready: model.port("s_axil_rready")?,
+        };
+        let mut path = PacketPath {
+            instance: model.instance(),
+            clock: model.port("clock")?,
+            reset: model.port("reset")?,
+            mac,
+            registers,
+            receivers: [
+                receiver(Role::Responder, "to_responder")?,
+                receiver(Role::Requester, "to_requester")?,
+            ],
+            transmit_token: Input::new(model, "transmit_token")?,
+            transmit_payload: Input::new(model, "transmit_payload")?,
+            width_bytes: rx_data.width() as usize / 8,
+            stalls,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            cycle: 0,
+            frames: VecDeque::new(),
+            frame_offset: 0,
+            tokens: VecDeque::new(),
+            payloads: VecDeque::new(),
+            sending: Vec::new(),
+            sending_since: 0,
+            is_token_offered: false,
+            is_payload_offered: false,
+            received: Vec::new(),
+            sent: Vec::new(),
+        };
+        path.instance.set(path.reset, 1);
+        path.instance.steps(path.clock, 16);
+        path.instance.set(path.reset, 0);
+        Ok(path)
+    }
+
+    /// Width of the datapath in bytes.
+    pub fn width_bytes(&self) -> usize {
+        self.width_bytes
+    }
+
+    /// Cycles since the reset was released.
+    pub fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
+    /// Queues a frame at the MAC.
+    ///
+    /// # Panics
+    /// If the frame is empty: no MAC delivers one.
+    pub fn deliver(&mut self, frame: MacFrame) {
+        assert!(!frame.bytes.is_empty(), "a frame has at least one byte");
+        self.frames.push_back(frame);
+    }
+
+    /// Queues a packet to be sent.
+    ///
+    /// # Panics
+    /// If the token's `payload_bytes` is not the payload's length, or the offset is outside a beat.
+    pub fn transmit(&mut self, packet: Transmit) {
+        assert_eq!(
+            packet.token.get("payload_bytes"),
+            packet.payload.len() as u128,
+            "the token says the length"
+        );
+        assert!(packet.payload_offset < self.width_bytes, "the offset is a lane of the first beat");
+        if !packet.payload.is_empty() {
+            self.payloads.push_back(PayloadBeats {
+                bytes: packet.payload.clone(),
+                lane: packet.payload_offset,
+                given: 0,
+            });
+        }
+        self.tokens.push_back(packet);
+    }
+
+    /// Packets that the card accepted since the last call, in order within each role.
+    pub fn take_received(&mut self) -> Vec<Received> {
+        std::mem::take(&mut self.received)
+    }
+
+    /// Frames that the card sent since the last call, in order.
+    pub fn take_sent(&mut self) -> Vec<Sent> {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// Frames and packets that have not been given to the card whole.
+    pub fn is_idle_outside(&self) -> bool {
+        self.frames.is_empty() && self.tokens.is_empty() && self.payloads.is_empty()
+    }
+
+    /// Frames still at the MAC.
+    pub fn frames_waiting(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// One cycle of the core clock.
+    pub fn step(&mut self) {
+        self.drive_mac();
+        self.drive_transmit();
+        let is_mac_ready = !self.stalls(self.stalls.sink);
+        self.instance.set(self.mac.tx_ready, is_mac_ready.into());
+        for index in 0..self.receivers.len() {
+            for ready in [self.receivers[index].token.ready, self.receivers[index].payload.ready] {
+                let is_ready = !self.stalls(self.stalls.sink);
+                self.instance.set(ready, is_ready.into());
+            }
+        }
+        self.instance.eval();
+        self.collect_received();
+        self.collect_sent();
+        self.advance_transmit();
+        self.instance.step(self.clock);
+        self.cycle += 1;
+    }
+
+    /// Decides one stall.
+    fn stalls(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.random.random_bool(probability)
+    }
+
+    fn drive_mac(&mut self) {
+        let waits = self.frames.is_empty() || self.stalls(self.stalls.source);
+        self.instance.set(self.mac.rx_valid, (!waits).into());
+        if waits {
+            return;
+        }
+        let frame = &self.frames[0];
+        let end = frame.bytes.len().min(self.frame_offset + self.width_bytes);
+        let bytes = &frame.bytes[self.frame_offset..end];
+        let is_last = end == frame.bytes.len();
+        let mut data = vec![0; self.mac.rx_data.words()];
+        words::set_bytes(&mut data, 0, bytes);
+        let mut keep = vec![0; self.mac.rx_keep.words()];
+        words::set(&mut keep, 0, self.width_bytes, (1u128 << bytes.len()) - 1);
+        self.instance.write_words(self.mac.rx_data, &data);
+        self.instance.write_words(self.mac.rx_keep, &keep);
+        self.instance.set(self.mac.rx_last, is_last.into());
+        self.instance.set(self.mac.rx_error, (is_last && frame.error).into());
+        // A MAC cannot be told to wait: the beat is gone with this cycle.
+        self.frame_offset = end;
+        if is_last {
+            self.frames.pop_front();
+            self.frame_offset = 0;
+        }
+    }
+
+    fn drive_transmit(&mut self) {
+        // What was offered stays until it has moved.
+        self.is_token_offered |= !self.tokens.is_empty() && !self.stalls(self.stalls.source);
+        self.is_payload_offered |= !self.payloads.is_empty() && !self.stalls(self.stalls.source);
+        self.instance.set(self.transmit_token.valid, self.is_token_offered.into());
+        self.instance.set(self.transmit_payload.valid, self.is_payload_offered.into());
+        if self.is_token_offered {
+            let packet = &self.tokens[0];
+            let mut beat = packet.token.words().to_vec();
+            beat.resize(self.transmit_token.beat.words(), 0);
+            let offset_width = self.transmit_token.beat.width() as usize - TOKEN_BITS;
+            words::set(&mut beat, TOKEN_BITS, offset_width, packet.payload_offset as u128);
+            self.instance.write_words(self.transmit_token.beat, &beat);
+        }
+        if self.is_payload_offered {
+            let payload = &self.payloads[0];
+            let (start, end) = payload.next(self.width_bytes);
+            let is_last = end == payload.bytes.len();
+            let lane = payload.lane;
+            let mut beat = vec![0; self.transmit_payload.beat.words()];
+            words::set_bytes(&mut beat, lane * 8, &payload.bytes[start..end]);
+            let count_width = count_width(self.width_bytes);
+            words::set(&mut beat, self.width_bytes * 8, count_width, (lane + end - start) as u128);
+            words::set(&mut beat, self.width_bytes * 8 + count_width, 1, is_last.into());
+            self.instance.write_words(self.transmit_payload.beat, &beat);
+        }
+    }
+
+    fn advance_transmit(&mut self) {
+        if self.is_token_offered && self.transmit_token.moves(&self.instance) {
+            self.tokens.pop_front();
+            self.is_token_offered = false;
+        }
+        if self.is_payload_offered && self.transmit_payload.moves(&self.instance) {
+            let payload = &mut self.payloads[0];
+            payload.given = payload.next(self.width_bytes).1;
+            payload.lane = 0;
+            if payload.given == payload.bytes.len() {
+                self.payloads.pop_front();
+            }
+            self.is_payload_offered = false;
+        }
+    }
+
+    fn collect_received(&mut self) {
+        for receiver in &mut self.receivers {
+            if receiver.token.take(&self.instance) {
+                receiver.waiting.push_back(Token::from_words(&receiver.token.offered));
+            }
+            if receiver.payload.take(&self.instance) {
+                let count_width = count_width(self.width_bytes);
+                let count = words::get(&receiver.payload.offered, self.width_bytes * 8, count_width) as usize;
+                let mut bytes = vec![0; count];
+                words::get_bytes(&receiver.payload.offered, 0, &mut bytes);
+                receiver.bytes.extend(bytes);
+            }
+            while let Some(token) = receiver.waiting.front() {
+                let payload_bytes = token.get("payload_bytes") as usize;
+                if receiver.bytes.len() < payload_bytes {
+                    break;
+                }
+                let payload = receiver.bytes.drain(..payload_bytes).collect();
+                let token = receiver.waiting.pop_front().expect("the front is there");
+                self.received.push(Received { role: receiver.role, token, payload, cycle: self.cycle });
+            }
+        }
+    }
+
+    fn collect_sent(&mut self) {
+        if self.instance.get(self.mac.tx_valid) == 0 || self.instance.get(self.mac.tx_ready) == 0 {
+            return;
+        }
+        if self.sending.is_empty() {
+            self.sending_since = self.cycle;
+        }
+        let mut keep = vec![0; self.mac.tx_keep.words()];
+        self.instance.read_words(self.mac.tx_keep, &mut keep);
+        let count: u32 = keep.iter().map(|word| word.count_ones()).sum();
+        let mut data = vec![0; self.mac.tx_data.words()];
+        self.instance.read_words(self.mac.tx_data, &mut data);
+        let mut bytes = vec![0; count as usize];
+        words::get_bytes(&data, 0, &mut bytes);
+        self.sending.extend(bytes);
+        if self.instance.get(self.mac.tx_last) == 1 {
+            assert_eq!(self.instance.get(self.mac.tx_error), 0, "the assembler marks no frame as broken");
+            let bytes = std::mem::take(&mut self.sending);
+            self.sent.push(Sent { bytes, cycles: (self.sending_since, self.cycle) });
+        }
+    }
+
+    /// Reads a register of BAR 0, while everything else goes on.
+    ///
+    /// # Errors
+    /// If the slave refuses the address, or does not answer in time.
+    pub fn read_register(&mut self, offset: u64) -> Result<u64> {
+        self.instance.write_words(self.registers.araddr, &[offset as u32]);
+        self.instance.set(self.registers.arvalid, 1);
+        self.instance.set(self.registers.rready, 1);
+        let deadline = self.cycle + REGISTER_CYCLES_MAX;
+        let mut is_asked = false;
+        while self.cycle < deadline {
+            self.instance.eval();
+            let is_address_taken = !is_asked && self.instance.get(self.registers.arready) == 1;
+            let answer = (self.instance.get(self.registers.rvalid) == 1)
+                .then(|| (self.instance.get(self.registers.rdata), self.instance.get(self.registers.rresp)));
+            self.step();
+            if is_address_taken {
+                is_asked = true;
+                self.instance.set(self.registers.arvalid, 0);
+            }
+            if let Some((data, response)) = answer {
+                self.instance.set(self.registers.rready, 0);
+                ensure!(response == 0, "reading register {offset:#x}: the slave answers {response}");
+                return Ok(data);
+            }
+        }
+        Err(anyhow::anyhow!("reading register {offset:#x}: no answer in {REGISTER_CYCLES_MAX} cycles"))
+    }
+
+    /// Writes a register of BAR 0, while everything else goes on.
+    ///
+    /// # Errors
+    /// If the slave refuses the address, or does not answer in time.
+    pub fn write_register(&mut self, offset: u64, value: u64) -> Result<()> {
+        self.instance.write_words(self.registers.awaddr, &[offset as u32]);
+        self.instance.set(self.registers.awvalid, 1);
+        self.instance.set(self.registers.wdata, value);
+        self.instance.set(self.registers.wstrb, 0xff);
+        self.instance.set(self.registers.wvalid, 1);
+        self.instance.set(self.registers.bready, 1);
+        let deadline = self.cycle + REGISTER_CYCLES_MAX;
+        while self.cycle < deadline {
+            self.instance.eval();
+            let taken = [
+                (self.registers.awvalid, self.instance.get(self.registers.awready) == 1),
+                (self.registers.wvalid, self.instance.get(self.registers.wready) == 1),
+            ];
+            let answer = (self.instance.get(self.registers.bvalid) == 1)
+                .then(|| self.instance.get(self.registers.bresp));
+            self.step();
+            for (valid, is_taken) in taken {
+                if is_taken {
+                    self.instance.set(valid, 0);
+                }
+            }
+            if let Some(response) = answer {
+                self.instance.set(self.registers.bready, 0);
+                ensure!(response == 0, "writing register {offset:#x}: the slave answers {response}");
+                return Ok(());
+            }
+        }
+        Err(anyhow::anyhow!("writing register {offset:#x}: no answer in {REGISTER_CYCLES_MAX} cycles"))
+    }
+
+    /// Starts writing a wave; the model must have been built with tracing.
+    ///
+    /// # Errors
+    /// If it was not, or the file cannot be written.
+    pub fn trace(&mut self, path: &std::path::Path) -> Result<()> {
+        self.instance.trace_open(path).context("no wave")
+    }
+}
+
+impl PayloadBeats {
+    /// The bytes of the next beat.
+    fn next(&self, width_bytes: usize) -> (usize, usize) {
+        (self.given, self.bytes.len().min(self.given + width_bytes - self.lane))
+    }
+}
+
+/// Bits of the byte count of a beat.
+fn count_width(width_bytes: usize) -> usize {
+    width_bytes.ilog2() as usize + 1
+}

@@ -1,1 +1,3 @@
-//! Scenarios that cross crates.
+//! Scenarios that cross crates, and what they share.
+
+pub mod synthesis;

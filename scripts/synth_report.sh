@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Sizes and logic depth of generated cards, by block and whole, as a table and as build/synth_report.json.
+#
+#   scripts/synth_report.sh                    the 512-bit card (minutes)
+#   scripts/synth_report.sh w64 w128 w256 w512 all widths
+source "$(dirname "$0")/lib.sh"
+
+scripts/setup.sh test
+step "synthesising with Yosys: ${*:-w512}"
+cargo run --quiet --release -p rnic-tests --bin synth_report -- "$@"

@@ -1,0 +1,85 @@
+//! Prints and writes what the generated card takes, block by block and whole.
+use anyhow::{Context, Result};
+use clap::Parser;
+use rnic_hdl::config::Config;
+use rnic_hdl::generator::TOP;
+use rnic_hdl::top;
+use rnic_kernel::Design;
+use rnic_tests::synthesis::{Figures, Synthesis};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Synthesise generated cards for UltraScale+ and report LUTs, registers, memories and logic depth by block.
+#[derive(Parser)]
+struct Arguments {
+    /// Configurations by file name in configs/, without .toml; the JSON report holds the last one.
+    #[arg(default_values = ["w512"])]
+    presets: Vec<String>,
+    /// Where the JSON report goes.
+    #[arg(long, default_value = "build/synth_report.json")]
+    json: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Report {
+    config: String,
+    total: Figures,
+    blocks: BTreeMap<String, Figures>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("tests/ lies in the workspace")?;
+    for preset in &arguments.presets {
+        let report = report(root, preset)?;
+        std::fs::create_dir_all(arguments.json.parent().unwrap_or(Path::new(".")))?;
+        std::fs::write(&arguments.json, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    println!("\n{} holds the last table", arguments.json.display());
+    Ok(())
+}
+
+fn report(root: &Path, preset: &str) -> Result<Report> {
+    let path = root.join(format!("configs/{preset}.toml"));
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let config = Config::parse(&text)?;
+    let design = top::generate(&config)?;
+    let synthesis = Synthesis::new(root, &root.join(format!("build/synthesis/{preset}")), &design.verilog())?;
+
+    println!(
+        "\n{preset}: synth_xilinx -family xcup, flattened; LUTRAM and SRL count as LUTs, a carry chain as one level"
+    );
+    println!("{:<24} {:>7} {:>7} {:>6} {:>5} {:>6}", "block", "LUT", "FF", "BRAM", "URAM", "depth");
+    let mut blocks = BTreeMap::new();
+    for (block, module) in parts(&design) {
+        let figures = synthesis.figures(&module)?;
+        print(&block, &figures);
+        blocks.insert(block, figures);
+    }
+    let total = synthesis.figures(TOP)?;
+    print("total", &total);
+    Ok(Report { config: preset.to_string(), total, blocks })
+}
+
+/// The parts of the card, and the parts of the two that hold the packet path: instance path and module.
+fn parts(design: &Design) -> Vec<(String, String)> {
+    const OPENED: [&str; 2] = ["receive", "assemble"];
+    let mut blocks = Vec::new();
+    for (instance, module) in &design.top().children {
+        blocks.push((instance.clone(), module.clone()));
+        if OPENED.contains(&instance.as_str()) {
+            let children = &design.module(module).expect("a child is a module of the design").children;
+            blocks.extend(
+                children.iter().map(|(child, module)| (format!("{instance}.{child}"), module.clone())),
+            );
+        }
+    }
+    blocks
+}
+
+fn print(name: &str, figures: &Figures) {
+    let Figures { lut, ff, bram, uram, depth } = figures;
+    println!("{name:<24} {lut:>7} {ff:>7} {bram:>6} {uram:>5} {depth:>6}");
+}

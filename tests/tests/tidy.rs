@@ -1,0 +1,112 @@
+//! Rules about the repository itself: who may know whom, and what is never committed.
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
+}
+
+/// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
+/// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
+/// language and of the blocks may use it.
+const MAY_KNOW: [(&str, &[&str], &[&str]); 7] = [
+    ("rnic-layout", &[], &[]),
+    ("rnic-kernel-macros", &[], &[]),
+    ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
+    ("rnic-hdl", &["rnic-kernel", "rnic-layout"], &["verilator-sys"]),
+    ("verilator-sys", &[], &[]),
+    ("rnic-sim", &["rnic-hdl", "rnic-kernel", "rnic-layout", "verilator-sys"], &[]),
+    (
+        "rnic-tests",
+        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],
+        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],
+    ),
+];
+
+/// Dependencies of one kind, by name.
+fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
+    let table = manifest.get(kind).and_then(toml::Value::as_table);
+    table.into_iter().flat_map(|table| table.keys().cloned()).collect()
+}
+
+fn manifests() -> BTreeMap<String, toml::Table> {
+    let workspace: toml::Table = read("Cargo.toml").parse().expect("the workspace manifest is TOML");
+    let members = workspace["workspace"]["members"].as_array().expect("members are a list");
+    let manifests = members.iter().map(|member| {
+        let member = member.as_str().expect("a member is a path");
+        let manifest: toml::Table =
+            read(&format!("{member}/Cargo.toml")).parse().expect("a manifest is TOML");
+        (manifest["package"]["name"].as_str().expect("a package has a name").to_string(), manifest)
+    });
+    manifests.collect()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn knowledge_flows_one_way() {
+    let manifests = manifests();
+    let ours: BTreeSet<&str> = manifests.keys().map(String::as_str).collect();
+    let ruled: BTreeSet<&str> = MAY_KNOW.iter().map(|rule| rule.0).collect();
+    assert_eq!(ours, ruled, "each crate of the workspace has a rule in MAY_KNOW");
+    for (name, normal, development) in MAY_KNOW {
+        let manifest = &manifests[name];
+        for (kind, allowed) in
+            [("dependencies", normal), ("build-dependencies", normal), ("dev-dependencies", development)]
+        {
+            for dependency in dependencies(manifest, kind) {
+                let forbidden = ours.contains(dependency.as_str())
+                    && !normal.contains(&dependency.as_str())
+                    && !allowed.contains(&dependency.as_str());
+                assert!(!forbidden, "{name} must not know {dependency} ({kind})");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_contract_depends_on_nothing_but_zerocopy() {
+    let layout = &manifests()["rnic-layout"];
+    assert_eq!(dependencies(layout, "dependencies"), BTreeSet::from(["zerocopy".to_string()]));
+    assert!(read("hdl/layout/src/lib.rs").contains("#![no_std]"));
+}
+
+#[test]
+fn every_crate_takes_the_one_lint_table() {
+    for (name, manifest) in manifests() {
+        let inherits = manifest.get("lints").and_then(|lints| lints.get("workspace"));
+        assert_eq!(inherits, Some(&toml::Value::Boolean(true)), "{name} has `lints.workspace = true`");
+    }
+}
+
+/// Files under version control.
+fn tracked() -> Vec<String> {
+    let output = Command::new("git").args(["ls-files"]).current_dir(root()).output().expect("git runs");
+    assert!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("paths are UTF-8").lines().map(str::to_string).collect()
+}
+
+#[test]
+fn unsafe_is_allowed_only_where_models_are_called() {
+    for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
+        let allows = read(path).contains("allow(unsafe_code");
+        assert!(!allows || path.starts_with("sim/verilator-sys/src/"), "{path} allows unsafe code");
+    }
+}
+
+#[test]
+fn products_of_the_build_are_not_tracked() {
+    for path in tracked() {
+        let extension = Path::new(&path).extension().and_then(|extension| extension.to_str()).unwrap_or("");
+        let generated = matches!(extension, "v" | "sv") && !path.starts_with("hdl/formal/");
+        assert!(
+            !generated,
+            "{path}: Verilog is generated; only properties in hdl/formal/ are written by hand"
+        );
+        let size = std::fs::metadata(root().join(&path)).map_or(0, |metadata| metadata.len());
+        assert!(path == "Cargo.lock" || size <= 100_000, "{path} has {size} bytes; the limit is 100,000");
+    }
+}

@@ -12,6 +12,7 @@ mod graph;
 mod loops;
 mod registers;
 mod signals;
+mod simplify;
 mod usage;
 
 pub(crate) use action::{Action, Effect};

@@ -46,17 +46,14 @@ impl Action {
 
     /// The blocks of its branches, the default last.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Vec<Action>> {
-        let (conditional, labelled, default): (&[(NodeId, Vec<Action>)], &[(Vec<NodeId>, Vec<Action>)], _) =
-            match &self.effect {
-                Effect::Assign { .. } => (&[], &[], None),
-                Effect::If { arms, otherwise } => (arms, &[], Some(otherwise)),
-                Effect::Case { arms, default, .. } => (&[], arms, Some(default)),
-            };
-        conditional
-            .iter()
-            .map(|(_, block)| block)
-            .chain(labelled.iter().map(|(_, block)| block))
-            .chain(default)
+        let (conditional, labelled, default) = match &self.effect {
+            Effect::Assign { .. } => (None, None, None),
+            Effect::If { arms, otherwise } => (Some(arms), None, Some(otherwise)),
+            Effect::Case { arms, default, .. } => (None, Some(arms), Some(default)),
+        };
+        let conditional = conditional.into_iter().flatten().map(|(_, block)| block);
+        let labelled = labelled.into_iter().flatten().map(|(_, block)| block);
+        conditional.chain(labelled).chain(default)
     }
 
     /// Whether this assigns a whole signal unconditionally.

@@ -1,15 +1,13 @@
-//! The values of a kernel, checked and in their simplest form.
+//! The values of a kernel, checked.
 //!
 //! Nodes stand after their operands, so every pass over the graph is a loop and none can overflow the stack.
+use super::simplify::is_comparison;
 use super::{Role, SignalId, Signals};
 use crate::error::LocalFault;
 use crate::ir::{BinaryOp, Kernel, Node, NodeId, Op, UnaryOp};
 use num_bigint::BigUint;
 use std::collections::HashMap;
 use std::ops::Index;
-
-/// Parts of an inner concatenation that may be repeated in an outer one, instead of being shared.
-const NESTED_PARTS: usize = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
@@ -87,6 +85,17 @@ impl Graph {
     pub(crate) fn signal(&self, node: NodeId) -> Option<SignalId> {
         match self.nodes[node].op {
             Op::Signal(signal) => Some(signal),
+            _ => None,
+        }
+    }
+
+    /// The number that a node stands for, itself or as a `Constant`.
+    pub(crate) fn known(&self, node: NodeId, signals: &Signals) -> Option<BigUint> {
+        match &self.nodes[node].op {
+            Op::Literal(value) => Some(value.clone()),
+            Op::Signal(signal) if signals[*signal].role == Role::Constant => {
+                Some(signals[*signal].value.clone())
+            }
             _ => None,
         }
     }
@@ -205,181 +214,6 @@ impl Graph {
         }
     }
 
-    /// Adds a node in its simplest form; without a name it may turn out to be one that is there already.
-    fn simplest(&mut self, op: Op, width: usize, name: Option<&str>, signals: &Signals) -> NodeId {
-        let name = name.map(str::to_owned);
-        match op {
-            Op::Slice { base, offset } => self.slice(base, offset, width, name),
-            Op::Concat(parts) => self.concat(parts, width, name),
-            Op::Unary(UnaryOp::Not, operand) => self.not(operand, width, name),
-            Op::Unary(_, operand) if self.nodes[operand].width == 1 => self.renamed(operand, name),
-            Op::Binary(BinaryOp::Shl | BinaryOp::Shr, _, distance)
-                if self.literal(distance).is_some_and(|distance| *distance >= BigUint::from(width)) =>
-            {
-                self.push(Op::Literal(BigUint::default()), width, name)
-            }
-            Op::Select { condition, then, otherwise } => match self.known(condition, signals) {
-                Some(known) => self.renamed(if known.bits() == 1 { then } else { otherwise }, name),
-                None => self.push(op, width, name),
-            },
-            Op::Binary(operator, left, right) if is_comparison(operator) => {
-                match (self.known(left, signals), self.known(right, signals)) {
-                    (Some(left), Some(right)) => {
-                        let is_true = compare(operator, &left, &right);
-                        self.push(Op::Literal(BigUint::from(u8::from(is_true))), 1, name)
-                    }
-                    _ => self.push(op, width, name),
-                }
-            }
-            op => self.push(op, width, name),
-        }
-    }
-
-    /// The number that a node stands for, itself or as a `Constant`.
-    pub(crate) fn known(&self, node: NodeId, signals: &Signals) -> Option<BigUint> {
-        match &self.nodes[node].op {
-            Op::Literal(value) => Some(value.clone()),
-            Op::Signal(signal) if signals[*signal].role == Role::Constant => {
-                Some(signals[*signal].value.clone())
-            }
-            _ => None,
-        }
-    }
-
-    /// The node itself, or under a new name a copy of it.
-    fn renamed(&mut self, node: NodeId, name: Option<String>) -> NodeId {
-        if name.is_none() {
-            return node;
-        }
-        let Node { op, width, name: known } = self.nodes[node].clone();
-        if known.is_none() || matches!(op, Op::Signal(_) | Op::Literal(_)) {
-            return self.push(op, width, name);
-        }
-        self.push(Op::Slice { base: node, offset: 0 }, width, name)
-    }
-
-    /// A slice looks through whatever has no name of its own, since Verilog can slice names only.
-    pub(crate) fn slice(
-        &mut self,
-        base: NodeId,
-        offset: usize,
-        width: usize,
-        name: Option<String>,
-    ) -> NodeId {
-        let base_width = self.nodes[base].width;
-        if width == base_width {
-            return self.renamed(base, name);
-        }
-        let base_node = &self.nodes[base];
-        match &base_node.op {
-            Op::Literal(value) => {
-                let mask = (BigUint::from(1u8) << width) - 1u8;
-                let value = (value >> offset) & mask;
-                self.push(Op::Literal(value), width, name)
-            }
-            Op::Slice { base: inner, offset: inner_offset } if base_node.name.is_none() => {
-                let (inner, offset) = (*inner, inner_offset + offset);
-                self.slice(inner, offset, width, name)
-            }
-            Op::Concat(parts) if base_node.name.is_none() => {
-                match self.part_holding(parts.clone(), base_width, offset, width) {
-                    Some((part, offset)) => self.slice(part, offset, width, name),
-                    None => self.push(Op::Slice { base, offset }, width, name),
-                }
-            }
-            _ => self.push(Op::Slice { base, offset }, width, name),
-        }
-    }
-
-    /// The part of a concatenation in which all the wanted bits lie, and where in it they begin.
-    fn part_holding(
-        &self,
-        parts: Vec<NodeId>,
-        total: usize,
-        offset: usize,
-        width: usize,
-    ) -> Option<(NodeId, usize)> {
-        let mut top = total;
-        for part in parts {
-            let bottom = top - self.nodes[part].width;
-            if bottom <= offset && offset + width <= top {
-                return Some((part, offset - bottom));
-            }
-            top = bottom;
-        }
-        None
-    }
-
-    /// Neighbouring numbers become one number, neighbouring slices one slice, and braces inside braces vanish.
-    pub(crate) fn concat(&mut self, parts: Vec<NodeId>, width: usize, name: Option<String>) -> NodeId {
-        let flat = parts.iter().flat_map(|part| match &self.nodes[*part] {
-            Node { op: Op::Concat(inner), name: None, .. } if inner.len() <= NESTED_PARTS => inner.as_slice(),
-            _ => std::slice::from_ref(part),
-        });
-        let flat: Vec<_> = flat.copied().collect();
-        let mut merged: Vec<NodeId> = Vec::new();
-        for part in flat {
-            match merged.last().and_then(|&previous| self.merge(previous, part)) {
-                Some((op, width)) => {
-                    merged.pop();
-                    let joined = match op {
-                        Op::Slice { base, offset } => self.slice(base, offset, width, None),
-                        op => self.push(op, width, None),
-                    };
-                    merged.push(joined);
-                }
-                None => merged.push(part),
-            }
-        }
-        match merged.as_slice() {
-            [single] => self.renamed(*single, name),
-            _ => self.push(Op::Concat(merged), width, name),
-        }
-    }
-
-    fn merge(&self, high: NodeId, low: NodeId) -> Option<(Op, usize)> {
-        let (high, low) = (&self.nodes[high], &self.nodes[low]);
-        if high.name.is_some() || low.name.is_some() {
-            return None;
-        }
-        let width = high.width + low.width;
-        match (&high.op, &low.op) {
-            (Op::Literal(first), Op::Literal(second)) => {
-                Some((Op::Literal((first << low.width) | second), width))
-            }
-            (
-                Op::Slice { base: high_base, offset: high_offset },
-                Op::Slice { base: low_base, offset: low_offset },
-            ) if self.canonical[*high_base] == self.canonical[*low_base]
-                && low_offset + low.width == *high_offset =>
-            {
-                Some((Op::Slice { base: *low_base, offset: *low_offset }, width))
-            }
-            _ => None,
-        }
-    }
-
-    /// `!(a == b)` is `a != b`, and `!!a` is `a`.
-    fn not(&mut self, operand: NodeId, width: usize, name: Option<String>) -> NodeId {
-        let inner = &self.nodes[operand];
-        if inner.name.is_none() {
-            match &inner.op {
-                Op::Unary(UnaryOp::Not, original) => {
-                    let original = *original;
-                    return self.renamed(original, name);
-                }
-                Op::Binary(operator, left, right) => {
-                    if let Some(inverse) = inverse(*operator) {
-                        let op = Op::Binary(inverse, *left, *right);
-                        return self.push(op, width, name);
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.push(Op::Unary(UnaryOp::Not, operand), width, name)
-    }
-
     /// The signals that some values follow within the cycle, through wires, in ascending order.
     pub(crate) fn signals_read(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<SignalId> {
         let mut pending: Vec<_> = nodes.into_iter().collect();
@@ -400,33 +234,4 @@ fn check_order(id: NodeId, node: &Node) -> Result<(), LocalFault> {
         return Ok(());
     }
     Err(LocalFault::block("a value is recorded before its operands"))
-}
-
-pub(crate) fn is_comparison(operator: BinaryOp) -> bool {
-    inverse(operator).is_some()
-}
-
-/// The comparison that is true exactly when this one is false.
-fn inverse(operator: BinaryOp) -> Option<BinaryOp> {
-    Some(match operator {
-        BinaryOp::Eq => BinaryOp::Ne,
-        BinaryOp::Ne => BinaryOp::Eq,
-        BinaryOp::Lt => BinaryOp::Ge,
-        BinaryOp::Ge => BinaryOp::Lt,
-        BinaryOp::Gt => BinaryOp::Le,
-        BinaryOp::Le => BinaryOp::Gt,
-        _ => return None,
-    })
-}
-
-fn compare(operator: BinaryOp, left: &BigUint, right: &BigUint) -> bool {
-    match operator {
-        BinaryOp::Eq => left == right,
-        BinaryOp::Ne => left != right,
-        BinaryOp::Lt => left < right,
-        BinaryOp::Le => left <= right,
-        BinaryOp::Gt => left > right,
-        BinaryOp::Ge => left >= right,
-        operator => unreachable!("{operator:?} is no comparison"),
-    }
 }

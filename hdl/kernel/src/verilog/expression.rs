@@ -136,6 +136,14 @@ impl Context<'_> {
         Layout::row(vec![Layout::text(symbol), inner])
     }
 
+    /// What is true when a condition is not.
+    pub(crate) fn negation(&self, condition: NodeId) -> Layout {
+        match self.netlist.graph[condition].op {
+            Op::Unary(UnaryOp::Not, inner) if self.mention(condition).is_none() => self.value(inner),
+            _ => self.unary(UnaryOp::Not, condition),
+        }
+    }
+
     fn definition_is_not(&self, node: NodeId) -> bool {
         self.mention(node).is_none() && matches!(self.netlist.graph[node].op, Op::Unary(UnaryOp::Not, _))
     }
@@ -205,11 +213,16 @@ impl Context<'_> {
             row.push(Layout::text(" ? "));
             row.push(self.operand(*then, Binding::Logic));
             row.push(Layout::text(" :"));
-            row.push(Layout::space());
+            let is_single = rest == node && self.is_braced(*otherwise);
+            row.push(if is_single { Layout::text(" ") } else { Layout::space() });
             rest = *otherwise;
         }
         row.push(self.operand(rest, Binding::Logic));
         Layout::row(row).group()
+    }
+
+    fn is_braced(&self, node: NodeId) -> bool {
+        self.mention(node).is_none() && matches!(self.netlist.graph[node].op, Op::Concat(_))
     }
 
     /// Parts in braces; one part many times over is a replication.
@@ -221,12 +234,18 @@ impl Context<'_> {
             return Layout::row(vec![Layout::text(format!("{{{}", parts.len())), inner, Layout::text("}")]);
         }
         let mut row = Vec::new();
-        for (index, &part) in parts.iter().enumerate() {
-            if index > 0 {
-                row.push(Layout::text(","));
-                row.push(Layout::space());
+        let mut pending: Vec<_> = parts.iter().rev().copied().collect();
+        while let Some(part) = pending.pop() {
+            match &graph[part].op {
+                // Braces inside braces say nothing more.
+                Op::Concat(inner) if self.mention(part).is_none() => pending.extend(inner.iter().rev()),
+                _ => {
+                    if !row.is_empty() {
+                        row.extend([Layout::text(","), Layout::space()]);
+                    }
+                    row.push(self.value(part));
+                }
             }
-            row.push(self.value(part));
         }
         Layout::row(row).enclosed("{", "}")
     }

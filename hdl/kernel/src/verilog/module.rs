@@ -357,10 +357,10 @@ impl<'a> Context<'a> {
         }
         for node in 0..self.netlist.graph.len() {
             let data = &self.netlist.graph[node];
-            if let (Some(name), Op::Literal(value)) = (self.constant_name(node), &data.op) {
-                if listed.insert(name) {
-                    constants.push((name.to_owned(), data.width, value.clone()));
-                }
+            if let (Some(name), Op::Literal(value)) = (self.constant_name(node), &data.op)
+                && listed.insert(name)
+            {
+                constants.push((name.to_owned(), data.width, value.clone()));
             }
         }
         let mut families: HashMap<String, usize> = HashMap::new();

@@ -113,13 +113,16 @@ impl Context<'_> {
         depth: usize,
     ) -> String {
         let indent = INDENT.repeat(depth);
-        if let ([(condition, then)], false) = (arms, otherwise.is_empty()) {
-            if then.is_empty() {
-                let condition =
-                    Layout::row(vec![Layout::text("!"), self.value(*condition).enclosed("(", ")")]);
-                let condition = condition.enclosed("if (", ") begin").render(depth, indent.len());
-                return format!("{condition}\n{}{indent}end\n", self.block(otherwise, timing, depth + 1));
-            }
+        if let Some(((condition, []), rest)) =
+            arms.split_first().map(|((node, block), rest)| ((node, &block[..]), rest))
+        {
+            // Nothing happens under the first condition: the rest stands under its negation.
+            let head = self.negation(*condition).enclosed("if (", ") begin").render(depth, indent.len());
+            let inner = match rest {
+                [] => self.block(otherwise, timing, depth + 1),
+                rest => format!("{indent}{INDENT}{}", self.chain(rest, otherwise, timing, depth + 1)),
+            };
+            return format!("{head}\n{inner}{indent}end\n");
         }
         let mut text = String::new();
         for (index, (condition, block)) in arms.iter().enumerate() {

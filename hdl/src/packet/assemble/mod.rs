@@ -49,6 +49,11 @@ pub struct TransmitToken {
 /// belongs behind headers whose length depends on the packet. What can stall is decided once, in front; behind it
 /// runs a pipeline without enables into a small memory, so `to_mac.ready` reaches no wide register but the last two.
 ///
+/// Two frames of one beat, one of three and one more of one, at 512 bits:
+/// ```text
+#[doc = include_str!("../waves/assemble.txt")]
+/// ```
+///
 /// | Width | Latency from token to first beat, in cycles |
 /// |---|---|
 /// | 64 | 13 |

@@ -18,10 +18,15 @@ pub const CHECK_LATENCY: usize = STATE_LATENCY + 1;
 ///
 /// ```text
 ///                           ┌───────┐   ┌───────────┐
-///  from_frame ──────────────┤ bytes ├──>│ IcrcState ├──state──> == ─reg─> verdict
+///  from_frame ─────────────>│ bytes ├──>│ IcrcState ├──state──> == ─reg─> verdict
 ///         │     end_bytes ─>│ mask  │   └───────────┘            ^
 ///         │                 └───────┘                            │
 ///         └──── end, end_bytes ──reg──reg──> constants ──reg─────┘
+/// ```
+///
+/// A frame of two beats, and two of one beat, at 512 bits:
+/// ```text
+#[doc = include_str!("../waves/icrc_check.txt")]
 /// ```
 ///
 /// A beat every cycle and no back-pressure; the verdict follows the `end` beat after [`CHECK_LATENCY`] cycles.
@@ -124,12 +129,12 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcCheck<DATA, BYTES> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Bench, Random, random};
+    use crate::bench::{Bench, Random, Waves, random};
     use crate::packet::icrc::reference;
     use crate::packet::vectors;
     use num_bigint::BigUint;
     use rand::Rng;
-    use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
+    use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Optimization, Port};
 
     /// The check in one of its two languages.
     trait Judge<const DATA: usize, const BYTES: usize> {
@@ -177,8 +182,8 @@ mod tests {
             let mut block = IcrcCheck::<DATA, BYTES>::new().expect("the width is known");
             let verilog =
                 rnic_kernel::generate(&mut block, "icrc_check").expect("the check is valid hardware");
-            let model =
-                Model::build("icrc_check", &verilog, &ModelOptions::default()).expect("Verilator takes it");
+            let options = ModelOptions { optimization: Optimization::O0, ..ModelOptions::default() };
+            let model = Model::build("icrc_check", &verilog, &options).expect("Verilator takes it");
             let port = |name| model.port(name).expect("the port is there");
             Self {
                 clock: port("clock"),
@@ -367,6 +372,36 @@ mod tests {
             }
             assert_eq!(verdicts(&mut judge, &frames[..1], false, &mut random), [true]);
         }
+    }
+
+    #[test]
+    fn rust_and_verilog_agree_in_every_cycle() {
+        fn agree<const DATA: usize, const BYTES: usize>(count: usize) {
+            let Rust(bench) = Rust::<DATA, BYTES>::new();
+            agrees_with_reference(&mut Rust(bench.in_lock_step()), count);
+        }
+        agree::<64, 4>(4);
+        agree::<128, 5>(4);
+        agree::<256, 6>(5);
+        agree::<512, 7>(8);
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves =
+            Waves::new().signal("from_frame_valid").signal("from_frame.start").when("from_frame_valid");
+        let waves = waves.signal("from_frame.end").when("from_frame_valid");
+        let waves = waves.signal("from_frame.end_bytes").when("from_frame.end");
+        let waves = waves.signal("verdict_valid").signal("verdict_ok").when("verdict_valid");
+        let mut judge = Rust::<512, 7>(Rust::new().0.recording(waves));
+        let mut frames = vectors::frames();
+        // One frame of two beats, and one of one beat, right and wrong.
+        frames.sort_by_key(Vec::len);
+        let mut wrong = frames[0].clone();
+        wrong[57] ^= 1;
+        let frames = [frames[10].clone(), frames[0].clone(), wrong];
+        assert_eq!(verdicts(&mut judge, &frames, false, &mut random()), [true, true, false]);
+        judge.0.waves().expect("packet/waves/icrc_check.txt");
     }
 
     #[test]

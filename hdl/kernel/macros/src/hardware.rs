@@ -105,6 +105,31 @@ impl Marker {
     }
 }
 
+/// Whether a value is hardware although it reads no signal: `bits(3)`, `cat!(..)`, `Mode::Idle`.
+struct Literal(bool);
+
+impl Visit<'_> for Literal {
+    fn visit_expr_call(&mut self, call: &ExprCall) {
+        if let Expr::Path(function) = &*call.func {
+            let name = function.path.segments.last().filter(|_| !syntax::is_primitive(&function.path));
+            self.0 |= name.is_some_and(|last| BUILT_IN.iter().any(|built_in| last.ident == built_in));
+        }
+        syn::visit::visit_expr_call(self, call);
+    }
+
+    fn visit_macro(&mut self, call: &syn::Macro) {
+        self.0 |= call.path.is_ident("cat");
+    }
+
+    fn visit_expr_path(&mut self, path: &syn::ExprPath) {
+        let name = path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+        let is_variant = path.path.segments.len() > 1
+            && name.starts_with(char::is_uppercase)
+            && name.chars().any(char::is_lowercase);
+        self.0 |= is_variant;
+    }
+}
+
 impl VisitMut for Marker {
     fn visit_local_mut(&mut self, local: &mut Local) {
         match &mut local.init {
@@ -115,7 +140,15 @@ impl VisitMut for Marker {
             Some(init) if matches!(*init.expr, Expr::If(_) | Expr::Match(_)) => {
                 *init.expr = Expr::Verbatim(init.expr.to_token_stream());
             }
-            _ => visit_mut::visit_local_mut(self, local),
+            Some(init) => {
+                visit_mut::visit_local_init_mut(self, init);
+                let mut literal = Literal(false);
+                literal.visit_expr(&init.expr);
+                if literal.0 {
+                    self.names.bind(&local.pat);
+                }
+            }
+            None => {}
         }
     }
 

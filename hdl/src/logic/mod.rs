@@ -1,9 +1,11 @@
 //! Pure functions of wide words, as library blocks: XOR networks, constant tables, rotation.
 //!
 //! [`xor_network`], [`rom`] and [`byte_mask`] are leaves: their contents come from Rust data, so they print their own Verilog and
-//! a test runs both sides on random input. [`gf2`] is the arithmetic behind the networks.
+//! a test runs both sides on random input. [`gf2`] is the arithmetic behind the networks, [`psn`] that of
+//! sequence numbers.
 pub mod byte_mask;
 pub mod gf2;
+pub mod psn;
 pub mod rom;
 pub mod rotate;
 pub mod xor_network;

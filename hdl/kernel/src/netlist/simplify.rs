@@ -165,6 +165,9 @@ impl Graph {
         let Op::Binary(operator, value, distance) = self[node].op else { return None };
         let width = self[node].width;
         let distance = usize::try_from(self.literal(distance)?).ok().filter(|distance| *distance < width)?;
+        if distance == 0 {
+            return Some(vec![value]);
+        }
         let zeros = self.zeros(distance);
         match operator {
             BinaryOp::Shr => Some(vec![zeros, self.slice(value, distance, width - distance, None)]),

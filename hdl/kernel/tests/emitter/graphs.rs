@@ -236,6 +236,54 @@ fn one_part_many_times_is_a_replication() {
 }
 
 #[test]
+fn fixed_shifts_of_parts_are_put_together_again() {
+    let first_line = |graph: fn(Keys) -> Kernel| {
+        let verilog = printed(graph);
+        logic(&verilog).trim_start().lines().next().unwrap_or_default().to_owned()
+    };
+    let both = "assign x = {a[3:0], b[3:0]};";
+    assert_eq!(first_line(|keys| shifted_nibbles(keys, BinaryOp::Shl, 0)), both);
+    assert_eq!(first_line(|keys| shifted_nibbles(keys, BinaryOp::Shr, 0)), both);
+    let up = "assign x = {a[0], b[3:0], 3'h0};";
+    assert_eq!(first_line(|keys| shifted_nibbles(keys, BinaryOp::Shl, 3)), up);
+    let down = "assign x = {3'h0, a[3:0], b[3]};";
+    assert_eq!(first_line(|keys| shifted_nibbles(keys, BinaryOp::Shr, 3)), down);
+}
+
+/// The low halves of both inputs, shifted together.
+fn shifted_nibbles(keys: Keys, op: BinaryOp, distance: u64) -> Kernel {
+    let mut builder = Builder::new(keys);
+    let high = builder.node(Op::Slice { base: builder.a, offset: 0 }, 4);
+    let low = builder.node(Op::Slice { base: builder.b, offset: 0 }, 4);
+    let both = builder.node(Op::Concat(vec![high, low]), 8);
+    let distance = builder.literal(distance, 4);
+    let value = builder.binary(op, both, distance);
+    builder.assign(value)
+}
+
+#[test]
+fn two_shifts_side_by_side_are_one_concatenation() {
+    let verilog = printed(|keys| {
+        let mut builder = Builder::new(keys);
+        let (three, five) = (builder.literal(3, 3), builder.literal(5, 3));
+        let up = builder.binary(BinaryOp::Shl, builder.a, three);
+        let down = builder.binary(BinaryOp::Shr, builder.a, five);
+        let value = builder.binary(BinaryOp::Or, up, down);
+        builder.assign(value)
+    });
+    assert!(verilog.contains("assign x = {a[4:0], a[7:5]};"), "{verilog}");
+    let overlapping = printed(|keys| {
+        let mut builder = Builder::new(keys);
+        let (three, four) = (builder.literal(3, 3), builder.literal(4, 3));
+        let up = builder.binary(BinaryOp::Shl, builder.a, three);
+        let down = builder.binary(BinaryOp::Shr, builder.a, four);
+        let value = builder.binary(BinaryOp::Or, up, down);
+        builder.assign(value)
+    });
+    assert!(overlapping.contains("assign x = (a << 3) | (a >> 4);"), "{overlapping}");
+}
+
+#[test]
 fn what_has_no_name_is_named_before_it_is_sliced() {
     let verilog = printed(|keys| {
         let mut builder = Builder::new(keys);

@@ -99,6 +99,8 @@ pub(crate) struct Atom {
     pub(crate) key: SignalKey,
     /// The interface it belongs to, if any.
     pub(crate) group: Option<String>,
+    /// The field of the block that it is or belongs to.
+    pub(crate) field: String,
     /// As Verilog calls it: interface and signal joined by `_`.
     pub(crate) name: String,
     /// As the kernel writes it: `rx.beat`, `lanes[2]`.
@@ -126,6 +128,8 @@ pub(crate) struct Child {
     pub(crate) name: String,
     /// As the kernel writes it.
     pub(crate) rust_name: String,
+    /// The field of the block that it is or belongs to.
+    pub(crate) field: String,
     pub(crate) kind: ChildKind,
     pub(crate) ports: Vec<Atom>,
     /// For every output that follows inputs within the cycle, those inputs, by port name.
@@ -233,6 +237,7 @@ impl Probe for Walk {
         let fault = fault_of(atom.kind(), &atom.descriptor());
         let atom = Atom {
             key: std::ptr::from_ref(atom).cast::<()>() as SignalKey,
+            field: field_name(&path[0]),
             group: self.namespace.first().map(|name| names::from_rust(name)),
             name: verilog_path.join("_"),
             rust_name: rust_path.join("."),
@@ -263,7 +268,8 @@ impl Probe for Walk {
         if let Some(parent) = self.scopes.last_mut() {
             let ports = scope.atoms.into_iter().filter(|atom| atom.kind.is_parameter()).collect();
             let Scope { name, rust_name, .. } = scope;
-            parent.children.push(Child { name, rust_name, kind, ports, paths, names });
+            let field = rust_name.split('[').next().unwrap_or_default().to_owned();
+            parent.children.push(Child { name, rust_name, field, kind, ports, paths, names });
         }
     }
 }
@@ -339,6 +345,12 @@ impl Walk {
         });
         Ok(Design { modules: modules.collect() })
     }
+}
+
+/// The field that `rx` or `lanes$2` is or belongs to.
+fn field_name(name: &str) -> String {
+    let field = name.split('$').next().unwrap_or_default();
+    field.strip_prefix("r#").unwrap_or(field).to_owned()
 }
 
 /// rust-hdl writes the third element of `lanes` as `lanes$2`.

@@ -181,8 +181,10 @@ pub struct RecordFault {
 pub struct Kernel {
     /// `core::any::type_name` of the block.
     pub type_name: String,
-    /// The doc comment of the block's `update`, if any; printed above the module.
+    /// What the docs of the block and of its `update` say in short; printed above the module.
     pub documentation: Vec<String>,
+    /// What the docs of the fields say in short, by the names of the fields.
+    pub fields: Vec<(String, Vec<String>)>,
     /// All values.
     pub nodes: Vec<Node>,
     /// Wires and statements.

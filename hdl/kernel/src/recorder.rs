@@ -332,6 +332,13 @@ impl Recorder {
         self.kernel.items.push(Item::Wire { node, comments });
     }
 
+    /// Notes what the docs of the block and of its fields say.
+    pub(crate) fn describe(&mut self, block: &[&str], fields: &[(&str, &[&str])]) {
+        let owned = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+        self.kernel.documentation.splice(0..0, owned(block));
+        self.kernel.fields = fields.iter().map(|(name, lines)| ((*name).to_owned(), owned(lines))).collect();
+    }
+
     pub(crate) fn enter_function(&mut self, name: &'static str) -> Mark {
         self.functions.push(name);
         self.take_mark()

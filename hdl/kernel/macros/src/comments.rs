@@ -51,6 +51,12 @@ pub(crate) fn documentation(attributes: &[Attribute]) -> Vec<String> {
     texts.flat_map(|text| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()).collect()
 }
 
+/// The first paragraph of doc attributes, with links to other items as plain code.
+pub(crate) fn summary(attributes: &[Attribute]) -> Vec<String> {
+    let lines = documentation(attributes).into_iter().take_while(|line| !line.is_empty());
+    lines.map(|line| line.replace("[`", "`").replace("`]", "`")).collect()
+}
+
 /// The `//` lines directly above a piece of source.
 fn lines_above(span: Span) -> Vec<String> {
     let Some(path) = span.local_file() else { return Vec::new() };

@@ -1,7 +1,8 @@
 //! `#[derive(Registers)]`.
-use crate::syntax;
+use crate::{comments, syntax};
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Field, Fields, GenericArgument, PathArguments, Result, Type};
 
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
@@ -19,6 +20,12 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         false => (quote!(false), quote!(None)),
     };
     let registers: Vec<_> = registers.iter().filter_map(|field| field.ident.as_ref()).collect();
+    let block_docs = comments::summary(&input.attrs);
+    let documented = fields.iter().filter_map(|field| {
+        let name = field.ident.as_ref()?.unraw().to_string();
+        let lines = comments::summary(&field.attrs);
+        (!lines.is_empty()).then(|| quote!((#name, &[#(#lines),*])))
+    });
     let name = &input.ident;
     let (generics, arguments, condition) = input.generics.split_for_impl();
     let register = quote!(::rnic_kernel::register::Register);
@@ -33,6 +40,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 #(#register::connect_hold(&mut self.#registers);)*
             }
             fn stage_registers(&self) {
+                ::rnic_kernel::staged::describe(&[#(#block_docs),*], &[#(#documented),*]);
                 #(#register::stage_hold(&self.#registers, &self.clock, #staged_reset);)*
             }
         }

@@ -38,6 +38,8 @@ pub(crate) struct Signal {
     pub(crate) rust_name: String,
     /// Within its block.
     pub(crate) port_name: String,
+    /// The field of its block that it is or belongs to.
+    pub(crate) field: String,
     pub(crate) role: Role,
     pub(crate) width: usize,
     /// Of constants.
@@ -97,6 +99,7 @@ impl Signals {
         self.signals.push(Signal {
             rust_name,
             port_name: atom.name.clone(),
+            field: atom.field.clone(),
             role,
             width: atom.width,
             value: atom.value.clone(),

@@ -46,6 +46,11 @@ pub fn statement(file: &str, line: u32, comments: &[&str]) {
     recorder::with(|recorder| recorder.start_statement(file, line, comments));
 }
 
+/// Says what the docs of the block and of its fields say in short.
+pub fn describe(block: &[&str], fields: &[(&str, &[&str])]) {
+    recorder::with(|recorder| recorder.describe(block, fields));
+}
+
 /// Inlines a function; its wires carry its name. The comments of the calling statement wait for its own wire.
 pub fn function<R>(name: &'static str, body: impl FnOnce() -> R) -> R {
     let mark = recorder::with(|recorder| recorder.enter_function(name));

@@ -10,6 +10,7 @@ use crate::ir::{BinaryOp, Kernel, NodeId, Op, UnaryOp, VerilogLeaf};
 use crate::netlist::{Domain, Driver, Effect, Netlist, Role, SignalId, Usage, operands};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::AtomKind;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Longest value that stands directly in the port list of an instance.
@@ -53,8 +54,30 @@ fn range(width: usize) -> String {
     if width == 1 { String::new() } else { format!("[{}:0]", width - 1) }
 }
 
+/// What the docs of the fields say, each told once: above the first signal of the field.
+#[derive(Default)]
+pub(crate) struct Docs<'a> {
+    by_field: HashMap<&'a str, &'a [String]>,
+    told: RefCell<HashSet<&'a str>>,
+}
+
+impl<'a> Docs<'a> {
+    fn new(kernel: &'a Kernel) -> Self {
+        let by_field = kernel.fields.iter().map(|(name, lines)| (name.as_str(), lines.as_slice()));
+        Docs { by_field: by_field.collect(), told: RefCell::default() }
+    }
+
+    /// The comment above a signal of this field.
+    fn tell(&self, field: &str) -> String {
+        match self.by_field.get_key_value(field) {
+            Some((&field, lines)) if self.told.borrow_mut().insert(field) => comments(lines, 1),
+            _ => String::new(),
+        }
+    }
+}
+
 /// From the opening parenthesis to the semicolon; the ports of an interface stand together.
-pub(crate) fn port_list(scope: &Scope, is_reg: impl Fn(&Atom) -> bool) -> String {
+pub(crate) fn port_list(scope: &Scope, docs: &Docs, is_reg: impl Fn(&Atom) -> bool) -> String {
     let column = ports(scope).map(|port| range(port.width).len()).max().unwrap_or(0);
     let count = ports(scope).count();
     let mut text = "(\n".to_owned();
@@ -64,6 +87,7 @@ pub(crate) fn port_list(scope: &Scope, is_reg: impl Fn(&Atom) -> bool) -> String
             text.push('\n');
         }
         group = Some(&port.group);
+        text.push_str(&docs.tell(&port.field));
         let kind = match (port.kind, is_reg(port)) {
             (AtomKind::InputParameter, _) => "input  wire",
             (_, true) => "output reg ",
@@ -101,7 +125,8 @@ pub(crate) fn leaf(scope: &Scope, leaf: &VerilogLeaf) -> Result<Printed, Vec<Loc
     }
     let body = Body {
         documentation: leaf.documentation.clone(),
-        before: port_list(scope, |port| leaf.procedural.contains(&port.name)) + &leaf_body(&leaf.body),
+        before: port_list(scope, &Docs::default(), |port| leaf.procedural.contains(&port.name))
+            + &leaf_body(&leaf.body),
         after: "endmodule\n".to_owned(),
         ..Body::default()
     };
@@ -318,10 +343,11 @@ impl<'a> Context<'a> {
             let signal = self.netlist.signals.find(port.key);
             signal.is_some_and(|signal| self.procedural.contains(&signal))
         };
-        let port_list = port_list(self.scope, is_reg);
+        let docs = Docs::new(kernel);
+        let port_list = port_list(self.scope, &docs, is_reg);
         let (mut before, mut after) = (Vec::new(), Vec::new());
         before.push(self.local_parameters());
-        before.push(self.declarations());
+        before.push(self.declarations(&docs));
         before.push(self.initial_values());
         before.extend(self.logic());
         after.extend(self.clocked());
@@ -381,7 +407,7 @@ impl<'a> Context<'a> {
         lines.collect()
     }
 
-    fn declarations(&self) -> String {
+    fn declarations(&self, docs: &Docs) -> String {
         let driven: BTreeSet<_> = self.netlist.drivers.iter().flat_map(driven_by).collect();
         let declared: Vec<_> = self
             .netlist
@@ -398,7 +424,12 @@ impl<'a> Context<'a> {
         let lines = declared.into_iter().map(|(id, signal)| {
             let is_register = matches!(signal.role, Role::RegisterOutput(_));
             let kind = if is_register || self.procedural.contains(&id) { "reg " } else { "wire" };
-            declaration(kind, column, signal.width, &format!("{};", self.signal_name(id)))
+            let field = match signal.role {
+                Role::RegisterOutput(child) => self.scope.children[child].field.as_str(),
+                Role::Local => signal.field.as_str(),
+                _ => "",
+            };
+            docs.tell(field) + &declaration(kind, column, signal.width, &format!("{};", self.signal_name(id)))
         });
         lines.collect()
     }

@@ -1,5 +1,5 @@
 //! What rust-hdl's own widgets print: taken as it is, except for its flip-flop.
-use super::module::{leaf_body, port_list, words};
+use super::module::{Docs, leaf_body, port_list, words};
 use super::{INDENT, Printed};
 use crate::design::{Atom, Body, Code, Scope};
 use crate::ir::{RegisterLeaf, Staged};
@@ -50,7 +50,7 @@ fn initial_value(text: &str) -> Option<BigUint> {
 /// A widget as a module of its own.
 pub(crate) fn print(scope: &Scope, text: &str) -> Printed {
     let text = without_dollars(scope, text);
-    let before = port_list(scope, |port| is_procedural(&text, &port.name));
+    let before = port_list(scope, &Docs::default(), |port| is_procedural(&text, &port.name));
     let body = Body {
         documentation: vec!["A widget of rust-hdl.".to_owned()],
         before: before + &leaf_body(&text),

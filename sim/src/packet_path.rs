@@ -319,6 +319,11 @@ impl PacketPath {
         self.width_bytes
     }
 
+    /// Changes how often each side waits from now on.
+    pub fn set_stalls(&mut self, stalls: Stalls) {
+        self.stalls = stalls;
+    }
+
     /// Cycles since the reset was released.
     pub fn cycle(&self) -> u64 {
         self.cycle
@@ -549,10 +554,18 @@ impl PacketPath {
     /// # Errors
     /// If the slave refuses the address, or does not answer in time.
     pub fn write_register(&mut self, offset: u64, value: u64) -> Result<()> {
+        self.write_register_bytes(offset, value, 0xff)
+    }
+
+    /// Writes some bytes of a register: those whose bit in `strobe` is set.
+    ///
+    /// # Errors
+    /// As [`write_register`](Self::write_register).
+    pub fn write_register_bytes(&mut self, offset: u64, value: u64, strobe: u8) -> Result<()> {
         self.instance.write_words(self.registers.awaddr, &[offset as u32]);
         self.instance.set(self.registers.awvalid, 1);
         self.instance.set(self.registers.wdata, value);
-        self.instance.set(self.registers.wstrb, 0xff);
+        self.instance.set(self.registers.wstrb, strobe);
         self.instance.set(self.registers.wvalid, 1);
         self.instance.set(self.registers.bready, 1);
         let deadline = self.cycle + REGISTER_CYCLES_MAX;

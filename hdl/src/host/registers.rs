@@ -315,3 +315,91 @@ impl Logic for PacketRegisters {
         self.read_data.next = self.answer.q.val();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Stimulus, random};
+    use rand::Rng;
+    use rand::seq::IndexedRandom;
+
+    fn bench() -> Bench<PacketRegisters> {
+        Bench::clocked(PacketRegisters::new(512, 250_000), |block| &mut block.clock)
+    }
+
+    fn write(bench: &mut Bench<PacketRegisters>, address: u64, data: u64, strobe: u64) {
+        bench.block.write.next = true;
+        bench.block.write_address.next = bits(address);
+        bench.block.write_data.next = bits(data);
+        bench.block.write_strobe.next = bits(strobe);
+        bench.tick();
+        bench.block.write.next = false;
+    }
+
+    fn read(bench: &mut Bench<PacketRegisters>, address: u64) -> u64 {
+        bench.block.read_address.next = bits(address);
+        for _ in 0..READ_CYCLES {
+            bench.tick();
+        }
+        bench.settle();
+        bench.block.read_data.val().to_u64()
+    }
+
+    #[test]
+    fn the_card_says_what_it_is() {
+        let mut bench = bench();
+        assert_eq!(read(&mut bench, at::MAGIC), map::MAGIC);
+        assert_eq!(read(&mut bench, at::LAYOUT_VERSION), map::LAYOUT_MAJOR << 16 | map::LAYOUT_MINOR);
+        assert_eq!(read(&mut bench, at::FEATURES), 1);
+        assert_eq!(read(&mut bench, at::GEOMETRY), 250_000 << 32 | 512);
+    }
+
+    #[test]
+    fn bytes_are_written_one_by_one_and_reserved_bits_stay_zero() {
+        let mut bench = bench();
+        for byte in 0..8 {
+            write(&mut bench, at::OWN_MAC, u64::MAX, 1 << byte);
+            let expected = MAC_KEPT & (u64::MAX >> (56 - 8 * byte));
+            assert_eq!(read(&mut bench, at::OWN_MAC), expected);
+        }
+        write(&mut bench, at::PORT_CONTROL, u64::MAX, 0xff);
+        assert_eq!(read(&mut bench, at::PORT_CONTROL), 4224 << 16 | 5 << 4 | 3);
+    }
+
+    #[test]
+    fn random_accesses_are_the_same_in_rust_and_verilog() {
+        let mut random = random();
+        let mut bench = bench().in_lock_step();
+        let addresses = [
+            at::MAGIC,
+            at::CONTROL,
+            at::STATUS,
+            at::SCRATCH,
+            at::OWN_MAC,
+            at::PORT_CONTROL,
+            at::COUNTER_LATCH,
+        ];
+        let counters =
+            [at::COUNTERS, at::DROPS_END - 7, at::REQUESTS_RECEIVED, at::FRAMES_SENT, 0x3ff8, 0x88];
+        for _ in 0..1500 {
+            let block = &mut bench.block;
+            let pool: &[u64] = if random.random() { &addresses } else { &counters };
+            let address = *pool.choose(&mut random).expect("the pool is not empty");
+            block.write.next = random.random_bool(0.3);
+            block.write_address.next = bits(address);
+            block.write_data.next = Stimulus::sample(&mut random);
+            block.write_strobe.next = Stimulus::sample(&mut random);
+            block.read_address.next = bits(address);
+            block.outcome_valid.next = random.random();
+            block.outcome.next = FrameOutcome {
+                number: Stimulus::sample(&mut random),
+                frame_bytes: Stimulus::sample(&mut random),
+            };
+            block.sent_frame.next = random.random();
+            block.sent_bytes.next = Stimulus::sample(&mut random);
+            block.counter.next =
+                Count { frames: Stimulus::sample(&mut random), bytes: Stimulus::sample(&mut random) };
+            bench.tick();
+        }
+    }
+}

@@ -43,3 +43,33 @@ impl Logic for Totals {
         self.latched_bytes.next = self.bytes_copied.q.val();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Stimulus, random};
+    use rand::Rng;
+
+    #[test]
+    fn copies_hold_what_came_before_the_latch() {
+        let mut random = random();
+        let mut bench = Bench::clocked(Totals::default(), |block| &mut block.clock).in_lock_step();
+        let (mut frames, mut bytes, mut copied) = (0u64, 0u64, (0, 0));
+        for _ in 0..500 {
+            let (frame, latch) = (random.random(), random.random_bool(0.1));
+            let length: Bits<16> = Stimulus::sample(&mut random);
+            bench.block.frame.next = frame;
+            bench.block.bytes.next = length;
+            bench.block.latch.next = latch;
+            bench.tick();
+            if latch {
+                copied = (frames, bytes);
+            }
+            frames += u64::from(frame);
+            bytes += length.to_u64();
+            bench.settle();
+            assert_eq!(bench.block.latched_frames.val().to_u64(), copied.0);
+            assert_eq!(bench.block.latched_bytes.val().to_u64(), copied.1);
+        }
+    }
+}

@@ -119,3 +119,74 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize> Logic for MacTra
         self.sent_bytes.next = select(moves, bit_cast::<16, BYTES>(beat.bytes), bits::<16>(0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Stimulus, random};
+    use rand::Rng;
+
+    fn keep_of(count: usize) -> u64 {
+        u64::MAX >> (64 - count)
+    }
+
+    fn lanes_are_counted<const DATA: usize, const BYTES: usize, const LANES: usize>() {
+        let mut random = random();
+        let block = MacReceive::<DATA, BYTES, LANES>::default();
+        let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
+        for _ in 0..200 {
+            let count = random.random_range(1..=LANES);
+            let (is_valid, is_last, is_broken) = (random.random(), random.random(), random.random());
+            let data: Bits<DATA> = Stimulus::sample(&mut random);
+            bench.block.tvalid.next = is_valid;
+            bench.block.tdata.next = data;
+            bench.block.tkeep.next = bits(keep_of(count));
+            bench.block.tlast.next = is_last;
+            bench.block.tuser.next = is_broken;
+            bench.tick();
+            bench.settle();
+            let beat = bench.block.beat.val();
+            assert_eq!(bench.block.valid.val(), is_valid);
+            assert_eq!((beat.data, beat.bytes.to_u64(), beat.last), (data, count as u64, is_last));
+            assert_eq!(beat.error, is_last && is_broken, "only the last beat can be marked");
+        }
+    }
+
+    fn counts_become_lanes<const DATA: usize, const BYTES: usize, const LANES: usize>() {
+        let mut random = random();
+        let mut bench = Bench::combinational(MacTransmit::<DATA, BYTES, LANES>::default()).in_lock_step();
+        for _ in 0..200 {
+            let count = random.random_range(1..=LANES);
+            let mut beat: Beat<DATA, BYTES> = Stimulus::sample(&mut random);
+            beat.bytes = bits(count as u64);
+            let (is_valid, is_ready) = (random.random(), random.random());
+            let block = &mut bench.block;
+            block.from_assemble.beat.next = beat;
+            block.from_assemble.valid.next = is_valid;
+            block.tready.next = is_ready;
+            bench.settle();
+            let block = &bench.block;
+            assert_eq!((block.tkeep.val().to_u64(), block.tdata.val()), (keep_of(count), beat.data));
+            assert_eq!((block.tvalid.val(), block.from_assemble.ready.val()), (is_valid, is_ready));
+            assert_eq!(block.sent_frame.val(), is_valid && is_ready && beat.last);
+            let moved = if is_valid && is_ready { count as u64 } else { 0 };
+            assert_eq!(block.sent_bytes.val().to_u64(), moved);
+        }
+    }
+
+    #[test]
+    fn lanes_are_counted_at_all_widths() {
+        lanes_are_counted::<64, 4, 8>();
+        lanes_are_counted::<128, 5, 16>();
+        lanes_are_counted::<256, 6, 32>();
+        lanes_are_counted::<512, 7, 64>();
+    }
+
+    #[test]
+    fn counts_become_lanes_at_all_widths() {
+        counts_become_lanes::<64, 4, 8>();
+        counts_become_lanes::<128, 5, 16>();
+        counts_become_lanes::<256, 6, 32>();
+        counts_become_lanes::<512, 7, 64>();
+    }
+}

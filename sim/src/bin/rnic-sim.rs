@@ -65,8 +65,8 @@ fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {
         build_model(config, &ModelOptions { optimization: Optimization::O2, ..ModelOptions::default() })?;
     println!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
     let mut drops = [0; DropReason::ALL.len()];
-    for stalls in Stalls::FOUR_WAYS {
-        let agreement = differential::run(&model, stalls, seed, frames / 4)?;
+    for (index, stalls) in (0..).zip(Stalls::FOUR_WAYS) {
+        let agreement = differential::run(&model, stalls, seed + index, frames / 4)?;
         println!(
             "{:>7} {:>7} {:>9} {:>9} {:>11}",
             stalls.source, stalls.sink, agreement.frames, agreement.packets, agreement.cycles

@@ -241,6 +241,9 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
     }
 }
 
+/// Stack of the thread that builds a card: blocks hold their signals by value, and there are many in a card.
+const STACK_BYTES: usize = 256 << 20;
+
 /// Generates the card of a checked configuration, module by module.
 ///
 /// # Errors
@@ -249,23 +252,58 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
 /// # Panics
 /// If the configuration was not checked.
 pub fn generate(config: &Config) -> Result<Design, GenerateError> {
+    let build = builder(config.datapath.width_bits, config.receive.buffer_kib);
     let clock_khz = config.datapath.core_clock_mhz * 1000;
-    // Widths and depths are types, so every card that can be chosen is compiled.
-    macro_rules! card {
-        ($($width:literal $bytes:literal $lanes:literal: $($kib:literal => $address:literal $count:literal),+;)+) => {
-            match (config.datapath.width_bits, config.receive.buffer_kib) {
-                $($(($width, $kib) => {
-                    let card = Card::<$width, $bytes, $lanes, $address, $count>::new(clock_khz);
-                    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
-                })+)+
-                _ => panic!("the configuration was not checked"),
-            }
-        };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let thread = thread.spawn(move || build(clock_khz)).expect("a thread can be started");
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+type Build = fn(u32) -> Result<Design, GenerateError>;
+
+/// Widths and depths are types, so every card that can be chosen is compiled.
+fn builder(width_bits: u32, buffer_kib: u32) -> Build {
+    match (width_bits, buffer_kib) {
+        (64, 32) => build::<64, 4, 8, 12, 13>,
+        (64, 64) => build::<64, 4, 8, 13, 14>,
+        (64, 128) => build::<64, 4, 8, 14, 15>,
+        (128, 32) => build::<128, 5, 16, 11, 12>,
+        (128, 64) => build::<128, 5, 16, 12, 13>,
+        (128, 128) => build::<128, 5, 16, 13, 14>,
+        (256, 32) => build::<256, 6, 32, 10, 11>,
+        (256, 64) => build::<256, 6, 32, 11, 12>,
+        (256, 128) => build::<256, 6, 32, 12, 13>,
+        (512, 32) => build::<512, 7, 64, 9, 10>,
+        (512, 64) => build::<512, 7, 64, 10, 11>,
+        (512, 128) => build::<512, 7, 64, 11, 12>,
+        _ => panic!("the configuration was not checked: {width_bits} bits, {buffer_kib} KiB"),
     }
-    card! {
-        64 4 8: 32 => 12 13, 64 => 13 14, 128 => 14 15;
-        128 5 16: 32 => 11 12, 64 => 12 13, 128 => 13 14;
-        256 6 32: 32 => 10 11, 64 => 11 12, 128 => 12 13;
-        512 7 64: 32 => 9 10, 64 => 10 11, 128 => 11 12;
+}
+
+fn build<
+    const DATA: usize,
+    const BYTES: usize,
+    const LANES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+>(
+    clock_khz: u32,
+) -> Result<Design, GenerateError> {
+    let card = Card::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clock_khz);
+    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{BUFFERS_KIB, WIDTHS_BITS};
+
+    #[test]
+    fn every_choice_of_width_and_buffer_has_a_card() {
+        for width in WIDTHS_BITS {
+            for size in BUFFERS_KIB {
+                builder(width, size);
+            }
+        }
     }
 }

@@ -10,10 +10,11 @@ fn root() -> PathBuf {
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 7] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 8] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
+    ("rnic-kernel-check", &["rnic-kernel", "verilator-sys"], &[]),
     ("rnic-hdl", &["rnic-kernel", "rnic-layout"], &["verilator-sys"]),
     ("verilator-sys", &[], &[]),
     ("rnic-sim", &["rnic-hdl", "rnic-kernel", "rnic-layout", "verilator-sys"], &[]),
@@ -92,10 +93,13 @@ fn tracked() -> Vec<String> {
 #[test]
 fn unsafe_is_allowed_only_where_models_are_called() {
     for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
-        let allows = read(path).contains("allow(unsafe_code");
+        let allows = read(path).contains(concat!("allow(", "unsafe_code"));
         assert!(!allows || path.starts_with("sim/verilator-sys/src/"), "{path} allows unsafe code");
     }
 }
+
+/// Sources are shorter; only the register manual, which is rendered, comes near.
+const LIMIT_BYTES: u64 = 150_000;
 
 #[test]
 fn products_of_the_build_are_not_tracked() {
@@ -107,6 +111,9 @@ fn products_of_the_build_are_not_tracked() {
             "{path}: Verilog is generated; only properties in hdl/formal/ are written by hand"
         );
         let size = std::fs::metadata(root().join(&path)).map_or(0, |metadata| metadata.len());
-        assert!(path == "Cargo.lock" || size <= 100_000, "{path} has {size} bytes; the limit is 100,000");
+        assert!(
+            path == "Cargo.lock" || size <= LIMIT_BYTES,
+            "{path} has {size} bytes; the limit is {LIMIT_BYTES}"
+        );
     }
 }

@@ -114,3 +114,34 @@ fn common(left: Coverage, right: Coverage) -> Coverage {
     });
     both.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::BitRanges;
+
+    fn ranges(parts: &[(usize, usize)]) -> BitRanges {
+        let mut ranges = BitRanges::default();
+        parts.iter().for_each(|&(start, end)| ranges.insert(start, end));
+        ranges
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        assert_eq!(ranges(&[(0, 2), (4, 6), (2, 4)]), ranges(&[(0, 6)]));
+        assert_eq!(ranges(&[(4, 6), (0, 9)]), ranges(&[(0, 9)]));
+        assert_eq!(ranges(&[(3, 3)]), BitRanges::default());
+        assert_ne!(ranges(&[(0, 2), (3, 4)]), ranges(&[(0, 4)]));
+    }
+
+    #[test]
+    fn gaps_are_what_is_not_in_the_set() {
+        assert_eq!(ranges(&[(1, 2), (4, 6)]).missing(8), [(0, 1), (2, 4), (6, 8)]);
+        assert_eq!(ranges(&[(0, 8)]).missing(8), []);
+        assert_eq!(ranges(&[(6, 9)]).missing(8), [(0, 6)]);
+    }
+
+    #[test]
+    fn what_is_common_to_two_sets() {
+        assert_eq!(ranges(&[(0, 4), (6, 9)]).intersection(&ranges(&[(2, 7)])), ranges(&[(2, 4), (6, 7)]));
+    }
+}

@@ -229,3 +229,79 @@ fn snake_case(name: &str) -> String {
     }
     snake
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_taken_gets_its_kind_or_a_number() {
+        let mut table = NameTable::default();
+        table.reserve("verdict", "port");
+        assert_eq!(table.claim("verdict", "value"), "verdict_value");
+        assert_eq!(table.claim("verdict", "value"), "verdict_value_2");
+        assert_eq!(table.claim("sum", "value"), "sum");
+        assert_eq!(table.claim("sum", "value"), "sum_2");
+        assert_eq!(table.claim("sum", "register"), "sum_register");
+        assert_eq!(table.claim("sum_2", "value"), "sum_2_2");
+    }
+
+    #[test]
+    fn a_reserved_name_is_never_given() {
+        let mut table = NameTable::default();
+        assert_eq!(table.claim("table", "register"), "table_register");
+        assert_eq!(table.claim("r#type", "value"), "type_value");
+        assert_eq!(table.claim("0", "value"), "n0");
+    }
+
+    #[test]
+    fn words_of_both_languages_are_reserved() {
+        assert!(["module", "reg", "always_ff", "logic", "unique0"].iter().all(|word| is_reserved(word)));
+        assert!(["modules", "Reg", "ready", ""].iter().all(|word| !is_reserved(word)));
+    }
+
+    fn names(types: &[&str]) -> Vec<String> {
+        let bases: Vec<_> = types.iter().map(|name| module_base(name, "ram_3")).collect();
+        let mut modules: Vec<_> = bases.iter().map(String::as_str).zip(types.iter().copied()).collect();
+        modules.push(("card", "a::Card"));
+        let mut names = name_modules(&modules, "top");
+        assert_eq!(names.pop().as_deref(), Some("top"));
+        names
+    }
+
+    #[test]
+    fn a_module_is_called_after_its_type() {
+        assert_eq!(names(&["a::stream::SkidBuffer<a::Beat<512, 7>>"]), ["skid_buffer"]);
+        assert_eq!(
+            names(&["a::DMARead", "a::Axi4Lite", "a::Table"]),
+            ["dma_read", "axi4_lite", "table_block"]
+        );
+        assert_eq!(names(&[""]), ["ram"]);
+    }
+
+    #[test]
+    fn modules_of_one_type_are_told_apart_by_what_differs() {
+        assert_eq!(
+            names(&["a::Fifo<a::Beat<512, 7>, 4>", "a::Fifo<a::Beat<64, 4>, 4>"]),
+            ["fifo_512", "fifo_64"]
+        );
+        assert_eq!(
+            names(&["a::Fifo<a::Beat<64, 4>, 4>", "a::Fifo<a::Beat<64, 4>, 9>"]),
+            ["fifo_4", "fifo_9"]
+        );
+        assert_eq!(
+            names(&["a::Fifo<a::Beat<64, 4>, 4>", "a::Fifo<a::Token, 4>"]),
+            ["fifo_beat_64_4", "fifo_token"]
+        );
+        assert_eq!(
+            names(&["a::Network<32, 32>", "a::Network<32, 512>", "a::Network<512, 32>"]),
+            ["network_32_32", "network_32_512", "network_512_32"]
+        );
+    }
+
+    #[test]
+    fn modules_that_differ_in_no_parameter_are_numbered() {
+        assert_eq!(names(&["a::Rom<8>", "a::Rom<8>", "a::Rom<9>"]), ["rom_8", "rom_8_2", "rom_9"]);
+        assert_eq!(names(&["a::Top"]), ["top_2"]);
+    }
+}

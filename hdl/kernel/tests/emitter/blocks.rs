@@ -264,3 +264,60 @@ impl Logic for Clashes {
         self.is_even_value.d.next = self.is_even.is_even.val();
     }
 }
+
+/// Two clocks, a reset that is computed, a register that is looked into before the edge, and a constant.
+#[derive(LogicBlock)]
+pub(crate) struct Domains {
+    pub(crate) fast: Signal<In, Clock>,
+    pub(crate) slow: Signal<In, Clock>,
+    pub(crate) reset: Signal<In, Bit>,
+    pub(crate) flush: Signal<In, Bit>,
+    pub(crate) value: Signal<In, Bits<8>>,
+    pub(crate) next: Signal<Out, Bits<8>>,
+    pub(crate) seen: Signal<Out, Bits<8>>,
+    pub(crate) is_marked: Signal<Out, Bit>,
+    mark: Constant<Bits<8>>,
+    total: Reg<Bits<8>>,
+    peak: Reg<Bits<8>>,
+    sample: DFF<Bits<8>>,
+}
+
+impl Default for Domains {
+    fn default() -> Self {
+        Domains {
+            fast: Default::default(),
+            slow: Default::default(),
+            reset: Default::default(),
+            flush: Default::default(),
+            value: Default::default(),
+            next: Default::default(),
+            seen: Default::default(),
+            is_marked: Default::default(),
+            mark: Constant::new(0xa5u64.into()),
+            total: Reg::new(1u64.into()),
+            peak: Reg::default(),
+            sample: DFF::default(),
+        }
+    }
+}
+
+impl Logic for Domains {
+    #[kernel]
+    fn update(&mut self) {
+        let clears = self.reset.val() || self.flush.val();
+        self.total.clock.next = self.fast.val();
+        self.total.reset.next = clears;
+        self.total.d.next = self.total.q.val() + self.value.val();
+        self.next.next = self.total.d.val();
+        self.peak.clock.next = self.fast.val();
+        self.peak.reset.next = clears;
+        self.peak.d.next = self.peak.q.val();
+        if self.value.val() > self.peak.q.val() {
+            self.peak.d.next = self.value.val();
+        }
+        self.sample.clock.next = self.slow.val();
+        self.sample.d.next = self.peak.q.val();
+        self.seen.next = self.sample.q.val();
+        self.is_marked.next = self.value.val() == self.mark.val();
+    }
+}

@@ -33,3 +33,8 @@ fn names_that_clash_are_told_apart() {
 fn a_chain_connects_its_stages_directly() {
     insta::assert_snapshot!(printed(Chain::<32, 3>::default(), "chain"));
 }
+
+#[test]
+fn registers_stand_with_those_of_their_clock_and_reset() {
+    insta::assert_snapshot!(printed(Domains::default(), "domains"));
+}

@@ -181,3 +181,101 @@ impl<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Sink, Stalls, Stimulus, frames_of, random};
+    use num_bigint::BigUint;
+    use rand::Rng;
+    use std::collections::VecDeque;
+
+    type Small = PacketBuffer<64, 4, 9, 10, 2, 3>;
+
+    fn bench() -> Bench<Small> {
+        Bench::clocked(Small::new().unwrap(), |block| &mut block.clock).in_lock_step()
+    }
+
+    /// What goes in: payload, and whether it is good.
+    struct Packet {
+        payload: Vec<u8>,
+        is_good: bool,
+    }
+
+    #[test]
+    fn good_packets_leave_whole_and_in_order_whoever_stalls() {
+        let mut random = random();
+        for stalls in Stalls::ALL {
+            let mut bench = bench();
+            let (mut tokens, mut payloads) = (Sink::new(stalls), Sink::new(stalls));
+            let (mut expected_tokens, mut expected_payloads) = (Vec::new(), Vec::new());
+            let mut refused_count = 0;
+            for _ in 0..60 {
+                let payload_bytes = random.random_range(0..=40);
+                let payload = (0..payload_bytes).map(|_| random.random()).collect();
+                let packet = Packet { payload, is_good: random.random_bool(0.8) };
+                let mut beats: VecDeque<_> = packet.payload.chunks(8).map(BigUint::from_bytes_le).collect();
+                loop {
+                    let pauses = stalls.source() && random.random();
+                    let beat = if pauses { None } else { beats.pop_front() };
+                    let ends = beats.is_empty() && !pauses;
+                    let block = &mut bench.block;
+                    block.payload_valid.next = beat.is_some();
+                    block.payload.next = beat.unwrap_or_default().into();
+                    let token = PacketToken {
+                        psn: Bits::sample(&mut random),
+                        payload_bytes: bits(payload_bytes),
+                        ..Default::default()
+                    };
+                    block.token.next = token;
+                    block.commit.next = false;
+                    block.rollback.next = false;
+                    tokens.drive(&mut block.token_tx, &mut random);
+                    payloads.drive(&mut block.payload_tx, &mut random);
+                    bench.settle();
+                    let fits = bench.block.fits.val();
+                    bench.block.commit.next = ends && packet.is_good && fits;
+                    bench.block.rollback.next = ends && !(packet.is_good && fits);
+                    bench.settle();
+                    tokens.sample(&bench.block.token_tx);
+                    payloads.sample(&bench.block.payload_tx);
+                    bench.tick();
+                    if ends && packet.is_good && fits {
+                        expected_tokens.push(token);
+                        if payload_bytes > 0 {
+                            expected_payloads.push((packet.payload.clone(), false));
+                        }
+                    }
+                    refused_count += usize::from(ends && packet.is_good && !fits);
+                    if ends {
+                        break;
+                    }
+                }
+            }
+            bench.block.commit.next = false;
+            bench.block.rollback.next = false;
+            bench.block.payload_valid.next = false;
+            for _ in 0..100 {
+                tokens.drive(&mut bench.block.token_tx, &mut random);
+                payloads.drive(&mut bench.block.payload_tx, &mut random);
+                bench.settle();
+                tokens.sample(&bench.block.token_tx);
+                payloads.sample(&bench.block.payload_tx);
+                bench.tick();
+            }
+            assert_eq!(tokens.received, expected_tokens, "stalls: {stalls:?}");
+            assert_eq!(frames_of(&payloads.received), expected_payloads, "stalls: {stalls:?}");
+            assert!(stalls.sink() || refused_count == 0, "{refused_count} packets found no room");
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        assert!(PacketBuffer::<512, 7, 6, 7, 2, 3>::new().is_ok());
+        assert_eq!(PacketBuffer::<512, 7, 5, 6, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "ADDRESS");
+        assert_eq!(PacketBuffer::<64, 4, 8, 9, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "ADDRESS");
+        assert_eq!(PacketBuffer::<64, 4, 9, 10, 1, 2>::new().map(|_| ()).unwrap_err().parameter, "TOKENS");
+        assert_eq!(PacketBuffer::<64, 4, 9, 9, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "COUNT");
+        assert_eq!(PacketBuffer::<64, 5, 9, 10, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "BYTES");
+    }
+}

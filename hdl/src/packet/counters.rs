@@ -17,8 +17,8 @@
 //! Latency 2 cycles from an event to its count, [`READ_LATENCY`] from `read_index` to `read`; throughput one event and one
 //! reading a cycle.
 //!
-//! 1. `read` is the count of all events that came before the last `latch`, whatever has happened since.
-//! 2. Events of one cycle before `latch` and in the same cycle are counted before it, up to the pipeline's depth.
+//! 1. `read` is the count at the last `latch`, whatever has happened since.
+//! 2. What came in the cycle before `latch` is counted; what comes in the same cycle is not.
 //! 3. Before the first `latch`, `read` is zero.
 //!
 //! Counts wrap at 2^64. Reset does not clear them: who reads takes differences.
@@ -150,5 +150,77 @@ impl Logic for Counters {
         self.reading.d.next =
             select(self.reads_copy.q.val(), self.copy.read_data.val(), self.saved.read_data.val());
         self.read.next = self.reading.q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, random};
+    use crate::packet::dispatch::OUTCOME_COUNT;
+    use rand::Rng;
+
+    /// Frames and bytes of each kind.
+    type Model = [(u64, u64); 32];
+
+    fn bench() -> Bench<Counters> {
+        Bench::clocked(Counters::new().unwrap(), |block| &mut block.clock).in_lock_step()
+    }
+
+    #[test]
+    fn readings_are_those_of_the_latch_whatever_happens_meanwhile() {
+        let mut random = random();
+        let mut bench = bench();
+        let (mut live, mut latched): (Model, Model) = ([(0, 0); 32], [(0, 0); 32]);
+        // The index of a reading, two cycles back and one cycle back, with what must come of it.
+        let mut readings = [None, None];
+        for cycle in 0..3000u32 {
+            // Few kinds, so that the same counter is often counted in neighbouring cycles and read meanwhile.
+            let kinds = if cycle % 500 < 250 { 2 } else { OUTCOME_COUNT };
+            let (number, frame_bytes) = (random.random_range(0..kinds), random.random_range(1..=u16::MAX));
+            let is_counted = random.random_bool(0.8);
+            let latches = random.random_bool(0.02);
+            let read_index = random.random_range(0..kinds);
+            let block = &mut bench.block;
+            block.outcome_valid.next = is_counted;
+            block.outcome.next =
+                FrameOutcome { number: bits(number as u64), frame_bytes: bits(frame_bytes.into()) };
+            block.latch.next = latches;
+            block.read_index.next = bits(read_index as u64);
+            bench.settle();
+            if let [Some((frames, bytes)), _] = readings {
+                let read = bench.block.read.val();
+                assert_eq!((read.frames.to_u64(), read.bytes.to_u64()), (frames, bytes), "cycle {cycle}");
+            }
+            readings = [readings[1], Some(latched[read_index])];
+            if latches {
+                latched = live;
+            }
+            if is_counted {
+                live[number].0 += 1;
+                live[number].1 += u64::from(frame_bytes);
+            }
+            bench.tick();
+        }
+        assert!(latched[0].0 > 100, "something was counted");
+    }
+
+    #[test]
+    fn reset_keeps_the_counts() {
+        let mut bench = bench();
+        bench.block.outcome_valid.next = true;
+        bench.block.outcome.next = FrameOutcome { number: bits(3), frame_bytes: bits(60) };
+        bench.tick();
+        bench.block.outcome_valid.next = false;
+        bench.tick();
+        bench.block.reset.next = true;
+        bench.tick();
+        bench.block.reset.next = false;
+        bench.block.latch.next = true;
+        bench.block.read_index.next = bits(3);
+        bench.tick();
+        (0..READ_LATENCY).for_each(|_| bench.tick());
+        bench.settle();
+        assert_eq!(bench.block.read.val(), Count { frames: bits(1), bytes: bits(60) });
     }
 }

@@ -186,3 +186,150 @@ impl Logic for Dispatch {
         self.outcome_valid.next = self.outcome_valid_held.q.val();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Waves};
+
+    fn bench() -> Bench<Dispatch> {
+        let mut bench = Bench::clocked(Dispatch::default(), |block| &mut block.clock).in_lock_step();
+        bench.block.requests_fit.next = true;
+        bench.block.responses_fit.next = true;
+        bench
+    }
+
+    /// Everything that decides about a frame.
+    #[derive(Clone, Copy)]
+    struct Case {
+        fault: u64,
+        frame: FrameEnd,
+        verdict_ok: bool,
+        requests_fit: bool,
+        responses_fit: bool,
+        packet_class: PacketClass,
+    }
+
+    fn good() -> Case {
+        Case {
+            fault: reason::NONE,
+            frame: FrameEnd { frame_bytes: bits(58), ..FrameEnd::default() },
+            verdict_ok: true,
+            requests_fit: true,
+            responses_fit: true,
+            packet_class: PacketClass::Request,
+        }
+    }
+
+    /// Judges a frame of one beat; returns its event, and who was told to keep it.
+    fn judge(bench: &mut Bench<Dispatch>, case: Case) -> (u64, bool, bool) {
+        let block = &mut bench.block;
+        block.from_parse_valid.next = true;
+        block.from_parse.next = ParsedHeaders {
+            packet_class: case.packet_class,
+            fault: bits(case.fault),
+            ..ParsedHeaders::default()
+        };
+        block.frame_end.next = true;
+        block.frame.next = case.frame;
+        bench.tick();
+        bench.block.from_parse_valid.next = false;
+        bench.block.frame_end.next = false;
+        (1..DISPATCH_LATENCY).for_each(|_| bench.tick());
+        bench.block.verdict_valid.next = true;
+        bench.block.verdict_ok.next = case.verdict_ok;
+        bench.block.requests_fit.next = case.requests_fit;
+        bench.block.responses_fit.next = case.responses_fit;
+        bench.settle();
+        let (commits, responds) = (bench.block.commit_requests.val(), bench.block.commit_responses.val());
+        assert_eq!(bench.block.rollback.val(), !commits && !responds);
+        bench.tick();
+        bench.block.verdict_valid.next = false;
+        bench.settle();
+        assert!(bench.block.outcome_valid.val());
+        let outcome = bench.block.outcome.val();
+        assert_eq!(outcome.frame_bytes.to_u64(), case.frame.frame_bytes.to_u64());
+        bench.tick();
+        bench.settle();
+        assert!(!bench.block.outcome_valid.val(), "one event for each frame");
+        (outcome.number.to_u64(), commits, responds)
+    }
+
+    #[test]
+    fn good_packets_go_to_their_role() {
+        let mut bench = bench();
+        let class = |packet_class| Case { packet_class, ..good() };
+        let request = judge(&mut bench, class(PacketClass::Request));
+        assert_eq!(request, (ACCEPTED_REQUEST, true, false));
+        let response = judge(&mut bench, class(PacketClass::Response));
+        assert_eq!(response, (ACCEPTED_RESPONSE, false, true));
+        let congestion = judge(&mut bench, class(PacketClass::Congestion));
+        assert_eq!(congestion, (ACCEPTED_RESPONSE, false, true));
+    }
+
+    #[test]
+    fn a_full_buffer_refuses_its_own_role_alone() {
+        let mut bench = bench();
+        let full = Case { requests_fit: false, ..good() };
+        assert_eq!(judge(&mut bench, full), (reason::BUFFER_FULL, false, false));
+        let other = Case { packet_class: PacketClass::Response, ..full };
+        assert_eq!(judge(&mut bench, other), (ACCEPTED_RESPONSE, false, true));
+        let other_full = Case { responses_fit: false, ..other };
+        assert_eq!(judge(&mut bench, other_full), (reason::BUFFER_FULL, false, false));
+    }
+
+    #[test]
+    fn of_any_two_faults_the_first_in_order_is_counted() {
+        let mut bench = bench();
+        let with = |case: Case, number: u64| match number {
+            reason::MAC_ERROR => Case { frame: FrameEnd { mac_error: true, ..case.frame }, ..case },
+            reason::TOO_LONG => Case { frame: FrameEnd { too_long: true, ..case.frame }, ..case },
+            reason::IP_LENGTH => Case { frame: FrameEnd { ip_length: true, ..case.frame }, ..case },
+            reason::ICRC => Case { verdict_ok: false, ..case },
+            reason::BUFFER_FULL => Case { requests_fit: false, ..case },
+            fault => Case { fault: fault.min(case.fault), ..case },
+        };
+        for first in 0..=reason::BUFFER_FULL {
+            for second in first..=reason::BUFFER_FULL {
+                let case = with(with(good(), first), second);
+                assert_eq!(judge(&mut bench, case), (first, false, false), "{first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_that_came_long_before_the_end_still_counts_and_only_once() {
+        let mut bench = bench();
+        bench.block.verdict_valid.next = true;
+        bench.block.verdict_ok.next = true;
+        bench.tick();
+        bench.block.verdict_valid.next = false;
+        (0..10).for_each(|_| bench.tick());
+        let silent = Case { verdict_ok: false, ..good() };
+        assert_eq!(judge(&mut bench, silent).0, ACCEPTED_REQUEST);
+        assert_eq!(judge(&mut bench, silent).0, reason::ICRC);
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves =
+            Waves::new().signal("from_parse_valid").signal("from_parse.fault").when("from_parse_valid");
+        let waves =
+            waves.signal("frame_end").signal("verdict_valid").signal("verdict_ok").when("verdict_valid");
+        let waves = waves.signal("commit_requests").signal("rollback");
+        let waves = waves.signal("outcome_valid").signal("outcome.number").when("outcome_valid");
+        let mut bench = Bench::clocked(Dispatch::default(), |block| &mut block.clock).recording(waves);
+        bench.block.requests_fit.next = true;
+        for cycle in 0..9 {
+            let block = &mut bench.block;
+            block.from_parse_valid.next = cycle <= 2;
+            let fault = bits(if cycle == 1 { reason::OTHER_PORT } else { reason::NONE });
+            block.from_parse.next = ParsedHeaders { fault, ..ParsedHeaders::default() };
+            block.frame_end.next = cycle <= 2;
+            block.verdict_valid.next = (4..=6).contains(&cycle);
+            block.verdict_ok.next = cycle != 6;
+            bench.tick();
+        }
+        bench.waves().expect("packet/waves/dispatch.txt");
+    }
+}

@@ -148,3 +148,81 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
         self.frame.next = self.frame_out.q.val();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, beats_of, random};
+    use rand::Rng;
+
+    /// Sends frames whose IP packet ends near the end of a beat or of the frame, with gaps.
+    fn the_end_of_the_packet_is_found<const DATA: usize, const BYTES: usize>() {
+        let mut random = random();
+        let mut bench = Bench::clocked(Measure::<DATA, BYTES>::default(), |block| &mut block.clock);
+        bench = bench.in_lock_step();
+        let lanes = DATA / 8;
+        for _ in 0..40 {
+            let frame: Vec<u8> = (0..random.random_range(1..4 * lanes)).map(|_| random.random()).collect();
+            let near = if random.random() { frame.len() } else { lanes * random.random_range(1..4) };
+            let covered_bytes = (near + random.random_range(0..3)).saturating_sub(1).max(1);
+            let mut to_icrc = Vec::new();
+            let beats = beats_of::<DATA, BYTES>(&frame, &mut random);
+            for (index, beat) in beats.iter().enumerate() {
+                while random.random_bool(0.3) {
+                    bench.block.from_delay_valid.next = false;
+                    bench.tick();
+                }
+                let block = &mut bench.block;
+                block.from_delay.next = *beat;
+                block.from_delay_first.next = index == 0;
+                block.from_delay_valid.next = true;
+                let last_byte = if index == 0 { covered_bytes - 1 } else { random.random_range(0..8192) };
+                block.coverage.next = Coverage { last_byte: bits(last_byte as u64), ..Coverage::default() };
+                bench.tick();
+                bench.settle();
+                let block = &bench.block;
+                assert_eq!(block.beat.val(), *beat);
+                assert_eq!(block.frame_end.val(), beat.last);
+                if block.to_icrc_valid.val() {
+                    to_icrc.push(block.to_icrc.val());
+                }
+            }
+            let end = bench.block.frame.val();
+            assert_eq!(end.frame_bytes.to_u64() as usize, frame.len());
+            assert_eq!(end.ip_length, covered_bytes > frame.len());
+            assert!(!end.too_long && !end.mac_error);
+            if covered_bytes <= frame.len() {
+                assert_eq!(to_icrc.len(), covered_bytes.div_ceil(lanes));
+                let last = to_icrc.pop().expect("a packet has a byte");
+                assert!(last.end && to_icrc.iter().all(|beat| !beat.end));
+                assert_eq!(last.end_bytes.to_u64() as usize, (covered_bytes - 1) % lanes + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_packet_is_found_at_every_width() {
+        the_end_of_the_packet_is_found::<64, 4>();
+        the_end_of_the_packet_is_found::<128, 5>();
+        the_end_of_the_packet_is_found::<256, 6>();
+        the_end_of_the_packet_is_found::<512, 7>();
+    }
+
+    #[test]
+    fn a_frame_is_too_long_from_one_byte_above_the_limit_and_for_ever() {
+        let mut bench = Bench::clocked(Measure::<512, 7>::default(), |block| &mut block.clock);
+        bench.block.from_delay.next = Beat { bytes: bits(64), ..Beat::default() };
+        bench.block.from_delay_valid.next = true;
+        bench.block.from_delay_first.next = true;
+        for beat_count in 1..1200 {
+            bench.tick();
+            bench.block.from_delay_first.next = false;
+            bench.settle();
+            let frame = bench.block.frame.val();
+            assert_eq!(frame.too_long, 64 * beat_count > FRAME_BYTES_MAX, "{beat_count} beats");
+            if beat_count < 1000 {
+                assert_eq!(frame.frame_bytes.to_u64(), 64 * beat_count);
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@
 //!  cycle           0                 1         2 current  3
 //! ```
 //!
-//! A frame of three beats at 128 bits whose payload begins at byte 42, with a gap before its last beat:
+//! At 64 bits, 12 bytes of payload that begin at byte 6 (no header is that short), with a gap before the last beat:
 //! ```text
 #![doc = include_str!("waves/strip.txt")]
 //! ```
@@ -184,5 +184,133 @@ impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
         self.payload.next = self.merged.q.val();
         self.payload_valid.next = self.merged_valid.q.val();
         self.frame_end.next = self.merged_end.q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Random, Waves, beats_of, frames_of, random};
+    use rand::Rng;
+    use std::collections::VecDeque;
+
+    /// A frame as `strip` sees it.
+    struct Frame {
+        bytes: Vec<u8>,
+        header_bytes: usize,
+        payload_bytes: usize,
+    }
+
+    /// A frame with any header length that exists, payload, ICRC, and sometimes pad behind it.
+    fn frame(payload_bytes: usize, random: &mut Random) -> Frame {
+        let header_bytes = 54 + 4 * random.random_range(0..=13);
+        let pad_bytes = payload_bytes.wrapping_neg() % 4 + random.random_range(0..3);
+        let length = header_bytes + payload_bytes + pad_bytes + 4;
+        Frame { bytes: (0..length).map(|_| random.random()).collect(), header_bytes, payload_bytes }
+    }
+
+    /// Sends frames and compares every payload; the Verilog runs beside.
+    fn payloads_are_aligned<const DATA: usize, const BYTES: usize>(gaps: bool) {
+        let mut random = random();
+        let mut bench = Bench::clocked(Strip::<DATA, BYTES>::new().unwrap(), |block| &mut block.clock);
+        bench = bench.in_lock_step();
+        let lanes = DATA / 8;
+        let lengths = [0, 1, lanes - 1, lanes, lanes + 1, 2 * lanes, 2 * lanes + 2, 130];
+        let frames: Vec<_> = (0..40).map(|index| frame(lengths[index % 8], &mut random)).collect();
+        let mut waiting = VecDeque::new();
+        for (index, frame) in frames.iter().enumerate() {
+            let beats = beats_of::<DATA, BYTES>(&frame.bytes, &mut random);
+            waiting.extend(
+                beats.into_iter().enumerate().map(|(beat_index, beat)| (index, beat_index == 0, beat)),
+            );
+        }
+        // The cycle in which the last beat of each frame came.
+        let mut ends = VecDeque::new();
+        let (mut cycle, mut ended_count, mut payload) = (0, 0, Vec::new());
+        while ended_count < frames.len() {
+            let beat = if gaps && random.random() { None } else { waiting.pop_front() };
+            let block = &mut bench.block;
+            block.beat_valid.next = beat.is_some();
+            if let Some((index, is_first, beat)) = beat {
+                block.beat.next = beat;
+                block.beat_first.next = is_first;
+                let (header_bytes, payload_bytes) = match is_first {
+                    true => (frames[index].header_bytes, frames[index].payload_bytes),
+                    false => (random.random_range(0..128), random.random_range(0..5000)),
+                };
+                block.header_bytes.next = bits(header_bytes as u64);
+                block.payload_bytes.next = bits(payload_bytes as u64);
+                if beat.last {
+                    ends.push_back(cycle);
+                }
+            }
+            bench.settle();
+            if bench.block.payload_valid.val() {
+                let bytes = bits(lanes as u64);
+                let data = bench.block.payload.val();
+                payload.push(Beat::<DATA, BYTES> { data, bytes, last: false, error: false });
+            }
+            if bench.block.frame_end.val() {
+                assert_eq!(ends.pop_front(), Some(cycle - STRIP_LATENCY));
+                let frame = &frames[ended_count];
+                assert_eq!(payload.len(), frame.payload_bytes.div_ceil(lanes), "beats of payload");
+                if let Some(last) = payload.last_mut() {
+                    last.bytes = bits(((frame.payload_bytes - 1) % lanes + 1) as u64);
+                    last.last = true;
+                    let expected = &frame.bytes[frame.header_bytes..][..frame.payload_bytes];
+                    assert_eq!(frames_of(&payload), [(expected.to_vec(), false)]);
+                }
+                payload.clear();
+                ended_count += 1;
+            }
+            bench.tick();
+            cycle += 1;
+        }
+    }
+
+    #[test]
+    fn payloads_are_aligned_at_64_bits() {
+        payloads_are_aligned::<64, 4>(false);
+        payloads_are_aligned::<64, 4>(true);
+    }
+
+    #[test]
+    fn payloads_are_aligned_at_128_bits() {
+        payloads_are_aligned::<128, 5>(true);
+    }
+
+    #[test]
+    fn payloads_are_aligned_at_256_bits() {
+        payloads_are_aligned::<256, 6>(true);
+    }
+
+    #[test]
+    fn payloads_are_aligned_at_512_bits() {
+        payloads_are_aligned::<512, 7>(false);
+        payloads_are_aligned::<512, 7>(true);
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("beat_valid").signal("beat.data").when("beat_valid");
+        let waves = waves.signal("payload_valid").signal("payload").when("payload_valid").signal("frame_end");
+        let mut bench = Bench::clocked(Strip::<64, 4>::new().unwrap(), |block| &mut block.clock);
+        bench = bench.recording(waves);
+        let beats = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908, 0x1716_1514_1312_1110];
+        for cycle in 0..9 {
+            let beat = match cycle {
+                0 | 1 => beats.get(cycle),
+                3 => beats.get(2),
+                _ => None,
+            };
+            bench.block.beat_valid.next = beat.is_some();
+            bench.block.beat_first.next = cycle == 0;
+            bench.block.header_bytes.next = bits(6);
+            bench.block.payload_bytes.next = bits(12);
+            let data = bits(beat.copied().unwrap_or_default());
+            bench.block.beat.next = Beat { data, bytes: bits(8), last: cycle == 3, error: false };
+            bench.tick();
+        }
+        bench.waves().expect("packet/waves/strip.txt");
     }
 }

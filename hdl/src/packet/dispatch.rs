@@ -12,6 +12,11 @@
 //!  cycle              0           1                      4           5
 //! ```
 //!
+//! Three frames of one beat; the second is for another port, and the third has a wrong ICRC:
+//! ```text
+#![doc = include_str!("waves/dispatch.txt")]
+//! ```
+//!
 //! Latency [`DISPATCH_LATENCY`] cycles from `frame_end` to commit or rollback, which are combinational in the verdict and
 //! in what the buffers say, one more to `outcome`; throughput one frame a cycle; never stalls.
 //!

@@ -107,6 +107,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
         let is_here = (last_byte >> Self::LANE_BITS) == (bytes_before >> Self::LANE_BITS);
         let end_bytes = (bit_cast::<BYTES, 16>(last_byte) & (Self::BEAT_BYTES - 1)) + 1;
         let ends = is_here && !is_behind;
+        let is_covered = is_behind || (is_here && end_bytes <= beat.bytes);
 
         if is_valid {
             self.covered.d.next = coverage;
@@ -129,7 +130,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Measure<DATA, BYTES> {
             frame_bytes: bytes_before + bit_cast::<16, BYTES>(beat.bytes),
             mac_error: beat.error,
             too_long: bytes_before >= FRAME_BYTES_MAX,
-            ip_length: !(is_behind || (is_here && end_bytes <= beat.bytes)),
+            ip_length: !is_covered,
         };
 
         self.beat.next = self.beat_out.q.val();

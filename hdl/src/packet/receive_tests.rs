@@ -4,7 +4,7 @@ use super::reason;
 use super::receive::Receive;
 use super::samples::{OWN_MAC, Recipe};
 use super::vectors;
-use crate::bench::{Random, random};
+use crate::bench::{Bench, Random, Sink, Stalls, beats_of, random};
 use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -74,6 +74,8 @@ struct Card {
     /// Numbers and lengths of the events, with the cycle of each.
     outcomes: Vec<(u64, u64, u64)>,
     cycle: u64,
+    /// The cycle in which the first request left.
+    first_token: Option<u64>,
     random: Random,
 }
 
@@ -105,6 +107,7 @@ impl Card {
             responses: Role::default(),
             outcomes: Vec::new(),
             cycle: 0,
+            first_token: None,
             random: random(),
             instance,
         };
@@ -159,6 +162,9 @@ impl Card {
         self.instance.eval();
         for (ports, role) in self.roles.iter().zip([&mut self.requests, &mut self.responses]) {
             take(&self.instance, ports, role, self.data, self.bytes);
+        }
+        if self.first_token.is_none() && !self.requests.tokens.is_empty() {
+            self.first_token = Some(self.cycle);
         }
         if self.instance.get(self.outcome_valid) == 1 {
             let outcome = u64::from(self.instance.get(self.outcome));
@@ -434,6 +440,8 @@ fn frames_of_58_bytes_pass_back_to_back_without_a_bubble() {
     // The window, the parser, dispatch, and the register of the event.
     let first = 1024 / 512 + 4 + 4 + 1;
     assert_eq!(cycles, (first..first + 100).collect::<Vec<_>>());
+    // A token stands at the exit two cycles after its commit, which is one before the event.
+    assert_eq!(card.first_token, Some(start + first + 1));
     assert_eq!(card.requests.tokens.len(), 100);
 }
 
@@ -574,4 +582,65 @@ fn the_counters_add_up_to_the_frames() {
     }
     let reasons = DropReason::ALL.len() as u64;
     assert_eq!(reasons, ACCEPTED_REQUEST, "every reason has a counter");
+}
+
+/// Runs the Rust of the receive path beside its Verilog, with everybody pausing at random.
+fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>() {
+    let mut random = random();
+    let block = Receive::<DATA, BYTES, ADDRESS, COUNT, 2, 3>::new().unwrap();
+    let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
+    bench.block.own_mac.next = rnic_kernel::prelude::bits(OWN_MAC);
+    let (mut requests, mut responses) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));
+    let (mut request_beats, mut response_beats) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));
+    let opcodes = [0x04, 0x0a, 0x0d, 0x11, 0x13, 0x65, 0x81, 0x44];
+    let frames = opcodes.iter().cycle().take(24).map(|&opcode| {
+        let recipe = Recipe::send(random.random_range(0..40));
+        let mut frame = recipe.with_opcode(opcode, EXTENDED_BYTES[usize::from(opcode)].into()).build();
+        if random.random_bool(0.2) {
+            let at = random.random_range(0..frame.len());
+            frame[at] ^= 0x10;
+        }
+        frame
+    });
+    let frames: Vec<_> = frames.collect();
+    let mut beats: VecDeque<_> =
+        frames.iter().flat_map(|frame| beats_of::<DATA, BYTES>(frame, &mut random)).collect();
+    let mut outcome_count = 0;
+    for cycle in 0.. {
+        let beat = if random.random_bool(0.3) { None } else { beats.pop_front() };
+        let block = &mut bench.block;
+        block.from_mac_valid.next = beat.is_some();
+        block.from_mac.next = beat.unwrap_or_default();
+        block.counter_latch.next = random.random_bool(0.05);
+        block.counter_index.next =
+            rnic_kernel::prelude::bits(random.random_range(reason::OTHER_PORT..=ACCEPTED_RESPONSE));
+        requests.drive(&mut block.request_token, &mut random);
+        responses.drive(&mut block.response_token, &mut random);
+        request_beats.drive(&mut block.request_payload, &mut random);
+        response_beats.drive(&mut block.response_payload, &mut random);
+        bench.settle();
+        let block = &bench.block;
+        requests.sample(&block.request_token);
+        responses.sample(&block.response_token);
+        request_beats.sample(&block.request_payload);
+        response_beats.sample(&block.response_payload);
+        outcome_count += usize::from(block.outcome_valid.val());
+        bench.tick();
+        if outcome_count == frames.len() {
+            break;
+        }
+        assert!(cycle < 2000, "{outcome_count} frames were judged");
+    }
+    assert!(!requests.received.is_empty() && !responses.received.is_empty());
+    assert!(!request_beats.received.is_empty());
+}
+
+#[test]
+fn rust_and_verilog_agree_in_every_cycle_at_512_bits() {
+    rust_and_verilog_agree::<512, 7, 6, 7>();
+}
+
+#[test]
+fn rust_and_verilog_agree_in_every_cycle_at_64_bits() {
+    rust_and_verilog_agree::<64, 4, 9, 10>();
 }

@@ -42,13 +42,20 @@ use rnic_kernel::prelude::*;
 /// Cycles from the last beat of a frame to [`Strip::frame_end`].
 pub const STRIP_LATENCY: usize = 4;
 
-/// Rotates to the right by `distance` bits, if `condition` holds and the beat is wider than that.
+/// Rotates to the right by so many bits, unless the beat is no wider than that.
 #[kernel]
-fn rotate_if<const DATA: usize>(condition: Bit, data: Bits<DATA>, distance: usize) -> Bits<DATA> {
-    if distance < DATA {
-        select(condition, (data >> (distance as u64)) | (data << ((DATA - distance) as u64)), data)
-    } else {
-        data
+fn rotate<const DATA: usize>(data: Bits<DATA>, distance: usize) -> Bits<DATA> {
+    if distance < DATA { (data >> (distance as u64)) | (data << ((DATA - distance) as u64)) } else { data }
+}
+
+/// Rotates to the right by none to three units of so many bits.
+#[kernel]
+fn rotate_by<const DATA: usize>(data: Bits<DATA>, count: Bits<2>, unit: usize) -> Bits<DATA> {
+    match count.to_u64() {
+        0 => data,
+        1 => rotate::<DATA>(data, unit),
+        2 => rotate::<DATA>(data, 2 * unit),
+        _ => rotate::<DATA>(data, 3 * unit),
     }
 }
 
@@ -150,17 +157,15 @@ impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
             };
         }
         let dwords = bit_cast::<4, 7>((header_bytes & (Self::BEAT_BYTES - 1)) >> 2);
-        let by_four = rotate_if::<DATA>(dwords.get_bit(2), beat.data, 128);
-        self.coarse.d.next = rotate_if::<DATA>(dwords.get_bit(3), by_four, 256);
+        self.coarse.d.next = rotate_by::<DATA>(beat.data, dwords.get_bits::<2>(2), 128);
         self.coarse_flags.d.next =
             BeatFlags { last: beat.last, carries: !is_header && bytes_left.any(), dwords };
         self.coarse_valid.d.next = self.beat_valid.val();
 
         // Cycle 1: rotate by few dwords, and by the two bytes that every header has beyond whole dwords.
         let flags = self.coarse_flags.q.val();
-        let by_one = rotate_if::<DATA>(flags.dwords.get_bit(0), self.coarse.q.val(), 32);
-        let by_two = rotate_if::<DATA>(flags.dwords.get_bit(1), by_one, 64);
-        self.next_beat.d.next = (by_two >> 16) | (by_two << ((DATA - 16) as u64));
+        let fine = rotate_by::<DATA>(self.coarse.q.val(), flags.dwords.get_bits::<2>(0), 32);
+        self.next_beat.d.next = rotate::<DATA>(fine, 16);
         self.next_flags.d.next = flags;
         self.next_valid.d.next = self.coarse_valid.q.val();
 
@@ -292,23 +297,16 @@ mod tests {
 
     #[test]
     fn waveform_is_as_documented() {
-        let waves = Waves::new().signal("beat_valid").signal("beat.data").when("beat_valid");
-        let waves = waves.signal("payload_valid").signal("payload").when("payload_valid").signal("frame_end");
+        let waves = Waves::new().signal("beat_valid").signal("beat.last").when("beat_valid");
+        let waves = waves.signal("payload_valid").signal("frame_end");
         let mut bench = Bench::clocked(Strip::<64, 4>::new().unwrap(), |block| &mut block.clock);
         bench = bench.recording(waves);
-        let beats = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908, 0x1716_1514_1312_1110];
         for cycle in 0..9 {
-            let beat = match cycle {
-                0 | 1 => beats.get(cycle),
-                3 => beats.get(2),
-                _ => None,
-            };
-            bench.block.beat_valid.next = beat.is_some();
+            bench.block.beat_valid.next = matches!(cycle, 0 | 1 | 3);
             bench.block.beat_first.next = cycle == 0;
             bench.block.header_bytes.next = bits(6);
             bench.block.payload_bytes.next = bits(12);
-            let data = bits(beat.copied().unwrap_or_default());
-            bench.block.beat.next = Beat { data, bytes: bits(8), last: cycle == 3, error: false };
+            bench.block.beat.next = Beat { bytes: bits(8), last: cycle == 3, ..Beat::default() };
             bench.tick();
         }
         bench.waves().expect("packet/waves/strip.txt");

@@ -269,7 +269,7 @@ mod tests {
         let response = judge(&mut bench, class(PacketClass::Response));
         assert_eq!(response, (ACCEPTED_RESPONSE, false, true));
         let congestion = judge(&mut bench, class(PacketClass::Congestion));
-        assert_eq!(congestion, (ACCEPTED_RESPONSE, false, true));
+        assert_eq!(congestion, (ACCEPTED_CONGESTION, false, true));
     }
 
     #[test]

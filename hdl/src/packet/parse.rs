@@ -161,6 +161,158 @@ fn is_ip_group(address: Bits<48>) -> Bit {
     address.get_bits::<24>(24) == 0x01_005e || address.get_bits::<16>(32) == 0x3333
 }
 
+/// Takes the tag out of a frame, if it has one.
+#[kernel]
+fn align(header: Bits<HEADER_BITS>, seen_bytes: Bits<8>) -> Aligned {
+    let type_or_tag = field::<HEADER_BITS, 16>(header, 12);
+    let vlan_present = type_or_tag == ETHERTYPE_VLAN;
+    let ethertype = select(vlan_present, field::<HEADER_BITS, 16>(header, 16), type_or_tag);
+    Aligned {
+        destination_mac: field::<HEADER_BITS, 48>(header, 0),
+        source_mac: field::<HEADER_BITS, 48>(header, 6),
+        vlan_present,
+        vlan_control: select(vlan_present, field::<HEADER_BITS, 16>(header, 14), bits::<16>(0)),
+        is_ipv4: ethertype == ETHERTYPE_IPV4,
+        is_ipv6: ethertype == ETHERTYPE_IPV6,
+        network: select(
+            vlan_present,
+            header.get_bits::<NETWORK_BITS>(18 * 8),
+            header.get_bits::<NETWORK_BITS>(14 * 8),
+        ),
+        seen_bytes,
+    }
+}
+
+/// Names the fields of the headers, all but the payload's length and the end of the extended headers.
+#[kernel]
+fn token_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>) -> PacketToken {
+    let network = aligned.network;
+    let is_ipv6 = aligned.is_ipv6;
+    let bth = transport.get_bits::<96>(8 * 8);
+    PacketToken {
+        destination_mac: aligned.destination_mac,
+        source_mac: aligned.source_mac,
+        vlan_present: aligned.vlan_present,
+        vlan_control: aligned.vlan_control,
+        is_ipv6,
+        traffic_class: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 16>(network, 0).get_bits::<8>(4),
+            field::<NETWORK_BITS, 8>(network, 1),
+        ),
+        flow_label: select(is_ipv6, field::<NETWORK_BITS, 24>(network, 1).get_bits::<20>(0), bits::<20>(0)),
+        identification: select(is_ipv6, bits::<16>(0), field::<NETWORK_BITS, 16>(network, 4)),
+        hop_limit: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 8>(network, 7),
+            field::<NETWORK_BITS, 8>(network, 8),
+        ),
+        source_address: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 128>(network, 8),
+            cat!(bits::<96>(0xffff), field::<NETWORK_BITS, 32>(network, 12)),
+        ),
+        destination_address: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 128>(network, 24),
+            cat!(bits::<96>(0xffff), field::<NETWORK_BITS, 32>(network, 16)),
+        ),
+        source_port: field::<TRANSPORT_BITS, 16>(transport, 0),
+        opcode: field::<96, 8>(bth, 0),
+        solicited: field::<96, 8>(bth, 1).get_bit(7),
+        migrated: field::<96, 8>(bth, 1).get_bit(6),
+        partition_key: field::<96, 16>(bth, 2),
+        forward_congestion: field::<96, 8>(bth, 4).get_bit(7),
+        backward_congestion: field::<96, 8>(bth, 4).get_bit(6),
+        destination_qp: field::<96, 24>(bth, 5),
+        ack_request: field::<96, 8>(bth, 8).get_bit(7),
+        psn: field::<96, 24>(bth, 9),
+        extended: transport.get_bits::<EXTENDED_BITS>(20 * 8),
+        payload_bytes: bits::<13>(0),
+    }
+}
+
+/// Looks for faults up to the IP header.
+#[kernel]
+fn network_faults(aligned: Aligned, is_ours: Bit) -> NetworkFaults {
+    let network = aligned.network;
+    let is_ipv6 = aligned.is_ipv6;
+    let seen_bytes = aligned.seen_bytes;
+    // An Ethernet header of 14 or 18 bytes, and an IP header of 20 or 40.
+    let headers_end = match (aligned.vlan_present, is_ipv6) {
+        (false, false) => bits::<8>(34),
+        (true, false) => bits::<8>(38),
+        (false, true) => bits::<8>(54),
+        (true, true) => bits::<8>(58),
+    };
+    let version = network.get_bits::<4>(4);
+    let length_is_bad = network.get_bits::<4>(0) != 5 || word::<16>(network, 1) < 20;
+    NetworkFaults {
+        short_ethernet: seen_bytes < 14 || (aligned.vlan_present && seen_bytes < 18),
+        destination_mac: !is_ours,
+        source_mac: aligned.source_mac.get_bit(40),
+        other_ethertype: !aligned.is_ipv4 && !is_ipv6,
+        ip_header: seen_bytes < headers_end || select(is_ipv6, version != 6, version != 4 || length_is_bad),
+        // More fragments, or not the first one; "don't fragment" and the reserved bit say nothing.
+        ip_fragment: !is_ipv6 && word::<16>(network, 3).get_bits::<14>(0).any(),
+        other_protocol: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 8>(network, 6),
+            field::<NETWORK_BITS, 8>(network, 9),
+        ) != PROTOCOL_UDP,
+    }
+}
+
+/// Takes what decides about a packet, but is not part of its token.
+#[kernel]
+fn fields_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>, is_ours: Bit) -> Fields {
+    let network = aligned.network;
+    let is_ipv6 = aligned.is_ipv6;
+    let bth_flags = field::<TRANSPORT_BITS, 8>(transport, 9);
+    Fields {
+        network: network_faults(aligned, is_ours),
+        // An IPv4 total length counts the IP header, an IPv6 payload length does not.
+        last_byte: match (aligned.vlan_present, is_ipv6) {
+            (false, false) => word::<17>(network, 1) + 13,
+            (true, false) => word::<17>(network, 1) + 17,
+            (false, true) => word::<17>(network, 2) + 53,
+            (true, true) => word::<17>(network, 2) + 57,
+        },
+        ip_payload_bytes: select(is_ipv6, word::<16>(network, 2), word::<16>(network, 1) - 20),
+        destination_port: field::<TRANSPORT_BITS, 16>(transport, 2),
+        udp_bytes: field::<TRANSPORT_BITS, 16>(transport, 4),
+        pad_bytes: bth_flags.get_bits::<2>(4),
+        version: bth_flags.get_bits::<4>(0),
+        checksum_front: (word::<18>(network, 0) + word::<18>(network, 1))
+            + (word::<18>(network, 2) + word::<18>(network, 3)),
+        checksum_middle: (word::<18>(network, 4) + word::<18>(network, 5))
+            + (word::<18>(network, 6) + word::<18>(network, 7)),
+        checksum_back: word::<17>(network, 8) + word::<17>(network, 9),
+    }
+}
+
+/// Looks for faults behind the IP header.
+#[kernel]
+fn transport_faults(fields: Fields, destination_qp: Bits<24>, is_supported: Bit) -> TransportFaults {
+    TransportFaults {
+        udp_header: fields.ip_payload_bytes < 8,
+        other_port: fields.destination_port != ROCE_PORT,
+        udp_length: fields.udp_bytes < TRANSPORT_BYTES_MIN || fields.udp_bytes != fields.ip_payload_bytes,
+        bth_version: fields.version != 0,
+        unsupported_transport: !is_supported,
+        destination_qp: destination_qp == 0,
+    }
+}
+
+/// Whether the sum of the ten words of an IPv4 header, folded to 16 bits, is all ones.
+///
+/// The carries are at most 9, so folding once is enough, and that gives all ones just when the low part is all ones
+/// but for the carries.
+#[kernel]
+fn is_all_ones_folded(sum: Bits<20>) -> Bit {
+    sum.get_bits::<12>(4).all() && sum.get_bits::<4>(0) == !sum.get_bits::<4>(16)
+}
+
 /// Numbers the first of the faults, in the order in which they are counted.
 #[kernel]
 fn first_fault(
@@ -269,129 +421,20 @@ impl Logic for Parse {
         self.valid.d.next = cat!(self.valid.q.val().get_bits::<3>(0), self.header_valid.val());
 
         // Cycle 0: behind the Ethernet header, with or without a tag, stands the IP header.
-        let header = self.header.val();
-        let type_or_tag = field::<HEADER_BITS, 16>(header, 12);
-        let vlan_present = type_or_tag == ETHERTYPE_VLAN;
-        let ethertype = select(vlan_present, field::<HEADER_BITS, 16>(header, 16), type_or_tag);
-        self.aligned.d.next = Aligned {
-            destination_mac: field::<HEADER_BITS, 48>(header, 0),
-            source_mac: field::<HEADER_BITS, 48>(header, 6),
-            vlan_present,
-            vlan_control: select(vlan_present, field::<HEADER_BITS, 16>(header, 14), bits::<16>(0)),
-            is_ipv4: ethertype == ETHERTYPE_IPV4,
-            is_ipv6: ethertype == ETHERTYPE_IPV6,
-            network: select(
-                vlan_present,
-                header.get_bits::<NETWORK_BITS>(18 * 8),
-                header.get_bits::<NETWORK_BITS>(14 * 8),
-            ),
-            seen_bytes: self.header_bytes.val(),
-        };
+        self.aligned.d.next = align(self.header.val(), self.header_bytes.val());
 
         // Cycle 1: everything behind the IP header moves to the place that it has behind the longer one.
         let aligned = self.aligned.q.val();
-        let network = aligned.network;
-        let is_ipv6 = aligned.is_ipv6;
         let transport = select(
-            is_ipv6,
-            network.get_bits::<TRANSPORT_BITS>(40 * 8),
-            network.get_bits::<TRANSPORT_BITS>(20 * 8),
+            aligned.is_ipv6,
+            aligned.network.get_bits::<TRANSPORT_BITS>(40 * 8),
+            aligned.network.get_bits::<TRANSPORT_BITS>(20 * 8),
         );
-        let total_bytes = word::<16>(network, 1);
-        let fragment = word::<16>(network, 3);
         let is_ours = aligned.destination_mac == self.own_mac.val()
             || self.promiscuous.val()
             || (self.accept_multicast.val() && is_ip_group(aligned.destination_mac));
-        // An Ethernet header of 14 or 18 bytes, and an IP header of 20 or 40.
-        let headers_end = match (aligned.vlan_present, is_ipv6) {
-            (false, false) => bits::<8>(34),
-            (true, false) => bits::<8>(38),
-            (false, true) => bits::<8>(54),
-            (true, true) => bits::<8>(58),
-        };
-        let is_truncated = aligned.seen_bytes < headers_end;
-        let version = network.get_bits::<4>(4);
-        let ipv4_is_bad = version != 4 || network.get_bits::<4>(0) != 5 || total_bytes < 20;
-        let bth = transport.get_bits::<96>(8 * 8);
-        let bth_flags = field::<96, 8>(bth, 1);
-        self.fields_token.d.next = PacketToken {
-            destination_mac: aligned.destination_mac,
-            source_mac: aligned.source_mac,
-            vlan_present: aligned.vlan_present,
-            vlan_control: aligned.vlan_control,
-            is_ipv6,
-            traffic_class: select(
-                is_ipv6,
-                field::<NETWORK_BITS, 16>(network, 0).get_bits::<8>(4),
-                field::<NETWORK_BITS, 8>(network, 1),
-            ),
-            flow_label: select(
-                is_ipv6,
-                field::<NETWORK_BITS, 24>(network, 1).get_bits::<20>(0),
-                bits::<20>(0),
-            ),
-            identification: select(is_ipv6, bits::<16>(0), field::<NETWORK_BITS, 16>(network, 4)),
-            hop_limit: select(
-                is_ipv6,
-                field::<NETWORK_BITS, 8>(network, 7),
-                field::<NETWORK_BITS, 8>(network, 8),
-            ),
-            source_address: select(
-                is_ipv6,
-                field::<NETWORK_BITS, 128>(network, 8),
-                cat!(bits::<96>(0xffff), field::<NETWORK_BITS, 32>(network, 12)),
-            ),
-            destination_address: select(
-                is_ipv6,
-                field::<NETWORK_BITS, 128>(network, 24),
-                cat!(bits::<96>(0xffff), field::<NETWORK_BITS, 32>(network, 16)),
-            ),
-            source_port: field::<TRANSPORT_BITS, 16>(transport, 0),
-            opcode: field::<96, 8>(bth, 0),
-            solicited: bth_flags.get_bit(7),
-            migrated: bth_flags.get_bit(6),
-            partition_key: field::<96, 16>(bth, 2),
-            forward_congestion: field::<96, 8>(bth, 4).get_bit(7),
-            backward_congestion: field::<96, 8>(bth, 4).get_bit(6),
-            destination_qp: field::<96, 24>(bth, 5),
-            ack_request: field::<96, 8>(bth, 8).get_bit(7),
-            psn: field::<96, 24>(bth, 9),
-            extended: transport.get_bits::<EXTENDED_BITS>(20 * 8),
-            payload_bytes: bits::<13>(0),
-        };
-        self.fields.d.next = Fields {
-            network: NetworkFaults {
-                short_ethernet: aligned.seen_bytes < 14 || (aligned.vlan_present && aligned.seen_bytes < 18),
-                destination_mac: !is_ours,
-                source_mac: aligned.source_mac.get_bit(40),
-                other_ethertype: !aligned.is_ipv4 && !is_ipv6,
-                ip_header: is_truncated || select(is_ipv6, version != 6, ipv4_is_bad),
-                // More fragments, or not the first one; "don't fragment" and the reserved bit say nothing.
-                ip_fragment: !is_ipv6 && fragment.get_bits::<14>(0).any(),
-                other_protocol: select(
-                    is_ipv6,
-                    field::<NETWORK_BITS, 8>(network, 6),
-                    field::<NETWORK_BITS, 8>(network, 9),
-                ) != PROTOCOL_UDP,
-            },
-            // An IPv4 total length counts the IP header, an IPv6 payload length does not.
-            last_byte: match (aligned.vlan_present, is_ipv6) {
-                (false, false) => bit_cast::<17, 16>(total_bytes) + 13,
-                (true, false) => bit_cast::<17, 16>(total_bytes) + 17,
-                (false, true) => word::<17>(network, 2) + 53,
-                (true, true) => word::<17>(network, 2) + 57,
-            },
-            ip_payload_bytes: select(is_ipv6, word::<16>(network, 2), total_bytes - 20),
-            destination_port: field::<TRANSPORT_BITS, 16>(transport, 2),
-            udp_bytes: field::<TRANSPORT_BITS, 16>(transport, 4),
-            pad_bytes: bth_flags.get_bits::<2>(4),
-            version: bth_flags.get_bits::<4>(0),
-            checksum_front: (word::<18>(network, 0) + word::<18>(network, 1))
-                + (word::<18>(network, 2) + word::<18>(network, 3)),
-            checksum_middle: (word::<18>(network, 4) + word::<18>(network, 5))
-                + (word::<18>(network, 6) + word::<18>(network, 7)),
-            checksum_back: word::<17>(network, 8) + word::<17>(network, 9),
-        };
+        self.fields_token.d.next = token_of(aligned, transport);
+        self.fields.d.next = fields_of(aligned, transport, is_ours);
 
         // Cycle 2: the opcode says how long the extended headers are.
         let fields = self.fields.q.val();
@@ -412,22 +455,15 @@ impl Logic for Parse {
         self.decoded_token.d.next.extended = keep_extended(token.extended, extended_dwords);
         self.decoded.d.next = Decoded {
             packet_class: self.opcodes.packet_class.val(),
-            header_bytes: match (token.vlan_present, token.is_ipv6) {
-                (false, false) => bit_cast::<7, 5>(extended_bytes) + 54,
-                (true, false) => bit_cast::<7, 5>(extended_bytes) + 58,
-                (false, true) => bit_cast::<7, 5>(extended_bytes) + 74,
-                (true, true) => bit_cast::<7, 5>(extended_bytes) + 78,
-            },
+            header_bytes: bit_cast::<7, 5>(extended_bytes)
+                + match (token.vlan_present, token.is_ipv6) {
+                    (false, false) => bits::<7>(54),
+                    (true, false) => bits::<7>(58),
+                    (false, true) => bits::<7>(74),
+                    (true, true) => bits::<7>(78),
+                },
             network: fields.network,
-            transport: TransportFaults {
-                udp_header: fields.ip_payload_bytes < 8,
-                other_port: fields.destination_port != ROCE_PORT,
-                udp_length: fields.udp_bytes < TRANSPORT_BYTES_MIN
-                    || fields.udp_bytes != fields.ip_payload_bytes,
-                bth_version: fields.version != 0,
-                unsupported_transport: !self.opcodes.is_supported.val(),
-                destination_qp: token.destination_qp == 0,
-            },
+            transport: transport_faults(fields, token.destination_qp, self.opcodes.is_supported.val()),
             udp_bytes: fields.udp_bytes,
             overhead_bytes: bit_cast::<6, 5>(extended_bytes)
                 + bit_cast::<6, 2>(fields.pad_bytes)
@@ -441,10 +477,6 @@ impl Logic for Parse {
         let decoded = self.decoded.q.val();
         let token = self.decoded_token.q.val();
         let payload_bytes = bit_cast::<17, 16>(decoded.udp_bytes) - bit_cast::<17, 6>(decoded.overhead_bytes);
-        // The sum of ten words, folded, is all ones. The carries are at most 9, so folding once is enough, and
-        // that is all ones just when the low part is all ones but for the carries.
-        let checksum_is_right = decoded.checksum.get_bits::<12>(4).all()
-            && decoded.checksum.get_bits::<4>(0) == !decoded.checksum.get_bits::<4>(16);
         self.parsed_token.d.next = token;
         self.parsed_token.d.next.payload_bytes = payload_bytes.get_bits::<13>(0);
         self.parsed.d.next = ParsedHeaders {
@@ -452,7 +484,7 @@ impl Logic for Parse {
             header_bytes: decoded.header_bytes,
             fault: first_fault(
                 decoded.network,
-                !token.is_ipv6 && !checksum_is_right,
+                !token.is_ipv6 && !is_all_ones_folded(decoded.checksum),
                 decoded.transport,
                 payload_bytes.get_bit(16),
             ),

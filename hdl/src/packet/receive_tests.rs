@@ -550,8 +550,14 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
     assert_eq!(card.requests.payloads, vec![Recipe::send(1000).payload; 4]);
     assert_eq!((card.requests.tokens.len(), card.responses.tokens.len()), (5, 16));
     card.outcomes.clear();
-    card.send(&[request, response], Pauses::default());
+    card.send(&[request.clone(), response.clone()], Pauses::default());
     assert_eq!(card.numbers(), [ACCEPTED_REQUEST, ACCEPTED_RESPONSE]);
+
+    // A card that is not enabled has no room at all.
+    card.set_bit("enable", false);
+    card.outcomes.clear();
+    card.send(&[request, response], Pauses::default());
+    assert_eq!(card.numbers(), [reason::BUFFER_FULL; 2]);
 }
 
 #[test]
@@ -589,6 +595,7 @@ fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: 
     let mut random = random();
     let block = Receive::<DATA, BYTES, ADDRESS, COUNT, 2, 3>::new().unwrap();
     let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
+    bench.block.enable.next = true;
     bench.block.own_mac.next = rnic_kernel::prelude::bits(OWN_MAC);
     let (mut requests, mut responses) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));
     let (mut request_beats, mut response_beats) = (Sink::new(Stalls::Both), Sink::new(Stalls::Both));

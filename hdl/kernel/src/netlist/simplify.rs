@@ -162,18 +162,19 @@ impl Graph {
 
     /// A shift by a fixed distance is a slice with zeros beside it.
     fn shifted_parts(&mut self, node: NodeId) -> Option<Vec<NodeId>> {
-        let Op::Binary(operator, value, distance) = self[node].op else { return None };
+        let Op::Binary(operator @ (BinaryOp::Shl | BinaryOp::Shr), value, distance) = self[node].op else {
+            return None;
+        };
         let width = self[node].width;
         let distance = usize::try_from(self.literal(distance)?).ok().filter(|distance| *distance < width)?;
         if distance == 0 {
             return Some(vec![value]);
         }
         let zeros = self.zeros(distance);
-        match operator {
-            BinaryOp::Shr => Some(vec![zeros, self.slice(value, distance, width - distance, None)]),
-            BinaryOp::Shl => Some(vec![self.slice(value, 0, width - distance, None), zeros]),
-            _ => None,
-        }
+        Some(match operator {
+            BinaryOp::Shr => vec![zeros, self.slice(value, distance, width - distance, None)],
+            _ => vec![self.slice(value, 0, width - distance, None), zeros],
+        })
     }
 
     // ---- concatenations ----

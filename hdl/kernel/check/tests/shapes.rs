@@ -60,6 +60,8 @@ struct Shapes {
     pub shift_left_beyond: Signal<Out, Bits<130>>,
     pub shift_by_shift: Signal<Out, Bits<130>>,
     pub static_shift_beyond: Signal<Out, Bits<8>>,
+    pub static_shift_by_zero: Signal<Out, Bits<16>>,
+    pub moving_comparison: Signal<Out, Bits<64>>,
     pub not_then_shift: Signal<Out, Bits<8>>,
     pub not_of_compare: Signal<Out, Bit>,
     pub or_and_xor: Signal<Out, Bits<8>>,
@@ -104,6 +106,8 @@ impl Logic for Shapes {
         self.shift_left_beyond.next = self.wide.val() << b;
         self.shift_by_shift.next = !self.wide.val() >> (self.n.val() << a);
         self.static_shift_beyond.next = (a << 8) | (a >> 9);
+        self.static_shift_by_zero.next = bit_cast::<16, 8>(b).replace_bit(0, a.any()) ^ cat!(a, b) << 0;
+        self.moving_comparison.next = self.w.val().replace_bit(self.n.val().index(), self.n.val() != 0);
         self.not_then_shift.next = !a >> 4;
         self.not_of_compare.next = !(a < b);
         self.or_and_xor.next = a | b & a ^ !b;
@@ -364,6 +368,8 @@ claims! { shapes:
     a_wide_shift_to_the_left_yields_zero_beyond_the_width = "shift_left_beyond";
     a_distance_that_is_shifted_out_is_zero = "shift_by_shift";
     a_known_shift_by_the_width_or_more_yields_zero = "static_shift_beyond";
+    a_shift_by_zero_is_the_value_itself = "static_shift_by_zero";
+    a_comparison_with_zero_is_one_bit = "moving_comparison";
     a_complement_is_shifted_and_not_the_reverse = "not_then_shift";
     a_comparison_is_inverted_whole = "not_of_compare";
     mixed_bitwise_operators_bind_as_in_rust = "or_and_xor";

@@ -87,10 +87,10 @@ impl Values<'_> {
 
     /// A value of a type, `depth` operators deep at most.
     pub(crate) fn value(&mut self, scope: &mut Scope, wanted: &Type, depth: usize) -> Text {
-        if depth > 0 {
-            if let Some(text) = self.of_any_type(scope, wanted, depth) {
-                return text;
-            }
+        if depth > 0
+            && let Some(text) = self.of_any_type(scope, wanted, depth)
+        {
+            return text;
         }
         match wanted {
             Type::Bits(width) => self.bits(scope, *width, depth),
@@ -289,10 +289,10 @@ impl Values<'_> {
     }
 
     fn record(&mut self, scope: &mut Scope, record: &Struct, depth: usize) -> Text {
-        if depth == 0 {
-            if let Some(text) = self.atom(scope, &Type::Struct(record.clone())) {
-                return text;
-            }
+        if depth == 0
+            && let Some(text) = self.atom(scope, &Type::Struct(record.clone()))
+        {
+            return text;
         }
         let fields: Vec<String> = record
             .fields

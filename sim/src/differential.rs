@@ -1,6 +1,6 @@
 //! The packet path against the software view of the contract, on random frames.
 //!
-//! Each frame goes into the verilated card and into [`classify`]; tokens, payloads and every counter must agree. Each
+//! Each frame goes into the verilated card and into [`classify()`]; tokens, payloads and every counter must agree. Each
 //! packet that was accepted is then sent again, with its payload at a random lane, and must come out as
 //! [`PacketRepr::emit`] writes it.
 use crate::frames::{self, DrawnFrame, OWN_MAC};

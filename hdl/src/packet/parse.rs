@@ -14,7 +14,7 @@
 //! Latency 4 cycles to `headers`, 3 to `coverage`; throughput one header vector a cycle; never stalls.
 //!
 //! 1. `headers` and `coverage` come in the order of the vectors, one each.
-//! 2. `headers.fault` is the first reason, in the order of [`DropReason`], that the headers show; reasons that need
+//! 2. `headers.fault` is the first reason, in the order of [`reason`], that the headers show; reasons that need
 //!    the end of the frame (`mac_error`, `too_long`, `ip_length`, `icrc`) and `buffer_full` are not known here.
 //! 3. With a fault, fields that belong to later layers than the fault have no meaning.
 //!

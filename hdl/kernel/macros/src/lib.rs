@@ -1,9 +1,9 @@
 //! The attribute and derive macros of the rnic hardware language.
 //!
 //! `#[kernel]` keeps the Rust body as it is, for simulation, and adds a second, staged copy in which hardware
-//! values are nodes of a graph and control flow is recorded ([`stage`]). Everything else that rust-hdl wants to
-//! know about a block follows from the same body: which signals it drives ([`claims`]), what its comments say
-//! ([`comments`]).
+//! values are nodes of a graph and control flow is recorded (`stage`). Everything else that rust-hdl wants to
+//! know about a block follows from the same body: which signals it drives (`claims`), what its comments say
+//! (`comments`).
 mod claims;
 mod comments;
 mod function;

@@ -1,8 +1,8 @@
 //! What `#[kernel]` writes in place of Rust's own reads, writes, control flow and calls.
 //!
 //! Nobody names these functions by hand. Each has its counterpart in the source of a kernel: `x.next = v` becomes
-//! [`assign`], `a == b` [`Compare::compare`], `if` [`branch`] or [`choose`], `match` [`MatchStatement`] or
-//! [`MatchValue`], `let` [`Bind::bind`], a struct literal [`StructLiteral`]. They are public only because they are
+//! `assign`, `a == b` `Compare::compare`, `if` `branch` or `choose`, `match` `MatchStatement` or
+//! `MatchValue`, `let` `Bind::bind`, a struct literal `StructLiteral`. They are public only because they are
 //! called from the crates that hold the kernels.
 mod bind;
 mod branch;

@@ -4,6 +4,8 @@
 //! Payloads have 8 bits: no block here looks at them, so what holds for any 8 bits of a beat holds for each 8 bits of a
 //! wider one.
 use anyhow::Result;
+use rnic_hdl::host::ring::Ring;
+use rnic_hdl::logic::psn::PsnComparison;
 use rnic_hdl::memory::Storage;
 use rnic_hdl::stream::{Arbiter, AsyncFifo, Fifo, PacketFifo, RegisterSlice, Splitter};
 use rnic_kernel::prelude::*;
@@ -67,4 +69,21 @@ fn an_asynchronous_fifo_keeps_order_whatever_its_clocks_do() -> Result<()> {
     proof.catches("crosses_in_binary", "assign write_gray = gray;", "assign write_gray = pointer;")?;
     proof.catches("underflows", "fetch = is_free && gray != write_gray;", "fetch = is_free;")?;
     proof.catches("overflows", "push = offered && !is_full;", "push = offered;")
+}
+
+/// The chunk buffer keeps its chunks and its tags in a ring each. That it gives back just what it took is assumed here,
+/// and left to its own tests.
+#[test]
+fn a_ring_owns_no_place_twice_and_loses_none() -> Result<()> {
+    let proof = proof("ring", Ring::<2, 3>::new()?)?;
+    proof.holds()?;
+    proof.catches("takes_without_room", "if (reserve && fits_value)", "if (reserve)")?;
+    proof.catches("gives_back_too_few", "head <= head + returned;", "head <= head + 3'h1;")
+}
+
+#[test]
+fn the_psn_comparison_is_its_definition() -> Result<()> {
+    let proof = proof("psn", PsnComparison::default())?;
+    proof.holds()?;
+    proof.catches("misplaces_half", "from_expected[23]", "from_expected[22]")
 }

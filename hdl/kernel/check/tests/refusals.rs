@@ -209,3 +209,22 @@ impl Logic for LongIndex {
 fn an_index_that_rust_cannot_take_is_refused() {
     refused(LongIndex::default(), &["LongIndex", "at most 32 bits, this value has 40"]);
 }
+
+#[derive(Default, LogicBlock)]
+struct LongDistance {
+    pub a: Signal<In, Bits<8>>,
+    pub by: Signal<In, Bits<100>>,
+    pub x: Signal<Out, Bits<8>>,
+}
+
+impl Logic for LongDistance {
+    #[kernel]
+    fn update(&mut self) {
+        self.x.next = self.a.val() << self.by.val();
+    }
+}
+
+#[test]
+fn a_distance_that_rust_cannot_take_is_refused() {
+    refused(LongDistance::default(), &["LongDistance", "64 bits", "100"]);
+}

@@ -127,6 +127,28 @@ fn words_reach_ports_of_every_width() {
 }
 
 #[test]
+fn distances_of_nested_shifts_do_not_wrap() {
+    let verilog = "
+module nested (input wire [63:0] a, input wire [5:0] b, input wire [5:0] c,
+               output wire [63:0] right, output wire [63:0] left);
+    assign right = (a >> b) >> c;
+    assign left = (a << b) << c;
+endmodule
+";
+    let mut nested = build("nested", verilog).instance();
+    let [a, right, left] = ["a", "right", "left"].map(|name| nested.port::<u64>(name).unwrap());
+    let [b, c] = ["b", "c"].map(|name| nested.port::<u8>(name).unwrap());
+    nested.set(a, u64::MAX);
+    for (first, second) in [(3, 4), (40, 20), (40, 40), (63, 63)] {
+        nested.set(b, first);
+        nested.set(c, second);
+        nested.eval();
+        let expected = (u64::MAX >> first >> second, u64::MAX << first << second);
+        assert_eq!((nested.get(right), nested.get(left)), expected, "by {first} and {second}");
+    }
+}
+
+#[test]
 fn the_port_list_says_names_widths_and_directions() {
     let model = build("wide", WIDE);
     let text: Vec<_> = model
@@ -245,9 +267,10 @@ fn a_trace_is_written_on_demand() {
     instance.set(by, 3);
     instance.step(clock);
     let paths = [folder.path().join("first.fst"), folder.path().join("second.fst")];
+    let mut times = 0..;
     for path in &paths {
         instance.trace_open(path).unwrap();
-        for time in 0..10 {
+        for time in times.by_ref().take(10) {
             instance.step(clock);
             instance.trace_dump(time);
         }

@@ -230,8 +230,9 @@ impl Instance {
         if unsafe { self.model.0.functions.trace_open(self.state, &text) } { Ok(()) } else { Err(failed()) }
     }
 
-    /// Writes all signals to the trace as they are, at a time that must grow from call to call, also from file to file; its unit is the
-    /// time precision of the Verilog, 1 ps where it says nothing. Does nothing while no trace is open.
+    /// Writes all signals to the trace as they are, at a time that must grow from call to call, also from file to
+    /// file; its unit is the time precision of the Verilog, 1 ps where it says nothing. Does nothing while no trace
+    /// is open.
     pub fn trace_dump(&mut self, time: u64) {
         // SAFETY: as in `eval`.
         unsafe { self.model.0.functions.trace_dump(self.state, time) }

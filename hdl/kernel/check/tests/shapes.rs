@@ -62,6 +62,7 @@ struct Shapes {
     pub static_shift_beyond: Signal<Out, Bits<8>>,
     pub static_shift_by_zero: Signal<Out, Bits<16>>,
     pub moving_comparison: Signal<Out, Bits<64>>,
+    pub shift_after_shift: Signal<Out, Bits<130>>,
     pub not_then_shift: Signal<Out, Bits<8>>,
     pub not_of_compare: Signal<Out, Bit>,
     pub or_and_xor: Signal<Out, Bits<8>>,
@@ -108,6 +109,7 @@ impl Logic for Shapes {
         self.static_shift_beyond.next = (a << 8) | (a >> 9);
         self.static_shift_by_zero.next = bit_cast::<16, 8>(b).replace_bit(0, a.any()) ^ cat!(a, b) << 0;
         self.moving_comparison.next = self.w.val().replace_bit(self.n.val().index(), self.n.val() != 0);
+        self.shift_after_shift.next = self.wide.val() >> a.get_bits::<6>(0) >> b.get_bits::<6>(0);
         self.not_then_shift.next = !a >> 4;
         self.not_of_compare.next = !(a < b);
         self.or_and_xor.next = a | b & a ^ !b;
@@ -370,6 +372,7 @@ claims! { shapes:
     a_known_shift_by_the_width_or_more_yields_zero = "static_shift_beyond";
     a_shift_by_zero_is_the_value_itself = "static_shift_by_zero";
     a_comparison_with_zero_is_one_bit = "moving_comparison";
+    two_shifts_go_as_far_as_both_distances = "shift_after_shift";
     a_complement_is_shifted_and_not_the_reverse = "not_then_shift";
     a_comparison_is_inverted_whole = "not_of_compare";
     mixed_bitwise_operators_bind_as_in_rust = "or_and_xor";

@@ -108,6 +108,14 @@ impl Marker {
 /// Whether a value is hardware although it reads no signal: `bits(3)`, `cat!(..)`, `Mode::Idle`.
 struct Literal(bool);
 
+impl Literal {
+    fn is_in(expression: &Expr) -> bool {
+        let mut literal = Literal(false);
+        literal.visit_expr(expression);
+        literal.0
+    }
+}
+
 impl Visit<'_> for Literal {
     fn visit_expr_call(&mut self, call: &ExprCall) {
         if let Expr::Path(function) = &*call.func {
@@ -122,11 +130,7 @@ impl Visit<'_> for Literal {
     }
 
     fn visit_expr_path(&mut self, path: &syn::ExprPath) {
-        let name = path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
-        let is_variant = path.path.segments.len() > 1
-            && name.starts_with(char::is_uppercase)
-            && name.chars().any(char::is_lowercase);
-        self.0 |= is_variant;
+        self.0 |= syntax::is_variant(&path.path);
     }
 }
 
@@ -137,14 +141,14 @@ impl VisitMut for Marker {
                 visit_mut::visit_local_init_mut(self, init);
                 self.names.bind(&local.pat);
             }
-            Some(init) if matches!(*init.expr, Expr::If(_) | Expr::Match(_)) => {
+            Some(init)
+                if matches!(*init.expr, Expr::If(_) | Expr::Match(_)) && !Literal::is_in(&init.expr) =>
+            {
                 *init.expr = Expr::Verbatim(init.expr.to_token_stream());
             }
             Some(init) => {
                 visit_mut::visit_local_init_mut(self, init);
-                let mut literal = Literal(false);
-                literal.visit_expr(&init.expr);
-                if literal.0 {
+                if Literal::is_in(&init.expr) {
                     self.names.bind(&local.pat);
                 }
             }

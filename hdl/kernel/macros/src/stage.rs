@@ -280,9 +280,11 @@ fn value(expression: &Expr) -> Result<TokenStream> {
             Ok(quote!((#(#elements,)*)))
         }
         Expr::Array(array) => {
-            // An array of constants alone belongs to the generator; among hardware, constants become nodes.
-            let is_constant =
-                |element: &Expr| matches!(element, Expr::Lit(_)) || constant_name(element).is_some();
+            // An array of numbers alone belongs to the generator; among hardware, constants become nodes.
+            let is_constant = |element: &Expr| match element {
+                Expr::Path(path) => constant_name(element).is_some() && !syntax::is_variant(&path.path),
+                other => matches!(other, Expr::Lit(_)),
+            };
             let elements = if array.elems.iter().all(is_constant) {
                 values(&array.elems)?
             } else {

@@ -57,6 +57,12 @@ pub(crate) fn is_constant_case(name: &Ident) -> bool {
     name.to_string().starts_with(|first: char| first.is_ascii_uppercase())
 }
 
+/// `Fsm::Idle`, by its spelling; `limits::DEPTH` is a constant.
+pub(crate) fn is_variant(path: &Path) -> bool {
+    let name = path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+    path.segments.len() > 1 && name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase)
+}
+
 /// `Fsm::Idle` is called `Fsm_Idle` in Verilog, `opcode::SEND_ONLY` just `SEND_ONLY`.
 pub(crate) fn constant_label(path: &Path) -> String {
     let names = path.segments.iter().map(|segment| &segment.ident);

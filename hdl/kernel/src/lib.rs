@@ -3,7 +3,8 @@
 //! Blocks are those of rust-hdl. `#[kernel]` on their `update` keeps the Rust body for simulation and adds a staged
 //! copy that records a graph ([`ir`]), from which [`generate`] prints Verilog with exactly the widths of Rust.
 //!
-#![doc = include_str!("../LANGUAGE.md")]
+// The examples of the chapter are fragments; they are tested where they are whole, in rnic-kernel-check.
+#![cfg_attr(not(doctest), doc = include_str!("../LANGUAGE.md"))]
 extern crate self as rnic_kernel;
 
 mod design;

@@ -47,7 +47,7 @@ pub fn check(name: &str, subject: &mut dyn Subject, cycles: usize) -> String {
 
 /// Writes [`Subject`] for a block: its clock and reset, if it has them, and its random inputs.
 ///
-/// ```ignore
+/// ```text
 /// subject!(Counter, clock, reset; enable, step);
 /// subject!(Adder; a, b);
 /// ```

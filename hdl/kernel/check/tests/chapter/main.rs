@@ -54,7 +54,7 @@ fn example(name: &str) -> String {
         Ok(verilog) => ("verilog", body(&verilog)),
         Err(error) => ("text", without_places(&error)),
     };
-    format!("```rust,ignore\n{}```\n```{language}\n{outcome}```\n", source(name))
+    format!("```rust\n{}```\n```{language}\n{outcome}```\n", source(name))
 }
 
 /// The lines of the source between the markers, at the left margin.

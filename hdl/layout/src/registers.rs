@@ -477,7 +477,7 @@ record! {
 record! {
     /// A counter as of the last snapshot.
     pub struct CounterValue: 64 bits by Packet, "DESIGN 3 decision 13" {
-        /// Events since the card's reset, modulo 2^64.
+        /// Events since the card was configured, modulo 2^64; a reset does not clear it.
         count: u64 = 0..64, "DESIGN 3 decision 13";
     }
 }

@@ -214,8 +214,6 @@ impl Logic for PacketRegisters {
         clock!(self, clock, received, sent);
         let in_reset = self.in_reset.q.val();
         self.core_reset.next = in_reset;
-        self.received.reset.next = in_reset;
-        self.sent.reset.next = in_reset;
 
         // Writing.
         let data = self.write_data.val();
@@ -272,7 +270,8 @@ impl Logic for PacketRegisters {
         // Counting.
         self.counter_latch.next = self.latches.q.val();
         self.received.latch.next = self.latches.q.val();
-        let outcome_valid = self.outcome_valid.val();
+        // An outcome that a reset takes from the packet path's counters does not count here either.
+        let outcome_valid = self.outcome_valid.val() && !in_reset;
         self.received.frame.next = outcome_valid;
         self.received.bytes.next = select(outcome_valid, self.outcome.val().frame_bytes, bits::<16>(0));
         self.sent.latch.next = self.latches.q.val();

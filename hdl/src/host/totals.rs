@@ -3,14 +3,12 @@ use rnic_kernel::prelude::*;
 
 /// Counts frames and bytes; `latch` copies both at once.
 ///
-/// Latency 1 cycle; one event a cycle. Events of the cycle of `latch` are not in the copy. Counts wrap at 2^64, and reset
-/// clears them with their copies.
+/// Latency 1 cycle; one event a cycle. Events of the cycle of `latch` are not in the copy. Counts wrap at 2^64, and no reset
+/// clears them: like those of the packet path, they run on, and who reads takes differences.
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Totals {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
     /// A frame has ended.
     pub frame: Signal<In, Bit>,
     /// Bytes that came in this cycle.
@@ -21,10 +19,10 @@ pub(super) struct Totals {
     pub latched_frames: Signal<Out, Bits<64>>,
     /// Bytes up to the last `latch`; registered.
     pub latched_bytes: Signal<Out, Bits<64>>,
-    frames_counted: Reg<Bits<64>>,
-    bytes_counted: Reg<Bits<64>>,
-    frames_copied: Reg<Bits<64>>,
-    bytes_copied: Reg<Bits<64>>,
+    frames_counted: DFF<Bits<64>>,
+    bytes_counted: DFF<Bits<64>>,
+    frames_copied: DFF<Bits<64>>,
+    bytes_copied: DFF<Bits<64>>,
 }
 
 impl Logic for Totals {

@@ -16,16 +16,16 @@
 //!
 //! Requester and responder are not there yet; the streams that they will stand behind are ports.
 use crate::config::Config;
-use crate::host::axi_lite::AxiLiteSlave;
-use crate::host::registers::{ADDRESS_BITS, PacketRegisters};
-use crate::packet::assemble::{Assembler, TransmitToken};
-use crate::packet::mac::{MacReceive, MacTransmit};
-use crate::packet::receive::Receive;
-use crate::packet::token::PacketToken;
-use crate::parameter::ParameterError;
-use crate::stream::{Beat, StreamRx, StreamTx};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
+use rnic_host::axi_lite::AxiLiteSlave;
+use rnic_host::registers::{ADDRESS_BITS, PacketRegisters};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
+use rnic_packet::assemble::{Assembler, TransmitToken};
+use rnic_packet::mac::{MacReceive, MacTransmit};
+use rnic_packet::receive::Receive;
+use rnic_token::PacketToken;
 
 /// Name of the top module.
 pub const TOP: &str = "rnic";

@@ -4,10 +4,10 @@
 //! Payloads have 8 bits: no block here looks at them, so what holds for any 8 bits of a beat holds for each 8 bits of a
 //! wider one.
 use anyhow::Result;
-use rnic_hdl::host::ring::Ring;
-use rnic_hdl::logic::psn::PsnComparison;
-use rnic_hdl::memory::Storage;
-use rnic_hdl::stream::{Arbiter, AsyncFifo, Fifo, PacketFifo, RegisterSlice, Splitter};
+use rnic_blocks::logic::psn::PsnComparison;
+use rnic_blocks::memory::Storage;
+use rnic_blocks::stream::{Arbiter, AsyncFifo, Fifo, PacketFifo, RegisterSlice, Splitter};
+use rnic_host::ring::Ring;
 use rnic_kernel::prelude::*;
 use rnic_tests::proof::{Proof, TOP};
 use std::path::Path;

@@ -10,18 +10,26 @@ fn root() -> PathBuf {
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 8] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 12] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
     ("rnic-kernel-check", &["rnic-kernel", "verilator-sys"], &[]),
-    ("rnic-hdl", &["rnic-kernel", "rnic-layout"], &["verilator-sys"]),
+    ("rnic-blocks", &["rnic-kernel", "rnic-layout", "verilator-sys"], &[]),
+    ("rnic-token", &["rnic-kernel", "rnic-layout"], &["rnic-blocks"]),
+    ("rnic-packet", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-token"], &["verilator-sys"]),
+    ("rnic-host", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"], &[]),
+    (
+        "rnic-hdl",
+        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
+        &[],
+    ),
     ("verilator-sys", &[], &[]),
-    ("rnic-sim", &["rnic-hdl", "rnic-kernel", "rnic-layout", "verilator-sys"], &[]),
+    ("rnic-sim", &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-token", "verilator-sys"], &[]),
     (
         "rnic-tests",
-        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],
-        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],
+        &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],
+        &[],
     ),
 ];
 

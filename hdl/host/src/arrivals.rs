@@ -1,0 +1,413 @@
+//! Arrivals: finds the place of every word that the host answers.
+//!
+//! A word says which request it belongs to, but not how far the answer has come. That is kept here, by tag; words of one
+//! tag may follow each other in consecutive cycles, which is one less than a look at the table and its change take.
+//!
+//! ```text
+//!                  ┌──────────────────────────────────────────────┐
+//!  opens, tag, ───>│ places ──────┐                               │
+//!  place           │  (by tag)    v                               │
+//!  arrival ───────>│ lookup ──> word ──> index ──> first + index ─┼─> writes, chunk, word
+//!                  │    │         ^        │                      │
+//!                  │ progress ────┴────────┴──────────────────────┼─> changes, changed_tag, progress
+//!                  │  (by tag)    written <┘                      │
+//!                  └──────────────────────────────────────────────┘
+//! ```
+//!
+//! Tag 1 is opened for two words, which follow each other at once; a third word is unexpected:
+//! ```text
+#![doc = include_str!("waves/arrivals.txt")]
+//! ```
+//!
+//! Latency 1 cycle from `arrival` to `writes`, one word a cycle. After reset, `is_clear` is low for `2^TAG` cycles, in which
+//! both tables are cleared.
+//!
+//! 1. A tag waits for words when its lap in `places` differs from that of its progress, or when its progress is open.
+//! 2. Words for other tags change nothing; `is_unexpected` reports them.
+//! 3. The first word of an answer goes to the first chunk of its place, the next one to the next, round the ring.
+//! 4. No word is written beyond `last_index`; that word ends the answer, with an error if the host says that more follow.
+//!
+//! Refuses the parameters that [`ChunkBuffer`](super::chunk_buffer::ChunkBuffer) refuses.
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::{ParameterError, check_equal, check_range};
+use rnic_blocks::stream::Beat;
+use rnic_kernel::prelude::*;
+use rnic_packet::collect::check_widths;
+
+/// A piece of an answer from the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadWord<const DATA: usize, const BYTES: usize, const TAG: usize> {
+    /// Bytes of host memory.
+    pub data: Bits<DATA>,
+    /// How many of them belong to the request.
+    pub bytes: Bits<BYTES>,
+    /// The last word of the answer.
+    pub last: Bit,
+    /// The host could not read this; `data` has no meaning.
+    pub error: Bit,
+    /// The request that is answered.
+    pub tag: Bits<TAG>,
+}
+
+/// Where the answer of a tag belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Place<const WORD: usize, const CHUNK: usize> {
+    /// Its first chunk.
+    pub first: Bits<CHUNK>,
+    /// Index of its last word.
+    pub last_index: Bits<WORD>,
+    /// Lap of the ring of tags in which it was reserved.
+    pub lap: Bit,
+}
+
+/// What has come of the answer of a tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Progress<const WORD: usize> {
+    /// Index of the word that came last.
+    pub newest: Bits<WORD>,
+    /// More words are to come.
+    pub is_open: Bit,
+    /// One of the words had an error.
+    pub has_error: Bit,
+    /// Lap of the ring of tags to which this belongs.
+    pub lap: Bit,
+}
+
+/// The way of words to their chunks; the parameters are those of the chunk buffer.
+#[derive(LogicBlock, Registers)]
+pub struct Arrivals<
+    const DATA: usize,
+    const BYTES: usize,
+    const WORD: usize,
+    const TAG: usize,
+    const TAGS: usize,
+    const CHUNK: usize,
+> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all requests.
+    pub reset: Signal<In, Bit>,
+
+    /// No tag waits for a word from before reset; a function of registers.
+    pub is_clear: Signal<Out, Bit>,
+    /// A tag begins to wait; only while `is_clear`.
+    pub opens: Signal<In, Bit>,
+    /// Which one.
+    pub opened_tag: Signal<In, Bits<TAG>>,
+    /// Where its answer belongs; its lap differs from the one it had before.
+    pub place: Signal<In, Place<WORD, CHUNK>>,
+
+    /// From the host: a word of an answer.
+    pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
+    /// There is one; it is taken in any case.
+    pub arrival_valid: Signal<In, Bit>,
+    /// A word came that nobody waits for, two cycles ago; registered.
+    pub is_unexpected: Signal<Out, Bit>,
+
+    /// To the memory: a word is written.
+    pub writes: Signal<Out, Bit>,
+    /// Where; combinational, as are those below.
+    pub chunk: Signal<Out, Bits<CHUNK>>,
+    /// What.
+    pub word: Signal<Out, Beat<DATA, BYTES>>,
+    /// The progress of a tag changes.
+    pub changes: Signal<Out, Bit>,
+    /// Which tag's.
+    pub changed_tag: Signal<Out, Bits<TAG>>,
+    /// To what.
+    pub progress: Signal<Out, Progress<WORD>>,
+
+    places: Memory<Place<WORD, CHUNK>, TAG>,
+    table: Memory<Progress<WORD>, TAG>,
+    cleared: Reg<Bits<TAGS>>,
+    held: DFF<ReadWord<DATA, BYTES, TAG>>,
+    is_held: Reg<Bit>,
+    is_same_tag: DFF<Bit>,
+    was_written: Reg<Bit>,
+    written: DFF<Progress<WORD>>,
+    unexpected: Reg<Bit>,
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const WORD: usize,
+    const TAG: usize,
+    const TAGS: usize,
+    const CHUNK: usize,
+> Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>
+{
+    /// Makes tables in which no tag waits.
+    ///
+    /// # Errors
+    /// Refuses widths that contradict each other, and tag bits other than 1 to 8.
+    pub fn new() -> Result<Self, ParameterError> {
+        check_widths(DATA, BYTES)?;
+        check_equal("WORD", WORD, 10 - BYTES, "the width of an index to the words of 512 bytes")?;
+        check_range("TAG", TAG, 1..=8)?;
+        check_equal("TAGS", TAGS, TAG + 1, "TAG + 1")?;
+        Ok(Arrivals {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            is_clear: Signal::default(),
+            opens: Signal::default(),
+            opened_tag: Signal::default(),
+            place: Signal::default(),
+            arrival: Signal::default(),
+            arrival_valid: Signal::default(),
+            is_unexpected: Signal::default(),
+            writes: Signal::default(),
+            chunk: Signal::default(),
+            word: Signal::default(),
+            changes: Signal::default(),
+            changed_tag: Signal::default(),
+            progress: Signal::default(),
+            places: Memory::new(Storage::Distributed)?,
+            table: Memory::new(Storage::Distributed)?,
+            cleared: Reg::default(),
+            held: DFF::default(),
+            is_held: Reg::default(),
+            is_same_tag: DFF::default(),
+            was_written: Reg::default(),
+            written: DFF::default(),
+            unexpected: Reg::default(),
+        })
+    }
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const WORD: usize,
+    const TAG: usize,
+    const TAGS: usize,
+    const CHUNK: usize,
+> Logic for Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, places, table);
+        let cleared = self.cleared.q.val();
+        let is_clear = cleared.get_bit(TAG);
+        if !is_clear {
+            self.cleared.d.next = cleared + 1;
+        }
+        self.is_clear.next = is_clear;
+
+        // A word comes: its tag is looked up.
+        let arrival = self.arrival.val();
+        let held = self.held.q.val();
+        self.held.d.next = arrival;
+        self.is_held.d.next = self.arrival_valid.val() && is_clear;
+        self.is_same_tag.d.next = arrival.tag == held.tag;
+        self.places.read_enable.next = true;
+        self.places.read_address.next = arrival.tag;
+        self.table.read_enable.next = true;
+        self.table.read_address.next = arrival.tag;
+
+        // A cycle later it is written. What the word just before it changed, the table did not show yet.
+        let place = self.places.read_data.val();
+        let before = select(
+            self.was_written.q.val() && self.is_same_tag.q.val(),
+            self.written.q.val(),
+            self.table.read_data.val(),
+        );
+        let is_first = before.lap != place.lap;
+        let is_awaited = self.is_held.q.val() && (is_first || before.is_open);
+        let index = select(is_first, bits::<WORD>(0), before.newest + 1);
+        let is_full = index == place.last_index;
+        let has_error = held.error || (before.has_error && !is_first) || (is_full && !held.last);
+        let progress =
+            Progress::<WORD> { newest: index, is_open: !held.last && !is_full, has_error, lap: place.lap };
+        self.was_written.d.next = is_awaited;
+        self.written.d.next = progress;
+        self.unexpected.d.next = self.is_held.q.val() && !is_awaited;
+        self.is_unexpected.next = self.unexpected.q.val();
+        self.writes.next = is_awaited;
+        self.chunk.next = place.first + bit_cast::<CHUNK, WORD>(index);
+        self.word.next = Beat::<DATA, BYTES> {
+            data: held.data,
+            bytes: held.bytes,
+            last: held.last || is_full,
+            error: has_error,
+        };
+
+        // After reset the laps in both tables become zero, so that no tag waits.
+        let changes = is_awaited || !is_clear;
+        let changed_tag = select(is_clear, held.tag, cleared.get_bits::<TAG>(0));
+        let changed = Progress::<WORD> {
+            newest: progress.newest,
+            is_open: progress.is_open && is_clear,
+            has_error,
+            lap: progress.lap && is_clear,
+        };
+        let opened = self.place.val();
+        self.places.write_enable.next = self.opens.val() || !is_clear;
+        self.places.write_address.next = select(is_clear, self.opened_tag.val(), cleared.get_bits::<TAG>(0));
+        self.places.write_data.next = Place::<WORD, CHUNK> {
+            first: opened.first,
+            last_index: opened.last_index,
+            lap: opened.lap && is_clear,
+        };
+        self.table.write_enable.next = changes;
+        self.table.write_address.next = changed_tag;
+        self.table.write_data.next = changed;
+        self.changes.next = changes;
+        self.changed_tag.next = changed_tag;
+        self.progress.next = changed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, Stimulus, Waves, random};
+
+    type Small = Arrivals<64, 4, 6, 2, 3, 7>;
+
+    fn bench() -> Bench<Small> {
+        Bench::clocked(Small::new().unwrap(), |block| &mut block.clock)
+    }
+
+    fn word(tag: u64, last: bool, error: bool) -> ReadWord<64, 4, 2> {
+        ReadWord { data: bits(0xd0), bytes: bits(8), last, error, tag: bits(tag) }
+    }
+
+    /// What is known of a tag.
+    #[derive(Clone, Copy, Default)]
+    struct Model {
+        place: Place<6, 7>,
+        /// Index of the next word, while the tag waits for one.
+        waits_for: Option<u64>,
+        has_error: bool,
+    }
+
+    #[test]
+    fn every_word_finds_its_place_and_no_other_is_written() {
+        let mut random = random();
+        let mut bench = bench().in_lock_step();
+        let mut tags = [Model::default(); 4];
+        // What the word of the cycle before is to do: nothing, or write a chunk with its marks.
+        let mut due = None::<(u64, bool, bool)>;
+        let mut was_valid = false;
+        let (mut written, mut unexpected) = (0, 0);
+        for cycle in 0..4000 {
+            let tag = random.random_range(0..4);
+            // Bursts for one tag and laps through all of them.
+            let arriving = if cycle % 64 < 32 { 1 } else { random.random_range(0..4) };
+            let model = &mut tags[tag as usize];
+            let opens = bench.block.is_clear.val() && model.waits_for.is_none() && random.random_bool(0.3);
+            let last_index =
+                *[0, 1, 63].get(random.random_range(0..4)).unwrap_or(&random.random_range(0..64));
+            let place = Place {
+                first: Stimulus::sample(&mut random),
+                last_index: bits(last_index),
+                lap: !model.place.lap,
+            };
+            let valid = random.random_bool(0.8);
+            let arrival = word(arriving, random.random_bool(0.1), random.random_bool(0.1));
+            bench.block.opens.next = opens;
+            bench.block.opened_tag.next = bits(tag);
+            bench.block.place.next = place;
+            bench.block.arrival_valid.next = valid;
+            bench.block.arrival.next = arrival;
+            bench.settle();
+            let block = &bench.block;
+            assert_eq!(block.writes.val(), due.is_some(), "cycle {cycle}");
+            if let Some((chunk, last, error)) = due {
+                assert_eq!(block.chunk.val(), bits(chunk));
+                assert_eq!((block.word.val().last, block.word.val().error), (last, error));
+                written += 1;
+            }
+            unexpected += usize::from(was_valid && due.is_none());
+
+            let model = &mut tags[arriving as usize];
+            was_valid = valid && bench.block.is_clear.val();
+            due = model.waits_for.filter(|_| was_valid).map(|index| {
+                let is_full = bits(index) == model.place.last_index;
+                let last = arrival.last || is_full;
+                model.has_error |= arrival.error || (is_full && !arrival.last);
+                model.waits_for = (!last).then_some(index + 1);
+                ((model.place.first.to_u64() + index) % 128, last, model.has_error)
+            });
+            if opens {
+                tags[tag as usize] = Model { place, waits_for: Some(0), has_error: false };
+            }
+            bench.tick();
+        }
+        assert!(written > 500 && unexpected > 100, "{written} written, {unexpected} unexpected");
+    }
+
+    #[test]
+    fn after_reset_no_tag_waits() {
+        let mut bench = bench().in_lock_step();
+        for life in 0..3 {
+            bench.block.reset.next = true;
+            bench.tick();
+            bench.block.reset.next = false;
+            (0..4).for_each(|_| bench.tick());
+            bench.settle();
+            assert!(bench.block.is_clear.val());
+            // One tag is left open, one is closed, and words for both come after the next reset.
+            for (tag, last) in [(0, false), (1, true), (2, true)] {
+                bench.block.arrival_valid.next = true;
+                bench.block.arrival.next = word(tag, last, false);
+                bench.tick();
+                bench.settle();
+                assert!(!bench.block.writes.val(), "tag {tag} in life {life}");
+                bench.block.opens.next = tag < 2;
+                bench.block.opened_tag.next = bits(tag);
+                bench.block.place.next = Place { first: bits(0), last_index: bits(5), lap: true };
+                bench.block.arrival_valid.next = false;
+                bench.tick();
+                bench.block.opens.next = false;
+                bench.block.arrival_valid.next = tag < 2;
+                bench.tick();
+                bench.settle();
+                assert_eq!(bench.block.writes.val(), tag < 2);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_parameters_are_refused() {
+        let error = Arrivals::<512, 7, 4, 8, 9, 10>::new().err().unwrap();
+        let words = "3 (the width of an index to the words of 512 bytes)";
+        assert_eq!(error.to_string(), format!("parameter WORD is 4, but must be {words}"));
+        assert_eq!(Arrivals::<512, 6, 4, 8, 9, 10>::new().err().unwrap().parameter, "BYTES");
+        assert_eq!(Arrivals::<512, 7, 3, 9, 10, 10>::new().err().unwrap().parameter, "TAG");
+        assert_eq!(Arrivals::<512, 7, 3, 0, 1, 10>::new().err().unwrap().parameter, "TAG");
+        assert_eq!(Arrivals::<512, 7, 3, 8, 8, 10>::new().err().unwrap().parameter, "TAGS");
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new()
+            .signal("opens")
+            .signal("arrival_valid")
+            .signal("arrival.tag")
+            .when("arrival_valid")
+            .signal("arrival.last")
+            .when("arrival_valid")
+            .signal("writes")
+            .signal("chunk")
+            .when("writes")
+            .signal("word.last")
+            .when("writes")
+            .signal("is_unexpected");
+        let mut bench = bench();
+        (0..4).for_each(|_| bench.tick());
+        let mut bench = bench.recording(waves);
+        bench.block.opened_tag.next = bits(1);
+        bench.block.place.next = Place { first: bits(0x20), last_index: bits(1), lap: true };
+        for cycle in 0..9 {
+            bench.block.opens.next = cycle == 1;
+            bench.block.arrival_valid.next = (3..=5).contains(&cycle);
+            bench.block.arrival.next = word(1, cycle == 4, false);
+            bench.tick();
+        }
+        bench.waves().expect("host/waves/arrivals.txt");
+    }
+}

@@ -1,0 +1,538 @@
+//! Read engine: reads host memory for its users, many requests at a time, and hands the answers out in order.
+//!
+//! A host takes a microsecond to answer, in which the wire takes 12 KB; so reads overlap, and a tag tells the answers
+//! apart. Users do not see tags, latencies or reordering: they see a stream of requests and a stream of answers.
+//!
+//! ```text
+//!          ┌──────────────────────────────────────────────────┐
+//!  rx ────>│ request ──> fits? ──> issued ────────────────────┼──> to_host
+//!          │               ^                                  │
+//!          │               │ tag, place                       │
+//!          │         ┌─────┴────────┐                         │
+//!  tx <────┤<────────┤ chunk buffer │<────────────────────────┼─── from_host (no ready)
+//!          │         └──────────────┘                         │
+//!          └──────────────────────────────────────────────────┘
+//! ```
+//!
+//! Requests of 128 bytes and of 16 bytes; the second one is answered first:
+//! ```text
+#![doc = include_str!("waves/read_engine.txt")]
+//! ```
+//!
+//! Latency 2 cycles from `rx` to `to_host`, and 4 from the first word of the oldest request to `tx`, which does not wait for
+//! the last one. One request and one beat a cycle while tags and chunks last: 64 KiB cover 4 us of a host that sends
+//! 15.4 GB/s, and 256 tags 4 us of 62 million small reads a second. After reset, no request is issued for `2^TAG` cycles.
+//!
+//! 1. A request is issued when a tag and chunks for its whole answer are reserved, so `from_host` is never held back.
+//! 2. Answers leave `tx` in the order of the requests, each whole, the beats of one behind those of the other.
+//! 3. The host answers in any order and mixes answers, but keeps the order within each, and fills each word but an answer's
+//!    first and last one.
+//! 4. Lanes are a matter of host and user: words leave as they came. Bytes that keep the lanes of their address are never
+//!    cut by a completion boundary, and join those of the next request without a shift; the reservation is made for that.
+//! 5. A read that failed ends with `error`, possibly before its last byte; other reads are not affected. So does one to which
+//!    the host gives more words than were asked for.
+//! 6. All tags and chunks come back: `tags_used` and `chunks_used` are zero when all answers have left.
+//!
+//! A request has 1 to 512 bytes and crosses no multiple of 512 bytes (so no page either): a
+//! [`Splitter`](rnic_blocks::stream::split::Splitter) stands before it. One that does ends with `error`, if its answer takes more
+//! words than that. It refuses the parameters that [`ChunkBuffer`] refuses. DESIGN 3.1.
+use super::arrivals::ReadWord;
+use super::chunk_buffer::{ChunkBuffer, ReadBeat};
+use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+
+/// Bits of a length in bytes, 1 to 512.
+pub const LENGTH_BITS: usize = 10;
+/// Bits of an offset to the 512-byte boundary that no request crosses.
+const OFFSET_BITS: usize = 9;
+
+/// What a user wants to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadRequest<const COOKIE: usize> {
+    /// Of the first byte, in the host's memory.
+    pub address: Bits<64>,
+    /// In bytes, 1 to 512.
+    pub length: Bits<LENGTH_BITS>,
+    /// Comes back with every beat of the answer.
+    pub cookie: Bits<COOKIE>,
+}
+
+/// What the host is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostRead<const TAG: usize> {
+    /// Of the first byte.
+    pub address: Bits<64>,
+    /// In bytes, 1 to 512.
+    pub length: Bits<LENGTH_BITS>,
+    /// Comes back with every word of the answer.
+    pub tag: Bits<TAG>,
+}
+
+/// Reads with up to `2^TAG` tags and room for `2^CHUNK` words.
+///
+/// `WORD`, the width of an index to the words of 512 bytes, is `10 - BYTES`; `TAGS` and `CHUNKS`, the widths of counts,
+/// are `TAG + 1` and `CHUNK + 1`.
+#[derive(LogicBlock, Registers)]
+pub struct ReadEngine<
+    const DATA: usize,
+    const BYTES: usize,
+    const WORD: usize,
+    const TAG: usize,
+    const TAGS: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const COOKIE: usize,
+> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all requests. The host must have answered, or never answer, those before.
+    pub reset: Signal<In, Bit>,
+
+    /// From the users; `ready` is combinational.
+    pub rx: StreamRx<ReadRequest<COOKIE>>,
+    /// To the users; registered.
+    pub tx: StreamTx<ReadBeat<DATA, BYTES, COOKIE>>,
+
+    /// To the host; registered.
+    pub to_host: StreamTx<HostRead<TAG>>,
+    /// From the host: a word of an answer.
+    pub from_host: Signal<In, ReadWord<DATA, BYTES, TAG>>,
+    /// There is one; it is taken in any case.
+    pub from_host_valid: Signal<In, Bit>,
+    /// Two cycles ago, the host sent a word that no request waits for; registered. An error of the device.
+    pub is_unexpected: Signal<Out, Bit>,
+
+    /// Requests under way; a function of registers.
+    pub tags_used: Signal<Out, Bits<TAGS>>,
+    /// Words reserved for their answers; a function of registers.
+    pub chunks_used: Signal<Out, Bits<CHUNKS>>,
+
+    buffer: ChunkBuffer<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>,
+    request: DFF<ReadRequest<COOKIE>>,
+    last_index: DFF<Bits<WORD>>,
+    has_request: Reg<Bit>,
+    issued: DFF<HostRead<TAG>>,
+    is_issued: Reg<Bit>,
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const WORD: usize,
+    const TAG: usize,
+    const TAGS: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const COOKIE: usize,
+> ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
+{
+    /// Makes an engine with nothing under way, whose chunks are made of `storage`.
+    ///
+    /// # Errors
+    /// As [`ChunkBuffer::new`].
+    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
+        Ok(ReadEngine {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            rx: StreamRx::default(),
+            tx: StreamTx::default(),
+            to_host: StreamTx::default(),
+            from_host: Signal::default(),
+            from_host_valid: Signal::default(),
+            is_unexpected: Signal::default(),
+            tags_used: Signal::default(),
+            chunks_used: Signal::default(),
+            buffer: ChunkBuffer::new(storage)?,
+            request: DFF::default(),
+            last_index: DFF::default(),
+            has_request: Reg::default(),
+            issued: DFF::default(),
+            is_issued: Reg::default(),
+        })
+    }
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const WORD: usize,
+    const TAG: usize,
+    const TAGS: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const COOKIE: usize,
+> Logic for ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, buffer);
+        self.buffer.reset.next = self.reset.val();
+
+        // The words that the request touches are counted before anybody asks whether they fit.
+        let has_request = self.has_request.q.val();
+        let may_issue = self.to_host.ready.val() || !self.is_issued.q.val();
+        let issues = has_request && self.buffer.fits.val() && may_issue;
+        let takes = issues || !has_request;
+        let asked = self.rx.beat.val();
+        let offset = asked.address.get_bits::<OFFSET_BITS>(0);
+        let last_offset = bit_cast::<LENGTH_BITS, OFFSET_BITS>(offset) + asked.length - 1;
+        self.rx.ready.next = takes;
+        if takes {
+            self.request.d.next = asked;
+            self.last_index.d.next =
+                last_offset.get_bits::<WORD>(BYTES - 1) - offset.get_bits::<WORD>(BYTES - 1);
+            self.has_request.d.next = self.rx.valid.val();
+        }
+
+        let request = self.request.q.val();
+        self.buffer.last_index.next = self.last_index.q.val();
+        self.buffer.cookie.next = request.cookie;
+        self.buffer.reserve.next = has_request && may_issue;
+        if may_issue {
+            self.issued.d.next = HostRead::<TAG> {
+                address: request.address,
+                length: request.length,
+                tag: self.buffer.tag.val(),
+            };
+            self.is_issued.d.next = issues;
+        }
+        self.to_host.valid.next = self.is_issued.q.val();
+        self.to_host.beat.next = self.issued.q.val();
+
+        self.buffer.arrival.next = self.from_host.val();
+        self.buffer.arrival_valid.next = self.from_host_valid.val();
+        self.is_unexpected.next = self.buffer.is_unexpected.val();
+        StreamTx::link(&mut self.tx, &mut self.buffer.tx);
+        self.tags_used.next = self.buffer.tags_used.val();
+        self.chunks_used.next = self.buffer.chunks_used.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use num_bigint::BigUint;
+    use rand::Rng;
+    use rand::seq::IndexedRandom;
+    use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
+    use std::collections::VecDeque;
+
+    impl<const COOKIE: usize> Stimulus for ReadRequest<COOKIE> {
+        fn from_number(number: &BigUint) -> Self {
+            ReadRequest {
+                address: Stimulus::from_number(number),
+                length: Stimulus::from_number(&(number >> 64)),
+                cookie: Stimulus::from_number(&(number >> (64 + LENGTH_BITS))),
+            }
+        }
+    }
+
+    impl<const DATA: usize, const BYTES: usize, const TAG: usize> Stimulus for ReadWord<DATA, BYTES, TAG> {
+        fn from_number(number: &BigUint) -> Self {
+            ReadWord {
+                data: Stimulus::from_number(number),
+                bytes: Stimulus::from_number(&(number >> DATA)),
+                last: number.bit((DATA + BYTES) as u64),
+                error: number.bit((DATA + BYTES + 1) as u64),
+                tag: Stimulus::from_number(&(number >> (DATA + BYTES + 2))),
+            }
+        }
+    }
+
+    const COOKIE: usize = 8;
+
+    /// Four tags, and chunks for three answers of 512 bytes at most, rounded up.
+    type Narrow = ReadEngine<64, 4, 6, 2, 3, 7, 8, COOKIE>;
+    /// Eight tags, and chunks for two answers of 512 bytes.
+    type Wide = ReadEngine<512, 7, 3, 3, 4, 4, 5, COOKIE>;
+    /// The default of the card.
+    type Default512 = ReadEngine<512, 7, 3, 8, 9, 10, 11, COOKIE>;
+
+    fn request(address: u64, length: u64, cookie: u64) -> ReadRequest<COOKIE> {
+        ReadRequest { address: bits(address), length: bits(length), cookie: bits(cookie) }
+    }
+
+    /// Requests of any length at any place that cross no boundary; many touch one word only, many are as long as may be.
+    fn random_requests(count: usize, random: &mut Random) -> Vec<ReadRequest<COOKIE>> {
+        let one = |random: &mut Random| {
+            let offset: u64 = *[0, 1, 448, 511, random.random_range(0..512)].choose(random).unwrap();
+            let longest = 512 - offset;
+            let length =
+                *[1, 64.min(longest), longest, random.random_range(1..=longest)].choose(random).unwrap();
+            request(random.random::<u64>() << 9 | offset, length, random.random_range(0..256))
+        };
+        (0..count).map(|_| one(random)).collect()
+    }
+
+    /// A host that answers when and in which order it likes.
+    struct Host<const DATA: usize, const BYTES: usize, const TAG: usize> {
+        /// Cycles to the first word of an answer, at least and at most.
+        latency: std::ops::RangeInclusive<u64>,
+        /// Answers overtake each other and are mixed word by word.
+        reorders: bool,
+        /// Some reads fail, and some answers have a word too many.
+        fails: bool,
+        now: u64,
+        answers: Vec<(u64, VecDeque<ReadWord<DATA, BYTES, TAG>>)>,
+        /// What the engine is to deliver, in order.
+        expected: VecDeque<ReadBeat<DATA, BYTES, COOKIE>>,
+        delivered: usize,
+        failed: usize,
+    }
+
+    impl<const DATA: usize, const BYTES: usize, const TAG: usize> Host<DATA, BYTES, TAG> {
+        fn new(latency: std::ops::RangeInclusive<u64>, reorders: bool, fails: bool) -> Self {
+            let (answers, expected) = (Vec::new(), VecDeque::new());
+            Host { latency, reorders, fails, now: 0, answers, expected, delivered: 0, failed: 0 }
+        }
+
+        /// Takes a request, decides what will be answered, and what is to come out of that.
+        fn accept(&mut self, read: HostRead<TAG>, cookie: Bits<COOKIE>, random: &mut Random) {
+            let (width, mut address) = ((DATA / 8) as u64, read.address.to_u64());
+            let end = address + read.length.to_u64();
+            let mut words = VecDeque::new();
+            while address < end {
+                let next = (address / width + 1) * width;
+                let bytes = bits(next.min(end) - address);
+                let data = Stimulus::sample(random);
+                words.push_back(ReadWord { data, bytes, last: next >= end, error: false, tag: read.tag });
+                address = next;
+            }
+            let fault = if self.fails { random.random_range(0..8) } else { 8 };
+            let touched = words.len();
+            match fault {
+                // The read fails somewhere and ends there.
+                0 => {
+                    words.truncate(random.random_range(1..=touched));
+                    words.back_mut().unwrap().last = true;
+                    words.back_mut().unwrap().error = true;
+                }
+                // A part of it could not be read.
+                1 => words[random.random_range(0..touched)].error = true,
+                // The host says that more follows.
+                2 => words.back_mut().unwrap().last = false,
+                _ => {}
+            }
+            let mut error = false;
+            for (index, word) in words.iter().enumerate() {
+                let last = index + 1 == words.len();
+                error |= word.error || (last && !word.last);
+                let ReadWord { data, bytes, .. } = *word;
+                self.expected.push_back(ReadBeat { data, bytes, last, error, cookie });
+            }
+            self.failed += usize::from(error);
+            self.answers.push((self.now + random.random_range(self.latency.clone()), words));
+        }
+
+        /// Answers a word, perhaps.
+        fn word(&mut self, random: &mut Random) -> Option<ReadWord<DATA, BYTES, TAG>> {
+            self.now += 1;
+            let is_due = |index: &usize| self.answers[*index].0 <= self.now;
+            let due: Vec<usize> = (0..self.answers.len()).filter(is_due).collect();
+            let chosen = if self.reorders { due.choose(random) } else { due.first() };
+            let index = *chosen.filter(|_| !self.reorders || random.random_bool(0.9))?;
+            let word = self.answers[index].1.pop_front();
+            if self.answers[index].1.is_empty() {
+                self.answers.remove(index);
+            }
+            word
+        }
+    }
+
+    /// Sends requests through an engine, and returns in how many cycles all beats have come out.
+    fn run<
+        const DATA: usize,
+        const BYTES: usize,
+        const WORD: usize,
+        const TAG: usize,
+        const TAGS: usize,
+        const CHUNK: usize,
+        const CHUNKS: usize,
+    >(
+        bench: &mut Bench<ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>>,
+        host: &mut Host<DATA, BYTES, TAG>,
+        requests: Vec<ReadRequest<COOKIE>>,
+        stalls: Stalls,
+        random: &mut Random,
+    ) -> usize {
+        let mut cookies: VecDeque<_> = requests.iter().map(|request| request.cookie).collect();
+        let (mut source, mut sink) = (Source::new(requests, stalls), Sink::new(stalls));
+        let mut host_sink = Sink::new(stalls);
+        let (mut cycles, mut idle_cycles) = (0, 0);
+        while idle_cycles < 20 {
+            assert!(cycles < 20_000, "the engine is stuck; stalls: {stalls:?}");
+            source.drive(&mut bench.block.rx, random);
+            sink.drive(&mut bench.block.tx, random);
+            host_sink.drive(&mut bench.block.to_host, random);
+            let word = host.word(random);
+            bench.block.from_host_valid.next = word.is_some();
+            bench.block.from_host.next = word.unwrap_or_else(|| Stimulus::sample(random));
+            bench.settle();
+            source.sample(&bench.block.rx);
+            if let Some(read) = host_sink.sample(&bench.block.to_host) {
+                host.accept(read, cookies.pop_front().expect("no more reads than requests"), random);
+            }
+            if let Some(beat) = sink.sample(&bench.block.tx) {
+                let expected = host.expected.pop_front();
+                assert_eq!(Some(beat), expected, "beat {}, stalls: {stalls:?}", host.delivered);
+                host.delivered += 1;
+            }
+            assert!(!bench.block.is_unexpected.val());
+            bench.tick();
+            if source.is_done() && cookies.is_empty() && host.expected.is_empty() {
+                idle_cycles += 1;
+            } else {
+                cycles += 1;
+            }
+        }
+        assert_eq!(bench.block.tags_used.val(), bits(0), "all tags are back");
+        assert_eq!(bench.block.chunks_used.val(), bits(0), "all chunks are back");
+        // The cycle of the last beat counts too.
+        cycles + 1
+    }
+
+    /// A bench around an engine of block RAM.
+    macro_rules! bench {
+        ($engine:ty) => {
+            Bench::clocked(<$engine>::new(Storage::Block).unwrap(), |block| &mut block.clock)
+        };
+    }
+
+    #[test]
+    fn answers_leave_in_order_whatever_the_narrow_host_does() {
+        let mut random = random();
+        for stalls in Stalls::ALL {
+            let mut bench = bench!(Narrow).in_lock_step();
+            let mut host = Host::new(0..=200, true, true);
+            let requests = random_requests(60, &mut random);
+            run(&mut bench, &mut host, requests, stalls, &mut random);
+            assert!(host.failed > 5 && host.delivered > 400, "{} of {}", host.failed, host.delivered);
+        }
+    }
+
+    #[test]
+    fn answers_leave_in_order_whatever_the_wide_host_does() {
+        let mut random = random();
+        for stalls in Stalls::ALL {
+            let mut bench = bench!(Wide).in_lock_step();
+            let mut host = Host::new(0..=50, true, true);
+            let requests = random_requests(200, &mut random);
+            run(&mut bench, &mut host, requests, stalls, &mut random);
+            assert!(host.failed > 20 && host.delivered > 300, "{} of {}", host.failed, host.delivered);
+        }
+    }
+
+    #[test]
+    fn small_and_large_reads_run_at_one_beat_a_cycle() {
+        let mut random = random();
+        for (length, words) in [(64, 1), (512, 8)] {
+            let mut bench = bench!(Default512);
+            let count = 1600 / words;
+            let requests = (0..count as u64).map(|index| request(index << 9, length, index & 0xff)).collect();
+            let mut host = Host::new(100..=100, false, false);
+            let cycles = run(&mut bench, &mut host, requests, Stalls::None, &mut random);
+            // 256 cycles of clearing, of which the request stage hides one, 2 to the host, its 100, and 4 to the exit.
+            assert_eq!(cycles, 255 + 2 + 100 + 4 + 1600, "reads of {length} bytes");
+        }
+    }
+
+    /// Requests reads from a host that does not answer, and returns the tags and chunks that are then in use.
+    fn fill(length: u64) -> (u64, u64) {
+        let mut bench = bench!(Wide);
+        bench.block.rx.valid.next = true;
+        bench.block.rx.beat.next = request(0, length, 0);
+        bench.block.to_host.ready.next = true;
+        (0..100).for_each(|_| bench.tick());
+        assert!(!bench.block.rx.ready.val() && !bench.block.to_host.valid.val());
+        (bench.block.tags_used.val().to_u64(), bench.block.chunks_used.val().to_u64())
+    }
+
+    #[test]
+    fn all_tags_and_all_chunks_can_be_used_and_no_more() {
+        assert_eq!(fill(64), (8, 8), "tags end first");
+        assert_eq!(fill(512), (2, 16), "chunks end first");
+        assert_eq!(fill(3 * 64), (5, 15), "the last chunk is too little");
+    }
+
+    #[test]
+    fn a_read_that_crosses_the_boundary_ends_with_an_error() {
+        let mut random = random();
+        let mut bench = bench!(Wide);
+        let mut host = Host::<512, 7, 3>::new(0..=0, false, false);
+        bench.block.to_host.ready.next = true;
+        bench.block.tx.ready.next = true;
+        let mut beats = Vec::new();
+        let mut has_warned = false;
+        for cycle in 0..40 {
+            // 64 bytes, half of them behind the boundary, and a good read behind it.
+            bench.block.rx.valid.next = cycle == 10 || cycle == 11;
+            bench.block.rx.beat.next = request(if cycle == 10 { 512 + 480 } else { 1024 }, 64, cycle);
+            let word = host.word(&mut random);
+            bench.block.from_host_valid.next = word.is_some();
+            bench.block.from_host.next = word.unwrap_or_default();
+            bench.settle();
+            if bench.block.to_host.valid.val() {
+                host.accept(bench.block.to_host.beat.val(), bits(0), &mut random);
+            }
+            if bench.block.tx.valid.val() {
+                let beat = bench.block.tx.beat.val();
+                beats.push((beat.cookie.to_u64(), beat.last, beat.error));
+            }
+            has_warned |= bench.block.is_unexpected.val();
+            bench.tick();
+        }
+        // Index 7 to index 0, modulo 8, are two words.
+        assert_eq!(beats, [(10, false, false), (10, true, false), (11, true, false)]);
+        assert!(!has_warned);
+    }
+
+    #[test]
+    fn impossible_parameters_are_refused() {
+        assert!(Default512::new(Storage::Block).is_ok());
+        assert!(Default512::new(Storage::Ultra).is_ok());
+        let error = ReadEngine::<512, 7, 4, 8, 9, 10, 11, COOKIE>::new(Storage::Block).err().unwrap();
+        assert_eq!(error.parameter, "WORD");
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new()
+            .signal("rx_valid")
+            .signal("rx_beat.length")
+            .when("rx_valid")
+            .signal("to_host_valid")
+            .signal("to_host_beat.tag")
+            .when("to_host_valid")
+            .signal("from_host_valid")
+            .signal("from_host.tag")
+            .when("from_host_valid")
+            .signal("from_host.last")
+            .when("from_host_valid")
+            .signal("tx_valid")
+            .signal("tx_beat.cookie")
+            .when("tx_valid")
+            .signal("tx_beat.last")
+            .when("tx_valid")
+            .signal("tags_used")
+            .signal("chunks_used");
+        let mut bench = bench!(Wide);
+        (0..8).for_each(|_| bench.tick());
+        let mut bench = bench.recording(waves);
+        bench.block.to_host.ready.next = true;
+        bench.block.tx.ready.next = true;
+        let arrivals = [(5, 1, true), (7, 0, false), (8, 0, true)];
+        for cycle in 0..15 {
+            bench.block.rx.valid.next = cycle == 1 || cycle == 2;
+            bench.block.rx.beat.next = if cycle == 1 { request(0, 128, 0xa0) } else { request(64, 16, 0xb0) };
+            let word = arrivals.iter().find(|arrival| arrival.0 == cycle);
+            bench.block.from_host_valid.next = word.is_some();
+            let (_, tag, last) = word.copied().unwrap_or_default();
+            bench.block.from_host.next = ReadWord { tag: bits(tag), last, ..ReadWord::default() };
+            bench.tick();
+        }
+        bench.waves().expect("host/waves/read_engine.txt");
+    }
+}

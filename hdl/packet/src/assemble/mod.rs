@@ -1,0 +1,163 @@
+//! Makes frames of tokens and payload.
+//!
+//! ```text
+//!             ┌──────┐ plan ┌──────────┐ slot          ┌──────┐       ┌──────┐
+//!  from_token>│ Plan ├─────>│ Sequence ├──────────────>│      │joined │      │
+//!             │      │      └──┬───┬───┘               │ Join ├──────>│ Seal ├─> to_mac
+//!             │      │ starts  │   │ takes ┌─────────┐ │      │       │      │
+//!             │      ├──────┐  v   └──────>│ Rotator ├>│      │       └──┬───┘
+//!  from_payload ─────│──────│──────────────>         │ │      │          │
+//!             └──────┘   ┌──v──────┐       └─────────┘ │      │          │
+//!                        │ Headers ├──────────────────>│      │          │
+//!                        └─────────┘                   └──────┘          │
+//!                 Sequence <─────────────── credits ─────────────────────┘
+//! ```
+mod headers;
+mod join;
+mod plan;
+mod seal;
+mod sequence;
+#[cfg(test)]
+mod tests;
+
+use headers::Headers;
+use join::Join;
+use plan::Planner;
+use rnic_blocks::logic::rotate::Rotator;
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::PacketToken;
+use seal::Seal;
+use sequence::Sequence;
+
+/// Stages of the rotator; the headers are written in as many.
+const ROTATOR_STAGES: usize = 3;
+
+/// A packet to be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct TransmitToken {
+    /// Its headers and the length of its payload.
+    pub packet: PacketToken,
+    /// The lane of the first byte of payload in the first beat of payload; less than the lanes of a beat.
+    pub payload_offset: Bits<6>,
+}
+
+/// Makes frames of tokens and payload: headers, payload, pad, ICRC.
+///
+/// Payload comes as host memory holds it, so it may start at any lane of its first beat; it is turned to where it
+/// belongs behind headers whose length depends on the packet. What can stall is decided once, in front; behind it
+/// runs a pipeline without enables into a small memory, so `to_mac.ready` reaches no wide register but the last two.
+///
+/// Two frames of one beat, one of three and one more of one, at 512 bits:
+/// ```text
+#[doc = include_str!("../waves/assemble.txt")]
+/// ```
+///
+/// | Width | Latency from token to first beat, in cycles |
+/// |---|---|
+/// | 64 | 13 |
+/// | 128 | 14 |
+/// | 256 | 15 |
+/// | 512 | 16 |
+///
+/// A beat of frame every cycle, from one frame to the next as within a frame: frames of one beat leave in every
+/// cycle. There are two exceptions, both at 512 bits only. A frame that needs bytes of two payload beats in its first beat
+/// costs one cycle more if the frame before it left no cycle without payload; and a payload that spans more beats than
+/// its frame takes as long as the payload.
+///
+/// 1. Frames leave in the order of the tokens, whole, with no beats of error.
+/// 2. Payload beats are taken in order: none for a token without payload, else
+///    `ceil((payload_offset + payload_bytes) / lanes)`. Only their data counts; `bytes`, `last` and `error` do not.
+/// 3. Bytes of payload beats before the offset and behind the payload do not appear in the frame.
+/// 4. Frames are not padded to the 60 bytes of Ethernet: the shortest has 58, and the MAC pads behind the ICRC.
+/// 5. Packets whose opcode is not in the table have no extended headers; `extended` beyond those of the opcode must
+///    be zero, as [`PacketToken`] promises.
+///
+/// It refuses nothing: what a token says is sent. Protocol 1.1 to 1.8.
+#[derive(LogicBlock)]
+pub struct Assembler<const DATA: usize, const BYTES: usize> {
+    /// Clock of all registers.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// Packets to send. `ready` is combinational from `from_payload.valid`.
+    pub from_token: StreamRx<TransmitToken>,
+    /// Their payload. `ready` is combinational, but not from `valid`.
+    pub from_payload: StreamRx<Beat<DATA, BYTES>>,
+    /// Frames without FCS. Registered.
+    pub to_mac: StreamTx<Beat<DATA, BYTES>>,
+    plan: Planner<DATA, BYTES>,
+    sequence: Sequence<BYTES>,
+    rotator: Rotator<DATA, BYTES, ROTATOR_STAGES>,
+    headers: Headers<DATA, BYTES>,
+    join: Join<DATA, BYTES>,
+    seal: Seal<DATA, BYTES>,
+}
+
+impl<const DATA: usize, const BYTES: usize> Assembler<DATA, BYTES> {
+    /// Makes an assembler for a datapath of `DATA` bits.
+    ///
+    /// # Errors
+    /// If the datapath is not one that the card knows.
+    pub fn new() -> Result<Self, ParameterError> {
+        let seal = Seal::new()?;
+        Ok(Self {
+            clock: Default::default(),
+            reset: Default::default(),
+            from_token: Default::default(),
+            from_payload: Default::default(),
+            to_mac: Default::default(),
+            plan: Planner::new(),
+            sequence: Default::default(),
+            rotator: Rotator::by_bytes()?,
+            headers: Default::default(),
+            join: Default::default(),
+            seal,
+        })
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for Assembler<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        clock!(self, clock, plan, sequence, rotator, headers, join, seal);
+        self.plan.reset.next = self.reset.val();
+        self.sequence.reset.next = self.reset.val();
+        self.join.reset.next = self.reset.val();
+        self.seal.reset.next = self.reset.val();
+        StreamRx::<TransmitToken>::link(&mut self.from_token, &mut self.plan.from_token);
+        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.to_mac, &mut self.seal.to_mac);
+
+        let packet = self.plan.current_token.val().packet;
+        self.sequence.plan_valid.next = self.plan.current_valid.val();
+        self.sequence.plan.next = self.plan.current.val();
+        self.sequence.vlan_present.next = packet.vlan_present;
+        self.sequence.is_ipv6.next = packet.is_ipv6;
+        self.sequence.next_takes_ahead.next = self.plan.next_takes_ahead.val();
+        self.sequence.next_rotation.next = self.plan.next_rotation.val();
+        self.sequence.payload_valid.next = self.from_payload.valid.val();
+        self.sequence.returns_credit.next = self.seal.returns_credit.val();
+        self.from_payload.ready.next = self.sequence.payload_ready.val();
+        self.plan.finishes.next = self.sequence.finishes.val();
+
+        self.rotator.data.next = self.from_payload.beat.val().data;
+        self.rotator.distance.next = self.sequence.rotation.val();
+
+        self.headers.starts.next = self.sequence.starts.val();
+        self.headers.token.next = packet;
+        self.headers.sums.next = self.plan.current_sums.val();
+        self.headers.has_header.next = self.join.header_slot.val().has_header;
+        self.headers.header_index.next = self.join.header_slot.val().header_index;
+
+        self.join.slot_valid.next = self.sequence.slot_valid.val();
+        self.join.slot.next = self.sequence.slot.val();
+        self.join.takes.next = self.sequence.takes.val();
+        self.join.turned.next = self.rotator.rotated.val();
+        self.join.header.next = self.headers.beat.val();
+
+        self.seal.joined_valid.next = self.join.joined_valid.val();
+        self.seal.joined_slot.next = self.join.joined_slot.val();
+        self.seal.joined.next = self.join.joined.val();
+    }
+}

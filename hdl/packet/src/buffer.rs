@@ -1,0 +1,281 @@
+//! Holds received packets of one role until they are wanted.
+//!
+//! Payload is written while nobody knows yet whether the packet is good; it becomes visible, and its token with it, when
+//! the frame is accepted. Each role has a buffer of its own, so that neither can take the other's room.
+//!
+//! ```text
+//!  payload ──> ┌──────────────────────────────┐       ┌──────────────┐
+//!  commit ───> │ PacketFifo: DATA bits a beat ├──────>│ bytes, last  ├──> payload_tx
+//!  rollback ─> └──────────────────────────────┘       └──────▲───────┘
+//!  fits <───┐  ┌──────────────────────────────┐              │
+//!           └──┤ Fifo: lengths                ├──────────────┘
+//!              ├──────────────────────────────┤
+//!  token ─────>│ Fifo: tokens                 ├────────────────────────> token_tx
+//!              └──────────────────────────────┘
+//! ```
+//!
+//! Latency 2 cycles from the commit to the token, 3 to the first payload beat; throughput one token and one payload beat a
+//! cycle, also when every packet is one beat.
+//!
+//! 1. Tokens leave in the order of their commits; payload leaves in the same order, without beats for packets that have
+//!    none. The two streams need not be taken in step.
+//! 2. A packet has exactly `payload_bytes` bytes of payload: full beats, then one of 1 to `DATA / 8` bytes with `last`.
+//! 3. `fits` is low when the payload or the token finds no room; then the packet must be rolled back.
+//!
+//! Refuses less payload room than one packet of the largest PMTU. Decision 3 of the card: a full buffer drops whole frames.
+use super::collect::check_widths;
+use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::{ParameterError, check_range};
+use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::PacketToken;
+
+/// Payload of the largest packet: PMTU 4096.
+const PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// Bits of the address of a memory of 64 words, up to which LUTs are the cheaper storage.
+const DISTRIBUTED_ADDRESS_MAX: usize = 6;
+
+/// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets.
+///
+/// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
+#[derive(LogicBlock, Registers)]
+pub struct PacketBuffer<
+    const DATA: usize,
+    const BYTES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const TOKENS: usize,
+    const TOKEN_COUNT: usize,
+> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all packets.
+    pub reset: Signal<In, Bit>,
+
+    /// From strip: a beat of payload of the packet that is being received.
+    pub payload: Signal<In, Bits<DATA>>,
+    /// There is one, and it is for this buffer.
+    pub payload_valid: Signal<In, Bit>,
+    /// From dispatch: the packet, with the beat of this cycle, is good; only while `fits`.
+    pub commit: Signal<In, Bit>,
+    /// The packet is to be forgotten.
+    pub rollback: Signal<In, Bit>,
+    /// With `commit`: its headers.
+    pub token: Signal<In, PacketToken>,
+    /// The packet, with the beat of this cycle, has found room; combinational.
+    pub fits: Signal<Out, Bit>,
+
+    /// Headers of the packets.
+    pub token_tx: StreamTx<PacketToken>,
+    /// Payload of the packets; `bytes` and `last` are functions of registers.
+    pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
+
+    beats: PacketFifo<Bits<DATA>, ADDRESS, COUNT>,
+    tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,
+    /// Of packets with payload: its length less one.
+    lengths: Fifo<Bits<13>, TOKENS, TOKEN_COUNT>,
+    /// Of the packet that leaves: index of its last byte, counted from the beat that leaves.
+    last_byte: DFF<Bits<13>>,
+    is_leaving: Reg<Bit>,
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const TOKENS: usize,
+    const TOKEN_COUNT: usize,
+> PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
+{
+    const BEAT_BYTES: u64 = DATA as u64 / 8;
+
+    /// Makes an empty buffer.
+    ///
+    /// # Errors
+    /// `ADDRESS` must give room for a packet of 4096 bytes at least, and be 16 at most; `TOKENS` must be 2 to 16; and the
+    /// counts and the width must agree with them.
+    pub fn new() -> Result<Self, ParameterError> {
+        check_widths(DATA, BYTES)?;
+        check_range("ADDRESS", ADDRESS, (PAYLOAD_BYTES_MAX * 8 / DATA).ilog2() as usize..=16)?;
+        check_range("TOKENS", TOKENS, 2..=16)?;
+        let storage = if TOKENS > DISTRIBUTED_ADDRESS_MAX { Storage::Block } else { Storage::Distributed };
+        Ok(PacketBuffer {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            payload: Signal::default(),
+            payload_valid: Signal::default(),
+            commit: Signal::default(),
+            rollback: Signal::default(),
+            token: Signal::default(),
+            fits: Signal::default(),
+            token_tx: StreamTx::default(),
+            payload_tx: StreamTx::default(),
+            beats: PacketFifo::new(Storage::Block)?,
+            tokens: Fifo::new(storage)?,
+            lengths: Fifo::new(storage)?,
+            last_byte: DFF::default(),
+            is_leaving: Reg::default(),
+        })
+    }
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const TOKENS: usize,
+    const TOKEN_COUNT: usize,
+> Logic for PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, beats, tokens, lengths);
+        self.beats.reset.next = self.reset.val();
+        self.tokens.reset.next = self.reset.val();
+        self.lengths.reset.next = self.reset.val();
+
+        // In: payload at once, token and length when the frame is accepted.
+        let token = self.token.val();
+        let commit = self.commit.val();
+        self.beats.beat.next = self.payload.val();
+        self.beats.write.next = self.payload_valid.val();
+        self.beats.commit.next = commit;
+        self.beats.rollback.next = self.rollback.val();
+        self.tokens.rx.beat.next = token;
+        self.tokens.rx.valid.next = commit;
+        self.lengths.rx.beat.next = token.payload_bytes - 1;
+        self.lengths.rx.valid.next = commit && token.payload_bytes.any();
+        self.fits.next = self.beats.fits.val() && self.tokens.rx.ready.val() && self.lengths.rx.ready.val();
+
+        // Out: tokens as they are, payload cut by the lengths.
+        StreamTx::<PacketToken>::link(&mut self.token_tx, &mut self.tokens.tx);
+        let last_byte = self.last_byte.q.val();
+        let is_last = last_byte < Self::BEAT_BYTES;
+        let offers = self.is_leaving.q.val() && self.beats.tx.valid.val();
+        let moves = offers && self.payload_tx.ready.val();
+        self.payload_tx.valid.next = offers;
+        self.payload_tx.beat.next = Beat::<DATA, BYTES> {
+            data: self.beats.tx.beat.val(),
+            bytes: if is_last {
+                bit_cast::<BYTES, 13>(last_byte) + 1
+            } else {
+                bits::<BYTES>(Self::BEAT_BYTES)
+            },
+            last: is_last,
+            error: false,
+        };
+        self.beats.tx.ready.next = self.is_leaving.q.val() && self.payload_tx.ready.val();
+
+        // The next length is taken in the cycle in which the last beat moves, so that no cycle is lost between packets.
+        let is_free = !self.is_leaving.q.val() || (moves && is_last);
+        self.lengths.tx.ready.next = is_free;
+        if is_free {
+            self.is_leaving.d.next = self.lengths.tx.valid.val();
+            self.last_byte.d.next = self.lengths.tx.beat.val();
+        } else if moves {
+            self.last_byte.d.next = last_byte - Self::BEAT_BYTES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use num_bigint::BigUint;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, Sink, Stalls, Stimulus, frames_of, random};
+    use std::collections::VecDeque;
+
+    type Small = PacketBuffer<64, 4, 9, 10, 2, 3>;
+
+    fn bench() -> Bench<Small> {
+        Bench::clocked(Small::new().unwrap(), |block| &mut block.clock).in_lock_step()
+    }
+
+    /// What goes in: payload, and whether it is good.
+    struct Packet {
+        payload: Vec<u8>,
+        is_good: bool,
+    }
+
+    #[test]
+    fn good_packets_leave_whole_and_in_order_whoever_stalls() {
+        let mut random = random();
+        for stalls in Stalls::ALL {
+            let mut bench = bench();
+            let (mut tokens, mut payloads) = (Sink::new(stalls), Sink::new(stalls));
+            let (mut expected_tokens, mut expected_payloads) = (Vec::new(), Vec::new());
+            let mut refused_count = 0;
+            for _ in 0..60 {
+                let payload_bytes = random.random_range(0..=40);
+                let payload = (0..payload_bytes).map(|_| random.random()).collect();
+                let packet = Packet { payload, is_good: random.random_bool(0.8) };
+                let mut beats: VecDeque<_> = packet.payload.chunks(8).map(BigUint::from_bytes_le).collect();
+                loop {
+                    let pauses = stalls.source() && random.random();
+                    let beat = if pauses { None } else { beats.pop_front() };
+                    let ends = beats.is_empty() && !pauses;
+                    let block = &mut bench.block;
+                    block.payload_valid.next = beat.is_some();
+                    block.payload.next = beat.unwrap_or_default().into();
+                    let token = PacketToken {
+                        psn: Bits::sample(&mut random),
+                        payload_bytes: bits(payload_bytes),
+                        ..Default::default()
+                    };
+                    block.token.next = token;
+                    block.commit.next = false;
+                    block.rollback.next = false;
+                    tokens.drive(&mut block.token_tx, &mut random);
+                    payloads.drive(&mut block.payload_tx, &mut random);
+                    bench.settle();
+                    let fits = bench.block.fits.val();
+                    bench.block.commit.next = ends && packet.is_good && fits;
+                    bench.block.rollback.next = ends && !(packet.is_good && fits);
+                    bench.settle();
+                    tokens.sample(&bench.block.token_tx);
+                    payloads.sample(&bench.block.payload_tx);
+                    bench.tick();
+                    if ends && packet.is_good && fits {
+                        expected_tokens.push(token);
+                        if payload_bytes > 0 {
+                            expected_payloads.push((packet.payload.clone(), false));
+                        }
+                    }
+                    refused_count += usize::from(ends && packet.is_good && !fits);
+                    if ends {
+                        break;
+                    }
+                }
+            }
+            bench.block.commit.next = false;
+            bench.block.rollback.next = false;
+            bench.block.payload_valid.next = false;
+            for _ in 0..100 {
+                tokens.drive(&mut bench.block.token_tx, &mut random);
+                payloads.drive(&mut bench.block.payload_tx, &mut random);
+                bench.settle();
+                tokens.sample(&bench.block.token_tx);
+                payloads.sample(&bench.block.payload_tx);
+                bench.tick();
+            }
+            assert_eq!(tokens.received, expected_tokens, "stalls: {stalls:?}");
+            assert_eq!(frames_of(&payloads.received), expected_payloads, "stalls: {stalls:?}");
+            assert!(stalls.sink() || refused_count == 0, "{refused_count} packets found no room");
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        assert!(PacketBuffer::<512, 7, 6, 7, 2, 3>::new().is_ok());
+        assert_eq!(PacketBuffer::<512, 7, 5, 6, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "ADDRESS");
+        assert_eq!(PacketBuffer::<64, 4, 8, 9, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "ADDRESS");
+        assert_eq!(PacketBuffer::<64, 4, 9, 10, 1, 2>::new().map(|_| ()).unwrap_err().parameter, "TOKENS");
+        assert_eq!(PacketBuffer::<64, 4, 9, 9, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "COUNT");
+        assert_eq!(PacketBuffer::<64, 5, 9, 10, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "BYTES");
+    }
+}

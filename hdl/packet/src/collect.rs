@@ -1,0 +1,241 @@
+//! Collects the first 128 bytes of every frame, so that whatever looks at headers need not know the datapath's width.
+//!
+//! The beats of a frame move through a window as wide as the header vector. When the first beat of a frame reaches
+//! its old end, the window *is* the header vector: it is shown in that one cycle, while the beat leaves. So even
+//! frames of one beat, one in every cycle, each get a vector of their own, and no header is ever stored twice.
+//!
+//! ```text
+//!              ┌──────────────── 128 bytes ───────────────┐
+//!  from_mac ──>│ newest │  ...  │  ...  │  ...  │  oldest ├──> beat, beat_first
+//!              └───┬────────┬───────┬───────┬────────┬────┘
+//!                  └────────┴───────┴───────┴────────┴───────> header, header_bytes
+//! ```
+//!
+//! A frame of one beat and a frame of two, at 512 bits:
+//! ```text
+#![doc = include_str!("waves/collect.txt")]
+//! ```
+//!
+//! Latency `1024 / DATA` cycles (2, 4, 8, 16), throughput one beat a cycle. There is no `ready`: the MAC is never
+//! stalled. The window stands still only in a gap *inside* a frame, and moves on with the next beat; behind the last
+//! beat of a frame it empties by itself.
+//!
+//! 1. Every beat leaves once, in order.
+//! 2. `header_valid` is high for one cycle per frame, together with the first beat of the frame.
+//! 3. The bytes of `header` below `header_bytes` are those of the frame; the others have no meaning.
+//!
+//! Refuses nothing. Protocol 1.1, 1.7.
+use rnic_blocks::parameter::{ParameterError, check_equal};
+use rnic_blocks::stream::Beat;
+use rnic_kernel::prelude::*;
+
+/// Bits of a header vector: 128 bytes, more than the longest chain of headers (106 bytes, protocol 1.7).
+pub const HEADER_BITS: usize = 1024;
+
+/// Checks the two width parameters that all blocks of the packet path share.
+///
+/// # Errors
+/// `DATA` must be 64, 128, 256 or 512, and `BYTES` the width of a count of its bytes.
+pub fn check_widths(data: usize, bytes: usize) -> Result<(), ParameterError> {
+    if ![64, 128, 256, 512].contains(&data) {
+        return Err(ParameterError::new("DATA", data, "64, 128, 256 or 512"));
+    }
+    let required = (data / 8).ilog2() as usize + 1;
+    check_equal("BYTES", bytes, required, "the width of a count up to DATA / 8")
+}
+
+/// The window over the beats from the MAC.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Collect<const DATA: usize, const BYTES: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets the frames in the window.
+    pub reset: Signal<In, Bit>,
+
+    /// From the MAC: a beat of a frame.
+    pub from_mac: Signal<In, Beat<DATA, BYTES>>,
+    /// There is a beat in this cycle; it is taken in any case.
+    pub from_mac_valid: Signal<In, Bit>,
+
+    /// To the parser: the first bytes of a frame, byte 0 in bits 7:0; registered.
+    pub header: Signal<Out, Bits<HEADER_BITS>>,
+    /// How many bytes of the frame `header` holds, 1 to 128; a function of registers.
+    pub header_bytes: Signal<Out, Bits<8>>,
+    /// This is a frame's header; depends on `from_mac_valid` in this cycle.
+    pub header_valid: Signal<Out, Bit>,
+
+    /// To the delay line: the oldest beat; registered.
+    pub beat: Signal<Out, Beat<DATA, BYTES>>,
+    /// It leaves in this cycle; depends on `from_mac_valid` in this cycle.
+    pub beat_valid: Signal<Out, Bit>,
+    /// It is the first of its frame; registered.
+    pub beat_first: Signal<Out, Bit>,
+
+    window: DFF<Bits<HEADER_BITS>>,
+    counts: DFF<Bits<64>>,
+    firsts: DFF<Bits<16>>,
+    errors: DFF<Bits<16>>,
+    lasts: Reg<Bits<16>>,
+    occupied: Reg<Bits<16>>,
+    is_inside: Reg<Bit>,
+}
+
+impl<const DATA: usize, const BYTES: usize> Collect<DATA, BYTES> {
+    /// Beats in the window.
+    pub const STAGES: usize = HEADER_BITS / DATA;
+
+    /// Makes an empty window.
+    ///
+    /// # Errors
+    /// As [`check_widths`].
+    pub fn new() -> Result<Self, ParameterError> {
+        check_widths(DATA, BYTES)?;
+        Ok(Self::default())
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for Collect<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let beat = self.from_mac.val();
+        let is_valid = self.from_mac_valid.val();
+        let is_inside = self.is_inside.q.val();
+
+        // The window moves unless the next beat of the newest frame has not come yet.
+        let moves = is_valid || !is_inside;
+        if moves {
+            self.window.d.next = (self.window.q.val() >> (DATA as u64))
+                | (bit_cast::<HEADER_BITS, DATA>(beat.data) << ((HEADER_BITS - DATA) as u64));
+            self.counts.d.next = (self.counts.q.val() >> (BYTES as u64))
+                | (bit_cast::<64, BYTES>(beat.bytes) << (((Self::STAGES - 1) * BYTES) as u64));
+            self.firsts.d.next = (self.firsts.q.val() >> 1)
+                | (bit_cast::<16, 1>((!is_inside).into()) << ((Self::STAGES - 1) as u64));
+            self.errors.d.next = (self.errors.q.val() >> 1)
+                | (bit_cast::<16, 1>(beat.error.into()) << ((Self::STAGES - 1) as u64));
+            self.lasts.d.next = (self.lasts.q.val() >> 1)
+                | (bit_cast::<16, 1>((is_valid && beat.last).into()) << ((Self::STAGES - 1) as u64));
+            self.occupied.d.next = (self.occupied.q.val() >> 1)
+                | (bit_cast::<16, 1>(is_valid.into()) << ((Self::STAGES - 1) as u64));
+        }
+        if is_valid {
+            self.is_inside.d.next = !beat.last;
+        }
+
+        let oldest_leaves = moves && self.occupied.q.val().get_bit(0);
+        let counts = self.counts.q.val();
+        self.beat.next = Beat::<DATA, BYTES> {
+            data: self.window.q.val().get_bits::<DATA>(0),
+            bytes: counts.get_bits::<BYTES>(0),
+            last: self.lasts.q.val().get_bit(0),
+            error: self.errors.q.val().get_bit(0),
+        };
+        self.beat_valid.next = oldest_leaves;
+        self.beat_first.next = self.firsts.q.val().get_bit(0);
+
+        self.header.next = self.window.q.val();
+        self.header_valid.next = oldest_leaves && self.firsts.q.val().get_bit(0);
+        // The oldest end of a frame in the window is that of the frame in front.
+        self.header_bytes.next = bits(128);
+        for stage in (0..Self::STAGES).rev() {
+            if self.lasts.q.val().get_bit(stage) {
+                self.header_bytes.next = bit_cast::<8, BYTES>(counts.get_bits::<BYTES>(stage * BYTES))
+                    + ((stage * DATA / 8) as u64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use num_bigint::BigUint;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, Waves, beats_of, frames_of, random};
+    use std::collections::VecDeque;
+
+    fn bench<const DATA: usize, const BYTES: usize>() -> Bench<Collect<DATA, BYTES>> {
+        Bench::clocked(Collect::new().unwrap(), |block| &mut block.clock)
+    }
+
+    /// Sends frames of random lengths with gaps everywhere; every header must be right, and every beat pass.
+    fn headers_come_with_first_beats<const DATA: usize, const BYTES: usize>(gaps: bool, frame_count: usize) {
+        let mut random = random();
+        let mut bench = bench::<DATA, BYTES>().in_lock_step();
+        let lengths = [1, DATA / 8, DATA / 8 + 1, 127, 128, 129];
+        let frame = |index: usize| -> Vec<u8> {
+            let length = lengths.get(index).copied().unwrap_or_else(|| random.random_range(1..300));
+            (0..length).map(|_| random.random()).collect()
+        };
+        let frames: Vec<_> = (0..frame_count).map(frame).collect();
+        let beats: Vec<_> =
+            frames.iter().flat_map(|frame| beats_of::<DATA, BYTES>(frame, &mut random)).collect();
+        let beat_count = beats.len();
+        let mut waiting = VecDeque::from(beats);
+        let (mut headers, mut beats, mut cycles) = (Vec::new(), Vec::new(), 0);
+        while beats.len() < beat_count {
+            let beat = if gaps && random.random() { None } else { waiting.pop_front() };
+            bench.block.from_mac_valid.next = beat.is_some();
+            bench.block.from_mac.next = beat.unwrap_or_default();
+            bench.settle();
+            let block = &bench.block;
+            if block.header_valid.val() {
+                assert!(block.beat_valid.val() && block.beat_first.val());
+                let count = block.header_bytes.val().to_u64() as usize;
+                let mut bytes = BigUint::from(block.header.val()).to_bytes_le();
+                bytes.resize(128, 0);
+                headers.push(bytes[..count].to_vec());
+            }
+            if block.beat_valid.val() {
+                assert_eq!(block.beat_first.val(), block.header_valid.val());
+                beats.push(block.beat.val());
+            }
+            bench.tick();
+            cycles += 1;
+        }
+        let expected: Vec<_> = frames.iter().map(|frame| frame[..frame.len().min(128)].to_vec()).collect();
+        assert_eq!(headers, expected);
+        assert_eq!(frames_of(&beats), frames.into_iter().map(|frame| (frame, false)).collect::<Vec<_>>());
+        if !gaps {
+            assert_eq!(cycles, beat_count + Collect::<DATA, BYTES>::STAGES);
+        }
+    }
+
+    #[test]
+    fn headers_come_with_first_beats_at_every_width() {
+        for gaps in [false, true] {
+            headers_come_with_first_beats::<64, 4>(gaps, 20);
+            headers_come_with_first_beats::<128, 5>(gaps, 20);
+            headers_come_with_first_beats::<256, 6>(gaps, 20);
+            headers_come_with_first_beats::<512, 7>(gaps, 20);
+        }
+    }
+
+    #[test]
+    fn impossible_widths_are_refused() {
+        assert!(Collect::<64, 4>::new().is_ok());
+        assert!(Collect::<512, 7>::new().is_ok());
+        assert_eq!(Collect::<32, 3>::new().map(|_| ()).unwrap_err().parameter, "DATA");
+        assert_eq!(Collect::<1024, 8>::new().map(|_| ()).unwrap_err().parameter, "DATA");
+        assert_eq!(Collect::<64, 5>::new().map(|_| ()).unwrap_err().parameter, "BYTES");
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("from_mac_valid").signal("from_mac.bytes").when("from_mac_valid");
+        let waves = waves.signal("from_mac.last").when("from_mac_valid");
+        let waves = waves.signal("header_valid").signal("header_bytes").when("header_valid");
+        let waves = waves.signal("beat_valid").signal("beat.bytes").when("beat_valid");
+        let mut bench = bench::<512, 7>().recording(waves);
+        let beats = [(60, true), (64, false), (40, true)];
+        for cycle in 0..7 {
+            let beat = beats.get(cycle);
+            bench.block.from_mac_valid.next = beat.is_some();
+            if let Some((bytes, last)) = beat {
+                bench.block.from_mac.next = Beat { bytes: bits(*bytes), last: *last, ..Default::default() };
+            }
+            bench.tick();
+        }
+        bench.waves().expect("packet/waves/collect.txt");
+    }
+}

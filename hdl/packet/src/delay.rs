@@ -1,0 +1,64 @@
+//! Delays a value by a fixed number of cycles.
+//!
+//! Whatever is known only later about a frame, such as where its payload begins, waits for nothing if the frame
+//! arrives later by just that time. No stage can be stalled, so that the chain becomes shift registers in LUTs.
+//!
+//! ```text
+//!  from ──> ▯ ──> ▯ ──> ... ──> ▯ ──> to          CYCLES registers
+//! ```
+//!
+//! Latency `CYCLES`, throughput one value a cycle. Not reset: who delays a `valid` bit resets it himself.
+use rnic_kernel::prelude::*;
+
+/// A chain of `CYCLES` registers.
+#[derive(LogicBlock, Registers)]
+pub struct Delay<T: Synth, const CYCLES: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// What goes in.
+    pub from: Signal<In, T>,
+    /// The same, `CYCLES` cycles later; registered.
+    pub to: Signal<Out, T>,
+    stages: [DFF<T>; CYCLES],
+}
+
+impl<T: Synth, const CYCLES: usize> Default for Delay<T, CYCLES> {
+    fn default() -> Self {
+        let stages = core::array::from_fn(|_| DFF::default());
+        Delay { clock: Signal::default(), from: Signal::default(), to: Signal::default(), stages }
+    }
+}
+
+impl<T: Synth, const CYCLES: usize> Logic for Delay<T, CYCLES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        for stage in 0..CYCLES {
+            self.stages[stage].d.next =
+                if stage == 0 { self.from.val() } else { self.stages[stage - 1].q.val() };
+        }
+        self.to.next = self.stages[CYCLES - 1].q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_blocks::bench::{Bench, Stimulus, random};
+
+    #[test]
+    fn values_come_out_as_late_as_promised() {
+        let mut random = random();
+        let mut bench =
+            Bench::clocked(Delay::<Bits<5>, 3>::default(), |block| &mut block.clock).in_lock_step();
+        let values: Vec<Bits<5>> = (0..50).map(|_| Stimulus::sample(&mut random)).collect();
+        for (cycle, value) in values.iter().enumerate() {
+            bench.block.from.next = *value;
+            bench.settle();
+            if cycle >= 3 {
+                assert_eq!(bench.block.to.val(), values[cycle - 3]);
+            }
+            bench.tick();
+        }
+    }
+}

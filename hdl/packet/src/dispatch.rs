@@ -1,0 +1,340 @@
+//! Decides what becomes of a frame: exactly one event for each.
+//!
+//! What the headers say is known early, what the end of the frame says later, and what the ICRC says last. This block
+//! brings them together, takes the first fault in the order of [`reason`], and tells one of the two buffers to keep the
+//! packet, or both to forget it.
+//!
+//! ```text
+//!  from_parse ────>┌──────┐                        ┌───────────┐──> commit_requests, commit_responses,
+//!  frame_end, ────>│ hold ├─> first fault ─▯─▯────>│ + verdict │    rollback
+//!  frame           └──────┘                        │ + fits    │──> outcome
+//!  verdict ───────────────────────────────────────>└───────────┘
+//!  cycle              0           1                      4           5
+//! ```
+//!
+//! Three frames of one beat; the second is for another port, and the third has a wrong ICRC:
+//! ```text
+#![doc = include_str!("waves/dispatch.txt")]
+//! ```
+//!
+//! Latency [`DISPATCH_LATENCY`] cycles from `frame_end` to commit or rollback, which are combinational in the verdict and
+//! in what the buffers say, one more to `outcome`; throughput one frame a cycle; never stalls.
+//!
+//! 1. Every frame gives one event: `accepted` as a request or as a response, or one reason.
+//! 2. Faults are looked at in the order of their numbers, whenever they become known; what a later check says about a
+//!    frame that an earlier one refused does not matter.
+//! 3. `to_responses` says which role the frame that is being written belongs to, from its first payload beat to its end.
+//! 4. The verdict may come at any time from the first beat of its frame to [`DISPATCH_LATENCY`] cycles after the last.
+//!
+//! Protocol 8.3.
+use super::measure::FrameEnd;
+use super::parse::{PacketClass, ParsedHeaders};
+use super::reason::{self, REASON_BITS};
+use rnic_kernel::prelude::*;
+
+/// Cycles from the last beat of a frame to its commit or rollback.
+pub const DISPATCH_LATENCY: usize = 4;
+
+/// Number of the event that a request was accepted, behind all reasons.
+pub const ACCEPTED_REQUEST: u64 = reason::BUFFER_FULL + 1;
+/// Number of the event that a response was accepted.
+pub const ACCEPTED_RESPONSE: u64 = reason::BUFFER_FULL + 2;
+/// Number of the event that a congestion notification was accepted.
+pub const ACCEPTED_CONGESTION: u64 = reason::BUFFER_FULL + 3;
+/// Events that there are.
+pub const OUTCOME_COUNT: usize = ACCEPTED_CONGESTION as usize + 1;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct FrameOutcome {
+    /// A [`reason`], [`ACCEPTED_REQUEST`], [`ACCEPTED_RESPONSE`] or [`ACCEPTED_CONGESTION`].
+    pub number: Bits<REASON_BITS>,
+    /// Length of the frame.
+    pub frame_bytes: Bits<16>,
+}
+
+/// All that is known of a frame but for its ICRC and its room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Finding {
+    /// The frame ends here.
+    ends: Bit,
+    /// Something is wrong that is counted before a wrong ICRC.
+    early: Bit,
+    /// Something is wrong that is counted behind it.
+    late: Bit,
+    /// The first of it.
+    reason: Bits<REASON_BITS>,
+    /// For the requester.
+    is_response: Bit,
+    /// A congestion notification, which is for the requester too.
+    is_congestion: Bit,
+    frame_bytes: Bits<16>,
+}
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Dispatch {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+
+    /// From the parser: a new frame has these headers.
+    pub from_parse: Signal<In, ParsedHeaders>,
+    /// It begins in this cycle.
+    pub from_parse_valid: Signal<In, Bit>,
+    /// From measure: the frame ends in this cycle; may be the one in which it begins.
+    pub frame_end: Signal<In, Bit>,
+    /// What it was.
+    pub frame: Signal<In, FrameEnd>,
+    /// From the ICRC check: a frame was judged.
+    pub verdict_valid: Signal<In, Bit>,
+    /// Its ICRC is right.
+    pub verdict_ok: Signal<In, Bit>,
+
+    /// To the buffers: payload in this cycle is a response's; registered.
+    pub to_responses: Signal<Out, Bit>,
+    /// From the request buffer: the packet has found room.
+    pub requests_fit: Signal<In, Bit>,
+    /// From the response buffer: the packet has found room.
+    pub responses_fit: Signal<In, Bit>,
+    /// To the request buffer: keep the packet; combinational.
+    pub commit_requests: Signal<Out, Bit>,
+    /// To the response buffer: keep the packet; combinational.
+    pub commit_responses: Signal<Out, Bit>,
+    /// To both: forget what was written; combinational.
+    pub rollback: Signal<Out, Bit>,
+
+    /// To the counters: what became of a frame; registered.
+    pub outcome: Signal<Out, FrameOutcome>,
+    /// There was one; registered.
+    pub outcome_valid: Signal<Out, Bit>,
+
+    headers: DFF<ParsedHeaders>,
+    frame_held: DFF<FrameEnd>,
+    frame_ends: Reg<Bit>,
+    findings: [Reg<Finding>; 3],
+    verdict_held: Reg<Bit>,
+    outcome_held: DFF<FrameOutcome>,
+    outcome_valid_held: Reg<Bit>,
+}
+
+impl Logic for Dispatch {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        // Cycle 0: the headers of the frame that passes.
+        if self.from_parse_valid.val() {
+            self.headers.d.next = self.from_parse.val();
+        }
+        self.frame_held.d.next = self.frame.val();
+        self.frame_ends.d.next = self.frame_end.val();
+
+        // Cycle 1: the first fault but for the ICRC and a full buffer.
+        let headers = self.headers.q.val();
+        let frame = self.frame_held.q.val();
+        let reason = if frame.mac_error {
+            bits::<REASON_BITS>(reason::MAC_ERROR)
+        } else if frame.too_long {
+            bits::<REASON_BITS>(reason::TOO_LONG)
+        } else if frame.ip_length && headers.fault > reason::IP_LENGTH {
+            bits::<REASON_BITS>(reason::IP_LENGTH)
+        } else {
+            headers.fault
+        };
+        self.findings[0].d.next = Finding {
+            ends: self.frame_ends.q.val(),
+            early: reason < reason::ICRC,
+            late: reason > reason::ICRC && reason != reason::NONE,
+            reason,
+            is_response: headers.packet_class != PacketClass::Request,
+            is_congestion: headers.packet_class == PacketClass::Congestion,
+            frame_bytes: frame.frame_bytes,
+        };
+        for stage in 1..3 {
+            self.findings[stage].d.next = self.findings[stage - 1].q.val();
+        }
+
+        // Cycle 4: the verdict is there, now or since an earlier cycle.
+        let finding = self.findings[2].q.val();
+        let icrc_ok = self.verdict_held.q.val() || (self.verdict_valid.val() && self.verdict_ok.val());
+        self.verdict_held.d.next = icrc_ok && !finding.ends;
+
+        let is_good = finding.ends && !finding.early && !finding.late && icrc_ok;
+        let fits = select(finding.is_response, self.responses_fit.val(), self.requests_fit.val());
+        let accepts = is_good && fits;
+        self.to_responses.next = finding.is_response;
+        self.commit_requests.next = accepts && !finding.is_response;
+        self.commit_responses.next = accepts && finding.is_response;
+        self.rollback.next = finding.ends && !accepts;
+
+        self.outcome_valid_held.d.next = finding.ends;
+        self.outcome_held.d.next = FrameOutcome {
+            number: if finding.early {
+                finding.reason
+            } else if !icrc_ok {
+                bits::<REASON_BITS>(reason::ICRC)
+            } else if finding.late {
+                finding.reason
+            } else if !fits {
+                bits::<REASON_BITS>(reason::BUFFER_FULL)
+            } else if finding.is_congestion {
+                bits::<REASON_BITS>(ACCEPTED_CONGESTION)
+            } else if finding.is_response {
+                bits::<REASON_BITS>(ACCEPTED_RESPONSE)
+            } else {
+                bits::<REASON_BITS>(ACCEPTED_REQUEST)
+            },
+            frame_bytes: finding.frame_bytes,
+        };
+        self.outcome.next = self.outcome_held.q.val();
+        self.outcome_valid.next = self.outcome_valid_held.q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_blocks::bench::{Bench, Waves};
+
+    fn bench() -> Bench<Dispatch> {
+        let mut bench = Bench::clocked(Dispatch::default(), |block| &mut block.clock).in_lock_step();
+        bench.block.requests_fit.next = true;
+        bench.block.responses_fit.next = true;
+        bench
+    }
+
+    /// Everything that decides about a frame.
+    #[derive(Clone, Copy)]
+    struct Case {
+        fault: u64,
+        frame: FrameEnd,
+        verdict_ok: bool,
+        requests_fit: bool,
+        responses_fit: bool,
+        packet_class: PacketClass,
+    }
+
+    fn good() -> Case {
+        Case {
+            fault: reason::NONE,
+            frame: FrameEnd { frame_bytes: bits(58), ..FrameEnd::default() },
+            verdict_ok: true,
+            requests_fit: true,
+            responses_fit: true,
+            packet_class: PacketClass::Request,
+        }
+    }
+
+    /// Judges a frame of one beat; returns its event, and who was told to keep it.
+    fn judge(bench: &mut Bench<Dispatch>, case: Case) -> (u64, bool, bool) {
+        let block = &mut bench.block;
+        block.from_parse_valid.next = true;
+        block.from_parse.next = ParsedHeaders {
+            packet_class: case.packet_class,
+            fault: bits(case.fault),
+            ..ParsedHeaders::default()
+        };
+        block.frame_end.next = true;
+        block.frame.next = case.frame;
+        bench.tick();
+        bench.block.from_parse_valid.next = false;
+        bench.block.frame_end.next = false;
+        (1..DISPATCH_LATENCY).for_each(|_| bench.tick());
+        bench.block.verdict_valid.next = true;
+        bench.block.verdict_ok.next = case.verdict_ok;
+        bench.block.requests_fit.next = case.requests_fit;
+        bench.block.responses_fit.next = case.responses_fit;
+        bench.settle();
+        let (commits, responds) = (bench.block.commit_requests.val(), bench.block.commit_responses.val());
+        assert_eq!(bench.block.rollback.val(), !commits && !responds);
+        bench.tick();
+        bench.block.verdict_valid.next = false;
+        bench.settle();
+        assert!(bench.block.outcome_valid.val());
+        let outcome = bench.block.outcome.val();
+        assert_eq!(outcome.frame_bytes.to_u64(), case.frame.frame_bytes.to_u64());
+        bench.tick();
+        bench.settle();
+        assert!(!bench.block.outcome_valid.val(), "one event for each frame");
+        (outcome.number.to_u64(), commits, responds)
+    }
+
+    #[test]
+    fn good_packets_go_to_their_role() {
+        let mut bench = bench();
+        let class = |packet_class| Case { packet_class, ..good() };
+        let request = judge(&mut bench, class(PacketClass::Request));
+        assert_eq!(request, (ACCEPTED_REQUEST, true, false));
+        let response = judge(&mut bench, class(PacketClass::Response));
+        assert_eq!(response, (ACCEPTED_RESPONSE, false, true));
+        let congestion = judge(&mut bench, class(PacketClass::Congestion));
+        assert_eq!(congestion, (ACCEPTED_CONGESTION, false, true));
+    }
+
+    #[test]
+    fn a_full_buffer_refuses_its_own_role_alone() {
+        let mut bench = bench();
+        let full = Case { requests_fit: false, ..good() };
+        assert_eq!(judge(&mut bench, full), (reason::BUFFER_FULL, false, false));
+        let other = Case { packet_class: PacketClass::Response, ..full };
+        assert_eq!(judge(&mut bench, other), (ACCEPTED_RESPONSE, false, true));
+        let other_full = Case { responses_fit: false, ..other };
+        assert_eq!(judge(&mut bench, other_full), (reason::BUFFER_FULL, false, false));
+    }
+
+    #[test]
+    fn of_any_two_faults_the_first_in_order_is_counted() {
+        let mut bench = bench();
+        let with = |case: Case, number: u64| match number {
+            reason::MAC_ERROR => Case { frame: FrameEnd { mac_error: true, ..case.frame }, ..case },
+            reason::TOO_LONG => Case { frame: FrameEnd { too_long: true, ..case.frame }, ..case },
+            reason::IP_LENGTH => Case { frame: FrameEnd { ip_length: true, ..case.frame }, ..case },
+            reason::ICRC => Case { verdict_ok: false, ..case },
+            reason::BUFFER_FULL => Case { requests_fit: false, ..case },
+            fault => Case { fault: fault.min(case.fault), ..case },
+        };
+        for first in 0..=reason::BUFFER_FULL {
+            for second in first..=reason::BUFFER_FULL {
+                let case = with(with(good(), first), second);
+                assert_eq!(judge(&mut bench, case), (first, false, false), "{first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_that_came_long_before_the_end_still_counts_and_only_once() {
+        let mut bench = bench();
+        bench.block.verdict_valid.next = true;
+        bench.block.verdict_ok.next = true;
+        bench.tick();
+        bench.block.verdict_valid.next = false;
+        (0..10).for_each(|_| bench.tick());
+        let silent = Case { verdict_ok: false, ..good() };
+        assert_eq!(judge(&mut bench, silent).0, ACCEPTED_REQUEST);
+        assert_eq!(judge(&mut bench, silent).0, reason::ICRC);
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves =
+            Waves::new().signal("from_parse_valid").signal("from_parse.fault").when("from_parse_valid");
+        let waves =
+            waves.signal("frame_end").signal("verdict_valid").signal("verdict_ok").when("verdict_valid");
+        let waves = waves.signal("commit_requests").signal("rollback");
+        let waves = waves.signal("outcome_valid").signal("outcome.number").when("outcome_valid");
+        let mut bench = Bench::clocked(Dispatch::default(), |block| &mut block.clock).recording(waves);
+        bench.block.requests_fit.next = true;
+        for cycle in 0..9 {
+            let block = &mut bench.block;
+            block.from_parse_valid.next = cycle <= 2;
+            let fault = bits(if cycle == 1 { reason::OTHER_PORT } else { reason::NONE });
+            block.from_parse.next = ParsedHeaders { fault, ..ParsedHeaders::default() };
+            block.frame_end.next = cycle <= 2;
+            block.verdict_valid.next = (4..=6).contains(&cycle);
+            block.verdict_ok.next = cycle != 6;
+            bench.tick();
+        }
+        bench.waves().expect("packet/waves/dispatch.txt");
+    }
+}

@@ -1,0 +1,193 @@
+//! Computes the ICRC of frames that are sent.
+use super::check_width;
+use super::crc;
+use super::state::{IcrcState, STATE_LATENCY};
+use rnic_blocks::logic::xor_network::XorNetwork;
+use rnic_blocks::parameter::ParameterError;
+use rnic_kernel::prelude::*;
+
+/// Width of the place of an ICRC: it starts at byte `4 place + 2` of its beat, up to 62 in a beat of 64 bytes.
+pub const PLACE_BITS: usize = 4;
+
+/// A beat of a frame to be sent, as far as its ICRC is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct UncheckedBeat<const DATA: usize> {
+    /// Bytes of the frame; zero from the place of the ICRC on.
+    pub data: Bits<DATA>,
+    /// The first beat of a frame.
+    pub start: Bit,
+    /// The beat where the ICRC starts.
+    pub end: Bit,
+    /// On the `end` beat: the ICRC starts at byte `4 end_place + 2`. On an `is_rest` beat: all ones.
+    pub end_place: Bits<PLACE_BITS>,
+    /// The beat behind an `end` beat whose ICRC did not fit; it holds nothing but the rest of it.
+    pub is_rest: Bit,
+    /// The frame has an 802.1Q tag. The same on all beats of a frame.
+    pub vlan_present: Bit,
+    /// The frame is IPv6. The same on all beats of a frame.
+    pub is_ipv6: Bit,
+}
+
+/// Computes the ICRC of each frame.
+///
+/// The register runs over whole beats, so at the end it has seen some zeros too many, and is taken back over them
+/// in powers of two. Headers are 4m + 2 bytes long and what follows is padded to dwords (protocol 1.1), so the number
+/// of zeros is 4k + 2: the engine is built two bytes behind, and only steps of 4, 8, 16 and 32 bytes remain.
+///
+/// ```text
+///                 ┌───────────┐      ┌────┐     ┌────┐     ┌─────┐     ┌─────┐
+///  from_join ────>│ IcrcState ├─────>│ -4 ├─reg─┤ -8 ├─reg─┤ -16 ├─reg─┤ -32 ├─reg─> icrc
+///         │       └───────────┘      └─^──┘     └─^──┘     └──^──┘     └──^──┘
+///         └── end, end_place ──────────┴──────────┴───────────┴───────────┘        (DATA = 512)
+/// ```
+///
+/// A beat every cycle and no back-pressure; an answer follows each beat after [`generate_latency`] cycles. The answers
+/// to the `end` beat and to an `is_rest` beat are the ICRC, the others mean nothing. Protocol 1.8.
+#[derive(LogicBlock, Registers)]
+pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {
+    /// Clock of all registers.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// A beat of a frame.
+    pub from_join: Signal<In, UncheckedBeat<DATA>>,
+    /// The beat is there and is taken; there is no `ready`.
+    pub from_join_valid: Signal<In, Bit>,
+    /// The answer to a beat; high for one cycle for each beat. Registered.
+    pub icrc_valid: Signal<Out, Bit>,
+    /// The ICRC in wire order, its first byte in bits 7:0. Registered.
+    pub icrc: Signal<Out, Bits<32>>,
+
+    state: IcrcState<DATA>,
+    valids: [Reg<Bit>; STATE_LATENCY],
+    places: [DFF<Bits<PLACE_BITS>>; STATE_LATENCY],
+    steps: Vec<RewindStep>,
+}
+
+/// Cycles from the `end` beat at the input of [`IcrcGenerate`] to its ICRC, for a datapath of `data_bits`.
+pub const fn generate_latency(data_bits: usize) -> usize {
+    STATE_LATENCY + rewind_steps(data_bits)
+}
+
+/// The steps that tell the dwords of a beat apart.
+const fn rewind_steps(data_bits: usize) -> usize {
+    (data_bits / 32).ilog2() as usize
+}
+
+impl<const DATA: usize, const BYTES: usize> IcrcGenerate<DATA, BYTES> {
+    /// Makes a generator for a datapath of `DATA` bits.
+    ///
+    /// # Errors
+    /// If the datapath is not one that the card knows.
+    pub fn new() -> Result<Self, ParameterError> {
+        check_width(DATA, BYTES)?;
+        Ok(Self {
+            clock: Default::default(),
+            reset: Default::default(),
+            from_join: Default::default(),
+            from_join_valid: Default::default(),
+            icrc_valid: Default::default(),
+            icrc: Default::default(),
+            state: IcrcState::new(2),
+            valids: Default::default(),
+            places: Default::default(),
+            steps: (0..rewind_steps(DATA)).map(RewindStep::new).collect(),
+        })
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, state);
+        self.state.reset.next = self.reset.val();
+
+        let beat = self.from_join.val();
+        self.state.data.next = beat.data;
+        // The rest of an ICRC leaves the register as it is, so that the answer is the same again.
+        self.state.valid.next = self.from_join_valid.val() && !beat.is_rest;
+        self.state.start.next = beat.start;
+        self.state.vlan_present.next = beat.vlan_present;
+        self.state.is_ipv6.next = beat.is_ipv6;
+
+        for stage in 0..STATE_LATENCY {
+            self.valids[stage].d.next =
+                if stage == 0 { self.from_join_valid.val() } else { self.valids[stage - 1].q.val() };
+            self.places[stage].d.next =
+                if stage == 0 { beat.end_place } else { self.places[stage - 1].q.val() };
+        }
+        for index in 0..self.steps.len() {
+            self.steps[index].clock.next = self.clock.val();
+            self.steps[index].reset.next = self.reset.val();
+            self.steps[index].valid.next = if index == 0 {
+                self.valids[STATE_LATENCY - 1].q.val()
+            } else {
+                self.steps[index - 1].next_valid.val()
+            };
+            self.steps[index].state.next =
+                if index == 0 { self.state.state.val() } else { self.steps[index - 1].rewound.val() };
+            self.steps[index].place.next = if index == 0 {
+                self.places[STATE_LATENCY - 1].q.val()
+            } else {
+                self.steps[index - 1].next_place.val()
+            };
+        }
+        self.icrc_valid.next = self.steps[self.steps.len() - 1].next_valid.val();
+        self.icrc.next = !self.steps[self.steps.len() - 1].rewound.val();
+    }
+}
+
+/// Takes the register back over `4 * 2^index` zero bytes, if the frame ended that much earlier.
+#[derive(LogicBlock, Registers)]
+struct RewindStep {
+    clock: Signal<In, Clock>,
+    reset: Signal<In, Bit>,
+    valid: Signal<In, Bit>,
+    state: Signal<In, Bits<32>>,
+    place: Signal<In, Bits<PLACE_BITS>>,
+    rewound: Signal<Out, Bits<32>>,
+    next_valid: Signal<Out, Bit>,
+    next_place: Signal<Out, Bits<PLACE_BITS>>,
+    back: XorNetwork<32, 32>,
+    register: DFF<Bits<32>>,
+    valids: Reg<Bit>,
+    places: DFF<Bits<PLACE_BITS>>,
+    _index: usize,
+}
+
+impl RewindStep {
+    fn new(index: usize) -> Self {
+        Self {
+            clock: Default::default(),
+            reset: Default::default(),
+            valid: Default::default(),
+            state: Default::default(),
+            place: Default::default(),
+            rewound: Default::default(),
+            next_valid: Default::default(),
+            next_place: Default::default(),
+            back: XorNetwork::new(crc::rewind(4 << index)),
+            register: Default::default(),
+            valids: Default::default(),
+            places: Default::default(),
+            _index: index,
+        }
+    }
+}
+
+impl Logic for RewindStep {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        self.back.x.next = self.state.val();
+        // The dwords between the ICRC and the end of the beat: the complement of its place.
+        let is_full = self.place.val().get_bit(self._index);
+        self.register.d.next = select(is_full, self.state.val(), self.back.y.val());
+        self.places.d.next = self.place.val();
+        self.valids.d.next = self.valid.val();
+        self.rewound.next = self.register.q.val();
+        self.next_valid.next = self.valids.q.val();
+        self.next_place.next = self.places.q.val();
+    }
+}

@@ -1,0 +1,795 @@
+//! Parses a header vector into a token, and says what is wrong with the headers.
+//!
+//! Everything behind this block works with fields; only here does it matter where on the wire they stood. A VLAN tag
+//! and the IP version shift the fields (protocol 1.7), so each is taken from one of four places, by two multiplexers
+//! in a row with a register between them.
+//!
+//! ```text
+//!  header ──> VLAN: align ──┬──> IP version: align UDP, BTH, ──┬──> extended headers, ──┬──> payload length, ──> headers
+//!                           │    extended; lengths; filter     │    opcode; positions   │    first fault
+//!                           └──> checksum: pairs ──────────────┴──> sum ────────────────┴──> compare
+//!  cycle     0              1                                  2            └──> coverage               4
+//! ```
+//!
+//! Latency 4 cycles to `headers`, 3 to `coverage`; throughput one header vector a cycle; never stalls.
+//!
+//! 1. `headers` and `coverage` come in the order of the vectors, one each.
+//! 2. `headers.fault` is the first reason, in the order of [`reason`], that the headers show; reasons that need
+//!    the end of the frame (`mac_error`, `too_long`, `ip_length`, `icrc`) and `buffer_full` are not known here.
+//! 3. With a fault, fields that belong to later layers than the fault have no meaning.
+//!
+//! Ignored, as the protocol asks: UDP source port and checksum, TTL, traffic class, flow label, reserved bits.
+//! Protocol 1.1 to 1.5, 8.3.
+use super::collect::HEADER_BITS;
+use super::opcode_table::OpcodeTable;
+use super::reason::{self, REASON_BITS};
+use rnic_kernel::prelude::*;
+use rnic_token::{EXTENDED_BITS, PacketToken};
+
+/// The port of RoCEv2.
+const ROCE_PORT: u64 = 4791;
+/// TPID of 802.1Q.
+const ETHERTYPE_VLAN: u64 = 0x8100;
+const ETHERTYPE_IPV4: u64 = 0x0800;
+const ETHERTYPE_IPV6: u64 = 0x86dd;
+/// The only IP protocol that the card speaks.
+const PROTOCOL_UDP: u64 = 17;
+
+/// IPv6, UDP, BTH and the longest extended header.
+const NETWORK_BITS: usize = (40 + TRANSPORT_BITS / 8) * 8;
+/// UDP, BTH and the longest extended header.
+const TRANSPORT_BITS: usize = (8 + 12 + 28) * 8;
+/// UDP, BTH and ICRC, which every packet has.
+const TRANSPORT_BYTES_MIN: u64 = 8 + 12 + 4;
+
+/// Which buffer a packet belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum PacketClass {
+    /// To the responder.
+    Request,
+    /// To the requester.
+    Response,
+    /// A congestion notification, also to the requester (protocol 1.10).
+    Congestion,
+}
+
+/// Which bytes of a frame the ICRC covers, known a cycle before the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Coverage {
+    /// The frame has an 802.1Q tag.
+    pub vlan_present: Bit,
+    /// The packet is IPv6.
+    pub is_ipv6: Bit,
+    /// Offset in the frame of the last byte of the IP packet, which is the last of the ICRC; 8191 for that and more.
+    pub last_byte: Bits<13>,
+}
+
+/// What the headers of a frame say about its place in the card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ParsedHeaders {
+    /// Who the packet is for.
+    pub packet_class: PacketClass,
+    /// Bytes before the payload, 54 to 106, always 4m + 2.
+    pub header_bytes: Bits<7>,
+    /// Number of the first fault, or [`reason::NONE`].
+    pub fault: Bits<REASON_BITS>,
+}
+
+/// Behind the first multiplexer: the frame with its tag taken out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Aligned {
+    destination_mac: Bits<48>,
+    source_mac: Bits<48>,
+    vlan_present: Bit,
+    vlan_control: Bits<16>,
+    is_ipv4: Bit,
+    is_ipv6: Bit,
+    /// From the IP header on.
+    network: Bits<NETWORK_BITS>,
+    /// Bytes of the frame that are in the vector.
+    seen_bytes: Bits<8>,
+}
+
+/// What can be wrong up to the IP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct NetworkFaults {
+    short_ethernet: Bit,
+    destination_mac: Bit,
+    source_mac: Bit,
+    other_ethertype: Bit,
+    ip_header: Bit,
+    ip_fragment: Bit,
+    other_protocol: Bit,
+}
+
+/// What can be wrong behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct TransportFaults {
+    udp_header: Bit,
+    other_port: Bit,
+    udp_length: Bit,
+    bth_version: Bit,
+    unsupported_transport: Bit,
+    destination_qp: Bit,
+}
+
+/// Behind the second multiplexer: every field in its own place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Fields {
+    network: NetworkFaults,
+    /// Offset of the last byte of the IP packet.
+    last_byte: Bits<17>,
+    /// Length of the IP packet without its header.
+    ip_payload_bytes: Bits<16>,
+    destination_port: Bits<16>,
+    udp_bytes: Bits<16>,
+    pad_bytes: Bits<2>,
+    version: Bits<4>,
+    checksum_front: Bits<18>,
+    checksum_middle: Bits<18>,
+    checksum_back: Bits<17>,
+}
+
+/// Behind the opcode table: only lengths and the choice among faults are left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Decoded {
+    packet_class: PacketClass,
+    header_bytes: Bits<7>,
+    network: NetworkFaults,
+    transport: TransportFaults,
+    udp_bytes: Bits<16>,
+    /// UDP, BTH, extended headers, pad and ICRC: what must fit into `udp_bytes`.
+    overhead_bytes: Bits<6>,
+    checksum: Bits<20>,
+}
+
+/// Takes the field of `WIDTH` bits in network order that starts at a byte of some headers.
+#[kernel]
+fn field<const HEADERS: usize, const WIDTH: usize>(headers: Bits<HEADERS>, byte: usize) -> Bits<WIDTH> {
+    swap_bytes(headers.get_bits::<WIDTH>(8 * byte))
+}
+
+/// Takes one 16-bit word of the IPv4 header, wide enough to be added.
+#[kernel]
+fn word<const WIDTH: usize>(network: Bits<NETWORK_BITS>, index: usize) -> Bits<WIDTH> {
+    bit_cast::<WIDTH, 16>(field::<NETWORK_BITS, 16>(network, 2 * index))
+}
+
+/// Whether frames to this address carry packets to an IP group (protocol 1.2).
+#[kernel]
+fn is_ip_group(address: Bits<48>) -> Bit {
+    address.get_bits::<24>(24) == 0x01_005e || address.get_bits::<16>(32) == 0x3333
+}
+
+/// Takes the tag out of a frame, if it has one.
+#[kernel]
+fn align(header: Bits<HEADER_BITS>, seen_bytes: Bits<8>) -> Aligned {
+    let type_or_tag = field::<HEADER_BITS, 16>(header, 12);
+    let vlan_present = type_or_tag == ETHERTYPE_VLAN;
+    let ethertype = select(vlan_present, field::<HEADER_BITS, 16>(header, 16), type_or_tag);
+    Aligned {
+        destination_mac: field::<HEADER_BITS, 48>(header, 0),
+        source_mac: field::<HEADER_BITS, 48>(header, 6),
+        vlan_present,
+        vlan_control: select(vlan_present, field::<HEADER_BITS, 16>(header, 14), bits::<16>(0)),
+        is_ipv4: ethertype == ETHERTYPE_IPV4,
+        is_ipv6: ethertype == ETHERTYPE_IPV6,
+        network: select(
+            vlan_present,
+            header.get_bits::<NETWORK_BITS>(18 * 8),
+            header.get_bits::<NETWORK_BITS>(14 * 8),
+        ),
+        seen_bytes,
+    }
+}
+
+/// Names the fields of the headers, all but the payload's length and the end of the extended headers.
+#[kernel]
+fn token_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>) -> PacketToken {
+    let network = aligned.network;
+    let is_ipv6 = aligned.is_ipv6;
+    let bth = transport.get_bits::<96>(8 * 8);
+    PacketToken {
+        destination_mac: aligned.destination_mac,
+        source_mac: aligned.source_mac,
+        vlan_present: aligned.vlan_present,
+        vlan_control: aligned.vlan_control,
+        is_ipv6,
+        traffic_class: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 16>(network, 0).get_bits::<8>(4),
+            field::<NETWORK_BITS, 8>(network, 1),
+        ),
+        flow_label: select(is_ipv6, field::<NETWORK_BITS, 24>(network, 1).get_bits::<20>(0), bits::<20>(0)),
+        identification: select(is_ipv6, bits::<16>(0), field::<NETWORK_BITS, 16>(network, 4)),
+        hop_limit: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 8>(network, 7),
+            field::<NETWORK_BITS, 8>(network, 8),
+        ),
+        source_address: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 128>(network, 8),
+            cat!(bits::<96>(0xffff), field::<NETWORK_BITS, 32>(network, 12)),
+        ),
+        destination_address: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 128>(network, 24),
+            cat!(bits::<96>(0xffff), field::<NETWORK_BITS, 32>(network, 16)),
+        ),
+        source_port: field::<TRANSPORT_BITS, 16>(transport, 0),
+        opcode: field::<96, 8>(bth, 0),
+        solicited: field::<96, 8>(bth, 1).get_bit(7),
+        migrated: field::<96, 8>(bth, 1).get_bit(6),
+        partition_key: field::<96, 16>(bth, 2),
+        forward_congestion: field::<96, 8>(bth, 4).get_bit(7),
+        backward_congestion: field::<96, 8>(bth, 4).get_bit(6),
+        destination_qp: field::<96, 24>(bth, 5),
+        ack_request: field::<96, 8>(bth, 8).get_bit(7),
+        psn: field::<96, 24>(bth, 9),
+        extended: transport.get_bits::<EXTENDED_BITS>(20 * 8),
+        payload_bytes: bits::<13>(0),
+    }
+}
+
+/// Looks for faults up to the IP header.
+#[kernel]
+fn network_faults(aligned: Aligned, is_ours: Bit) -> NetworkFaults {
+    let network = aligned.network;
+    let is_ipv6 = aligned.is_ipv6;
+    let seen_bytes = aligned.seen_bytes;
+    // An Ethernet header of 14 or 18 bytes, and an IP header of 20 or 40.
+    let headers_end = match (aligned.vlan_present, is_ipv6) {
+        (false, false) => bits::<8>(34),
+        (true, false) => bits::<8>(38),
+        (false, true) => bits::<8>(54),
+        (true, true) => bits::<8>(58),
+    };
+    let version = network.get_bits::<4>(4);
+    let length_is_bad = network.get_bits::<4>(0) != 5 || word::<16>(network, 1) < 20;
+    NetworkFaults {
+        short_ethernet: seen_bytes < 14 || (aligned.vlan_present && seen_bytes < 18),
+        destination_mac: !is_ours,
+        source_mac: aligned.source_mac.get_bit(40),
+        other_ethertype: !aligned.is_ipv4 && !is_ipv6,
+        ip_header: seen_bytes < headers_end || select(is_ipv6, version != 6, version != 4 || length_is_bad),
+        // More fragments, or not the first one; "don't fragment" and the reserved bit say nothing.
+        ip_fragment: !is_ipv6 && word::<16>(network, 3).get_bits::<14>(0).any(),
+        other_protocol: select(
+            is_ipv6,
+            field::<NETWORK_BITS, 8>(network, 6),
+            field::<NETWORK_BITS, 8>(network, 9),
+        ) != PROTOCOL_UDP,
+    }
+}
+
+/// Takes what decides about a packet, but is not part of its token.
+#[kernel]
+fn fields_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>, is_ours: Bit) -> Fields {
+    let network = aligned.network;
+    let is_ipv6 = aligned.is_ipv6;
+    let bth_flags = field::<TRANSPORT_BITS, 8>(transport, 9);
+    Fields {
+        network: network_faults(aligned, is_ours),
+        // An IPv4 total length counts the IP header, an IPv6 payload length does not.
+        last_byte: match (aligned.vlan_present, is_ipv6) {
+            (false, false) => word::<17>(network, 1) + 13,
+            (true, false) => word::<17>(network, 1) + 17,
+            (false, true) => word::<17>(network, 2) + 53,
+            (true, true) => word::<17>(network, 2) + 57,
+        },
+        ip_payload_bytes: select(is_ipv6, word::<16>(network, 2), word::<16>(network, 1) - 20),
+        destination_port: field::<TRANSPORT_BITS, 16>(transport, 2),
+        udp_bytes: field::<TRANSPORT_BITS, 16>(transport, 4),
+        pad_bytes: bth_flags.get_bits::<2>(4),
+        version: bth_flags.get_bits::<4>(0),
+        checksum_front: (word::<18>(network, 0) + word::<18>(network, 1))
+            + (word::<18>(network, 2) + word::<18>(network, 3)),
+        checksum_middle: (word::<18>(network, 4) + word::<18>(network, 5))
+            + (word::<18>(network, 6) + word::<18>(network, 7)),
+        checksum_back: word::<17>(network, 8) + word::<17>(network, 9),
+    }
+}
+
+/// Looks for faults behind the IP header.
+#[kernel]
+fn transport_faults(fields: Fields, destination_qp: Bits<24>, is_supported: Bit) -> TransportFaults {
+    TransportFaults {
+        udp_header: fields.ip_payload_bytes < 8,
+        other_port: fields.destination_port != ROCE_PORT,
+        udp_length: fields.udp_bytes < TRANSPORT_BYTES_MIN || fields.udp_bytes != fields.ip_payload_bytes,
+        bth_version: fields.version != 0,
+        unsupported_transport: !is_supported,
+        destination_qp: destination_qp == 0,
+    }
+}
+
+/// Whether the sum of the ten words of an IPv4 header, folded to 16 bits, is all ones.
+///
+/// The carries are at most 9, so folding once is enough, and that gives all ones just when the low part is all ones
+/// but for the carries.
+#[kernel]
+fn is_all_ones_folded(sum: Bits<20>) -> Bit {
+    sum.get_bits::<12>(4).all() && sum.get_bits::<4>(0) == !sum.get_bits::<4>(16)
+}
+
+/// Numbers the first of the faults, in the order in which they are counted.
+#[kernel]
+fn first_fault(
+    network: NetworkFaults,
+    ip_checksum: Bit,
+    transport: TransportFaults,
+    header_length: Bit,
+) -> Bits<REASON_BITS> {
+    if network.short_ethernet {
+        bits::<REASON_BITS>(reason::SHORT_ETHERNET)
+    } else if network.destination_mac {
+        bits::<REASON_BITS>(reason::DESTINATION_MAC)
+    } else if network.source_mac {
+        bits::<REASON_BITS>(reason::SOURCE_MAC)
+    } else if network.other_ethertype {
+        bits::<REASON_BITS>(reason::OTHER_ETHERTYPE)
+    } else if network.ip_header {
+        bits::<REASON_BITS>(reason::IP_HEADER)
+    } else if ip_checksum {
+        bits::<REASON_BITS>(reason::IP_CHECKSUM)
+    } else if network.ip_fragment {
+        bits::<REASON_BITS>(reason::IP_FRAGMENT)
+    } else if network.other_protocol {
+        bits::<REASON_BITS>(reason::OTHER_PROTOCOL)
+    } else if transport.udp_header {
+        bits::<REASON_BITS>(reason::UDP_HEADER)
+    } else if transport.other_port {
+        bits::<REASON_BITS>(reason::OTHER_PORT)
+    } else if transport.udp_length {
+        bits::<REASON_BITS>(reason::UDP_LENGTH)
+    } else if transport.bth_version {
+        bits::<REASON_BITS>(reason::BTH_VERSION)
+    } else if transport.unsupported_transport {
+        bits::<REASON_BITS>(reason::UNSUPPORTED_TRANSPORT)
+    } else if header_length {
+        bits::<REASON_BITS>(reason::HEADER_LENGTH)
+    } else if transport.destination_qp {
+        bits::<REASON_BITS>(reason::DESTINATION_QP)
+    } else {
+        bits::<REASON_BITS>(reason::NONE)
+    }
+}
+
+/// Keeps the extended headers of the opcode, and clears what lies behind them.
+#[kernel]
+fn keep_extended(extended: Bits<EXTENDED_BITS>, dwords: Bits<3>) -> Bits<EXTENDED_BITS> {
+    let distance: Bits<8> = cat!(dwords, bits::<5>(0));
+    let cleared = !bits::<256>(0) << distance;
+    extended & !cleared.get_bits::<EXTENDED_BITS>(0)
+}
+
+/// The parser. It knows nothing of beats, and so is the same at every width of the datapath.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Parse {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+
+    /// The card's own address, the first byte on the wire most significant.
+    pub own_mac: Signal<In, Bits<48>>,
+    /// Accept any destination address.
+    pub promiscuous: Signal<In, Bit>,
+    /// Accept the addresses of IP groups: 01:00:5e:* and 33:33:*.
+    pub accept_multicast: Signal<In, Bit>,
+
+    /// From `collect`: the first bytes of a frame.
+    pub header: Signal<In, Bits<HEADER_BITS>>,
+    /// How many of them there are, up to 128.
+    pub header_bytes: Signal<In, Bits<8>>,
+    /// This is a frame's header.
+    pub header_valid: Signal<In, Bit>,
+
+    /// To the ICRC: what it covers, [`COVERAGE_LATENCY`] cycles later; registered but for the choice of two offsets.
+    pub coverage: Signal<Out, Coverage>,
+    /// To all others, [`PARSE_LATENCY`] cycles later: the fields; registered.
+    pub token: Signal<Out, PacketToken>,
+    /// What they mean; registered.
+    pub headers: Signal<Out, ParsedHeaders>,
+    /// `headers` belongs to a frame; registered.
+    pub headers_valid: Signal<Out, Bit>,
+
+    opcodes: OpcodeTable,
+    aligned: DFF<Aligned>,
+    fields: DFF<Fields>,
+    /// Complete but for the payload's length; extended headers not yet cut to those of the opcode.
+    fields_token: DFF<PacketToken>,
+    decoded: DFF<Decoded>,
+    decoded_token: DFF<PacketToken>,
+    covered: DFF<Coverage>,
+    parsed: DFF<ParsedHeaders>,
+    parsed_token: DFF<PacketToken>,
+    valid: Reg<Bits<4>>,
+}
+
+/// Cycles from the header vector to [`Parse::coverage`].
+pub const COVERAGE_LATENCY: usize = 3;
+
+/// Cycles from the header vector to [`Parse::headers`].
+pub const PARSE_LATENCY: usize = 4;
+
+impl Logic for Parse {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        self.valid.d.next = cat!(self.valid.q.val().get_bits::<3>(0), self.header_valid.val());
+
+        // Cycle 0: behind the Ethernet header, with or without a tag, stands the IP header.
+        self.aligned.d.next = align(self.header.val(), self.header_bytes.val());
+
+        // Cycle 1: everything behind the IP header moves to the place that it has behind the longer one.
+        let aligned = self.aligned.q.val();
+        let transport = select(
+            aligned.is_ipv6,
+            aligned.network.get_bits::<TRANSPORT_BITS>(40 * 8),
+            aligned.network.get_bits::<TRANSPORT_BITS>(20 * 8),
+        );
+        let is_ours = aligned.destination_mac == self.own_mac.val()
+            || self.promiscuous.val()
+            || (self.accept_multicast.val() && is_ip_group(aligned.destination_mac));
+        self.fields_token.d.next = token_of(aligned, transport);
+        self.fields.d.next = fields_of(aligned, transport, is_ours);
+
+        // Cycle 2: the opcode says how long the extended headers are.
+        let fields = self.fields.q.val();
+        let token = self.fields_token.q.val();
+        self.opcodes.opcode.next = token.opcode;
+        let extended_dwords = self.opcodes.extended_dwords.val();
+        let extended_bytes: Bits<5> = cat!(extended_dwords, bits::<2>(0));
+        self.covered.d.next = Coverage {
+            vlan_present: token.vlan_present,
+            is_ipv6: token.is_ipv6,
+            last_byte: select(
+                fields.last_byte.get_bits::<4>(13).any(),
+                bits::<13>(0x1fff),
+                fields.last_byte.get_bits::<13>(0),
+            ),
+        };
+        self.decoded_token.d.next = token;
+        self.decoded_token.d.next.extended = keep_extended(token.extended, extended_dwords);
+        self.decoded.d.next = Decoded {
+            packet_class: self.opcodes.packet_class.val(),
+            header_bytes: bit_cast::<7, 5>(extended_bytes)
+                + match (token.vlan_present, token.is_ipv6) {
+                    (false, false) => bits::<7>(54),
+                    (true, false) => bits::<7>(58),
+                    (false, true) => bits::<7>(74),
+                    (true, true) => bits::<7>(78),
+                },
+            network: fields.network,
+            transport: transport_faults(fields, token.destination_qp, self.opcodes.is_supported.val()),
+            udp_bytes: fields.udp_bytes,
+            overhead_bytes: bit_cast::<6, 5>(extended_bytes)
+                + bit_cast::<6, 2>(fields.pad_bytes)
+                + TRANSPORT_BYTES_MIN,
+            checksum: bit_cast::<20, 18>(fields.checksum_front)
+                + bit_cast::<20, 18>(fields.checksum_middle)
+                + bit_cast::<20, 17>(fields.checksum_back),
+        };
+
+        // Cycle 3: what remains of the UDP length is payload, unless it is less than nothing.
+        let decoded = self.decoded.q.val();
+        let token = self.decoded_token.q.val();
+        let payload_bytes = bit_cast::<17, 16>(decoded.udp_bytes) - bit_cast::<17, 6>(decoded.overhead_bytes);
+        self.parsed_token.d.next = token;
+        self.parsed_token.d.next.payload_bytes = payload_bytes.get_bits::<13>(0);
+        self.parsed.d.next = ParsedHeaders {
+            packet_class: decoded.packet_class,
+            header_bytes: decoded.header_bytes,
+            fault: first_fault(
+                decoded.network,
+                !token.is_ipv6 && !is_all_ones_folded(decoded.checksum),
+                decoded.transport,
+                payload_bytes.get_bit(16),
+            ),
+        };
+
+        self.coverage.next = self.covered.q.val();
+        self.token.next = self.parsed_token.q.val();
+        self.headers.next = self.parsed.q.val();
+        self.headers_valid.next = self.valid.q.val().get_bit(3);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{OWN_MAC, Recipe};
+    use crate::vectors::frames;
+    use num_bigint::BigUint;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, random};
+    use rnic_layout::wire::{Filter, explain};
+
+    fn bench() -> Bench<Parse> {
+        let mut bench = Bench::clocked(Parse::default(), |block| &mut block.clock);
+        bench.block.own_mac.next = bits(OWN_MAC);
+        bench
+    }
+
+    fn offer(bench: &mut Bench<Parse>, frame: &[u8]) {
+        let seen = &frame[..frame.len().min(128)];
+        bench.block.header.next = BigUint::from_bytes_le(seen).into();
+        bench.block.header_bytes.next = bits(seen.len() as u64);
+        bench.block.header_valid.next = true;
+    }
+
+    /// Shows one frame to the parser, and waits for what it says.
+    fn parse(bench: &mut Bench<Parse>, frame: &[u8]) -> (PacketToken, ParsedHeaders, Coverage) {
+        offer(bench, frame);
+        bench.tick();
+        bench.block.header_valid.next = false;
+        (1..COVERAGE_LATENCY).for_each(|_| bench.tick());
+        bench.settle();
+        let coverage = bench.block.coverage.val();
+        (COVERAGE_LATENCY..PARSE_LATENCY).for_each(|_| bench.tick());
+        bench.settle();
+        assert!(bench.block.headers_valid.val());
+        (bench.block.token.val(), bench.block.headers.val(), coverage)
+    }
+
+    fn fault(bench: &mut Bench<Parse>, frame: &[u8]) -> u64 {
+        parse(bench, frame).1.fault.to_u64()
+    }
+
+    fn number<const N: usize>(value: Bits<N>) -> BigUint {
+        value.into()
+    }
+
+    #[test]
+    fn vectors_become_tokens() {
+        let mut bench = bench();
+        bench.block.promiscuous.next = true;
+        for frame in frames() {
+            let expected = explain(&frame, false, &Filter::PROMISCUOUS).expect("a vector is a good frame");
+            let (token, headers, coverage) = parse(&mut bench, &frame);
+            assert_eq!(headers.fault.to_u64(), reason::NONE);
+            assert_eq!(token.payload_bytes.to_u64() as usize, expected.payload.len());
+            let payload = headers.header_bytes.to_u64() as usize..frame.len();
+            assert!(frame[payload].starts_with(expected.payload));
+            assert_eq!(number(token.extended), BigUint::from_bytes_le(expected.extended.as_bytes()));
+            assert_eq!(token.opcode.to_u64(), u64::from(expected.bth.opcode));
+            assert_eq!(coverage.last_byte.to_u64() as usize, frame.len() - 1);
+            assert_eq!(number(token.destination_mac), BigUint::from_bytes_be(&frame[..6]));
+            assert_eq!(number(token.source_mac), BigUint::from_bytes_be(&frame[6..12]));
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_tagged_ipv4_frame_finds_its_place() {
+        let recipe = Recipe { vlan: Some(0x6064), ..Recipe::send(5).with_opcode(0x0b, 20) };
+        let (token, headers, coverage) = parse(&mut bench(), &recipe.build());
+        assert!(token.vlan_present && coverage.vlan_present);
+        assert!(!token.is_ipv6 && !coverage.is_ipv6);
+        assert_eq!(token.vlan_control.to_u64(), 0x6064);
+        assert_eq!(token.traffic_class.to_u64(), 0x68);
+        assert_eq!(token.flow_label.to_u64(), 0);
+        assert_eq!(token.identification.to_u64(), 0x1234);
+        assert_eq!(token.hop_limit.to_u64(), 0x40);
+        assert_eq!(number(token.source_address), BigUint::from(0xffff_c0a8_010au64));
+        assert_eq!(number(token.destination_address), BigUint::from(0xffff_c0a8_0114u64));
+        assert_eq!(token.source_port.to_u64(), 0xc001);
+        assert_eq!(token.opcode.to_u64(), 0x0b);
+        assert!(!token.solicited && !token.migrated && token.ack_request);
+        assert!(!token.forward_congestion && !token.backward_congestion);
+        assert_eq!(token.partition_key.to_u64(), 0xffff);
+        assert_eq!(token.destination_qp.to_u64(), 0x12);
+        assert_eq!(token.psn.to_u64(), 0xabcdef);
+        assert_eq!(token.payload_bytes.to_u64(), 5);
+        assert_eq!(headers.header_bytes.to_u64(), 18 + 20 + 20 + 20);
+    }
+
+    #[test]
+    fn every_field_of_an_ipv6_frame_finds_its_place() {
+        let recipe = Recipe { is_ipv6: true, ..Recipe::send(0).with_opcode(0x81, 16) };
+        let mut frame = recipe.build();
+        frame[recipe.bth() + 1] |= 0xc0;
+        frame[recipe.bth() + 4] = 0xc0;
+        let (token, headers, _) = parse(&mut bench(), &frame);
+        assert!(token.is_ipv6 && !token.vlan_present);
+        assert_eq!(token.vlan_control.to_u64(), 0);
+        assert_eq!(token.traffic_class.to_u64(), 0xa5);
+        assert_eq!(token.flow_label.to_u64(), 0x12345);
+        assert_eq!(token.identification.to_u64(), 0);
+        assert_eq!(token.hop_limit.to_u64(), 0x3f);
+        assert_eq!(number(token.source_address), (BigUint::from(0xfd00u32) << 112) + 0xc1u8);
+        assert_eq!(number(token.destination_address), (BigUint::from(0xfd00u32) << 112) + 0xc2u8);
+        assert!(token.solicited && token.migrated);
+        assert!(token.forward_congestion && token.backward_congestion);
+        assert_eq!(headers.packet_class, PacketClass::Congestion);
+        assert_eq!(headers.header_bytes.to_u64(), 14 + 40 + 20 + 16);
+    }
+
+    /// A change to the bytes of a good frame, and the fault that it makes.
+    struct Spoilt {
+        recipe: Recipe,
+        at: usize,
+        good: u8,
+        bad: u8,
+        reason: u64,
+    }
+
+    fn spoilt(recipe: &Recipe, at: usize, good: u8, bad: u8, reason: u64) -> Spoilt {
+        Spoilt { recipe: recipe.clone(), at, good, bad, reason }
+    }
+
+    fn all_spoilt() -> Vec<Spoilt> {
+        let four = Recipe::send(8);
+        let six = Recipe { is_ipv6: true, ..Recipe::send(8) };
+        let tagged = Recipe { vlan: Some(1), ..Recipe::send(8) };
+        let (ip4, ip6) = (four.ip(), six.ip());
+        vec![
+            spoilt(&four, 5, 0x02, 0x03, reason::DESTINATION_MAC),
+            spoilt(&four, 0, 0x02, 0x03, reason::DESTINATION_MAC),
+            spoilt(&four, 6, 0x02, 0x03, reason::SOURCE_MAC),
+            spoilt(&four, 13, 0x00, 0x01, reason::OTHER_ETHERTYPE),
+            spoilt(&tagged, 16, 0x08, 0x81, reason::OTHER_ETHERTYPE),
+            spoilt(&four, ip4, 0x45, 0x55, reason::IP_HEADER),
+            spoilt(&four, ip4, 0x45, 0x46, reason::IP_HEADER),
+            spoilt(&four, ip4, 0x45, 0x44, reason::IP_HEADER),
+            spoilt(&six, ip6, 0x6a, 0x4a, reason::IP_HEADER),
+            spoilt(&four, ip4 + 6, 0xc0, 0x60, reason::IP_FRAGMENT),
+            spoilt(&four, ip4 + 7, 0x00, 0x01, reason::IP_FRAGMENT),
+            spoilt(&tagged, tagged.ip() + 6, 0x40, 0x50, reason::IP_FRAGMENT),
+            spoilt(&four, ip4 + 9, 17, 6, reason::OTHER_PROTOCOL),
+            spoilt(&six, ip6 + 6, 17, 0, reason::OTHER_PROTOCOL),
+            spoilt(&four, four.udp() + 2, 0x12, 0x13, reason::OTHER_PORT),
+            spoilt(&six, six.udp() + 3, 0xb7, 0xb6, reason::OTHER_PORT),
+            spoilt(&four, four.udp() + 5, 32, 28, reason::UDP_LENGTH),
+            spoilt(&six, six.udp() + 5, 32, 36, reason::UDP_LENGTH),
+            spoilt(&four, four.bth() + 1, 0x40, 0x41, reason::BTH_VERSION),
+            spoilt(&six, six.bth() + 1, 0x00, 0x08, reason::BTH_VERSION),
+            spoilt(&four, four.bth(), 0x1f, 0x44, reason::UNSUPPORTED_TRANSPORT),
+            spoilt(&four, four.bth(), 0x21, 0xc4, reason::UNSUPPORTED_TRANSPORT),
+            spoilt(&four, four.bth(), 0x2b - 2, 0x2c, reason::UNSUPPORTED_TRANSPORT),
+            spoilt(&four, four.bth(), 0x64, 0x66, reason::UNSUPPORTED_TRANSPORT),
+            spoilt(&four, four.bth(), 0x05, 0x0a, reason::HEADER_LENGTH),
+            spoilt(&six, six.bth(), 0x12 - 1, 0x12, reason::HEADER_LENGTH),
+            spoilt(&four, four.bth() + 7, 0x01, 0x00, reason::DESTINATION_QP),
+            spoilt(&four, four.udp(), 0x00, 0x00, reason::NONE),
+            spoilt(&four, four.udp() + 6, 0x12, 0x34, reason::NONE),
+            spoilt(&four, four.bth() + 8, 0x7f, 0xff, reason::NONE),
+        ]
+    }
+
+    #[test]
+    fn each_fault_is_named_and_its_neighbour_is_not_one() {
+        let mut bench = bench();
+        for Spoilt { recipe, at, good, bad, reason } in all_spoilt() {
+            let mut frame = recipe.build();
+            frame[at] = good;
+            recipe.seal(&mut frame);
+            assert_eq!(fault(&mut bench, &frame), reason::NONE, "byte {at} is {good:02x}");
+            frame[at] = bad;
+            recipe.seal(&mut frame);
+            assert_eq!(fault(&mut bench, &frame), reason, "byte {at} is {bad:02x}");
+        }
+    }
+
+    #[test]
+    fn headers_that_the_frame_cuts_short_are_refused() {
+        let mut bench = bench();
+        let four = Recipe::send(0);
+        let tagged = Recipe { vlan: Some(1), ..Recipe::send(0) };
+        let six = Recipe { is_ipv6: true, ..tagged.clone() };
+        for (recipe, ethernet, ip) in [(&four, 14, 34), (&tagged, 18, 38), (&six, 18, 58)] {
+            let frame = recipe.build();
+            assert_eq!(fault(&mut bench, &frame[..1]), reason::SHORT_ETHERNET);
+            assert_eq!(fault(&mut bench, &frame[..ethernet - 1]), reason::SHORT_ETHERNET);
+            assert_eq!(fault(&mut bench, &frame[..ethernet]), reason::IP_HEADER);
+            assert_eq!(fault(&mut bench, &frame[..ip - 1]), reason::IP_HEADER);
+            assert!(fault(&mut bench, &frame[..ip]) > reason::IP_LENGTH, "the end of the frame will tell");
+        }
+    }
+
+    #[test]
+    fn lengths_are_tried_on_both_sides_of_their_bounds() {
+        let mut bench = bench();
+        let recipe = Recipe::send(0);
+        let ipv4 = |total: u16, udp: u16| {
+            let mut frame = recipe.build();
+            frame[16..18].copy_from_slice(&total.to_be_bytes());
+            frame[38..40].copy_from_slice(&udp.to_be_bytes());
+            recipe.seal(&mut frame);
+            frame
+        };
+        assert_eq!(fault(&mut bench, &ipv4(19, 24)), reason::IP_HEADER);
+        assert_eq!(fault(&mut bench, &ipv4(20, 24)), reason::UDP_HEADER);
+        assert_eq!(fault(&mut bench, &ipv4(27, 24)), reason::UDP_HEADER);
+        assert_eq!(fault(&mut bench, &ipv4(28, 8)), reason::UDP_LENGTH);
+        assert_eq!(fault(&mut bench, &ipv4(43, 23)), reason::UDP_LENGTH);
+        assert_eq!(fault(&mut bench, &ipv4(44, 24)), reason::NONE);
+        assert_eq!(fault(&mut bench, &ipv4(45, 24)), reason::UDP_LENGTH);
+
+        let six = Recipe { is_ipv6: true, ..Recipe::send(0) };
+        let mut frame = six.build();
+        frame[18..20].copy_from_slice(&[0, 7]);
+        assert_eq!(fault(&mut bench, &frame), reason::UDP_HEADER);
+        frame[18..20].copy_from_slice(&[0xff, 0xff]);
+        frame[58..60].copy_from_slice(&[0xff, 0xff]);
+        let (_, headers, coverage) = parse(&mut bench, &frame);
+        assert_eq!(headers.fault.to_u64(), reason::NONE, "the end of the frame will tell");
+        assert_eq!(coverage.last_byte.to_u64(), 0x1fff);
+    }
+
+    #[test]
+    fn pad_counts_against_the_length() {
+        let mut bench = bench();
+        let recipe = Recipe::send(0).with_opcode(0x13, 28);
+        let mut frame = recipe.build();
+        assert_eq!(fault(&mut bench, &frame), reason::NONE);
+        frame[recipe.bth() + 1] = 0x10;
+        assert_eq!(fault(&mut bench, &frame), reason::HEADER_LENGTH);
+    }
+
+    #[test]
+    fn any_single_bit_error_in_an_ipv4_header_is_seen() {
+        let mut bench = bench();
+        let recipe = Recipe::send(8);
+        for bit in 0..160 {
+            let mut frame = recipe.build();
+            frame[recipe.ip() + bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(fault(&mut bench, &frame), reason::NONE, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_checksum_with_any_number_of_carries_is_accepted() {
+        let mut bench = bench();
+        for (high, low) in [(0xff, 0xff), (0x00, 0x00), (0x80, 0x7f)] {
+            let recipe = Recipe::send(0);
+            let mut frame = recipe.build();
+            frame[18..20].copy_from_slice(&[high, low]);
+            frame[26..30].copy_from_slice(&[high, low, high, low]);
+            frame[30..34].copy_from_slice(&[high, low, high, low]);
+            recipe.seal(&mut frame);
+            assert_eq!(fault(&mut bench, &frame), reason::NONE);
+            frame[25] ^= 1;
+            assert_eq!(fault(&mut bench, &frame), reason::IP_CHECKSUM);
+        }
+    }
+
+    #[test]
+    fn the_filter_lets_groups_and_strangers_pass_when_told_to() {
+        let mut bench = bench();
+        let mut group = Recipe::send(0).build();
+        group[..3].copy_from_slice(&[0x01, 0x00, 0x5e]);
+        let mut stranger = Recipe::send(0).build();
+        stranger[3] = 0x77;
+        for (promiscuous, accept_multicast, group_fault, stranger_fault) in [
+            (false, false, reason::DESTINATION_MAC, reason::DESTINATION_MAC),
+            (false, true, reason::NONE, reason::DESTINATION_MAC),
+            (true, false, reason::NONE, reason::NONE),
+        ] {
+            bench.block.promiscuous.next = promiscuous;
+            bench.block.accept_multicast.next = accept_multicast;
+            assert_eq!(fault(&mut bench, &group), group_fault);
+            assert_eq!(fault(&mut bench, &stranger), stranger_fault);
+        }
+    }
+
+    #[test]
+    fn one_header_a_cycle_gives_the_same_in_verilog() {
+        let mut random = random();
+        let mut bench = bench().in_lock_step();
+        bench.block.promiscuous.next = true;
+        let frames = frames();
+        for index in 0..400 {
+            let mut frame = frames[index % frames.len()].clone();
+            frame.truncate(128);
+            for _ in 0..random.random_range(0..3) {
+                let at = random.random_range(12..frame.len());
+                frame[at] ^= 1 << random.random_range(0..8);
+            }
+            offer(&mut bench, &frame);
+            bench.block.header_valid.next = random.random();
+            bench.tick();
+        }
+    }
+}

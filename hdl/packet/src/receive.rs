@@ -1,0 +1,276 @@
+//! The receive half of the packet path: from the frames of the MAC to tokens and payload.
+//!
+//! ```text
+//!           ┌─────────┐ header  ┌───────┐ coverage        headers, token
+//!  from_mac │ collect ├────────>│ parse ├──────┬────────────────┬─────────────────────┐
+//!  ────────>│         │         └───────┘      │                │                     │
+//!           │         │ beat    ┌───────┐   ┌──▼────┐   ┌───────▼────┐  payload  ┌────▼─────┐
+//!           │         ├────────>│ delay ├──>│ measure├┬─>│ strip      ├──────────>│ requests ├──> request_*
+//!           └─────────┘         └───────┘   └───────┘│  └────────────┘           ├──────────┤
+//!                                   frame, frame_end │  ┌────────────┐  commit   │ responses├──> response_*
+//!                                                    ├─>│ dispatch   ├──────────>└──────────┘
+//!                                                    │  └──▲───┬─────┘  event    ┌──────────┐
+//!                                                    │  ┌──┴───│─────┐  ────────>│ counters ├──> counter
+//!                                                    └─>│ icrc ▼     │           └──────────┘
+//!                                                       └────────────┘
+//!  cycle     W = 1024 / DATA     W + 3       W + 4         W + 8                  W + 10
+//! ```
+//!
+//! Nothing in front of the buffers can be stalled, and nothing asks the MAC to wait. Pressure ends at the buffers: when one
+//! is full, whole frames for its role are dropped and counted, and the other role's go on. The depth of every stage is
+//! fixed, so that what is known about a frame meets its beats without any queue: the window of `collect` lets a frame go
+//! on only as far as its beats have come, and from there to the buffers every beat takes the same time.
+//!
+//! Latency from the last beat of a frame to its token: `1024 / DATA + 10` cycles, one more to its payload. Throughput one
+//! beat a cycle, with frames back to back from one beat on.
+//!
+//! 1. Every frame is accepted once or dropped once, with one outcome.
+//! 2. Payload and token become visible only after the ICRC of their packet has been found right.
+//! 3. A frame, whatever is wrong with it, changes nothing for the frames behind it.
+//!
+//! Protocol 1.1 to 1.8, 8.3.
+use super::buffer::PacketBuffer;
+use super::collect::Collect;
+use super::counters::{Count, Counters};
+use super::delay::Delay;
+use super::dispatch::{Dispatch, FrameOutcome};
+use super::icrc::IcrcCheck;
+use super::measure::Measure;
+use super::parse::{COVERAGE_LATENCY, Parse};
+use super::reason::{self, REASON_BITS};
+use super::strip::{STRIP_LATENCY, Strip};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Beat, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::PacketToken;
+
+/// A beat on its way to the header's findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct PlacedBeat<const DATA: usize, const BYTES: usize> {
+    beat: Beat<DATA, BYTES>,
+    first: Bit,
+}
+
+/// Cycles that a token waits on its way to dispatch, besides one in a register that holds it to the end of its frame.
+const TOKEN_DELAY: usize = STRIP_LATENCY - 1;
+
+/// The receive path; each of its two buffers has `2^ADDRESS` beats and `2^TOKENS` tokens.
+///
+/// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
+#[derive(LogicBlock, Registers)]
+pub struct Receive<
+    const DATA: usize,
+    const BYTES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const TOKENS: usize,
+    const TOKEN_COUNT: usize,
+> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all frames, but not the counts.
+    pub reset: Signal<In, Bit>,
+
+    /// From the MAC: a beat of a frame without FCS.
+    pub from_mac: Signal<In, Beat<DATA, BYTES>>,
+    /// There is one; it is taken in any case.
+    pub from_mac_valid: Signal<In, Bit>,
+
+    /// From the registers: packets may come in; while low, good packets find no room.
+    pub enable: Signal<In, Bit>,
+    /// From the registers: the card's own address, the first byte on the wire most significant.
+    pub own_mac: Signal<In, Bits<48>>,
+    /// Accept any destination address.
+    pub promiscuous: Signal<In, Bit>,
+    /// Accept the addresses of IP groups.
+    pub accept_multicast: Signal<In, Bit>,
+    /// Hold the counts of this moment.
+    pub counter_latch: Signal<In, Bit>,
+    /// Number of the counter to read: a [`reason`], or an accepted class.
+    pub counter_index: Signal<In, Bits<REASON_BITS>>,
+    /// What it was when it was latched, [`READ_LATENCY`](super::counters::READ_LATENCY) cycles later; registered.
+    pub counter: Signal<Out, Count>,
+
+    /// To the responder: headers of requests.
+    pub request_token: StreamTx<PacketToken>,
+    /// Their payload.
+    pub request_payload: StreamTx<Beat<DATA, BYTES>>,
+    /// To the requester: headers of responses and congestion notifications.
+    pub response_token: StreamTx<PacketToken>,
+    /// Their payload.
+    pub response_payload: StreamTx<Beat<DATA, BYTES>>,
+
+    /// To monitors: what became of a frame; registered.
+    pub outcome: Signal<Out, FrameOutcome>,
+    /// There was one; registered.
+    pub outcome_valid: Signal<Out, Bit>,
+
+    collect: Collect<DATA, BYTES>,
+    parse: Parse,
+    beats: Delay<PlacedBeat<DATA, BYTES>, COVERAGE_LATENCY>,
+    beats_valid: Reg<Bits<COVERAGE_LATENCY>>,
+    measure: Measure<DATA, BYTES>,
+    icrc: IcrcCheck<DATA, BYTES>,
+    strip: Strip<DATA, BYTES>,
+    tokens: Delay<PacketToken, TOKEN_DELAY>,
+    tokens_valid: Reg<Bits<TOKEN_DELAY>>,
+    /// Headers of the frame that is being written.
+    token: DFF<PacketToken>,
+    dispatch: Dispatch,
+    requests: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
+    responses: PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
+    counters: Counters,
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const TOKENS: usize,
+    const TOKEN_COUNT: usize,
+> Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
+{
+    /// Makes a receive path with empty buffers.
+    ///
+    /// # Errors
+    /// As [`PacketBuffer::new`].
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Receive {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            from_mac: Signal::default(),
+            from_mac_valid: Signal::default(),
+            enable: Signal::default(),
+            own_mac: Signal::default(),
+            promiscuous: Signal::default(),
+            accept_multicast: Signal::default(),
+            counter_latch: Signal::default(),
+            counter_index: Signal::default(),
+            counter: Signal::default(),
+            request_token: StreamTx::default(),
+            request_payload: StreamTx::default(),
+            response_token: StreamTx::default(),
+            response_payload: StreamTx::default(),
+            outcome: Signal::default(),
+            outcome_valid: Signal::default(),
+            collect: Collect::new()?,
+            parse: Parse::default(),
+            beats: Delay::default(),
+            beats_valid: Reg::default(),
+            measure: Measure::default(),
+            icrc: IcrcCheck::new()?,
+            strip: Strip::new()?,
+            tokens: Delay::default(),
+            tokens_valid: Reg::default(),
+            token: DFF::default(),
+            dispatch: Dispatch::default(),
+            requests: PacketBuffer::new()?,
+            responses: PacketBuffer::new()?,
+            counters: Counters::new()?,
+        })
+    }
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const TOKENS: usize,
+    const TOKEN_COUNT: usize,
+> Logic for Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(
+            self, clock, collect, parse, beats, measure, icrc, strip, tokens, dispatch, requests, responses,
+            counters
+        );
+        let reset = self.reset.val();
+        self.collect.reset.next = reset;
+        self.parse.reset.next = reset;
+        self.measure.reset.next = reset;
+        self.icrc.reset.next = reset;
+        self.strip.reset.next = reset;
+        self.dispatch.reset.next = reset;
+        self.requests.reset.next = reset;
+        self.responses.reset.next = reset;
+        self.counters.reset.next = reset;
+
+        self.collect.from_mac.next = self.from_mac.val();
+        self.collect.from_mac_valid.next = self.from_mac_valid.val();
+        self.parse.own_mac.next = self.own_mac.val();
+        self.parse.promiscuous.next = self.promiscuous.val();
+        self.parse.accept_multicast.next = self.accept_multicast.val();
+        self.parse.header.next = self.collect.header.val();
+        self.parse.header_bytes.next = self.collect.header_bytes.val();
+        self.parse.header_valid.next = self.collect.header_valid.val();
+
+        // Beats arrive at `measure` together with the coverage of their frame.
+        self.beats.from.next =
+            PlacedBeat::<DATA, BYTES> { beat: self.collect.beat.val(), first: self.collect.beat_first.val() };
+        self.beats_valid.d.next =
+            cat!(self.beats_valid.q.val().get_bits::<2>(0), self.collect.beat_valid.val());
+        let placed = self.beats.to.val();
+        self.measure.from_delay.next = placed.beat;
+        self.measure.from_delay_first.next = placed.first;
+        self.measure.from_delay_valid.next = self.beats_valid.q.val().get_bit(COVERAGE_LATENCY - 1);
+        self.measure.coverage.next = self.parse.coverage.val();
+
+        self.icrc.from_frame.next = self.measure.to_icrc.val();
+        self.icrc.from_frame_valid.next = self.measure.to_icrc_valid.val();
+
+        // What has no good headers is not written, since its lengths mean nothing.
+        let headers = self.parse.headers.val();
+        let token = self.parse.token.val();
+        self.strip.beat.next = self.measure.beat.val();
+        self.strip.beat_valid.next = self.measure.beat_valid.val();
+        self.strip.beat_first.next = self.measure.beat_first.val();
+        self.strip.header_bytes.next = headers.header_bytes;
+        self.strip.payload_bytes.next =
+            select(headers.fault == reason::NONE, token.payload_bytes, bits::<13>(0));
+
+        // The token arrives at the buffers with the first payload, and stays to the end of its frame.
+        self.tokens.from.next = token;
+        self.tokens_valid.d.next =
+            cat!(self.tokens_valid.q.val().get_bits::<2>(0), self.parse.headers_valid.val());
+        if self.tokens_valid.q.val().get_bit(TOKEN_DELAY - 1) {
+            self.token.d.next = self.tokens.to.val();
+        }
+
+        self.dispatch.from_parse.next = headers;
+        self.dispatch.from_parse_valid.next = self.parse.headers_valid.val();
+        self.dispatch.frame_end.next = self.measure.frame_end.val();
+        self.dispatch.frame.next = self.measure.frame.val();
+        self.dispatch.verdict_valid.next = self.icrc.verdict_valid.val();
+        self.dispatch.verdict_ok.next = self.icrc.verdict_ok.val();
+        self.dispatch.requests_fit.next = self.requests.fits.val() && self.enable.val();
+        self.dispatch.responses_fit.next = self.responses.fits.val() && self.enable.val();
+
+        let to_responses = self.dispatch.to_responses.val();
+        self.requests.payload.next = self.strip.payload.val();
+        self.requests.payload_valid.next = self.strip.payload_valid.val() && !to_responses;
+        self.requests.token.next = self.token.q.val();
+        self.requests.commit.next = self.dispatch.commit_requests.val();
+        self.requests.rollback.next = self.dispatch.rollback.val();
+        self.responses.payload.next = self.strip.payload.val();
+        self.responses.payload_valid.next = self.strip.payload_valid.val() && to_responses;
+        self.responses.token.next = self.token.q.val();
+        self.responses.commit.next = self.dispatch.commit_responses.val();
+        self.responses.rollback.next = self.dispatch.rollback.val();
+        StreamTx::<PacketToken>::link(&mut self.request_token, &mut self.requests.token_tx);
+        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.request_payload, &mut self.requests.payload_tx);
+        StreamTx::<PacketToken>::link(&mut self.response_token, &mut self.responses.token_tx);
+        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.response_payload, &mut self.responses.payload_tx);
+
+        self.counters.outcome.next = self.dispatch.outcome.val();
+        self.counters.outcome_valid.next = self.dispatch.outcome_valid.val();
+        self.counters.latch.next = self.counter_latch.val();
+        self.counters.read_index.next = self.counter_index.val();
+        self.counter.next = self.counters.read.val();
+        self.outcome.next = self.dispatch.outcome.val();
+        self.outcome_valid.next = self.dispatch.outcome_valid.val();
+    }
+}

@@ -408,6 +408,6 @@ mod tests {
             bench.block.arrival.next = word(1, cycle == 4, false);
             bench.tick();
         }
-        bench.waves().expect("host/waves/arrivals.txt");
+        bench.waves().expect("waves/arrivals.txt");
     }
 }

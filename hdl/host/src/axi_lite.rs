@@ -335,6 +335,6 @@ mod tests {
             bench.tick();
         }
         assert_eq!(registers.values.get(&0x08), Some(&7));
-        bench.waves().expect("host/waves/axi_lite.txt");
+        bench.waves().expect("waves/axi_lite.txt");
     }
 }

@@ -476,6 +476,6 @@ mod tests {
             }
             bench.tick();
         }
-        bench.waves().expect("host/waves/chunk_buffer.txt");
+        bench.waves().expect("waves/chunk_buffer.txt");
     }
 }

@@ -533,6 +533,6 @@ mod tests {
             bench.block.from_host.next = ReadWord { tag: bits(tag), last, ..ReadWord::default() };
             bench.tick();
         }
-        bench.waves().expect("host/waves/read_engine.txt");
+        bench.waves().expect("waves/read_engine.txt");
     }
 }

@@ -175,6 +175,6 @@ mod tests {
             bench.block.returned.next = bits(5);
             bench.tick();
         }
-        bench.waves().expect("host/waves/ring.txt");
+        bench.waves().expect("waves/ring.txt");
     }
 }

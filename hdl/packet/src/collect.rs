@@ -236,6 +236,6 @@ mod tests {
             }
             bench.tick();
         }
-        bench.waves().expect("packet/waves/collect.txt");
+        bench.waves().expect("waves/collect.txt");
     }
 }

@@ -335,6 +335,6 @@ mod tests {
             block.verdict_ok.next = cycle != 6;
             bench.tick();
         }
-        bench.waves().expect("packet/waves/dispatch.txt");
+        bench.waves().expect("waves/dispatch.txt");
     }
 }

@@ -309,6 +309,6 @@ mod tests {
             bench.block.beat.next = Beat { bytes: bits(8), last: cycle == 3, ..Beat::default() };
             bench.tick();
         }
-        bench.waves().expect("packet/waves/strip.txt");
+        bench.waves().expect("waves/strip.txt");
     }
 }

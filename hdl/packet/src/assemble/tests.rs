@@ -643,5 +643,5 @@ fn waveform_is_as_documented() {
     packets[2].payload = (0..80).collect();
     packets[2].token.packet.payload_bytes = bits(80);
     run(&mut device, &packets, Stalls::None, &mut random);
-    device.waves().expect("packet/waves/assemble.txt");
+    device.waves().expect("waves/assemble.txt");
 }

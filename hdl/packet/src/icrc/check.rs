@@ -401,7 +401,7 @@ mod tests {
         wrong[57] ^= 1;
         let frames = [frames[10].clone(), frames[0].clone(), wrong];
         assert_eq!(verdicts(&mut judge, &frames, false, &mut random()), [true, true, false]);
-        judge.0.waves().expect("packet/waves/icrc_check.txt");
+        judge.0.waves().expect("waves/icrc_check.txt");
     }
 
     #[test]

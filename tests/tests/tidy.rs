@@ -7,10 +7,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
+/// What a part of the card may know: no other part. Only the top joins them.
+const ROLE: [&str; 5] = ["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-token"];
+
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 17] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -19,9 +22,26 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 12] = [
     ("rnic-token", &["rnic-kernel", "rnic-layout"], &["rnic-blocks"]),
     ("rnic-packet", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-token"], &["verilator-sys"]),
     ("rnic-host", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"], &[]),
+    ("rnic-complete", &ROLE, &[]),
+    ("rnic-control", &ROLE, &[]),
+    ("rnic-dma", &ROLE, &[]),
+    ("rnic-requester", &ROLE, &[]),
+    ("rnic-responder", &ROLE, &[]),
     (
         "rnic-hdl",
-        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
+        &[
+            "rnic-blocks",
+            "rnic-complete",
+            "rnic-control",
+            "rnic-dma",
+            "rnic-host",
+            "rnic-kernel",
+            "rnic-layout",
+            "rnic-packet",
+            "rnic-requester",
+            "rnic-responder",
+            "rnic-token",
+        ],
         &[],
     ),
     ("verilator-sys", &[], &[]),

@@ -1,9 +1,27 @@
 //! What the parts of the card say to each other: tokens, the requests of one role to another, and the sizes of tables.
+//!
+//! ```text
+//!             setup events (control to every stage), failure events (every stage to control)
+//!  doorbells ─> schedule ─> fetch ─> segment ─GatherCommand─> gather ─LaunchToken─┐
+//!                                      └> outstanding ─> acknowledge ─┐           ├─> launch ─TransmitToken─> assemble
+//!                                                CompletionToken <────┤           │
+//!  receive ─> admit ─PlaceCommand─> place ─CompletionToken────────────┘           │
+//!                                     └─ReplyEvent─> reply ─LaunchToken───────────┘
+//! ```
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+pub mod complete;
+pub mod doorbell;
+pub mod host;
 pub mod packet;
+pub mod path;
+pub mod protect;
+pub mod receive;
+pub mod setup;
+pub mod sizes;
+pub mod transmit;
 
 pub use packet::{EXTENDED_BITS, PacketToken};

@@ -1,0 +1,58 @@
+//! Requests to host memory, apart from any datapath width.
+use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
+use rnic_kernel::prelude::*;
+
+/// A stretch of host memory, at any alignment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostSpan {
+    /// Device address of the first byte.
+    pub address: Bits<64>,
+    /// In bytes, 1 to 4,096.
+    pub length: Bits<SPAN_BITS>,
+}
+
+/// 64 bytes of host memory that were read at a multiple of 64, byte 0 in bits 7:0. Comes without `ready`: who asks has room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Slot {
+    /// The bytes. Those that were not asked for may hold anything.
+    pub data: Bits<512>,
+    /// The last slot of its span.
+    pub last: Bit,
+    /// The host failed somewhere in the span, up to here; stays set to its last slot.
+    pub error: Bit,
+}
+
+/// Up to 64 bytes to be written in one request, byte 0 in bits 7:0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SlotWrite {
+    /// Device address, a multiple of the length.
+    pub address: Bits<64>,
+    /// 16, 32 or 64 bytes.
+    pub length: Bits<7>,
+    /// The bytes.
+    pub data: Bits<512>,
+}
+
+/// Who wrote, for the news of a failed write.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum WriteOwner {
+    /// Payload of a packet.
+    Payload,
+    /// A completion or an event.
+    Completion,
+    /// An answer of the admin queue.
+    Admin,
+}
+
+/// The host refused a write. Comes before `done` counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WriteFailure {
+    /// Whose write.
+    pub owner: WriteOwner,
+    /// Payload: for which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Payload: for which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// How many writes are done with this one.
+    pub write_count: Bits<WRITE_COUNT_BITS>,
+}

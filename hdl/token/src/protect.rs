@@ -1,0 +1,69 @@
+//! The question whether somebody may touch memory, and where it is.
+use crate::sizes::REGION_BITS;
+use rnic_kernel::prelude::*;
+
+/// A stretch of memory as work requests and packets name it (protocol 4.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AccessRequest {
+    /// lkey or rkey, compared whole.
+    pub key: Bits<32>,
+    /// Protection domain of the queue pair.
+    pub domain: Bits<24>,
+    /// In the region's own address space.
+    pub address: Bits<64>,
+    /// In bytes, at least 1.
+    pub length: Bits<32>,
+    /// The region must grant local write.
+    pub local_write: Bit,
+    /// The region must grant remote write.
+    pub remote_write: Bit,
+    /// The region must grant remote read.
+    pub remote_read: Bit,
+    /// The region must grant remote atomics.
+    pub remote_atomic: Bit,
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AccessAnswer {
+    /// Key, domain, rights and bounds hold.
+    pub ok: Bit,
+    /// Device address of the first byte.
+    pub device_address: Bits<64>,
+}
+
+/// An entry of the region table as checks need it; the mirror of those fields of `rnic_layout::context::RegionEntry`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Region {
+    /// The whole key.
+    pub key: Bits<32>,
+    /// The entry is in use.
+    pub valid: Bit,
+    /// Local write.
+    pub local_write: Bit,
+    /// Peers may write.
+    pub remote_write: Bit,
+    /// Peers may read.
+    pub remote_read: Bit,
+    /// Peers may do atomics.
+    pub remote_atomic: Bit,
+    /// Addresses count from zero.
+    pub zero_based: Bit,
+    /// First address in its own address space.
+    pub first_address: Bits<64>,
+    /// Length in bytes.
+    pub length: Bits<64>,
+    /// Device address of the first byte.
+    pub translation_base: Bits<64>,
+    /// Protection domain.
+    pub domain: Bits<24>,
+}
+
+/// Commands write the table; there is no `ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RegionWrite {
+    /// Which entry.
+    pub index: Bits<REGION_BITS>,
+    /// What it is from now on.
+    pub region: Region,
+}

@@ -1,0 +1,50 @@
+//! From admission to host memory, and to the reply.
+use crate::complete::CompletionToken;
+use crate::host::HostSpan;
+use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
+use rnic_kernel::prelude::*;
+
+/// What the peer is to be told, once what it promises is done. A newer one of the same queue pair takes its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReplyEvent {
+    /// Whose.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// AETH syndrome: ACK, NAK or RNR NAK (protocol 1.6).
+    pub syndrome: Bits<8>,
+    /// PSN of the acknowledge packet.
+    pub psn: Bits<24>,
+    /// MSN.
+    pub msn: Bits<24>,
+    /// It may leave when so many host writes are done; filled in by the place stage.
+    pub write_count: Bits<WRITE_COUNT_BITS>,
+}
+
+/// What becomes of an admitted packet. One command for every packet, in order; its payload is the next in the payload
+/// stream if `payload_bytes` is not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PlaceCommand {
+    /// Whose packet.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Bytes of payload that came.
+    pub payload_bytes: Bits<13>,
+    /// Where it goes: so many spans, 0 to 3, whose lengths add up to `payload_bytes`, or none to drop it.
+    pub span_count: Bits<2>,
+    /// First span.
+    pub first: HostSpan,
+    /// Second span.
+    pub second: HostSpan,
+    /// Third span.
+    pub third: HostSpan,
+    /// A completion follows the payload.
+    pub has_completion: Bit,
+    /// Which.
+    pub completion: CompletionToken,
+    /// A reply follows.
+    pub has_reply: Bit,
+    /// Which.
+    pub reply: ReplyEvent,
+}

@@ -1,0 +1,29 @@
+//! Sizes of the card's tables, as powers of two: widths of the indices that tokens carry.
+
+/// Index of a queue pair: the low bits of its QPN.
+pub const QUEUE_PAIR_BITS: usize = 10;
+/// Number of a completion queue.
+pub const COMPLETION_QUEUE_BITS: usize = 10;
+/// Number of an event queue.
+pub const EVENT_QUEUE_BITS: usize = 5;
+/// Index of a region: the low bits of the high 24 of its key.
+pub const REGION_BITS: usize = 10;
+/// Number of an address handle.
+pub const ADDRESS_HANDLE_BITS: usize = 8;
+/// Number of a doorbell page.
+pub const DOORBELL_PAGE_BITS: usize = 8;
+/// Interrupt vector.
+pub const VECTOR_BITS: usize = 6;
+/// Entry of the table of source addresses.
+pub const SOURCE_ADDRESS_BITS: usize = 4;
+
+/// Generation of a queue pair (DESIGN 3 decision 8).
+pub const GENERATION_BITS: usize = 8;
+/// A free-running index of a send or receive queue, in slots or entries.
+pub const WORK_INDEX_BITS: usize = 16;
+/// A free-running index of a completion or event queue, in entries.
+pub const ENTRY_INDEX_BITS: usize = 24;
+/// A free-running count of host writes, issued or done.
+pub const WRITE_COUNT_BITS: usize = 16;
+/// Length of a stretch of host memory that one packet or fetch touches: up to 4,096 bytes.
+pub const SPAN_BITS: usize = 13;

@@ -1,0 +1,52 @@
+//! From the segmentation and the reply stage to the wire.
+use crate::host::HostSpan;
+use crate::packet::EXTENDED_BITS;
+use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_kernel::prelude::*;
+
+/// The headers of a packet as far as they are not the path's: what follows looks up addresses and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct LaunchToken {
+    /// Whose packet.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation; a packet of an older one is dropped.
+    pub generation: Bits<GENERATION_BITS>,
+    /// BTH: operation.
+    pub opcode: Bits<8>,
+    /// BTH: SE.
+    pub solicited: Bit,
+    /// BTH: AckReq.
+    pub ack_request: Bit,
+    /// BTH: PSN.
+    pub psn: Bits<24>,
+    /// Extended headers in wire order, first byte in bits 7:0; zeros behind them.
+    pub extended: Bits<EXTENDED_BITS>,
+    /// Bytes of payload, without pad.
+    pub payload_bytes: Bits<13>,
+}
+
+/// A request to be sent, and where its payload is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct GatherCommand {
+    /// Its headers.
+    pub launch: LaunchToken,
+    /// The payload follows as slots of the stream of inline data: from byte 32 of the first on.
+    pub is_inline: Bit,
+    /// Else it is here, end to end: so many spans, 0 to 2, whose lengths add up to `payload_bytes`.
+    pub span_count: Bits<2>,
+    /// First span.
+    pub first: HostSpan,
+    /// Second span.
+    pub second: HostSpan,
+}
+
+/// The payload of a packet could not be read; the packet was not sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct GatherFailure {
+    /// Whose packet.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Its PSN.
+    pub psn: Bits<24>,
+}

@@ -1,5 +1,5 @@
 //! From requester and responder to the completion queues.
-use crate::sizes::{COMPLETION_QUEUE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, VECTOR_BITS};
+use crate::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, VECTOR_BITS};
 use rnic_kernel::prelude::*;
 
 /// What a completion entry says (`rnic_layout::queue::completion::Completion`), and where it goes.
@@ -15,6 +15,8 @@ pub struct CompletionToken {
     pub immediate: Bits<32>,
     /// The whole QPN.
     pub qp_number: Bits<24>,
+    /// Generation of the queue pair, which fails if the completion finds no room.
+    pub generation: Bits<GENERATION_BITS>,
     /// First slot or entry that is still in use.
     pub consumer_index: Bits<16>,
     /// A `CompletionOpcode`.
@@ -81,15 +83,3 @@ pub struct EventQueueSetup {
     /// Device address of the ring, in pages of 4,096 bytes.
     pub base_page: Bits<52>,
 }
-
-/// A completion queue is full and unusable: every queue pair that completes into it fails when it completes next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct QueueOverrun {
-    /// Whose completion found no room.
-    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// In which queue.
-    pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
-}
-
-/// Bits of the free-running indices, for the stages that keep them.
-pub const INDEX_BITS: usize = ENTRY_INDEX_BITS;

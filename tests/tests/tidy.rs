@@ -13,7 +13,7 @@ const ROLE: [&str; 5] = ["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 17] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -44,6 +44,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 17] = [
         ],
         &[],
     ),
+    ("rnic-driver", &["rnic-layout"], &[]),
     ("verilator-sys", &[], &[]),
     ("rnic-sim", &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-token", "verilator-sys"], &[]),
     (
@@ -119,10 +120,11 @@ fn tracked() -> Vec<String> {
 }
 
 #[test]
-fn unsafe_is_allowed_only_where_models_are_called() {
+fn unsafe_is_allowed_only_where_models_are_called_and_memory_is_shared() {
     for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
-        let allows = read(path).contains(concat!("allow(", "unsafe_code"));
-        assert!(!allows || path.starts_with("sim/verilator-sys/src/"), "{path} allows unsafe code");
+        let allows = read(path).contains(concat!("unsafe", "_code"));
+        let may = path.starts_with("sim/verilator-sys/src/") || path == "driver/src/memory.rs";
+        assert!(!allows || may, "{path} allows unsafe code");
     }
 }
 

@@ -1,0 +1,46 @@
+//! Opens an rnic card, makes its queues and regions, and moves data, from user space and without a kernel module.
+//!
+//! ```text
+//!   application ── Device, queues, regions                                 this crate
+//!                     │
+//!                  Function ── bars, memory, interrupts, time              one trait
+//!                     │
+//!                  VFIO  |  vfio-user  |  a simulated card in this process
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`function`] | what the driver asks of whatever carries the card |
+//! | [`memory`] | memory that CPU and card share |
+//! | [`ring`] | index and phase logic of all queues, without a device |
+//!
+//! What always holds:
+//!
+//! * Every bit comes from `rnic-layout`; no offset or opcode stands here.
+//! * Every wait has a bound, in the time of the [`Function`], and lets the card go on meanwhile.
+//! * Objects hold what they stand on: the card ends after its queues, memory after its mapping.
+//! * `unsafe` exists only in [`memory`].
+
+mod address;
+mod admin;
+mod device;
+mod domain;
+mod doorbell;
+mod error;
+mod event;
+pub mod function;
+pub mod memory;
+mod numbers;
+mod region;
+mod registers;
+pub mod ring;
+mod sync;
+
+pub use address::{AddressHandle, Path};
+pub use device::{Counters, Device, Limits, Options};
+pub use domain::ProtectionDomain;
+pub use error::{CommandError, CompletionError, Error};
+pub use event::{AsynchronousEvent, EventQueue, EventQueueOptions};
+pub use function::{Bar, Function, FunctionError};
+pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
+pub use region::{RangeError, Region, RemoteMemory, RemoteRights, SharedRegion};

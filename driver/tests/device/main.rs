@@ -1,0 +1,4 @@
+//! The driver over a fake card: start, commands, events, queues.
+
+mod fake;
+mod start;

@@ -18,7 +18,8 @@ pub struct Slot {
     pub data: Bits<512>,
     /// The last slot of its span.
     pub last: Bit,
-    /// The host failed somewhere in the span, up to here; stays set to its last slot.
+    /// The host failed somewhere in the span, up to here; stays set to its last slot. There are as many slots as were asked
+    /// for in any case.
     pub error: Bit,
 }
 

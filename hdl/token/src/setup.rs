@@ -4,7 +4,7 @@
 //! stage, and the stage writes its own. `control` offers an event to all stages and goes on when each has taken it; a
 //! stage takes it between two tokens, in bounded time.
 use crate::path::Path;
-use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS};
 use rnic_kernel::prelude::*;
 
 /// What happens to a queue pair.
@@ -65,6 +65,19 @@ pub struct FailureEvent {
     pub has_event: Bit,
     /// Its code: a `rnic_layout::queue::event::AsyncEvent`.
     pub event_code: Bits<8>,
+}
+
+/// An entry of the table of source addresses changes (protocol 4.2); there is no `ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SourceAddressWrite {
+    /// Which entry.
+    pub index: Bits<SOURCE_ADDRESS_BITS>,
+    /// The entry is in use from now on; packets from an unused one are not sent.
+    pub valid: Bit,
+    /// As a GID, first byte most significant.
+    pub address: Bits<128>,
+    /// Ethernet source address of frames from this address.
+    pub mac: Bits<48>,
 }
 
 /// How far a section of the card is: tokens that ever entered and ever left it, modulo 2^16. What was in the section when

@@ -30,7 +30,8 @@ pub struct LaunchToken {
 pub struct GatherCommand {
     /// Its headers.
     pub launch: LaunchToken,
-    /// The payload follows as slots of the stream of inline data: from byte 32 of the first on.
+    /// The payload follows as slots of the stream of inline data: from byte 32 of the first on. So many slots as that takes:
+    /// none for no payload, one for up to 32 bytes, two for up to 96. They may come before or after this command.
     pub is_inline: Bit,
     /// Else it is here, end to end: so many spans, 0 to 2, whose lengths add up to `payload_bytes`.
     pub span_count: Bits<2>,

@@ -40,12 +40,22 @@ pub struct Source<T> {
     waiting: VecDeque<T>,
     stalls: bool,
     is_offering: bool,
+    noise: Option<fn(&mut Random) -> T>,
+    last: T,
 }
 
 impl<T: Stimulus> Source<T> {
-    /// Prepares to send `beats`.
+    /// Prepares to send `beats`; the noise between them is random.
     pub fn new(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
-        Source { waiting: beats.into_iter().collect(), stalls: stalls.source(), is_offering: false }
+        Source { noise: Some(T::sample), ..Source::of_tokens(beats, stalls) }
+    }
+}
+
+impl<T: Synth> Source<T> {
+    /// Prepares to send `beats` of a type that cannot be drawn at random; the noise behind a beat is the beat itself.
+    pub fn of_tokens(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
+        let waiting = beats.into_iter().collect();
+        Source { waiting, stalls: stalls.source(), is_offering: false, noise: None, last: T::default() }
     }
 
     /// Adds a beat behind those that wait.
@@ -58,10 +68,12 @@ impl<T: Stimulus> Source<T> {
         let may_start = !self.stalls || random.random();
         self.is_offering = !self.waiting.is_empty() && (self.is_offering || may_start);
         port.valid.next = self.is_offering;
-        port.beat.next = match self.waiting.front() {
-            Some(&beat) if self.is_offering => beat,
-            _ => T::sample(random),
+        port.beat.next = match (self.waiting.front(), self.noise) {
+            (Some(&beat), _) if self.is_offering => beat,
+            (_, Some(noise)) => noise(random),
+            _ => self.last,
         };
+        self.last = port.beat.next;
     }
 
     /// Sees whether the beat is taken; call it when the cycle has settled, before the clock rises.

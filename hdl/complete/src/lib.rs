@@ -3,3 +3,15 @@
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
+
+mod complete;
+mod completion_queues;
+mod event_queues;
+mod interrupts;
+mod tally;
+
+pub use complete::Complete;
+pub use completion_queues::{CompletionQueues, OPERATION_CYCLES, Step};
+pub use event_queues::{EVENT_CYCLES, EventQueues};
+pub use interrupts::Interrupts;
+pub use tally::{INDEX_BITS, Tally};

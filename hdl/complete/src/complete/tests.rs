@@ -1,0 +1,464 @@
+//! Completions, doorbells and a host that is slow, against a model of rings.
+use super::*;
+use num_bigint::BigUint;
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_layout::doorbell::Arm;
+use rnic_layout::queue::completion::{Completion, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::phase;
+use std::collections::{HashMap, VecDeque};
+
+/// Ring of completion queue `n` stands at page `0x1000 + n`, of event queue `n` at `0x2000 + n`; all have 64 entries.
+const LOG2: u64 = 6;
+const ENTRIES: u32 = 1 << LOG2;
+const COMPLETION_PAGE: u64 = 0x1000;
+const EVENT_PAGE: u64 = 0x2000;
+
+/// The block, and all that came out of it.
+struct Machine {
+    bench: Bench<Complete>,
+    sources: [Source<CompletionToken>; 2],
+    events: Source<EventToken>,
+    writes: Sink<SlotWrite>,
+    failures: Sink<FailureEvent>,
+    irqs: Sink<Bits<VECTOR_BITS>>,
+    /// Cycles until the host reports the writes done that it took, oldest first.
+    undone: VecDeque<u32>,
+    done: u64,
+    /// What stands in host memory, in the order in which it was written.
+    written: Vec<(u64, Vec<u8>)>,
+    failed: Vec<u64>,
+    raised: Vec<u64>,
+    delay: u32,
+    random: Random,
+    pulses: HashMap<&'static str, u64>,
+}
+
+impl Machine {
+    fn new(stalls: Stalls, delay: u32) -> Self {
+        let bench = Bench::clocked(Complete::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        Machine {
+            bench,
+            sources: [Source::of_tokens([], stalls), Source::of_tokens([], stalls)],
+            events: Source::of_tokens([], stalls),
+            writes: Sink::new(stalls),
+            failures: Sink::new(stalls),
+            irqs: Sink::new(stalls),
+            undone: VecDeque::new(),
+            done: 0,
+            written: Vec::new(),
+            failed: Vec::new(),
+            raised: Vec::new(),
+            delay,
+            random: random(),
+            pulses: HashMap::new(),
+        }
+    }
+
+    fn tick(&mut self) {
+        let block = &mut self.bench.block;
+        self.sources[0].drive(&mut block.from_requester, &mut self.random);
+        self.sources[1].drive(&mut block.from_responder, &mut self.random);
+        self.events.drive(&mut block.event, &mut self.random);
+        self.writes.drive(&mut block.write, &mut self.random);
+        self.failures.drive(&mut block.failure, &mut self.random);
+        self.irqs.drive(&mut block.irq, &mut self.random);
+        self.undone.iter_mut().for_each(|left| *left = left.saturating_sub(1));
+        while self.undone.front() == Some(&0) {
+            self.undone.pop_front();
+            self.done += 1;
+        }
+        block.write_done.next = bits(self.done & 0xffff);
+        self.bench.settle();
+        let block = &self.bench.block;
+        self.sources[0].sample(&block.from_requester);
+        self.sources[1].sample(&block.from_responder);
+        self.events.sample(&block.event);
+        if let Some(write) = self.writes.sample(&block.write) {
+            let length = write.length.to_u64() as usize;
+            let mut bytes = BigUint::from(write.data).to_bytes_le();
+            bytes.resize(64, 0);
+            bytes.truncate(length);
+            self.written.push((write.address.to_u64(), bytes));
+            self.undone.push_back(self.random.random_range(1..=self.delay));
+        }
+        if let Some(failure) = self.failures.sample(&block.failure) {
+            self.failed.push(failure.queue_pair.to_u64());
+        }
+        if let Some(vector) = self.irqs.sample(&block.irq) {
+            self.raised.push(vector.to_u64());
+        }
+        for (name, pulse) in [
+            ("completions_written", block.counts_completions_written.val()),
+            ("completions_in_error", block.counts_completions_in_error.val()),
+            ("completion_queue_overrun", block.counts_completion_queue_overrun.val()),
+            ("events_written", block.counts_events_written.val()),
+            ("event_queue_overrun", block.counts_event_queue_overrun.val()),
+            ("interrupts_raised", block.counts_interrupts_raised.val()),
+        ] {
+            *self.pulses.entry(name).or_default() += u64::from(pulse);
+        }
+        self.bench.tick();
+        let block = &mut self.bench.block;
+        block.completion_queue_setup_valid.next = false;
+        block.event_queue_setup_valid.next = false;
+        block.completions_read_valid.next = false;
+        block.events_read_valid.next = false;
+        block.interrupt_moderation_write.next = false;
+        block.interrupt_pending_clear.next = bits(0);
+    }
+
+    fn run(&mut self, cycles: usize) {
+        (0..cycles).for_each(|_| self.tick());
+    }
+
+    fn make_completion_queue(&mut self, number: u64, count: u64, period: u64) {
+        let block = &mut self.bench.block;
+        block.completion_queue_setup_valid.next = true;
+        block.completion_queue_setup.next = CompletionQueueSetup {
+            completion_queue: bits(number),
+            restarts: true,
+            valid: true,
+            entries_log2: bits(LOG2),
+            event_queue: bits(1),
+            moderation_count: bits(count),
+            moderation_period: bits(period),
+            base_page: bits(COMPLETION_PAGE + number),
+        };
+        self.run(8);
+    }
+
+    fn make_event_queue(&mut self, number: u64, vector: u64) {
+        let block = &mut self.bench.block;
+        block.event_queue_setup_valid.next = true;
+        block.event_queue_setup.next = EventQueueSetup {
+            event_queue: bits(number),
+            restarts: true,
+            valid: true,
+            entries_log2: bits(LOG2),
+            vector: bits(vector),
+            base_page: bits(EVENT_PAGE + number),
+        };
+        self.run(8);
+    }
+
+    fn read(&mut self, number: u64, consumer_index: u32, arm: Arm) {
+        self.bench.block.completions_read_valid.next = true;
+        self.bench.block.completions_read.next = CompletionsRead {
+            completion_queue: bits(number),
+            consumer_index: bits(u64::from(consumer_index & 0xff_ffff)),
+            arm: bits(arm as u64),
+        };
+        self.run(4);
+    }
+
+    fn read_events(&mut self, number: u64, consumer_index: u32, arm: bool) {
+        self.bench.block.events_read_valid.next = true;
+        self.bench.block.events_read.next = EventsRead {
+            event_queue: bits(number),
+            consumer_index: bits(u64::from(consumer_index & 0xff_ffff)),
+            arm,
+        };
+        self.run(4);
+    }
+
+    /// Events that were written since the last call, with their queue.
+    fn events(&mut self) -> Vec<(u64, Event)> {
+        let is_event = |address: u64| address >> 12 >= EVENT_PAGE;
+        let events = self.written.iter().filter(|(address, _)| is_event(*address));
+        let events = events.map(|(address, bytes)| {
+            ((address >> 12) - EVENT_PAGE, Event::parse(bytes.as_slice().try_into().unwrap()).unwrap())
+        });
+        let events = events.collect();
+        self.written.retain(|(address, _)| !is_event(*address));
+        events
+    }
+
+    /// Completions that were written since the last call, with their address.
+    fn completions(&mut self) -> Vec<(u64, Completion)> {
+        let is_event = |address: u64| address >> 12 >= EVENT_PAGE;
+        let completions = self.written.iter().filter(|(address, _)| !is_event(*address));
+        let completions = completions.map(|(address, bytes)| {
+            (*address, Completion::parse(bytes.as_slice().try_into().unwrap()).unwrap())
+        });
+        let completions = completions.collect();
+        self.written.retain(|(address, _)| is_event(*address));
+        completions
+    }
+}
+
+fn token(completion_queue: u64, tag: u64, status: CompletionStatus, solicited: bool) -> CompletionToken {
+    CompletionToken {
+        completion_queue: bits(completion_queue),
+        tag: bits(tag),
+        length: bits(tag * 3),
+        immediate: bits(0xbeba_feca),
+        qp_number: bits(0x12_3400 | tag & 0xff),
+        generation: bits(7),
+        consumer_index: bits(tag & 0xffff),
+        opcode: bits(CompletionOpcode::Receive as u64),
+        status: bits(status as u64),
+        vendor_error: bits(0x60),
+        with_immediate: true,
+        with_invalidate: false,
+        solicited,
+    }
+}
+
+/// The entry that `token` makes, written from the table of the layout.
+fn expected(tag: u64, status: CompletionStatus, solicited: bool, phase: bool) -> Completion {
+    Completion {
+        tag,
+        length: (tag * 3) as u32,
+        immediate: [0xca, 0xfe, 0xba, 0xbe],
+        source_qp: 0,
+        qp_number: 0x12_3400 | (tag & 0xff) as u32,
+        consumer_index: tag as u16,
+        opcode: CompletionOpcode::Receive,
+        status,
+        vendor_error: 0x60,
+        with_immediate: true,
+        with_invalidate: false,
+        with_grh: false,
+        solicited,
+        phase,
+    }
+}
+
+#[test]
+fn entries_stand_in_their_rings_in_order_whatever_stalls() {
+    for stalls in Stalls::ALL {
+        let mut machine = Machine::new(stalls, 40);
+        machine.make_event_queue(1, 5);
+        let mut next = [0u32; 4];
+        let mut sent: [Vec<(u64, CompletionStatus, bool)>; 4] = Default::default();
+        (0..4).for_each(|queue| machine.make_completion_queue(queue, 0, 0));
+        for tag in 0..240u64 {
+            let queue = machine.random.random_range(0..4usize);
+            let status = [CompletionStatus::Success, CompletionStatus::Flushed][usize::from(tag % 7 == 0)];
+            // One source a queue, so that the order is known.
+            machine.sources[queue % 2].push(token(queue as u64, tag, status, tag % 3 == 0));
+            sent[queue].push((tag, status, tag % 3 == 0));
+            machine.run(4);
+            if tag % 16 == 15 {
+                machine.run(300);
+                for (address, completion) in machine.completions() {
+                    let queue = ((address >> 12) - COMPLETION_PAGE) as usize;
+                    let index = next[queue];
+                    let (tag, status, solicited) = sent[queue][index as usize];
+                    assert_eq!(address & 0xfff, u64::from(index % ENTRIES) * 32);
+                    assert_eq!(completion, expected(tag, status, solicited, phase(index, LOG2 as u32)));
+                    next[queue] += 1;
+                }
+                (0..4).for_each(|queue| machine.read(queue, next[queue as usize], Arm::Keep));
+            }
+        }
+        machine.run(400);
+        assert_eq!(machine.completions().len() + next.iter().sum::<u32>() as usize, 240);
+        assert!(machine.events().is_empty() && machine.raised.is_empty(), "nothing was armed");
+        assert_eq!(machine.pulses["completions_written"], 240);
+        assert_eq!(machine.pulses["completions_in_error"], 35);
+    }
+}
+
+#[test]
+fn a_completion_takes_three_cycles() {
+    let mut machine = Machine::new(Stalls::None, 1);
+    machine.make_completion_queue(0, 0, 0);
+    (0..30).for_each(|tag| machine.sources[0].push(token(0, tag, CompletionStatus::Success, false)));
+    machine.run(30 * 3 + 10);
+    assert_eq!(machine.completions().len(), 30);
+}
+
+#[test]
+fn arming_makes_one_event_behind_its_entry_and_one_interrupt_when_it_is_written() {
+    let mut machine = Machine::new(Stalls::None, 60);
+    machine.make_event_queue(1, 5);
+    machine.make_completion_queue(2, 0, 0);
+    machine.read(2, 0, Arm::Next);
+    machine.read_events(1, 0, true);
+    for tag in 0..3 {
+        machine.sources[0].push(token(2, tag, CompletionStatus::Success, false));
+    }
+    machine.run(9);
+    assert!(machine.raised.is_empty(), "the event is not written yet");
+    machine.run(200);
+    let order: Vec<_> = machine.written.iter().map(|(address, _)| address >> 12).collect();
+    assert_eq!(order, [COMPLETION_PAGE + 2, EVENT_PAGE + 1, COMPLETION_PAGE + 2, COMPLETION_PAGE + 2]);
+    let events = machine.events();
+    assert_eq!(events.len(), 1);
+    let (queue, event) = events[0];
+    assert_eq!((queue, event.kind, event.object_number, event.detail), (1, EventKind::Completion, 2, 1));
+    assert!(event.phase);
+    assert_eq!(machine.raised, [5]);
+
+    // Armed again while two are unread: at once (protocol 4.4). The event queue is not armed: no interrupt.
+    machine.read(2, 1, Arm::Next);
+    machine.run(100);
+    assert_eq!(machine.events().len(), 1);
+    assert_eq!(machine.raised.len(), 1);
+    // Armed while its event is unread: the interrupt comes at once.
+    machine.read_events(1, 1, true);
+    machine.run(100);
+    assert_eq!(machine.raised, [5, 5]);
+    // All is read: nothing more.
+    machine.read_events(1, 2, true);
+    machine.read(2, 3, Arm::Next);
+    machine.run(300);
+    assert!(machine.events().is_empty());
+    assert_eq!(machine.raised.len(), 2);
+}
+
+#[test]
+fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
+    let mut machine = Machine::new(Stalls::None, 10);
+    machine.make_event_queue(1, 0);
+    machine.make_completion_queue(0, 0, 0);
+    let good = CompletionStatus::Success;
+    machine.read(0, 0, Arm::Solicited);
+    machine.sources[0].push(token(0, 0, good, false));
+    machine.run(50);
+    assert!(machine.events().is_empty());
+    machine.sources[0].push(token(0, 1, good, true));
+    machine.run(50);
+    assert_eq!(machine.events().len(), 1);
+    // The solicited one is read: the next that is not solicited does not match.
+    machine.read(0, 2, Arm::Solicited);
+    machine.sources[0].push(token(0, 2, good, false));
+    machine.run(50);
+    assert!(machine.events().is_empty());
+    machine.sources[0].push(token(0, 3, CompletionStatus::Flushed, false));
+    machine.run(50);
+    assert_eq!(machine.events().len(), 1);
+    // An armed `next` is not weakened.
+    machine.read(0, 4, Arm::Next);
+    machine.read(0, 4, Arm::Solicited);
+    machine.sources[0].push(token(0, 4, good, false));
+    machine.run(50);
+    assert_eq!(machine.events().len(), 1);
+    // A solicited completion that is unread when it is armed counts.
+    machine.sources[0].push(token(0, 5, good, true));
+    machine.sources[0].push(token(0, 6, good, false));
+    machine.run(50);
+    machine.read(0, 5, Arm::Solicited);
+    machine.run(50);
+    assert_eq!(machine.events().len(), 1);
+    machine.read(0, 6, Arm::Solicited);
+    machine.run(50);
+    assert!(machine.events().is_empty(), "the solicited one was read");
+}
+
+#[test]
+fn moderation_waits_for_the_count_or_the_period() {
+    let mut machine = Machine::new(Stalls::None, 10);
+    machine.make_event_queue(1, 0);
+    machine.make_completion_queue(0, 4, 0);
+    machine.make_completion_queue(1, 4, 3);
+    let good = CompletionStatus::Success;
+    machine.read(0, 0, Arm::Next);
+    machine.read(1, 0, Arm::Next);
+    for tag in 0..3 {
+        machine.sources[0].push(token(0, tag, good, false));
+        machine.sources[1].push(token(1, tag, good, false));
+    }
+    machine.run(500);
+    assert!(machine.events().is_empty(), "neither count nor period is reached");
+    machine.run(700);
+    let events = machine.events();
+    assert_eq!(events.len(), 1, "the period has passed");
+    assert_eq!((events[0].1.object_number, events[0].1.detail), (1, 3));
+    machine.sources[0].push(token(0, 3, good, false));
+    machine.run(50);
+    let events = machine.events();
+    assert_eq!((events[0].1.object_number, events[0].1.detail), (0, 4));
+}
+
+#[test]
+fn a_full_queue_is_never_overwritten_and_fails_its_queue_pairs() {
+    let mut machine = Machine::new(Stalls::Both, 10);
+    machine.make_event_queue(0, 1);
+    machine.make_completion_queue(3, 0, 0);
+    machine.make_completion_queue(4, 0, 0);
+    let good = CompletionStatus::Success;
+    for tag in 0..u64::from(ENTRIES) + 3 {
+        machine.sources[0].push(token(3, tag, good, false));
+        machine.sources[1].push(token(4, tag.min(5), good, false));
+        machine.run(10);
+        machine.read(4, tag as u32, Arm::Keep);
+    }
+    machine.run(400);
+    let completions = machine.completions();
+    assert_eq!(completions.iter().filter(|(address, _)| address >> 12 == COMPLETION_PAGE + 3).count(), 64);
+    assert_eq!(completions.len(), 64 + 67, "the other queue runs on");
+    let events = machine.events();
+    assert_eq!(events.len(), 1, "it is reported once");
+    assert_eq!(events[0].0, 0);
+    assert_eq!(
+        (events[0].1.kind, events[0].1.code),
+        (EventKind::Asynchronous, AsyncEvent::CompletionQueueError)
+    );
+    assert_eq!(events[0].1.object_number, 3);
+    assert_eq!(machine.failed, [64, 65, 66]);
+    assert_eq!(machine.pulses["completion_queue_overrun"], 3);
+    // Made anew, it is as good as new.
+    machine.make_completion_queue(3, 0, 0);
+    machine.sources[0].push(token(3, 9, good, false));
+    machine.run(60);
+    let completions = machine.completions();
+    assert_eq!(completions, [((COMPLETION_PAGE + 3) << 12, expected(9, good, false, true))]);
+}
+
+#[test]
+fn a_full_event_queue_loses_events_and_says_so() {
+    let mut machine = Machine::new(Stalls::None, 10);
+    machine.make_event_queue(0, 1);
+    let event = EventToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
+    (0..ENTRIES).for_each(|_| machine.events.push(event));
+    machine.run(400);
+    let events = machine.events();
+    assert_eq!(events.len(), 64);
+    assert!(events.iter().all(|(queue, event)| *queue == 0 && event.kind == EventKind::AdminAnswer));
+    machine.events.push(event);
+    machine.run(20);
+    assert!(machine.events().is_empty());
+    assert_eq!(machine.pulses["event_queue_overrun"], 1);
+    machine.read_events(0, 64, false);
+    machine.events.push(event);
+    machine.run(20);
+    assert!(!machine.events()[0].1.phase, "the second pass of the ring");
+    assert!(machine.raised.is_empty());
+}
+
+#[test]
+fn masked_and_moderated_vectors_are_pending_and_raised_once() {
+    let mut machine = Machine::new(Stalls::None, 4);
+    machine.make_event_queue(0, 63);
+    let event = EventToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
+    machine.bench.block.interrupt_mask.next = bits(1 << 63);
+    for index in 0..2 {
+        machine.read_events(0, index, true);
+        machine.events.push(event);
+        machine.run(100);
+    }
+    assert!(machine.raised.is_empty());
+    assert_eq!(machine.bench.block.interrupt_pending.val(), bits(1 << 63));
+    machine.bench.block.interrupt_mask.next = bits(0);
+    machine.run(200);
+    assert_eq!(machine.raised, [63]);
+    assert_eq!(machine.bench.block.interrupt_pending.val(), bits(0));
+
+    let block = &mut machine.bench.block;
+    block.interrupt_moderation_write.next = true;
+    block.interrupt_moderation_vector.next = bits(63);
+    block.interrupt_moderation_period.next = bits(4);
+    machine.tick();
+    for index in 2..4 {
+        machine.read_events(0, index, true);
+        machine.events.push(event);
+        machine.run(100);
+    }
+    assert_eq!(machine.raised.len(), 2, "the second one is held back");
+    machine.run(1400);
+    assert_eq!(machine.raised.len(), 3);
+}

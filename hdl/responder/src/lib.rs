@@ -3,3 +3,5 @@
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
+
+pub mod protect;

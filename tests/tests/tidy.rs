@@ -24,7 +24,11 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
     ("rnic-host", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"], &[]),
     ("rnic-complete", &ROLE, &[]),
     ("rnic-control", &ROLE, &[]),
-    ("rnic-dma", &ROLE, &[]),
+    (
+        "rnic-dma",
+        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
+        &[],
+    ),
     ("rnic-requester", &ROLE, &[]),
     ("rnic-responder", &ROLE, &[]),
     (

@@ -8,6 +8,7 @@ pub mod assemble;
 pub mod buffer;
 pub mod collect;
 pub mod counters;
+pub mod crossing;
 pub mod delay;
 pub mod dispatch;
 pub mod icrc;

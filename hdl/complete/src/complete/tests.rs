@@ -167,9 +167,8 @@ impl Machine {
     fn events(&mut self) -> Vec<(u64, Event)> {
         let is_event = |address: u64| address >> 12 >= EVENT_PAGE;
         let events = self.written.iter().filter(|(address, _)| is_event(*address));
-        let events = events.map(|(address, bytes)| {
-            ((address >> 12) - EVENT_PAGE, Event::parse(bytes.as_slice().try_into().unwrap()).unwrap())
-        });
+        let events =
+            events.map(|(address, bytes)| ((address >> 12) - EVENT_PAGE, Event::parse(bytes).unwrap()));
         let events = events.collect();
         self.written.retain(|(address, _)| !is_event(*address));
         events
@@ -179,9 +178,7 @@ impl Machine {
     fn completions(&mut self) -> Vec<(u64, Completion)> {
         let is_event = |address: u64| address >> 12 >= EVENT_PAGE;
         let completions = self.written.iter().filter(|(address, _)| !is_event(*address));
-        let completions = completions.map(|(address, bytes)| {
-            (*address, Completion::parse(bytes.as_slice().try_into().unwrap()).unwrap())
-        });
+        let completions = completions.map(|(address, bytes)| (*address, Completion::parse(bytes).unwrap()));
         let completions = completions.collect();
         self.written.retain(|(address, _)| is_event(*address));
         completions

@@ -1,0 +1,435 @@
+//! Between the clocks of the MAC and that of the core.
+//!
+//! ```text
+//!  mac_rx_clock                          core clock                             mac_tx_clock
+//!  MacReceive ──> FrameEntry ──> AsyncFifo ──> receive ..  assemble ──> FrameHold ──> AsyncFifo ──> MacTransmit
+//!                 closes a frame                                        a frame starts when the
+//!                 that found no room                                    wire cannot overtake it
+//! ```
+//!
+//! A MAC cannot wait, neither for room nor for data. So a frame from the wire that finds no room is cut off and marked as
+//! broken, which the receive path counts as an error of the MAC; and a frame to the wire is held until it is whole here, or so
+//! long that the rest arrives in time.
+use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{AsyncFifo, Beat, StreamRx, StreamTx, Synchronizer};
+use rnic_kernel::prelude::*;
+
+/// From the MAC to the core: frames cross whole, or cut off with an error on their last beat.
+///
+/// `2^ADDRESS` beats of room. At 250 MHz the core takes more than 100 Gb/s, so room is wanted only while the clocks
+/// start, or where a configuration makes the core slower than its wire.
+///
+/// Latency 6 cycles; a beat a cycle of the slower clock.
+///
+/// 1. A frame that is cut off is closed by one beat with `last` and `error`.
+/// 2. Of a frame that is cut off, no later beat passes.
+#[derive(LogicBlock)]
+pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
+    /// Clock of the MAC.
+    pub mac_clock: Signal<In, Clock>,
+    /// Synchronous to `mac_clock`, active high.
+    pub mac_reset: Signal<In, Bit>,
+    /// From [`MacReceive`](crate::mac::MacReceive).
+    pub beat: Signal<In, Beat<DATA, BYTES>>,
+    /// There is one.
+    pub valid: Signal<In, Bit>,
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// To the receive path, which takes every beat; registered.
+    pub received: Signal<Out, Beat<DATA, BYTES>>,
+    /// There is one; registered.
+    pub received_valid: Signal<Out, Bit>,
+    guard: FrameEntry<DATA, BYTES>,
+    fifo: AsyncFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
+}
+
+impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
+    MacEntry<DATA, BYTES, ADDRESS, COUNT>
+{
+    /// Makes an empty crossing.
+    ///
+    /// # Errors
+    /// As [`AsyncFifo::new`].
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(MacEntry {
+            mac_clock: Signal::default(),
+            mac_reset: Signal::default(),
+            beat: Signal::default(),
+            valid: Signal::default(),
+            clock: Signal::default(),
+            reset: Signal::default(),
+            received: Signal::default(),
+            received_valid: Signal::default(),
+            guard: FrameEntry::default(),
+            fifo: AsyncFifo::new(Storage::Distributed)?,
+        })
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
+    for MacEntry<DATA, BYTES, ADDRESS, COUNT>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.guard.clock.next = self.mac_clock.val();
+        self.guard.reset.next = self.mac_reset.val();
+        self.guard.beat.next = self.beat.val();
+        self.guard.valid.next = self.valid.val();
+        self.fifo.write_clock.next = self.mac_clock.val();
+        self.fifo.write_reset.next = self.mac_reset.val();
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.guard.tx, &mut self.fifo.rx);
+        self.fifo.read_clock.next = self.clock.val();
+        self.fifo.read_reset.next = self.reset.val();
+        self.fifo.tx.ready.next = true;
+        self.received.next = self.fifo.tx.beat.val();
+        self.received_valid.next = self.fifo.tx.valid.val();
+    }
+}
+
+/// Turns beats that cannot wait into a stream.
+#[derive(Default, LogicBlock, Registers)]
+struct FrameEntry<const DATA: usize, const BYTES: usize> {
+    /// Clock of the MAC.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// A beat of a frame.
+    pub beat: Signal<In, Beat<DATA, BYTES>>,
+    /// There is one.
+    pub valid: Signal<In, Bit>,
+    /// To the queue. A beat is offered once: what is not taken is lost.
+    pub tx: StreamTx<Beat<DATA, BYTES>>,
+    /// A part of the frame that passes is in the queue.
+    begun: Reg<Bit>,
+    /// The rest of the frame that passes is dropped.
+    dropping: Reg<Bit>,
+    /// A frame in the queue waits to be closed.
+    closing: Reg<Bit>,
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for FrameEntry<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let beat = self.beat.val();
+        let valid = self.valid.val();
+        let (dropping, closing) = (self.dropping.q.val(), self.closing.q.val());
+        let has_room = self.tx.ready.val();
+
+        // The closing beat goes first; frames that come meanwhile are lost as a whole.
+        self.tx.valid.next = closing || (valid && !dropping);
+        self.tx.beat.next = beat;
+        if closing {
+            self.tx.beat.next = Beat::<DATA, BYTES> {
+                data: bits::<DATA>(0),
+                bytes: bits::<BYTES>(1),
+                last: true,
+                error: true,
+            };
+        }
+        if closing && has_room {
+            self.closing.d.next = false;
+        }
+        if valid {
+            let lost = closing || dropping || !has_room;
+            self.dropping.d.next = lost && !beat.last;
+            self.begun.d.next = !lost && !beat.last;
+            if !closing && !dropping && !has_room && self.begun.q.val() {
+                self.closing.d.next = true;
+            }
+        }
+    }
+}
+
+/// Beats that are stored before an unfinished frame starts: what a MAC at 322 MHz gains on a core at 250 MHz in a frame of
+/// 4,224 bytes at 512 bits, and more than it gains at other widths.
+const HEAD_START: u64 = 24;
+/// Width of the count of frames that may start.
+const FRAMES: usize = 8;
+
+/// From the core to the MAC: a frame starts when it can no longer run dry.
+///
+/// Latency 8 cycles for a frame of one beat; a beat a cycle of the slower clock. `2^ADDRESS` beats of room, which must be
+/// at least 64.
+///
+/// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
+#[derive(LogicBlock)]
+pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// Frames to send.
+    pub rx: StreamRx<Beat<DATA, BYTES>>,
+    /// Clock of the MAC.
+    pub mac_clock: Signal<In, Clock>,
+    /// Synchronous to `mac_clock`, active high.
+    pub mac_reset: Signal<In, Bit>,
+    /// To [`MacTransmit`](crate::mac::MacTransmit).
+    pub tx: StreamTx<Beat<DATA, BYTES>>,
+    hold: FrameHold<DATA, BYTES>,
+    release: FrameRelease<DATA, BYTES>,
+    fifo: AsyncFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
+    starts: Synchronizer<FRAMES>,
+}
+
+impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
+    MacExit<DATA, BYTES, ADDRESS, COUNT>
+{
+    /// Makes an empty crossing.
+    ///
+    /// # Errors
+    /// As [`AsyncFifo::new`].
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(MacExit {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            rx: StreamRx::default(),
+            mac_clock: Signal::default(),
+            mac_reset: Signal::default(),
+            tx: StreamTx::default(),
+            hold: FrameHold::default(),
+            release: FrameRelease::default(),
+            fifo: AsyncFifo::new(Storage::Distributed)?,
+            starts: Synchronizer::default(),
+        })
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
+    for MacExit<DATA, BYTES, ADDRESS, COUNT>
+{
+    #[kernel]
+    fn update(&mut self) {
+        self.hold.clock.next = self.clock.val();
+        self.hold.reset.next = self.reset.val();
+        StreamRx::<Beat<DATA, BYTES>>::link(&mut self.rx, &mut self.hold.rx);
+        self.fifo.write_clock.next = self.clock.val();
+        self.fifo.write_reset.next = self.reset.val();
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.hold.tx, &mut self.fifo.rx);
+        self.starts.clock.next = self.mac_clock.val();
+        self.starts.d.next = self.hold.starts.val();
+        self.fifo.read_clock.next = self.mac_clock.val();
+        self.fifo.read_reset.next = self.mac_reset.val();
+        self.release.clock.next = self.mac_clock.val();
+        self.release.reset.next = self.mac_reset.val();
+        self.release.starts.next = self.starts.q.val();
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.fifo.tx, &mut self.release.rx);
+        StreamTx::<Beat<DATA, BYTES>>::link(&mut self.tx, &mut self.release.tx);
+    }
+}
+
+/// Counts the frames that may start. Lets every beat pass.
+#[derive(Default, LogicBlock, Registers)]
+struct FrameHold<const DATA: usize, const BYTES: usize> {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub rx: StreamRx<Beat<DATA, BYTES>>,
+    pub tx: StreamTx<Beat<DATA, BYTES>>,
+    /// Frames that may start, in Gray code; registered.
+    pub starts: Signal<Out, Bits<FRAMES>>,
+    /// Beats of the frame that passes which have passed, up to [`HEAD_START`].
+    beats: Reg<Bits<5>>,
+    count: Reg<Bits<FRAMES>>,
+    gray: Reg<Bits<FRAMES>>,
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for FrameHold<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let beat = self.rx.beat.val();
+        self.tx.beat.next = beat;
+        self.tx.valid.next = self.rx.valid.val();
+        self.rx.ready.next = self.tx.ready.val();
+        self.starts.next = self.gray.q.val();
+
+        let moves = self.rx.valid.val() && self.tx.ready.val();
+        let beats = self.beats.q.val();
+        let is_held = beats != HEAD_START;
+        let may_start = moves && is_held && (beat.last || beats == HEAD_START - 1);
+        if may_start {
+            let next = self.count.q.val() + 1;
+            self.count.d.next = next;
+            self.gray.d.next = next ^ (next >> 1);
+        }
+        if moves {
+            self.beats.d.next = if beat.last {
+                bits(0)
+            } else if is_held {
+                beats + 1
+            } else {
+                beats
+            };
+        }
+    }
+}
+
+/// Holds a frame until it may start.
+#[derive(Default, LogicBlock, Registers)]
+struct FrameRelease<const DATA: usize, const BYTES: usize> {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub rx: StreamRx<Beat<DATA, BYTES>>,
+    pub tx: StreamTx<Beat<DATA, BYTES>>,
+    /// Frames that may start, in Gray code.
+    pub starts: Signal<In, Bits<FRAMES>>,
+    /// Frames that have started, in Gray code; at most the depth of the queue behind `starts`.
+    gray: Reg<Bits<FRAMES>>,
+    count: Reg<Bits<FRAMES>>,
+    inside: Reg<Bit>,
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for FrameRelease<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let inside = self.inside.q.val();
+        let opens = inside || self.gray.q.val() != self.starts.val();
+        let beat = self.rx.beat.val();
+        self.tx.beat.next = beat;
+        self.tx.valid.next = self.rx.valid.val() && opens;
+        self.rx.ready.next = self.tx.ready.val() && opens;
+        let moves = self.rx.valid.val() && opens && self.tx.ready.val();
+        if moves {
+            self.inside.d.next = !beat.last;
+        }
+        if moves && !inside {
+            let next = self.count.q.val() + 1;
+            self.count.d.next = next;
+            self.gray.d.next = next ^ (next >> 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, ClockOf, Random, Sink, Source, Stalls, random};
+
+    type Word = Beat<64, 4>;
+    type Entry = MacEntry<64, 4, 3, 4>;
+    type Exit = MacExit<64, 4, 6, 7>;
+
+    fn frame(number: u64, beats: u64) -> Vec<Word> {
+        let beat = |index| Word {
+            data: bits(number << 16 | index),
+            bytes: bits(8),
+            last: index + 1 == beats,
+            error: false,
+        };
+        (0..beats).map(beat).collect()
+    }
+
+    /// One step of time: each clock ticks in it or not.
+    fn clocks(random: &mut Random, percent: [u32; 2]) -> Vec<usize> {
+        (0..2).filter(|&clock| random.random_range(0..100) < percent[clock]).collect()
+    }
+
+    fn entry() -> Bench<Entry> {
+        let clocks: Vec<ClockOf<Entry>> = vec![|block| &mut block.mac_clock, |block| &mut block.clock];
+        Bench::with_clocks(Entry::new().unwrap(), clocks).in_lock_step()
+    }
+
+    /// Sends frames as a MAC does, and returns what the core saw of them.
+    fn receive(frames: &[Vec<Word>], percent: [u32; 2], gaps: bool) -> Vec<Vec<Word>> {
+        let mut random = random();
+        let mut bench = entry();
+        let mut beats = frames.concat().into_iter();
+        let mut received = vec![Vec::new()];
+        let mut idle = 0;
+        while idle < 400 {
+            let now = clocks(&mut random, percent);
+            if now.contains(&0) {
+                let beat = if gaps && random.random() { None } else { beats.next() };
+                bench.block.valid.next = beat.is_some();
+                bench.block.beat.next = beat.unwrap_or_default();
+            }
+            bench.settle();
+            if now.contains(&1) && bench.block.received_valid.val() {
+                let beat = bench.block.received.val();
+                received.last_mut().unwrap().push(beat);
+                if beat.last {
+                    received.push(Vec::new());
+                }
+            }
+            bench.tick_clocks(&now);
+            idle = if beats.len() == 0 { idle + 1 } else { 0 };
+        }
+        assert!(received.pop().unwrap().is_empty(), "every frame is closed");
+        received
+    }
+
+    #[test]
+    fn frames_from_the_wire_cross_unharmed_into_a_core_that_keeps_up() {
+        let frames: Vec<_> = (0..60).map(|number| frame(number, 1 + number % 13)).collect();
+        for percent in [[50, 100], [100, 100], [70, 90]] {
+            assert_eq!(receive(&frames, percent, percent[0] == percent[1]), frames);
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_cut_off_and_closed_with_an_error() {
+        let frames: Vec<_> = (0..80).map(|number| frame(number, 1 + number % 13)).collect();
+        let received = receive(&frames, [100, 40], false);
+        let mut sent = frames.iter();
+        let (mut whole, mut cut) = (0, 0);
+        for got in &received {
+            let number = got[0].data.to_u64() >> 16;
+            let original =
+                sent.find(|frame| frame[0].data.to_u64() >> 16 == number).expect("frames keep their order");
+            let (end, head) = got.split_last().unwrap();
+            assert_eq!(head, &original[..head.len()]);
+            if end.error {
+                cut += 1;
+                assert!(end.last && head.len() < original.len());
+            } else {
+                whole += 1;
+                assert_eq!(got, original);
+            }
+        }
+        assert!(whole > 5 && cut > 5 && whole + cut < frames.len(), "{whole} whole, {cut} cut");
+    }
+
+    #[test]
+    fn frames_to_the_wire_never_run_dry_behind_their_first_beat() {
+        let mut random = random();
+        let clocks_of: Vec<ClockOf<Exit>> = vec![|block| &mut block.clock, |block| &mut block.mac_clock];
+        let mut bench = Bench::with_clocks(Exit::new().unwrap(), clocks_of).in_lock_step();
+        let frames: Vec<_> = (0..40).map(|number| frame(number, 1 + (number * 7) % 66)).collect();
+        let mut source = Source::new(frames.concat(), Stalls::None);
+        let mut sink: Sink<Word> = Sink::new(Stalls::None);
+        let (mut time, mut inside) = (0u64, false);
+        let mut received = Vec::new();
+        while received.len() < frames.concat().len() {
+            // 250 MHz and 322 MHz: 29 core cycles for 37.4 of the MAC.
+            time += 1;
+            let mut now = Vec::new();
+            if time % 40 < 31 {
+                now.push(0);
+            }
+            now.push(1);
+            if now.contains(&0) {
+                source.drive(&mut bench.block.rx, &mut random);
+            }
+            sink.drive(&mut bench.block.tx, &mut random);
+            bench.settle();
+            if now.contains(&0) {
+                source.sample(&bench.block.rx);
+            }
+            let beat = sink.sample(&bench.block.tx);
+            assert!(!inside || beat.is_some(), "the frame ran dry behind {} beats", received.len());
+            if let Some(beat) = beat {
+                inside = !beat.last;
+                received.push(beat);
+            }
+            bench.tick_clocks(&now);
+            assert!(time < 100_000);
+        }
+        assert_eq!(received, frames.concat());
+    }
+}

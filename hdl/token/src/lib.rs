@@ -16,6 +16,8 @@
 pub mod complete;
 pub mod doorbell;
 pub mod host;
+#[cfg(test)]
+mod mirror;
 pub mod packet;
 pub mod path;
 pub mod protect;

@@ -57,3 +57,74 @@ pub struct PacketToken {
     /// Bytes of payload, without pad.
     pub payload_bytes: Bits<13>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirror::fields_of;
+    use rnic_layout::limits;
+    use rnic_layout::wire::header::Field;
+    use rnic_layout::wire::{bth, ethernet, ip, udp};
+
+    /// The fields of the token in its order, with the fields of the tables that they mirror, and the names they have there.
+    const MIRRORED: [(&str, &[(&str, Field)]); 21] = [
+        ("destination_mac", &[("destination", ethernet::fields::DESTINATION)]),
+        ("source_mac", &[("source", ethernet::fields::SOURCE)]),
+        (
+            "vlan_control",
+            &[
+                ("priority", ethernet::vlan::PRIORITY),
+                ("drop_eligible", ethernet::vlan::DROP_ELIGIBLE),
+                ("identifier", ethernet::vlan::IDENTIFIER),
+            ],
+        ),
+        ("traffic_class", &[("traffic_class", ip::ipv6::TRAFFIC_CLASS)]),
+        ("traffic_class", &[("traffic_class", ip::ipv4::TRAFFIC_CLASS)]),
+        ("flow_label", &[("flow_label", ip::ipv6::FLOW_LABEL)]),
+        ("identification", &[("identification", ip::ipv4::IDENTIFICATION)]),
+        ("hop_limit", &[("hop_limit", ip::ipv6::HOP_LIMIT)]),
+        ("hop_limit", &[("hop_limit", ip::ipv4::HOP_LIMIT)]),
+        ("source_address", &[("source", ip::ipv6::SOURCE)]),
+        ("destination_address", &[("destination", ip::ipv6::DESTINATION)]),
+        ("source_port", &[("source_port", udp::fields::SOURCE_PORT)]),
+        ("opcode", &[("opcode", bth::fields::OPCODE)]),
+        ("solicited", &[("solicited", bth::fields::SOLICITED)]),
+        ("migrated", &[("migrated", bth::fields::MIGRATED)]),
+        ("partition_key", &[("partition_key", bth::fields::PARTITION_KEY)]),
+        ("forward_congestion", &[("forward_congestion", bth::fields::FORWARD_CONGESTION)]),
+        ("backward_congestion", &[("backward_congestion", bth::fields::BACKWARD_CONGESTION)]),
+        ("destination_qp", &[("destination_qp", bth::fields::DESTINATION_QP)]),
+        ("ack_request", &[("ack_request", bth::fields::ACK_REQUEST)]),
+        ("psn", &[("psn", bth::fields::PSN)]),
+    ];
+
+    /// What the card adds: no header has such a field.
+    const OWN: [&str; 4] = ["vlan_present", "is_ipv6", "extended", "payload_bytes"];
+
+    #[test]
+    fn the_token_has_the_names_order_and_widths_of_the_wire_tables() {
+        let fields = fields_of::<PacketToken>();
+        let mut mirrored = MIRRORED.map(|(name, _)| name).to_vec();
+        mirrored.dedup();
+        let mine: Vec<_> =
+            fields.iter().map(|field| field.0.as_str()).filter(|name| !OWN.contains(name)).collect();
+        assert_eq!(mine, mirrored, "every field is mirrored, in the order of the wire");
+        for (name, parts) in MIRRORED {
+            let width = fields.iter().find(|field| field.0 == name).expect("it was found above").1;
+            assert_eq!(width, parts.iter().map(|(_, field)| field.width).sum::<usize>(), "width of {name}");
+            for (named, field) in parts {
+                assert_eq!(*named, field.name, "what {name} mirrors");
+            }
+        }
+    }
+
+    #[test]
+    fn the_own_fields_hold_what_the_limits_allow() {
+        let fields = fields_of::<PacketToken>();
+        let width = |name| fields.iter().find(|field| field.0 == name).expect("the token has it").1;
+        assert_eq!(width("extended"), 8 * limits::EXTENDED_BYTES_MAX);
+        assert!(limits::PAYLOAD_BYTES_MAX < 1 << width("payload_bytes"));
+        assert_eq!((width("vlan_present"), width("is_ipv6")), (1, 1));
+        assert_eq!(fields.len() - OWN.len(), 19);
+    }
+}

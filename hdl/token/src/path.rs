@@ -85,19 +85,13 @@ pub struct Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirror::fields_of;
     use rnic_layout::context::PathRecord;
-    use rust_hdl::core::type_descriptor::TypeKind;
 
     #[test]
     fn the_mirror_has_the_names_order_and_widths_of_the_table() {
-        let TypeKind::Composite(fields) = Path::descriptor().kind else { panic!("a struct is composite") };
-        let width = |kind: &TypeKind| match kind {
-            TypeKind::Bits(width) => *width,
-            other => panic!("no field of a record is {other:?}"),
-        };
-        let mine: Vec<_> =
-            fields.iter().map(|field| (field.fieldname.as_str(), width(&field.kind.kind))).collect();
-        let table = PathRecord::RECORD.fields.iter().map(|field| (field.name, field.width as usize));
-        assert_eq!(mine, table.collect::<Vec<_>>());
+        let table =
+            PathRecord::RECORD.fields.iter().map(|field| (field.name.to_string(), field.width as usize));
+        assert_eq!(fields_of::<Path>(), table.collect::<Vec<_>>());
     }
 }

@@ -1,0 +1,13 @@
+//! What the tests ask of a mirror: its names, order and widths.
+use rnic_kernel::prelude::*;
+use rust_hdl::core::type_descriptor::TypeKind;
+
+/// The fields of a struct with their widths, the lowest first.
+pub(crate) fn fields_of<T: Synth>() -> Vec<(String, usize)> {
+    let TypeKind::Composite(fields) = T::descriptor().kind else { panic!("a struct is composite") };
+    let width = |kind: &TypeKind| match kind {
+        TypeKind::Bits(width) => *width,
+        other => panic!("no field of a mirror is {other:?}"),
+    };
+    fields.iter().map(|field| (field.fieldname.clone(), width(&field.kind.kind))).collect()
+}

@@ -95,7 +95,6 @@ impl AddressHandle {
         self.shared.number
     }
 
-    #[expect(dead_code, reason = "queue pairs and completion queues come next")]
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.shared.domain
     }

@@ -46,6 +46,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// What the port answers for.
+    pub(crate) fn source_addresses(&self) -> Vec<Gid> {
+        if self.addresses.is_empty() { vec![Gid::from_mac(self.mac)] } else { self.addresses.clone() }
+    }
+
     /// Usual options for a port of this address.
     pub fn new(mac: [u8; 6]) -> Self {
         Self {
@@ -78,9 +83,7 @@ pub struct Limits {
 pub(crate) struct AllNumbers {
     pub(crate) rng: ChaCha12Rng,
     pub(crate) domains: Numbers,
-    #[expect(dead_code, reason = "queue pairs and completion queues come next")]
     pub(crate) queue_pairs: Numbers,
-    #[expect(dead_code, reason = "queue pairs and completion queues come next")]
     pub(crate) completion_queues: Numbers,
     pub(crate) event_queues: Numbers,
     pub(crate) regions: Numbers,
@@ -193,7 +196,7 @@ impl Device {
 
     /// Gives source address `index`, if it is set.
     pub fn address(&self, index: usize) -> Option<Gid> {
-        source_addresses(&self.shared.options).get(index).copied()
+        self.shared.options.source_addresses().get(index).copied()
     }
 
     /// Gives event queue 0, which tells about the device, the port and queue pairs.
@@ -376,10 +379,6 @@ fn start_events(
     Ok(ring)
 }
 
-fn source_addresses(options: &Options) -> Vec<Gid> {
-    if options.addresses.is_empty() { vec![Gid::from_mac(options.mac)] } else { options.addresses.clone() }
-}
-
 /// A MAC address as registers and commands hold it: the first byte on the wire is the most significant.
 pub(crate) fn mac_number(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
@@ -391,7 +390,7 @@ fn set_addresses(registers: &Registers, options: &Options) -> Result<(), Error> 
     registers.write(OwnMac { mac })?;
     let active_mtu = path_mtu(options.active_mtu);
     registers.write(PortControl { active_mtu, ..PortControl::at_reset() })?;
-    for (index, gid) in source_addresses(options).iter().enumerate() {
+    for (index, gid) in options.source_addresses().iter().enumerate() {
         let index = index as u32;
         let (high, low) = gid.0.split_at(8);
         let number = |half: &[u8]| half.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));

@@ -2,7 +2,10 @@
 
 use crate::error::Error;
 use crate::function::{DOORBELL_BAR, Function};
-use rnic_layout::doorbell::{Doorbell, offset_in_bar};
+use rnic_layout::doorbell::{
+    Arm, COMPLETION, CompletionDoorbell, Doorbell, EVENT, EventDoorbell, WorkDoorbell, offset_in_bar,
+};
+use rnic_layout::field::FieldError;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use std::sync::Arc;
 
@@ -28,10 +31,27 @@ impl Doorbells {
         self.page
     }
 
-    /// Rings: everything this thread has written before is visible to the card when it hears it.
-    pub(crate) fn ring(&self, doorbell: &Doorbell, value: [u8; 8]) -> Result<(), Error> {
-        let offset = offset_in_bar(self.page.into(), doorbell);
-        self.function.bar(DOORBELL_BAR)?.write64(offset, u64::from_le_bytes(value));
-        Ok(())
+    /// Tells how far a send or receive queue is filled. Everything that this thread has written before is visible to the
+    /// card when it hears of it.
+    pub(crate) fn work(&self, doorbell: &Doorbell, object_number: u32, producer_index: u16) {
+        self.ring(doorbell, WorkDoorbell { object_number, producer_index }.to_bytes());
+    }
+
+    /// Tells how far a completion queue was read.
+    pub(crate) fn completion(&self, object_number: u32, arm: Arm, consumer_index: u32) {
+        self.ring(&COMPLETION, CompletionDoorbell { object_number, arm, consumer_index }.to_bytes());
+    }
+
+    /// Tells how far an event queue was read.
+    pub(crate) fn event(&self, object_number: u32, arm: bool, consumer_index: u32) {
+        self.ring(&EVENT, EventDoorbell { object_number, arm, consumer_index }.to_bytes());
+    }
+
+    fn ring(&self, doorbell: &Doorbell, value: Result<[u8; 8], FieldError>) {
+        let value = value.expect("numbers and indices have no more bits than their fields");
+        // A BAR that has gone since the start swallows the write, as a card does that has gone.
+        if let Ok(bar) = self.function.bar(DOORBELL_BAR) {
+            bar.write64(offset_in_bar(self.page.into(), doorbell), u64::from_le_bytes(value));
+        }
     }
 }

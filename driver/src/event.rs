@@ -12,7 +12,6 @@ use crate::memory::{Mapping, Purpose};
 use crate::ring::PhaseRing;
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateEventQueue};
-use rnic_layout::doorbell::{self, EventDoorbell};
 use rnic_layout::limits::{EVENT_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
 use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
 use std::collections::{HashMap, VecDeque};
@@ -63,7 +62,6 @@ pub(crate) struct EventRing {
 #[derive(Debug, Default)]
 pub(crate) struct Routes(Mutex<HashMap<u32, Weak<CompletionSignal>>>);
 
-#[expect(dead_code, reason = "queue pairs and completion queues come next")]
 impl Routes {
     /// Sends the events of a completion queue its way.
     pub(crate) fn add(&self, completion_queue: u32, signal: &Arc<CompletionSignal>) {
@@ -163,15 +161,13 @@ impl EventRing {
             state.pending.push_back(event);
         }
         if count != 0 {
-            self.tell(&state, false)?;
+            self.tell(&state, false);
         }
         Ok(count)
     }
 
-    fn tell(&self, state: &State, arm: bool) -> Result<(), Error> {
-        let index = state.ring.consumer_index();
-        let doorbell = EventDoorbell { object_number: self.number, arm, consumer_index: index };
-        self.doorbells.ring(&doorbell::EVENT, doorbell.to_bytes()?)
+    fn tell(&self, state: &State, arm: bool) {
+        self.doorbells.event(self.number, arm, state.ring.consumer_index());
     }
 
     /// Waits until `done` says so or the clock shows `until`, reading events. Gives whether it was done.
@@ -187,7 +183,7 @@ impl EventRing {
             }
             if self.vector < self.function.interrupt_vectors() {
                 // Events that came since the look above raise the interrupt at once, so none is slept over.
-                self.tell(&lock(&self.state), true)?;
+                self.tell(&lock(&self.state), true);
                 self.function.wait_interrupt(self.vector, until.min(now + NAP))?;
             } else {
                 self.function.idle();

@@ -23,6 +23,7 @@
 
 mod address;
 mod admin;
+mod completion_queue;
 mod device;
 mod domain;
 mod doorbell;
@@ -31,16 +32,24 @@ mod event;
 pub mod function;
 pub mod memory;
 mod numbers;
+mod queue_pair;
 mod region;
 mod registers;
 pub mod ring;
 mod sync;
+mod work;
 
 pub use address::{AddressHandle, Path};
+pub use completion_queue::{Completion, CompletionQueue, CompletionQueueOptions};
 pub use device::{Counters, Device, Limits, Options};
 pub use domain::ProtectionDomain;
 pub use error::{CommandError, CompletionError, Error};
 pub use event::{AsynchronousEvent, EventQueue, EventQueueOptions};
 pub use function::{Bar, Function, FunctionError};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
+pub use queue_pair::{
+    ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveOptions, SendOptions,
+    TransitionError, state,
+};
 pub use region::{RangeError, Region, RemoteMemory, RemoteRights, SharedRegion};
+pub use work::{Operation, Pieces, PostError, ReceiveRequest, Refusal, SendRequest};

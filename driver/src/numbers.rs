@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use rand::Rng;
+use rnic_layout::limits::QPN_BITS;
 
 /// Indices of one of the card's tables.
 #[derive(Debug)]
@@ -75,6 +76,9 @@ impl Numbers {
         }
     }
 }
+
+/// QPNs with a meaning on the wire: management, and multicast.
+pub(crate) const RESERVED_QPNS: &[u32] = &[0, 1, (1 << QPN_BITS) - 1];
 
 #[cfg(test)]
 mod tests {

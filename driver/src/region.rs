@@ -174,7 +174,6 @@ impl Region {
         Ok(Self { range: self.range.start..next.range.end, ..self })
     }
 
-    #[expect(dead_code, reason = "queue pairs and completion queues come next")]
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.shared.domain
     }

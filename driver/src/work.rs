@@ -1,0 +1,407 @@
+//! Requests: what an application asks a queue pair to do, and how it stands in a ring.
+
+use crate::device::Limits;
+use crate::domain::DomainShared;
+use crate::region::{Region, RemoteMemory};
+use rnic_layout::limits::{
+    INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT,
+    WORK_SLOT_BYTES,
+};
+use rnic_layout::queue::completion::CompletionOpcode;
+use rnic_layout::queue::receive::ReceiveEntry;
+use rnic_layout::queue::send::{FENCE, INLINE, SIGNALLED, SOLICITED, SendEntry, Sge, TWO_SLOTS, WorkOpcode};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// The memory of a message, in order. As many pieces as fit the first slot of a send need no allocation.
+pub type Pieces = SmallVec<[Region; SEND_SGES_FIRST_SLOT]>;
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// SEND: the message goes to the peer's next receive.
+    Send,
+    /// SEND with four bytes that appear in the peer's completion, as they are.
+    SendImmediate([u8; 4]),
+    /// RDMA WRITE: the message goes to the peer's memory, and the peer learns nothing of it.
+    Write(RemoteMemory),
+    /// RDMA WRITE that also consumes a receive of the peer, and shows four bytes in its completion.
+    WriteImmediate(RemoteMemory, [u8; 4]),
+}
+
+impl Operation {
+    const fn opcode(self) -> WorkOpcode {
+        match self {
+            Self::Send => WorkOpcode::Send,
+            Self::SendImmediate(_) => WorkOpcode::SendImmediate,
+            Self::Write(_) => WorkOpcode::Write,
+            Self::WriteImmediate(..) => WorkOpcode::WriteImmediate,
+        }
+    }
+
+    pub(crate) const fn completes_as(self) -> CompletionOpcode {
+        match self {
+            Self::Send | Self::SendImmediate(_) => CompletionOpcode::Send,
+            Self::Write(_) | Self::WriteImmediate(..) => CompletionOpcode::Write,
+        }
+    }
+
+    const fn remote(self) -> Option<RemoteMemory> {
+        match self {
+            Self::Send | Self::SendImmediate(_) => None,
+            Self::Write(remote) | Self::WriteImmediate(remote, _) => Some(remote),
+        }
+    }
+
+    const fn immediate(self) -> [u8; 4] {
+        match self {
+            Self::Send | Self::Write(_) => [0; 4],
+            Self::SendImmediate(immediate) | Self::WriteImmediate(_, immediate) => immediate,
+        }
+    }
+}
+
+/// Payload that stands in the request itself.
+#[derive(Clone, Copy)]
+struct Inline {
+    bytes: [u8; INLINE_BYTES_MAX],
+    /// What was asked for; more than there is room is refused when the request is posted.
+    length: usize,
+}
+
+/// Work for a send queue. It owns the memory of its payload until the completion gives it back.
+///
+/// ```
+/// # use rnic_driver::{Region, SendRequest};
+/// fn say(tag: u64, header: &[u8], rest: Region) -> [SendRequest; 2] {
+///     [SendRequest::send(tag).inline(header), SendRequest::send(tag + 1).piece(rest).signalled()]
+/// }
+/// ```
+pub struct SendRequest {
+    /// Comes back in the completion.
+    pub tag: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// Memory of the payload, in order.
+    pub pieces: Pieces,
+    inline: Option<Inline>,
+    signalled: bool,
+    solicited: bool,
+    fence: bool,
+}
+
+impl SendRequest {
+    /// A request without payload.
+    pub fn new(tag: u64, operation: Operation) -> Self {
+        let pieces = Pieces::new();
+        Self { tag, operation, pieces, inline: None, signalled: false, solicited: false, fence: false }
+    }
+
+    /// A SEND.
+    pub fn send(tag: u64) -> Self {
+        Self::new(tag, Operation::Send)
+    }
+
+    /// A SEND with immediate data.
+    pub fn send_immediate(tag: u64, immediate: [u8; 4]) -> Self {
+        Self::new(tag, Operation::SendImmediate(immediate))
+    }
+
+    /// An RDMA WRITE to the beginning of remote memory.
+    pub fn write(tag: u64, remote: RemoteMemory) -> Self {
+        Self::new(tag, Operation::Write(remote))
+    }
+
+    /// An RDMA WRITE with immediate data.
+    pub fn write_immediate(tag: u64, remote: RemoteMemory, immediate: [u8; 4]) -> Self {
+        Self::new(tag, Operation::WriteImmediate(remote, immediate))
+    }
+
+    /// Appends memory to the payload.
+    pub fn piece(mut self, piece: Region) -> Self {
+        self.pieces.push(piece);
+        self
+    }
+
+    /// Copies the payload into the request, at most 96 bytes. The card reads it with the request, which saves it one
+    /// read of the host.
+    pub fn inline(mut self, payload: &[u8]) -> Self {
+        let mut bytes = [0; INLINE_BYTES_MAX];
+        let kept = payload.len().min(bytes.len());
+        bytes[..kept].copy_from_slice(&payload[..kept]);
+        self.inline = Some(Inline { bytes, length: payload.len() });
+        self
+    }
+
+    /// Asks the card for a completion entry of its own. Requests without one complete together with the next that has
+    /// one, or when they fail. A request that takes the last room of a queue has one in any case, so that queues
+    /// never come to a stand.
+    pub fn signalled(mut self) -> Self {
+        self.signalled = true;
+        self
+    }
+
+    /// Makes the peer's completion a solicited one.
+    pub fn solicited(mut self) -> Self {
+        self.solicited = true;
+        self
+    }
+
+    /// Starts only when all earlier READs and atomics of this queue have completed.
+    pub fn fence(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.signalled
+    }
+
+    /// Bytes of the message.
+    pub fn len(&self) -> usize {
+        match &self.inline {
+            Some(inline) => inline.length,
+            None => length_of(&self.pieces),
+        }
+    }
+
+    /// Tells whether the message has no byte, which is legal.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Checks the request, once; after that, nothing about it can fail. Gives the number of its slots.
+    pub(crate) fn check(&self, domain: &Arc<DomainShared>, limits: &Limits) -> Result<u16, Refusal> {
+        let length = self.len();
+        let slots = if let Some(inline) = &self.inline {
+            if !self.pieces.is_empty() {
+                return Err(Refusal::InlineWithPieces);
+            }
+            let allowed = usize::from(limits.queues.inline_bytes);
+            if inline.length > allowed {
+                return Err(Refusal::InlineTooLong { length, allowed });
+            }
+            1 + u16::from(inline.length > INLINE_BYTES_FIRST_SLOT)
+        } else {
+            check_pieces(&self.pieces, limits.queues.send_sges.into(), domain)?;
+            1 + u16::from(self.pieces.len() > SEND_SGES_FIRST_SLOT)
+        };
+        let allowed = limits.message_bytes.min(MESSAGE_BYTES_MAX.into());
+        if length as u64 > allowed {
+            return Err(Refusal::TooLong { length, allowed });
+        }
+        if let Some(remote) = self.operation.remote()
+            && length as u64 > remote.bytes
+        {
+            return Err(Refusal::RemoteTooShort { length, remote: remote.bytes });
+        }
+        Ok(slots)
+    }
+
+    /// Writes down a request that was checked.
+    pub(crate) fn encode(&self, card_tag: u64, signalled: bool) -> [[u8; WORK_SLOT_BYTES]; 2] {
+        let mut data = [0; INLINE_BYTES_MAX];
+        let two_slots;
+        if let Some(inline) = &self.inline {
+            data[..inline.length].copy_from_slice(&inline.bytes[..inline.length]);
+            two_slots = inline.length > INLINE_BYTES_FIRST_SLOT;
+        } else {
+            for (place, piece) in data.chunks_exact_mut(size_of::<Sge>()).zip(&self.pieces) {
+                place.copy_from_slice(element(piece).as_bytes());
+            }
+            two_slots = self.pieces.len() > SEND_SGES_FIRST_SLOT;
+        }
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let remote = self.operation.remote();
+        let (head, tail) = data.split_at(INLINE_BYTES_FIRST_SLOT);
+        let entry = SendEntry {
+            opcode: self.operation.opcode().number(),
+            flags: flag(signalled, SIGNALLED)
+                | flag(self.solicited, SOLICITED)
+                | flag(self.fence, FENCE)
+                | flag(self.inline.is_some(), INLINE)
+                | flag(two_slots, TWO_SLOTS),
+            sge_count: self.pieces.len() as u8,
+            zero: 0,
+            immediate: self.operation.immediate(),
+            tag: card_tag.into(),
+            remote_address: remote.map_or(0, |remote| remote.address).into(),
+            remote_key: remote.map_or(0, |remote| remote.key).into(),
+            length: (self.len() as u32).into(),
+            data: head.try_into().expect("the data of the first slot has a fixed size"),
+        };
+        let mut slots = [[0; WORK_SLOT_BYTES]; 2];
+        slots[0].copy_from_slice(entry.as_bytes());
+        slots[1].copy_from_slice(tail);
+        slots
+    }
+}
+
+impl fmt::Debug for SendRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendRequest")
+            .field("tag", &self.tag)
+            .field("operation", &self.operation)
+            .field("bytes", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Memory for a message that is still to come.
+#[derive(Debug)]
+pub struct ReceiveRequest {
+    /// Comes back in the completion.
+    pub tag: u64,
+    /// Where the message goes, in order. None is legal, and takes empty messages and WRITEs with immediate.
+    pub pieces: Pieces,
+}
+
+impl ReceiveRequest {
+    /// A receive without memory.
+    pub fn new(tag: u64) -> Self {
+        Self { tag, pieces: Pieces::new() }
+    }
+
+    /// Appends memory.
+    pub fn piece(mut self, piece: Region) -> Self {
+        self.pieces.push(piece);
+        self
+    }
+
+    /// Bytes of the memory.
+    pub fn len(&self) -> usize {
+        length_of(&self.pieces)
+    }
+
+    /// Tells whether there is no memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn check(&self, domain: &Arc<DomainShared>, limits: &Limits) -> Result<(), Refusal> {
+        let allowed = usize::from(limits.queues.receive_sges).min(RECEIVE_SGES_MAX);
+        check_pieces(&self.pieces, allowed, domain)
+    }
+
+    pub(crate) fn encode(&self, card_tag: u64) -> [u8; WORK_SLOT_BYTES] {
+        let mut entry =
+            ReceiveEntry { tag: card_tag.into(), sge_count: self.pieces.len() as u8, ..Default::default() };
+        for (place, piece) in entry.sges.iter_mut().zip(&self.pieces) {
+            *place = element(piece);
+        }
+        let mut slot = [0; WORK_SLOT_BYTES];
+        slot.copy_from_slice(entry.as_bytes());
+        slot
+    }
+}
+
+fn length_of(pieces: &[Region]) -> usize {
+    // Pieces are disjoint parts of this process's memory, so their lengths add up to less than its address space.
+    pieces.iter().map(Region::len).sum()
+}
+
+fn element(piece: &Region) -> Sge {
+    Sge {
+        address: piece.address().into(),
+        local_key: piece.key().into(),
+        length: (piece.len() as u32).into(),
+    }
+}
+
+fn check_pieces(pieces: &[Region], allowed: usize, domain: &Arc<DomainShared>) -> Result<(), Refusal> {
+    if pieces.len() > allowed {
+        return Err(Refusal::TooManyPieces { count: pieces.len(), allowed });
+    }
+    for piece in pieces {
+        if !Arc::ptr_eq(piece.domain(), domain) {
+            return Err(Refusal::OtherDomain);
+        }
+        if piece.len() > MESSAGE_BYTES_MAX as usize {
+            return Err(Refusal::TooLong { length: piece.len(), allowed: MESSAGE_BYTES_MAX.into() });
+        }
+    }
+    Ok(())
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The ring has no room.
+    #[error("the queue needs {needed} free slots and has {free}; poll completions, and post again")]
+    QueueFull {
+        /// Slots of the request.
+        needed: u16,
+        /// Slots that are free.
+        free: u16,
+    },
+    /// The completion queue could overrun if all work in flight completed at once.
+    #[error("all {entries} entries of the completion queue are spoken for; poll completions, and post again")]
+    CompletionQueueFull {
+        /// Entries of the queue.
+        entries: u32,
+    },
+    /// More pieces than an entry, or this card, can name.
+    #[error("the request has {count} pieces; {allowed} are allowed")]
+    TooManyPieces {
+        /// Pieces of the request.
+        count: usize,
+        /// How many are allowed.
+        allowed: usize,
+    },
+    /// Too much inline payload.
+    #[error("the request has {length} inline bytes; {allowed} are allowed, and more go in a region")]
+    InlineTooLong {
+        /// Inline bytes.
+        length: usize,
+        /// How many are allowed.
+        allowed: usize,
+    },
+    /// Inline payload and pieces at once.
+    #[error("the request has inline payload and pieces; use one of them")]
+    InlineWithPieces,
+    /// The message is too long.
+    #[error("the message has {length} bytes; {allowed} are allowed, so cut it")]
+    TooLong {
+        /// Bytes of the message.
+        length: usize,
+        /// How many are allowed.
+        allowed: u64,
+    },
+    /// The message would leave the peer's memory.
+    #[error("the message has {length} bytes, and the peer's memory {remote}")]
+    RemoteTooShort {
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes of the remote memory.
+        remote: u64,
+    },
+    /// A piece belongs to another protection domain than the queue pair.
+    #[error("a piece belongs to another protection domain; allocate it from that of the queue pair")]
+    OtherDomain,
+}
+
+/// A request that was not taken, and why. Its memory is still the caller's.
+pub struct PostError<R> {
+    /// Why.
+    pub reason: Refusal,
+    /// The request.
+    pub request: R,
+}
+
+impl<R> fmt::Debug for PostError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PostError").field(&self.reason).finish()
+    }
+}
+
+impl<R> fmt::Display for PostError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<R> std::error::Error for PostError<R> {}

@@ -1,10 +1,15 @@
 //! The simulated machine: verilated cards, what is around them, and what they are held against.
 
 pub mod captures;
+pub mod chance;
 pub mod demo;
 pub mod differential;
 pub mod frames;
+pub mod host;
+pub mod monitor;
 pub mod packet_path;
 pub mod report;
 pub mod token;
+pub mod wire;
 pub mod words;
+pub mod world;

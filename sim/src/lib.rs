@@ -4,6 +4,7 @@ pub mod captures;
 pub mod chance;
 pub mod demo;
 pub mod differential;
+pub mod endpoint;
 pub mod frames;
 pub mod host;
 pub mod monitor;

@@ -121,7 +121,11 @@ fn endpoint(mac: MacAddress, seed: usize) -> Endpoint {
         invalidatable: false,
     };
     let memory = endpoint.memory();
-    memory.bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = ((index + seed) * 7919 >> 5) as u8);
+    memory
+        .bytes
+        .iter_mut()
+        .enumerate()
+        .for_each(|(index, byte)| *byte = (((index + seed) * 7919) >> 5) as u8);
     memory.register(KEY, region);
     let offset = LENGTH as usize;
     memory.register(LOCAL_KEY, Region { rights: Rights::NONE, offset, length: 0x1000, ..region });
@@ -258,4 +262,18 @@ fn receive(tag: u64, to: u64, length: u32) -> ReceiveWork {
 /// Bytes of the common region.
 fn bytes(endpoint: &mut Endpoint, offset: u64, length: u32) -> Vec<u8> {
     endpoint.memory().region_bytes(KEY)[offset as usize..][..length as usize].to_vec()
+}
+
+/// A mistake in the hardware's sources must not be able to reach the endpoint.
+#[test]
+fn the_endpoint_knows_nothing_of_the_hardware() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/endpoint");
+    let forbidden = [concat!("rnic", "_hdl"), concat!("rnic", "_kernel"), concat!("verilator", "_sys")];
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let source = std::fs::read_to_string(&path).unwrap();
+            assert!(forbidden.iter().all(|name| !source.contains(name)), "{}", path.display());
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Judges the ICRC of received frames.
+use super::CoveredBeat;
 use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
-use super::{CoveredBeat, check_width};
+use crate::collect::check_widths;
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::parameter::ParameterError;
@@ -67,7 +68,7 @@ impl<const DATA: usize, const BYTES: usize> IcrcCheck<DATA, BYTES> {
     /// # Errors
     /// If the datapath is not one that the card knows.
     pub fn new() -> Result<Self, ParameterError> {
-        check_width(DATA, BYTES)?;
+        check_widths(DATA, BYTES)?;
         let lanes = DATA / 8;
         // `end_bytes` counts from 1 to all lanes; the table need not tell all lanes from none.
         let residue = |end_bytes: usize| {
@@ -410,7 +411,7 @@ mod tests {
         let data = IcrcCheck::<96, 4>::new().err().map(message);
         assert_eq!(data.as_deref(), Some("parameter DATA is 96, but must be 64, 128, 256 or 512"));
         let bytes = IcrcCheck::<512, 6>::new().err().map(message);
-        let expected = "parameter BYTES is 6, but must be 7 (a count from 0 to DATA / 8)";
+        let expected = "parameter BYTES is 6, but must be 7 (the width of a count up to DATA / 8)";
         assert_eq!(bytes.as_deref(), Some(expected));
     }
 }

@@ -1,7 +1,7 @@
 //! Computes the ICRC of frames that are sent.
-use super::check_width;
 use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
+use crate::collect::check_widths;
 use rnic_blocks::logic::xor_network::XorNetwork;
 use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
@@ -80,7 +80,7 @@ impl<const DATA: usize, const BYTES: usize> IcrcGenerate<DATA, BYTES> {
     /// # Errors
     /// If the datapath is not one that the card knows.
     pub fn new() -> Result<Self, ParameterError> {
-        check_width(DATA, BYTES)?;
+        check_widths(DATA, BYTES)?;
         Ok(Self {
             clock: Default::default(),
             reset: Default::default(),

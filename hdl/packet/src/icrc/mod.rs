@@ -16,16 +16,7 @@ mod state;
 pub use check::{CHECK_LATENCY, IcrcCheck};
 pub use generate::{IcrcGenerate, PLACE_BITS, UncheckedBeat, generate_latency};
 
-use rnic_blocks::parameter::{ParameterError, check_equal};
 use rnic_kernel::prelude::*;
-
-/// Accepts the widths of datapath that the card knows.
-fn check_width(data: usize, bytes: usize) -> Result<(), ParameterError> {
-    if ![64, 128, 256, 512].contains(&data) {
-        return Err(ParameterError::new("DATA", data, "64, 128, 256 or 512"));
-    }
-    check_equal("BYTES", bytes, (data / 8).ilog2() as usize + 1, "a count from 0 to DATA / 8")
-}
 
 /// A beat of a received frame, with what the parser knows about it.
 ///

@@ -4,4 +4,17 @@
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+pub mod admit;
+pub mod conclude;
 pub mod protect;
+pub mod receive_entries;
+pub mod reply;
+pub mod responder;
+pub mod scatter;
+pub mod stages;
+pub mod tally;
+
+#[cfg(test)]
+mod responder_tests;
+
+pub use responder::Responder;

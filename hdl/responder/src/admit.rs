@@ -1,0 +1,554 @@
+//! Admission: decides for every request where it stands in the order of its queue pair, and whether it makes sense.
+//!
+//! Everything about the queue pair that a packet can change is changed here, one packet at a time, so nothing behind this
+//! stage has to think about order. What needs memory, keys or receive entries, is only asked for here: if it turns out
+//! bad, `conclude` fails the queue pair and drops what was admitted behind.
+//!
+//! ```text
+//!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
+//!  requests ─────┼──>│ Idle  ├─> Compare ─> Decide ─┤
+//!  sweep (ERR) ──┘   └───┬───┘      ^          │    └──────────> entry_request
+//!                        v          │          v
+//!                paths, records, producers (one word a queue pair)
+//! ```
+//!
+//! Three cycles a packet, from the queue pair's records to their new values, so the next packet finds them. Latency 5 cycles
+//! to `admitted`. A setup event is taken between two packets, whatever the outputs do, in two cycles.
+//!
+//! 1. Checks are made in the order of protocol 3.1: what fails the first step is dropped and moves one counter; then PSN,
+//!    opcode, rights, receive entry, length.
+//! 2. A gap is answered once for each expected PSN (protocol 3.2), a duplicate SEND or WRITE when its sender asks for it
+//!    (3.4); nothing is executed twice.
+//! 3. After a packet that is refused nothing of the queue pair is admitted until it is restarted.
+//! 4. Receive entries are consumed in order, each by one packet. In ERR those that are left are given back, one after the other:
+//!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case.
+//! 5. A producer index that claims more entries than the ring has is not believed: nothing is posted.
+//!
+//! Only SEND and WRITE of one packet are served; FIRST, MIDDLE and LAST, READ and atomics are refused as invalid requests. Reset
+//! sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
+use crate::stages::{Admitted, Decision, EntryRequest};
+use rnic_blocks::logic::psn::{self, PsnCheck};
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_layout::opcode::Operation;
+use rnic_layout::state::{QpState, Service};
+use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
+use rnic_token::PacketToken;
+use rnic_token::doorbell::WorkPosted;
+use rnic_token::setup::{SetupEvent, SetupKind};
+use rnic_token::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+
+const RESET: u64 = QpState::Reset as u64;
+const READY_TO_RECEIVE: u64 = QpState::ReadyToReceive as u64;
+const SEND_QUEUE_ERROR: u64 = QpState::SendQueueError as u64;
+const ERROR: u64 = QpState::Error as u64;
+const RELIABLE: u64 = Service::ReliableConnected as u64;
+const SEND_ONLY: u64 = Operation::SendOnly as u64;
+const SEND_ONLY_IMMEDIATE: u64 = Operation::SendOnlyImmediate as u64;
+const WRITE_ONLY: u64 = Operation::WriteOnly as u64;
+const WRITE_ONLY_IMMEDIATE: u64 = Operation::WriteOnlyImmediate as u64;
+const SEND_LAST_INVALIDATE: u64 = Operation::SendLastInvalidate as u64;
+const SEND_ONLY_INVALIDATE: u64 = Operation::SendOnlyInvalidate as u64;
+/// AETH syndromes (protocol 1.6). Credits are not limited.
+const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit() as u64;
+const NOT_READY: u64 = Syndrome::RnrNak { timer_code: 0 }.emit() as u64;
+const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
+const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
+/// The shortest PMTU code would be this many bytes.
+const PMTU_BASE_BYTES: u64 = 128;
+/// Bits of an index to the records, with one that says that the sweep is over.
+const SWEEP_BITS: usize = QUEUE_PAIR_BITS + 1;
+
+/// What a command says of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct AdmitPath {
+    state: Bits<3>,
+    generation: Bits<GENERATION_BITS>,
+    local_qp: Bits<24>,
+    service: Bits<2>,
+    path_mtu: Bits<3>,
+    remote_write: Bit,
+    destination_address: Bits<128>,
+    partition_key: Bits<16>,
+    domain: Bits<24>,
+    min_rnr_timer: Bits<5>,
+    completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+    receive_entries_log2: Bits<4>,
+}
+
+/// What packets change (`rnic_layout::context::ReceiveRecord`, as far as single packets need it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct AdmitRecord {
+    expected_psn: Bits<24>,
+    msn: Bits<24>,
+    nak_sent: Bit,
+    failed: Bit,
+    /// Something was admitted since the restart.
+    is_known: Bit,
+    receive_index: Bits<WORK_INDEX_BITS>,
+}
+
+/// Where the machine is.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    /// Clears the records behind a reset.
+    Clear,
+    /// Chooses.
+    Idle,
+    /// A setup event meets the record.
+    Setup,
+    /// A packet meets path and record.
+    Compare,
+    /// Decides and writes back.
+    Decide,
+    /// The sweep meets path and record.
+    Look,
+    /// Gives an entry back, or goes on.
+    Flush,
+}
+
+/// What comparing found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Findings {
+    qp_matches: Bit,
+    is_ready: Bit,
+    transport_matches: Bit,
+    partition_matches: Bit,
+    address_matches: Bit,
+    psn_check: PsnCheck,
+    has_entry: Bit,
+    too_long: Bit,
+    length_differs: Bit,
+    is_error: Bit,
+}
+
+/// The stage.
+#[derive(LogicBlock, Registers)]
+pub struct Admit {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all queue pairs.
+    pub reset: Signal<In, Bit>,
+
+    /// From control.
+    pub setup: StreamRx<SetupEvent>,
+    /// The PSN that the queue pair of the last event expects; registered.
+    pub probed: Signal<Out, Bits<24>>,
+    /// From the doorbells.
+    pub receive_posted: Signal<In, WorkPosted>,
+    /// There is one; it is taken in any case.
+    pub receive_posted_valid: Signal<In, Bit>,
+
+    /// Requests from the wire; `ready` follows `setup.valid` within the cycle.
+    pub requests: StreamRx<PacketToken>,
+    /// What is to be done; registered.
+    pub admitted: StreamTx<Admitted>,
+    /// Receive entries that are consumed, one for each packet that takes one; registered.
+    pub entry_request: StreamTx<EntryRequest>,
+    /// Something went into `admitted`; registered.
+    pub enters: Signal<Out, Bit>,
+
+    /// Counter.
+    pub counts_unknown_qp: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_qp_not_ready: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_transport_mismatch: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_partition_key: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_source_address: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_duplicate_request: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_duplicate_dropped: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_request_gap: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_requests_after_failure: Signal<Out, Bit>,
+
+    paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
+    records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
+    producers: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
+    admitted_queue: Fifo<Admitted, 4, 5>,
+    requests_queue: Fifo<EntryRequest, 4, 5>,
+
+    step: Reg<Step>,
+    /// Clearing: the next record. Else: the queue pair that is looked at for entries to give back.
+    sweep: Reg<Bits<SWEEP_BITS>>,
+    /// Packets since the sweep went on.
+    patience: Reg<Bits<4>>,
+    token: DFF<PacketToken>,
+    findings: DFF<Findings>,
+    probed_psn: Reg<Bits<24>>,
+    entered: Reg<Bit>,
+    counts: Reg<Bits<9>>,
+}
+
+impl Admit {
+    /// Makes a stage that knows no queue pair.
+    ///
+    /// # Errors
+    /// None with the widths that are built in.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Admit {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            setup: StreamRx::default(),
+            probed: Signal::default(),
+            receive_posted: Signal::default(),
+            receive_posted_valid: Signal::default(),
+            requests: StreamRx::default(),
+            admitted: StreamTx::default(),
+            entry_request: StreamTx::default(),
+            enters: Signal::default(),
+            counts_unknown_qp: Signal::default(),
+            counts_qp_not_ready: Signal::default(),
+            counts_transport_mismatch: Signal::default(),
+            counts_partition_key: Signal::default(),
+            counts_source_address: Signal::default(),
+            counts_duplicate_request: Signal::default(),
+            counts_duplicate_dropped: Signal::default(),
+            counts_request_gap: Signal::default(),
+            counts_requests_after_failure: Signal::default(),
+            paths: Memory::new(Storage::Block)?,
+            records: Memory::new(Storage::Block)?,
+            producers: Memory::new(Storage::Block)?,
+            admitted_queue: Fifo::new(Storage::Distributed)?,
+            requests_queue: Fifo::new(Storage::Distributed)?,
+            step: Reg::new(Step::Clear),
+            sweep: Reg::default(),
+            patience: Reg::default(),
+            token: DFF::default(),
+            findings: DFF::default(),
+            probed_psn: Reg::default(),
+            entered: Reg::default(),
+            counts: Reg::default(),
+        })
+    }
+}
+
+/// Says whether two partition keys meet (protocol 4.3).
+#[kernel]
+fn partitions_meet(a: Bits<16>, b: Bits<16>) -> Bit {
+    let same = a.get_bits::<15>(0) == b.get_bits::<15>(0);
+    same && a.get_bits::<15>(0).any() && (a.get_bit(15) || b.get_bit(15))
+}
+
+/// Says whether an entry is posted, and the claim can be true.
+#[kernel]
+fn is_posted(producer: Bits<WORK_INDEX_BITS>, consumer: Bits<WORK_INDEX_BITS>, entries_log2: Bits<4>) -> Bit {
+    let posted = producer - consumer;
+    posted.any() && posted <= bits::<WORK_INDEX_BITS>(1) << entries_log2
+}
+
+impl Logic for Admit {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, paths, records, producers, admitted_queue, requests_queue);
+        self.admitted_queue.reset.next = self.reset.val();
+        self.requests_queue.reset.next = self.reset.val();
+        StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
+        StreamTx::<EntryRequest>::link(&mut self.entry_request, &mut self.requests_queue.tx);
+
+        // What is done next: commands first, and the sweep last unless it has waited for long.
+        let step = self.step.q.val();
+        let sweep = self.sweep.q.val();
+        let event = self.setup.beat.val();
+        let is_idle = step == Step::Idle;
+        let has_room = self.admitted_queue.rx.ready.val() && self.requests_queue.rx.ready.val();
+        let takes_event = is_idle && self.setup.valid.val();
+        let may_pass = is_idle && !self.setup.valid.val() && has_room;
+        let is_patient = !self.patience.q.val().all();
+        let takes_token = may_pass && self.requests.valid.val() && is_patient;
+        let looks = may_pass && !takes_token;
+        self.requests.ready.next = may_pass && is_patient;
+        if takes_token {
+            self.token.d.next = self.requests.beat.val();
+            self.patience.d.next = self.patience.q.val() + 1;
+            self.step.d.next = Step::Compare;
+        }
+        if looks {
+            self.patience.d.next = bits::<4>(0);
+            self.step.d.next = Step::Look;
+        }
+        if takes_event {
+            self.step.d.next = Step::Setup;
+        }
+
+        let asked = if takes_event {
+            event.queue_pair
+        } else if takes_token {
+            self.requests.beat.val().destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
+        } else {
+            sweep.get_bits::<QUEUE_PAIR_BITS>(0)
+        };
+        self.paths.read_enable.next = is_idle;
+        self.paths.read_address.next = asked;
+        self.records.read_enable.next = is_idle;
+        self.records.read_address.next = asked;
+        self.producers.read_enable.next = is_idle;
+        self.producers.read_address.next = asked;
+        let path = self.paths.read_data.val();
+        let record = self.records.read_data.val();
+        let token = self.token.q.val();
+
+        // Comparing, of the packet or of the queue pair that is swept.
+        let opcode = token.opcode;
+        let has_entry =
+            is_posted(self.producers.read_data.val(), record.receive_index, path.receive_entries_log2);
+        let is_write = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMMEDIATE;
+        let is_send = opcode == SEND_ONLY || opcode == SEND_ONLY_IMMEDIATE;
+        let with_immediate = opcode == SEND_ONLY_IMMEDIATE || opcode == WRITE_ONLY_IMMEDIATE;
+        let promised_bytes = swap_bytes(token.extended.get_bits::<32>(96));
+        let pmtu = bits::<14>(PMTU_BASE_BYTES) << path.path_mtu;
+        if step == Step::Compare || step == Step::Look {
+            self.findings.d.next = Findings {
+                qp_matches: path.local_qp == token.destination_qp,
+                is_ready: path.state >= READY_TO_RECEIVE && path.state <= SEND_QUEUE_ERROR,
+                transport_matches: opcode.get_bits::<3>(5) == RELIABLE && path.service == RELIABLE,
+                partition_matches: partitions_meet(token.partition_key, path.partition_key),
+                address_matches: token.source_address == path.destination_address,
+                psn_check: psn::check(token.psn, record.expected_psn),
+                has_entry,
+                too_long: bit_cast::<14, 13>(token.payload_bytes) > pmtu,
+                length_differs: is_write && promised_bytes != bit_cast::<32, 13>(token.payload_bytes),
+                is_error: path.state == ERROR,
+            };
+        }
+        if step == Step::Compare {
+            self.step.d.next = Step::Decide;
+        }
+        if step == Step::Look {
+            self.step.d.next = Step::Flush;
+        }
+
+        // The decision, in the order of protocol 3.1.
+        let found = self.findings.q.val();
+        let decides = step == Step::Decide;
+        let is_known = found.qp_matches
+            && found.is_ready
+            && found.transport_matches
+            && found.partition_matches
+            && found.address_matches;
+        let meets_order = is_known && !record.failed;
+        let is_expected = meets_order && found.psn_check == PsnCheck::Expected;
+        let is_gap = meets_order && found.psn_check == PsnCheck::Ahead;
+        let is_duplicate = meets_order && found.psn_check == PsnCheck::Behind;
+        let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE
+            || opcode == SEND_LAST_INVALIDATE
+            || opcode == SEND_ONLY_INVALIDATE;
+        let needs_entry = is_send || with_immediate;
+        let makes_sense = (is_write && path.remote_write) || is_send;
+        let lacks_entry = makes_sense && needs_entry && !found.has_entry;
+        let fits = !found.too_long && !found.length_differs;
+        let takes_entry = is_expected && makes_sense && needs_entry && found.has_entry;
+        let executes = is_expected && makes_sense && !lacks_entry && fits;
+        let refuses = is_expected && !lacks_entry && !(makes_sense && fits);
+        let is_not_ready = is_expected && lacks_entry;
+        let tells_gap = is_gap && !record.nak_sent;
+        let repeats = is_duplicate && can_repeat && token.ack_request;
+
+        // The sweep gives back an entry of a queue pair in ERR, and stays there until there is none.
+        let flushes = step == Step::Flush && found.is_error && found.has_entry;
+        if step == Step::Flush && !flushes {
+            self.sweep.d.next = cat!(bits::<1>(0), sweep.get_bits::<QUEUE_PAIR_BITS>(0) + 1);
+        }
+        if decides || step == Step::Flush {
+            self.step.d.next = Step::Idle;
+        }
+
+        let decision = if flushes {
+            Decision::Flush
+        } else if executes {
+            Decision::Execute
+        } else if refuses {
+            Decision::Refuse
+        } else if tells_gap || is_not_ready || repeats {
+            Decision::Answer
+        } else {
+            Decision::Drop
+        };
+        let syndrome = if refuses {
+            bits::<8>(NAK_INVALID)
+        } else if is_not_ready {
+            bits::<8>(NOT_READY) | bit_cast::<8, 5>(path.min_rnr_timer)
+        } else if tells_gap {
+            bits::<8>(NAK_SEQUENCE)
+        } else {
+            bits::<8>(ACKNOWLEDGED)
+        };
+        let consumed = select(takes_entry || flushes, record.receive_index + 1, record.receive_index);
+        let msn = select(executes, record.msn + 1, record.msn);
+        let key = swap_bytes(token.extended.get_bits::<32>(64));
+        let address = swap_bytes(token.extended.get_bits::<64>(0));
+        let forwards = flushes || (decides && (decision != Decision::Drop || token.payload_bytes.any()));
+        self.admitted_queue.rx.valid.next = forwards;
+        self.admitted_queue.rx.beat.next = Admitted {
+            decision,
+            is_send: is_send || flushes,
+            takes_entry: takes_entry || flushes,
+            is_first: !record.is_known,
+            queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            generation: path.generation,
+            qp_number: path.local_qp,
+            domain: path.domain,
+            completion_queue: path.completion_queue,
+            payload_bytes: select(flushes, bits::<13>(0), token.payload_bytes),
+            address,
+            key,
+            immediate: select(is_send, token.extended.get_bits::<32>(0), token.extended.get_bits::<32>(128)),
+            with_immediate: with_immediate && !flushes,
+            solicited: token.solicited && !flushes,
+            consumer_index: consumed,
+            has_reply: token.ack_request || refuses || is_not_ready || tells_gap,
+            syndrome,
+            psn: if tells_gap {
+                record.expected_psn
+            } else if repeats {
+                record.expected_psn - 1
+            } else {
+                token.psn
+            },
+            msn,
+        };
+        self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes;
+        self.requests_queue.rx.beat.next = EntryRequest {
+            queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            generation: path.generation,
+            index: record.receive_index,
+        };
+        self.entered.d.next = forwards;
+        self.enters.next = self.entered.q.val();
+
+        // What becomes of the records.
+        let changed = AdmitRecord {
+            expected_psn: select(executes, record.expected_psn + 1, record.expected_psn),
+            msn,
+            nak_sent: !executes && (record.nak_sent || tells_gap || is_not_ready),
+            failed: record.failed || refuses,
+            is_known: record.is_known || decision != Decision::Drop,
+            receive_index: consumed,
+        };
+        let restarts = event.kind == SetupKind::Restart;
+        let set = if restarts {
+            AdmitRecord {
+                expected_psn: bits::<24>(0),
+                msn: bits::<24>(0),
+                nak_sent: false,
+                failed: false,
+                is_known: false,
+                receive_index: bits::<WORK_INDEX_BITS>(0),
+            }
+        } else if event.kind == SetupKind::ReceivePsn {
+            AdmitRecord {
+                expected_psn: event.psn,
+                msn: bits::<24>(0),
+                nak_sent: false,
+                failed: record.failed,
+                is_known: record.is_known,
+                receive_index: record.receive_index,
+            }
+        } else {
+            record
+        };
+        // A doorbell in the same cycle is first: the producer index has one port to write.
+        let rings = self.receive_posted_valid.val();
+        let applies = step == Step::Setup && !rings;
+        let clears = step == Step::Clear && !rings;
+        self.setup.ready.next = applies;
+        if applies {
+            self.probed_psn.d.next = set.expected_psn;
+            self.step.d.next = Step::Idle;
+        }
+        if clears {
+            self.sweep.d.next = sweep + 1;
+            if sweep.get_bits::<QUEUE_PAIR_BITS>(0).all() {
+                self.sweep.d.next = bits::<SWEEP_BITS>(0);
+                self.step.d.next = Step::Idle;
+            }
+        }
+        self.probed.next = self.probed_psn.q.val();
+        let swept = sweep.get_bits::<QUEUE_PAIR_BITS>(0);
+        self.records.write_enable.next = clears || applies || flushes || (decides && meets_order);
+        self.records.write_address.next = if clears || flushes {
+            swept
+        } else if applies {
+            event.queue_pair
+        } else {
+            token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
+        };
+        self.records.write_data.next = if clears {
+            AdmitRecord {
+                expected_psn: bits::<24>(0),
+                msn: bits::<24>(0),
+                nak_sent: false,
+                failed: false,
+                is_known: false,
+                receive_index: bits::<WORK_INDEX_BITS>(0),
+            }
+        } else if applies {
+            set
+        } else {
+            changed
+        };
+        self.paths.write_enable.next = clears || applies;
+        self.paths.write_address.next = select(clears, swept, event.queue_pair);
+        self.paths.write_data.next = AdmitPath {
+            state: select(clears, bits::<3>(RESET), event.state),
+            generation: event.generation,
+            local_qp: select(clears, bits::<24>(0), event.path.local_qp),
+            service: event.path.service,
+            path_mtu: event.path.path_mtu,
+            remote_write: event.path.remote_write,
+            destination_address: event.path.destination_address,
+            partition_key: event.path.partition_key,
+            domain: event.path.domain,
+            min_rnr_timer: event.path.min_rnr_timer,
+            completion_queue: event.path.receive_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
+            receive_entries_log2: event.path.receive_entries_log2,
+        };
+        let posted = self.receive_posted.val();
+        self.producers.write_enable.next = rings || clears || (applies && restarts);
+        self.producers.write_address.next = if rings {
+            posted.queue_pair
+        } else if clears {
+            swept
+        } else {
+            event.queue_pair
+        };
+        self.producers.write_data.next = select(rings, posted.producer_index, bits::<WORK_INDEX_BITS>(0));
+
+        // One counter for every packet that goes no further.
+        let unknown = !found.qp_matches;
+        let not_ready = !unknown && !found.is_ready;
+        let other_transport = !unknown && found.is_ready && !found.transport_matches;
+        let reaches_partition = !unknown && found.is_ready && found.transport_matches;
+        let other_partition = reaches_partition && !found.partition_matches;
+        let other_address = reaches_partition && found.partition_matches && !found.address_matches;
+        let counts: Bits<9> = cat!(
+            is_known && record.failed,
+            is_gap,
+            is_duplicate && !can_repeat,
+            is_duplicate && can_repeat,
+            other_address,
+            other_partition,
+            other_transport,
+            not_ready,
+            unknown
+        );
+        self.counts.d.next = select(decides, counts, bits::<9>(0));
+        self.counts_unknown_qp.next = self.counts.q.val().get_bit(0);
+        self.counts_qp_not_ready.next = self.counts.q.val().get_bit(1);
+        self.counts_transport_mismatch.next = self.counts.q.val().get_bit(2);
+        self.counts_partition_key.next = self.counts.q.val().get_bit(3);
+        self.counts_source_address.next = self.counts.q.val().get_bit(4);
+        self.counts_duplicate_request.next = self.counts.q.val().get_bit(5);
+        self.counts_duplicate_dropped.next = self.counts.q.val().get_bit(6);
+        self.counts_request_gap.next = self.counts.q.val().get_bit(7);
+        self.counts_requests_after_failure.next = self.counts.q.val().get_bit(8);
+    }
+}

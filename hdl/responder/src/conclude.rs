@@ -1,0 +1,302 @@
+//! Conclude: what becomes of a packet, once it is known whether it may touch the memory that it names.
+//!
+//! ```text
+//!  scattered ─────> Load ─> Gather ─> Emit ──┬──> place (payload, completion, reply)
+//!  access_answer ────────────^               └──> failure (the queue pair must fail)
+//!                  failed (a bit a queue pair)
+//! ```
+//!
+//! Three cycles a packet, one more for each place behind the first.
+//!
+//! 1. One command for every packet that has payload, a completion or a reply, in the order of the packets.
+//! 2. A queue pair fails once: what was admitted behind the packet that failed is dropped, and the receive entries that it
+//!    had consumed are given back as flushed.
+//! 3. Statuses, NAKs and events are those of protocol 3.6: a packet that holds a receive entry completes it in error, one
+//!    that holds none raises an event.
+//! 4. No completion is written for an entry that could not be read, since its tag is not known.
+use crate::stages::{Decision, EntryFault, Scattered};
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::syndrome::{NakCode, Syndrome};
+use rnic_token::complete::CompletionToken;
+use rnic_token::host::HostSpan;
+use rnic_token::protect::AccessAnswer;
+use rnic_token::receive::{PlaceCommand, ReplyEvent};
+use rnic_token::setup::{FailureCause, FailureEvent};
+use rnic_token::sizes::QUEUE_PAIR_BITS;
+
+const RECEIVE: u64 = CompletionOpcode::Receive as u64;
+const RECEIVE_WRITE: u64 = CompletionOpcode::ReceiveWrite as u64;
+const SUCCESS: u64 = CompletionStatus::Success as u64;
+const LOCAL_LENGTH: u64 = CompletionStatus::LocalLength as u64;
+const LOCAL_OPERATION: u64 = CompletionStatus::LocalQueuePairOperation as u64;
+const LOCAL_PROTECTION: u64 = CompletionStatus::LocalProtection as u64;
+const REMOTE_INVALID: u64 = CompletionStatus::RemoteInvalidRequest as u64;
+const REMOTE_ACCESS: u64 = CompletionStatus::RemoteAccess as u64;
+const FLUSHED: u64 = CompletionStatus::Flushed as u64;
+const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
+const REQUEST_EVENT: u64 = AsyncEvent::QueuePairRequestError as u64;
+const ACCESS_EVENT: u64 = AsyncEvent::QueuePairAccessError as u64;
+const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
+const NAK_ACCESS: u64 = Syndrome::Nak(NakCode::RemoteAccessError).emit() as u64;
+const NAK_OPERATIONAL: u64 = Syndrome::Nak(NakCode::RemoteOperationalError).emit() as u64;
+
+/// Where the machine is.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    /// Waits for a packet.
+    Load,
+    /// Takes the answers.
+    Gather,
+    /// Says what becomes of it.
+    Emit,
+}
+
+/// The stage.
+#[derive(LogicBlock, Registers)]
+pub struct Conclude {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// Packets; `ready` is a function of registers.
+    pub scattered: StreamRx<Scattered>,
+    /// Answers to what they asked for, in order; `ready` is a function of registers.
+    pub access_answer: StreamRx<AccessAnswer>,
+    /// To place; registered.
+    pub place: StreamTx<PlaceCommand>,
+    /// Queue pairs that must fail; registered.
+    pub failure: StreamTx<FailureEvent>,
+    /// A command has left; registered.
+    pub leaves: Signal<Out, Bit>,
+    /// A packet is gone without a command; registered.
+    pub vanishes: Signal<Out, Bit>,
+
+    /// Counter.
+    pub counts_requests_after_failure: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_remote_protection: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_local_protection: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_work_refused: Signal<Out, Bit>,
+
+    step: Reg<Step>,
+    packet: DFF<Scattered>,
+    left: DFF<Bits<2>>,
+    refused: DFF<Bit>,
+    /// The newest answer in the last place.
+    addresses: [DFF<Bits<64>>; 3],
+    failed: Memory<Bit, QUEUE_PAIR_BITS>,
+    commands: RegisterSlice<PlaceCommand>,
+    /// Each queue pair fails at most once, so they all find room.
+    failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
+    left_now: Reg<Bit>,
+    vanished: Reg<Bit>,
+    counts: Reg<Bits<4>>,
+}
+
+impl Conclude {
+    /// Makes an empty stage.
+    ///
+    /// # Errors
+    /// None with the widths that are built in.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Conclude {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            scattered: StreamRx::default(),
+            access_answer: StreamRx::default(),
+            place: StreamTx::default(),
+            failure: StreamTx::default(),
+            leaves: Signal::default(),
+            vanishes: Signal::default(),
+            counts_requests_after_failure: Signal::default(),
+            counts_remote_protection: Signal::default(),
+            counts_local_protection: Signal::default(),
+            counts_work_refused: Signal::default(),
+            step: Reg::new(Step::Load),
+            packet: DFF::default(),
+            left: DFF::default(),
+            refused: DFF::default(),
+            addresses: Default::default(),
+            failed: Memory::new(Storage::Distributed)?,
+            commands: RegisterSlice::default(),
+            failures: Fifo::new(Storage::Block)?,
+            left_now: Reg::default(),
+            vanished: Reg::default(),
+            counts: Reg::default(),
+        })
+    }
+}
+
+impl Logic for Conclude {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, failed, commands, failures);
+        self.commands.reset.next = self.reset.val();
+        self.failures.reset.next = self.reset.val();
+        StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.commands.tx);
+        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+
+        let step = self.step.q.val();
+        let offered = self.scattered.beat.val();
+        self.scattered.ready.next = step == Step::Load;
+        self.failed.read_enable.next = step == Step::Load;
+        self.failed.read_address.next = offered.packet.queue_pair;
+        if step == Step::Load && self.scattered.valid.val() {
+            self.packet.d.next = offered;
+            self.left.d.next = offered.answers;
+            self.refused.d.next = false;
+            self.step.d.next = select(offered.answers.any(), Step::Gather, Step::Emit);
+        }
+
+        // Answers move up, so that the first of them ends in front.
+        let answer = self.access_answer.beat.val();
+        let gathers = step == Step::Gather && self.access_answer.valid.val();
+        self.access_answer.ready.next = step == Step::Gather;
+        if gathers {
+            self.addresses[2].d.next = answer.device_address;
+            self.addresses[1].d.next = self.addresses[2].q.val();
+            self.addresses[0].d.next = self.addresses[1].q.val();
+            self.refused.d.next = self.refused.q.val() || !answer.ok;
+            self.left.d.next = self.left.q.val() - 1;
+            if self.left.q.val() == 1 {
+                self.step.d.next = Step::Emit;
+            }
+        }
+
+        // The verdict.
+        let scattered = self.packet.q.val();
+        let packet = scattered.packet;
+        let fault = scattered.fault;
+        let refused = self.refused.q.val();
+        let is_packet = packet.decision == Decision::Execute
+            || packet.decision == Decision::Answer
+            || packet.decision == Decision::Refuse;
+        let had_failed = self.failed.read_data.val() && !packet.is_first;
+        let is_late = is_packet && had_failed;
+        let is_tried = packet.decision == Decision::Execute && !had_failed;
+        let is_invalid = packet.decision == Decision::Refuse && !had_failed;
+        let is_broken = is_tried && fault != EntryFault::Good;
+        let is_kept_out = is_tried && fault == EntryFault::Good && refused;
+        let is_done = is_tried && fault == EntryFault::Good && !refused;
+        let fails = is_invalid || is_broken || is_kept_out;
+        let syndrome = if is_broken {
+            select(fault == EntryFault::TooShort, bits::<8>(NAK_INVALID), bits::<8>(NAK_OPERATIONAL))
+        } else if is_kept_out {
+            select(packet.is_send, bits::<8>(NAK_OPERATIONAL), bits::<8>(NAK_ACCESS))
+        } else {
+            packet.syndrome
+        };
+        let status = if is_late || packet.decision == Decision::Flush {
+            bits::<8>(FLUSHED)
+        } else if is_invalid {
+            bits::<8>(REMOTE_INVALID)
+        } else if fault == EntryFault::TooShort {
+            bits::<8>(LOCAL_LENGTH)
+        } else if fault == EntryFault::Malformed {
+            bits::<8>(LOCAL_OPERATION)
+        } else if is_kept_out {
+            select(packet.is_send, bits::<8>(LOCAL_PROTECTION), bits::<8>(REMOTE_ACCESS))
+        } else {
+            bits::<8>(SUCCESS)
+        };
+        let event = if is_invalid {
+            bits::<8>(REQUEST_EVENT)
+        } else if is_broken {
+            bits::<8>(FATAL_EVENT)
+        } else {
+            bits::<8>(ACCESS_EVENT)
+        };
+
+        let has_completion = packet.takes_entry && fault != EntryFault::Unreadable;
+        let is_answer = packet.decision == Decision::Answer && !had_failed;
+        let has_reply = fails || ((is_done || is_answer) && packet.has_reply);
+        // With one answer its address is in the last place, with two in the last two.
+        let many = scattered.answers;
+        let first = if many == 3 {
+            self.addresses[0].q.val()
+        } else if many == 2 {
+            self.addresses[1].q.val()
+        } else {
+            self.addresses[2].q.val()
+        };
+        let second = select(many == 3, self.addresses[1].q.val(), self.addresses[2].q.val());
+        // A message that was admitted as executed and was not counts no more.
+        let was_counted = packet.decision == Decision::Execute && fails;
+        let says_something = packet.payload_bytes.any() || has_completion || has_reply;
+        let may_emit = self.commands.rx.ready.val() && self.failures.rx.ready.val();
+        let emits = step == Step::Emit && may_emit;
+        self.commands.rx.valid.next = emits && says_something;
+        self.commands.rx.beat.next = PlaceCommand {
+            queue_pair: packet.queue_pair,
+            generation: packet.generation,
+            payload_bytes: packet.payload_bytes,
+            span_count: select(is_done, many, bits::<2>(0)),
+            first: HostSpan { address: first, length: scattered.first_bytes },
+            second: HostSpan { address: second, length: scattered.second_bytes },
+            third: HostSpan { address: self.addresses[2].q.val(), length: scattered.third_bytes },
+            has_completion,
+            completion: CompletionToken {
+                completion_queue: packet.completion_queue,
+                tag: scattered.tag,
+                length: bit_cast::<32, 13>(packet.payload_bytes),
+                immediate: packet.immediate,
+                qp_number: packet.qp_number,
+                generation: packet.generation,
+                consumer_index: packet.consumer_index,
+                opcode: select(packet.is_send, bits::<8>(RECEIVE), bits::<8>(RECEIVE_WRITE)),
+                status,
+                vendor_error: select(fails, syndrome, bits::<8>(0)),
+                with_immediate: packet.with_immediate && is_done,
+                with_invalidate: false,
+                solicited: packet.solicited && is_done,
+            },
+            has_reply,
+            reply: ReplyEvent {
+                queue_pair: packet.queue_pair,
+                generation: packet.generation,
+                syndrome,
+                psn: packet.psn,
+                msn: select(was_counted, packet.msn - 1, packet.msn),
+                write_count: bits::<16>(0),
+            },
+        };
+        self.failures.rx.valid.next = emits && fails;
+        self.failures.rx.beat.next = FailureEvent {
+            queue_pair: packet.queue_pair,
+            generation: packet.generation,
+            cause: FailureCause::Responder,
+            has_event: !has_completion,
+            event_code: event,
+        };
+        self.failed.write_enable.next = emits && (is_packet || packet.decision == Decision::Flush);
+        self.failed.write_address.next = packet.queue_pair;
+        self.failed.write_data.next = had_failed || fails;
+        if emits {
+            self.step.d.next = Step::Load;
+        }
+        self.left_now.d.next = self.commands.tx.valid.val() && self.place.ready.val();
+        self.leaves.next = self.left_now.q.val();
+        self.vanished.d.next = emits && !says_something;
+        self.vanishes.next = self.vanished.q.val();
+
+        let counts: Bits<4> = cat!(
+            (is_broken && fault == EntryFault::Malformed),
+            is_kept_out && packet.is_send,
+            is_kept_out && !packet.is_send,
+            is_late
+        );
+        self.counts.d.next = select(emits, counts, bits::<4>(0));
+        self.counts_requests_after_failure.next = self.counts.q.val().get_bit(0);
+        self.counts_remote_protection.next = self.counts.q.val().get_bit(1);
+        self.counts_local_protection.next = self.counts.q.val().get_bit(2);
+        self.counts_work_refused.next = self.counts.q.val().get_bit(3);
+    }
+}

@@ -1,0 +1,454 @@
+//! Reply: sends acknowledgements and NAKs, each when the host writes that it promises are done.
+//!
+//! What is owed to a peer is state of its queue pair, not an entry of a queue, so a transmit path that stands still never
+//! reaches back to what is received (DESIGN 3 decision 4).
+//!
+//! ```text
+//!  setup ─────────┐    ┌──────┐     ┌──────┐
+//!  write_failure ─┼───>│ Idle ├────>│ Work ├──> tx (AETH)
+//!  place_reply ───┤    └──┬───┘     └──┬───┘
+//!                 │       v records    v
+//!  done_count ──> line of queue pairs that owe something, each once
+//! ```
+//!
+//! Two cycles for an event and two for a packet that leaves. Latency 4 cycles from an event whose writes are done to its packet.
+//!
+//! 1. A queue pair holds two replies: the one that leaves next, and the newest. An acknowledgement takes the place of the newest,
+//!    but not of a NAK that it does not cover; so while packets keep coming, the older one leaves all the same.
+//! 2. A reply leaves when `write_count` writes are reported done (decision 11). Counts are kept in 32 bits here, so a transmit path
+//!    that stands still does not make them look new again.
+//! 3. A payload write that the host refused turns into NAK 0x63 for the first PSN that is not yet acknowledged, and ends
+//!    the queue pair; nothing leaves behind it.
+//! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
+//!
+//! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; DESIGN 3 decisions 4 and 11.
+use rnic_blocks::logic::psn;
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_layout::opcode::Operation;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::state::QpState;
+use rnic_layout::syndrome::{NakCode, Syndrome};
+use rnic_token::EXTENDED_BITS;
+use rnic_token::host::{WriteFailure, WriteOwner};
+use rnic_token::receive::ReplyEvent;
+use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
+use rnic_token::transmit::LaunchToken;
+
+const RESET: u64 = QpState::Reset as u64;
+const ACKNOWLEDGE: u64 = Operation::Acknowledge as u64;
+const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
+const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
+const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
+const NAK_ACCESS: u64 = Syndrome::Nak(NakCode::RemoteAccessError).emit() as u64;
+const NAK_OPERATIONAL: u64 = Syndrome::Nak(NakCode::RemoteOperationalError).emit() as u64;
+/// Bits of a count of writes as it is kept here.
+const COUNT_BITS: usize = 32;
+
+/// A reply that is owed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Pending {
+    is_owed: Bit,
+    syndrome: Bits<8>,
+    psn: Bits<24>,
+    msn: Bits<24>,
+    write_count: Bits<COUNT_BITS>,
+}
+
+/// What is owed to a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct ReplyRecord {
+    is_alive: Bit,
+    generation: Bits<GENERATION_BITS>,
+    /// It stands in the line.
+    in_line: Bit,
+    /// A write failed; nothing more is said.
+    failed: Bit,
+    /// First PSN that no reply has covered.
+    open_psn: Bits<24>,
+    /// MSN of the last reply.
+    last_msn: Bits<24>,
+    first: Pending,
+    newest: Pending,
+}
+
+/// A place in the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Turn {
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// It makes no sense to look before so many writes are done.
+    write_count: Bits<COUNT_BITS>,
+}
+
+/// What is done with a record.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    /// Clears the records behind a reset.
+    Clear,
+    /// Chooses.
+    Idle,
+    /// A setup event.
+    Setup,
+    /// A host write failed.
+    Fail,
+    /// A reply is owed.
+    Owe,
+    /// The head of the line may send.
+    Send,
+}
+
+/// The stage.
+#[derive(LogicBlock, Registers)]
+pub struct Reply {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets all queue pairs.
+    pub reset: Signal<In, Bit>,
+    /// From control.
+    pub setup: StreamRx<SetupEvent>,
+    /// From place: replies with the writes that they wait for; taken in bounded time, whatever `tx` does.
+    pub place_reply: StreamRx<ReplyEvent>,
+    /// From the writer: a write that the host refused; the same.
+    pub write_failure: StreamRx<WriteFailure>,
+    /// Writes that are done.
+    pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
+    /// To launch; registered.
+    pub tx: StreamTx<LaunchToken>,
+    /// Queue pairs that must fail; registered.
+    pub failure: StreamTx<FailureEvent>,
+
+    /// Counter.
+    pub counts_acknowledgements_sent: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_nak_sequence_sent: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_nak_invalid_request_sent: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_nak_access_sent: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_nak_operational_sent: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_nak_not_ready_sent: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_stale_dropped: Signal<Out, Bit>,
+
+    records: Memory<ReplyRecord, QUEUE_PAIR_BITS>,
+    line: Fifo<Turn, QUEUE_PAIR_BITS, 11>,
+    packets: RegisterSlice<LaunchToken>,
+    /// Each queue pair fails at most once, so they all find room.
+    failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
+    step: Reg<Step>,
+    sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
+    /// The line has its turn before the next event.
+    line_is_next: Reg<Bit>,
+    queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
+    event: DFF<ReplyEvent>,
+    event_count: DFF<Bits<COUNT_BITS>>,
+    write: DFF<WriteFailure>,
+    done: Reg<Bits<COUNT_BITS>>,
+    counts: Reg<Bits<7>>,
+}
+
+impl Reply {
+    /// Makes a stage that knows no queue pair.
+    ///
+    /// # Errors
+    /// None with the widths that are built in.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Reply {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            setup: StreamRx::default(),
+            place_reply: StreamRx::default(),
+            write_failure: StreamRx::default(),
+            done_count: Signal::default(),
+            tx: StreamTx::default(),
+            failure: StreamTx::default(),
+            counts_acknowledgements_sent: Signal::default(),
+            counts_nak_sequence_sent: Signal::default(),
+            counts_nak_invalid_request_sent: Signal::default(),
+            counts_nak_access_sent: Signal::default(),
+            counts_nak_operational_sent: Signal::default(),
+            counts_nak_not_ready_sent: Signal::default(),
+            counts_stale_dropped: Signal::default(),
+            records: Memory::new(Storage::Block)?,
+            line: Fifo::new(Storage::Block)?,
+            packets: RegisterSlice::default(),
+            failures: Fifo::new(Storage::Block)?,
+            step: Reg::new(Step::Clear),
+            sweep: Reg::default(),
+            line_is_next: Reg::default(),
+            queue_pair: DFF::default(),
+            event: DFF::default(),
+            event_count: DFF::default(),
+            write: DFF::default(),
+            done: Reg::default(),
+            counts: Reg::default(),
+        })
+    }
+}
+
+/// Nothing is owed.
+#[kernel]
+fn nothing() -> Pending {
+    Pending {
+        is_owed: false,
+        syndrome: bits::<8>(0),
+        psn: bits::<24>(0),
+        msn: bits::<24>(0),
+        write_count: bits::<COUNT_BITS>(0),
+    }
+}
+
+/// Says whether so many writes are done.
+#[kernel]
+fn is_reached(done: Bits<COUNT_BITS>, count: Bits<COUNT_BITS>) -> Bit {
+    !(done - count).get_bit(COUNT_BITS - 1)
+}
+
+/// A signed distance of two short counts, in the width of the long ones.
+#[kernel]
+fn extended(distance: Bits<WRITE_COUNT_BITS>) -> Bits<COUNT_BITS> {
+    let sign = select(distance.get_bit(WRITE_COUNT_BITS - 1), bits::<16>(0xffff), bits::<16>(0));
+    cat!(sign, distance)
+}
+
+impl Logic for Reply {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, records, line, packets, failures);
+        self.line.reset.next = self.reset.val();
+        self.packets.reset.next = self.reset.val();
+        self.failures.reset.next = self.reset.val();
+        StreamTx::<LaunchToken>::link(&mut self.tx, &mut self.packets.tx);
+        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        let done = self.done.q.val();
+        let news = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
+        self.done.d.next = done + bit_cast::<COUNT_BITS, WRITE_COUNT_BITS>(news);
+
+        // Choosing: commands and failures first, events and the line in turn.
+        let step = self.step.q.val();
+        let is_idle = step == Step::Idle;
+        let turn = self.line.tx.beat.val();
+        let may_send =
+            self.line.tx.valid.val() && self.packets.rx.ready.val() && is_reached(done, turn.write_count);
+        let sets = is_idle && self.setup.valid.val();
+        let may_fail = is_idle && !self.setup.valid.val();
+        let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
+        let goes_on = may_fail && !(self.write_failure.valid.val() && self.failures.rx.ready.val());
+        let owes = goes_on && self.place_reply.valid.val() && !(may_send && self.line_is_next.q.val());
+        let sends = goes_on && may_send && !owes;
+        self.write_failure.ready.next = may_fail && self.failures.rx.ready.val();
+        self.place_reply.ready.next = owes;
+        self.line.tx.ready.next = sends;
+        let owed = self.place_reply.beat.val();
+        let failed_write = self.write_failure.beat.val();
+        let event = self.setup.beat.val();
+        if sets {
+            self.step.d.next = Step::Setup;
+            self.queue_pair.d.next = event.queue_pair;
+        }
+        if fails {
+            self.step.d.next = Step::Fail;
+            self.queue_pair.d.next = failed_write.queue_pair;
+            self.write.d.next = failed_write;
+        }
+        if owes {
+            self.step.d.next = Step::Owe;
+            self.queue_pair.d.next = owed.queue_pair;
+            self.event.d.next = owed;
+            self.event_count.d.next =
+                done + extended(owed.write_count - done.get_bits::<WRITE_COUNT_BITS>(0));
+            self.line_is_next.d.next = true;
+        }
+        if sends {
+            self.step.d.next = Step::Send;
+            self.queue_pair.d.next = turn.queue_pair;
+            self.line_is_next.d.next = false;
+        }
+        self.records.read_enable.next = is_idle;
+        self.records.read_address.next = if sets {
+            event.queue_pair
+        } else if fails {
+            failed_write.queue_pair
+        } else if owes {
+            owed.queue_pair
+        } else {
+            turn.queue_pair
+        };
+        let record = self.records.read_data.val();
+        let queue_pair = self.queue_pair.q.val();
+        let sweep = self.sweep.q.val();
+        let clears = step == Step::Clear;
+        if clears {
+            self.sweep.d.next = sweep + 1;
+            if sweep.all() {
+                self.step.d.next = Step::Idle;
+            }
+        }
+        if !clears && !is_idle {
+            self.step.d.next = Step::Idle;
+        }
+
+        // A command.
+        self.setup.ready.next = step == Step::Setup;
+        let restarts = event.kind == SetupKind::Restart;
+        let is_alive = event.state != RESET;
+        let forgets = restarts || !is_alive;
+        let set = ReplyRecord {
+            is_alive,
+            generation: event.generation,
+            in_line: record.in_line,
+            failed: record.failed && !restarts,
+            open_psn: select(event.kind == SetupKind::ReceivePsn, event.psn, record.open_psn),
+            last_msn: select(restarts, bits::<24>(0), record.last_msn),
+            first: select(forgets, nothing(), record.first),
+            newest: select(forgets, nothing(), record.newest),
+        };
+
+        // A write that failed.
+        let write = self.write.q.val();
+        let is_hit = step == Step::Fail
+            && write.owner == WriteOwner::Payload
+            && write.generation == record.generation
+            && record.is_alive
+            && !record.failed;
+        let last_words = Pending {
+            is_owed: true,
+            syndrome: bits::<8>(NAK_OPERATIONAL),
+            psn: record.open_psn,
+            msn: record.last_msn,
+            write_count: done,
+        };
+        self.failures.rx.valid.next = is_hit;
+        self.failures.rx.beat.next = FailureEvent {
+            queue_pair,
+            generation: record.generation,
+            cause: FailureCause::Responder,
+            has_event: true,
+            event_code: bits::<8>(FATAL_EVENT),
+        };
+
+        // A reply that is owed. A NAK covers what comes before its PSN, an acknowledgement its PSN too.
+        let news = self.event.q.val();
+        let is_current = news.generation == record.generation && record.is_alive;
+        let takes = step == Step::Owe && is_current && !record.failed;
+        let newer = Pending {
+            is_owed: true,
+            syndrome: news.syndrome,
+            psn: news.psn,
+            msn: news.msn,
+            write_count: self.event_count.q.val(),
+        };
+        let newest_is_nak = record.newest.is_owed && record.newest.syndrome.get_bits::<3>(5).any();
+        let news_is_nak = news.syndrome.get_bits::<3>(5).any();
+        let replaces = !newest_is_nak || news_is_nak || !psn::is_before(news.psn, record.newest.psn);
+        let is_only = takes && !record.first.is_owed;
+
+        // The head of the line.
+        let reply = record.first;
+        let is_turn = step == Step::Send;
+        let leaves = is_turn && reply.is_owed && record.is_alive && is_reached(done, reply.write_count);
+        let is_nak = reply.syndrome.get_bits::<3>(5).any();
+        let stays = is_turn && record.is_alive && select(leaves, record.newest.is_owed, reply.is_owed);
+        let aeth: Bits<32> = cat!(swap_bytes(reply.msn), reply.syndrome);
+        self.packets.rx.valid.next = leaves;
+        self.packets.rx.beat.next = LaunchToken {
+            queue_pair,
+            generation: record.generation,
+            opcode: bits::<8>(ACKNOWLEDGE),
+            solicited: false,
+            ack_request: false,
+            psn: reply.psn,
+            extended: bit_cast::<EXTENDED_BITS, 32>(aeth),
+            payload_bytes: bits::<13>(0),
+        };
+
+        // A queue pair stands in line once.
+        let enters = (is_hit || is_only) && !record.in_line;
+        let next_count = if is_hit {
+            done
+        } else if is_only {
+            newer.write_count
+        } else if leaves {
+            record.newest.write_count
+        } else {
+            reply.write_count
+        };
+        self.line.rx.valid.next = enters || stays;
+        self.line.rx.beat.next = Turn { queue_pair, write_count: next_count };
+
+        let changed = ReplyRecord {
+            is_alive: record.is_alive,
+            generation: record.generation,
+            in_line: select(is_turn, stays, record.in_line || enters),
+            failed: record.failed || is_hit,
+            open_psn: if !leaves {
+                record.open_psn
+            } else if is_nak {
+                reply.psn
+            } else {
+                reply.psn + 1
+            },
+            last_msn: select(leaves, reply.msn, record.last_msn),
+            first: if is_hit {
+                last_words
+            } else if is_only {
+                newer
+            } else if leaves {
+                record.newest
+            } else {
+                record.first
+            },
+            newest: if is_hit || leaves {
+                nothing()
+            } else if takes && !is_only && replaces {
+                newer
+            } else {
+                record.newest
+            },
+        };
+        let empty = ReplyRecord {
+            is_alive: false,
+            generation: bits::<GENERATION_BITS>(0),
+            in_line: false,
+            failed: false,
+            open_psn: bits::<24>(0),
+            last_msn: bits::<24>(0),
+            first: nothing(),
+            newest: nothing(),
+        };
+        self.records.write_enable.next = !is_idle;
+        self.records.write_address.next = select(clears, sweep, queue_pair);
+        self.records.write_data.next = if clears {
+            empty
+        } else if step == Step::Setup {
+            set
+        } else {
+            changed
+        };
+
+        let syndrome = reply.syndrome;
+        let counts: Bits<7> = cat!(
+            step == Step::Owe && !is_current,
+            leaves && syndrome.get_bits::<3>(5) == 1,
+            leaves && syndrome == NAK_OPERATIONAL,
+            leaves && syndrome == NAK_ACCESS,
+            leaves && syndrome == NAK_INVALID,
+            leaves && syndrome == NAK_SEQUENCE,
+            leaves && !is_nak
+        );
+        self.counts.d.next = counts;
+        self.counts_acknowledgements_sent.next = self.counts.q.val().get_bit(0);
+        self.counts_nak_sequence_sent.next = self.counts.q.val().get_bit(1);
+        self.counts_nak_invalid_request_sent.next = self.counts.q.val().get_bit(2);
+        self.counts_nak_access_sent.next = self.counts.q.val().get_bit(3);
+        self.counts_nak_operational_sent.next = self.counts.q.val().get_bit(4);
+        self.counts_nak_not_ready_sent.next = self.counts.q.val().get_bit(5);
+        self.counts_stale_dropped.next = self.counts.q.val().get_bit(6);
+    }
+}

@@ -1,0 +1,117 @@
+//! What the stages of the responder say to each other.
+use rnic_kernel::prelude::*;
+use rnic_token::sizes::{
+    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WORK_INDEX_BITS,
+};
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum Decision {
+    /// Its payload is dropped, and nothing else happens.
+    Drop,
+    /// It is executed, if keys and receive entry allow it.
+    Execute,
+    /// It is not executed, but answered: a duplicate, a gap, or no receive entry.
+    Answer,
+    /// It makes no sense; the queue pair fails.
+    Refuse,
+    /// There is no packet: a receive entry of a queue pair in ERR is given back.
+    Flush,
+}
+
+/// A packet whose place in the order of its queue pair is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Admitted {
+    /// What is to be done.
+    pub decision: Decision,
+    /// A SEND, else a WRITE.
+    pub is_send: Bit,
+    /// It consumes a receive entry, the next in the stream of entries.
+    pub takes_entry: Bit,
+    /// The first that is heard of this generation of the queue pair.
+    pub is_first: Bit,
+    /// Whose packet.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// The whole QPN.
+    pub qp_number: Bits<24>,
+    /// Protection domain.
+    pub domain: Bits<24>,
+    /// Completion queue of receives.
+    pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+    /// Bytes of payload that came.
+    pub payload_bytes: Bits<SPAN_BITS>,
+    /// WRITE: address in the region.
+    pub address: Bits<64>,
+    /// WRITE: key of the region.
+    pub key: Bits<32>,
+    /// Immediate data, first byte on the wire in bits 7:0.
+    pub immediate: Bits<32>,
+    /// There is immediate data.
+    pub with_immediate: Bit,
+    /// The sender asked for a solicited event.
+    pub solicited: Bit,
+    /// Receive entries consumed with this packet.
+    pub consumer_index: Bits<WORK_INDEX_BITS>,
+    /// The peer is told something, if all goes well.
+    pub has_reply: Bit,
+    /// What.
+    pub syndrome: Bits<8>,
+    /// With which PSN.
+    pub psn: Bits<24>,
+    /// With which MSN.
+    pub msn: Bits<24>,
+}
+
+/// A wish for a receive entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct EntryRequest {
+    /// Whose.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Its free-running index; it is posted.
+    pub index: Bits<WORK_INDEX_BITS>,
+}
+
+/// A receive entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReceiveEntry {
+    /// Its bytes as in host memory, byte 0 in bits 7:0.
+    pub data: Bits<512>,
+    /// It could not be read.
+    pub error: Bit,
+}
+
+/// What is wrong with a receive entry, in the order of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum EntryFault {
+    /// Nothing.
+    Good,
+    /// The host did not give it.
+    Unreadable,
+    /// Reserved bits are set.
+    Malformed,
+    /// Its elements hold less than the message.
+    TooShort,
+}
+
+/// A packet whose places have been asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Scattered {
+    /// The packet.
+    pub packet: Admitted,
+    /// What is wrong with its receive entry.
+    pub fault: EntryFault,
+    /// Tag of the receive entry.
+    pub tag: Bits<64>,
+    /// Answers to wait for: one for each length that is not zero.
+    pub answers: Bits<2>,
+    /// Length of the place for the first answer.
+    pub first_bytes: Bits<SPAN_BITS>,
+    /// Length of the place for the second answer.
+    pub second_bytes: Bits<SPAN_BITS>,
+    /// Length of the place for the third answer.
+    pub third_bytes: Bits<SPAN_BITS>,
+}

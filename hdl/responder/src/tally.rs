@@ -1,0 +1,110 @@
+//! Small blocks that join what several stages say: counts that may move twice in a cycle, failures, and the passage.
+use rnic_blocks::stream::{RegisterSlice, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::setup::{FailureEvent, Passage};
+
+/// Makes pulses of two lines one after the other on one; up to 255 wait.
+#[derive(Default, LogicBlock, Registers)]
+pub struct TwoPulses {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// One line.
+    pub one: Signal<In, Bit>,
+    /// The other.
+    pub other: Signal<In, Bit>,
+    /// Both; a function of registers.
+    pub both: Signal<Out, Bit>,
+    waiting: Reg<Bits<8>>,
+}
+
+impl Logic for TwoPulses {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let waiting = self.waiting.q.val();
+        let gone = select(waiting.any(), waiting - 1, waiting);
+        let (one, other) = (self.one.val(), self.other.val());
+        self.waiting.d.next = if one && other {
+            gone + 2
+        } else if one || other {
+            gone + 1
+        } else {
+            gone
+        };
+        self.both.next = waiting.any();
+    }
+}
+
+/// Merges the failures of two stages; the first has precedence.
+#[derive(Default, LogicBlock)]
+pub struct Failures {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// From one stage.
+    pub first: StreamRx<FailureEvent>,
+    /// From the other.
+    pub second: StreamRx<FailureEvent>,
+    /// To control; registered.
+    pub tx: StreamTx<FailureEvent>,
+    slice: RegisterSlice<FailureEvent>,
+}
+
+impl Logic for Failures {
+    #[kernel]
+    fn update(&mut self) {
+        clock!(self, clock, slice);
+        self.slice.reset.next = self.reset.val();
+        let has_first = self.first.valid.val();
+        self.slice.rx.valid.next = has_first || self.second.valid.val();
+        self.slice.rx.beat.next = select(has_first, self.first.beat.val(), self.second.beat.val());
+        self.first.ready.next = self.slice.rx.ready.val();
+        self.second.ready.next = self.slice.rx.ready.val() && !has_first;
+        StreamTx::<FailureEvent>::link(&mut self.tx, &mut self.slice.tx);
+    }
+}
+
+/// Counts what enters the responder and what leaves it: packets, entries that are given back, and reads of receive entries.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Passages {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// A packet was admitted.
+    pub enters: Signal<In, Bit>,
+    /// Entries are read.
+    pub fetches: Signal<In, Bit>,
+    /// A command for a packet has left.
+    pub leaves: Signal<In, Bit>,
+    /// A packet has ended without one.
+    pub vanishes: Signal<In, Bit>,
+    /// A read of entries has ended.
+    pub fetched: Signal<In, Bit>,
+    /// The counts; registered.
+    pub passage: Signal<Out, Passage>,
+    entered: Reg<Bits<16>>,
+    left: Reg<Bits<16>>,
+}
+
+/// A bit as a number to be added.
+#[kernel]
+fn one_if(bit: Bit) -> Bits<16> {
+    select(bit, bits::<16>(1), bits::<16>(0))
+}
+
+impl Logic for Passages {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        self.entered.d.next = self.entered.q.val() + one_if(self.enters.val()) + one_if(self.fetches.val());
+        self.left.d.next = self.left.q.val()
+            + one_if(self.leaves.val())
+            + one_if(self.vanishes.val())
+            + one_if(self.fetched.val());
+        self.passage.next = Passage { entered: self.entered.q.val(), left: self.left.q.val() };
+    }
+}

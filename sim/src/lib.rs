@@ -6,6 +6,7 @@ pub mod demo;
 pub mod differential;
 pub mod endpoint;
 pub mod frames;
+pub mod function;
 pub mod host;
 pub mod monitor;
 pub mod packet_path;

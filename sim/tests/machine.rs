@@ -1,9 +1,12 @@
 //! The simulated machine against Verilog: a card that copies and echoes, and breaks one rule at a time when it is told to.
 use anyhow::{Result, ensure};
 use rand::Rng;
+use rnic_driver::function::Function;
+use rnic_driver::memory::Purpose;
 use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
 use rnic_layout::registers::counter;
 use rnic_sim::chance::{Delay, Seed};
+use rnic_sim::function::SimulatedFunction;
 use rnic_sim::host::{Access, Bar, HostOptions};
 use rnic_sim::monitor::Rule;
 use rnic_sim::monitor::order::{Ring, RingKind};
@@ -11,6 +14,8 @@ use rnic_sim::wire::replay::Replay;
 use rnic_sim::wire::{Fate, Frame, WireOptions};
 use rnic_sim::world::{CardOptions, Domain, Port, World, model_options};
 use rnic_sim::{captures::Capture, wire::WireCounts};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use verilator_sys::{Model, ModelOptions, Optimization};
 
 const SOURCE: u64 = 0x1_0000;
@@ -329,4 +334,36 @@ fn a_model_that_is_no_card_is_refused_by_name() {
     let model = Model::build("counter", verilog, &ModelOptions::default()).unwrap();
     let error = World::new(1).add_card(&model, CardOptions::standard(512)).unwrap_err();
     assert!(format!("{error:#}").starts_with("`counter` is no card"), "{error:#}");
+}
+
+/// The driver's way to a card: registers, memory of its own, interrupts, time.
+#[test]
+fn a_driver_reaches_a_card_through_its_function() -> Result<()> {
+    let world = Arc::new(Mutex::new(world(512, HostOptions::STANDARD, 41)?));
+    let function = SimulatedFunction::new(Arc::clone(&world), 0);
+    let registers = function.bar(0)?;
+    registers.write64(0x2028, 0x1122_3344_5566_7788);
+    assert_eq!(registers.read64(0x2028), 0x1122_3344_5566_7788);
+    assert_eq!((registers.read32(0x2028), registers.read32(0x202c)), (0x5566_7788, 0x1122_3344));
+    assert_eq!(registers.read64(registers.bytes()), u64::MAX, "nothing is there");
+    assert!(function.bar(1).is_err());
+
+    let source = function.allocate(4096, Purpose::Payload)?;
+    let target = function.allocate(4096, Purpose::Payload)?;
+    let (from, to) = (function.map(&source)?, function.map(&target)?);
+    source.device_view().write(8, b"over the boundary")?;
+    for (offset, value) in [(0x2000, from + 8), (0x2008, to + 8), (0x2010, 1 << 16 | 17), (0x2018, 1)] {
+        registers.write64(offset, value);
+    }
+    let until = function.now() + Duration::from_micros(50);
+    assert!(function.wait_interrupt(5, until)?, "the copy raises its interrupt");
+    assert!(!function.take_interrupt(5)?, "an interrupt is taken once");
+    let mut bytes = [0; 17];
+    target.device_view().read(8, &mut bytes)?;
+    assert_eq!(&bytes, b"over the boundary");
+    function.unmap(from)?;
+    function.unmap(to)?;
+    assert!(function.unmap(to).is_err());
+    function.world().finish()?;
+    Ok(())
 }

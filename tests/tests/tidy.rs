@@ -50,7 +50,11 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
     ),
     ("rnic-driver", &["rnic-layout"], &[]),
     ("verilator-sys", &[], &[]),
-    ("rnic-sim", &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-token", "verilator-sys"], &[]),
+    (
+        "rnic-sim",
+        &["rnic-driver", "rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-token", "verilator-sys"],
+        &[],
+    ),
     (
         "rnic-tests",
         &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],

@@ -7,6 +7,7 @@
 //! | [`programs`] | the steps of every command, made from the tables of the contract |
 //! | [`judge`] | what one step says about two words |
 //! | [`path`] | the path record as the stages take it |
+//! | [`wires`] | what the blocks of this crate say to each other |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -17,3 +18,4 @@ pub mod path;
 pub mod programs;
 pub mod steps;
 pub mod store;
+pub mod wires;

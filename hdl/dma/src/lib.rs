@@ -3,6 +3,7 @@
 //! | Block | What it does |
 //! |---|---|
 //! | [`HostReader`] | reads spans of host memory for four clients |
+//! | [`HostWriter`] | writes to host memory for three clients, in one order, and tells each what is done |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -10,7 +11,9 @@
 
 pub mod collect;
 pub mod host_reader;
+pub mod host_writer;
 #[cfg(test)]
 mod testing;
 
 pub use host_reader::HostReader;
+pub use host_writer::HostWriter;

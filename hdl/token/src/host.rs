@@ -45,7 +45,7 @@ pub enum WriteOwner {
     Admin,
 }
 
-/// The host refused a write. Comes before `done` counts it.
+/// The host refused a write. Comes before it is counted as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WriteFailure {
     /// Whose write.
@@ -54,6 +54,6 @@ pub struct WriteFailure {
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Payload: for which generation.
     pub generation: Bits<GENERATION_BITS>,
-    /// How many writes are done with this one.
+    /// How many writes of that owner are done with this one.
     pub write_count: Bits<WRITE_COUNT_BITS>,
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`HostReader`] | reads spans of host memory for four clients |
 //! | [`HostWriter`] | writes to host memory for three clients, in one order, and tells each what is done |
+//! | [`Place`] | puts the payload of received packets where it belongs, then lets completion and reply go |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -12,8 +13,10 @@
 pub mod collect;
 pub mod host_reader;
 pub mod host_writer;
+pub mod place;
 #[cfg(test)]
 mod testing;
 
 pub use host_reader::HostReader;
 pub use host_writer::HostWriter;
+pub use place::Place;

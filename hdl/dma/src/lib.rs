@@ -3,6 +3,7 @@
 //! | Block | What it does |
 //! |---|---|
 //! | [`HostReader`] | reads spans of host memory for four clients |
+//! | [`Launch`] | adds to a packet to be sent what its path says, and drops what is stale |
 //! | [`HostWriter`] | writes to host memory for three clients, in one order, and tells each what is done |
 //! | [`Place`] | puts the payload of received packets where it belongs, then lets completion and reply go |
 #![allow(
@@ -13,10 +14,12 @@
 pub mod collect;
 pub mod host_reader;
 pub mod host_writer;
+pub mod launch;
 pub mod place;
 #[cfg(test)]
 mod testing;
 
 pub use host_reader::HostReader;
 pub use host_writer::HostWriter;
+pub use launch::Launch;
 pub use place::Place;

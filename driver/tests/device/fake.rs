@@ -564,7 +564,8 @@ impl Card {
             return;
         };
         let length = payload.len() as u32;
-        if is_write {
+        // No key is checked for an empty message.
+        if is_write && length != 0 {
             let right = |region: &CreateRegion| region.remote_write;
             let target = self
                 .resolve(peer.create.domain, work.remote_key, work.remote_address, length.into(), right)

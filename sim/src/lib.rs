@@ -9,6 +9,7 @@ pub mod frames;
 pub mod function;
 pub mod host;
 pub mod monitor;
+pub mod operations;
 pub mod packet_path;
 pub mod report;
 pub mod token;

@@ -1,0 +1,460 @@
+//! Two cards behind the driver, in whatever world they live: all that is known of it is [`Function`].
+//!
+//! Time passes only in [`Function::idle`] and in accesses to registers. A completion queue is armed now and then, and must
+//! then raise its event as soon as it has a completion, and not before.
+use super::arena::Arena;
+use super::plan::{
+    Kind, Message, Mistake, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
+    window_background,
+};
+use super::run::{Machine, Outcome, Post};
+use super::tamper::Tamper;
+use crate::chance::Seed;
+use anyhow::{Context, Result, bail, ensure};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::state::{Error as Failed, ReadyToSend};
+use rnic_driver::{
+    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
+    Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Refusal, Region,
+    RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedRegion,
+};
+use rnic_layout::doorbell::Arm;
+use rnic_layout::path::Gid;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::queue::send::ScatterGather;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// Completion queues of each kind at each host; queue pairs share them.
+const COMPLETION_QUEUES: usize = 2;
+/// Calls of `idle` within which an event follows its completion.
+const EVENT_IDLE_MAX: u32 = 2_000;
+/// How often a completion queue is armed that is not, each time it is polled.
+const ARM_SHARE: f64 = 0.05;
+/// Entries of the send and receive queues, as a power of two.
+const QUEUE_LOG2: u32 = 6;
+/// An opcode that is none (the table of send entries has no such number).
+const NO_OPCODE: u8 = 0x7e;
+
+/// A completion queue, and whether an event is due.
+struct Watched {
+    queue: CompletionQueue,
+    is_armed: bool,
+    /// Completions since it was armed.
+    completions: u64,
+    /// Calls of `idle` since the first of them.
+    idle: u32,
+}
+
+impl Watched {
+    /// Takes what has completed.
+    fn poll(&mut self, random: &mut ChaCha8Rng, completions: &mut Vec<Completion>) -> Result<()> {
+        let number = self.queue.number();
+        // First the event and then the completion, which must be there by then.
+        let is_signalled = self.is_armed && self.queue.is_signalled()?;
+        let count = self.queue.poll(completions, usize::MAX)?;
+        self.completions += count as u64;
+        if is_signalled {
+            ensure!(self.completions > 0, "completion queue {number} has an event and no completion");
+            self.is_armed = false;
+        } else if self.is_armed && self.completions > 0 {
+            self.idle += 1;
+            ensure!(self.idle <= EVENT_IDLE_MAX, "completion queue {number} has completions and no event");
+        }
+        if !self.is_armed && random.random_bool(ARM_SHARE) {
+            self.queue.arm(Arm::Next);
+            (self.is_armed, self.completions, self.idle) = (true, 0, 0);
+        }
+        Ok(())
+    }
+}
+
+/// One end of a pair.
+struct End {
+    queue_pair: Option<QueuePair<ReadyToSend>>,
+    /// Kept, so that its number stays taken and what is left completes.
+    failed: Option<QueuePair<Failed>>,
+    sends: Arena,
+    receives: Arena,
+    window: SharedRegion,
+}
+
+struct Host {
+    tamper: Arc<Tamper>,
+    device: Device,
+    queues: Vec<Watched>,
+    ends: Vec<End>,
+    /// Pairs by QPN.
+    pairs: BTreeMap<u32, usize>,
+    no_right: SharedRegion,
+    other_domain: SharedRegion,
+    events: VecDeque<(usize, AsyncEvent)>,
+    _domains: [ProtectionDomain; 2],
+}
+
+/// Two cards with their queue pairs connected.
+pub struct Cards {
+    hosts: [Host; 2],
+    random: ChaCha8Rng,
+}
+
+/// Ethernet address of a host's port.
+pub fn mac(side: usize) -> [u8; 6] {
+    [2, 0, 0, 0, 0, side as u8 + 1]
+}
+
+/// How a host opens its card: with an address of either version of IP.
+pub fn options(seed: Seed, side: usize) -> Options {
+    let ipv4 = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, side as u8 + 1));
+    let addresses = vec![ipv4, Gid::from_mac(mac(side))];
+    let seed = seed.stream(&format!("cards/host{side}")).random();
+    Options { addresses, seed: Some(seed), ..Options::new(mac(side)) }
+}
+
+impl Cards {
+    /// Opens both cards and connects their queue pairs as a plan says.
+    ///
+    /// # Errors
+    /// If a card cannot be opened, or refuses a command.
+    pub fn open(plan: &Plan, functions: [Arc<dyn Function>; 2]) -> Result<Cards> {
+        let tampers = functions.map(|function| Arc::new(Tamper::new(function)));
+        let open = |side: usize| {
+            let function: Arc<dyn Function> = tampers[side].clone();
+            Device::open(function, options(plan.seed, side)).with_context(|| format!("card {side}"))
+        };
+        let devices = [open(0)?, open(1)?];
+        Cards::connect(plan, devices, tampers)
+    }
+
+    /// Connects queue pairs of cards that are open.
+    ///
+    /// # Errors
+    /// If a card refuses a command.
+    pub fn connect(plan: &Plan, devices: [Device; 2], tampers: [Arc<Tamper>; 2]) -> Result<Cards> {
+        let random = plan.seed.stream("cards");
+        let [first, second] = devices;
+        let [first_tamper, second_tamper] = tampers;
+        let mut hosts = [Host::new(first, first_tamper)?, Host::new(second, second_tamper)?];
+        for (index, pair) in plan.pairs.iter().enumerate() {
+            let mut made = Vec::new();
+            for (side, host) in hosts.iter_mut().enumerate() {
+                let rights = if pair.lets_write[side] { RemoteRights::WRITE } else { RemoteRights::NONE };
+                let domain = &host._domains[0];
+                let queues = &host.queues;
+                let queue = |kind: usize| &queues[kind * COMPLETION_QUEUES + index % COMPLETION_QUEUES].queue;
+                let options = QueuePairOptions {
+                    send_slots_log2: QUEUE_LOG2,
+                    receive_entries_log2: QUEUE_LOG2,
+                    signal_all: false,
+                };
+                let queue_pair = domain.create_queue_pair(queue(0), queue(1), &options)?.initialize(rights);
+                let queue_pair = queue_pair.map_err(rnic_driver::Error::from)?;
+                let source = usize::from(!pair.wrapping.is_ipv4);
+                let info = ConnectionInfo { path_mtu: pair.pmtu, ..queue_pair.info(source)? };
+                made.push((queue_pair, info));
+            }
+            let infos = [made[0].1, made[1].1];
+            for (side, (queue_pair, _)) in made.into_iter().enumerate() {
+                let host = &mut hosts[side];
+                let peer = infos[1 - side];
+                let options = connect_options(&pair.wrapping, &peer);
+                host.pairs.insert(queue_pair.number(), index);
+                let queue_pair = queue_pair.connect(&peer, &options)?;
+                let end = host.end(queue_pair, pair.pmtu.bytes() as usize)?;
+                host.ends.push(end);
+            }
+        }
+        Ok(Cards { hosts, random })
+    }
+
+    /// One of the cards.
+    pub fn device(&self, side: usize) -> &Device {
+        &self.hosts[side].device
+    }
+}
+
+/// The first thing that goes wrong is told, because nothing is sent again.
+fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions {
+    let path = Path {
+        source_index: u8::from(!wrapping.is_ipv4),
+        vlan: wrapping.vlan,
+        traffic_class: wrapping.traffic_class,
+        hop_limit: wrapping.hop_limit,
+        ..Path::new(peer.gid, peer.mac)
+    };
+    let send = SendOptions { timeout: 14, retry_count: 0, rnr_retry: 0 };
+    ConnectOptions { path: Some(path), send, ..ConnectOptions::default() }
+}
+
+impl Host {
+    fn new(device: Device, tamper: Arc<Tamper>) -> Result<Host> {
+        let options = CompletionQueueOptions { entries_log2: 9, ..CompletionQueueOptions::default() };
+        let events = device.events();
+        let queue = |_| -> Result<Watched> {
+            let queue = device.create_completion_queue(&events, &options)?;
+            Ok(Watched { queue, is_armed: false, completions: 0, idle: 0 })
+        };
+        let queues = (0..2 * COMPLETION_QUEUES).map(queue).collect::<Result<_>>()?;
+        let domains = [device.create_domain()?, device.create_domain()?];
+        Ok(Host {
+            tamper,
+            queues,
+            ends: Vec::new(),
+            pairs: BTreeMap::new(),
+            no_right: domains[0].share(WINDOW_BYTES, RemoteRights::NONE)?,
+            other_domain: domains[1].share(WINDOW_BYTES, RemoteRights::WRITE)?,
+            events: VecDeque::new(),
+            _domains: domains,
+            device,
+        })
+    }
+
+    /// Gives a queue pair its memory: as much as its queues can hold of the longest messages.
+    fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize) -> Result<End> {
+        let domain = &self._domains[0];
+        let bytes = (pmtu + 4 * super::plan::LANES) << QUEUE_LOG2;
+        let window = domain.share(WINDOW_BYTES, RemoteRights::WRITE)?;
+        let background: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
+        window.write(0, &background)?;
+        Ok(End {
+            queue_pair: Some(queue_pair),
+            failed: None,
+            sends: Arena::new(domain.allocate(bytes)?),
+            receives: Arena::new(domain.allocate(bytes)?),
+            window,
+        })
+    }
+
+    /// What became of a request, from the driver's view; its memory goes back.
+    fn outcome(&mut self, completion: Completion) -> Result<Outcome> {
+        let pair = *self.pairs.get(&completion.qp_number).context("a completion of an unknown queue pair")?;
+        let is_receive = completion.is_receive();
+        let end = &mut self.ends[pair];
+        let mut contents = Vec::new();
+        let Completion { tag, status, opcode, length, immediate, solicited, signalled, pieces, .. } =
+            completion;
+        for piece in pieces {
+            if is_receive {
+                contents.push(piece.bytes().to_vec());
+                end.receives.give(piece);
+            } else {
+                end.sends.give(piece);
+            }
+        }
+        Ok(Outcome {
+            pair,
+            is_receive,
+            tag,
+            status,
+            opcode,
+            length,
+            immediate,
+            is_solicited: solicited,
+            is_signalled: signalled,
+            contents,
+        })
+    }
+
+    /// Spoils a request that was just posted.
+    fn spoil(&self, element: ScatterGather, mistake: Mistake) -> Result<()> {
+        let count = self.tamper.spoil(element, |slot, place| match mistake {
+            Mistake::LocalKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
+            Mistake::LocalRange => slot[place + 7] ^= 0x40,
+            _ => slot[0] = NO_OPCODE,
+        });
+        ensure!(count > 0, "the request to be spoiled is in no ring");
+        Ok(())
+    }
+}
+
+fn element(region: &Region) -> ScatterGather {
+    ScatterGather { address: region.address(), local_key: region.key(), length: region.len() as u32 }
+}
+
+/// A request for a message whose pieces are there.
+fn request(
+    tag: u64,
+    message: &Message,
+    payload: &[u8],
+    pieces: Vec<Region>,
+    remote: RemoteMemory,
+) -> SendRequest {
+    let mut request = match message.kind {
+        Kind::Send => SendRequest::send(tag),
+        Kind::SendImmediate => SendRequest::send_immediate(tag, message.immediate),
+        Kind::Write => SendRequest::write(tag, remote),
+        Kind::WriteImmediate => SendRequest::write_immediate(tag, remote, message.immediate),
+    };
+    if let Source::Inline(_) = message.source {
+        request = request.inline(payload);
+    }
+    let mut rest = payload;
+    for mut piece in pieces {
+        let (here, behind) = rest.split_at(piece.len());
+        piece.bytes_mut().copy_from_slice(here);
+        request = request.piece(piece);
+        rest = behind;
+    }
+    if message.signalled {
+        request = request.signalled();
+    }
+    if message.solicited {
+        request = request.solicited();
+    }
+    request
+}
+
+/// Whether there will be room later.
+fn is_full(reason: Refusal) -> bool {
+    matches!(reason, Refusal::QueueFull { .. } | Refusal::CompletionQueueFull { .. })
+}
+
+impl Machine for Cards {
+    fn post_sends(&mut self, side: usize, pair: usize, posts: &[Post]) -> Result<usize> {
+        let peer = &self.hosts[1 - side];
+        let (window, no_right, other) =
+            (peer.ends[pair].window.remote(), peer.no_right.remote(), peer.other_domain.remote());
+        let host = &mut self.hosts[side];
+        let end = &mut host.ends[pair];
+        let mut requests = Vec::new();
+        let mut spoiled = Vec::new();
+        for Post { tag, message, payload } in posts {
+            let taken = match &message.source {
+                Source::Inline(_) => Some(Vec::new()),
+                Source::Pieces(pieces) => end.sends.take(pieces),
+            };
+            let Some(pieces) = taken else { break };
+            let memory = match message.target.memory {
+                TargetMemory::Window => window,
+                TargetMemory::NoRight => no_right,
+                TargetMemory::OtherDomain => other,
+            };
+            let length = payload.len();
+            let remote = RemoteMemory {
+                address: message.target.address(memory.address, length),
+                key: memory.key ^ message.target.key_change,
+                bytes: length as u64,
+            };
+            if let Some(mistake @ (Mistake::LocalKey | Mistake::LocalRange | Mistake::Opcode)) =
+                message.mistake
+            {
+                spoiled.push((requests.len(), element(&pieces[0]), mistake));
+            }
+            requests.push(request(*tag, message, payload, pieces, remote));
+        }
+        let count = requests.len();
+        let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
+        let result = queue_pair.post_sends(&mut requests);
+        let posted = count - requests.len();
+        for piece in requests.into_iter().flat_map(|request| request.pieces) {
+            end.sends.give(piece);
+        }
+        match result {
+            Err(reason) if !is_full(reason) => bail!("message {posted} of {count}: {reason}"),
+            _ => {}
+        }
+        // The card cannot have read yet: no time has passed.
+        for (_, element, mistake) in spoiled.into_iter().filter(|(place, ..)| *place < posted) {
+            host.spoil(element, mistake)?;
+        }
+        Ok(posted)
+    }
+
+    fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool> {
+        let host = &mut self.hosts[side];
+        let end = &mut host.ends[pair];
+        let Some(pieces) = end.receives.take(&receive.pieces) else { return Ok(false) };
+        let spoiled = receive.is_mistaken.then(|| element(&pieces[0]));
+        let mut request = ReceiveRequest::new(tag);
+        for mut piece in pieces {
+            for (index, byte) in piece.bytes_mut().iter_mut().enumerate() {
+                *byte = background(tag, index);
+            }
+            request.pieces.push(piece);
+        }
+        let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
+        if let Err(refused) = queue_pair.post_receive(request) {
+            ensure!(is_full(refused.reason), "a receive: {}", refused.reason);
+            refused.request.pieces.into_iter().for_each(|piece| end.receives.give(piece));
+            return Ok(false);
+        }
+        if let Some(element) = spoiled {
+            host.spoil(element, Mistake::ReceiveKey)?;
+        }
+        Ok(true)
+    }
+
+    fn confirm(&mut self, side: usize) -> Result<()> {
+        // A read comes back behind all doorbells that were written before it.
+        Ok(self.hosts[side].device.check()?)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        let [first, second] = self.hosts.each_ref().map(|host| &host.tamper);
+        first.idle();
+        // In one world, time has passed for both.
+        if second.now() < first.now() {
+            second.idle();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, side: usize, outcomes: &mut Vec<Outcome>) -> Result<()> {
+        let host = &mut self.hosts[side];
+        let mut completions = Vec::new();
+        for watched in &mut host.queues {
+            watched.poll(&mut self.random, &mut completions)?;
+        }
+        for completion in completions {
+            outcomes.push(host.outcome(completion)?);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, side: usize, pair: usize) -> Result<()> {
+        let end = &mut self.hosts[side].ends[pair];
+        let queue_pair = end.queue_pair.take().context("the queue pair was failed before")?;
+        end.failed = Some(queue_pair.fail().map_err(rnic_driver::Error::from)?);
+        Ok(())
+    }
+
+    fn window(&mut self, side: usize, pair: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; WINDOW_BYTES];
+        self.hosts[side].ends[pair].window.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn event(&mut self, side: usize) -> Result<Option<(usize, AsyncEvent)>> {
+        while let Some(event) = self.hosts[side].device.events().poll()? {
+            // Two hosts may share a card, and with it its events.
+            let owner = self.hosts.iter_mut().find(|host| host.pairs.contains_key(&event.object_number));
+            let owner = owner.with_context(|| format!("{event:?} is of no queue pair"))?;
+            let pair = owner.pairs[&event.object_number];
+            owner.events.push_back((pair, event.code));
+        }
+        Ok(self.hosts[side].events.pop_front())
+    }
+
+    fn check_untouched(&mut self) -> Result<()> {
+        for (side, host) in self.hosts.iter().enumerate() {
+            for (pair, end) in host.ends.iter().enumerate() {
+                ensure!(
+                    end.sends.is_untouched(),
+                    "host {side}, pair {pair}: free memory for messages was written"
+                );
+                ensure!(
+                    end.receives.is_untouched(),
+                    "host {side}, pair {pair}: free memory for receives was written"
+                );
+            }
+            for region in [&host.no_right, &host.other_domain] {
+                let mut bytes = vec![0; WINDOW_BYTES];
+                region.read(0, &mut bytes)?;
+                ensure!(bytes.iter().all(|&byte| byte == 0), "host {side}: {region:?} was written");
+            }
+        }
+        Ok(())
+    }
+}

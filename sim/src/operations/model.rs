@@ -1,0 +1,256 @@
+//! Model: what a plan must lead to, by the protocol notes over `rnic-layout` alone.
+//!
+//! Messages of one queue pair are executed and complete in order (protocol 2.10, 3.7), and no two queue pairs share memory
+//! that is written, so the result does not depend on time. A mistake fails the queue pair of the requester, and after a NAK
+//! that of the responder (protocol 3.6); what is posted there completes flushed, in order (protocol 2.11), and leaves no
+//! trace in memory.
+use super::plan::{
+    Kind, Message, Mistake, Pair, Piece, Place, Plan, Receive, WINDOW_BYTES, background, window_background,
+};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
+
+/// How a message ends at its requester.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendResult {
+    /// How.
+    pub status: CompletionStatus,
+    /// What it was.
+    pub opcode: CompletionOpcode,
+    /// It must have an entry of its own in the completion queue.
+    pub is_signalled: bool,
+}
+
+/// How a receive ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveResult {
+    /// How.
+    pub status: CompletionStatus,
+    /// What came: in error, nothing.
+    pub arrived: Option<Arrived>,
+    /// What its pieces hold then; `None` if nobody promises anything.
+    pub contents: Option<Vec<Vec<u8>>>,
+}
+
+/// What a completion tells of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// A SEND, or a WRITE with immediate.
+    pub opcode: CompletionOpcode,
+    /// Bytes of the message.
+    pub length: u32,
+    /// As on the wire.
+    pub immediate: Option<[u8; 4]>,
+    /// The sender asked for a solicited event.
+    pub is_solicited: bool,
+}
+
+/// What becomes of one queue pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePairResult {
+    /// Its messages, in order.
+    pub sends: Vec<SendResult>,
+    /// Its receives, in order.
+    pub receives: Vec<ReceiveResult>,
+    /// What its window holds in the end.
+    pub window: Vec<u8>,
+    /// Asynchronous events.
+    pub events: Vec<AsyncEvent>,
+}
+
+/// What must come of a plan: by host, the queue pairs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// By host, and then by pair.
+    pub sides: [Vec<QueuePairResult>; 2],
+}
+
+/// What a mistake leads to.
+struct Verdict {
+    requester: CompletionStatus,
+    /// The status of the receive that the message had taken.
+    receive: Option<CompletionStatus>,
+    /// Told where no completion can tell (protocol 3.6).
+    event: Option<AsyncEvent>,
+}
+
+/// Protocol 3.6, rows 5 and 10 to 13, and 2.11.
+fn verdict(mistake: Mistake) -> Verdict {
+    use CompletionStatus::*;
+    let (requester, receive, event) = match mistake {
+        Mistake::RemoteKey
+        | Mistake::RemoteDomain
+        | Mistake::RemoteRight
+        | Mistake::RemoteEnd
+        | Mistake::RemoteStart
+        | Mistake::RemoteWrap => (RemoteAccess, None, Some(AsyncEvent::QueuePairAccessError)),
+        Mistake::QueuePairRight => (RemoteInvalidRequest, None, Some(AsyncEvent::QueuePairRequestError)),
+        Mistake::ReceiveShort => (RemoteInvalidRequest, Some(LocalLength), None),
+        Mistake::ReceiveKey => (RemoteOperation, Some(LocalProtection), None),
+        Mistake::NotReady => (NotReadyRetryExceeded, None, None),
+        Mistake::LocalKey | Mistake::LocalRange => (LocalProtection, None, None),
+        Mistake::TooLong | Mistake::Opcode => (LocalQueuePairOperation, None, None),
+    };
+    Verdict { requester, receive, event }
+}
+
+impl Model {
+    /// Works a plan out.
+    pub fn new(plan: &Plan) -> Model {
+        let mut sides = [Vec::new(), Vec::new()];
+        for (index, pair) in plan.pairs.iter().enumerate() {
+            for (side, list) in sides.iter_mut().enumerate() {
+                list.push(queue_pair(plan, index, pair, side));
+            }
+        }
+        Model { sides }
+    }
+}
+
+/// The tag of request `index` of a pair.
+pub fn tag(pair: usize, index: usize) -> u64 {
+    (pair as u64) << 32 | index as u64
+}
+
+fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairResult {
+    let peer = 1 - side;
+    let mut sends: Vec<SendResult> =
+        pair.lanes[side].sends.iter().map(|message| send(message, CompletionStatus::Success)).collect();
+    let mut window: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
+    let mut posted = pair.receives(side).enumerate().map(|(place, receive)| (tag(index, place), receive));
+    let mut receives = Vec::new();
+    for (place, message) in pair.lanes[peer].sends.iter().enumerate() {
+        let payload = plan.payload(peer, index, place, message.length());
+        if message.kind.is_write()
+            && let Place::Offset(offset) = message.target.place
+        {
+            window[offset..offset + payload.len()].copy_from_slice(&payload);
+        }
+        if message.kind.consumes() {
+            let (tag, receive) = posted.next().expect("a plan has the receives of its messages");
+            receives.push(arrive(tag, receive, message, &payload));
+        }
+    }
+
+    let mut events = Vec::new();
+    if let Some(ending) = &pair.ending {
+        let verdict = verdict(ending.mistake);
+        if ending.side == side {
+            sends.push(send(&ending.sends[0], verdict.requester));
+            sends.extend(ending.sends[1..].iter().map(flushed));
+        } else {
+            events.extend(verdict.event);
+            if let Some(status) = verdict.receive {
+                posted.next();
+                receives.push(ReceiveResult { status, arrived: None, contents: None });
+            }
+        }
+        sends.extend(ending.late_sends[side].iter().map(flushed));
+    }
+    receives.extend(posted.map(|(tag, receive)| ReceiveResult {
+        status: CompletionStatus::Flushed,
+        arrived: None,
+        contents: Some(contents(tag, &receive.pieces, &[])),
+    }));
+    QueuePairResult { sends, receives, window, events }
+}
+
+fn send(message: &Message, status: CompletionStatus) -> SendResult {
+    let opcode = if message.kind.is_write() { CompletionOpcode::Write } else { CompletionOpcode::Send };
+    let is_signalled = message.signalled || status != CompletionStatus::Success;
+    SendResult { status, opcode, is_signalled }
+}
+
+fn flushed(message: &Message) -> SendResult {
+    send(message, CompletionStatus::Flushed)
+}
+
+/// A message takes a receive. A WRITE leaves its memory alone (protocol 3.7).
+fn arrive(tag: u64, receive: &Receive, message: &Message, payload: &[u8]) -> ReceiveResult {
+    let is_write = message.kind == Kind::WriteImmediate;
+    let arrived = Arrived {
+        opcode: if is_write { CompletionOpcode::ReceiveWrite } else { CompletionOpcode::Receive },
+        length: payload.len() as u32,
+        immediate: message.kind.has_immediate().then_some(message.immediate),
+        is_solicited: message.solicited,
+    };
+    let placed = if is_write { &[] } else { payload };
+    ReceiveResult {
+        status: CompletionStatus::Success,
+        arrived: Some(arrived),
+        contents: Some(contents(tag, &receive.pieces, placed)),
+    }
+}
+
+/// What pieces hold when a message has been laid out over them.
+fn contents(tag: u64, pieces: &[Piece], mut message: &[u8]) -> Vec<Vec<u8>> {
+    let fill = |piece: &Piece| {
+        let mut bytes: Vec<u8> = (0..piece.length).map(|index| background(tag, index)).collect();
+        let (here, behind) = message.split_at(message.len().min(piece.length));
+        bytes[..here.len()].copy_from_slice(here);
+        message = behind;
+        bytes
+    };
+    pieces.iter().map(fill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{PlanOptions, Source, Target, TargetMemory};
+    use super::*;
+
+    fn message(kind: Kind, length: usize, offset: usize) -> Message {
+        Message {
+            kind,
+            source: Source::Inline(length),
+            immediate: [1, 2, 3, 4],
+            target: Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 },
+            signalled: false,
+            solicited: true,
+            mistake: None,
+        }
+    }
+
+    /// Worked by hand: two WRITEs over each other, a SEND over two pieces, and a receive that is left.
+    #[test]
+    fn a_small_plan_leads_to_what_was_worked_out_by_hand() {
+        let mut plan = Plan::new(1, &PlanOptions::faultless(1, 1));
+        let pieces = |lengths: &[usize]| Receive {
+            pieces: lengths.iter().map(|&length| Piece { length, lane: 0 }).collect(),
+            is_mistaken: false,
+        };
+        plan.pairs[0].lanes[0].sends =
+            vec![message(Kind::Write, 10, 5), message(Kind::Write, 4, 8), message(Kind::SendImmediate, 6, 0)];
+        plan.pairs[0].lanes[0].receives = vec![pieces(&[4, 4])];
+        let model = Model::new(&plan);
+        let result = &model.sides[1][0];
+        let (first, second, third) =
+            (plan.payload(0, 0, 0, 10), plan.payload(0, 0, 1, 4), plan.payload(0, 0, 2, 6));
+        assert_eq!(result.window[5..8], first[..3]);
+        assert_eq!(result.window[8..12], second[..]);
+        assert_eq!(result.window[12..15], first[7..]);
+        assert_eq!((result.window[4], result.window[15]), (4, 15));
+        let receive = &result.receives[0];
+        assert_eq!(receive.arrived.unwrap().length, 6);
+        assert_eq!(receive.arrived.unwrap().immediate, Some([1, 2, 3, 4]));
+        let contents = receive.contents.as_ref().unwrap();
+        assert_eq!(contents[0], third[..4]);
+        assert_eq!(contents[1], [third[4], third[5], background(0, 2), background(0, 3)]);
+        assert_eq!(model.sides[0][0].sends.len(), 3);
+    }
+
+    #[test]
+    fn every_posted_request_ends() {
+        for seed in 0..30 {
+            let plan = Plan::new(seed, &PlanOptions::USUAL);
+            let model = Model::new(&plan);
+            for (index, pair) in plan.pairs.iter().enumerate() {
+                for side in 0..2 {
+                    let result = &model.sides[side][index];
+                    assert_eq!(result.sends.len(), pair.sends(side).count());
+                    assert_eq!(result.receives.len(), pair.receives(side).count());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,670 @@
+//! Plan: what two hosts ask of each other, drawn from a seed.
+//!
+//! Pair `p` joins queue pair `p` of host 0 to queue pair `p` of host 1. In each direction it carries a list of messages, and
+//! the receives that they need, which stand posted before a message leaves: no receive is ever missing by chance.
+//!
+//! A pair may end with a [`Mistake`]. Everything else on it has completed then, so that only one outcome is right. What is
+//! posted behind the mistake, and after it on a queue pair that has failed, must be flushed.
+use crate::chance::Seed;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX};
+use rnic_layout::path::Pmtu;
+
+/// Bytes of the memory that each queue pair lets its peer write.
+pub const WINDOW_BYTES: usize = 12_345;
+/// Addresses are aligned, or not, as they stand to this number.
+pub const LANES: usize = 64;
+/// At least every so many messages there is a signalled one.
+const UNSIGNALLED_MAX: usize = 12;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImmediate,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate data.
+    WriteImmediate,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 4] = [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate];
+
+    /// Whether the peer needs a receive.
+    pub const fn consumes(self) -> bool {
+        !matches!(self, Kind::Write)
+    }
+
+    /// Whether the message goes to memory that the requester names.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Kind::Write | Kind::WriteImmediate)
+    }
+
+    /// Whether four bytes go to the peer's completion.
+    pub const fn has_immediate(self) -> bool {
+        matches!(self, Kind::SendImmediate | Kind::WriteImmediate)
+    }
+}
+
+/// A stretch of local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes.
+    pub length: usize,
+    /// Its address modulo [`LANES`].
+    pub lane: usize,
+}
+
+/// Where a message stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In memory.
+    Pieces(Vec<Piece>),
+    /// In the request itself: so many bytes.
+    Inline(usize),
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetMemory {
+    /// That of the peer's queue pair.
+    Window,
+    /// Memory that no peer may write.
+    NoRight,
+    /// Memory of another protection domain.
+    OtherDomain,
+}
+
+/// Where in it a WRITE begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// So many bytes behind its first one.
+    Offset(usize),
+    /// A byte before it.
+    BeforeStart,
+    /// So near the end of all addresses that the message goes round it.
+    RoundTheEnd,
+}
+
+/// Where a WRITE goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which memory.
+    pub memory: TargetMemory,
+    /// Where in it.
+    pub place: Place,
+    /// Bits of its key that are turned.
+    pub key_change: u32,
+}
+
+impl Target {
+    /// The address that a request of `length` bytes carries, in a region that begins at `first_address`.
+    pub fn address(&self, first_address: u64, length: usize) -> u64 {
+        match self.place {
+            Place::Offset(offset) => first_address + offset as u64,
+            Place::BeforeStart => first_address - 1,
+            Place::RoundTheEnd => (length as u64 / 2).max(1).wrapping_neg(),
+        }
+    }
+}
+
+/// What can be wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mistake {
+    /// A WRITE with a key of which one bit is wrong.
+    RemoteKey,
+    /// A WRITE to memory of another protection domain.
+    RemoteDomain,
+    /// A WRITE to memory that peers may not write.
+    RemoteRight,
+    /// A WRITE that reaches one byte beyond its region.
+    RemoteEnd,
+    /// A WRITE that begins one byte before its region.
+    RemoteStart,
+    /// A WRITE that goes round the end of all addresses.
+    RemoteWrap,
+    /// A WRITE to a queue pair that takes none.
+    QueuePairRight,
+    /// A local key of which one bit is wrong.
+    LocalKey,
+    /// A local address that is not in its region.
+    LocalRange,
+    /// A message longer than a packet, which the card does not do yet.
+    TooLong,
+    /// An operation that is none.
+    Opcode,
+    /// A SEND that is longer than the receive.
+    ReceiveShort,
+    /// A receive whose local key has a wrong bit.
+    ReceiveKey,
+    /// No receive is posted.
+    NotReady,
+}
+
+impl Mistake {
+    /// All mistakes.
+    pub const ALL: [Mistake; 14] = [
+        Mistake::RemoteKey,
+        Mistake::RemoteDomain,
+        Mistake::RemoteRight,
+        Mistake::RemoteEnd,
+        Mistake::RemoteStart,
+        Mistake::RemoteWrap,
+        Mistake::QueuePairRight,
+        Mistake::LocalKey,
+        Mistake::LocalRange,
+        Mistake::TooLong,
+        Mistake::Opcode,
+        Mistake::ReceiveShort,
+        Mistake::ReceiveKey,
+        Mistake::NotReady,
+    ];
+
+    /// Whether the peer's queue pair fails of it, too (protocol 3.6).
+    pub const fn fails_responder(self) -> bool {
+        use Mistake::*;
+        match self {
+            RemoteKey | RemoteDomain | RemoteRight | RemoteEnd | RemoteStart | RemoteWrap => true,
+            QueuePairRight | ReceiveShort | ReceiveKey => true,
+            LocalKey | LocalRange | TooLong | Opcode | NotReady => false,
+        }
+    }
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it stands.
+    pub source: Source,
+    /// For the peer's completion, if its kind has immediate data.
+    pub immediate: [u8; 4],
+    /// Where a WRITE goes.
+    pub target: Target,
+    /// It asks for a completion.
+    pub signalled: bool,
+    /// It asks for a solicited event.
+    pub solicited: bool,
+    /// What is wrong with it.
+    pub mistake: Option<Mistake>,
+}
+
+impl Message {
+    /// Bytes of the message.
+    pub fn length(&self) -> usize {
+        match &self.source {
+            Source::Pieces(pieces) => pieces.iter().map(|piece| piece.length).sum(),
+            Source::Inline(length) => *length,
+        }
+    }
+}
+
+/// A receive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receive {
+    /// Its memory.
+    pub pieces: Vec<Piece>,
+    /// The key of the first piece is wrong.
+    pub is_mistaken: bool,
+}
+
+/// One direction of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// Messages, in order.
+    pub sends: Vec<Message>,
+    /// What the peer posts for them, in order.
+    pub receives: Vec<Receive>,
+}
+
+/// How a pair ends that makes a mistake. Lists with two members are by host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Whose message is mistaken.
+    pub side: usize,
+    /// What is wrong.
+    pub mistake: Mistake,
+    /// Receives that are posted before; the first of the peer's is for the mistaken message, if it takes one.
+    pub receives: [Vec<Receive>; 2],
+    /// The mistaken message, and what is posted right behind it.
+    pub sends: Vec<Message>,
+    /// What is posted when the queue pair has failed.
+    pub late_sends: [Vec<Message>; 2],
+    /// The same for receives.
+    pub late_receives: [Vec<Receive>; 2],
+}
+
+/// How frames of a pair look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrapping {
+    /// IPv4, or else IPv6.
+    pub is_ipv4: bool,
+    /// The tag, if they carry one.
+    pub vlan: Option<u16>,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Time to live.
+    pub hop_limit: u8,
+}
+
+/// Two queue pairs that are connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Payload of a packet at most.
+    pub pmtu: Pmtu,
+    /// How frames look.
+    pub wrapping: Wrapping,
+    /// Whether the peer may write at all, by host.
+    pub lets_write: [bool; 2],
+    /// By the host that sends.
+    pub lanes: [Lane; 2],
+    /// The mistake at its end.
+    pub ending: Option<Ending>,
+}
+
+impl Pair {
+    /// All messages of a host, in the order in which they are posted.
+    pub fn sends(&self, side: usize) -> impl Iterator<Item = &Message> {
+        let ending = self.ending.iter().flat_map(move |ending| {
+            let mistaken: &[Message] = if ending.side == side { &ending.sends } else { &[] };
+            mistaken.iter().chain(&ending.late_sends[side])
+        });
+        self.lanes[side].sends.iter().chain(ending)
+    }
+
+    /// All receives of a host, in the order in which they are posted.
+    pub fn receives(&self, side: usize) -> impl Iterator<Item = &Receive> {
+        let ending = self.ending.iter();
+        let ending =
+            ending.flat_map(move |ending| ending.receives[side].iter().chain(&ending.late_receives[side]));
+        self.lanes[1 - side].receives.iter().chain(ending)
+    }
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanOptions {
+    /// Pairs.
+    pub pairs: usize,
+    /// Messages of each pair in each direction.
+    pub messages: usize,
+    /// How many of the pairs end with a mistake.
+    pub mistaken_share: f64,
+    /// Which mistakes are made.
+    pub mistakes: &'static [Mistake],
+    /// Which PMTU a pair may have.
+    pub pmtus: &'static [Pmtu],
+    /// Most pieces of a message.
+    pub send_pieces_max: usize,
+}
+
+impl PlanOptions {
+    /// Sixteen pairs, half of which end with a mistake.
+    pub const USUAL: PlanOptions = PlanOptions {
+        pairs: 16,
+        messages: 12,
+        mistaken_share: 0.5,
+        mistakes: &Mistake::ALL,
+        pmtus: &Pmtu::ALL,
+        send_pieces_max: 2,
+    };
+
+    /// As many messages as that, and no mistakes.
+    pub const fn faultless(pairs: usize, messages: usize) -> PlanOptions {
+        PlanOptions { pairs, messages, mistaken_share: 0.0, ..PlanOptions::USUAL }
+    }
+}
+
+/// What two hosts ask of each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What it was drawn from.
+    pub seed: Seed,
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+}
+
+impl Plan {
+    /// Draws a plan.
+    pub fn new(seed: u64, options: &PlanOptions) -> Plan {
+        let seed = Seed(seed);
+        let pairs = (0..options.pairs).map(|pair| {
+            let random = seed.stream(&format!("plan/pair{pair}"));
+            Draw { random, options: *options }.pair()
+        });
+        Plan { seed, pairs: pairs.collect() }
+    }
+
+    /// Messages without the mistaken ones and what comes behind them.
+    pub fn messages(&self) -> usize {
+        self.pairs.iter().flat_map(|pair| &pair.lanes).map(|lane| lane.sends.len()).sum()
+    }
+
+    /// The bytes of a message.
+    pub fn payload(&self, side: usize, pair: usize, index: usize, length: usize) -> Vec<u8> {
+        let name = [self.seed.0, side as u64, pair as u64, index as u64];
+        let mut state = name.iter().fold(0x9e37_79b9_7f4a_7c15, |state, &part| mix(state ^ part));
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length {
+            state = mix(state);
+            bytes.extend_from_slice(&state.to_le_bytes());
+        }
+        bytes.truncate(length);
+        bytes
+    }
+}
+
+/// What a byte of a receive's memory holds before the message comes.
+pub fn background(tag: u64, index: usize) -> u8 {
+    (tag as u8).wrapping_mul(31).wrapping_add(index as u8) ^ 0x5a
+}
+
+/// What a byte of a window holds in the beginning.
+pub fn window_background(index: usize) -> u8 {
+    (index % 253) as u8
+}
+
+/// One round of a generator whose successive values look random.
+fn mix(state: u64) -> u64 {
+    let mut value = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+/// Draws one pair.
+struct Draw {
+    random: ChaCha8Rng,
+    options: PlanOptions,
+}
+
+impl Draw {
+    fn pair(&mut self) -> Pair {
+        let mistake = (!self.options.mistakes.is_empty()
+            && self.random.random_bool(self.options.mistaken_share))
+        .then(|| self.options.mistakes[self.random.random_range(0..self.options.mistakes.len())]);
+        let pmtus = self.options.pmtus;
+        let mut pmtu = pmtus[self.random.random_range(0..pmtus.len())];
+        if mistake == Some(Mistake::TooLong) {
+            // A message beyond the largest PMTU may be more than the driver takes.
+            pmtu = pmtu.min(Pmtu::Bytes2048);
+        }
+        let side = self.random.random_range(0..2);
+        let mut lets_write = [true; 2];
+        if mistake == Some(Mistake::QueuePairRight) {
+            lets_write[1 - side] = false;
+        }
+        let wrapping = Wrapping {
+            is_ipv4: self.random.random(),
+            vlan: self.random.random_bool(0.3).then(|| self.random.random_range(1..4095)),
+            traffic_class: self.random.random_range(0..64) << 2,
+            hop_limit: self.random.random_range(2..=255),
+        };
+        let bytes = pmtu.bytes() as usize;
+        let lanes = [0, 1].map(|side: usize| self.lane(bytes, lets_write[1 - side]));
+        let ending = mistake.map(|mistake| self.ending(bytes, side, mistake, lets_write));
+        Pair { pmtu, wrapping, lets_write, lanes, ending }
+    }
+
+    fn lane(&mut self, pmtu: usize, lets_write: bool) -> Lane {
+        let mut lane = Lane::default();
+        let count = self.options.messages;
+        let mut unsignalled = 0;
+        for index in 0..count {
+            let (mut send, receive) = self.message(pmtu, lets_write);
+            send.signalled |= unsignalled == UNSIGNALLED_MAX || index + 1 == count;
+            unsignalled = if send.signalled { 0 } else { unsignalled + 1 };
+            lane.sends.push(send);
+            lane.receives.extend(receive);
+        }
+        lane
+    }
+
+    /// A message, and the receive that it needs.
+    fn message(&mut self, pmtu: usize, lets_write: bool) -> (Message, Option<Receive>) {
+        let kinds = if lets_write { &Kind::ALL[..] } else { &Kind::ALL[..2] };
+        let kind = kinds[self.random.random_range(0..kinds.len())];
+        let length = self.length(pmtu);
+        let send = self.send(kind, length);
+        let receive = kind.consumes().then(|| match kind.is_write() {
+            // Its memory must stay as it is.
+            true => {
+                let length = self.random.random_range(0..300);
+                self.receive(length)
+            }
+            false => {
+                let slack = if self.random.random() { 0 } else { self.random.random_range(0..200) };
+                self.receive(length + slack)
+            }
+        });
+        (send, receive)
+    }
+
+    fn length(&mut self, pmtu: usize) -> usize {
+        match self.random.random_range(0..8) {
+            0 => 0,
+            1 | 2 => self.random.random_range(1..=INLINE_BYTES_MAX),
+            3 => pmtu - self.random.random_range(0..4),
+            4 => pmtu,
+            _ => self.random.random_range(0..=pmtu),
+        }
+    }
+
+    fn send(&mut self, kind: Kind, length: usize) -> Message {
+        let is_inline = length <= INLINE_BYTES_MAX && self.random.random_bool(0.4);
+        let source = if is_inline {
+            Source::Inline(length)
+        } else {
+            Source::Pieces(self.pieces(length, self.options.send_pieces_max))
+        };
+        // No key is checked for an empty message (protocol 3.6).
+        let target = if length == 0 && self.random.random() {
+            Target {
+                memory: TargetMemory::Window,
+                place: Place::RoundTheEnd,
+                key_change: self.random.random(),
+            }
+        } else {
+            let offset = self.random.random_range(0..=WINDOW_BYTES - length);
+            Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 }
+        };
+        Message {
+            kind,
+            source,
+            immediate: self.random.random(),
+            target,
+            signalled: self.random.random_bool(0.6),
+            solicited: self.random.random_bool(0.2),
+            mistake: None,
+        }
+    }
+
+    fn receive(&mut self, length: usize) -> Receive {
+        Receive { pieces: self.pieces(length, RECEIVE_SGES_MAX), is_mistaken: false }
+    }
+
+    /// Cuts a length in up to `most` pieces, of which some may be empty.
+    fn pieces(&mut self, length: usize, most: usize) -> Vec<Piece> {
+        let least = usize::from(length > 0);
+        let count = self.random.random_range(least..=most);
+        let mut cuts: Vec<usize> = (1..count).map(|_| self.random.random_range(0..=length)).collect();
+        cuts.sort_unstable();
+        let mut start = 0;
+        let ends = cuts.into_iter().chain((count > 0).then_some(length));
+        let cut = ends.map(|end| {
+            let length = end - start;
+            start = end;
+            let lane = if self.random.random_bool(0.3) { 0 } else { self.random.random_range(0..LANES) };
+            Piece { length, lane }
+        });
+        cut.collect()
+    }
+
+    fn ending(&mut self, pmtu: usize, side: usize, mistake: Mistake, lets_write: [bool; 2]) -> Ending {
+        let (mut send, receive) = self.mistaken(pmtu, mistake);
+        send.mistake = Some(mistake);
+        let mut receives = [Vec::new(), Vec::new()];
+        for (host, list) in receives.iter_mut().enumerate() {
+            if host != side {
+                list.extend(receive.clone());
+            }
+            if host == side || mistake != Mistake::NotReady {
+                list.extend((0..self.random.random_range(0..4)).map(|_| self.spare()));
+            }
+        }
+        let mut flushed = |most: usize, lets_write: bool| -> Vec<Message> {
+            (0..self.random.random_range(0..=most)).map(|_| self.message(pmtu, lets_write).0).collect()
+        };
+        let mut sends = vec![send];
+        sends.extend(flushed(4, lets_write[1 - side]));
+        let mut late_sends = [Vec::new(), Vec::new()];
+        late_sends[side] = flushed(2, lets_write[1 - side]);
+        if mistake.fails_responder() {
+            late_sends[1 - side] = flushed(2, lets_write[side]);
+        }
+        let late_receives = [0, 1].map(|host| {
+            let fails = host == side || mistake.fails_responder();
+            let count = if fails { self.random.random_range(0..3) } else { 0 };
+            (0..count).map(|_| self.spare()).collect()
+        });
+        Ending { side, mistake, receives, sends, late_sends, late_receives }
+    }
+
+    fn spare(&mut self) -> Receive {
+        let length = self.random.random_range(0..300);
+        self.receive(length)
+    }
+
+    /// A message with a mistake, and the receive that it finds.
+    fn mistaken(&mut self, pmtu: usize, mistake: Mistake) -> (Message, Option<Receive>) {
+        // So long that it stands in memory, and a receive can be too short for it.
+        let length = self.random.random_range(INLINE_BYTES_MAX + 1..=pmtu);
+        let offset = self.random.random_range(0..=WINDOW_BYTES - length);
+        let mut target = Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 };
+        let kind = match mistake {
+            Mistake::ReceiveShort | Mistake::ReceiveKey => Kind::ALL[self.random.random_range(0..2)],
+            Mistake::NotReady => {
+                [Kind::Send, Kind::SendImmediate, Kind::WriteImmediate][self.random.random_range(0..3)]
+            }
+            Mistake::LocalKey | Mistake::LocalRange | Mistake::TooLong | Mistake::Opcode => {
+                Kind::ALL[self.random.random_range(0..4)]
+            }
+            // With immediate data it would depend on the order of two checks who tells of the mistake.
+            _ => Kind::Write,
+        };
+        let mut length = length;
+        match mistake {
+            Mistake::RemoteKey => target.key_change = 1 << self.random.random_range(0..32),
+            Mistake::RemoteDomain => target.memory = TargetMemory::OtherDomain,
+            Mistake::RemoteRight => target.memory = TargetMemory::NoRight,
+            Mistake::RemoteEnd => target.place = Place::Offset(WINDOW_BYTES - length + 1),
+            Mistake::RemoteStart => target.place = Place::BeforeStart,
+            Mistake::RemoteWrap => target.place = Place::RoundTheEnd,
+            Mistake::TooLong => length = self.random.random_range(pmtu + 1..=2 * pmtu),
+            _ => {}
+        }
+        let receive = match mistake {
+            Mistake::NotReady => None,
+            Mistake::ReceiveShort => {
+                let short = self.random.random_range(1..=length);
+                Some(self.receive(length - short))
+            }
+            Mistake::ReceiveKey => {
+                let piece = Piece { length, lane: self.random.random_range(0..LANES) };
+                Some(Receive { pieces: vec![piece], is_mistaken: true })
+            }
+            _ => kind.consumes().then(|| self.receive(length)),
+        };
+        let source = Source::Pieces(vec![Piece { length, lane: self.random.random_range(0..LANES) }]);
+        let mut send = Message { source, target, ..self.send(kind, 0) };
+        if let Place::Offset(offset) = send.target.place
+            && mistake == Mistake::TooLong
+        {
+            send.target.place = Place::Offset(offset.min(WINDOW_BYTES - length));
+        }
+        (send, receive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn equal_seeds_give_equal_plans() {
+        let options = PlanOptions::USUAL;
+        assert_eq!(Plan::new(3, &options), Plan::new(3, &options));
+        assert_ne!(Plan::new(3, &options), Plan::new(4, &options));
+    }
+
+    #[test]
+    fn plans_hold_everything_that_can_be_asked_for() {
+        let plans: Vec<Plan> = (0..40).map(|seed| Plan::new(seed, &PlanOptions::USUAL)).collect();
+        let pairs: Vec<&Pair> = plans.iter().flat_map(|plan| &plan.pairs).collect();
+        let sends: Vec<(&Pair, &Message)> = pairs
+            .iter()
+            .flat_map(|pair| {
+                pair.lanes.iter().flat_map(move |lane| lane.sends.iter().map(move |send| (*pair, send)))
+            })
+            .collect();
+        let mistakes: BTreeSet<Mistake> =
+            pairs.iter().filter_map(|pair| Some(pair.ending.as_ref()?.mistake)).collect();
+        assert_eq!(mistakes.len(), Mistake::ALL.len());
+        for kind in Kind::ALL {
+            let of_kind = || sends.iter().filter(|(_, send)| send.kind == kind);
+            for pmtu in Pmtu::ALL {
+                assert!(
+                    of_kind().any(|(pair, send)| pair.pmtu == pmtu && send.length() == pmtu.bytes() as usize)
+                );
+            }
+            assert!(of_kind().any(|(_, send)| send.length() == 0));
+            assert!(of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..))));
+            assert!(
+                of_kind()
+                    .any(|(_, send)| matches!(&send.source, Source::Pieces(pieces) if pieces.len() == 2))
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_plan_holds_is_legal_but_for_its_mistakes() {
+        for seed in 0..40 {
+            for pair in &Plan::new(seed, &PlanOptions::USUAL).pairs {
+                for lane in &pair.lanes {
+                    assert!(
+                        lane.sends.last().is_some_and(|send| send.signalled),
+                        "the last one frees all others"
+                    );
+                    let consuming = lane.sends.iter().filter(|send| send.kind.consumes());
+                    for (send, receive) in consuming.clone().zip(&lane.receives) {
+                        let room: usize = receive.pieces.iter().map(|piece| piece.length).sum();
+                        assert!(send.kind.is_write() || room >= send.length());
+                    }
+                    assert_eq!(consuming.count(), lane.receives.len());
+                    for send in &lane.sends {
+                        assert!(send.length() <= pair.pmtu.bytes() as usize && send.mistake.is_none());
+                        if let Place::Offset(offset) = send.target.place {
+                            assert!(offset + send.length() <= WINDOW_BYTES);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn messages_differ_from_each_other_and_are_the_same_each_time() {
+        let plan = Plan::new(1, &PlanOptions::faultless(1, 1));
+        assert_eq!(plan.payload(0, 0, 0, 100), plan.payload(0, 0, 0, 100));
+        assert_eq!(plan.payload(0, 0, 0, 100)[..33], plan.payload(0, 0, 0, 33));
+        assert_ne!(plan.payload(0, 0, 0, 100), plan.payload(1, 0, 0, 100));
+        assert_ne!(plan.payload(0, 0, 0, 100), plan.payload(0, 0, 1, 100));
+    }
+}

@@ -1,0 +1,468 @@
+//! Does what a plan says, and compares what comes of it with the model.
+//!
+//! Queue pairs take their turns in an order that is drawn anew each time, and each posts a few requests at a time. A receive
+//! is known to its card before the message that takes it is posted.
+use super::model::{Arrived, Model, ReceiveResult, SendResult, tag};
+use super::plan::{Message, Plan, Receive};
+use anyhow::{Context, Result, bail, ensure};
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
+
+/// Calls of [`Machine::idle`] without anything new after which a run has come to a stand.
+const IDLE_MAX: usize = 20_000;
+/// Most requests that are posted at once.
+const BATCH_MAX: usize = 6;
+
+/// A message to post, with its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Post<'a> {
+    /// Comes back in the completion.
+    pub tag: u64,
+    /// What to post.
+    pub message: &'a Message,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Of which pair.
+    pub pair: usize,
+    /// It was a receive.
+    pub is_receive: bool,
+    /// Its tag.
+    pub tag: u64,
+    /// How it ended.
+    pub status: CompletionStatus,
+    /// What it was. It means nothing for receives that failed.
+    pub opcode: CompletionOpcode,
+    /// Receives: bytes of the message.
+    pub length: u32,
+    /// Receives: immediate data.
+    pub immediate: Option<[u8; 4]>,
+    /// Receives: the message was a solicited one.
+    pub is_solicited: bool,
+    /// It had an entry of its own.
+    pub is_signalled: bool,
+    /// Receives: what the pieces hold.
+    pub contents: Vec<Vec<u8>>,
+}
+
+/// Two hosts with connected queue pairs, set up as the plan says. `side` is a host, `pair` one of its queue pairs.
+pub trait Machine {
+    /// Posts messages, in order, as many as there is room for, and returns how many.
+    ///
+    /// # Errors
+    /// If a message cannot be posted at all.
+    fn post_sends(&mut self, side: usize, pair: usize, posts: &[Post]) -> Result<usize>;
+
+    /// Posts a receive, if there is room for it, and returns whether there was.
+    ///
+    /// # Errors
+    /// If it cannot be posted at all.
+    fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool>;
+
+    /// Returns when the card knows all receives that were posted.
+    ///
+    /// # Errors
+    /// If the card cannot be reached.
+    fn confirm(&mut self, side: usize) -> Result<()>;
+
+    /// Lets a little time pass.
+    ///
+    /// # Errors
+    /// If the machine has failed.
+    fn idle(&mut self) -> Result<()>;
+
+    /// Appends what has ended, in the order of each queue.
+    ///
+    /// # Errors
+    /// If what the card says cannot be.
+    fn poll(&mut self, side: usize, outcomes: &mut Vec<Outcome>) -> Result<()>;
+
+    /// Moves a queue pair to its error state.
+    ///
+    /// # Errors
+    /// If the card refuses.
+    fn fail(&mut self, side: usize, pair: usize) -> Result<()>;
+
+    /// Copies the window of a queue pair.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn window(&mut self, side: usize, pair: usize) -> Result<Vec<u8>>;
+
+    /// Takes the next asynchronous event of a host.
+    ///
+    /// # Errors
+    /// If what the card says cannot be.
+    fn event(&mut self, side: usize) -> Result<Option<(usize, AsyncEvent)>>;
+
+    /// Looks at what nobody should have touched.
+    ///
+    /// # Errors
+    /// If somebody has.
+    fn check_untouched(&mut self) -> Result<()>;
+}
+
+/// What a run has compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Messages that were executed.
+    pub messages: u64,
+    /// Their bytes, each of which was found where it belongs.
+    pub bytes: u64,
+    /// Completions.
+    pub completions: u64,
+    /// Asynchronous events.
+    pub events: u64,
+    /// Mistakes that were refused as they must be.
+    pub mistakes: u64,
+}
+
+/// Runs a plan on a machine, and compares completions, memory and events with the model.
+///
+/// # Errors
+/// The first difference, or what the run waits for in vain.
+pub fn run(plan: &Plan, machine: &mut impl Machine) -> Result<Totals> {
+    let model = Model::new(plan);
+    let random = plan.seed.stream("run");
+    let counts = || vec![Counts::default(); plan.pairs.len()];
+    let mut runner = Runner { plan, model: &model, machine, random, counts: [counts(), counts()], idle: 0 };
+    runner.run().with_context(|| format!("seed {}", plan.seed.0))
+}
+
+/// How far a queue pair is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    sends_posted: usize,
+    sends_done: usize,
+    receives_posted: usize,
+    receives_done: usize,
+    /// Receives that its card knows.
+    receives_known: usize,
+    /// Messages posted to it that take a receive.
+    receives_taken: usize,
+}
+
+impl Counts {
+    fn is_idle(&self) -> bool {
+        self.sends_posted == self.sends_done && self.receives_posted == self.receives_done
+    }
+}
+
+struct Runner<'a, M: Machine> {
+    plan: &'a Plan,
+    model: &'a Model,
+    machine: &'a mut M,
+    random: ChaCha8Rng,
+    /// By host, and then by pair.
+    counts: [Vec<Counts>; 2],
+    idle: usize,
+}
+
+impl<M: Machine> Runner<'_, M> {
+    fn run(&mut self) -> Result<Totals> {
+        self.messages()?;
+        self.endings()?;
+        self.memory()?;
+        let events = self.events()?;
+        self.machine.check_untouched()?;
+        Ok(self.totals(events))
+    }
+
+    /// All messages that are right.
+    fn messages(&mut self) -> Result<()> {
+        let pairs = self.plan.pairs.len();
+        let mut turns: Vec<(usize, usize)> = (0..pairs).flat_map(|pair| [(0, pair), (1, pair)]).collect();
+        let plan = self.plan;
+        let ends = |side: usize, pair: usize| {
+            let lanes = &plan.pairs[pair].lanes;
+            (lanes[side].sends.len(), lanes[1 - side].receives.len())
+        };
+        loop {
+            turns.shuffle(&mut self.random);
+            let mut posted = false;
+            for &(side, pair) in &turns {
+                posted |= self.post_receives(side, pair, ends(side, pair).1, BATCH_MAX)?;
+            }
+            self.confirm()?;
+            for &(side, pair) in &turns {
+                let most = self.random.random_range(0..=BATCH_MAX);
+                posted |= self.post_sends(side, pair, ends(side, pair).0, most)?;
+            }
+            self.turn(posted)?;
+            let is_done = |&(side, pair): &(usize, usize)| {
+                let (sends, receives) = ends(side, pair);
+                let counts = &self.counts[side][pair];
+                counts.sends_done == sends && counts.receives_done == receives
+            };
+            if turns.iter().all(is_done) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The mistakes at the end, all at once.
+    fn endings(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let endings = || {
+            let pairs = plan.pairs.iter().enumerate();
+            pairs.filter_map(|(pair, plan)| Some((pair, plan, plan.ending.as_ref()?)))
+        };
+        for (pair, _, ending) in endings() {
+            for side in 0..2 {
+                let end = self.counts[side][pair].receives_posted + ending.receives[side].len();
+                self.post_all_receives(side, pair, end)?;
+            }
+        }
+        self.confirm()?;
+        for (pair, _, ending) in endings() {
+            let counts = &mut self.counts[1 - ending.side][pair];
+            // The limit of receives is for messages that must find one.
+            counts.receives_known = usize::MAX;
+            let end = self.counts[ending.side][pair].sends_posted + ending.sends.len();
+            self.post_all_sends(ending.side, pair, end)?;
+        }
+        self.settle(|_, ending, side| side == ending.side || ending.mistake.fails_responder())?;
+        for (pair, pair_plan, ending) in endings() {
+            for side in 0..2 {
+                let fails = side == ending.side || ending.mistake.fails_responder();
+                if fails {
+                    self.counts[1 - side][pair].receives_known = usize::MAX;
+                    self.post_all_sends(side, pair, pair_plan.sends(side).count())?;
+                    self.post_all_receives(side, pair, pair_plan.receives(side).count())?;
+                } else {
+                    self.machine.fail(side, pair)?;
+                }
+            }
+        }
+        self.settle(|_, _, _| true)
+    }
+
+    /// Waits until nothing is posted any more on queue pairs that have failed.
+    fn settle(&mut self, is_failed: impl Fn(usize, &super::plan::Ending, usize) -> bool) -> Result<()> {
+        let plan = self.plan;
+        loop {
+            let waits = plan.pairs.iter().enumerate().any(|(pair, pair_plan)| {
+                pair_plan.ending.as_ref().is_some_and(|ending| {
+                    (0..2).any(|side| is_failed(pair, ending, side) && !self.counts[side][pair].is_idle())
+                })
+            });
+            if !waits {
+                return Ok(());
+            }
+            self.turn(false)?;
+        }
+    }
+
+    fn post_all_receives(&mut self, side: usize, pair: usize, end: usize) -> Result<()> {
+        while self.counts[side][pair].receives_posted < end {
+            let posted = self.post_receives(side, pair, end, usize::MAX)?;
+            if !posted {
+                self.turn(false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post_all_sends(&mut self, side: usize, pair: usize, end: usize) -> Result<()> {
+        while self.counts[side][pair].sends_posted < end {
+            let posted = self.post_sends(side, pair, end, usize::MAX)?;
+            if !posted {
+                self.turn(false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts up to `most` receives, none from place `end` on. Returns whether there was one.
+    fn post_receives(&mut self, side: usize, pair: usize, end: usize, most: usize) -> Result<bool> {
+        let first = self.counts[side][pair].receives_posted;
+        let count = end.saturating_sub(first).min(most);
+        for (place, receive) in self.plan.pairs[pair].receives(side).enumerate().skip(first).take(count) {
+            if !self.machine.post_receive(side, pair, tag(pair, place), receive)? {
+                break;
+            }
+            self.counts[side][pair].receives_posted += 1;
+        }
+        Ok(self.counts[side][pair].receives_posted != first)
+    }
+
+    /// Posts up to `most` messages whose receives are known, none from place `end` on. Returns whether there was one.
+    fn post_sends(&mut self, side: usize, pair: usize, end: usize, most: usize) -> Result<bool> {
+        let first = self.counts[side][pair].sends_posted;
+        let Counts { receives_known, receives_taken, .. } = self.counts[1 - side][pair];
+        let mut room = receives_known.saturating_sub(receives_taken);
+        let count = end.saturating_sub(first).min(most);
+        let messages = self.plan.pairs[pair].sends(side).skip(first).take(count);
+        let ready = messages.take_while(|message| {
+            let fits = !message.kind.consumes() || room > 0;
+            room -= usize::from(message.kind.consumes() && fits);
+            fits
+        });
+        let payloads: Vec<(&Message, Vec<u8>)> = ready
+            .enumerate()
+            .map(|(place, message)| (message, self.plan.payload(side, pair, first + place, message.length())))
+            .collect();
+        let posts: Vec<Post> = payloads
+            .iter()
+            .enumerate()
+            .map(|(place, (message, payload))| Post { tag: tag(pair, first + place), message, payload })
+            .collect();
+        if posts.is_empty() {
+            return Ok(false);
+        }
+        let posted = self.machine.post_sends(side, pair, &posts)?;
+        self.counts[side][pair].sends_posted += posted;
+        let taken = posts[..posted].iter().filter(|post| post.message.kind.consumes()).count();
+        self.counts[1 - side][pair].receives_taken += taken;
+        Ok(posted > 0)
+    }
+
+    fn confirm(&mut self) -> Result<()> {
+        for side in 0..2 {
+            let is_news = |counts: &Counts| counts.receives_known < counts.receives_posted;
+            if self.counts[side].iter().any(is_news) {
+                self.machine.confirm(side)?;
+                for counts in &mut self.counts[side] {
+                    counts.receives_known = counts.receives_known.max(counts.receives_posted);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has ended, and lets time pass.
+    fn turn(&mut self, posted: bool) -> Result<()> {
+        let mut news = posted;
+        for side in 0..2 {
+            let mut outcomes = Vec::new();
+            self.machine.poll(side, &mut outcomes)?;
+            news |= !outcomes.is_empty();
+            for outcome in outcomes {
+                self.compare(side, &outcome)?;
+            }
+        }
+        self.idle = if news { 0 } else { self.idle + 1 };
+        if self.idle > IDLE_MAX {
+            bail!("nothing happens any more; missing are {}", self.missing());
+        }
+        self.machine.idle()
+    }
+
+    fn missing(&self) -> String {
+        let lines = self.counts.iter().enumerate().flat_map(|(side, list)| {
+            let waiting = list.iter().enumerate().filter(|(_, counts)| !counts.is_idle());
+            waiting.map(move |(pair, counts)| {
+                let Counts { sends_posted, sends_done, receives_posted, receives_done, .. } = counts;
+                format!(
+                    "host {side} pair {pair}: {sends_done} of {sends_posted} messages and {receives_done} of \
+                     {receives_posted} receives are done"
+                )
+            })
+        });
+        lines.collect::<Vec<_>>().join("; ")
+    }
+
+    fn compare(&mut self, side: usize, outcome: &Outcome) -> Result<()> {
+        let pair = outcome.pair;
+        let counts = &mut self.counts[side][pair];
+        let done = if outcome.is_receive { &mut counts.receives_done } else { &mut counts.sends_done };
+        let place = *done;
+        *done += 1;
+        let what = if outcome.is_receive { "receive" } else { "message" };
+        let context = || format!("host {side}, pair {pair}, {what} {place}");
+        ensure!(outcome.tag == tag(pair, place), "{}: tag {:#x} completes", context(), outcome.tag);
+        let expected = &self.model.sides[side][pair];
+        if outcome.is_receive {
+            compare_receive(&expected.receives[place], outcome).with_context(context)
+        } else {
+            compare_send(&expected.sends[place], outcome).with_context(context)
+        }
+    }
+
+    fn memory(&mut self) -> Result<()> {
+        for side in 0..2 {
+            for (pair, expected) in self.model.sides[side].iter().enumerate() {
+                let window = self.machine.window(side, pair)?;
+                if let Some(place) = first_difference(&window, &expected.window) {
+                    bail!(
+                        "host {side}, window of pair {pair}: byte {place} is {:?} and not {:?}",
+                        window.get(place),
+                        expected.window.get(place)
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Events may be on their way still when completions are not.
+    fn events(&mut self) -> Result<u64> {
+        let mut missing: [Vec<(usize, AsyncEvent)>; 2] = self.model.sides.each_ref().map(|side| {
+            let pairs = side.iter().enumerate();
+            pairs.flat_map(|(pair, result)| result.events.iter().map(move |&event| (pair, event))).collect()
+        });
+        let count = missing.iter().map(|list| list.len() as u64).sum();
+        // Time enough for one that should not come.
+        let mut idle = 0;
+        while idle < 100 || (missing.iter().any(|list| !list.is_empty()) && idle < IDLE_MAX) {
+            for (side, list) in missing.iter_mut().enumerate() {
+                while let Some(event) = self.machine.event(side)? {
+                    let place = list.iter().position(|expected| *expected == event);
+                    let place = place.with_context(|| format!("host {side}: {event:?} should not come"))?;
+                    list.swap_remove(place);
+                }
+            }
+            self.machine.idle()?;
+            idle += 1;
+        }
+        ensure!(missing.iter().all(Vec::is_empty), "events do not come, by host: {missing:?}");
+        Ok(count)
+    }
+
+    fn totals(&self, events: u64) -> Totals {
+        let lanes = || self.plan.pairs.iter().flat_map(|pair| &pair.lanes).flat_map(|lane| &lane.sends);
+        let done = |counts: &Counts| (counts.sends_done + counts.receives_done) as u64;
+        Totals {
+            messages: lanes().count() as u64,
+            bytes: lanes().map(|message| message.length() as u64).sum(),
+            completions: self.counts.iter().flatten().map(done).sum(),
+            events,
+            mistakes: self.plan.pairs.iter().filter(|pair| pair.ending.is_some()).count() as u64,
+        }
+    }
+}
+
+fn compare_send(expected: &SendResult, outcome: &Outcome) -> Result<()> {
+    let found = (outcome.status, outcome.opcode);
+    ensure!(found == (expected.status, expected.opcode), "{found:?}, not {expected:?}");
+    ensure!(outcome.is_signalled || !expected.is_signalled, "it has no completion of its own");
+    Ok(())
+}
+
+fn compare_receive(expected: &ReceiveResult, outcome: &Outcome) -> Result<()> {
+    ensure!(outcome.status == expected.status, "{:?}, not {expected:?}", outcome.status);
+    if let Some(arrived) = expected.arrived {
+        let Outcome { opcode, length, immediate, is_solicited, .. } = *outcome;
+        let found = Arrived { opcode, length, immediate, is_solicited };
+        ensure!(found == arrived, "{found:?}, not {arrived:?}");
+    }
+    for (place, contents) in expected.contents.iter().flatten().enumerate() {
+        let found = outcome.contents.get(place).map_or(&[][..], Vec::as_slice);
+        if let Some(byte) = first_difference(found, contents) {
+            bail!("piece {place}, byte {byte} is {:?}, not {:?}", found.get(byte), contents.get(byte));
+        }
+    }
+    Ok(())
+}
+
+fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
+    let common = left.iter().zip(right).position(|(left, right)| left != right);
+    common.or((left.len() != right.len()).then(|| left.len().min(right.len())))
+}

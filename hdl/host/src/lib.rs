@@ -7,6 +7,7 @@
 pub mod arrivals;
 pub mod axi_lite;
 pub mod chunk_buffer;
+pub mod frame_counters;
 pub mod read_engine;
 pub mod registers;
 pub mod ring;

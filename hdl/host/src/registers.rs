@@ -20,11 +20,11 @@
 //!
 //! All offsets and reset values are those of [`rnic_layout::registers`].
 use super::axi_lite::READ_CYCLES;
-use super::totals::Totals;
+use super::frame_counters::FrameCounters;
 use rnic_kernel::prelude::*;
 use rnic_layout::registers::{self as map, Features, Geometry, LayoutVersion};
 use rnic_packet::counters::Count;
-use rnic_packet::dispatch::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, FrameOutcome};
+use rnic_packet::dispatch::FrameOutcome;
 use rnic_packet::reason::REASON_BITS;
 
 /// Bits of a byte address in BAR 0.
@@ -35,31 +35,77 @@ pub const RESET_CYCLES: u64 = 255;
 const _: () = assert!(READ_CYCLES == 3, "the read path below has three registers");
 
 /// Offsets, in the form in which kernels can match them.
-mod at {
+pub mod at {
     use rnic_layout::registers as map;
 
-    pub(super) const MAGIC: u64 = map::REG_MAGIC.offset as u64;
-    pub(super) const LAYOUT_VERSION: u64 = map::REG_LAYOUT_VERSION.offset as u64;
-    pub(super) const FEATURES: u64 = map::REG_FEATURES.offset as u64;
-    pub(super) const GEOMETRY: u64 = map::REG_GEOMETRY.offset as u64;
-    pub(super) const CONTROL: u64 = map::REG_CONTROL.offset as u64;
-    pub(super) const STATUS: u64 = map::REG_STATUS.offset as u64;
-    pub(super) const SCRATCH: u64 = map::REG_SCRATCH.offset as u64;
-    pub(super) const OWN_MAC: u64 = map::REG_OWN_MAC.offset as u64;
-    pub(super) const PORT_CONTROL: u64 = map::REG_PORT_CONTROL.offset as u64;
-    pub(super) const COUNTER_LATCH: u64 = map::REG_COUNTER_LATCH.offset as u64;
-    pub(super) const COUNTERS: u64 = map::COUNTER_BASE as u64;
-    /// Counters of drops, in the order of their reasons, end here.
-    pub(super) const DROPS_END: u64 = map::counter_offset(map::DROP_COUNTERS) as u64 - 1;
-    pub(super) const REQUESTS_RECEIVED: u64 = counter("requests_received");
-    pub(super) const RESPONSES_RECEIVED: u64 = counter("responses_received");
-    pub(super) const CONGESTION_RECEIVED: u64 = counter("congestion_notifications_received");
-    pub(super) const FRAMES_RECEIVED: u64 = counter("frames_received");
-    pub(super) const BYTES_RECEIVED: u64 = counter("bytes_received");
-    pub(super) const FRAMES_SENT: u64 = counter("frames_sent");
-    pub(super) const BYTES_SENT: u64 = counter("bytes_sent");
+    /// Register `magic`.
+    pub const MAGIC: u64 = map::REG_MAGIC.offset as u64;
+    /// Register `layout_version`.
+    pub const LAYOUT_VERSION: u64 = map::REG_LAYOUT_VERSION.offset as u64;
+    /// Register `features`.
+    pub const FEATURES: u64 = map::REG_FEATURES.offset as u64;
+    /// Register `geometry`.
+    pub const GEOMETRY: u64 = map::REG_GEOMETRY.offset as u64;
+    /// Register `table_sizes`.
+    pub const TABLE_SIZES: u64 = map::REG_TABLE_SIZES.offset as u64;
+    /// Register `queue_limits`.
+    pub const QUEUE_LIMITS: u64 = map::REG_QUEUE_LIMITS.offset as u64;
+    /// Register `message_limit`.
+    pub const MESSAGE_LIMIT: u64 = map::REG_MESSAGE_LIMIT.offset as u64;
+    /// Register `control`.
+    pub const CONTROL: u64 = map::REG_CONTROL.offset as u64;
+    /// Register `status`.
+    pub const STATUS: u64 = map::REG_STATUS.offset as u64;
+    /// Register `fatal`.
+    pub const FATAL: u64 = map::REG_FATAL.offset as u64;
+    /// Register `scratch`.
+    pub const SCRATCH: u64 = map::REG_SCRATCH.offset as u64;
+    /// Register `own_mac`.
+    pub const OWN_MAC: u64 = map::REG_OWN_MAC.offset as u64;
+    /// Register `port_control`.
+    pub const PORT_CONTROL: u64 = map::REG_PORT_CONTROL.offset as u64;
+    /// Register `admin_command_base`.
+    pub const ADMIN_COMMAND_BASE: u64 = map::REG_ADMIN_COMMAND_BASE.offset as u64;
+    /// Register `admin_answer_base`.
+    pub const ADMIN_ANSWER_BASE: u64 = map::REG_ADMIN_ANSWER_BASE.offset as u64;
+    /// Register `admin_control`.
+    pub const ADMIN_CONTROL: u64 = map::REG_ADMIN_CONTROL.offset as u64;
+    /// Register `admin_doorbell`.
+    pub const ADMIN_DOORBELL: u64 = map::REG_ADMIN_DOORBELL.offset as u64;
+    /// Register `admin_progress`.
+    pub const ADMIN_PROGRESS: u64 = map::REG_ADMIN_PROGRESS.offset as u64;
+    /// Register `event_queue_base`.
+    pub const EVENT_QUEUE_BASE: u64 = map::REG_EVENT_QUEUE_BASE.offset as u64;
+    /// Register `event_queue_control`.
+    pub const EVENT_QUEUE_CONTROL: u64 = map::REG_EVENT_QUEUE_CONTROL.offset as u64;
+    /// Register `interrupt_pending`.
+    pub const INTERRUPT_PENDING: u64 = map::REG_INTERRUPT_PENDING.offset as u64;
+    /// Register `interrupt_mask`.
+    pub const INTERRUPT_MASK: u64 = map::REG_INTERRUPT_MASK.offset as u64;
+    /// Register `counter_latch`.
+    pub const COUNTER_LATCH: u64 = map::REG_COUNTER_LATCH.offset as u64;
 
-    const fn counter(name: &str) -> u64 {
+    /// First counter.
+    pub const COUNTERS: u64 = map::COUNTER_BASE as u64;
+    /// Counters of drops, in the order of their reasons, end here.
+    pub const DROPS_END: u64 = map::counter_offset(map::DROP_COUNTERS) as u64 - 1;
+    /// Packets handed to the responder.
+    pub const REQUESTS_RECEIVED: u64 = counter("requests_received");
+    /// Packets handed to the requester.
+    pub const RESPONSES_RECEIVED: u64 = counter("responses_received");
+    /// Congestion notifications.
+    pub const CONGESTION_RECEIVED: u64 = counter("congestion_notifications_received");
+    /// Frames from the MAC.
+    pub const FRAMES_RECEIVED: u64 = counter("frames_received");
+    /// Their bytes.
+    pub const BYTES_RECEIVED: u64 = counter("bytes_received");
+    /// Frames to the MAC.
+    pub const FRAMES_SENT: u64 = counter("frames_sent");
+    /// Their bytes.
+    pub const BYTES_SENT: u64 = counter("bytes_sent");
+
+    /// The offset of a counter.
+    pub const fn counter(name: &str) -> u64 {
         map::counter_offset(map::counter(name)) as u64
     }
 }
@@ -129,8 +175,7 @@ pub struct PacketRegisters {
     features: Constant<Bits<64>>,
     geometry: Constant<Bits<64>>,
     port_control_at_reset: Constant<Bits<64>>,
-    received: Totals,
-    sent: Totals,
+    frames: FrameCounters,
     /// Cycles that a reset by software still lasts; from power-up on none.
     resetting: Reg<Bits<8>>,
     in_reset: Reg<Bit>,
@@ -141,12 +186,12 @@ pub struct PacketRegisters {
     latch_requested: Reg<Bit>,
     latches: Reg<Bit>,
     selected: DFF<Bits<64>>,
-    selects_counter: DFF<Bit>,
     answer: DFF<Bits<64>>,
 }
 
 /// A register's value, from its table.
-macro_rules! number {
+#[macro_export]
+macro_rules! register_value {
     ($record:expr) => {{
         let bytes = $record.to_bytes().expect("the value fits its fields");
         u64::from_le_bytes(bytes.try_into().expect("a register has eight bytes"))
@@ -158,7 +203,7 @@ impl PacketRegisters {
     pub fn new(datapath_bits: u16, clock_khz: u32) -> Self {
         let features = Features { packet_path: true, ..Features::at_reset() };
         let geometry = Geometry { datapath_bits, clock_khz, ..Geometry::at_reset() };
-        let port_control = number!(map::PortControl::at_reset());
+        let port_control = register_value!(map::PortControl::at_reset());
         PacketRegisters {
             clock: Default::default(),
             reset: Default::default(),
@@ -180,12 +225,11 @@ impl PacketRegisters {
             counter_latch: Default::default(),
             counter_index: Default::default(),
             counter: Default::default(),
-            layout_version: Constant::new(number!(LayoutVersion::at_reset()).to_bits()),
-            features: Constant::new(number!(features).to_bits()),
-            geometry: Constant::new(number!(geometry).to_bits()),
+            layout_version: Constant::new(register_value!(LayoutVersion::at_reset()).to_bits()),
+            features: Constant::new(register_value!(features).to_bits()),
+            geometry: Constant::new(register_value!(geometry).to_bits()),
             port_control_at_reset: Constant::new(port_control.to_bits()),
-            received: Default::default(),
-            sent: Default::default(),
+            frames: Default::default(),
             resetting: Default::default(),
             in_reset: Default::default(),
             control: Default::default(),
@@ -195,7 +239,6 @@ impl PacketRegisters {
             latch_requested: Default::default(),
             latches: Default::default(),
             selected: Default::default(),
-            selects_counter: Default::default(),
             answer: Default::default(),
         }
     }
@@ -211,7 +254,7 @@ impl Logic for PacketRegisters {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, received, sent);
+        clock!(self, clock, frames);
         let in_reset = self.in_reset.q.val();
         self.core_reset.next = in_reset;
 
@@ -269,25 +312,19 @@ impl Logic for PacketRegisters {
 
         // Counting.
         self.counter_latch.next = self.latches.q.val();
-        self.received.latch.next = self.latches.q.val();
         // An outcome that a reset takes from the packet path's counters does not count here either.
-        let outcome_valid = self.outcome_valid.val() && !in_reset;
-        self.received.frame.next = outcome_valid;
-        self.received.bytes.next = select(outcome_valid, self.outcome.val().frame_bytes, bits::<16>(0));
-        self.sent.latch.next = self.latches.q.val();
-        self.sent.frame.next = self.sent_frame.val();
-        self.sent.bytes.next = self.sent_bytes.val();
+        self.frames.outcome.next = self.outcome.val();
+        self.frames.outcome_valid.next = self.outcome_valid.val() && !in_reset;
+        self.frames.sent_frame.next = self.sent_frame.val();
+        self.frames.sent_bytes.next = self.sent_bytes.val();
+        self.frames.latch.next = self.latches.q.val();
 
         // Reading: first everything that is a register, then the counters in memory.
         let address = self.read_address.val();
-        self.counter_index.next = match address.to_u64() {
-            at::REQUESTS_RECEIVED => bits::<REASON_BITS>(ACCEPTED_REQUEST),
-            at::RESPONSES_RECEIVED => bits::<REASON_BITS>(ACCEPTED_RESPONSE),
-            at::CONGESTION_RECEIVED => bits::<REASON_BITS>(ACCEPTED_CONGESTION),
-            _ => address.get_bits::<REASON_BITS>(3),
-        };
+        self.frames.read_address.next = address;
+        self.counter_index.next = self.frames.counter_index.val();
+        self.frames.counter.next = self.counter.val();
         let status_resetting = cat!(!is_resetting, is_resetting, !is_resetting);
-        self.selects_counter.d.next = false;
         self.selected.d.next = bits(0);
         match address.to_u64() {
             at::MAGIC => self.selected.d.next = bits(map::MAGIC),
@@ -299,18 +336,10 @@ impl Logic for PacketRegisters {
             at::SCRATCH => self.selected.d.next = self.scratch.q.val(),
             at::OWN_MAC => self.selected.d.next = self.own_mac_register.q.val(),
             at::PORT_CONTROL => self.selected.d.next = self.port_control.q.val(),
-            at::FRAMES_RECEIVED => self.selected.d.next = self.received.latched_frames.val(),
-            at::BYTES_RECEIVED => self.selected.d.next = self.received.latched_bytes.val(),
-            at::FRAMES_SENT => self.selected.d.next = self.sent.latched_frames.val(),
-            at::BYTES_SENT => self.selected.d.next = self.sent.latched_bytes.val(),
-            at::REQUESTS_RECEIVED | at::RESPONSES_RECEIVED | at::CONGESTION_RECEIVED => {
-                self.selects_counter.d.next = true;
-            }
-            at::COUNTERS..=at::DROPS_END => self.selects_counter.d.next = true,
             _ => {}
         }
         self.answer.d.next =
-            select(self.selects_counter.q.val(), self.counter.val().frames, self.selected.q.val());
+            select(self.frames.is_counter.val(), self.frames.value.val(), self.selected.q.val());
         self.read_data.next = self.answer.q.val();
     }
 }

@@ -23,7 +23,11 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
     ("rnic-packet", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-token"], &["verilator-sys"]),
     ("rnic-host", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"], &[]),
     ("rnic-complete", &ROLE, &[]),
-    ("rnic-control", &ROLE, &[]),
+    (
+        "rnic-control",
+        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
+        &[],
+    ),
     (
         "rnic-dma",
         &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],

@@ -1,0 +1,165 @@
+//! Device failure: keeps the first failure that only a reset helps against, and says it once.
+//!
+//! ```text
+//!  reports ──> first ─┬─> device_failed, code, detail
+//!                     └─> event
+//! ```
+//!
+//! Latency 1 cycle.
+//!
+//! 1. `code` and `detail` are those of the first report since reset; of several in a cycle, the first in the order of the ports.
+//! 2. One event is raised a failure. It is lost where event queue 0 is what has failed; registers tell all the same.
+//!
+//! DESIGN 3 decision 12, protocol 4.4.
+use crate::wires::FatalReport;
+use rnic_blocks::stream::StreamTx;
+use rnic_kernel::prelude::*;
+use rnic_token::complete::EventToken;
+
+/// Numbers, in the form in which kernels can use them.
+mod number {
+    use rnic_layout::queue::event::{AsyncEvent, EventKind};
+    use rnic_layout::registers::FatalCode;
+
+    pub(super) const LOST_READ_TAG: u64 = FatalCode::LostReadTag as u64;
+    pub(super) const LOST_WRITE: u64 = FatalCode::LostWrite as u64;
+    pub(super) const HOST_WRITE_ERROR: u64 = FatalCode::HostWriteError as u64;
+    pub(super) const EVENT_QUEUE_OVERRUN: u64 = FatalCode::EventQueueOverrun as u64;
+    pub(super) const POOL_EXHAUSTED: u64 = FatalCode::PoolExhausted as u64;
+    pub(super) const ASYNCHRONOUS: u64 = EventKind::Asynchronous as u64;
+    pub(super) const DEVICE_FATAL: u64 = AsyncEvent::DeviceFatal as u64;
+}
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct DeviceFailure {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets the failure.
+    pub reset: Signal<In, Bit>,
+    /// From the admin queue.
+    pub report: Signal<In, FatalReport>,
+    /// There is one.
+    pub report_valid: Signal<In, Bit>,
+    /// A host read was never answered, or an answer came that nobody awaits.
+    pub lost_read_tag: Signal<In, Bit>,
+    /// A host write was never reported done, or one was that nobody issued.
+    pub lost_write: Signal<In, Bit>,
+    /// The host refused a write of a completion or an event.
+    pub host_write_error: Signal<In, Bit>,
+    /// Event queue 0 is full.
+    pub event_queue_overrun: Signal<In, Bit>,
+    /// A pool was empty that can never be.
+    pub pool_exhausted: Signal<In, Bit>,
+
+    /// The device has failed; registered.
+    pub device_failed: Signal<Out, Bit>,
+    /// Why: a `FatalCode`; registered.
+    pub code: Signal<Out, Bits<8>>,
+    /// And more; registered.
+    pub detail: Signal<Out, Bits<32>>,
+    /// To event queue 0; registered.
+    pub event: StreamTx<EventToken>,
+
+    failed: Reg<Bit>,
+    first: Reg<FatalReport>,
+    tells: Reg<Bit>,
+}
+
+impl Logic for DeviceFailure {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let code = if self.lost_read_tag.val() {
+            bits::<8>(number::LOST_READ_TAG)
+        } else if self.lost_write.val() {
+            bits::<8>(number::LOST_WRITE)
+        } else if self.host_write_error.val() {
+            bits::<8>(number::HOST_WRITE_ERROR)
+        } else if self.event_queue_overrun.val() {
+            bits::<8>(number::EVENT_QUEUE_OVERRUN)
+        } else if self.pool_exhausted.val() {
+            bits::<8>(number::POOL_EXHAUSTED)
+        } else {
+            bits::<8>(0)
+        };
+        let has_report = self.report_valid.val();
+        let fails = has_report || code.any();
+        if fails && !self.failed.q.val() {
+            self.failed.d.next = true;
+            self.tells.d.next = true;
+            let other = FatalReport { code, detail: bits(0) };
+            self.first.d.next = select(has_report, self.report.val(), other);
+        } else if self.event.ready.val() {
+            self.tells.d.next = false;
+        }
+        let first = self.first.q.val();
+        self.device_failed.next = self.failed.q.val();
+        self.code.next = first.code;
+        self.detail.next = first.detail;
+        self.event.valid.next = self.tells.q.val();
+        self.event.beat.next = EventToken {
+            object_number: bits(0),
+            detail: bit_cast::<32, 8>(first.code),
+            kind: bits(number::ASYNCHRONOUS),
+            code: bits(number::DEVICE_FATAL),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, Sink, Stalls, random};
+    use rnic_layout::registers::FatalCode;
+
+    #[test]
+    fn the_first_failure_is_kept_and_said_once() {
+        let mut random = random();
+        let mut bench = Bench::clocked(DeviceFailure::default(), |block| &mut block.clock).in_lock_step();
+        for _ in 0..200 {
+            bench.block.reset.next = true;
+            bench.tick();
+            bench.block.reset.next = false;
+            let mut sink = Sink::new(Stalls::Both);
+            let mut first = None;
+            for _ in 0..random.random_range(1..30) {
+                let flags: [bool; 6] = std::array::from_fn(|_| random.random_bool(0.05));
+                let block = &mut bench.block;
+                block.report_valid.next = flags[0];
+                block.report.next = FatalReport { code: bits(3), detail: bits(0x1234_5678) };
+                block.lost_read_tag.next = flags[1];
+                block.lost_write.next = flags[2];
+                block.host_write_error.next = flags[3];
+                block.event_queue_overrun.next = flags[4];
+                block.pool_exhausted.next = flags[5];
+                let codes = [
+                    FatalCode::HostReadError,
+                    FatalCode::LostReadTag,
+                    FatalCode::LostWrite,
+                    FatalCode::HostWriteError,
+                    FatalCode::EventQueueOverrun,
+                    FatalCode::PoolExhausted,
+                ];
+                sink.drive(&mut block.event, &mut random);
+                bench.settle();
+                sink.sample(&bench.block.event);
+                bench.tick();
+                first = first.or(flags.iter().position(|&flag| flag).map(|index| codes[index]));
+                bench.settle();
+                let block = &bench.block;
+                assert_eq!(block.device_failed.val(), first.is_some());
+                assert_eq!(block.code.val().to_u64(), first.map_or(0, |code| u64::from(code.number())));
+                let has_detail = first == Some(FatalCode::HostReadError);
+                assert_eq!(block.detail.val().to_u64(), if has_detail { 0x1234_5678 } else { 0 });
+            }
+            let events = sink.received;
+            assert!(events.len() <= usize::from(first.is_some()), "{events:?}");
+            if let (Some(event), Some(code)) = (events.first(), first) {
+                assert_eq!((event.kind.to_u64(), event.code.to_u64()), (1, 8));
+                assert_eq!(event.detail.to_u64(), u64::from(code.number()));
+            }
+        }
+    }
+}

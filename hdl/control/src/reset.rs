@@ -1,0 +1,370 @@
+//! Reset: ends the work of the card, clears it, and lets it begin anew.
+//!
+//! A reset that cuts off reads and writes would leave the host with answers that nobody awaits, and tables in memory do not
+//! know a reset. So it takes its time, while registers go on to be answered.
+//!
+//! ```text
+//!  request ──> drain ──> pulse ──────> sweep ──────────> forget ─────────> run
+//!              │  │      core_reset    sweep_index       forget, then
+//!              │  └─ time is up:       0 to 1023         is_forgetting
+//!              │     lost              ^
+//!  power-up, ──┼──────> pulse          doorbells,
+//!  reset       └─ drained              registers
+//! ```
+//!
+//! A reset without work lasts 2 + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then as long as the commands take to forget.
+//! Draining lasts as long as the limit that the block is made with, at most.
+//!
+//! 1. While `is_resetting`, nothing new begins, and software's writes change nothing.
+//! 2. `core_reset` begins only when the card is drained, or the limit is over. Then `lost_read` or `lost_write` follows when
+//!    the reset has ended: what was not answered may still be, and a second reset clears that too.
+//! 3. The reset from outside does all of that but draining.
+//! 4. When `quiesces` has lasted for the limit and the card is not drained, that is a loss too.
+//!
+//! DESIGN 3 decision 12.
+use rnic_kernel::prelude::*;
+
+/// Cycles of `core_reset`: longer than the deepest pipeline of the card.
+pub const RESET_CYCLES: u64 = 255;
+/// Bits of what is swept.
+pub const SWEEP_BITS: usize = 10;
+/// Cycles after which what has not drained is lost: four milliseconds at 250 MHz, longer than any host waits for its memory.
+pub const DRAIN_CYCLES: u64 = 1 << 20;
+const TIME_BITS: usize = 21;
+
+/// What the block does.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Phase {
+    /// All else is being reset.
+    Pulse,
+    /// Tables are cleared.
+    Sweep,
+    /// Commands begin to forget.
+    Forget,
+    /// They do.
+    Forgetting,
+    /// The card works.
+    Run,
+    /// What is under way ends.
+    Drain,
+}
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct Reset {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high: the reset of the whole card.
+    pub reset: Signal<In, Bit>,
+    /// From the registers: a reset is asked for.
+    pub request: Signal<In, Bit>,
+    /// From the registers: the card is to come to rest.
+    pub quiesces: Signal<In, Bit>,
+    /// Nothing is in flight towards host or wire.
+    pub drained: Signal<In, Bit>,
+    /// Nor is any read of the host; for the name of a loss.
+    pub reads_drained: Signal<In, Bit>,
+    /// From the commands: objects are being forgotten, from the cycle after `forget` on.
+    pub is_forgetting: Signal<In, Bit>,
+
+    /// To all else; registered.
+    pub core_reset: Signal<Out, Bit>,
+    /// From a request to the end of its reset; registered.
+    pub is_resetting: Signal<Out, Bit>,
+    /// To tables: clear what stands at the index; registered.
+    pub sweeps: Signal<Out, Bit>,
+    /// Which; registered.
+    pub sweep_index: Signal<Out, Bits<SWEEP_BITS>>,
+    /// To the commands: forget all objects; registered, one cycle.
+    pub forget: Signal<Out, Bit>,
+    /// A host read was not answered in time; registered, one cycle.
+    pub lost_read: Signal<Out, Bit>,
+    /// Something else did not end in time; registered, one cycle.
+    pub lost_write: Signal<Out, Bit>,
+
+    drain_cycles: Constant<Bits<TIME_BITS>>,
+    phase: Reg<Phase>,
+    /// Cycles that the phase still lasts, but for one.
+    left: Reg<Bits<TIME_BITS>>,
+    in_reset: Reg<Bit>,
+    runs: Reg<Bit>,
+    index: DFF<Bits<SWEEP_BITS>>,
+    in_sweep: Reg<Bit>,
+    forgets: Reg<Bit>,
+    /// Draining was given up, for the lack of a read.
+    gave_up: Reg<Bit>,
+    lacked_read: DFF<Bit>,
+    reports: Reg<Bit>,
+    /// Cycles for which a card that is to rest may still work; zero when there was a report.
+    patience: DFF<Bits<TIME_BITS>>,
+}
+
+impl Reset {
+    /// Makes a card that begins with a reset, and waits at most `drain_cycles` for what is under way.
+    pub fn new(drain_cycles: u64) -> Self {
+        Reset {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            request: Signal::default(),
+            quiesces: Signal::default(),
+            drained: Signal::default(),
+            reads_drained: Signal::default(),
+            is_forgetting: Signal::default(),
+            core_reset: Signal::default(),
+            is_resetting: Signal::default(),
+            sweeps: Signal::default(),
+            sweep_index: Signal::default(),
+            forget: Signal::default(),
+            lost_read: Signal::default(),
+            lost_write: Signal::default(),
+            drain_cycles: Constant::new(bits(drain_cycles)),
+            phase: Reg::new(Phase::Pulse),
+            left: Reg::new(bits(RESET_CYCLES)),
+            in_reset: Reg::new(true),
+            runs: Reg::default(),
+            index: DFF::default(),
+            in_sweep: Reg::default(),
+            forgets: Reg::default(),
+            gave_up: Reg::default(),
+            lacked_read: DFF::default(),
+            reports: Reg::default(),
+            patience: DFF::default(),
+        }
+    }
+}
+
+impl Logic for Reset {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let left = self.left.q.val();
+        let is_over = left == 0;
+        let drained = self.drained.val();
+        if !is_over {
+            self.left.d.next = left - 1;
+        }
+        self.reports.d.next = false;
+        match self.phase.q.val() {
+            Phase::Run => {
+                if self.request.val() {
+                    self.phase.d.next = Phase::Drain;
+                    self.left.d.next = self.drain_cycles.val();
+                }
+            }
+            Phase::Drain => {
+                if drained || is_over {
+                    self.phase.d.next = Phase::Pulse;
+                    self.left.d.next = bits(RESET_CYCLES);
+                    self.gave_up.d.next = !drained;
+                    self.lacked_read.d.next = !self.reads_drained.val();
+                }
+            }
+            Phase::Pulse => {
+                if is_over {
+                    self.phase.d.next = Phase::Sweep;
+                    self.left.d.next = bits((1 << SWEEP_BITS) - 1);
+                }
+            }
+            Phase::Sweep => {
+                if is_over {
+                    self.phase.d.next = Phase::Forget;
+                }
+            }
+            // The answer to `forgets`, which is a register, comes a cycle later.
+            Phase::Forget => {
+                self.phase.d.next = if self.forgets.q.val() { Phase::Forgetting } else { Phase::Forget };
+            }
+            Phase::Forgetting => {
+                if !self.is_forgetting.val() {
+                    self.phase.d.next = Phase::Run;
+                    self.reports.d.next = self.gave_up.q.val();
+                    self.gave_up.d.next = false;
+                }
+            }
+        }
+
+        // A card that is to rest, and does not.
+        let rests = self.phase.q.val() == Phase::Run && self.quiesces.val() && !drained;
+        let patience = self.patience.q.val();
+        if !rests {
+            self.patience.d.next = self.drain_cycles.val();
+        } else if patience.any() {
+            self.patience.d.next = patience - 1;
+            if patience == 1 {
+                self.reports.d.next = true;
+                self.lacked_read.d.next = !self.reads_drained.val();
+            }
+        }
+
+        let phase = self.phase.q.val();
+        self.in_reset.d.next = phase == Phase::Pulse;
+        self.runs.d.next = phase == Phase::Run && !self.request.val();
+        self.in_sweep.d.next = phase == Phase::Sweep;
+        self.index.d.next = left.get_bits::<SWEEP_BITS>(0);
+        self.forgets.d.next = phase == Phase::Forget && !self.forgets.q.val();
+        self.core_reset.next = self.in_reset.q.val();
+        self.is_resetting.next = !self.runs.q.val();
+        self.sweeps.next = self.in_sweep.q.val();
+        self.sweep_index.next = self.index.q.val();
+        self.forget.next = self.forgets.q.val();
+        self.lost_read.next = self.reports.q.val() && self.lacked_read.q.val();
+        self.lost_write.next = self.reports.q.val() && !self.lacked_read.q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_blocks::bench::Bench;
+
+    const DRAIN: u64 = 40;
+    const FORGETTING: u32 = 30;
+
+    /// The block, and the commands that forget when they are told.
+    struct World {
+        bench: Bench<Reset>,
+        forgetting: u32,
+        swept: Vec<u64>,
+        reset_cycles: u64,
+        forgot: u32,
+        lost: Vec<&'static str>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let bench = Bench::clocked(Reset::new(DRAIN), |block| &mut block.clock).in_lock_step();
+            let mut world = World {
+                bench,
+                forgetting: 0,
+                swept: Vec::new(),
+                reset_cycles: 0,
+                forgot: 0,
+                lost: Vec::new(),
+            };
+            world.drained(true, true);
+            world
+        }
+
+        fn drained(&mut self, drained: bool, reads_drained: bool) {
+            self.bench.block.drained.next = drained;
+            self.bench.block.reads_drained.next = reads_drained;
+        }
+
+        fn tick(&mut self) {
+            self.bench.block.is_forgetting.next = self.forgetting > 0;
+            self.bench.settle();
+            let block = &self.bench.block;
+            let is_resetting = block.is_resetting.val();
+            let parts = [block.core_reset.val(), block.sweeps.val(), block.forget.val(), self.forgetting > 0];
+            assert!(parts.iter().filter(|&&part| part).count() <= 1, "one after the other: {parts:?}");
+            assert!(is_resetting || parts == [false; 4], "a part of a reset, and none is said to be");
+            self.reset_cycles += u64::from(block.core_reset.val());
+            if block.sweeps.val() {
+                self.swept.push(block.sweep_index.val().to_u64());
+            }
+            self.forgetting = self.forgetting.saturating_sub(1);
+            if block.forget.val() {
+                self.forgot += 1;
+                self.forgetting = FORGETTING;
+            }
+            if block.lost_read.val() {
+                self.lost.push("read");
+            }
+            if block.lost_write.val() {
+                self.lost.push("write");
+            }
+            self.bench.tick();
+            self.bench.block.request.next = false;
+        }
+
+        fn request(&mut self) {
+            self.bench.block.request.next = true;
+            self.tick();
+        }
+
+        /// Waits for the end of a reset, and checks that it was a whole one.
+        fn expect_reset(&mut self) -> u64 {
+            let mut cycles = 0;
+            self.bench.settle();
+            while self.bench.block.is_resetting.val() {
+                self.tick();
+                cycles += 1;
+                assert!(cycles < 2000, "the reset does not end");
+            }
+            (0..3).for_each(|_| self.tick());
+            // The card starts with its reset on, before the first edge of the clock.
+            let reset_cycles = std::mem::take(&mut self.reset_cycles);
+            assert!((RESET_CYCLES + 1..=RESET_CYCLES + 2).contains(&reset_cycles), "{reset_cycles} cycles");
+            let mut swept = std::mem::take(&mut self.swept);
+            swept.sort_unstable();
+            assert!(swept.iter().copied().eq(0..1 << SWEEP_BITS), "everything is swept once");
+            assert_eq!(std::mem::take(&mut self.forgot), 1);
+            cycles
+        }
+    }
+
+    #[test]
+    fn the_card_begins_with_a_reset() {
+        let mut world = World::new();
+        world.drained(false, false);
+        world.expect_reset();
+        assert!(world.lost.is_empty());
+        // As does one from outside, in the middle of a reset too.
+        world.request();
+        (0..20).for_each(|_| world.tick());
+        world.bench.block.reset.next = true;
+        world.tick();
+        world.bench.block.reset.next = false;
+        world.expect_reset();
+        assert!(world.lost.is_empty());
+    }
+
+    #[test]
+    fn a_reset_waits_until_the_card_is_drained() {
+        let mut world = World::new();
+        world.expect_reset();
+        world.drained(false, false);
+        world.request();
+        (0..DRAIN - 5).for_each(|_| world.tick());
+        assert_eq!(world.reset_cycles, 0);
+        world.bench.settle();
+        assert!(world.bench.block.is_resetting.val());
+        world.drained(true, true);
+        let cycles = world.expect_reset();
+        assert!(cycles <= RESET_CYCLES + (1 << SWEEP_BITS) + u64::from(FORGETTING) + 6, "{cycles} cycles");
+        assert!(world.lost.is_empty());
+    }
+
+    #[test]
+    fn a_loss_ends_the_wait_and_is_reported_after_the_reset() {
+        for (reads_drained, name) in [(false, "read"), (true, "write")] {
+            let mut world = World::new();
+            world.expect_reset();
+            world.drained(false, reads_drained);
+            world.request();
+            world.expect_reset();
+            assert_eq!(world.lost, [name]);
+            world.drained(true, true);
+            world.request();
+            world.expect_reset();
+            assert_eq!(world.lost, [name], "the second reset has nothing to say");
+        }
+    }
+
+    #[test]
+    fn a_card_that_cannot_rest_reports_it_once() {
+        let mut world = World::new();
+        world.expect_reset();
+        world.bench.block.quiesces.next = true;
+        (0..3 * DRAIN).for_each(|_| world.tick());
+        assert!(world.lost.is_empty());
+        world.drained(false, false);
+        (0..3 * DRAIN).for_each(|_| world.tick());
+        assert_eq!(world.lost, ["read"]);
+        world.drained(true, true);
+        world.tick();
+        world.drained(false, true);
+        (0..3 * DRAIN).for_each(|_| world.tick());
+        assert_eq!(world.lost, ["read", "write"]);
+    }
+}

@@ -1,0 +1,769 @@
+//! Acknowledge: takes the peer's answers, and completes messages in the order in which they were begun.
+//!
+//! An answer says how far the peer is; the messages up to there may be many. So the answer only moves a mark and puts the queue
+//! pair in a line, and its messages are completed by up to eight a turn, so that no queue pair waits for all of another's.
+//!
+//! ```text
+//!                    ┌────────────────────────────────────────────┐
+//!  setup ───────────>│                                            │
+//!  gather_failure ──>│─> record: acknowledged, failure ─┐         │
+//!  kick ────────────>│                                  v         │
+//!  responses ───────>│                       line of queue pairs  │
+//!                    │  pool ──> oldest message ─┬─ turn ─────────┼──> completion
+//!                    │                           ├────────────────┼──> failure
+//!                    │                           └────────────────┼──> wake (segment)
+//!                    └────────────────────────────────────────────┘
+//! ```
+//!
+//! Cycles, each with the one in which it was chosen: an answer 3, a turn 3, with 2 for each message, 1 where a block ends, and 1 to
+//! ask who is held.
+//!
+//! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the reason of its own when it
+//!    was never sent, or with that of the NAK or of the failed read. Those behind the first one in error are flushed.
+//! 2. Only signalled messages and those in error make a completion.
+//! 3. Messages of an older generation, or of a queue pair in RESET, leave the pool without a word.
+//! 4. Of several failures of a queue pair the one with the earliest PSN counts, whatever their order.
+//! 5. Setup events, failures of gather, kicks and answers are taken between two turns whatever the outputs do; a turn starts only
+//!    with room for all that it can say. A turn waits for seven answers at most.
+//! 6. Behind a change of life or a restart the queue pair stays in line until what had been begun before has left: such messages are
+//!    written down without a kick. Segmentation must have taken the event before.
+//!
+//! An answer is dropped and counted unless whole QPN, state, service, partition and source address are right, in this order, and
+//! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK end the queue pair as if no retry were left, and a message
+//! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
+use crate::answer::{Meaning, meaning, status};
+use crate::numbers::{
+    COMPLETES_SEND, COMPLETES_WRITE, ERROR, FLUSHED, LOCAL_PROTECTION, READY_TO_RECEIVE, READY_TO_SEND,
+    REASON_PAYLOAD, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
+};
+use crate::outstanding::SHARED_BITS;
+use crate::tokens::{BLOCK_BITS, Begun, Issued, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired};
+use rnic_blocks::logic::psn;
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::PacketToken;
+use rnic_token::complete::CompletionToken;
+use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_token::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_token::transmit::GatherFailure;
+
+/// What commands say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Peer {
+    state: Bits<3>,
+    generation: Bits<GENERATION_BITS>,
+    service: Bits<2>,
+    local_qp: Bits<24>,
+    partition_key: Bits<16>,
+    address: Bits<128>,
+    completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+}
+
+/// How far the peer is; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that messages of one packet need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Progress {
+    /// Oldest PSN that is not acknowledged.
+    una_psn: Bits<24>,
+    /// A message was completed in error, or the queue pair is in ERR: the others are flushed.
+    has_failed: Bit,
+    /// The message of `failed_psn`, or the first one behind it, is to end in error when it is the oldest.
+    will_fail: Bit,
+    failed_psn: Bits<24>,
+    failed_status: Bits<8>,
+    failed_reason: Bits<8>,
+    /// The block at the beginning of the chain; zero is the home.
+    head_from_home: Bits<BLOCK_BITS>,
+    /// Messages of it that have left, 0 to 8.
+    head_count: Bits<4>,
+    /// Messages that have left. Never starts anew.
+    retired: Retired,
+    /// It stands in line.
+    is_in_line: Bit,
+    /// It stays there until nothing is left that was begun before its life changed.
+    is_draining: Bit,
+}
+
+/// What the block does.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    Idle,
+    Setup,
+    Kick,
+    /// A failure of gather: which PSN is the earlier one, then the record.
+    Failure,
+    Lost,
+    /// An answer: checks, then its place in the window.
+    Check,
+    Answer,
+    /// A turn: the record, then message by message, then the record back.
+    Load,
+    Block,
+    Fetch,
+    Judge,
+    Store,
+    AskHeld,
+}
+
+/// Why an answer goes no further.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Fault {
+    None,
+    UnknownQp,
+    NotReady,
+    Transport,
+    Partition,
+    SourceAddress,
+    Silent,
+}
+
+/// What becomes of the oldest message.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Verdict {
+    /// Not acknowledged yet.
+    Stays,
+    /// It leaves without a word.
+    Silent,
+    /// The peer has it.
+    Success,
+    /// A message before it was in error.
+    Flushed,
+    /// It has an error of its own.
+    Own,
+    /// The peer refused it, or its payload could not be read.
+    Failed,
+}
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct Acknowledge {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high. A sweep must follow.
+    pub reset: Signal<In, Bit>,
+    /// Records are being cleared.
+    pub is_sweeping: Signal<In, Bit>,
+    /// Whose.
+    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From control.
+    pub setup: StreamRx<SetupEvent>,
+    /// From gather: a packet that could not be sent.
+    pub gather_failure: StreamRx<GatherFailure>,
+    /// From issuing: a message was written down that no answer will complete.
+    pub kick: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    /// From the packet path.
+    pub responses: StreamRx<PacketToken>,
+    /// To the completion queues; registered.
+    pub completion: StreamTx<CompletionToken>,
+    /// To control; registered.
+    pub failure: StreamTx<FailureEvent>,
+    /// To segmentation: there is room again; registered.
+    pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// To the pool: whose counts are wanted.
+    pub queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// That of issuing is.
+    pub issued_read: Signal<Out, Bit>,
+    /// That of segmentation is.
+    pub begun_read: Signal<Out, Bit>,
+    /// From the pool, one cycle later.
+    pub issued: Signal<In, Issued>,
+    /// From the pool, one cycle later.
+    pub begun: Signal<In, Begun>,
+    /// To the pool: the oldest message.
+    pub place: Signal<Out, Bits<PLACE_BITS>>,
+    /// From the pool, one cycle later.
+    pub message: Signal<In, OutstandingMessage>,
+    /// From the pool, one cycle later.
+    pub next_block: Signal<In, Bits<BLOCK_BITS>>,
+    /// To the pool: whose messages have left.
+    pub retired_index: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// How many.
+    pub retires: Signal<Out, Retired>,
+    /// It is said now.
+    pub retires_valid: Signal<Out, Bit>,
+    /// To the pool: a shared block that is free.
+    pub freed: Signal<Out, Bits<SHARED_BITS>>,
+    /// It is.
+    pub freed_valid: Signal<Out, Bit>,
+    /// Registered, as all counts.
+    pub counts_unknown_qp: Signal<Out, Bit>,
+    /// The queue pair takes no answers.
+    pub counts_qp_not_ready: Signal<Out, Bit>,
+    /// It is of another service.
+    pub counts_transport_mismatch: Signal<Out, Bit>,
+    /// Of another partition.
+    pub counts_partition_key: Signal<Out, Bit>,
+    /// From another address than the peer's.
+    pub counts_source_address: Signal<Out, Bit>,
+    /// An ACK made progress.
+    pub counts_acknowledgements_received: Signal<Out, Bit>,
+    /// NAK 0x60 to 0x63.
+    pub counts_nak_received: Signal<Out, Bit>,
+    /// RNR NAK.
+    pub counts_nak_not_ready_received: Signal<Out, Bit>,
+    /// The PSN was answered before.
+    pub counts_response_stale: Signal<Out, Bit>,
+    /// The PSN was never sent.
+    pub counts_response_never_sent: Signal<Out, Bit>,
+    /// The syndrome is reserved.
+    pub counts_response_reserved: Signal<Out, Bit>,
+    /// Answers to a READ or atomic, which nobody asked.
+    pub counts_response_unexpected: Signal<Out, Bit>,
+    /// A queue pair ended by NAK 0x60.
+    pub counts_retry_exhausted: Signal<Out, Bit>,
+    /// A queue pair ended by an RNR NAK.
+    pub counts_not_ready_exhausted: Signal<Out, Bit>,
+    /// A message ended well.
+    pub counts_messages_completed: Signal<Out, Bit>,
+    /// News of an older generation.
+    pub counts_stale_dropped: Signal<Out, Bit>,
+
+    peers: Memory<Peer, QUEUE_PAIR_BITS>,
+    progresses: Memory<Progress, QUEUE_PAIR_BITS>,
+    line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
+    completions: Fifo<CompletionToken, 5, 6>,
+    wakes: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
+    step: Reg<Step>,
+    answers_taken: Reg<Bits<3>>,
+    queue_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
+    failure_held: DFF<FailureEvent>,
+    has_failure: Reg<Bit>,
+    asked: Reg<Bit>,
+    fault: DFF<Fault>,
+    meaning: DFF<Meaning>,
+    ahead: DFF<Bits<24>>,
+    in_flight: DFF<Bits<24>>,
+    is_empty: DFF<Bit>,
+    failing_psn: DFF<Bits<24>>,
+    keeps: DFF<Bit>,
+    has_failed: DFF<Bit>,
+    head: DFF<Bits<BLOCK_BITS>>,
+    head_count: DFF<Bits<4>>,
+    retired: DFF<Retired>,
+    left: DFF<Bits<3>>,
+    frees: DFF<Bit>,
+    stays: DFF<Bit>,
+    oldest: DFF<OutstandingMessage>,
+    verdict: DFF<Verdict>,
+    is_last: DFF<Bit>,
+    counts: Reg<Counts>,
+}
+
+const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+/// A turn starts with fewer completions waiting; it adds eight, and the queue holds 32.
+const COMPLETIONS_MAX: u64 = 24;
+/// A turn starts with fewer wakes waiting; there is one on its way perhaps, it adds one, and the queue holds four.
+const WAKES_MAX: u64 = 3;
+
+/// What has happened in the cycle before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Counts {
+    unknown_qp: Bit,
+    qp_not_ready: Bit,
+    transport_mismatch: Bit,
+    partition_key: Bit,
+    source_address: Bit,
+    acknowledgements_received: Bit,
+    nak_received: Bit,
+    nak_not_ready_received: Bit,
+    response_stale: Bit,
+    response_never_sent: Bit,
+    response_reserved: Bit,
+    response_unexpected: Bit,
+    retry_exhausted: Bit,
+    not_ready_exhausted: Bit,
+    messages_completed: Bit,
+    stale_dropped: Bit,
+}
+
+impl Acknowledge {
+    /// Makes a block that knows no queue pair.
+    ///
+    /// # Errors
+    /// None with these parameters.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Acknowledge {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            is_sweeping: Signal::default(),
+            sweep_index: Signal::default(),
+            setup: StreamRx::default(),
+            gather_failure: StreamRx::default(),
+            kick: StreamRx::default(),
+            responses: StreamRx::default(),
+            completion: StreamTx::default(),
+            failure: StreamTx::default(),
+            wake: StreamTx::default(),
+            queue_pair: Signal::default(),
+            issued_read: Signal::default(),
+            begun_read: Signal::default(),
+            issued: Signal::default(),
+            begun: Signal::default(),
+            place: Signal::default(),
+            message: Signal::default(),
+            next_block: Signal::default(),
+            retired_index: Signal::default(),
+            retires: Signal::default(),
+            retires_valid: Signal::default(),
+            freed: Signal::default(),
+            freed_valid: Signal::default(),
+            counts_unknown_qp: Signal::default(),
+            counts_qp_not_ready: Signal::default(),
+            counts_transport_mismatch: Signal::default(),
+            counts_partition_key: Signal::default(),
+            counts_source_address: Signal::default(),
+            counts_acknowledgements_received: Signal::default(),
+            counts_nak_received: Signal::default(),
+            counts_nak_not_ready_received: Signal::default(),
+            counts_response_stale: Signal::default(),
+            counts_response_never_sent: Signal::default(),
+            counts_response_reserved: Signal::default(),
+            counts_response_unexpected: Signal::default(),
+            counts_retry_exhausted: Signal::default(),
+            counts_not_ready_exhausted: Signal::default(),
+            counts_messages_completed: Signal::default(),
+            counts_stale_dropped: Signal::default(),
+            peers: Memory::new(Storage::Block)?,
+            progresses: Memory::new(Storage::Block)?,
+            line: Fifo::new(Storage::Block)?,
+            completions: Fifo::new(Storage::Distributed)?,
+            wakes: Fifo::new(Storage::Distributed)?,
+            step: Reg::default(),
+            answers_taken: Reg::default(),
+            queue_pair_held: DFF::default(),
+            failure_held: DFF::default(),
+            has_failure: Reg::default(),
+            asked: Reg::default(),
+            fault: DFF::default(),
+            meaning: DFF::default(),
+            ahead: DFF::default(),
+            in_flight: DFF::default(),
+            is_empty: DFF::default(),
+            failing_psn: DFF::default(),
+            keeps: DFF::default(),
+            has_failed: DFF::default(),
+            head: DFF::default(),
+            head_count: DFF::default(),
+            retired: DFF::default(),
+            left: DFF::default(),
+            frees: DFF::default(),
+            stays: DFF::default(),
+            oldest: DFF::default(),
+            verdict: DFF::default(),
+            is_last: DFF::default(),
+            counts: Reg::default(),
+        })
+    }
+}
+
+impl Logic for Acknowledge {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, peers, progresses, line, completions, wakes);
+        self.line.reset.next = self.reset.val();
+        self.completions.reset.next = self.reset.val();
+        self.wakes.reset.next = self.reset.val();
+        StreamTx::<CompletionToken>::link(&mut self.completion, &mut self.completions.tx);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
+        let is_sweeping = self.is_sweeping.val();
+        let sweep_index = self.sweep_index.val();
+        let step = self.step.q.val();
+        let queue_pair = self.queue_pair_held.q.val();
+        let event = self.setup.beat.val();
+        let lost = self.gather_failure.beat.val();
+        let packet = self.responses.beat.val();
+        let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
+
+        self.failure.valid.next = self.has_failure.q.val();
+        self.failure.beat.next = self.failure_held.q.val();
+        if self.failure.ready.val() {
+            self.has_failure.d.next = false;
+        }
+
+        // Who is next. Answers go before turns, so that a turn finds more to do, but not for long.
+        let is_idle = step == Step::Idle && !is_sweeping;
+        let has_setup = self.setup.valid.val();
+        let has_lost = self.gather_failure.valid.val() && !has_setup;
+        let has_kick = self.kick.valid.val() && !has_setup && !has_lost;
+        let is_quiet = !has_setup && !self.gather_failure.valid.val() && !self.kick.valid.val();
+        // A wake of the turn before may be on its way, so there must be room for two.
+        let has_room = self.completions.level.val() < COMPLETIONS_MAX
+            && !self.has_failure.q.val()
+            && self.wakes.level.val() < WAKES_MAX;
+        let may_turn = self.line.tx.valid.val() && has_room;
+        let has_turn =
+            is_quiet && may_turn && (!self.responses.valid.val() || self.answers_taken.q.val().all());
+        let has_response = is_quiet && self.responses.valid.val() && !has_turn;
+        let chosen = if has_setup {
+            event.queue_pair
+        } else if has_lost {
+            lost.queue_pair
+        } else if has_kick {
+            self.kick.beat.val()
+        } else if has_turn {
+            self.line.tx.beat.val()
+        } else {
+            packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
+        };
+        self.line.tx.ready.next = is_idle && has_turn;
+        if is_idle {
+            self.queue_pair_held.d.next = chosen;
+            if has_turn {
+                self.answers_taken.d.next = bits(0);
+            } else if has_response && !self.answers_taken.q.val().all() {
+                self.answers_taken.d.next = self.answers_taken.q.val() + 1;
+            }
+            self.step.d.next = if has_setup {
+                Step::Setup
+            } else if has_lost {
+                Step::Failure
+            } else if has_kick {
+                Step::Kick
+            } else if has_turn {
+                Step::Load
+            } else if has_response {
+                Step::Check
+            } else {
+                Step::Idle
+            };
+        }
+        self.setup.ready.next = step == Step::Setup;
+        self.gather_failure.ready.next = step == Step::Lost;
+        self.kick.ready.next = step == Step::Kick;
+        self.responses.ready.next = step == Step::Answer;
+        self.peers.read_enable.next = step == Step::Idle;
+        self.peers.read_address.next = chosen;
+        self.progresses.read_enable.next = step == Step::Idle;
+        self.progresses.read_address.next = chosen;
+        self.queue_pair.next = select(step == Step::Idle, chosen, queue_pair);
+        self.issued_read.next = step == Step::Idle;
+        self.begun_read.next = step == Step::Idle || step == Step::AskHeld;
+        let peer = self.peers.read_data.val();
+        let progress = self.progresses.read_data.val();
+        let issued = self.issued.val();
+        let begun = self.begun.val();
+
+        // What commands say.
+        self.peers.write_enable.next = is_sweeping || step == Step::Setup;
+        self.peers.write_address.next = select(is_sweeping, sweep_index, queue_pair);
+        self.peers.write_data.next = Peer {
+            state: select(is_sweeping, bits::<3>(RESET), event.state),
+            generation: event.generation,
+            service: event.path.service,
+            local_qp: select(is_sweeping, bits::<24>(0), event.path.local_qp),
+            partition_key: event.path.partition_key,
+            address: event.path.destination_address,
+            completion_queue: event.path.send_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
+        };
+        let is_life = step == Step::Setup && event.kind == SetupKind::Life;
+        let is_restart = step == Step::Setup && event.kind == SetupKind::Restart;
+        let is_send_psn = step == Step::Setup && event.kind == SetupKind::SendPsn;
+        let has_ended = event.state == ERROR || event.state == SEND_QUEUE_ERROR;
+
+        // An answer: whose it is, what it says, and where its PSN stands.
+        let syndrome = packet.extended.get_bits::<8>(0);
+        let found = meaning(packet.opcode, syndrome);
+        let takes_answers = peer.state == READY_TO_RECEIVE
+            || peer.state == READY_TO_SEND
+            || peer.state == SEND_QUEUE_DRAIN
+            || peer.state == SEND_QUEUE_ERROR;
+        self.fault.d.next = if found == Meaning::Congestion {
+            Fault::Silent
+        } else if packet.destination_qp != peer.local_qp {
+            Fault::UnknownQp
+        } else if !takes_answers || progress.has_failed {
+            Fault::NotReady
+        } else if peer.service != RELIABLE || packet.opcode.get_bits::<3>(5) != RELIABLE {
+            Fault::Transport
+        } else if packet.partition_key != peer.partition_key {
+            Fault::Partition
+        } else if packet.source_address != peer.address {
+            Fault::SourceAddress
+        } else {
+            Fault::None
+        };
+        self.meaning.d.next = found;
+        self.ahead.d.next = psn::distance(packet.psn, progress.una_psn);
+        self.in_flight.d.next = psn::distance(issued.unsent_psn, progress.una_psn);
+        self.is_empty.d.next = issued.count == progress.retired.count || issued.generation != peer.generation;
+        // Unasked data is the fault of the oldest message, whatever PSN it has.
+        let failing_psn = if step == Step::Failure {
+            lost.psn
+        } else if found == Meaning::ReadData {
+            progress.una_psn
+        } else {
+            packet.psn
+        };
+        self.failing_psn.d.next = failing_psn;
+        self.keeps.d.next = progress.will_fail && !psn::is_before(failing_psn, progress.failed_psn);
+
+        let fault = self.fault.q.val();
+        let said = self.meaning.q.val();
+        let is_ours = step == Step::Answer && fault == Fault::None;
+        let is_in_flight = self.ahead.q.val() < self.in_flight.q.val() && !self.is_empty.q.val();
+        let is_behind = self.ahead.q.val().get_bit(23);
+        let is_good = is_ours && is_in_flight;
+        let is_refusal = said == Meaning::Refusal || said == Meaning::NotReady;
+        let moves = is_good && (said == Meaning::Progress || is_refusal);
+        let is_current = lost.generation == peer.generation;
+        let refuses = is_good && (is_refusal || said == Meaning::ReadData);
+        let fails = (refuses || (step == Step::Lost && is_current)) && !self.keeps.q.val();
+
+        // The record.
+        let head = self.head.q.val();
+        let has_more = self.retired.q.val().count != issued.count;
+        let drains = progress.is_draining && begun.count != self.retired.q.val().count;
+        let goes_on = !self.stays.q.val() && (has_more || drains);
+        let joins = is_life
+            || is_restart
+            || step == Step::Kick
+            || moves
+            || refuses
+            || (step == Step::Lost && is_current);
+        self.line.rx.valid.next = (joins && !progress.is_in_line) || (step == Step::Store && goes_on);
+        self.line.rx.beat.next = queue_pair;
+        self.progresses.write_enable.next = is_sweeping || joins || is_send_psn || step == Step::Store;
+        self.progresses.write_address.next = select(is_sweeping, sweep_index, queue_pair);
+        self.progresses.write_data.next = progress;
+        if joins {
+            self.progresses.write_data.next.is_in_line = true;
+        }
+        if is_life || is_restart {
+            self.progresses.write_data.next.has_failed = is_life && (progress.has_failed || has_ended);
+            self.progresses.write_data.next.will_fail = is_life && progress.will_fail;
+            self.progresses.write_data.next.is_draining = true;
+        }
+        if is_send_psn {
+            self.progresses.write_data.next.una_psn = event.psn;
+        }
+        if moves {
+            self.progresses.write_data.next.una_psn = select(is_refusal, packet.psn, packet.psn + 1);
+        }
+        if fails {
+            self.progresses.write_data.next.will_fail = true;
+            self.progresses.write_data.next.failed_psn = self.failing_psn.q.val();
+            self.progresses.write_data.next.failed_status =
+                select(step == Step::Lost, bits::<8>(LOCAL_PROTECTION), status(said, syndrome));
+            self.progresses.write_data.next.failed_reason = if step == Step::Lost {
+                bits::<8>(REASON_PAYLOAD)
+            } else if is_refusal {
+                syndrome
+            } else {
+                bits::<8>(0)
+            };
+        }
+        if step == Step::Store {
+            self.progresses.write_data.next.has_failed = self.has_failed.q.val();
+            self.progresses.write_data.next.head_from_home = head ^ home;
+            self.progresses.write_data.next.head_count = self.head_count.q.val();
+            self.progresses.write_data.next.retired = self.retired.q.val();
+            self.progresses.write_data.next.is_in_line = goes_on;
+            self.progresses.write_data.next.is_draining = drains && !self.stays.q.val();
+        }
+        if is_sweeping {
+            self.progresses.write_data.next = Progress {
+                una_psn: bits::<24>(0),
+                has_failed: false,
+                will_fail: false,
+                failed_psn: bits::<24>(0),
+                failed_status: bits::<8>(0),
+                failed_reason: bits::<8>(0),
+                head_from_home: bits::<BLOCK_BITS>(0),
+                head_count: bits::<4>(0),
+                retired: Retired { count: bits::<MESSAGE_COUNT_BITS>(0), home_lap: false },
+                is_in_line: false,
+                is_draining: false,
+            };
+        }
+
+        // A turn. The pool shows in the next cycle what stands at `place`, and which block follows its block.
+        let is_judged = step == Step::Judge && self.verdict.q.val() != Verdict::Stays;
+        let next_count = self.head_count.q.val() + 1;
+        self.place.next = if step == Step::Load {
+            cat!(progress.head_from_home ^ home, progress.head_count.get_bits::<3>(0))
+        } else if step == Step::Block {
+            cat!(self.next_block.val(), bits::<3>(0))
+        } else {
+            cat!(head, next_count.get_bits::<3>(0))
+        };
+        if step == Step::Load {
+            self.has_failed.d.next = progress.has_failed;
+            self.head.d.next = progress.head_from_home ^ home;
+            self.head_count.d.next = progress.head_count;
+            self.retired.d.next = progress.retired;
+            self.left.d.next = bits::<3>(0) - 1;
+            self.frees.d.next = false;
+            self.stays.d.next = false;
+            self.step.d.next = if progress.retired.count == issued.count {
+                Step::Store
+            } else if progress.head_count.get_bit(3) {
+                Step::Block
+            } else {
+                Step::Fetch
+            };
+        }
+
+        // The last block of a chain is followed by itself when it is used again.
+        let changes_block = step == Step::Block && self.next_block.val() != head;
+        let is_shared = head.get_bit(SHARED_BITS);
+        self.freed.next = head.get_bits::<SHARED_BITS>(0);
+        self.freed_valid.next = changes_block && is_shared;
+        if step == Step::Block {
+            self.head.d.next = self.next_block.val();
+            self.head_count.d.next = bits(0);
+            self.frees.d.next = self.frees.q.val() || changes_block;
+            self.retired.d.next.home_lap = self.retired.q.val().home_lap != (changes_block && !is_shared);
+            self.step.d.next = Step::Fetch;
+        }
+
+        let message = self.message.val();
+        let is_stale = message.generation != peer.generation || peer.state == RESET;
+        let is_failed = progress.will_fail && !psn::is_after(progress.failed_psn, message.last_psn);
+        let is_acknowledged = psn::is_before(message.last_psn, progress.una_psn);
+        if step == Step::Fetch {
+            self.oldest.d.next = message;
+            self.verdict.d.next = if is_stale {
+                Verdict::Silent
+            } else if self.has_failed.q.val() || message.status == FLUSHED {
+                Verdict::Flushed
+            } else if message.status != SUCCESS {
+                Verdict::Own
+            } else if is_failed {
+                Verdict::Failed
+            } else if is_acknowledged {
+                Verdict::Success
+            } else {
+                Verdict::Stays
+            };
+            self.is_last.d.next = self.retired.q.val().count + 1 == issued.count || !self.left.q.val().any();
+            self.step.d.next = Step::Judge;
+        }
+
+        let oldest = self.oldest.q.val();
+        let verdict = self.verdict.q.val();
+        let is_flushed = verdict == Verdict::Flushed;
+        let is_first_error = verdict == Verdict::Own || verdict == Verdict::Failed;
+        let is_success = verdict == Verdict::Success;
+        if step == Step::Judge {
+            self.has_failed.d.next = self.has_failed.q.val() || is_flushed || is_first_error;
+            self.stays.d.next = !is_judged;
+            self.step.d.next = if !is_judged || self.is_last.q.val() {
+                Step::Store
+            } else if next_count.get_bit(3) {
+                Step::Block
+            } else {
+                Step::Fetch
+            };
+        }
+        if is_judged {
+            self.head_count.d.next = next_count;
+            self.retired.d.next.count = self.retired.q.val().count + 1;
+            self.left.d.next = self.left.q.val() - 1;
+        }
+        self.completions.rx.valid.next =
+            is_judged && (is_flushed || is_first_error || (is_success && oldest.is_signalled));
+        self.completions.rx.beat.next = CompletionToken {
+            completion_queue: peer.completion_queue,
+            tag: oldest.tag,
+            length: bits::<32>(0),
+            immediate: bits::<32>(0),
+            qp_number: peer.local_qp,
+            generation: peer.generation,
+            consumer_index: oldest.next_slot,
+            opcode: select(oldest.is_write, bits::<8>(COMPLETES_WRITE), bits::<8>(COMPLETES_SEND)),
+            status: match verdict {
+                Verdict::Flushed => bits::<8>(FLUSHED),
+                Verdict::Own => oldest.status,
+                Verdict::Failed => progress.failed_status,
+                _ => bits::<8>(SUCCESS),
+            },
+            vendor_error: match verdict {
+                Verdict::Own => oldest.reason,
+                Verdict::Failed => progress.failed_reason,
+                _ => bits::<8>(0),
+            },
+            with_immediate: false,
+            with_invalidate: false,
+            solicited: false,
+        };
+        self.failure_held.d.next = if self.has_failure.q.val() {
+            self.failure_held.q.val()
+        } else {
+            FailureEvent {
+                queue_pair,
+                generation: peer.generation,
+                cause: FailureCause::Requester,
+                has_event: false,
+                event_code: bits::<8>(0),
+            }
+        };
+        if is_judged && is_first_error {
+            self.has_failure.d.next = true;
+        }
+
+        // Segmentation sees what has left one cycle before it is asked whether it waits for that.
+        self.retired_index.next = queue_pair;
+        self.retires.next = self.retired.q.val();
+        self.retires_valid.next = step == Step::Store;
+        if step == Step::Store {
+            self.step.d.next = if self.frees.q.val() || !has_more { Step::AskHeld } else { Step::Idle };
+        }
+        self.asked.d.next = step == Step::AskHeld;
+        self.wakes.rx.valid.next = self.asked.q.val() && begun.is_held;
+        self.wakes.rx.beat.next = queue_pair;
+        if step == Step::Setup
+            || step == Step::Kick
+            || step == Step::Lost
+            || step == Step::Answer
+            || step == Step::AskHeld
+        {
+            self.step.d.next = Step::Idle;
+        }
+        if step == Step::Failure {
+            self.step.d.next = Step::Lost;
+        }
+        if step == Step::Check {
+            self.step.d.next = Step::Answer;
+        }
+
+        // Counters.
+        let is_outside = is_ours && !is_in_flight;
+        self.counts.d.next = Counts {
+            unknown_qp: step == Step::Answer && fault == Fault::UnknownQp,
+            qp_not_ready: step == Step::Answer && fault == Fault::NotReady,
+            transport_mismatch: step == Step::Answer && fault == Fault::Transport,
+            partition_key: step == Step::Answer && fault == Fault::Partition,
+            source_address: step == Step::Answer && fault == Fault::SourceAddress,
+            acknowledgements_received: is_good && said == Meaning::Progress,
+            nak_received: is_good && said == Meaning::Refusal,
+            nak_not_ready_received: is_good && said == Meaning::NotReady,
+            response_stale: is_outside && is_behind,
+            response_never_sent: is_outside && !is_behind,
+            response_reserved: is_good && said == Meaning::Reserved,
+            response_unexpected: is_good && (said == Meaning::ReadData || said == Meaning::Other),
+            retry_exhausted: fails && is_good && said == Meaning::Refusal && !syndrome.get_bits::<2>(0).any(),
+            not_ready_exhausted: fails && is_good && said == Meaning::NotReady,
+            messages_completed: is_judged && is_success,
+            stale_dropped: step == Step::Lost && !is_current,
+        };
+        let counts = self.counts.q.val();
+        self.counts_unknown_qp.next = counts.unknown_qp;
+        self.counts_qp_not_ready.next = counts.qp_not_ready;
+        self.counts_transport_mismatch.next = counts.transport_mismatch;
+        self.counts_partition_key.next = counts.partition_key;
+        self.counts_source_address.next = counts.source_address;
+        self.counts_acknowledgements_received.next = counts.acknowledgements_received;
+        self.counts_nak_received.next = counts.nak_received;
+        self.counts_nak_not_ready_received.next = counts.nak_not_ready_received;
+        self.counts_response_stale.next = counts.response_stale;
+        self.counts_response_never_sent.next = counts.response_never_sent;
+        self.counts_response_reserved.next = counts.response_reserved;
+        self.counts_response_unexpected.next = counts.response_unexpected;
+        self.counts_retry_exhausted.next = counts.retry_exhausted;
+        self.counts_not_ready_exhausted.next = counts.not_ready_exhausted;
+        self.counts_messages_completed.next = counts.messages_completed;
+        self.counts_stale_dropped.next = counts.stale_dropped;
+    }
+}

@@ -1,0 +1,282 @@
+//! Authorize: checks an entry's fields, and asks whether its elements may be read.
+//!
+//! Everything in an entry was written by a process that nobody trusts: no field is used before it is checked, and lengths are
+//! added in wide arithmetic.
+//!
+//! ```text
+//!           ┌──────────────────────────────────────────────────┐
+//!  item ───>│ fields ──> verdict ──────────────────────────────┼──> checked
+//!           │ elements ──> one a cycle ──> sum, count          │
+//!           │                └─────────────────────────────────┼──> access_request
+//!           │ inline data ─────────────────────────────────────┼──> inline_data
+//!           └──────────────────────────────────────────────────┘
+//! ```
+//!
+//! An entry takes 2 cycles and one more for each element and for the second slot of inline data; 3 for a message from one place.
+//!
+//! 1. Items leave in order, each once, with a status.
+//! 2. Exactly `request_count` keys are asked for, and `inline_count` slots given, for each item that leaves, in its order. An item
+//!    with a status other than success may have been asked for, too.
+//! 3. Elements of no bytes are skipped without a check of their key (protocol 4.6).
+//!
+//! The status is that of `rnic_layout::queue::send::Work::parse`; then LOC_QP_OP for what this card does not do yet: opcodes
+//! other than WRITE and SEND, with immediate data or without, more than two elements with bytes, and messages longer than the
+//! PMTU. Protocol 2.2, 2.11, 8.3.
+use crate::numbers::{
+    FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, REASON_ELEMENTS,
+    REASON_LONGER_THAN_PACKET, REASON_MALFORMED, SEND_ONLY, SEND_ONLY_IMMEDIATE, SUCCESS, WORK_SEND,
+    WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE, WRITE_ONLY, WRITE_ONLY_IMMEDIATE,
+};
+use crate::tokens::{CheckedItem, SLOT_BITS, WorkItem};
+use crate::work::{DATA_OFFSET, ELEMENT_BITS, Fields, element_address, element_key, element_length, fields};
+use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_layout::limits::{
+    INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX,
+};
+use rnic_layout::queue::send::WorkOpcode;
+use rnic_token::protect::AccessRequest;
+
+const INLINE_FIRST: u64 = INLINE_BYTES_FIRST_SLOT as u64;
+const INLINE_MAX: u64 = INLINE_BYTES_MAX as u64;
+const ELEMENTS_FIRST: u64 = SEND_SGES_FIRST_SLOT as u64;
+const ELEMENTS_MAX: u64 = SEND_SGES_MAX as u64;
+const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
+const WORK_SEND_INVALIDATE: u64 = WorkOpcode::SendInvalidate as u64;
+const WORK_READ: u64 = WorkOpcode::Read as u64;
+/// Bits of a sum of six lengths.
+const SUM_BITS: usize = 35;
+
+/// What the block does.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    Begin,
+    Element,
+    Finish,
+    SecondSlot,
+}
+
+/// Bytes of a code.
+#[kernel]
+fn pmtu(code: Bits<3>) -> Bits<13> {
+    match code.to_u64() {
+        PMTU_256 => bits::<13>(256),
+        PMTU_512 => bits::<13>(512),
+        PMTU_1024 => bits::<13>(1024),
+        PMTU_2048 => bits::<13>(2048),
+        _ => bits::<13>(4096),
+    }
+}
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Authorize {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets the item.
+    pub reset: Signal<In, Bit>,
+    /// From segmentation.
+    pub item: StreamRx<WorkItem>,
+    /// To issuing; the block behind is a queue, whose `ready` is a register.
+    pub checked: StreamTx<CheckedItem>,
+    /// To the region table; the same.
+    pub access_request: StreamTx<AccessRequest>,
+    /// To issuing; the same.
+    pub inline_data: StreamTx<Bits<SLOT_BITS>>,
+    step: Reg<Step>,
+    element: DFF<Bits<ELEMENT_BITS>>,
+    index: DFF<Bits<3>>,
+    sum: DFF<Bits<SUM_BITS>>,
+    request_count: DFF<Bits<2>>,
+    first_length: DFF<Bits<13>>,
+    second_length: DFF<Bits<13>>,
+    has_too_many: DFF<Bit>,
+    is_malformed: DFF<Bit>,
+    is_too_long: DFF<Bit>,
+    is_unsupported: DFF<Bit>,
+    exceeds_packet: DFF<Bit>,
+}
+
+impl Logic for Authorize {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let step = self.step.q.val();
+        let item = self.item.beat.val();
+        let fields: Fields = fields(item.first);
+        let index = self.index.q.val();
+        let element = self.element.q.val();
+        let is_readable = item.reason == 0 && !item.is_flushed && !item.is_empty;
+
+        // The element that is looked at in the next cycle.
+        let next_index = select(step == Step::Begin, bits::<3>(0), index + 1);
+        self.element.d.next = match next_index.to_u64() {
+            0 => item.first.get_bits::<ELEMENT_BITS>(DATA_OFFSET),
+            1 => item.first.get_bits::<ELEMENT_BITS>(DATA_OFFSET + ELEMENT_BITS),
+            2 => item.second.get_bits::<ELEMENT_BITS>(0),
+            3 => item.second.get_bits::<ELEMENT_BITS>(ELEMENT_BITS),
+            4 => item.second.get_bits::<ELEMENT_BITS>(2 * ELEMENT_BITS),
+            _ => item.second.get_bits::<ELEMENT_BITS>(3 * ELEMENT_BITS),
+        };
+
+        self.item.ready.next = false;
+        self.checked.valid.next = false;
+        self.access_request.valid.next = false;
+        self.inline_data.valid.next = false;
+        self.inline_data.beat.next = select(step == Step::SecondSlot, item.second, item.first);
+
+        if step == Step::Begin {
+            let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
+            let is_send = fields.opcode == WORK_SEND || fields.opcode == WORK_SEND_IMMEDIATE;
+            let is_known = is_write || is_send;
+            // For the status alone: these would be right on another card.
+            let is_legal = is_known || fields.opcode == WORK_SEND_INVALIDATE || fields.opcode == WORK_READ;
+            let elements_max =
+                if item.two_slots { bits::<4>(ELEMENTS_MAX) } else { bits::<4>(ELEMENTS_FIRST) };
+            let inline_max = if item.two_slots { bits::<32>(INLINE_MAX) } else { bits::<32>(INLINE_FIRST) };
+            let is_malformed = !is_legal
+                || !item.is_reliable
+                || fields.has_reserved
+                || (fields.inline && fields.sge_count.any())
+                || fields.sge_count > elements_max;
+            let walks = is_readable && is_known && !is_malformed && !fields.inline && fields.sge_count.any();
+            self.is_malformed.d.next = is_malformed;
+            self.is_too_long.d.next =
+                if fields.inline { fields.length > inline_max } else { fields.length > LENGTH_MAX };
+            self.is_unsupported.d.next = !is_known;
+            self.exceeds_packet.d.next = fields.length > bit_cast::<32, 13>(pmtu(item.path_mtu));
+            self.index.d.next = bits(0);
+            self.sum.d.next = bits(0);
+            self.request_count.d.next = bits(0);
+            self.has_too_many.d.next = false;
+            if self.item.valid.val() {
+                self.step.d.next = if walks { Step::Element } else { Step::Finish };
+            }
+        }
+
+        // A key is asked for even if a later element shows that the entry is wrong; its answer is then ignored.
+        let length = element_length(element);
+        let request_count = self.request_count.q.val();
+        self.access_request.beat.next = AccessRequest {
+            key: element_key(element),
+            domain: item.domain,
+            address: element_address(element),
+            length,
+            local_write: false,
+            remote_write: false,
+            remote_read: false,
+            remote_atomic: false,
+        };
+        if step == Step::Element {
+            let has_bytes = length.any();
+            let asks = has_bytes && !request_count.get_bit(1);
+            let moves = !asks || self.access_request.ready.val();
+            self.access_request.valid.next = asks;
+            if moves {
+                self.index.d.next = next_index;
+                self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(length);
+                if asks {
+                    self.request_count.d.next = request_count + 1;
+                    if request_count == 0 {
+                        self.first_length.d.next = length.get_bits::<13>(0);
+                    } else {
+                        self.second_length.d.next = length.get_bits::<13>(0);
+                    }
+                }
+                if has_bytes && !asks {
+                    self.has_too_many.d.next = true;
+                }
+                if bit_cast::<4, 3>(next_index) == fields.sge_count {
+                    self.step.d.next = Step::Finish;
+                }
+            } else {
+                self.element.d.next = element;
+            }
+        }
+
+        let differs = !fields.inline && self.sum.q.val() != bit_cast::<SUM_BITS, 32>(fields.length);
+        let has_reason = item.reason != 0;
+        let (status, reason) = if item.is_flushed {
+            (bits::<8>(FLUSHED), bits::<8>(0))
+        } else if has_reason {
+            (bits::<8>(LOCAL_OPERATION), item.reason)
+        } else if self.is_malformed.q.val() || self.is_unsupported.q.val() {
+            (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_MALFORMED))
+        } else if self.is_too_long.q.val() || differs {
+            (bits::<8>(LOCAL_LENGTH), bits::<8>(REASON_MALFORMED))
+        } else if self.exceeds_packet.q.val() {
+            (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_LONGER_THAN_PACKET))
+        } else if self.has_too_many.q.val() {
+            (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_ELEMENTS))
+        } else {
+            (bits::<8>(SUCCESS), bits::<8>(0))
+        };
+        let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
+        let has_immediate = fields.opcode == WORK_WRITE_IMMEDIATE || fields.opcode == WORK_SEND_IMMEDIATE;
+        let immediate = select(has_immediate, fields.immediate, bits::<32>(0));
+        let is_signalled = fields.signalled || item.signal_all;
+        let has_inline = fields.inline && status == SUCCESS && fields.length.any() && !item.is_empty;
+        let has_two = has_inline && fields.length > INLINE_FIRST;
+        // A tag that could not be read, or belongs to no entry, is none.
+        let has_tag = item.reason == 0 || item.reason == crate::numbers::REASON_HALF_ENTRY;
+        self.checked.beat.next = CheckedItem {
+            queue_pair: item.queue_pair,
+            generation: item.generation,
+            is_empty: item.is_empty,
+            is_first: item.is_first,
+            ends_burst: item.ends_burst,
+            psn: item.psn,
+            place: item.place,
+            message_count: item.message_count,
+            next_slot: item.next_slot,
+            tag: select(has_tag, fields.tag, bits::<64>(0)),
+            status,
+            reason,
+            is_signalled,
+            is_write,
+            opcode: match (is_write, has_immediate) {
+                (true, true) => bits::<8>(WRITE_ONLY_IMMEDIATE),
+                (true, false) => bits::<8>(WRITE_ONLY),
+                (false, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
+                (false, false) => bits::<8>(SEND_ONLY),
+            },
+            // A WRITE without immediate data makes no completion at the peer.
+            solicited: fields.solicited && (!is_write || has_immediate),
+            ack_request: is_signalled || item.asks,
+            extended: if is_write {
+                cat!(
+                    immediate,
+                    swap_bytes(fields.length),
+                    swap_bytes(fields.remote_key),
+                    swap_bytes(fields.remote_address)
+                )
+            } else {
+                cat!(bits::<128>(0), immediate)
+            },
+            payload_bytes: fields.length.get_bits::<13>(0),
+            inline_count: cat!(has_two, has_inline && !has_two),
+            request_count,
+            first_length: self.first_length.q.val(),
+            second_length: self.second_length.q.val(),
+        };
+        if step == Step::Finish {
+            let may_finish = self.checked.ready.val() && (!has_inline || self.inline_data.ready.val());
+            if may_finish {
+                self.checked.valid.next = true;
+                self.inline_data.valid.next = has_inline;
+                self.step.d.next = if has_two { Step::SecondSlot } else { Step::Begin };
+                self.item.ready.next = !has_two;
+            }
+        }
+        if step == Step::SecondSlot {
+            self.inline_data.valid.next = true;
+            if self.inline_data.ready.val() {
+                self.item.ready.next = true;
+                self.step.d.next = Step::Begin;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,295 @@
+//! Issue: writes each message down and sends it, once its keys are known to be good.
+//!
+//! Only here it is known whether an entry becomes a packet, so only here it becomes one. An entry that is not sent is written
+//! down all the same, with the reason, so that it completes in its order.
+//!
+//! ```text
+//!                 ┌─────────────────────────────────────────────┐
+//!  checked ──────>│ item ──> answers ──> verdict ───────────────┼──> gather
+//!  answers ──────>│            │            ├───────────────────┼──> message, issued (pool)
+//!  inline_data ──>│────────────│────────────│───────────────────┼──> inline_slot
+//!                 │          failed <───────┴───────────────────┼──> kick (acknowledge)
+//!                 └─────────────────────────────────────────────┘
+//! ```
+//!
+//! A message takes 2 cycles, one more for each key and for each slot of inline data.
+//!
+//! 1. Messages are written down in the order of the items, each in its place, before their packet can be seen.
+//! 2. Behind an entry in error, entries of the same queue pair are not sent, but flushed, until it is made anew or reset.
+//! 3. The slots of inline data that leave are those of the packets that leave, in order.
+//! 4. `burst_count` counts bursts whose packets have all been taken by gather.
+use crate::numbers::{FLUSHED, LOCAL_PROTECTION, SUCCESS};
+use crate::tokens::{CheckedItem, Issued, OutstandingMessage, PLACE_BITS, SLOT_BITS};
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::host::{HostSpan, Slot};
+use rnic_token::packet::EXTENDED_BITS;
+use rnic_token::protect::AccessAnswer;
+use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
+use rnic_token::transmit::{GatherCommand, LaunchToken};
+
+/// What the block does.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    Begin,
+    Answers,
+    Write,
+    Inline,
+}
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct Issue {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high. A sweep must follow.
+    pub reset: Signal<In, Bit>,
+    /// Records are being cleared.
+    pub is_sweeping: Signal<In, Bit>,
+    /// Whose.
+    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From authorize.
+    pub checked: StreamRx<CheckedItem>,
+    /// From authorize; a queue, whose `valid` is a register.
+    pub inline_data: StreamRx<Bits<SLOT_BITS>>,
+    /// From the region table.
+    pub answers: StreamRx<AccessAnswer>,
+    /// To gather; registered.
+    pub gather: StreamTx<GatherCommand>,
+    /// To gather; the exit of the queue before, gated by registers.
+    pub inline_slot: StreamTx<Slot>,
+    /// To acknowledge: something has ended that no answer will complete; the block behind is a queue.
+    pub kick: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    /// To the pool.
+    pub message: Signal<Out, OutstandingMessage>,
+    /// Where it stands.
+    pub message_place: Signal<Out, Bits<PLACE_BITS>>,
+    /// Whose it is.
+    pub issued_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// The count with it.
+    pub issued: Signal<Out, Issued>,
+    /// Both are written now.
+    pub message_valid: Signal<Out, Bit>,
+    /// Bursts ever done with; registered.
+    pub burst_count: Signal<Out, Bits<16>>,
+    /// An entry was malformed; registered.
+    pub counts_work_refused: Signal<Out, Bit>,
+    /// A local key, bound or right did not hold; registered.
+    pub counts_local_protection: Signal<Out, Bit>,
+
+    /// An entry of this queue pair was in error.
+    failures: Memory<Bit, QUEUE_PAIR_BITS>,
+    step: Reg<Step>,
+    left: DFF<Bits<2>>,
+    is_ok: DFF<Bit>,
+    first_address: DFF<Bits<64>>,
+    second_address: DFF<Bits<64>>,
+    is_sent: DFF<Bit>,
+    inline_left: DFF<Bits<2>>,
+    command: DFF<GatherCommand>,
+    command_ends: DFF<Bit>,
+    has_command: Reg<Bit>,
+    bursts_done: Reg<Bits<16>>,
+    is_refused: Reg<Bit>,
+    is_protected: Reg<Bit>,
+}
+
+impl Issue {
+    /// Makes a block that has sent nothing.
+    ///
+    /// # Errors
+    /// None with these parameters.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Issue {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            is_sweeping: Signal::default(),
+            sweep_index: Signal::default(),
+            checked: StreamRx::default(),
+            inline_data: StreamRx::default(),
+            answers: StreamRx::default(),
+            gather: StreamTx::default(),
+            inline_slot: StreamTx::default(),
+            kick: StreamTx::default(),
+            message: Signal::default(),
+            message_place: Signal::default(),
+            issued_queue_pair: Signal::default(),
+            issued: Signal::default(),
+            message_valid: Signal::default(),
+            burst_count: Signal::default(),
+            counts_work_refused: Signal::default(),
+            counts_local_protection: Signal::default(),
+            failures: Memory::new(Storage::Block)?,
+            step: Reg::default(),
+            left: DFF::default(),
+            is_ok: DFF::default(),
+            first_address: DFF::default(),
+            second_address: DFF::default(),
+            is_sent: DFF::default(),
+            inline_left: DFF::default(),
+            command: DFF::default(),
+            command_ends: DFF::default(),
+            has_command: Reg::default(),
+            bursts_done: Reg::default(),
+            is_refused: Reg::default(),
+            is_protected: Reg::default(),
+        })
+    }
+}
+
+impl Logic for Issue {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, failures);
+        let is_sweeping = self.is_sweeping.val();
+        let step = self.step.q.val();
+        let item = self.checked.beat.val();
+        let has_command = self.has_command.q.val();
+        let is_taken = has_command && self.gather.ready.val();
+        let may_load = !has_command || self.gather.ready.val();
+
+        self.gather.valid.next = has_command;
+        self.gather.beat.next = self.command.q.val();
+        if is_taken {
+            self.has_command.d.next = false;
+        }
+        self.burst_count.next = self.bursts_done.q.val();
+        self.counts_work_refused.next = self.is_refused.q.val();
+        self.counts_local_protection.next = self.is_protected.q.val();
+        self.is_refused.d.next = false;
+        self.is_protected.d.next = false;
+
+        self.failures.read_enable.next = step == Step::Begin;
+        self.failures.read_address.next = item.queue_pair;
+
+        // Only an item that makes no command ends its burst here; commands do when they are taken.
+        let is_empty = step == Step::Begin && self.checked.valid.val() && item.is_empty && may_load;
+        self.checked.ready.next = is_empty;
+        self.answers.ready.next = false;
+        if step == Step::Begin {
+            self.left.d.next = item.request_count;
+            self.is_ok.d.next = true;
+            if self.checked.valid.val() && !item.is_empty {
+                self.step.d.next = if item.request_count.any() { Step::Answers } else { Step::Write };
+            }
+        }
+
+        // The first answer moves on when the second one comes.
+        let answer = self.answers.beat.val();
+        if step == Step::Answers {
+            self.answers.ready.next = true;
+            if self.answers.valid.val() {
+                self.left.d.next = self.left.q.val() - 1;
+                self.is_ok.d.next = self.is_ok.q.val() && answer.ok;
+                if self.left.q.val() == item.request_count {
+                    self.first_address.d.next = answer.device_address;
+                } else {
+                    self.second_address.d.next = answer.device_address;
+                }
+                if self.left.q.val() == 1 {
+                    self.step.d.next = Step::Write;
+                }
+            }
+        }
+
+        let has_failed = self.failures.read_data.val() && !item.is_first;
+        let is_flushed = has_failed || item.status == FLUSHED;
+        let is_refused = !is_flushed && item.status != SUCCESS;
+        let is_protected = !is_flushed && item.status == SUCCESS && !self.is_ok.q.val();
+        let is_sent = !is_flushed && !is_refused && !is_protected;
+        let status = if is_flushed {
+            bits::<8>(FLUSHED)
+        } else if is_protected {
+            bits::<8>(LOCAL_PROTECTION)
+        } else {
+            item.status
+        };
+        let writes = step == Step::Write && may_load && self.kick.ready.val();
+        self.message_valid.next = writes;
+        self.message_place.next = item.place;
+        self.message.next = OutstandingMessage {
+            generation: item.generation,
+            last_psn: item.psn,
+            next_slot: item.next_slot,
+            tag: item.tag,
+            is_signalled: item.is_signalled,
+            is_write: item.is_write,
+            status,
+            reason: select(is_refused, item.reason, bits::<8>(0)),
+        };
+        self.issued_queue_pair.next = item.queue_pair;
+        self.issued.next = Issued {
+            count: item.message_count,
+            unsent_psn: if is_sent { item.psn + 1 } else { item.psn },
+            generation: item.generation,
+        };
+        self.kick.valid.next = writes && !is_sent;
+        self.kick.beat.next = item.queue_pair;
+        self.failures.write_enable.next = writes || is_sweeping;
+        self.failures.write_address.next = select(is_sweeping, self.sweep_index.val(), item.queue_pair);
+        self.failures.write_data.next = !is_sweeping && (has_failed || is_refused || is_protected);
+        let is_inline = item.inline_count.any();
+        if writes {
+            self.is_refused.d.next = is_refused;
+            self.is_protected.d.next = is_protected;
+            self.has_command.d.next = is_sent;
+            self.command_ends.d.next = item.ends_burst;
+            self.command.d.next = GatherCommand {
+                launch: LaunchToken {
+                    queue_pair: item.queue_pair,
+                    generation: item.generation,
+                    opcode: item.opcode,
+                    solicited: item.solicited,
+                    ack_request: item.ack_request,
+                    psn: item.psn,
+                    extended: bit_cast::<EXTENDED_BITS, 160>(item.extended),
+                    payload_bytes: item.payload_bytes,
+                },
+                is_inline,
+                span_count: item.request_count,
+                first: HostSpan {
+                    address: self.first_address.q.val(),
+                    length: bit_cast::<SPAN_BITS, 13>(item.first_length),
+                },
+                second: HostSpan {
+                    address: self.second_address.q.val(),
+                    length: bit_cast::<SPAN_BITS, 13>(item.second_length),
+                },
+            };
+            self.is_sent.d.next = is_sent;
+            self.inline_left.d.next = item.inline_count;
+            self.checked.ready.next = true;
+            self.step.d.next = if is_inline { Step::Inline } else { Step::Begin };
+        }
+
+        // Inline data of a packet that is not sent is thrown away.
+        let inlines = step == Step::Inline;
+        let passes = self.is_sent.q.val();
+        let moves = inlines && self.inline_data.valid.val() && (self.inline_slot.ready.val() || !passes);
+        let is_last = self.inline_left.q.val() == 1;
+        self.inline_slot.valid.next = inlines && passes && self.inline_data.valid.val();
+        self.inline_slot.beat.next = Slot { data: self.inline_data.beat.val(), last: is_last, error: false };
+        self.inline_data.ready.next = inlines && (self.inline_slot.ready.val() || !passes);
+        if moves {
+            self.inline_left.d.next = self.inline_left.q.val() - 1;
+            if is_last {
+                self.step.d.next = Step::Begin;
+            }
+        }
+
+        // A command that is taken and an item without one can end in the same cycle.
+        let command_ended = is_taken && self.command_ends.q.val();
+        let item_ended = (is_empty || (writes && !is_sent)) && item.ends_burst;
+        if command_ended && item_ended {
+            self.bursts_done.d.next = self.bursts_done.q.val() + 2;
+        } else if command_ended || item_ended {
+            self.bursts_done.d.next = self.bursts_done.q.val() + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use super::*;
+use crate::numbers::LOCAL_OPERATION;
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
+
+fn random_item(random: &mut Random) -> CheckedItem {
+    let status = match random.random_range(0..20) {
+        0 => LOCAL_OPERATION,
+        1 => FLUSHED,
+        _ => SUCCESS,
+    };
+    let inline_count =
+        if status == SUCCESS && random.random_bool(0.3) { random.random_range(1..3) } else { 0 };
+    CheckedItem {
+        queue_pair: bits(0x3fc + random.random_range(0..4)),
+        generation: bits(random.random_range(0..2)),
+        is_empty: random.random_bool(0.1),
+        is_first: random.random_bool(0.1),
+        ends_burst: random.random(),
+        psn: Stimulus::sample(random),
+        place: Stimulus::sample(random),
+        message_count: Stimulus::sample(random),
+        next_slot: Stimulus::sample(random),
+        tag: Stimulus::sample(random),
+        status: bits(status),
+        reason: Stimulus::sample(random),
+        is_signalled: random.random(),
+        is_write: random.random(),
+        opcode: Stimulus::sample(random),
+        solicited: random.random(),
+        ack_request: random.random(),
+        extended: Stimulus::sample(random),
+        payload_bytes: Stimulus::sample(random),
+        inline_count: bits(inline_count),
+        request_count: bits(if inline_count == 0 { random.random_range(0..3) } else { 0 }),
+        first_length: Stimulus::sample(random),
+        second_length: Stimulus::sample(random),
+    }
+}
+
+#[test]
+fn messages_are_written_down_and_sent_in_order() {
+    let mut random = random();
+    for stalls in Stalls::ALL {
+        let mut items: Vec<_> = (0..1000).map(|_| random_item(&mut random)).collect();
+        items.last_mut().unwrap().ends_burst = true;
+        let (mut answers, mut inline, mut commands, mut slots) = (vec![], vec![], vec![], vec![]);
+        let (mut messages, mut kicks, mut failed) = (vec![], vec![], [false; 4]);
+        // Bursts that have ended when so many commands are taken and so many messages written.
+        let (mut refused, mut protected, mut bursts) = (0, 0, 0u64);
+        for item in &mut items {
+            if item.is_empty {
+                (item.request_count, item.inline_count, item.ends_burst) = (bits(0), bits(0), true);
+            }
+            bursts += u64::from(item.ends_burst);
+            if item.is_empty {
+                continue;
+            }
+            let mine: Vec<_> = (0..item.request_count.to_u64())
+                .map(|_| AccessAnswer {
+                    ok: random.random_bool(0.9),
+                    device_address: Stimulus::sample(&mut random),
+                })
+                .collect();
+            let data: Vec<Bits<SLOT_BITS>> =
+                (0..item.inline_count.to_u64()).map(|_| Stimulus::sample(&mut random)).collect();
+            let failed = &mut failed[item.queue_pair.to_u64() as usize & 3];
+            *failed &= !item.is_first;
+            let status = if *failed || item.status == FLUSHED {
+                FLUSHED
+            } else if item.status != SUCCESS {
+                refused += 1;
+                item.status.to_u64()
+            } else if mine.iter().all(|answer| answer.ok) {
+                SUCCESS
+            } else {
+                protected += 1;
+                LOCAL_PROTECTION
+            };
+            *failed |= status != SUCCESS && status != FLUSHED;
+            let message = OutstandingMessage {
+                generation: item.generation,
+                last_psn: item.psn,
+                next_slot: item.next_slot,
+                tag: item.tag,
+                is_signalled: item.is_signalled,
+                is_write: item.is_write,
+                status: bits(status),
+                reason: if status == LOCAL_OPERATION { item.reason } else { bits(0) },
+            };
+            let issued = Issued {
+                count: item.message_count,
+                unsent_psn: if status == SUCCESS { item.psn + 1 } else { item.psn },
+                generation: item.generation,
+            };
+            messages.push((item.place, item.queue_pair, message, issued));
+            if status == SUCCESS {
+                let span = |index: usize, length| match mine.get(index) {
+                    Some(answer) => HostSpan { address: answer.device_address, length },
+                    None => HostSpan::default(),
+                };
+                commands.push(GatherCommand {
+                    launch: LaunchToken {
+                        queue_pair: item.queue_pair,
+                        generation: item.generation,
+                        opcode: item.opcode,
+                        solicited: item.solicited,
+                        ack_request: item.ack_request,
+                        psn: item.psn,
+                        extended: bit_cast::<EXTENDED_BITS, 160>(item.extended),
+                        payload_bytes: item.payload_bytes,
+                    },
+                    is_inline: !data.is_empty(),
+                    span_count: item.request_count,
+                    first: span(0, item.first_length),
+                    second: span(1, item.second_length),
+                });
+                let last = data.len();
+                slots.extend(data.iter().enumerate().map(|(index, &data)| Slot {
+                    data,
+                    last: index + 1 == last,
+                    error: false,
+                }));
+            } else {
+                kicks.push(item.queue_pair);
+            }
+            answers.extend(mine);
+            inline.extend(data);
+        }
+        let mut bench = Bench::clocked(Issue::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut item_source = Source::of_tokens(items.clone(), stalls);
+        let mut answer_source = Source::of_tokens(answers, stalls);
+        let mut inline_source = Source::new(inline, stalls);
+        let (mut gather, mut inline_sink, mut kick) =
+            (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
+        let (mut written, mut refusals, mut protections, mut cycles) = (0, 0, 0, 0);
+        let mut sent_at = Vec::new();
+        while written < messages.len() || bench.block.burst_count.val() != bursts {
+            cycles += 1;
+            assert!(cycles < 60_000, "{written} of {}", messages.len());
+            item_source.drive(&mut bench.block.checked, &mut random);
+            answer_source.drive(&mut bench.block.answers, &mut random);
+            inline_source.drive(&mut bench.block.inline_data, &mut random);
+            gather.drive(&mut bench.block.gather, &mut random);
+            inline_sink.drive(&mut bench.block.inline_slot, &mut random);
+            kick.drive(&mut bench.block.kick, &mut random);
+            bench.settle();
+            item_source.sample(&bench.block.checked);
+            answer_source.sample(&bench.block.answers);
+            inline_source.sample(&bench.block.inline_data);
+            inline_sink.sample(&bench.block.inline_slot);
+            kick.sample(&bench.block.kick);
+            if bench.block.gather.valid.val() {
+                assert!(sent_at.len() > gather.received.len(), "a packet is seen before it is written down");
+            }
+            if let Some(mut command) = gather.sample(&bench.block.gather) {
+                let expected = commands[gather.received.len() - 1];
+                if command.span_count < 2 {
+                    command.second = expected.second;
+                }
+                if command.span_count == 0 {
+                    command.first = expected.first;
+                }
+                assert_eq!(command, expected);
+            }
+            let block = &bench.block;
+            refusals += usize::from(block.counts_work_refused.val());
+            protections += usize::from(block.counts_local_protection.val());
+            if block.message_valid.val() {
+                let seen = (
+                    block.message_place.val(),
+                    block.issued_queue_pair.val(),
+                    block.message.val(),
+                    block.issued.val(),
+                );
+                assert_eq!(seen, messages[written]);
+                if seen.2.status == SUCCESS {
+                    sent_at.push(written);
+                }
+                written += 1;
+            }
+            bench.tick();
+        }
+        for _ in 0..20 {
+            inline_source.drive(&mut bench.block.inline_data, &mut random);
+            inline_sink.drive(&mut bench.block.inline_slot, &mut random);
+            bench.settle();
+            inline_source.sample(&bench.block.inline_data);
+            inline_sink.sample(&bench.block.inline_slot);
+            bench.tick();
+        }
+        assert_eq!((inline_sink.received, kick.received), (slots, kicks));
+        assert_eq!(gather.received.len(), commands.len());
+        assert_eq!((refusals, protections), (refused, protected));
+        assert!(
+            refused > 8 && protected > 15 && commands.len() > 200,
+            "{refused} {protected} {}",
+            commands.len()
+        );
+        if stalls == Stalls::None {
+            println!("{cycles} cycles for {} items", items.len());
+        }
+    }
+}

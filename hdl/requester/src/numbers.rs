@@ -1,0 +1,109 @@
+//! Numbers of the contract, as constants that kernels can compare with.
+use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::send::WorkOpcode;
+use rnic_layout::state::{PathMtu, QpState, Service};
+use rnic_token::sizes::QUEUE_PAIR_BITS;
+
+/// Nothing is sent and nothing is known.
+pub const RESET: u64 = QpState::Reset as u64;
+/// Requests of the peer are answered, none are sent.
+pub const READY_TO_RECEIVE: u64 = QpState::ReadyToReceive as u64;
+/// Everything works.
+pub const READY_TO_SEND: u64 = QpState::ReadyToSend as u64;
+/// Nothing new begins.
+pub const SEND_QUEUE_DRAIN: u64 = QpState::SendQueueDrain as u64;
+/// Sends are flushed.
+pub const SEND_QUEUE_ERROR: u64 = QpState::SendQueueError as u64;
+/// Everything is flushed.
+pub const ERROR: u64 = QpState::Error as u64;
+
+/// The only service that this requester sends for.
+pub const RELIABLE: u64 = Service::ReliableConnected as u64;
+/// The smallest PMTU; each code above it doubles.
+pub const PMTU_256: u64 = PathMtu::Bytes256 as u64;
+/// 512 bytes.
+pub const PMTU_512: u64 = PathMtu::Bytes512 as u64;
+/// 1,024 bytes.
+pub const PMTU_1024: u64 = PathMtu::Bytes1024 as u64;
+/// 2,048 bytes.
+pub const PMTU_2048: u64 = PathMtu::Bytes2048 as u64;
+
+/// Work: RDMA WRITE.
+pub const WORK_WRITE: u64 = WorkOpcode::Write as u64;
+/// Work: RDMA WRITE with immediate data.
+pub const WORK_WRITE_IMMEDIATE: u64 = WorkOpcode::WriteImmediate as u64;
+/// Work: SEND.
+pub const WORK_SEND: u64 = WorkOpcode::Send as u64;
+/// Work: SEND with immediate data.
+pub const WORK_SEND_IMMEDIATE: u64 = WorkOpcode::SendImmediate as u64;
+
+/// How a SEND completes.
+pub const COMPLETES_SEND: u64 = CompletionOpcode::Send as u64;
+/// How a WRITE completes.
+pub const COMPLETES_WRITE: u64 = CompletionOpcode::Write as u64;
+
+/// All went well.
+pub const SUCCESS: u64 = CompletionStatus::Success as u64;
+/// The message is too long, or its elements do not add up to it.
+pub const LOCAL_LENGTH: u64 = CompletionStatus::LocalLength as u64;
+/// The entry is malformed, or asks for something that this card does not do.
+pub const LOCAL_OPERATION: u64 = CompletionStatus::LocalQueuePairOperation as u64;
+/// A local key, bound or right did not hold.
+pub const LOCAL_PROTECTION: u64 = CompletionStatus::LocalProtection as u64;
+/// The queue pair had failed before.
+pub const FLUSHED: u64 = CompletionStatus::Flushed as u64;
+/// The peer answered with something that was not asked for.
+pub const BAD_RESPONSE: u64 = CompletionStatus::BadResponse as u64;
+/// NAK 0x61.
+pub const REMOTE_INVALID_REQUEST: u64 = CompletionStatus::RemoteInvalidRequest as u64;
+/// NAK 0x62.
+pub const REMOTE_ACCESS: u64 = CompletionStatus::RemoteAccess as u64;
+/// NAK 0x63.
+pub const REMOTE_OPERATION: u64 = CompletionStatus::RemoteOperation as u64;
+/// NAK 0x60, as long as nothing is sent again.
+pub const RETRY_EXCEEDED: u64 = CompletionStatus::RetryExceeded as u64;
+/// RNR NAK, as long as nothing is sent again.
+pub const NOT_READY_RETRY_EXCEEDED: u64 = CompletionStatus::NotReadyRetryExceeded as u64;
+
+/// The opcode of an operation of the reliable service.
+const fn reliable(operation: Operation) -> u64 {
+    (Transport::Rc.base() | operation.code()) as u64
+}
+
+/// A whole SEND.
+pub const SEND_ONLY: u64 = reliable(Operation::SendOnly);
+/// A whole SEND with immediate data.
+pub const SEND_ONLY_IMMEDIATE: u64 = reliable(Operation::SendOnlyImmediate);
+/// A whole WRITE.
+pub const WRITE_ONLY: u64 = reliable(Operation::WriteOnly);
+/// A whole WRITE with immediate data.
+pub const WRITE_ONLY_IMMEDIATE: u64 = reliable(Operation::WriteOnlyImmediate);
+/// First of the answers to a READ.
+pub const READ_RESPONSE_FIRST: u64 = reliable(Operation::ReadResponseFirst);
+/// Last of them.
+pub const READ_RESPONSE_ONLY: u64 = reliable(Operation::ReadResponseOnly);
+/// ACK and NAK.
+pub const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
+/// The answer to an atomic.
+pub const ATOMIC_ACKNOWLEDGE: u64 = reliable(Operation::AtomicAcknowledge);
+/// A congestion notification.
+pub const CONGESTION: u64 = (Transport::Cnp.base() | Operation::CongestionNotification.code()) as u64;
+
+/// `vendor_error`: the host did not give the slot.
+pub const REASON_UNREADABLE: u64 = 1;
+/// `vendor_error`: the second slot of the entry was not posted.
+pub const REASON_HALF_ENTRY: u64 = 2;
+/// `vendor_error`: the producer index claims more slots than the ring has.
+pub const REASON_OVERRUN: u64 = 3;
+/// `vendor_error`: a field of the entry holds what it must not, or the opcode is none that this card does.
+pub const REASON_MALFORMED: u64 = 4;
+/// `vendor_error`: the message does not fit in one packet.
+pub const REASON_LONGER_THAN_PACKET: u64 = 5;
+/// `vendor_error`: more than two elements with bytes.
+pub const REASON_ELEMENTS: u64 = 6;
+/// `vendor_error`: the host did not give the payload.
+pub const REASON_PAYLOAD: u64 = 7;
+
+/// Queue pairs.
+pub const QUEUE_PAIRS: u64 = 1 << QUEUE_PAIR_BITS;

@@ -1,0 +1,355 @@
+//! The requester: everything between the doorbell of a send queue, the packets of its work and their completions.
+//!
+//! ```text
+//!  send_posted ─┬────────────┐                     work_slot ─> slots (512)
+//!               v            v                                      v
+//!            schedule ──> fetch ──> work_read        bursts ──> collect
+//!               ^  again ──┘ ^  └───────────────────────┘           v
+//!  setup_fetch ────────────> │ <───────── turn ────────────────── segment <──────────┐ wake
+//!  setup_segment ─> fork ────│──────────────────────────────────────┘   v            │
+//!                     │      │        access_request <── queue <── authorize         │
+//!                     │      │                           queues <───────┘            │
+//!                     │      │        access_answer ───────> issue ──> gather        │
+//!                     │      │                                 │  └──> inline_slot   │
+//!                     │      │        outstanding <────────────┤ kick                │
+//!                     │      │             ^                   v                     │
+//!                     └──────┼─────────────└────────────> acknowledge ───────────────┘
+//!  responses, gather_failure ┴──────────────────────────────────┘  └──> completion, failure
+//! ```
+//!
+//! A message of one slot and one element takes 3.4 cycles in its slowest part, segmentation. What each part promises stands in its
+//! own header.
+//!
+//! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
+//!
+//! `passage` counts bursts of slots: from their being asked for until gather has taken the last packet that was made of them.
+use crate::acknowledge::Acknowledge;
+use crate::authorize::Authorize;
+use crate::collect::Collect;
+use crate::fetch::{Fetch, SLOT_COUNT_BITS, SLOT_QUEUE_BITS};
+use crate::fork::Fork;
+use crate::issue::Issue;
+use crate::outstanding::{Outstanding, SHARED_BITS};
+use crate::schedule::Schedule;
+use crate::segment::Segment;
+use crate::sweep::Sweep;
+use crate::tokens::{Burst, CheckedItem, SLOT_BITS, Turn, WorkItem, WorkSlot};
+use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::PacketToken;
+use rnic_token::complete::CompletionToken;
+use rnic_token::doorbell::WorkPosted;
+use rnic_token::host::{HostSpan, Slot};
+use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::setup::{FailureEvent, Passage, SetupEvent};
+use rnic_token::sizes::QUEUE_PAIR_BITS;
+use rnic_token::transmit::{GatherCommand, GatherFailure};
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct Requester {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+
+    /// From control, to fetch.
+    pub setup_fetch: StreamRx<SetupEvent>,
+    /// From control, to segmentation and acknowledge.
+    pub setup_segment: StreamRx<SetupEvent>,
+    /// A doorbell of a send queue.
+    pub send_posted: Signal<In, WorkPosted>,
+    /// It rang.
+    pub send_posted_valid: Signal<In, Bit>,
+
+    /// Up to eight slots that are wanted; registered.
+    pub work_read: StreamTx<HostSpan>,
+    /// They come, in the order of the spans.
+    pub work_slot: Signal<In, Slot>,
+    /// One is here.
+    pub work_slot_valid: Signal<In, Bit>,
+    /// To the region table; registered.
+    pub access_request: StreamTx<AccessRequest>,
+    /// Its answers, in order.
+    pub access_answer: StreamRx<AccessAnswer>,
+
+    /// Packets to be sent; registered.
+    pub gather: StreamTx<GatherCommand>,
+    /// Their inline data; a function of registers.
+    pub inline_slot: StreamTx<Slot>,
+    /// Packets that could not be sent.
+    pub gather_failure: StreamRx<GatherFailure>,
+    /// Answers of peers.
+    pub responses: StreamRx<PacketToken>,
+    /// What has ended; registered.
+    pub completion: StreamTx<CompletionToken>,
+    /// Queue pairs that have failed; registered.
+    pub failure: StreamTx<FailureEvent>,
+
+    /// The PSN that the queue pair of the last probe would use next; registered.
+    pub probed: Signal<Out, Bits<24>>,
+    /// Bursts of slots that are under way; registered.
+    pub passage: Signal<Out, Passage>,
+
+    /// An answer names no queue pair. Registered, as all counts.
+    pub counts_unknown_qp: Signal<Out, Bit>,
+    /// The queue pair takes no answers.
+    pub counts_qp_not_ready: Signal<Out, Bit>,
+    /// It is of another service.
+    pub counts_transport_mismatch: Signal<Out, Bit>,
+    /// Of another partition.
+    pub counts_partition_key: Signal<Out, Bit>,
+    /// From another address than the peer's.
+    pub counts_source_address: Signal<Out, Bit>,
+    /// An ACK made progress.
+    pub counts_acknowledgements_received: Signal<Out, Bit>,
+    /// NAK 0x60 to 0x63.
+    pub counts_nak_received: Signal<Out, Bit>,
+    /// RNR NAK.
+    pub counts_nak_not_ready_received: Signal<Out, Bit>,
+    /// The PSN was answered before.
+    pub counts_response_stale: Signal<Out, Bit>,
+    /// The PSN was never sent.
+    pub counts_response_never_sent: Signal<Out, Bit>,
+    /// The syndrome is reserved.
+    pub counts_response_reserved: Signal<Out, Bit>,
+    /// Answers that nobody asked for.
+    pub counts_response_unexpected: Signal<Out, Bit>,
+    /// A queue pair ended by NAK 0x60.
+    pub counts_retry_exhausted: Signal<Out, Bit>,
+    /// A queue pair ended by an RNR NAK.
+    pub counts_not_ready_exhausted: Signal<Out, Bit>,
+    /// A message ended well.
+    pub counts_messages_completed: Signal<Out, Bit>,
+    /// An entry was malformed.
+    pub counts_work_refused: Signal<Out, Bit>,
+    /// A local key, bound or right did not hold.
+    pub counts_local_protection: Signal<Out, Bit>,
+    /// Something of an older generation was dropped.
+    pub counts_stale_dropped: Signal<Out, Bit>,
+
+    sweep: Sweep,
+    fork: Fork,
+    schedule: Schedule,
+    fetch: Fetch,
+    slots: Fifo<Slot, SLOT_QUEUE_BITS, SLOT_COUNT_BITS>,
+    collect: Collect,
+    segment: Segment,
+    outstanding: Outstanding,
+    authorize: Authorize,
+    checked: Fifo<CheckedItem, 4, 5>,
+    inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
+    access_requests: Fifo<AccessRequest, 3, 4>,
+    issue: Issue,
+    kicks: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
+    acknowledge: Acknowledge,
+    is_stale: Reg<Bit>,
+    owes_stale: Reg<Bit>,
+}
+
+impl Requester {
+    /// Makes a requester without queue pairs.
+    ///
+    /// # Errors
+    /// None with the widths that are built in.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Requester {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            setup_fetch: StreamRx::default(),
+            setup_segment: StreamRx::default(),
+            send_posted: Signal::default(),
+            send_posted_valid: Signal::default(),
+            work_read: StreamTx::default(),
+            work_slot: Signal::default(),
+            work_slot_valid: Signal::default(),
+            access_request: StreamTx::default(),
+            access_answer: StreamRx::default(),
+            gather: StreamTx::default(),
+            inline_slot: StreamTx::default(),
+            gather_failure: StreamRx::default(),
+            responses: StreamRx::default(),
+            completion: StreamTx::default(),
+            failure: StreamTx::default(),
+            probed: Signal::default(),
+            passage: Signal::default(),
+            counts_unknown_qp: Signal::default(),
+            counts_qp_not_ready: Signal::default(),
+            counts_transport_mismatch: Signal::default(),
+            counts_partition_key: Signal::default(),
+            counts_source_address: Signal::default(),
+            counts_acknowledgements_received: Signal::default(),
+            counts_nak_received: Signal::default(),
+            counts_nak_not_ready_received: Signal::default(),
+            counts_response_stale: Signal::default(),
+            counts_response_never_sent: Signal::default(),
+            counts_response_reserved: Signal::default(),
+            counts_response_unexpected: Signal::default(),
+            counts_retry_exhausted: Signal::default(),
+            counts_not_ready_exhausted: Signal::default(),
+            counts_messages_completed: Signal::default(),
+            counts_work_refused: Signal::default(),
+            counts_local_protection: Signal::default(),
+            counts_stale_dropped: Signal::default(),
+            sweep: Sweep::default(),
+            fork: Fork::default(),
+            schedule: Schedule::new()?,
+            fetch: Fetch::new()?,
+            slots: Fifo::new(Storage::Block)?,
+            collect: Collect::default(),
+            segment: Segment::new()?,
+            outstanding: Outstanding::new()?,
+            authorize: Authorize::default(),
+            checked: Fifo::new(Storage::Distributed)?,
+            inline_data: Fifo::new(Storage::Distributed)?,
+            access_requests: Fifo::new(Storage::Distributed)?,
+            issue: Issue::new()?,
+            kicks: Fifo::new(Storage::Distributed)?,
+            acknowledge: Acknowledge::new()?,
+            is_stale: Reg::default(),
+            owes_stale: Reg::default(),
+        })
+    }
+}
+
+impl Logic for Requester {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, sweep, fork, schedule, fetch, slots, collect, segment, outstanding, authorize);
+        clock!(self, clock, checked, inline_data, access_requests, issue, kicks, acknowledge);
+        let reset = self.reset.val();
+        self.sweep.reset.next = reset;
+        self.fork.reset.next = reset;
+        self.schedule.reset.next = reset;
+        self.fetch.reset.next = reset;
+        self.slots.reset.next = reset;
+        self.collect.reset.next = reset;
+        self.segment.reset.next = reset;
+        self.outstanding.reset.next = reset;
+        self.authorize.reset.next = reset;
+        self.checked.reset.next = reset;
+        self.inline_data.reset.next = reset;
+        self.access_requests.reset.next = reset;
+        self.issue.reset.next = reset;
+        self.kicks.reset.next = reset;
+        self.acknowledge.reset.next = reset;
+
+        let is_sweeping = self.sweep.is_sweeping.val();
+        let sweep_index = self.sweep.index.val();
+        self.schedule.is_sweeping.next = is_sweeping;
+        self.schedule.sweep_index.next = sweep_index;
+        self.fetch.is_sweeping.next = is_sweeping;
+        self.fetch.sweep_index.next = sweep_index;
+        self.segment.is_sweeping.next = is_sweeping;
+        self.segment.sweep_index.next = sweep_index;
+        self.outstanding.is_sweeping.next = is_sweeping;
+        self.outstanding.sweep_index.next = sweep_index;
+        self.issue.is_sweeping.next = is_sweeping;
+        self.issue.sweep_index.next = sweep_index;
+        self.acknowledge.is_sweeping.next = is_sweeping;
+        self.acknowledge.sweep_index.next = sweep_index;
+
+        StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.fetch.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_segment, &mut self.fork.rx);
+        StreamTx::<SetupEvent>::join(&mut self.fork.first, &mut self.segment.setup);
+        StreamTx::<SetupEvent>::join(&mut self.fork.second, &mut self.acknowledge.setup);
+
+        // Who has work, and the work.
+        self.schedule.posted.next = self.send_posted.val().queue_pair;
+        self.schedule.posted_valid.next = self.send_posted_valid.val();
+        self.fetch.posted.next = self.send_posted.val();
+        self.fetch.posted_valid.next = self.send_posted_valid.val();
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.schedule.to_fetch, &mut self.fetch.from_schedule);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.fetch.again, &mut self.schedule.again);
+        StreamTx::<Turn>::join(&mut self.segment.turn, &mut self.fetch.turn);
+        StreamTx::<HostSpan>::link(&mut self.work_read, &mut self.fetch.work_read);
+        // Fetch has counted the room.
+        self.slots.rx.beat.next = self.work_slot.val();
+        self.slots.rx.valid.next = self.work_slot_valid.val();
+        StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.collect.slots);
+        StreamTx::<Burst>::join(&mut self.fetch.bursts, &mut self.collect.bursts);
+        self.fetch.returned.next = self.collect.returned.val();
+        StreamTx::<WorkSlot>::join(&mut self.collect.work, &mut self.segment.work);
+
+        // From entry to packet.
+        StreamTx::<WorkItem>::join(&mut self.segment.item, &mut self.authorize.item);
+        StreamTx::<AccessRequest>::join(&mut self.authorize.access_request, &mut self.access_requests.rx);
+        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.access_requests.tx);
+        StreamTx::<CheckedItem>::join(&mut self.authorize.checked, &mut self.checked.rx);
+        StreamTx::<Bits<SLOT_BITS>>::join(&mut self.authorize.inline_data, &mut self.inline_data.rx);
+        StreamTx::<CheckedItem>::join(&mut self.checked.tx, &mut self.issue.checked);
+        StreamTx::<Bits<SLOT_BITS>>::join(&mut self.inline_data.tx, &mut self.issue.inline_data);
+        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.issue.answers);
+        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.issue.gather);
+        StreamTx::<Slot>::link(&mut self.inline_slot, &mut self.issue.inline_slot);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.issue.kick, &mut self.kicks.rx);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.kicks.tx, &mut self.acknowledge.kick);
+
+        // From answer to completion.
+        StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
+        StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
+        StreamTx::<CompletionToken>::link(&mut self.completion, &mut self.acknowledge.completion);
+        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.segment.wake);
+
+        // Three writers of the pool.
+        self.outstanding.link.next = self.segment.link.val();
+        self.outstanding.link_valid.next = self.segment.link_valid.val();
+        self.outstanding.begun_queue_pair.next = self.segment.begun_queue_pair.val();
+        self.outstanding.begun.next = self.segment.begun.val();
+        self.outstanding.begun_valid.next = self.segment.begun_valid.val();
+        self.outstanding.retired_queue_pair.next = self.segment.retired_queue_pair.val();
+        self.outstanding.retired_read.next = self.segment.retired_read.val();
+        self.segment.retired.next = self.outstanding.retired.val();
+        StreamTx::<Bits<SHARED_BITS>>::join(&mut self.outstanding.free, &mut self.segment.free);
+        self.outstanding.message.next = self.issue.message.val();
+        self.outstanding.message_place.next = self.issue.message_place.val();
+        self.outstanding.issued_queue_pair.next = self.issue.issued_queue_pair.val();
+        self.outstanding.issued.next = self.issue.issued.val();
+        self.outstanding.message_valid.next = self.issue.message_valid.val();
+        self.outstanding.queue_pair.next = self.acknowledge.queue_pair.val();
+        self.outstanding.issued_read.next = self.acknowledge.issued_read.val();
+        self.outstanding.begun_read.next = self.acknowledge.begun_read.val();
+        self.acknowledge.issued.next = self.outstanding.issued_seen.val();
+        self.acknowledge.begun.next = self.outstanding.begun_seen.val();
+        self.outstanding.place.next = self.acknowledge.place.val();
+        self.acknowledge.message.next = self.outstanding.message_seen.val();
+        self.acknowledge.next_block.next = self.outstanding.next_block.val();
+        self.outstanding.retired_index.next = self.acknowledge.retired_index.val();
+        self.outstanding.retires.next = self.acknowledge.retires.val();
+        self.outstanding.retires_valid.next = self.acknowledge.retires_valid.val();
+        self.outstanding.freed.next = self.acknowledge.freed.val();
+        self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
+
+        self.probed.next = self.segment.probed.val();
+        self.passage.next =
+            Passage { entered: self.fetch.burst_count.val(), left: self.issue.burst_count.val() };
+        self.counts_unknown_qp.next = self.acknowledge.counts_unknown_qp.val();
+        self.counts_qp_not_ready.next = self.acknowledge.counts_qp_not_ready.val();
+        self.counts_transport_mismatch.next = self.acknowledge.counts_transport_mismatch.val();
+        self.counts_partition_key.next = self.acknowledge.counts_partition_key.val();
+        self.counts_source_address.next = self.acknowledge.counts_source_address.val();
+        self.counts_acknowledgements_received.next = self.acknowledge.counts_acknowledgements_received.val();
+        self.counts_nak_received.next = self.acknowledge.counts_nak_received.val();
+        self.counts_nak_not_ready_received.next = self.acknowledge.counts_nak_not_ready_received.val();
+        self.counts_response_stale.next = self.acknowledge.counts_response_stale.val();
+        self.counts_response_never_sent.next = self.acknowledge.counts_response_never_sent.val();
+        self.counts_response_reserved.next = self.acknowledge.counts_response_reserved.val();
+        self.counts_response_unexpected.next = self.acknowledge.counts_response_unexpected.val();
+        self.counts_retry_exhausted.next = self.acknowledge.counts_retry_exhausted.val();
+        self.counts_not_ready_exhausted.next = self.acknowledge.counts_not_ready_exhausted.val();
+        self.counts_messages_completed.next = self.acknowledge.counts_messages_completed.val();
+        self.counts_work_refused.next = self.issue.counts_work_refused.val();
+        self.counts_local_protection.next = self.issue.counts_local_protection.val();
+
+        // Each of the two has nothing to say in the cycle behind a pulse, so no more than one is ever owed.
+        let segment_drops = self.segment.counts_stale_dropped.val();
+        let acknowledge_drops = self.acknowledge.counts_stale_dropped.val();
+        self.is_stale.d.next = segment_drops || acknowledge_drops || self.owes_stale.q.val();
+        self.owes_stale.d.next = segment_drops && acknowledge_drops;
+        self.counts_stale_dropped.next = self.is_stale.q.val();
+    }
+}

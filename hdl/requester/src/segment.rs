@@ -1,0 +1,466 @@
+//! Segment: decides which slots are the next entry of their queue pair, and gives each entry its PSN and its place.
+//!
+//! The one stage that knows how far a queue pair has come: everything that was fetched comes past here in order, wanted or not.
+//! What does not fit into the window or the pool is let go, and fetched again when there is room.
+//!
+//! ```text
+//!               ┌─────────────────────────────────────────────┐
+//!  setup ──────>│            ┌─> record: slot, PSN, tail ─┐   │
+//!  wake ───────>│─> whose? ──┤                            ├───┼──> item (4 deep)
+//!  work ───────>│            └─> retired, free blocks ────┘   │
+//!               │                     └── held ───────────────┼──> turn (to fetch)
+//!               └─────────────────────────────────────────────┘
+//!  step          Idle          Judge            Act
+//! ```
+//!
+//! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles an entry of one slot, 6.9 one of two.
+//!
+//! 1. Entries of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is wanted if it is the
+//!    one behind the last entry, is of the queue pair's generation, and the queue pair is not held.
+//! 2. Each item that leaves has its own place in the pool, and the places of a queue pair make one chain in order.
+//! 3. A queue pair is held when 1,024 of its messages are in flight or when its last block is full and there is no other. Its
+//!    last block is another one when none of its messages is in flight. Fetch stops for who is held, and goes on at the slot
+//!    that was not taken when the queue pair is woken.
+//! 4. The last message of a block asks the peer for an answer, as every signalled one does (protocol 2.4); so what holds a
+//!    queue pair is answered.
+//! 5. Setup events and wakes are taken between two slots, whether `item` is full or not.
+//! 6. In RTS entries are sent, in ERR and SQE they go on as flushed, in other states they wait in their ring.
+use crate::numbers::{
+    ERROR, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN, REASON_UNREADABLE, RELIABLE, RESET,
+    SEND_QUEUE_ERROR,
+};
+use crate::outstanding::SHARED_BITS;
+use crate::tokens::{
+    BLOCK_BITS, BLOCK_MESSAGES, Begun, Link, MESSAGE_COUNT_BITS, Retired, Turn, WINDOW, WorkItem, WorkSlot,
+};
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_token::setup::{SetupEvent, SetupKind};
+use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+
+/// The bit of a slot that says that a second one follows.
+const TWO_SLOTS: usize = rnic_layout::queue::send::SendWork::RECORD.field("two_slots").offset as usize;
+
+/// What commands say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Life {
+    state: Bits<3>,
+    generation: Bits<GENERATION_BITS>,
+    is_reliable: Bit,
+    signal_all: Bit,
+    path_mtu: Bits<3>,
+    domain: Bits<24>,
+}
+
+/// How far a queue pair is; mirrors those fields of `rnic_layout::context::SendRecord` that messages of one packet need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Send {
+    /// The slot that is wanted next.
+    slot_index: Bits<WORK_INDEX_BITS>,
+    /// PSN of the next packet.
+    next_psn: Bits<24>,
+    /// Messages that have a place. Never starts anew, as the places of the pool do not.
+    message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// The block at the end of the chain; zero is the queue pair's home, so the home is added without carry.
+    tail_from_home: Bits<BLOCK_BITS>,
+    /// Places taken in it, 0 to 8.
+    tail_count: Bits<4>,
+    /// Changes when the home block is taken.
+    home_lap: Bit,
+    /// The block at the end follows itself.
+    is_reused: Bit,
+    /// The wanted slot waits for room.
+    is_held: Bit,
+    /// Nothing is wanted any more: the producer index overran the ring.
+    has_ended: Bit,
+    /// An entry was taken since the queue pair was made or reset.
+    has_begun: Bit,
+}
+
+/// What the block does.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Step {
+    Idle,
+    Setup,
+    Wake,
+    Judge,
+    Act,
+    Recheck,
+}
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct Segment {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high. A sweep must follow.
+    pub reset: Signal<In, Bit>,
+    /// Records are being cleared.
+    pub is_sweeping: Signal<In, Bit>,
+    /// Whose.
+    pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From control.
+    pub setup: StreamRx<SetupEvent>,
+    /// From collect.
+    pub work: StreamRx<WorkSlot>,
+    /// From acknowledge: messages of a held queue pair have been completed.
+    pub wake: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    /// To fetch; registered.
+    pub turn: StreamTx<Turn>,
+    /// To authorize; registered.
+    pub item: StreamTx<WorkItem>,
+    /// To the pool: a block follows another.
+    pub link: Signal<Out, Link>,
+    /// It does.
+    pub link_valid: Signal<Out, Bit>,
+    /// To the pool: of which queue pair something is said.
+    pub begun_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// What.
+    pub begun: Signal<Out, Begun>,
+    /// It is said now.
+    pub begun_valid: Signal<Out, Bit>,
+    /// To the pool: which queue pair's `retired` is wanted.
+    pub retired_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// It is wanted.
+    pub retired_read: Signal<Out, Bit>,
+    /// From the pool, one cycle later.
+    pub retired: Signal<In, Retired>,
+    /// From the pool: a free block.
+    pub free: StreamRx<Bits<SHARED_BITS>>,
+    /// The PSN that the queue pair of the last probe would use next; registered.
+    pub probed: Signal<Out, Bits<24>>,
+    /// A slot of an older generation was dropped; registered.
+    pub counts_stale_dropped: Signal<Out, Bit>,
+
+    lives: Memory<Life, QUEUE_PAIR_BITS>,
+    sends: Memory<Send, QUEUE_PAIR_BITS>,
+    items: Fifo<WorkItem, 2, 3>,
+    turns: Fifo<Turn, 2, 3>,
+    step: Reg<Step>,
+    queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
+    probed_held: Reg<Bits<24>>,
+    is_stale: Reg<Bit>,
+    seen: DFF<Retired>,
+    takes: DFF<Bit>,
+    is_blocked: DFF<Bit>,
+    is_flushed: DFF<Bit>,
+    is_half: DFF<Bit>,
+    is_double: DFF<Bit>,
+    needs_block: DFF<Bit>,
+    reuses_block: DFF<Bit>,
+    takes_home: DFF<Bit>,
+}
+
+impl Segment {
+    /// Makes a block that has begun nothing.
+    ///
+    /// # Errors
+    /// None with these parameters.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(Segment {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            is_sweeping: Signal::default(),
+            sweep_index: Signal::default(),
+            setup: StreamRx::default(),
+            work: StreamRx::default(),
+            wake: StreamRx::default(),
+            turn: StreamTx::default(),
+            item: StreamTx::default(),
+            link: Signal::default(),
+            link_valid: Signal::default(),
+            begun_queue_pair: Signal::default(),
+            begun: Signal::default(),
+            begun_valid: Signal::default(),
+            retired_queue_pair: Signal::default(),
+            retired_read: Signal::default(),
+            retired: Signal::default(),
+            free: StreamRx::default(),
+            probed: Signal::default(),
+            counts_stale_dropped: Signal::default(),
+            lives: Memory::new(Storage::Block)?,
+            sends: Memory::new(Storage::Block)?,
+            items: Fifo::new(Storage::Distributed)?,
+            turns: Fifo::new(Storage::Distributed)?,
+            step: Reg::default(),
+            queue_pair: DFF::default(),
+            probed_held: Reg::default(),
+            is_stale: Reg::default(),
+            seen: DFF::default(),
+            takes: DFF::default(),
+            is_blocked: DFF::default(),
+            is_flushed: DFF::default(),
+            is_half: DFF::default(),
+            is_double: DFF::default(),
+            needs_block: DFF::default(),
+            reuses_block: DFF::default(),
+            takes_home: DFF::default(),
+        })
+    }
+}
+
+impl Logic for Segment {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, lives, sends, items, turns);
+        self.items.reset.next = self.reset.val();
+        self.turns.reset.next = self.reset.val();
+        StreamTx::<WorkItem>::link(&mut self.item, &mut self.items.tx);
+        StreamTx::<Turn>::link(&mut self.turn, &mut self.turns.tx);
+        self.probed.next = self.probed_held.q.val();
+        self.counts_stale_dropped.next = self.is_stale.q.val();
+        self.is_stale.d.next = false;
+        let is_sweeping = self.is_sweeping.val();
+        let step = self.step.q.val();
+        let queue_pair = self.queue_pair.q.val();
+        let event = self.setup.beat.val();
+        let work = self.work.beat.val();
+
+        // Everything may tell fetch something, so nothing starts without room for that.
+        let may_start = step == Step::Idle && self.turns.rx.ready.val() && !is_sweeping;
+        let takes_setup = may_start && self.setup.valid.val();
+        let takes_wake = may_start && !self.setup.valid.val() && self.wake.valid.val();
+        let takes_work = may_start
+            && !self.setup.valid.val()
+            && !self.wake.valid.val()
+            && self.work.valid.val()
+            && self.items.rx.ready.val();
+        let chosen = if self.setup.valid.val() {
+            event.queue_pair
+        } else if self.wake.valid.val() {
+            self.wake.beat.val()
+        } else {
+            work.queue_pair
+        };
+        if step == Step::Idle {
+            self.queue_pair.d.next = chosen;
+            self.step.d.next = if takes_setup {
+                Step::Setup
+            } else if takes_wake {
+                Step::Wake
+            } else if takes_work {
+                Step::Judge
+            } else {
+                Step::Idle
+            };
+        }
+        self.lives.read_enable.next = step == Step::Idle;
+        self.lives.read_address.next = chosen;
+        self.sends.read_enable.next = step == Step::Idle;
+        self.sends.read_address.next = chosen;
+        // Read again in the cycle in which the queue pair is said to be held.
+        self.retired_read.next = step == Step::Idle || step == Step::Act;
+        self.retired_queue_pair.next = select(step == Step::Idle, chosen, queue_pair);
+
+        let life = self.lives.read_data.val();
+        let send = self.sends.read_data.val();
+        let retired = self.retired.val();
+        let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
+
+        // Defaults: nothing is said.
+        self.setup.ready.next = step == Step::Setup;
+        self.wake.ready.next = step == Step::Wake;
+        self.work.ready.next = step == Step::Act;
+        self.lives.write_enable.next = is_sweeping || step == Step::Setup;
+        self.lives.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
+        self.lives.write_data.next = Life {
+            state: select(is_sweeping, bits::<3>(RESET), event.state),
+            generation: event.generation,
+            is_reliable: event.path.service == RELIABLE,
+            signal_all: event.path.signal_all,
+            path_mtu: event.path.path_mtu,
+            domain: event.path.domain,
+        };
+        self.sends.write_enable.next = is_sweeping;
+        self.sends.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
+        self.sends.write_data.next = send;
+        self.begun_queue_pair.next = queue_pair;
+        self.begun.next = Begun { count: send.message_count, is_held: false };
+        self.begun_valid.next = false;
+        self.turns.rx.valid.next = false;
+        self.turns.rx.beat.next =
+            Turn { queue_pair, generation: life.generation, slot_index: send.slot_index, resumes: true };
+        if is_sweeping {
+            self.sends.write_data.next = Send {
+                slot_index: bits::<WORK_INDEX_BITS>(0),
+                next_psn: bits::<24>(0),
+                message_count: bits::<MESSAGE_COUNT_BITS>(0),
+                tail_from_home: bits::<BLOCK_BITS>(0),
+                tail_count: bits::<4>(0),
+                home_lap: false,
+                is_reused: false,
+                is_held: false,
+                has_ended: false,
+                has_begun: false,
+            };
+        }
+
+        if step == Step::Setup {
+            self.step.d.next = Step::Idle;
+            self.begun_valid.next = true;
+            self.sends.write_enable.next = true;
+            match event.kind {
+                SetupKind::Restart => {
+                    self.sends.write_data.next.slot_index = bits(0);
+                    self.sends.write_data.next.has_ended = false;
+                    self.sends.write_data.next.is_held = false;
+                    self.sends.write_data.next.has_begun = false;
+                }
+                SetupKind::SendPsn => {
+                    self.sends.write_data.next.next_psn = event.psn;
+                    self.begun.next.is_held = send.is_held;
+                }
+                SetupKind::Life => {
+                    // Whatever was let go is fetched again, to be sent or flushed.
+                    self.sends.write_data.next.is_held = false;
+                    self.turns.rx.valid.next = event.state == READY_TO_SEND
+                        || event.state == ERROR
+                        || event.state == SEND_QUEUE_ERROR;
+                    self.turns.rx.beat.next.generation = event.generation;
+                }
+                SetupKind::Probe => {
+                    self.probed_held.d.next = send.next_psn;
+                    self.begun.next.is_held = send.is_held;
+                }
+                _ => {
+                    self.begun.next.is_held = send.is_held;
+                }
+            }
+        }
+        if step == Step::Wake {
+            self.step.d.next = Step::Idle;
+            self.begun_valid.next = send.is_held;
+            self.sends.write_enable.next = send.is_held;
+            self.sends.write_data.next.is_held = false;
+            self.turns.rx.valid.next = send.is_held;
+        }
+
+        // What the slot is, and whether there is room for it.
+        let is_double = work.first.get_bit(TWO_SLOTS) && !work.is_unreadable && !work.is_overrun;
+        if step == Step::Judge {
+            let is_current = work.generation == life.generation;
+            // Behind an overrun nothing comes any more, so it ends the queue wherever that is.
+            let is_next = work.index == send.slot_index || work.is_overrun;
+            let is_wanted = is_next && is_current && !send.is_held && !send.has_ended;
+            let flushes = life.state == ERROR || life.state == SEND_QUEUE_ERROR;
+            // The second slot may come with the next burst; only at the end of all bursts is it missing.
+            let is_whole = !is_double || work.has_second || work.ends_queue;
+            let in_flight = send.message_count - retired.count;
+            let needs_block = send.tail_count.get_bit(3);
+            let has_home = send.home_lap != retired.home_lap;
+            let reuses = !has_home && !self.free.valid.val();
+            // In a block that is used again, the way out of it must not be written down before the way back into it was read.
+            let is_behind = send.is_reused && in_flight >= BLOCK_MESSAGES;
+            let has_block = if reuses { in_flight == 0 } else { !is_behind };
+            self.takes.d.next = is_wanted && is_whole && (life.state == READY_TO_SEND || flushes);
+            self.is_blocked.d.next = in_flight >= WINDOW || (needs_block && !has_block);
+            self.is_flushed.d.next = flushes;
+            self.is_half.d.next = is_double && !work.has_second;
+            self.is_double.d.next = is_double && work.has_second;
+            self.needs_block.d.next = needs_block;
+            self.reuses_block.d.next = reuses;
+            self.takes_home.d.next = has_home;
+            self.seen.d.next = retired;
+            self.is_stale.d.next = !is_current;
+            self.step.d.next = Step::Act;
+        }
+
+        let takes = self.takes.q.val();
+        let is_blocked = self.is_blocked.q.val();
+        let acts = step == Step::Act;
+        let begins = acts && takes && !is_blocked;
+        let holds = acts && takes && is_blocked;
+        let needs_block = self.needs_block.q.val();
+        let takes_shared = needs_block && !self.reuses_block.q.val() && !self.takes_home.q.val();
+        let tail = send.tail_from_home ^ home;
+        let block = if !needs_block || self.reuses_block.q.val() {
+            tail
+        } else if self.takes_home.q.val() {
+            home
+        } else {
+            cat!(true, self.free.beat.val())
+        };
+        let place = select(needs_block, bits::<4>(0), send.tail_count);
+        let slots = if work.is_overrun {
+            bits::<WORK_INDEX_BITS>(0)
+        } else if self.is_double.q.val() {
+            bits::<WORK_INDEX_BITS>(2)
+        } else {
+            bits::<WORK_INDEX_BITS>(1)
+        };
+        let next_slot = send.slot_index + slots;
+        let message_count = send.message_count + 1;
+        self.link.next = Link { block: tail, next: block };
+        self.link_valid.next = begins && needs_block;
+        self.free.ready.next = begins && takes_shared;
+        self.items.rx.valid.next = begins || (acts && work.ends_burst);
+        self.items.rx.beat.next = WorkItem {
+            queue_pair,
+            generation: life.generation,
+            is_empty: !begins,
+            is_first: !send.has_begun,
+            ends_burst: work.ends_burst,
+            psn: send.next_psn,
+            place: cat!(block, place.get_bits::<3>(0)),
+            message_count,
+            next_slot,
+            asks: place == BLOCK_MESSAGES - 1,
+            two_slots: self.is_double.q.val(),
+            is_flushed: self.is_flushed.q.val(),
+            reason: if work.is_overrun {
+                bits::<8>(REASON_OVERRUN)
+            } else if work.is_unreadable {
+                bits::<8>(REASON_UNREADABLE)
+            } else if self.is_half.q.val() {
+                bits::<8>(REASON_HALF_ENTRY)
+            } else {
+                bits::<8>(0)
+            },
+            signal_all: life.signal_all,
+            is_reliable: life.is_reliable,
+            path_mtu: life.path_mtu,
+            domain: life.domain,
+            first: work.first,
+            second: work.second,
+        };
+        if acts {
+            self.step.d.next = if holds { Step::Recheck } else { Step::Idle };
+        }
+        if begins {
+            self.begun_valid.next = true;
+            self.begun.next.count = message_count;
+            self.sends.write_enable.next = true;
+            self.sends.write_data.next = Send {
+                slot_index: next_slot,
+                next_psn: if self.is_flushed.q.val() { send.next_psn } else { send.next_psn + 1 },
+                message_count,
+                tail_from_home: block ^ home,
+                tail_count: place + 1,
+                home_lap: send.home_lap != (needs_block && self.takes_home.q.val()),
+                is_reused: select(needs_block, self.reuses_block.q.val(), send.is_reused),
+                is_held: false,
+                has_ended: work.is_overrun,
+                has_begun: true,
+            };
+        }
+        if holds {
+            self.begun_valid.next = true;
+            self.begun.next.is_held = true;
+            self.sends.write_enable.next = true;
+            self.sends.write_data.next.is_held = true;
+        }
+        // Who has completed something in between may not have seen that the queue pair is held.
+        if step == Step::Recheck {
+            let has_moved = retired != self.seen.q.val();
+            self.step.d.next = Step::Idle;
+            self.turns.rx.valid.next = true;
+            self.turns.rx.beat.next.resumes = has_moved;
+            self.begun_valid.next = has_moved;
+            self.sends.write_enable.next = has_moved;
+            self.sends.write_data.next.is_held = false;
+        }
+    }
+}

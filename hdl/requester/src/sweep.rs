@@ -1,0 +1,45 @@
+//! Sweep: after a reset, goes once through the indices of all queue pairs, so that every stage can clear its records.
+//!
+//! The contents of memories outlive a reset, and what was in flight does not: counts that two stages keep of the same
+//! messages would no longer agree.
+//!
+//! ```text
+//!  reset ──> index: 0 ... 2^10 - 1 ──> is_sweeping, index
+//! ```
+//!
+//! Latency: sweeps for 1,024 cycles, from the first after reset or power-up on. Outputs are registers.
+//!
+//! 1. Every index is shown exactly once, in one cycle, while `is_sweeping`.
+use rnic_kernel::prelude::*;
+use rnic_token::sizes::QUEUE_PAIR_BITS;
+
+/// Counter and its sign.
+const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Sweep {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; starts a sweep.
+    pub reset: Signal<In, Bit>,
+    /// Records are being cleared; registered.
+    pub is_sweeping: Signal<Out, Bit>,
+    /// Whose; registered.
+    pub index: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    count: Reg<Bits<COUNT_BITS>>,
+}
+
+impl Logic for Sweep {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let count = self.count.q.val();
+        let is_sweeping = !count.get_bit(QUEUE_PAIR_BITS);
+        if is_sweeping {
+            self.count.d.next = count + 1;
+        }
+        self.is_sweeping.next = is_sweeping;
+        self.index.next = count.get_bits::<QUEUE_PAIR_BITS>(0);
+    }
+}

@@ -1,0 +1,87 @@
+//! What the tests of several blocks need.
+use num_bigint::BigUint;
+use rnic_blocks::bench::Random;
+use rnic_kernel::prelude::*;
+use rnic_layout::limits::WORK_SLOT_BYTES;
+use rnic_layout::queue::send::{INLINE, SIGNALLED, SOLICITED, TWO_SLOTS};
+use rnic_layout::state::{PathMtu, QpState, Service};
+use rnic_token::setup::{SetupEvent, SetupKind};
+
+use crate::tokens::SLOT_BITS;
+use rand::Rng;
+
+/// A slot in memory.
+pub(crate) type Bytes = [u8; WORK_SLOT_BYTES];
+
+/// A slot as the card sees it.
+pub(crate) fn slot_bits(bytes: &[u8]) -> Bits<SLOT_BITS> {
+    BigUint::from_bytes_le(bytes).into()
+}
+
+/// An event of a reliable queue pair.
+pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generation: u8) -> SetupEvent {
+    let mut event = SetupEvent { kind, ..SetupEvent::default() };
+    event.queue_pair = bits(queue_pair as u64);
+    event.state = bits(state as u64);
+    event.generation = bits(u64::from(generation));
+    event.path.generation = event.generation;
+    event.path.service = bits(Service::ReliableConnected as u64);
+    event.path.path_mtu = bits(PathMtu::Bytes1024 as u64);
+    event
+}
+
+/// An entry of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, wrong in all ways.
+pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
+    let mut entry = [0; 2 * WORK_SLOT_BYTES];
+    random.fill(&mut entry[..]);
+    entry[0] = match random.random_range(0..20) {
+        0 => random.random_range(0..17),
+        1 => random.random(),
+        _ => random.random_range(0..4),
+    };
+    let two_slots: bool = random.random_bool(0.4);
+    let inline: bool = random.random_bool(0.3);
+    entry[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
+    entry[1] |= if two_slots { TWO_SLOTS } else { 0 } | if inline { INLINE } else { 0 };
+    entry[3] = 0;
+    let room = if two_slots { 6 } else { 2 };
+    let count = match random.random_range(0..20) {
+        0 => random.random_range(0..16),
+        1 => room + 1,
+        _ if inline => 0,
+        _ => random.random_range(0..=room),
+    };
+    entry[2] = count;
+    let mut sum = 0u64;
+    for index in 0..6 {
+        let length: u32 = match random.random_range(0..30) {
+            0 => random.random(),
+            1 => u32::MAX,
+            2..10 => 0,
+            _ => random.random_range(1..500),
+        };
+        if index < count.into() {
+            sum += u64::from(length);
+        }
+        entry[32 + 16 * index + 12..][..4].copy_from_slice(&length.to_le_bytes());
+    }
+    let inline_room = if two_slots { 96 } else { 32 };
+    let length = match random.random_range(0..20) {
+        0 => random.random(),
+        1 => (sum as u32).wrapping_add(1),
+        2 => 1 << 31,
+        3 => (1 << 31) + 1,
+        4 => inline_room + 1,
+        5 => inline_room,
+        _ if inline => random.random_range(0..=inline_room),
+        _ => sum as u32,
+    };
+    entry[28..32].copy_from_slice(&length.to_le_bytes());
+    match random.random_range(0..40) {
+        0 => entry[1] |= 1 << random.random_range(5..8),
+        1 => entry[2] |= 1 << random.random_range(4..8),
+        2 => entry[3] |= 1 << random.random_range(0..8),
+        _ => {}
+    }
+    [entry[..64].try_into().unwrap(), entry[64..].try_into().unwrap()]
+}

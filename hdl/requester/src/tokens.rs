@@ -1,0 +1,227 @@
+//! What the blocks of the requester say to each other, and what stands in the pool.
+use rnic_kernel::prelude::*;
+use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+
+/// Number of a block of outstanding messages: the first 2^10 are the homes of the queue pairs, the others are shared.
+pub const BLOCK_BITS: usize = QUEUE_PAIR_BITS + 1;
+/// Number of a place in the pool: a block, and one of its eight places.
+pub const PLACE_BITS: usize = BLOCK_BITS + 3;
+/// Width of the count of messages.
+pub const MESSAGE_COUNT_BITS: usize = 16;
+/// Messages in a block.
+pub const BLOCK_MESSAGES: u64 = rnic_layout::limits::OUTSTANDING_BLOCK_MESSAGES as u64;
+/// Messages that a queue pair may have in flight; each is one packet, so this is its PSN window too (protocol 2.1).
+pub const WINDOW: u64 = 1024;
+/// Slots of a burst.
+pub const BURST_SLOTS: u64 = 8;
+/// Bits of a slot.
+pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WORK_SLOT_BYTES;
+
+/// Slots that were asked for at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Burst {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Free-running index of the first.
+    pub first_index: Bits<WORK_INDEX_BITS>,
+    /// How many.
+    pub count: Bits<4>,
+    /// Nothing was posted behind the last.
+    pub ends_queue: Bit,
+    /// The producer index claims more than the ring has; no slots follow.
+    pub is_overrun: Bit,
+}
+
+/// Where fetching is to go on, or that it is to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Turn {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// The slot that is wanted next.
+    pub slot_index: Bits<WORK_INDEX_BITS>,
+    /// Go on there; else stop.
+    pub resumes: Bit,
+}
+
+/// A slot, and the one behind it, in case both are one entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WorkSlot {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Free-running index of the slot.
+    pub index: Bits<WORK_INDEX_BITS>,
+    /// The slot behind it is here.
+    pub has_second: Bit,
+    /// Nothing was posted behind it.
+    pub ends_queue: Bit,
+    /// The last of its burst.
+    pub ends_burst: Bit,
+    /// There is no slot: the producer index claims more than the ring has.
+    pub is_overrun: Bit,
+    /// The host failed to give it, or the one behind it.
+    pub is_unreadable: Bit,
+    /// The slot.
+    pub first: Bits<SLOT_BITS>,
+    /// The one behind it.
+    pub second: Bits<SLOT_BITS>,
+}
+
+/// An entry that has its PSN and its place in the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WorkItem {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// There is no entry; only `ends_burst` counts.
+    pub is_empty: Bit,
+    /// The first entry since the queue pair was made or reset.
+    pub is_first: Bit,
+    /// The burst ends here.
+    pub ends_burst: Bit,
+    /// Its PSN.
+    pub psn: Bits<24>,
+    /// Its place in the pool.
+    pub place: Bits<PLACE_BITS>,
+    /// Messages of the queue pair up to this one.
+    pub message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// The slot behind it.
+    pub next_slot: Bits<WORK_INDEX_BITS>,
+    /// The peer must be asked for an answer.
+    pub asks: Bit,
+    /// It takes two slots.
+    pub two_slots: Bit,
+    /// It completes as flushed.
+    pub is_flushed: Bit,
+    /// Not to be read: the reason, else zero.
+    pub reason: Bits<8>,
+    /// Every entry counts as signalled.
+    pub signal_all: Bit,
+    /// The service is the one that is served.
+    pub is_reliable: Bit,
+    /// Code of the PMTU.
+    pub path_mtu: Bits<3>,
+    /// Protection domain.
+    pub domain: Bits<24>,
+    /// First slot.
+    pub first: Bits<SLOT_BITS>,
+    /// Second slot.
+    pub second: Bits<SLOT_BITS>,
+}
+
+/// An entry whose fields are right or wrong, and whose keys are being looked up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CheckedItem {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// There is no entry; only `ends_burst` counts.
+    pub is_empty: Bit,
+    /// The first entry since the queue pair was made or reset.
+    pub is_first: Bit,
+    /// The burst ends here.
+    pub ends_burst: Bit,
+    /// Its PSN.
+    pub psn: Bits<24>,
+    /// Its place in the pool.
+    pub place: Bits<PLACE_BITS>,
+    /// Messages of the queue pair up to this one.
+    pub message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// The slot behind it.
+    pub next_slot: Bits<WORK_INDEX_BITS>,
+    /// Tag of the entry.
+    pub tag: Bits<64>,
+    /// A `CompletionStatus`, as far as it is known.
+    pub status: Bits<8>,
+    /// More about an error.
+    pub reason: Bits<8>,
+    /// It completes visibly also when all goes well.
+    pub is_signalled: Bit,
+    /// A WRITE of some kind.
+    pub is_write: Bit,
+    /// BTH: operation.
+    pub opcode: Bits<8>,
+    /// BTH: SE.
+    pub solicited: Bit,
+    /// BTH: AckReq.
+    pub ack_request: Bit,
+    /// RETH and ImmDt in wire order.
+    pub extended: Bits<160>,
+    /// Bytes of payload.
+    pub payload_bytes: Bits<13>,
+    /// Slots of inline data, 0 to 2.
+    pub inline_count: Bits<2>,
+    /// Keys that are being looked up, 0 to 2: one for each element with bytes.
+    pub request_count: Bits<2>,
+    /// Bytes of the first element.
+    pub first_length: Bits<13>,
+    /// Bytes of the second element.
+    pub second_length: Bits<13>,
+}
+
+/// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that a message of
+/// one packet needs, and says how it has ended where the card knew that before sending it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct OutstandingMessage {
+    /// Generation of the queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+    /// PSN of its packet.
+    pub last_psn: Bits<24>,
+    /// The slot behind it.
+    pub next_slot: Bits<WORK_INDEX_BITS>,
+    /// Its tag.
+    pub tag: Bits<64>,
+    /// It completes visibly also when all goes well.
+    pub is_signalled: Bit,
+    /// A WRITE of some kind.
+    pub is_write: Bit,
+    /// Success if it was sent, else how it has ended.
+    pub status: Bits<8>,
+    /// More about an error.
+    pub reason: Bits<8>,
+}
+
+/// What segmentation says of the messages of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Begun {
+    /// Messages that have a place.
+    pub count: Bits<MESSAGE_COUNT_BITS>,
+    /// The next one waits for room.
+    pub is_held: Bit,
+}
+
+/// What issuing says of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Issued {
+    /// Messages that stand in the pool.
+    pub count: Bits<MESSAGE_COUNT_BITS>,
+    /// First PSN that was not sent.
+    pub unsent_psn: Bits<24>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+}
+
+/// What completing says of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Retired {
+    /// Messages that have left the pool.
+    pub count: Bits<MESSAGE_COUNT_BITS>,
+    /// Changes when the home block comes back.
+    pub home_lap: Bit,
+}
+
+/// Which block follows another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Link {
+    /// The block.
+    pub block: Bits<BLOCK_BITS>,
+    /// The one behind it.
+    pub next: Bits<BLOCK_BITS>,
+}

@@ -3,6 +3,7 @@
 //! | Block | What it does |
 //! |---|---|
 //! | [`HostReader`] | reads spans of host memory for four clients |
+//! | [`Gather`] | fetches the payload of packets to be sent; lets go those that are wholly on the card |
 //! | [`Launch`] | adds to a packet to be sent what its path says, and drops what is stale |
 //! | [`HostWriter`] | writes to host memory for three clients, in one order, and tells each what is done |
 //! | [`Place`] | puts the payload of received packets where it belongs, then lets completion and reply go |
@@ -12,6 +13,7 @@
 )]
 
 pub mod collect;
+pub mod gather;
 pub mod host_reader;
 pub mod host_writer;
 pub mod launch;
@@ -19,6 +21,7 @@ pub mod place;
 #[cfg(test)]
 mod testing;
 
+pub use gather::Gather;
 pub use host_reader::HostReader;
 pub use host_writer::HostWriter;
 pub use launch::Launch;

@@ -4,9 +4,10 @@
 //! Payloads have 8 bits: no block here looks at them, so what holds for any 8 bits of a beat holds for each 8 bits of a
 //! wider one.
 use anyhow::Result;
-use rnic_blocks::logic::psn::PsnComparison;
+use rnic_blocks::logic::psn::{PSN_BITS, PsnComparison, is_after, is_before, is_within};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Arbiter, AsyncFifo, Fifo, PacketFifo, RegisterSlice, Splitter};
+use rnic_host::chunk_buffer::ChunkBuffer;
 use rnic_host::ring::Ring;
 use rnic_kernel::prelude::*;
 use rnic_tests::proof::{Proof, TOP};
@@ -72,7 +73,7 @@ fn an_asynchronous_fifo_keeps_order_whatever_its_clocks_do() -> Result<()> {
 }
 
 /// The chunk buffer keeps its chunks and its tags in a ring each. That it gives back just what it took is assumed here,
-/// and left to its own tests.
+/// and shown of the chunk buffer below.
 #[test]
 fn a_ring_owns_no_place_twice_and_loses_none() -> Result<()> {
     let proof = proof("ring", Ring::<2, 3>::new()?)?;
@@ -82,8 +83,51 @@ fn a_ring_owns_no_place_twice_and_loses_none() -> Result<()> {
 }
 
 #[test]
+fn a_chunk_buffer_gives_answers_whole_and_in_order() -> Result<()> {
+    let buffer = ChunkBuffer::<512, 7, 3, 1, 2, 3, 4, 2>::new(Storage::Block)?;
+    let proof = proof("chunk_buffer", buffer)?.with_mapped_memories();
+    proof.holds()?;
+    let returned = ".returned({1'b0, orders_read_data[5:3]} + 4'h1)";
+    proof.catches("gives_back_one", returned, ".returned(4'h1)")?;
+    proof.catches("leaves_early", "progress_read_data[5] != oldest[1] && ", "")?;
+    proof.catches("leaves_in_part", "fetch && !progress_read_data[3] && ", "fetch && ")?;
+    proof.catches("overwrites_head", "fetch = is_here && (tx_ready || !head_valid)", "fetch = is_here")?;
+    let same_tag = "is_same_tag <= arrival[521] == held[521]";
+    proof.catches("forgets_what_was_just_written", same_tag, "is_same_tag <= 1'b0")
+}
+
+#[test]
 fn the_psn_comparison_is_its_definition() -> Result<()> {
     let proof = proof("psn", PsnComparison::default())?;
     proof.holds()?;
     proof.catches("misplaces_half", "from_expected[23]", "from_expected[22]")
+}
+
+/// The functions that [`PsnComparison`] does not use, each with a wire of its own.
+#[derive(Default, LogicBlock)]
+struct PsnOrder {
+    pub number: Signal<In, Bits<PSN_BITS>>,
+    pub other: Signal<In, Bits<PSN_BITS>>,
+    pub count: Signal<In, Bits<PSN_BITS>>,
+    pub comes_before: Signal<Out, Bit>,
+    pub comes_after: Signal<Out, Bit>,
+    pub is_inside: Signal<Out, Bit>,
+}
+
+impl Logic for PsnOrder {
+    #[kernel]
+    fn update(&mut self) {
+        self.comes_before.next = is_before(self.number.val(), self.other.val());
+        self.comes_after.next = is_after(self.number.val(), self.other.val());
+        self.is_inside.next = is_within(self.number.val(), self.other.val(), self.count.val());
+    }
+}
+
+#[test]
+fn the_order_of_psns_is_its_definition() -> Result<()> {
+    let proof = proof("psn_order", PsnOrder::default())?;
+    proof.holds()?;
+    proof.catches("misplaces_half", "comes_before = difference[23]", "comes_before = difference[22]")?;
+    proof.catches("comes_after_itself", "(|is_after_ahead) && !", "!")?;
+    proof.catches("counts_one_more", "(number - other) < count", "(number - other) <= count")
 }

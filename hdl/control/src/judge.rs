@@ -3,7 +3,7 @@
 //! ```text
 //!  step, flags ──────────────┐
 //!  source (turned), target ──┼─> refuses, detail      combinational
-//!  source_addresses ─────────┘   changed, next_flags
+//!  source_addresses ─────────┘   result, next_flags
 //! ```
 //!
 //! Combinational; one adder serves all comparisons of size.
@@ -64,7 +64,7 @@ pub struct Judge {
     /// The target is changed.
     pub changes: Signal<Out, Bit>,
     /// To this; also target plus constant.
-    pub changed: Signal<Out, Bits<64>>,
+    pub result: Signal<Out, Bits<64>>,
     /// The flags are from now on.
     pub next_flags: Signal<Out, Bits<MASK_BITS>>,
 
@@ -90,7 +90,7 @@ impl Judge {
             status: Signal::default(),
             detail: Signal::default(),
             changes: Signal::default(),
-            changed: Signal::default(),
+            result: Signal::default(),
             next_flags: Signal::default(),
             transitions: ConstantRom::new(row),
         }
@@ -165,7 +165,7 @@ impl Logic for Judge {
         }
 
         self.changes.next = action == Action::Put || action == Action::Move || action == Action::Add;
-        self.changed.next = match action {
+        self.result.next = match action {
             Action::Put => constant,
             Action::Move => (target & !constant) | (source & constant),
             _ => total,
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(block.refuses.val(), refuses, "{action:?} {source:x} {target:x} {constant:x}");
             assert_eq!(block.changes.val(), changed.is_some());
             if let Some(changed) = changed {
-                assert_eq!(block.changed.val().to_u64(), changed, "{action:?}");
+                assert_eq!(block.result.val().to_u64(), changed, "{action:?}");
             }
             let next = if action == Action::Flags { source & 0xffff_ffff } else { flags };
             assert_eq!(block.next_flags.val().to_u64(), next);

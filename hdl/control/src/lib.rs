@@ -1,5 +1,11 @@
 //! The slow path: doorbells, the admin queue, and the life of queue pairs.
 //!
+//! ```text
+//!  host ring ──> admin_ring ──> execute (store, steps, judge) ──> setup events, tables, doorbell pages
+//!            <──            <──    ▲                          ──> asynchronous events
+//!                                  └── failures, passages
+//! ```
+//!
 //! | Module | What it holds |
 //! |---|---|
 //! | [`doorbells`] | what software writes into its pages, checked against their owners |
@@ -7,10 +13,14 @@
 //! | [`reset`] | the order of a reset |
 //! | [`device_failure`] | what only a reset helps against |
 //! | [`broadcast`] | one setup event to all stages |
-//! | [`store`] | where objects stand in the one memory of everything that commands have set |
-//! | [`steps`] | what a step of a command says |
-//! | [`programs`] | the steps of every command, made from the tables of the contract |
+//! | [`admin_ring`] | commands from the host's ring, and their answers |
+//! | [`execute`] | walks the steps of a command, applies failures to the life of queue pairs, forgets everything |
+//! | [`passing`] | waits until everything has left the card that was in it |
 //! | [`judge`] | what one step says about two words |
+//! | [`programs`] | the steps of every command, made from the tables of the contract |
+//! | [`steps`] | what a step of a command says |
+//! | [`store`] | where objects stand in the one memory of everything that commands have set |
+//! | [`tell`] | what the store holds of an object, in the words of those who are told |
 //! | [`path`] | the path record as the stages take it |
 //! | [`wires`] | what the blocks of this crate say to each other |
 #![allow(
@@ -18,14 +28,20 @@
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+pub mod admin_ring;
+#[cfg(test)]
+mod admin_tests;
 pub mod broadcast;
 pub mod device_failure;
 pub mod doorbells;
+pub mod execute;
 pub mod judge;
+pub mod passing;
 pub mod path;
 pub mod programs;
 pub mod registers;
 pub mod reset;
 pub mod steps;
 pub mod store;
+pub mod tell;
 pub mod wires;

@@ -50,7 +50,7 @@ pub struct Programs {
     pub starts: Vec<usize>,
     /// First step of the list that forgets an object in a reset, for each kind.
     pub forgets: [usize; 5],
-    /// First step of the list that tells of event queue 0.
+    /// First step of the list that enters event queue 0.
     pub event_queue_0: usize,
 }
 
@@ -768,13 +768,20 @@ fn forget(kind: Kind) -> Vec<Step> {
             program.setup(SetupKind::Restart, zeros(24));
         }
         Kind::AddressHandle => {}
-        _ => program.publish(kind, true),
+        Kind::Region => program.publish(kind, true),
+        Kind::CompletionQueue | Kind::EventQueue => {
+            program.copy(zeros(USERS_BITS), header(Subject, store::USERS, USERS_BITS));
+            program.publish(kind, true);
+        }
     }
     program.finish()
 }
 
+/// Enters event queue 0, which stands where a command does: header and body. Its users stay.
 fn event_queue_0() -> Vec<Step> {
     let mut program = Program::default();
+    program.copy(Run::new(Command, 0, store::USERS), header(Subject, 0, store::USERS));
+    keep_body(&mut program, 2);
     program.publish(Kind::EventQueue, true);
     program.finish()
 }

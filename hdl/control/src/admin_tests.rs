@@ -1,0 +1,1531 @@
+//! Admin ring and execute, joined, against an interpreter of commands in plain Rust.
+//!
+//! The interpreter knows the layout's parser, its tables of states and its records, and nothing of steps and stores. The host, the
+//! stages and the sections of the card are played by the test, with random delays.
+use crate::admin_ring::AdminRing;
+use crate::execute::Execute;
+use crate::store::Kind;
+use crate::wires::{PageWrite, SECTIONS};
+use num_bigint::BigUint;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rnic_blocks::bench::{Bench, Random, random};
+use rnic_kernel::prelude::*;
+use rnic_layout::admin::{
+    Answer, BODIES, BODY_OFFSET, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus,
+    CreateAddressHandle, CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion,
+    ModifyQueuePair, ModifyRegion, Query, RegionKind,
+};
+use rnic_layout::context::PathRecord;
+use rnic_layout::field::Record;
+use rnic_layout::queue::event::{AsyncEvent, EventKind};
+use rnic_layout::registers::FatalCode;
+use rnic_layout::state::{
+    ATTRIBUTES, AttributeMask, Cause, QpState, Service, TransitionError, after, check_transition, transition,
+};
+use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup};
+use rnic_token::host::Slot;
+use rnic_token::protect::{Region, RegionWrite};
+use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+type Bytes = [u8; COMMAND_BYTES];
+type Refusal = (CommandStatus, u32);
+
+const COMMAND_BASE: u64 = 0x1234_5678_9000;
+const ANSWER_BASE: u64 = 0xffff_0000_1000;
+const PATH: Record = PathRecord::RECORD;
+
+/// A queue pair, as the interpreter has it.
+#[derive(Clone)]
+struct Pair {
+    number: u32,
+    page: u64,
+    state: QpState,
+    /// The create command, as far as it can be read back.
+    created: Bytes,
+    /// A modify command with all attributes that are kept.
+    attributes: Bytes,
+    /// The handle's command.
+    handle: Bytes,
+}
+
+/// What somebody outside is told.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Setup(Box<SetupEvent>),
+    Region(RegionWrite),
+    CompletionQueue(CompletionQueueSetup),
+    EventQueue(EventQueueSetup),
+    Page(PageWrite),
+    Write(u64, Vec<u8>),
+    Event(u64, u64, u64, u64),
+}
+
+/// The interpreter.
+#[derive(Default)]
+struct Model {
+    pairs: HashMap<u32, Pair>,
+    generations: HashMap<u32, u8>,
+    regions: HashMap<u32, (u32, Bytes)>,
+    completion_queues: HashMap<u32, Bytes>,
+    event_queues: HashMap<u32, Bytes>,
+    handles: HashMap<u32, Bytes>,
+    /// Path records outlive their queue pair in what stages are told.
+    source_addresses: u64,
+    told: Vec<Told>,
+}
+
+fn body(bytes: &Bytes) -> &[u8] {
+    &bytes[BODY_OFFSET..]
+}
+
+fn get(record: &Record, bytes: &Bytes, name: &str) -> u64 {
+    record.field(name).get(body(bytes))
+}
+
+fn put(record: &Record, bytes: &mut Bytes, name: &str, value: u64) {
+    record.field(name).set(&mut bytes[BODY_OFFSET..], value).expect("the value fits");
+}
+
+fn at(record: &Record, name: &str) -> u32 {
+    BODY_OFFSET as u32 * 8 + record.field(name).offset
+}
+
+fn refuse<T>(status: CommandStatus, detail: u32) -> Result<T, Refusal> {
+    Err((status, detail))
+}
+
+const HANDLED: [&str; 9] = [
+    "is_ipv6",
+    "vlan_present",
+    "source_address_index",
+    "vlan_control",
+    "source_port",
+    "destination_mac",
+    "traffic_class",
+    "hop_limit",
+    "flow_label",
+];
+
+/// Attributes of a modify command that are kept, by flag.
+fn kept() -> Vec<(u32, Vec<&'static str>)> {
+    let elsewhere = AttributeMask::STATE
+        .and(AttributeMask::CURRENT_STATE)
+        .and(AttributeMask::PORT)
+        .and(AttributeMask::ADDRESS)
+        .and(AttributeMask::RECEIVE_PSN)
+        .and(AttributeMask::SEND_PSN);
+    let kept = ATTRIBUTES.iter().filter(|one| !one.field.is_empty() && !elsewhere.contains(one.mask));
+    kept.map(|one| {
+        let rights = vec!["local_write", "remote_write", "remote_read", "remote_atomic"];
+        (one.mask.0, if one.mask == AttributeMask::ACCESS { rights } else { vec![one.field] })
+    })
+    .collect()
+}
+
+impl Model {
+    fn generation(&self, index: u32) -> u8 {
+        self.generations.get(&index).copied().unwrap_or(0)
+    }
+
+    fn age(&mut self, index: u32) {
+        let generation = self.generations.entry(index).or_default();
+        *generation = generation.wrapping_add(1);
+    }
+
+    fn path(&self, pair: &Pair) -> Bits<576> {
+        let create = &CreateQueuePair::RECORD;
+        let mut bytes = [0; 72];
+        let mut set = |name: &str, value: u64| PATH.field(name).set(&mut bytes, value).expect("it fits");
+        for name in [
+            "service",
+            "shared_receive",
+            "signal_all",
+            "send_slots_log2",
+            "receive_entries_log2",
+            "domain",
+            "send_completion_queue",
+            "receive_completion_queue",
+        ] {
+            set(name, get(create, &pair.created, name));
+        }
+        set("send_base_page", get(create, &pair.created, "send_base") >> 12);
+        set("receive_base_page", get(create, &pair.created, "receive_base") >> 12);
+        for (_, names) in kept() {
+            for name in names {
+                set(name, get(&ModifyQueuePair::RECORD, &pair.attributes, name));
+            }
+        }
+        for name in HANDLED {
+            set(name, get(&CreateAddressHandle::RECORD, &pair.handle, name));
+        }
+        set("local_qp", u64::from(pair.number));
+        set("generation", u64::from(self.generation(pair.number % 1024)));
+        let address = CreateAddressHandle::RECORD.field("destination_address").offset as usize / 8;
+        let address: [u8; 16] = body(&pair.handle)[address..address + 16].try_into().expect("16 bytes");
+        PATH.field("destination_address")
+            .set_wide(&mut bytes, u128::from_be_bytes(address))
+            .expect("it fits");
+        BigUint::from_bytes_le(&bytes).into()
+    }
+
+    fn tell_setup(&mut self, kind: SetupKind, pair: &Pair, psn: u64) {
+        let path = self.path(pair);
+        self.told.push(Told::Setup(Box::new(SetupEvent {
+            kind,
+            queue_pair: bits(u64::from(pair.number % 1024)),
+            state: bits(pair.state.number().into()),
+            generation: bits(self.generation(pair.number % 1024).into()),
+            psn: bits(psn),
+            path: crate::path::path_of(path),
+        })));
+    }
+
+    fn tell_page(&mut self, kind: Kind, number: u32, page: u64, valid: bool) {
+        self.told.push(Told::Page(PageWrite {
+            kind,
+            index: bits(u64::from(number % 1024)),
+            valid,
+            page: bits(page),
+            number: bits(number.into()),
+        }));
+    }
+
+    fn tell_region(&mut self, key: u32, create: &Bytes, valid: bool) {
+        let record = &CreateRegion::RECORD;
+        let flag = |name| get(record, create, name) == 1;
+        self.told.push(Told::Region(RegionWrite {
+            index: bits(u64::from(key >> 8 & 1023)),
+            region: Region {
+                key: bits(key.into()),
+                valid,
+                local_write: flag("local_write"),
+                remote_write: flag("remote_write"),
+                remote_read: flag("remote_read"),
+                remote_atomic: flag("remote_atomic"),
+                zero_based: flag("zero_based"),
+                first_address: bits(get(record, create, "first_address")),
+                length: bits(get(record, create, "length")),
+                translation_base: bits(get(record, create, "translation_base")),
+                domain: bits(get(record, create, "domain")),
+            },
+        }));
+    }
+
+    fn tell_completion_queue(&mut self, number: u32, create: &Bytes, restarts: bool, valid: bool) {
+        let record = &CreateCompletionQueue::RECORD;
+        self.told.push(Told::CompletionQueue(CompletionQueueSetup {
+            completion_queue: bits(number.into()),
+            restarts,
+            valid,
+            entries_log2: bits(get(record, create, "entries_log2")),
+            event_queue: bits(get(record, create, "event_queue")),
+            moderation_count: bits(get(record, create, "moderation_count")),
+            moderation_period: bits(get(record, create, "moderation_period")),
+            base_page: bits(get(record, create, "base") >> 12),
+        }));
+        self.tell_page(Kind::CompletionQueue, number, get(record, create, "doorbell_page"), valid);
+    }
+
+    fn tell_event_queue(&mut self, number: u32, create: &Bytes, restarts: bool, valid: bool) {
+        let record = &CreateEventQueue::RECORD;
+        self.told.push(Told::EventQueue(EventQueueSetup {
+            event_queue: bits(number.into()),
+            restarts,
+            valid,
+            entries_log2: bits(get(record, create, "entries_log2")),
+            vector: bits(get(record, create, "vector")),
+            base_page: bits(get(record, create, "base") >> 12),
+        }));
+        self.tell_page(Kind::EventQueue, number, get(record, create, "doorbell_page"), valid);
+    }
+
+    fn set_event_queue_0(&mut self, setup: EventQueueSetup) {
+        let record = &CreateEventQueue::RECORD;
+        let mut bytes = [0; COMMAND_BYTES];
+        // The registers allow smaller rings than commands do.
+        bytes[BODY_OFFSET] = setup.entries_log2.to_u64() as u8;
+        put(record, &mut bytes, "vector", setup.vector.to_u64());
+        put(record, &mut bytes, "base", setup.base_page.to_u64() << 12);
+        self.event_queues.insert(0, bytes);
+        self.tell_event_queue(0, &bytes, setup.restarts, setup.valid);
+    }
+
+    /// Everything that exists is forgotten.
+    fn forget(&mut self) {
+        let sorted = |keys: Vec<u32>| {
+            let mut keys = keys;
+            keys.sort_unstable();
+            keys
+        };
+        for index in sorted(self.pairs.keys().copied().collect()) {
+            let mut pair = self.pairs.remove(&index).expect("it exists");
+            pair.state = QpState::Reset;
+            self.age(index);
+            self.tell_page(Kind::QueuePair, pair.number, pair.page, false);
+            self.tell_setup(SetupKind::Restart, &pair, 0);
+        }
+        for index in sorted(self.regions.keys().copied().collect()) {
+            let (key, create) = self.regions.remove(&index).expect("it exists");
+            self.tell_region(key, &create, false);
+        }
+        for number in sorted(self.completion_queues.keys().copied().collect()) {
+            let create = self.completion_queues.remove(&number).expect("it exists");
+            self.tell_completion_queue(number, &create, true, false);
+        }
+        self.handles.clear();
+        for number in sorted(self.event_queues.keys().copied().collect()) {
+            let create = self.event_queues.remove(&number).expect("it exists");
+            self.tell_event_queue(number, &create, true, false);
+        }
+    }
+
+    /// A queue pair fails; tells whether the event was of an older generation.
+    fn fail(&mut self, event: FailureEvent) -> bool {
+        let index = event.queue_pair.to_u64() as u32;
+        let Some(pair) = self.pairs.get(&index).cloned() else { return true };
+        if event.generation != u64::from(self.generation(index)) {
+            return true;
+        }
+        let cause = match event.cause {
+            FailureCause::Requester => Cause::RequesterError,
+            FailureCause::Responder => Cause::ResponderError,
+            FailureCause::Queue => Cause::QueueError,
+        };
+        let state = after(Service::ReliableConnected, pair.state, cause);
+        if state != pair.state {
+            let pair = Pair { state, ..pair };
+            self.tell_setup(SetupKind::Life, &pair, 0);
+            if event.has_event {
+                let kind = u64::from(EventKind::Asynchronous.number());
+                self.told.push(Told::Event(pair.number.into(), 0, kind, event.event_code.to_u64()));
+            }
+            self.pairs.insert(index, pair);
+        }
+        false
+    }
+
+    fn pair(&self, number: u32) -> Result<Pair, Refusal> {
+        if number >> 24 != 0 {
+            return refuse(CommandStatus::NumberOutOfRange, 32);
+        }
+        match self.pairs.get(&(number % 1024)) {
+            Some(pair) if pair.number == number => Ok(pair.clone()),
+            _ => refuse(CommandStatus::DoesNotExist, 0),
+        }
+    }
+
+    fn within(number: u32, bits: u32) -> Result<(), Refusal> {
+        if number >> bits != 0 { refuse(CommandStatus::NumberOutOfRange, 32) } else { Ok(()) }
+    }
+
+    fn found(table: &HashMap<u32, Bytes>, number: u32, bits: u32) -> Result<Bytes, Refusal> {
+        Self::within(number, bits)?;
+        table.get(&number).copied().ok_or((CommandStatus::DoesNotExist, 0))
+    }
+
+    /// Executes a command; gives the detail of the answer.
+    fn execute(&mut self, bytes: &Bytes, probed: (u64, u64)) -> Result<u32, Refusal> {
+        use CommandOpcode as Op;
+        let is_shared = CommandOpcode::from_number(bytes[0].into()).is_some() && bytes[0] >> 4 == 4;
+        if is_shared {
+            let status =
+                if bytes[1] == 0 { CommandStatus::NotSupported } else { CommandStatus::ReservedNotZero };
+            return refuse(status, 0);
+        }
+        let command = Command::parse(bytes).map_err(|refusal| (refusal.status, refusal.detail))?;
+        let number = command.header.object_number;
+        match command.header.opcode {
+            Op::Nothing => {}
+            Op::CreateQueuePair => self.create_pair(bytes, number)?,
+            Op::ModifyQueuePair => self.modify_pair(bytes, number)?,
+            Op::QueryQueuePair => return self.query_pair(bytes, number, probed),
+            Op::DestroyQueuePair => {
+                let mut pair = self.pair(number)?;
+                pair.state = QpState::Reset;
+                self.pairs.remove(&(number % 1024));
+                self.age(number % 1024);
+                self.tell_page(Kind::QueuePair, number, pair.page, false);
+                self.tell_setup(SetupKind::Life, &pair, 0);
+            }
+            Op::CreateCompletionQueue => {
+                let record = &CreateCompletionQueue::RECORD;
+                self.ring(record, bytes, &["base"])?;
+                Self::within(number, 10)?;
+                if self.completion_queues.contains_key(&number) {
+                    return refuse(CommandStatus::AlreadyExists, 0);
+                }
+                let queue = get(record, bytes, "event_queue") as u32;
+                if !self.event_queues.contains_key(&queue) {
+                    return refuse(CommandStatus::ReferenceDoesNotExist, at(record, "event_queue"));
+                }
+                self.completion_queues.insert(number, *bytes);
+                self.tell_completion_queue(number, bytes, true, true);
+            }
+            Op::ModifyCompletionQueue => {
+                let mut create = Self::found(&self.completion_queues, number, 10)?;
+                let record = &CreateCompletionQueue::RECORD;
+                for name in ["moderation_count", "moderation_period"] {
+                    put(record, &mut create, name, get(record, bytes, name));
+                }
+                self.completion_queues.insert(number, create);
+                self.tell_completion_queue(number, &create, false, true);
+            }
+            Op::QueryCompletionQueue => {
+                Self::room(bytes, 64)?;
+                let create = Self::found(&self.completion_queues, number, 10)?;
+                return Ok(self.write(bytes, Op::CreateCompletionQueue, number, &create));
+            }
+            Op::DestroyCompletionQueue => {
+                let create = Self::found(&self.completion_queues, number, 10)?;
+                let record = &CreateQueuePair::RECORD;
+                let uses = |pair: &Pair| {
+                    ["send_completion_queue", "receive_completion_queue"]
+                        .iter()
+                        .any(|name| get(record, &pair.created, name) == u64::from(number))
+                };
+                if self.pairs.values().any(uses) {
+                    return refuse(CommandStatus::Busy, 0);
+                }
+                self.completion_queues.remove(&number);
+                self.tell_completion_queue(number, &create, true, false);
+            }
+            Op::CreateEventQueue => {
+                self.ring(&CreateEventQueue::RECORD, bytes, &["base"])?;
+                Self::within(number, 5)?;
+                if number == 0 || self.event_queues.contains_key(&number) {
+                    return refuse(CommandStatus::AlreadyExists, 0);
+                }
+                self.event_queues.insert(number, *bytes);
+                self.tell_event_queue(number, bytes, true, true);
+            }
+            Op::ModifyEventQueue => {
+                let mut create = Self::found(&self.event_queues, number, 5)?;
+                if number == 0 {
+                    return refuse(CommandStatus::Busy, 0);
+                }
+                let record = &CreateEventQueue::RECORD;
+                put(record, &mut create, "vector", get(record, bytes, "vector"));
+                self.event_queues.insert(number, create);
+                self.tell_event_queue(number, &create, false, true);
+            }
+            Op::QueryEventQueue => {
+                Self::room(bytes, 64)?;
+                let create = Self::found(&self.event_queues, number, 5)?;
+                return Ok(self.write(bytes, Op::CreateEventQueue, number, &create));
+            }
+            Op::DestroyEventQueue => {
+                let create = Self::found(&self.event_queues, number, 5)?;
+                let record = &CreateCompletionQueue::RECORD;
+                let uses = |queue: &Bytes| get(record, queue, "event_queue") == u64::from(number);
+                if number == 0 || self.completion_queues.values().any(uses) {
+                    return refuse(CommandStatus::Busy, 0);
+                }
+                self.event_queues.remove(&number);
+                self.tell_event_queue(number, &create, true, false);
+            }
+            Op::CreateRegion => {
+                let record = &CreateRegion::RECORD;
+                let kind = get(record, bytes, "kind");
+                if kind == u64::from(RegionKind::Free.number()) {
+                    return refuse(CommandStatus::ValueNotAllowed, at(record, "kind"));
+                }
+                if kind != u64::from(RegionKind::Region.number()) {
+                    return refuse(CommandStatus::NotSupported, at(record, "kind"));
+                }
+                Self::contiguous(record, bytes)?;
+                Self::consistent(bytes)?;
+                if self.regions.contains_key(&(number >> 8 & 1023)) {
+                    return refuse(CommandStatus::AlreadyExists, 0);
+                }
+                self.regions.insert(number >> 8 & 1023, (number, *bytes));
+                self.tell_region(number, bytes, true);
+            }
+            Op::ModifyRegion => {
+                let record = &ModifyRegion::RECORD;
+                Self::contiguous(record, bytes)?;
+                let mut create = self.region(number)?;
+                for (change, names) in [
+                    (
+                        "change_rights",
+                        &[
+                            "local_write",
+                            "remote_write",
+                            "remote_read",
+                            "remote_atomic",
+                            "window_bind",
+                            "relaxed_order",
+                        ][..],
+                    ),
+                    ("change_domain", &["domain"]),
+                    (
+                        "change_translation",
+                        &[
+                            "zero_based",
+                            "translation",
+                            "page_log2",
+                            "first_address",
+                            "length",
+                            "translation_base",
+                        ],
+                    ),
+                ] {
+                    if get(record, bytes, change) == 1 {
+                        for name in names {
+                            put(&CreateRegion::RECORD, &mut create, name, get(record, bytes, name));
+                        }
+                    }
+                }
+                Self::consistent(&create)?;
+                let before = self.region(number)?;
+                self.tell_region(number, &before, false);
+                self.regions.insert(number >> 8 & 1023, (number, create));
+                self.tell_region(number, &create, true);
+            }
+            Op::QueryRegion => {
+                Self::room(bytes, 64)?;
+                let create = self.region(number)?;
+                return Ok(self.write(bytes, Op::CreateRegion, number, &create));
+            }
+            Op::DestroyRegion => {
+                let create = self.region(number)?;
+                self.regions.remove(&(number >> 8 & 1023));
+                self.tell_region(number, &create, false);
+            }
+            Op::CreateAddressHandle => {
+                Self::within(number, 8)?;
+                if self.handles.contains_key(&number) {
+                    return refuse(CommandStatus::AlreadyExists, 0);
+                }
+                self.handles.insert(number, *bytes);
+            }
+            Op::ModifyAddressHandle => {
+                Self::found(&self.handles, number, 8)?;
+                self.handles.insert(number, *bytes);
+            }
+            Op::QueryAddressHandle => {
+                Self::room(bytes, 64)?;
+                let create = Self::found(&self.handles, number, 8)?;
+                return Ok(self.write(bytes, Op::CreateAddressHandle, number, &create));
+            }
+            Op::DestroyAddressHandle => {
+                Self::found(&self.handles, number, 8)?;
+                self.handles.remove(&number);
+            }
+            _ => unreachable!("shared receive queues are refused above"),
+        }
+        Ok(0)
+    }
+
+    fn ring(&self, record: &Record, bytes: &Bytes, bases: &[&str]) -> Result<(), Refusal> {
+        if get(record, bytes, "doorbell_page") > 255 {
+            return refuse(CommandStatus::ValueNotAllowed, at(record, "doorbell_page"));
+        }
+        match bases.iter().find(|base| !get(record, bytes, base).is_multiple_of(4096)) {
+            Some(base) => refuse(CommandStatus::Misaligned, at(record, base)),
+            None => Ok(()),
+        }
+    }
+
+    fn room(bytes: &Bytes, least: u64) -> Result<(), Refusal> {
+        let record = &Query::RECORD;
+        if !get(record, bytes, "buffer").is_multiple_of(64) {
+            return refuse(CommandStatus::Misaligned, at(record, "buffer"));
+        }
+        if get(record, bytes, "buffer_bytes") < least {
+            return refuse(CommandStatus::SizeNotAllowed, at(record, "buffer_bytes"));
+        }
+        Ok(())
+    }
+
+    /// Writes a create command, of which the driver's tag is not kept.
+    fn write(&mut self, query: &Bytes, opcode: CommandOpcode, number: u32, create: &Bytes) -> u32 {
+        let mut bytes = *create;
+        CommandHeader { opcode, tag: 0, object_number: number }.emit(&mut bytes[..8]).expect("it fits");
+        self.told.push(Told::Write(get(&Query::RECORD, query, "buffer"), bytes.to_vec()));
+        64
+    }
+
+    fn region(&self, key: u32) -> Result<Bytes, Refusal> {
+        match self.regions.get(&(key >> 8 & 1023)) {
+            Some((whole, create)) if *whole == key => Ok(*create),
+            _ => refuse(CommandStatus::DoesNotExist, 0),
+        }
+    }
+
+    fn contiguous(record: &Record, bytes: &Bytes) -> Result<(), Refusal> {
+        if get(record, bytes, "translation") != 0 {
+            return refuse(CommandStatus::NotSupported, at(record, "translation"));
+        }
+        if get(record, bytes, "first_offset") != 0 {
+            return refuse(CommandStatus::ValueNotAllowed, at(record, "first_offset"));
+        }
+        Ok(())
+    }
+
+    fn consistent(create: &Bytes) -> Result<(), Refusal> {
+        let record = &CreateRegion::RECORD;
+        let value = |name| get(record, create, name);
+        if value("remote_write") + value("remote_atomic") > 0 && value("local_write") == 0 {
+            return refuse(CommandStatus::RightsContradict, 0);
+        }
+        if value("zero_based") == 1 && value("first_address") != 0 {
+            return refuse(CommandStatus::ValueNotAllowed, at(record, "first_address"));
+        }
+        for name in ["first_address", "translation_base"] {
+            if u128::from(value(name)) + u128::from(value("length")) > 1 << 64 {
+                return refuse(CommandStatus::RangeNotAllowed, at(record, name));
+            }
+        }
+        Ok(())
+    }
+
+    fn create_pair(&mut self, bytes: &Bytes, number: u32) -> Result<(), Refusal> {
+        let record = &CreateQueuePair::RECORD;
+        for name in ["service", "shared_receive", "shared_receive_queue"] {
+            // Reliable connections have number zero.
+            if get(record, bytes, name) != 0 {
+                return refuse(CommandStatus::NotSupported, at(record, name));
+            }
+        }
+        self.ring(record, bytes, &["send_base", "receive_base"])?;
+        Self::within(number, 24)?;
+        if self.pairs.contains_key(&(number % 1024)) {
+            return refuse(CommandStatus::AlreadyExists, 0);
+        }
+        for name in ["send_completion_queue", "receive_completion_queue"] {
+            if !self.completion_queues.contains_key(&(get(record, bytes, name) as u32)) {
+                return refuse(CommandStatus::ReferenceDoesNotExist, at(record, name));
+            }
+        }
+        self.age(number % 1024);
+        let pair = Pair {
+            number,
+            page: get(record, bytes, "doorbell_page"),
+            state: QpState::Reset,
+            created: *bytes,
+            attributes: [0; COMMAND_BYTES],
+            handle: [0; COMMAND_BYTES],
+        };
+        self.tell_setup(SetupKind::Restart, &pair, 0);
+        self.tell_page(Kind::QueuePair, number, pair.page, true);
+        self.pairs.insert(number % 1024, pair);
+        Ok(())
+    }
+
+    fn modify_pair(&mut self, bytes: &Bytes, number: u32) -> Result<(), Refusal> {
+        let record = &ModifyQueuePair::RECORD;
+        let mask = AttributeMask(get(record, bytes, "mask") as u32);
+        for attribute in ATTRIBUTES {
+            if attribute.field.is_empty() && mask.contains(attribute.mask) {
+                return refuse(CommandStatus::NotSupported, at(record, "mask"));
+            }
+        }
+        for attribute in ATTRIBUTES.iter().filter(|attribute| !attribute.field.is_empty()) {
+            if attribute.mask != AttributeMask::ACCESS && mask.contains(attribute.mask) {
+                let value = get(record, bytes, attribute.field);
+                if value < attribute.range.0 || value > attribute.range.1 {
+                    return refuse(CommandStatus::ValueNotAllowed, at(record, attribute.field));
+                }
+            }
+        }
+        let mut pair = self.pair(number)?;
+        let state = |name| QpState::from_number(get(record, bytes, name)).expect("the parser has checked it");
+        if mask.contains(AttributeMask::CURRENT_STATE) && state("current_state") != pair.state {
+            return refuse(CommandStatus::StateMismatch, 0);
+        }
+        let goes = mask.contains(AttributeMask::STATE);
+        let next = if goes { state("next_state") } else { pair.state };
+        match check_transition(Service::ReliableConnected, pair.state, next, mask) {
+            Ok(()) => {}
+            Err(TransitionError::NotAllowed { .. }) => return refuse(CommandStatus::TransitionNotAllowed, 0),
+            Err(TransitionError::Missing(mask)) => return refuse(CommandStatus::AttributeMissing, mask.0),
+            Err(TransitionError::Unexpected(mask)) => {
+                return refuse(CommandStatus::AttributeNotAllowed, mask.0);
+            }
+        }
+        if mask.contains(AttributeMask::ADDRESS) {
+            let detail = at(record, "address_handle");
+            let Some(handle) = self.handles.get(&(get(record, bytes, "address_handle") as u32)) else {
+                return refuse(CommandStatus::ReferenceDoesNotExist, detail);
+            };
+            let of = |name| get(&CreateAddressHandle::RECORD, handle, name);
+            if of("domain") != get(&CreateQueuePair::RECORD, &pair.created, "domain") {
+                return refuse(CommandStatus::DomainMismatch, detail);
+            }
+            if self.source_addresses >> of("source_address_index") & 1 == 0 {
+                return refuse(CommandStatus::ReferenceDoesNotExist, detail);
+            }
+            pair.handle = *handle;
+        }
+        for (flag, names) in kept() {
+            if mask.contains(AttributeMask(flag)) {
+                for name in names {
+                    put(record, &mut pair.attributes, name, get(record, bytes, name));
+                }
+            }
+        }
+        self.tell_setup(SetupKind::Path, &pair, 0);
+        if mask.contains(AttributeMask::SEND_PSN) {
+            self.tell_setup(SetupKind::SendPsn, &pair, get(record, bytes, "send_psn"));
+        }
+        if mask.contains(AttributeMask::RECEIVE_PSN) {
+            self.tell_setup(SetupKind::ReceivePsn, &pair, get(record, bytes, "receive_psn"));
+        }
+        if goes {
+            pair.state = next;
+            if next == QpState::Reset {
+                self.age(number % 1024);
+                pair.attributes = [0; COMMAND_BYTES];
+                pair.handle = [0; COMMAND_BYTES];
+                self.tell_setup(SetupKind::Restart, &pair, 0);
+            } else {
+                self.tell_setup(SetupKind::Life, &pair, 0);
+            }
+        }
+        self.pairs.insert(number % 1024, pair);
+        Ok(())
+    }
+
+    fn query_pair(&mut self, bytes: &Bytes, number: u32, probed: (u64, u64)) -> Result<u32, Refusal> {
+        Self::room(bytes, 192)?;
+        let pair = self.pair(number)?;
+        self.tell_setup(SetupKind::Probe, &pair, 0);
+        let buffer = get(&Query::RECORD, bytes, "buffer");
+        let header = |opcode, bytes: &mut Bytes| {
+            CommandHeader { opcode, tag: 0, object_number: number }.emit(&mut bytes[..8]).expect("it fits");
+        };
+        let mut create = pair.created;
+        header(CommandOpcode::CreateQueuePair, &mut create);
+        let record = &ModifyQueuePair::RECORD;
+        let mut modify = pair.attributes;
+        header(CommandOpcode::ModifyQueuePair, &mut modify);
+        let mask = ATTRIBUTES.iter().filter(|attribute| !attribute.field.is_empty());
+        put(record, &mut modify, "mask", mask.fold(0, |mask, attribute| mask | u64::from(attribute.mask.0)));
+        put(record, &mut modify, "port", 1);
+        put(record, &mut modify, "next_state", pair.state.number().into());
+        put(record, &mut modify, "current_state", pair.state.number().into());
+        put(record, &mut modify, "send_psn", probed.0);
+        put(record, &mut modify, "receive_psn", probed.1);
+        let mut handle = pair.handle;
+        handle[..8].fill(0);
+        handle[0] = CommandOpcode::CreateAddressHandle.number();
+        let domain = get(&CreateQueuePair::RECORD, &pair.created, "domain");
+        put(&CreateAddressHandle::RECORD, &mut handle, "domain", domain);
+        for (index, part) in [create, modify, handle].into_iter().enumerate() {
+            self.told.push(Told::Write(buffer.wrapping_add(64 * index as u64), part.to_vec()));
+        }
+        Ok(192)
+    }
+}
+
+/// A write that the host was given.
+struct Pending {
+    address: u64,
+    bytes: Vec<u8>,
+    fails: bool,
+}
+
+/// Both blocks, and everybody around them.
+struct World {
+    ring: Bench<AdminRing>,
+    execute: Bench<Execute>,
+    random: Random,
+    model: Model,
+    /// Commands and answers in host memory.
+    commands: BTreeMap<u64, Bytes>,
+    answers: BTreeMap<u64, Vec<u8>>,
+    entries_log2: u32,
+    written: u16,
+    /// Answers that the host has not yet seen, of commands that have begun.
+    expected: VecDeque<(Bytes, Result<u32, Refusal>)>,
+    reads: VecDeque<(u64, bool)>,
+    writes: VecDeque<Pending>,
+    done_count: u16,
+    failures: VecDeque<FailureEvent>,
+    /// Told by the blocks, and by the interpreter.
+    told: Vec<Told>,
+    admin_events: Vec<u64>,
+    stale: (usize, usize),
+    counted: (usize, usize),
+    fatal: Vec<(u64, u64)>,
+    /// Tokens in the sections, and how many ever entered each.
+    inside: [u64; SECTIONS],
+    entered: [u64; SECTIONS],
+    /// What had entered when the last life ended.
+    mark: Option<[u64; SECTIONS]>,
+    ringing: bool,
+    /// Chances of one cycle.
+    chance: f64,
+    refuses_queries: bool,
+    refuses_answers: bool,
+    refuses_reads: bool,
+    /// Nothing leaves the card.
+    is_stuck: bool,
+    cycles: u64,
+}
+
+impl World {
+    fn new(chance: f64) -> Self {
+        let mut ring = Bench::clocked(AdminRing::new().expect("it can be made"), |block| &mut block.clock)
+            .in_lock_step();
+        let execute =
+            Bench::clocked(Execute::new().expect("it can be made"), |block| &mut block.clock).in_lock_step();
+        let entries_log2 = 3;
+        ring.block.command_base.next = bits(COMMAND_BASE);
+        ring.block.answer_base.next = bits(ANSWER_BASE);
+        ring.block.entries_log2.next = bits(entries_log2);
+        ring.block.may_begin.next = true;
+        ring.block.event_on_answer.next = true;
+        let mut world = World {
+            ring,
+            execute,
+            random: random(),
+            model: Model::default(),
+            commands: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            entries_log2: entries_log2 as u32,
+            written: 0,
+            expected: VecDeque::new(),
+            reads: VecDeque::new(),
+            writes: VecDeque::new(),
+            done_count: 0,
+            failures: VecDeque::new(),
+            told: Vec::new(),
+            admin_events: Vec::new(),
+            stale: (0, 0),
+            counted: (0, 0),
+            fatal: Vec::new(),
+            inside: [0; SECTIONS],
+            entered: [0; SECTIONS],
+            mark: None,
+            ringing: false,
+            chance,
+            refuses_queries: false,
+            refuses_answers: false,
+            refuses_reads: false,
+            is_stuck: false,
+            cycles: 0,
+        };
+        world.cycle();
+        world.ring.block.enable.next = true;
+        world.cycle();
+        world
+    }
+
+    fn happens(&mut self) -> bool {
+        let chance = self.chance;
+        self.random.random_bool(chance)
+    }
+
+    /// Tokens walk through the sections; nothing leaves the second while a failure waits to be taken.
+    fn walk(&mut self) {
+        if self.random.random_bool(0.1) {
+            self.inside[0] += 1;
+            self.entered[0] += 1;
+        }
+        for section in (0..SECTIONS).rev() {
+            let is_blocked = self.is_stuck || (section == 1 && !self.failures.is_empty());
+            if self.inside[section] > 0 && !is_blocked && self.random.random_bool(0.3) {
+                self.inside[section] -= 1;
+                if section + 1 < SECTIONS {
+                    self.inside[section + 1] += 1;
+                    self.entered[section + 1] += 1;
+                }
+            }
+        }
+        for section in 0..SECTIONS {
+            let (entered, inside) = (self.entered[section], self.inside[section]);
+            self.execute.block.passages[section].next =
+                Passage { entered: bits(entered & 0xffff), left: bits((entered - inside) & 0xffff) };
+        }
+    }
+
+    fn join(&mut self) {
+        let (ring, execute) = (&mut self.ring.block, &mut self.execute.block);
+        ring.outcome.beat.next = execute.outcome.beat.val();
+        ring.outcome.valid.next = execute.outcome.valid.val();
+        ring.write.beat.next = execute.write.beat.val();
+        ring.write.valid.next = execute.write.valid.val();
+        ring.command.ready.next = execute.command.ready.val();
+        execute.command.beat.next = ring.command.beat.val();
+        execute.command.valid.next = ring.command.valid.val();
+        execute.outcome.ready.next = ring.outcome.ready.val();
+        execute.write.ready.next = ring.write.ready.val();
+    }
+
+    fn cycle(&mut self) {
+        self.cycles += 1;
+        let (read_ready, write_ready, event_ready, admin_event_ready) =
+            (self.happens(), self.happens(), self.happens(), self.happens());
+        let setup_ready = self.happens();
+        let offers_failure = !self.failures.is_empty();
+        self.walk();
+        let (delivers, completes) = (self.happens(), self.happens());
+        let block = &mut self.ring.block;
+        block.admin_read.ready.next = read_ready;
+        block.admin_write.ready.next = write_ready;
+        block.event.ready.next = admin_event_ready;
+        block.doorbell.next = bits(self.written.into());
+        block.doorbell_valid.next = self.ringing;
+        self.ringing = false;
+        block.admin_slot_valid.next = false;
+        if delivers && let Some((address, error)) = self.reads.pop_front() {
+            let bytes = self.commands.get(&address).copied().unwrap_or([0xee; COMMAND_BYTES]);
+            block.admin_slot_valid.next = true;
+            block.admin_slot.next = Slot { data: BigUint::from_bytes_le(&bytes).into(), last: true, error };
+        }
+        block.write_failed.next = false;
+        if completes && let Some(write) = self.writes.pop_front() {
+            self.done_count = self.done_count.wrapping_add(1);
+            block.write_failed.next = write.fails;
+            if !write.fails {
+                if write.bytes.len() == 16 {
+                    self.answers.insert(write.address, write.bytes);
+                } else {
+                    self.told.push(Told::Write(write.address, write.bytes));
+                }
+            }
+        }
+        block.admin_done_count.next = bits(self.done_count.into());
+        let block = &mut self.execute.block;
+        block.event.ready.next = event_ready;
+        block.setup.ready.next = setup_ready;
+        block.failure.valid.next = offers_failure;
+        block.source_addresses.next = bits(self.model.source_addresses);
+        if let Some(&failure) = self.failures.front() {
+            block.failure.beat.next = failure;
+        }
+        // What one says to the other is in registers, but for `ready`, which follows from the inputs above.
+        self.ring.settle();
+        self.execute.settle();
+        self.join();
+        self.ring.settle();
+        self.execute.settle();
+        self.watch();
+        self.ring.tick();
+        self.execute.tick();
+    }
+
+    /// Sees what moves in this cycle.
+    fn watch(&mut self) {
+        let block = &self.execute.block;
+        let probed = (block.probed_send.val().to_u64(), block.probed_receive.val().to_u64());
+        if block.failure.valid.val() && block.failure.ready.val() {
+            let event = self.failures.pop_front().expect("it was offered");
+            self.stale.1 += usize::from(self.model.fail(event));
+        }
+        if block.command.valid.val() && block.command.ready.val() {
+            let mut bytes = BigUint::from(block.command.beat.val()).to_bytes_le();
+            bytes.resize(COMMAND_BYTES, 0);
+            let bytes: Bytes = bytes.try_into().expect("64 bytes");
+            let outcome = self.model.execute(&bytes, probed);
+            self.expected.push_back((bytes, outcome));
+        }
+        self.stale.0 += usize::from(block.counts_stale_dropped.val());
+        if block.setup.valid.val() && block.setup.ready.val() {
+            let setup = block.setup.beat.val();
+            if setup.kind == SetupKind::Life || setup.kind == SetupKind::Restart {
+                self.mark = Some(self.entered);
+            }
+            let has_psn = matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
+            let psn = if has_psn { setup.psn } else { bits(0) };
+            self.told.push(Told::Setup(Box::new(SetupEvent { psn, ..setup })));
+        }
+        if block.region_write_valid.val() {
+            self.told.push(Told::Region(block.region_write.val()));
+            if !block.region_write.val().region.valid {
+                self.mark = Some(self.entered);
+            }
+        }
+        if block.completion_queue_setup_valid.val() {
+            self.told.push(Told::CompletionQueue(block.completion_queue_setup.val()));
+        }
+        if block.event_queue_setup_valid.val() {
+            self.told.push(Told::EventQueue(block.event_queue_setup.val()));
+        }
+        if block.page_write_valid.val() {
+            self.told.push(Told::Page(block.page_write.val()));
+        }
+        if block.event.valid.val() && block.event.ready.val() {
+            let event = block.event.beat.val();
+            self.told.push(Told::Event(
+                event.object_number.to_u64(),
+                event.detail.to_u64(),
+                event.kind.to_u64(),
+                event.code.to_u64(),
+            ));
+        }
+        if block.outcome.valid.val() && block.outcome.ready.val() {
+            self.left_the_card();
+        }
+        let block = &self.ring.block;
+        if block.admin_read.valid.val() && block.admin_read.ready.val() {
+            let span = block.admin_read.beat.val();
+            assert_eq!(span.length, bits(64));
+            let fails = self.refuses_reads && self.random.random_bool(0.05);
+            self.reads.push_back((span.address.to_u64(), fails));
+        }
+        if block.admin_write.valid.val() && block.admin_write.ready.val() {
+            let write = block.admin_write.beat.val();
+            let length = write.length.to_u64() as usize;
+            let mut bytes = BigUint::from(write.data).to_bytes_le();
+            bytes.resize(64, 0);
+            bytes.truncate(length);
+            assert_eq!(write.address.to_u64() % length as u64, 0);
+            let refuses = if length == 16 { self.refuses_answers } else { self.refuses_queries };
+            let fails = refuses && self.random.random_bool(0.1);
+            if fails && length == 64 {
+                let (_, outcome) = self.expected.back_mut().expect("a command writes");
+                *outcome = Err((CommandStatus::HostError, 0));
+            }
+            self.writes.push_back(Pending { address: write.address.to_u64(), bytes, fails });
+        }
+        if block.event.valid.val() && block.event.ready.val() {
+            let event = block.event.beat.val();
+            assert_eq!(event.kind, bits(EventKind::AdminAnswer.number().into()));
+            assert_eq!((event.object_number, event.code), (bits(0), bits(0)));
+            self.admin_events.push(event.detail.to_u64());
+        }
+        self.counted.0 += usize::from(block.counts_commands_executed.val());
+        self.counted.1 += usize::from(block.counts_commands_refused.val());
+        if block.fatal_valid.val() {
+            let report = block.fatal.val();
+            self.fatal.push((report.code.to_u64(), report.detail.to_u64()));
+        }
+    }
+
+    /// A command that ends a life has waited for what could still use it.
+    fn left_the_card(&mut self) {
+        let Some((bytes, outcome)) = self.expected.back() else { return };
+        use CommandOpcode as Op;
+        let goes_to_reset = bytes[0] == Op::ModifyQueuePair.number()
+            && get(&ModifyQueuePair::RECORD, bytes, "mask") & 1 == 1
+            && get(&ModifyQueuePair::RECORD, bytes, "next_state") == 0;
+        let waits = [Op::DestroyQueuePair, Op::DestroyRegion, Op::ModifyRegion];
+        let waits = goes_to_reset || waits.iter().any(|opcode| opcode.number() == bytes[0]);
+        if waits && outcome.is_ok() && self.execute.block.outcome.beat.val().status == 0 {
+            let mark = self.mark.expect("somebody was told");
+            for (section, marked) in mark.into_iter().enumerate() {
+                let left = self.entered[section] - self.inside[section];
+                assert!(left >= marked, "section {section} holds what was there");
+            }
+        }
+    }
+
+    /// Writes a command into the ring and rings.
+    fn post(&mut self, command: Bytes) {
+        let place = u64::from(self.written) & ((1 << self.entries_log2) - 1);
+        self.commands.insert(COMMAND_BASE + 64 * place, command);
+        self.written = self.written.wrapping_add(1);
+        self.ringing = true;
+    }
+
+    /// Runs until the oldest answer stands in host memory, and compares it.
+    fn answer(&mut self, index: u16) -> Answer {
+        let place = u64::from(index) & ((1 << self.entries_log2) - 1);
+        let address = ANSWER_BASE + 16 * place;
+        let phase = index >> self.entries_log2 & 1 == 0;
+        for _ in 0..20_000 {
+            if let Some(bytes) = self.answers.get(&address)
+                && (bytes[15] == 1) == phase
+            {
+                let answer = Answer::parse(bytes).expect("an answer can be read");
+                let (command, outcome) = self.expected.pop_front().expect("a command was begun");
+                let (status, detail) = match outcome {
+                    Ok(detail) => (CommandStatus::Success, detail),
+                    Err(refusal) => refusal,
+                };
+                let tag = u16::from_le_bytes([command[2], command[3]]);
+                let number = u32::from_le_bytes(command[4..8].try_into().expect("four bytes"));
+                let expected =
+                    Answer { tag, opcode: command[0], status, object_number: number, detail, phase };
+                assert_eq!(
+                    answer,
+                    expected,
+                    "{:?} {command:x?}",
+                    CommandOpcode::from_number(command[0].into())
+                );
+                return answer;
+            }
+            self.cycle();
+        }
+        panic!("no answer to {:x?}", self.expected);
+    }
+
+    /// Executes one command and compares all that was told.
+    fn command(&mut self, command: Bytes) -> Answer {
+        let index = self.written;
+        self.post(command);
+        let answer = self.answer(index);
+        self.compare();
+        answer
+    }
+
+    /// Lets everything come to rest.
+    fn rest(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..60_000 {
+            self.cycle();
+            let is_quiet = self.execute.block.is_idle.val()
+                && !self.ring.block.busy.val()
+                && self.failures.is_empty()
+                && self.writes.is_empty();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            if quiet > 3 {
+                return;
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// Everybody was told the same as by the interpreter, each in its order.
+    fn compare(&mut self) {
+        self.rest();
+        self.compare_told();
+    }
+
+    fn compare_told(&mut self) {
+        let mut found = core::mem::take(&mut self.told);
+        let mut expected = core::mem::take(&mut self.model.told);
+        if self.refuses_queries {
+            found.retain(|told| !matches!(told, Told::Write(..)));
+            expected.retain(|told| !matches!(told, Told::Write(..)));
+        }
+        let kind = |told: &Told| match told {
+            Told::Setup(_) => 0,
+            Told::Region(_) => 1,
+            Told::CompletionQueue(_) => 2,
+            Told::EventQueue(_) => 3,
+            Told::Page(_) => 4,
+            Told::Write(..) => 5,
+            Told::Event(..) => 6,
+        };
+        found.sort_by_key(kind);
+        expected.sort_by_key(kind);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found, expected);
+        }
+        assert_eq!(found.len(), expected.len());
+        assert_eq!(self.stale.0, self.stale.1);
+    }
+
+    /// Gives event queue 0 to the card.
+    fn event_queue_0(&mut self, valid: bool, restarts: bool) {
+        let setup = EventQueueSetup {
+            event_queue: bits(0),
+            restarts,
+            valid,
+            entries_log2: bits(self.random.random_range(0..17)),
+            vector: bits(self.random.random_range(0..64)),
+            base_page: bits(self.random.random::<u64>() >> 12),
+        };
+        self.execute.block.event_queue_0.next = setup;
+        self.execute.block.event_queue_0_valid.next = true;
+        self.cycle();
+        self.execute.block.event_queue_0_valid.next = false;
+        self.execute.block.event_queue_0.next = EventQueueSetup::default();
+        self.model.set_event_queue_0(setup);
+        self.compare();
+    }
+}
+
+/// A command with a body at its reset values.
+fn blank(opcode: CommandOpcode, number: u32, random: &mut Random) -> Bytes {
+    let mut bytes = [0; COMMAND_BYTES];
+    if let Some(record) = record_of(opcode) {
+        record.reset(&mut bytes[BODY_OFFSET..]);
+    }
+    CommandHeader { opcode, tag: random.random(), object_number: number }
+        .emit(&mut bytes[..8])
+        .expect("it fits");
+    bytes
+}
+
+fn record_of(opcode: CommandOpcode) -> Option<&'static Record> {
+    BODIES.iter().find(|(opcodes, _)| opcodes.contains(&opcode)).map(|entry| entry.1)
+}
+
+/// A number of an object: one of few, and now and then one beyond.
+fn draw_number(kind: u8, random: &mut Random) -> u32 {
+    let edge = random.random_bool(0.05);
+    match kind {
+        1 if edge => 1 << 24 | 1,
+        1 => random.random_range(0..3) | *[0, 0, 0, 0x40_0400].choose(random).expect("there are some"),
+        2 if edge => *[1023, 1024].choose(random).expect("there are some"),
+        2 => random.random_range(0..3),
+        3 if edge => *[31, 32].choose(random).expect("there are some"),
+        3 => random.random_range(0..3),
+        5 => random.random_range(0..3) << 8 | *[7, 7, 7, 0x0400_0007].choose(random).expect("there are some"),
+        6 if edge => *[255, 256].choose(random).expect("there are some"),
+        _ => random.random_range(0..3),
+    }
+}
+
+/// A command that is likely to succeed, or wrong in one place.
+fn draw(world: &mut World) -> Bytes {
+    use CommandOpcode as Op;
+    let random = &mut world.random;
+    let modifies = random.random_bool(0.35);
+    let opcode =
+        if modifies { Op::ModifyQueuePair } else { *Op::ALL.choose(random).expect("there are some") };
+    let mut number = draw_number(opcode.number() >> 4, random);
+    if modifies && let Some(pair) = world.model.pairs.values().next() {
+        number = pair.number;
+    }
+    let mut bytes = blank(opcode, number, random);
+    let Some(record) = record_of(opcode) else { return spoil(bytes, random) };
+    for field in record.fields.iter().filter(|field| field.width <= 64) {
+        let value = random.random::<u64>() & field.max();
+        let value = match field.name {
+            "domain" => value & 1,
+            "service" | "shared_receive" | "shared_receive_queue" | "first_offset" | "translation" => 0,
+            "kind" => 1,
+            "doorbell_page" => value & 255,
+            "base" | "send_base" | "receive_base" => value & !0xfff,
+            "buffer" => value & !0x3f,
+            "buffer_bytes" => *[64, 192, 192, 4096].choose(random).expect("there are some"),
+            "event_queue" | "send_completion_queue" | "receive_completion_queue" | "address_handle" => {
+                random.random_range(0..3)
+            }
+            "local_write" => u64::from(random.random_bool(0.8)),
+            "zero_based" => 0,
+            "first_address" | "length" | "translation_base" => value >> 2,
+            "source_address_index" => random.random_range(0..8),
+            "partition_key" => value | 1,
+            "path_mtu" => random.random_range(1..6),
+            "port" => 1,
+            _ => value,
+        };
+        let _ = field.set(&mut bytes[BODY_OFFSET..], value);
+    }
+    if opcode == Op::ModifyQueuePair {
+        let state = world.model.pairs.get(&(number % 1024)).map_or(QpState::Reset, |pair| pair.state);
+        let goals: Vec<QpState> = QpState::ALL
+            .iter()
+            .copied()
+            .filter(|to| transition(Service::ReliableConnected, state, *to).is_some())
+            .collect();
+        // Onwards more often than to an end.
+        let to = *goals.choose(random).expect("RESET can be reached");
+        let to =
+            if random.random_bool(0.6) { *goals.iter().find(|to| **to > state).unwrap_or(&to) } else { to };
+        let row = transition(Service::ReliableConnected, state, to).expect("it was found above");
+        let not_here = ATTRIBUTES.iter().filter(|attribute| attribute.field.is_empty());
+        let not_here = not_here.fold(0, |mask, attribute| mask | attribute.mask.0);
+        let optional = row.optional.0 & random.random::<u32>() & !not_here;
+        let mut mask = row.required.0 | optional | 1;
+        if random.random_bool(0.1) {
+            mask ^= 1 << random.random_range(0..26);
+        }
+        put(record, &mut bytes, "mask", mask.into());
+        put(record, &mut bytes, "next_state", to.number().into());
+        let current = if random.random_bool(0.9) { state } else { QpState::Error };
+        put(record, &mut bytes, "current_state", current.number().into());
+    }
+    spoil(bytes, random)
+}
+
+/// Makes a command wrong in one place, now and then.
+fn spoil(mut bytes: Bytes, random: &mut Random) -> Bytes {
+    let opcode = CommandOpcode::from_number(bytes[0].into()).expect("it was drawn");
+    match random.random_range(0..20) {
+        0 => {
+            let bit = random.random_range(0..8 * COMMAND_BYTES);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        1 | 2 => {
+            if let Some(field) = record_of(opcode).and_then(|record| record.fields.choose(random))
+                && field.width <= 64
+            {
+                let value = random.random::<u64>() & field.max();
+                let _ = field.set(&mut bytes[BODY_OFFSET..], value);
+            }
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// A failure of a queue pair that may exist, in a generation that may be its own.
+fn draw_failure(world: &mut World) -> FailureEvent {
+    let index = world.random.random_range(0..3);
+    let generation = world.model.generation(index);
+    let generation = if world.random.random_bool(0.8) { generation } else { generation.wrapping_sub(1) };
+    let causes = [FailureCause::Requester, FailureCause::Responder, FailureCause::Queue];
+    FailureEvent {
+        queue_pair: bits(index.into()),
+        generation: bits(generation.into()),
+        cause: *causes.choose(&mut world.random).expect("there are some"),
+        has_event: world.random.random(),
+        event_code: bits(AsyncEvent::QueuePairAccessError.number().into()),
+    }
+}
+
+fn probe(world: &mut World) {
+    world.execute.block.probed_send.next = bits(world.random.random::<u64>() & 0xff_ffff);
+    world.execute.block.probed_receive.next = bits(world.random.random::<u64>() & 0xff_ffff);
+}
+
+/// Random commands, right and wrong, with failures of queue pairs at any time.
+fn run(world: &mut World, commands: usize, failing: f64) -> HashMap<(u8, CommandStatus), usize> {
+    world.model.source_addresses = 0x3f;
+    let mut outcomes: HashMap<(u8, CommandStatus), usize> = HashMap::new();
+    for _ in 0..commands {
+        probe(world);
+        let command = draw(world);
+        let index = world.written;
+        world.post(command);
+        if world.random.random_bool(failing) {
+            for _ in 0..world.random.random_range(0..600) {
+                world.cycle();
+            }
+            for _ in 0..world.random.random_range(1..4) {
+                let failure = draw_failure(world);
+                world.failures.push_back(failure);
+            }
+        }
+        let answer = world.answer(index);
+        world.compare();
+        *outcomes.entry((command[0], answer.status)).or_default() += 1;
+        assert_eq!(world.admin_events.pop(), Some(index.wrapping_add(1).into()));
+    }
+    let good = |(_, status): &(u8, CommandStatus)| *status == CommandStatus::Success;
+    let executed: usize = outcomes.iter().filter(|(key, _)| good(key)).map(|(_, count)| count).sum();
+    assert_eq!(core::mem::take(&mut world.counted), (executed, commands - executed));
+    let mut shown: Vec<_> = outcomes.iter().map(|(key, count)| (key.0, key.1 as u8, count)).collect();
+    shown.sort_unstable();
+    println!("{} cycles; opcode, status, count: {shown:?}", world.cycles);
+    outcomes
+}
+
+#[test]
+fn random_commands_end_as_the_contract_says() {
+    let mut world = World::new(0.9);
+    world.event_queue_0(true, true);
+    run(&mut world, 60, 0.0);
+}
+
+#[test]
+fn queue_pairs_fail_at_any_time() {
+    let mut world = World::new(0.5);
+    world.event_queue_0(true, true);
+    run(&mut world, 40, 0.5);
+}
+
+/// Makes what a queue pair needs, and queue pair 1 in INIT.
+fn prepare(world: &mut World) {
+    use CommandOpcode as Op;
+    world.model.source_addresses = 1;
+    world.event_queue_0(true, true);
+    let mut random = random();
+    assert_eq!(
+        world.command(blank(Op::CreateCompletionQueue, 2, &mut random)).status,
+        CommandStatus::Success
+    );
+    let mut create = blank(Op::CreateQueuePair, 1, &mut random);
+    for name in ["send_completion_queue", "receive_completion_queue"] {
+        put(&CreateQueuePair::RECORD, &mut create, name, 2);
+    }
+    assert_eq!(world.command(create).status, CommandStatus::Success);
+    assert_eq!(world.command(blank(Op::CreateAddressHandle, 5, &mut random)).status, CommandStatus::Success);
+    assert_eq!(world.command(blank(Op::DestroyCompletionQueue, 2, &mut random)).status, CommandStatus::Busy);
+    let mut region = blank(Op::CreateRegion, 0x307, &mut random);
+    put(&CreateRegion::RECORD, &mut region, "kind", RegionKind::Region.number().into());
+    assert_eq!(world.command(region).status, CommandStatus::Success);
+}
+
+/// A modify command with all attributes that a transition calls for.
+fn goes_to(world: &mut World, from: QpState, to: QpState) -> Bytes {
+    let record = &ModifyQueuePair::RECORD;
+    let mut bytes = blank(CommandOpcode::ModifyQueuePair, 1, &mut world.random);
+    let row = transition(Service::ReliableConnected, from, to).expect("there is such a transition");
+    put(record, &mut bytes, "mask", u64::from(row.required.0) | 1);
+    put(record, &mut bytes, "next_state", to.number().into());
+    for (name, value) in [("partition_key", 0xffff), ("port", 1), ("path_mtu", 5), ("address_handle", 5)] {
+        put(record, &mut bytes, name, value);
+    }
+    bytes
+}
+
+#[test]
+fn a_queue_pair_lives_and_everything_is_forgotten() {
+    use CommandOpcode as Op;
+    let mut world = World::new(0.7);
+    prepare(&mut world);
+    use QpState::*;
+    let life = [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrain, ReadyToSend, Error, Reset, Init];
+    for step in life.windows(2) {
+        let command = goes_to(&mut world, step[0], step[1]);
+        assert_eq!(world.command(command).status, CommandStatus::Success, "{step:?}");
+    }
+    for (opcode, number) in [(Op::QueryQueuePair, 1), (Op::QueryRegion, 0x307), (Op::QueryEventQueue, 0)] {
+        let mut query = blank(opcode, number, &mut world.random);
+        put(&Query::RECORD, &mut query, "buffer_bytes", 192);
+        assert_eq!(world.command(query).status, CommandStatus::Success);
+    }
+    world.execute.block.forget.next = true;
+    world.cycle();
+    world.execute.block.forget.next = false;
+    world.model.forget();
+    world.compare();
+    for (opcode, number) in [(Op::QueryQueuePair, 1), (Op::QueryRegion, 0x307), (Op::QueryEventQueue, 0)] {
+        let mut query = blank(opcode, number, &mut world.random);
+        put(&Query::RECORD, &mut query, "buffer_bytes", 192);
+        assert_eq!(world.command(query).status, CommandStatus::DoesNotExist);
+    }
+    // Nobody uses the queues of the time before.
+    prepare(&mut world);
+}
+
+#[test]
+fn a_query_that_the_host_refuses_is_answered_with_that() {
+    let mut world = World::new(0.9);
+    prepare(&mut world);
+    world.refuses_queries = true;
+    let mut refused = 0;
+    for _ in 0..12 {
+        probe(&mut world);
+        let mut query = blank(CommandOpcode::QueryQueuePair, 1, &mut world.random);
+        put(&Query::RECORD, &mut query, "buffer_bytes", 192);
+        refused += usize::from(world.command(query).status == CommandStatus::HostError);
+    }
+    assert!((1..12).contains(&refused), "{refused} of 12 were refused");
+    assert!(world.fatal.is_empty() && !world.ring.block.failed.val());
+}
+
+/// Runs commands until the queue stops.
+fn until_it_stops(world: &mut World) -> u16 {
+    for _ in 0..1000 {
+        let index = world.written;
+        let command = blank(CommandOpcode::Nothing, 0, &mut world.random);
+        world.post(command);
+        world.rest();
+        if world.ring.block.failed.val() {
+            return index;
+        }
+        world.answer(index);
+    }
+    panic!("the queue does not stop");
+}
+
+#[test]
+fn a_ring_that_the_host_refuses_stops_the_queue() {
+    for (code, base, bytes) in
+        [(FatalCode::HostReadError, COMMAND_BASE, 64), (FatalCode::HostWriteError, ANSWER_BASE, 16)]
+    {
+        let mut world = World::new(0.9);
+        world.refuses_reads = code == FatalCode::HostReadError;
+        world.refuses_answers = !world.refuses_reads;
+        let index = until_it_stops(&mut world);
+        let address = base + u64::from(index % 8) * bytes;
+        assert_eq!(world.fatal, [(u64::from(code.number()), address & 0xffff_ffff)]);
+        world.post([0; COMMAND_BYTES]);
+        world.rest();
+        assert_eq!(world.fatal.len(), 1, "it has stopped");
+        // Enabling it anew starts at entry 0 with phase 1.
+        (world.refuses_reads, world.refuses_answers) = (false, false);
+        world.ring.block.enable.next = false;
+        world.cycle();
+        world.ring.block.enable.next = true;
+        world.cycle();
+        world.cycle();
+        assert_eq!(world.ring.block.consumer_index.val(), bits(0));
+        world.answers.clear();
+        world.expected.clear();
+        world.written = 0;
+        let command = blank(CommandOpcode::Nothing, 0, &mut world.random);
+        assert_eq!(world.command(command).status, CommandStatus::Success);
+    }
+}
+
+#[test]
+fn many_commands_at_once_are_answered_in_order() {
+    let mut world = World::new(0.9);
+    for _ in 0..4 {
+        let first = world.written;
+        for _ in 0..8 {
+            let command = blank(CommandOpcode::Nothing, 0, &mut world.random);
+            world.post(command);
+        }
+        // More than the ring holds is no doorbell.
+        world.cycle();
+        world.written = world.written.wrapping_add(1);
+        world.ringing = true;
+        world.cycle();
+        world.written = world.written.wrapping_sub(1);
+        let expected: Vec<Bytes> = (0..8)
+            .map(|place| world.commands[&(COMMAND_BASE + 64 * (u64::from(first + place) % 8))])
+            .collect();
+        world.rest();
+        let executed: Vec<Bytes> = world.expected.iter().map(|(bytes, _)| *bytes).collect();
+        assert_eq!(executed, expected);
+        (0..8).for_each(|place| {
+            world.answer(first + place);
+        });
+    }
+}
+
+#[test]
+fn a_failed_device_executes_nothing() {
+    let mut world = World::new(0.9);
+    prepare(&mut world);
+    // A command that waits for ever: nothing leaves while a failure waits, and none is taken here.
+    world.is_stuck = true;
+    let index = world.written;
+    let destroy = blank(CommandOpcode::DestroyQueuePair, 1, &mut world.random);
+    world.post(destroy);
+    (0..3000).for_each(|_| world.cycle());
+    assert!(world.ring.block.busy.val(), "it waits");
+    world.ring.block.device_failed.next = true;
+    world.execute.block.device_failed.next = true;
+    world.cycle();
+    world.expected[0].1 = Err((CommandStatus::DeviceFailed, 0));
+    assert_eq!(world.answer(index).status, CommandStatus::DeviceFailed);
+    world.compare();
+    let index = world.written;
+    let nothing = blank(CommandOpcode::Nothing, 0, &mut world.random);
+    world.post(nothing);
+    world.expected.push_back((nothing, Err((CommandStatus::DeviceFailed, 0))));
+    world.answer(index);
+}
+
+#[test]
+fn a_reset_in_a_command_leaves_nothing_behind() {
+    let mut world = World::new(0.9);
+    prepare(&mut world);
+    world.is_stuck = true;
+    let destroy = blank(CommandOpcode::DestroyQueuePair, 1, &mut world.random);
+    world.post(destroy);
+    (0..3000).for_each(|_| world.cycle());
+    assert!(world.ring.block.busy.val(), "it waits");
+    world.compare_told();
+    for is_reset in [true, false] {
+        world.ring.block.reset.next = is_reset;
+        world.execute.block.reset.next = is_reset;
+        world.ring.block.enable.next = !is_reset;
+        world.cycle();
+    }
+    world.is_stuck = false;
+    (world.written, world.done_count) = (0, 0);
+    world.answers.clear();
+    world.expected.clear();
+    world.model.forget();
+    // The queue pair is gone, but its stages are told once more.
+    let torn = world.model.told.len();
+    world.execute.block.forget.next = true;
+    world.cycle();
+    world.execute.block.forget.next = false;
+    world.rest();
+    let is_torn = |told: &Told| {
+        matches!(told, Told::Setup(setup) if setup.kind == SetupKind::Restart && setup.queue_pair == 1)
+            || matches!(told, Told::Page(page) if page.kind == Kind::QueuePair && page.index == 1 && !page.valid)
+    };
+    assert_eq!(world.told.iter().filter(|told| is_torn(told)).count(), 2);
+    world.told.retain(|told| !is_torn(told));
+    assert_eq!(world.told.len(), torn);
+    world.compare();
+    world.model.age(1);
+    prepare(&mut world);
+}

@@ -8,6 +8,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
+//! | [`control`] | the slow path as a whole |
 //! | [`doorbells`] | what software writes into its pages, checked against their owners |
 //! | [`registers`] | the registers of BAR 0 |
 //! | [`reset`] | the order of a reset |
@@ -32,6 +33,7 @@ pub mod admin_ring;
 #[cfg(test)]
 mod admin_tests;
 pub mod broadcast;
+pub mod control;
 pub mod device_failure;
 pub mod doorbells;
 pub mod execute;

@@ -1,0 +1,551 @@
+//! The slow path as a whole: one slave for registers and doorbells, the admin queue, and the life of queue pairs.
+//!
+//! ```text
+//!  host ──> slave ─┬─> registers ──> admin ring <══> execute ──┬─> region_write, *_setup
+//!                  │      ^   │          │             ^ │     └─> doorbells: page_write
+//!                  │      │   v          v event       │ └─> broadcast ──> setup[0..6]
+//!                  │      └─ reset ──> core_reset      └─ failure[0..3]
+//!                  └─> doorbells ──> send_posted, receive_posted, completions_read, events_read
+//! ```
+//!
+//! Latency of a doorbell [`DOORBELL_CYCLES`](crate::doorbells::DOORBELL_CYCLES) + 2 cycles from the later of its address and data. What each part promises stands in its
+//! own header.
+//!
+//! 1. Every access of the host is answered in the time of the slave, also during a reset: the slave asks nobody.
+//! 2. Nothing here waits for transmit: doorbells, tables and setup events end in memories and registers.
+//! 3. The card begins with a reset, which clears what stands in memories since before.
+//!
+//! DESIGN 3 decisions 5, 12 and 14.
+use crate::admin_ring::AdminRing;
+use crate::broadcast::Broadcast;
+use crate::device_failure::DeviceFailure;
+use crate::doorbells::{BAR2_BITS, Doorbells};
+use crate::execute::Execute;
+use crate::registers::{CardRegisters, SPACE_BITS, TALLY_BITS};
+use crate::reset::{DRAIN_CYCLES, Reset};
+use crate::wires::{Outcome, SECTIONS};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
+use rnic_host::axi_lite::AxiLiteSlave;
+use rnic_kernel::prelude::*;
+use rnic_layout::admin::COMMAND_BYTES;
+use rnic_packet::counters::Count;
+use rnic_packet::dispatch::FrameOutcome;
+use rnic_packet::reason::REASON_BITS;
+use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
+use rnic_token::doorbell::{CompletionsRead, EventsRead, WorkPosted};
+use rnic_token::host::{HostSpan, Slot, SlotWrite};
+use rnic_token::protect::RegionWrite;
+use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
+use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
+
+/// Bits of a byte address of the slave.
+pub const SLAVE_BITS: usize = 25;
+/// Stages that are told of the life of queue pairs: fetch, segment, admit, receive entries, reply, launch.
+pub const STAGES: usize = 6;
+/// Parts that may say that a queue pair has failed: requester, responder, completion stage.
+pub const FAILING: usize = 3;
+/// The bit of an address that says which BAR it is of.
+const BAR: usize = 24;
+const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
+/// Who raises events: the admin ring, execute, and the failure of the device.
+const RAISING: usize = 3;
+
+const _: () = assert!(BAR == SLAVE_BITS - 1 && SPACE_BITS == BAR && BAR2_BITS == BAR);
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct Control {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high: the reset of the whole card.
+    pub reset: Signal<In, Bit>,
+
+    /// Address of a write, in bytes: BAR 2 if bit 24 is set, else BAR 0.
+    pub awaddr: Signal<In, Bits<SLAVE_BITS>>,
+    /// It is offered.
+    pub awvalid: Signal<In, Bit>,
+    /// It is taken.
+    pub awready: Signal<Out, Bit>,
+    /// Data of a write.
+    pub wdata: Signal<In, Bits<64>>,
+    /// Bytes of it that count.
+    pub wstrb: Signal<In, Bits<8>>,
+    /// It is offered.
+    pub wvalid: Signal<In, Bit>,
+    /// It is taken.
+    pub wready: Signal<Out, Bit>,
+    /// Always OKAY.
+    pub bresp: Signal<Out, Bits<2>>,
+    /// A write has been done; registered.
+    pub bvalid: Signal<Out, Bit>,
+    /// The master takes the answer.
+    pub bready: Signal<In, Bit>,
+    /// Address of a read, as of a write.
+    pub araddr: Signal<In, Bits<SLAVE_BITS>>,
+    /// It is offered.
+    pub arvalid: Signal<In, Bit>,
+    /// It is taken.
+    pub arready: Signal<Out, Bit>,
+    /// What was read; registered.
+    pub rdata: Signal<Out, Bits<64>>,
+    /// Always OKAY.
+    pub rresp: Signal<Out, Bits<2>>,
+    /// A read has been done; registered.
+    pub rvalid: Signal<Out, Bit>,
+    /// The master takes the answer.
+    pub rready: Signal<In, Bit>,
+
+    /// To all other parts: reset; registered.
+    pub core_reset: Signal<Out, Bit>,
+    /// To all other parts: new work may begin; registered. While low, work that has begun ends.
+    pub enable: Signal<Out, Bit>,
+    /// Nothing is in flight towards host or wire, as far as other parts know.
+    pub drained: Signal<In, Bit>,
+    /// Nor is any read of the host.
+    pub reads_drained: Signal<In, Bit>,
+    /// The network port has a link.
+    pub link_up: Signal<In, Bit>,
+    /// From the host reader: an answer came that nobody awaits.
+    pub lost_read_tag: Signal<In, Bit>,
+    /// From the host writer: a write was done that nobody issued.
+    pub lost_write: Signal<In, Bit>,
+    /// From the host writer: the host refused a write of completions or events.
+    pub host_write_error: Signal<In, Bit>,
+    /// From the completion stage: event queue 0 is full.
+    pub overran_queue_0: Signal<In, Bit>,
+    /// From whoever has a pool: it is empty and cannot be.
+    pub pool_exhausted: Signal<In, Bit>,
+
+    /// To the packet path: the card's own address; registered.
+    pub own_mac: Signal<Out, Bits<48>>,
+    /// To the packet path: take any unicast address; registered.
+    pub promiscuous: Signal<Out, Bit>,
+    /// To the packet path: take any group address; registered.
+    pub accept_multicast: Signal<Out, Bit>,
+    /// To launch: an entry of the table of source addresses; registered.
+    pub source_address_write: Signal<Out, SourceAddressWrite>,
+    /// There is one.
+    pub source_address_write_valid: Signal<Out, Bit>,
+
+    /// From the packet path: what became of a frame.
+    pub outcome: Signal<In, FrameOutcome>,
+    /// There was one.
+    pub outcome_valid: Signal<In, Bit>,
+    /// From the MAC's side: a frame has been sent.
+    pub sent_frame: Signal<In, Bit>,
+    /// Bytes that were sent in this cycle.
+    pub sent_bytes: Signal<In, Bits<16>>,
+    /// To all counters: hold this moment; registered, one cycle.
+    pub counter_latch: Signal<Out, Bit>,
+    /// To the packet path's counters: which one is read.
+    pub counter_index: Signal<Out, Bits<REASON_BITS>>,
+    /// From them, at most two cycles later.
+    pub counter: Signal<In, Count>,
+    /// To the counters of events: which one is read.
+    pub tally_index: Signal<Out, Bits<TALLY_BITS>>,
+    /// From them, at most two cycles later.
+    pub tally_value: Signal<In, Bits<64>>,
+    /// From them: they are not all held yet.
+    pub tally_is_latching: Signal<In, Bit>,
+
+    /// To the host reader: commands; registered.
+    pub admin_read: StreamTx<HostSpan>,
+    /// From it: a command.
+    pub admin_slot: Signal<In, Slot>,
+    /// There is one.
+    pub admin_slot_valid: Signal<In, Bit>,
+    /// To the host writer: answers; registered.
+    pub admin_write: StreamTx<SlotWrite>,
+    /// From it: how many of these writes are done, modulo 2^16.
+    pub admin_done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
+    /// From it: the host refused one, at the latest when it is counted.
+    pub admin_write_failed: Signal<In, Bit>,
+
+    /// Send queues that were filled; registered.
+    pub send_posted: Signal<Out, WorkPosted>,
+    /// There is one.
+    pub send_posted_valid: Signal<Out, Bit>,
+    /// Receive queues that were filled; registered.
+    pub receive_posted: Signal<Out, WorkPosted>,
+    /// There is one.
+    pub receive_posted_valid: Signal<Out, Bit>,
+    /// Completion queues that were read; registered.
+    pub completions_read: Signal<Out, CompletionsRead>,
+    /// There is one.
+    pub completions_read_valid: Signal<Out, Bit>,
+    /// Event queues that were read; registered.
+    pub events_read: Signal<Out, EventsRead>,
+    /// There is one.
+    pub events_read_valid: Signal<Out, Bit>,
+
+    /// To all stages that keep records of queue pairs; `valid` is registered.
+    pub setup: [StreamTx<SetupEvent>; STAGES],
+    /// From the requester: the PSN that it would send next, after a probe.
+    pub probed_send: Signal<In, Bits<24>>,
+    /// From the responder: the PSN that it expects, after a probe.
+    pub probed_receive: Signal<In, Bits<24>>,
+    /// How far the sections are: requester, gather, responder, place, writes.
+    pub passages: [Signal<In, Passage>; SECTIONS],
+    /// From requester, responder and the completion stage: queue pairs that have failed.
+    pub failure: [StreamRx<FailureEvent>; FAILING],
+
+    /// To both region tables; registered.
+    pub region_write: Signal<Out, RegionWrite>,
+    /// There is one.
+    pub region_write_valid: Signal<Out, Bit>,
+    /// To the completion stage; registered.
+    pub completion_queue_setup: Signal<Out, CompletionQueueSetup>,
+    /// There is one.
+    pub completion_queue_setup_valid: Signal<Out, Bit>,
+    /// To the completion stage; registered.
+    pub event_queue_setup: Signal<Out, EventQueueSetup>,
+    /// There is one.
+    pub event_queue_setup_valid: Signal<Out, Bit>,
+    /// To the completion stage: events for event queue 0; registered.
+    pub event: StreamTx<EventToken>,
+
+    /// To the interrupts: register `interrupt_mask`.
+    pub interrupt_mask: Signal<Out, Bits<64>>,
+    /// To the interrupts: ones take pending vectors back; registered, one cycle.
+    pub interrupt_pending_clear: Signal<Out, Bits<64>>,
+    /// From the interrupts: register `interrupt_pending`.
+    pub interrupt_pending: Signal<In, Bits<64>>,
+    /// To the interrupts: a period; registered, one cycle.
+    pub interrupt_moderation_write: Signal<Out, Bit>,
+    /// Of this vector.
+    pub interrupt_moderation_vector: Signal<Out, Bits<VECTOR_BITS>>,
+    /// So long.
+    pub interrupt_moderation_period: Signal<Out, Bits<16>>,
+
+    /// A doorbell for an object of another page.
+    pub counts_doorbell_foreign: Signal<Out, Bit>,
+    /// A doorbell for nothing.
+    pub counts_doorbell_unknown: Signal<Out, Bit>,
+    /// A half of a doorbell without its other half.
+    pub counts_doorbell_torn: Signal<Out, Bit>,
+    /// An access to BAR 0 where no register stands.
+    pub counts_register_unmapped: Signal<Out, Bit>,
+    /// A command that ended well.
+    pub counts_commands_executed: Signal<Out, Bit>,
+    /// A command that was refused.
+    pub counts_commands_refused: Signal<Out, Bit>,
+    /// A failure of an older generation of a queue pair.
+    pub counts_stale_dropped: Signal<Out, Bit>,
+
+    slave: AxiLiteSlave<SLAVE_BITS>,
+    registers: CardRegisters,
+    reset_order: Reset,
+    device_failure: DeviceFailure,
+    doorbells: Doorbells,
+    admin_ring: AdminRing,
+    execute: Execute,
+    broadcast: Broadcast<STAGES>,
+    failures: Arbiter<FailureEvent, FAILING>,
+    failure_slice: RegisterSlice<FailureEvent>,
+    events: Arbiter<EventToken, RAISING>,
+    event_slice: RegisterSlice<EventToken>,
+    /// No command is under way either.
+    is_drained: Reg<Bit>,
+}
+
+impl Control {
+    /// Makes the slow path of a card of this width and core clock.
+    ///
+    /// # Errors
+    /// None with the widths that are built in.
+    pub fn new(datapath_bits: u16, clock_khz: u32) -> Result<Self, ParameterError> {
+        Ok(Control {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            awaddr: Signal::default(),
+            awvalid: Signal::default(),
+            awready: Signal::default(),
+            wdata: Signal::default(),
+            wstrb: Signal::default(),
+            wvalid: Signal::default(),
+            wready: Signal::default(),
+            bresp: Signal::default(),
+            bvalid: Signal::default(),
+            bready: Signal::default(),
+            araddr: Signal::default(),
+            arvalid: Signal::default(),
+            arready: Signal::default(),
+            rdata: Signal::default(),
+            rresp: Signal::default(),
+            rvalid: Signal::default(),
+            rready: Signal::default(),
+            core_reset: Signal::default(),
+            enable: Signal::default(),
+            drained: Signal::default(),
+            reads_drained: Signal::default(),
+            link_up: Signal::default(),
+            lost_read_tag: Signal::default(),
+            lost_write: Signal::default(),
+            host_write_error: Signal::default(),
+            overran_queue_0: Signal::default(),
+            pool_exhausted: Signal::default(),
+            own_mac: Signal::default(),
+            promiscuous: Signal::default(),
+            accept_multicast: Signal::default(),
+            source_address_write: Signal::default(),
+            source_address_write_valid: Signal::default(),
+            outcome: Signal::default(),
+            outcome_valid: Signal::default(),
+            sent_frame: Signal::default(),
+            sent_bytes: Signal::default(),
+            counter_latch: Signal::default(),
+            counter_index: Signal::default(),
+            counter: Signal::default(),
+            tally_index: Signal::default(),
+            tally_value: Signal::default(),
+            tally_is_latching: Signal::default(),
+            admin_read: StreamTx::default(),
+            admin_slot: Signal::default(),
+            admin_slot_valid: Signal::default(),
+            admin_write: StreamTx::default(),
+            admin_done_count: Signal::default(),
+            admin_write_failed: Signal::default(),
+            send_posted: Signal::default(),
+            send_posted_valid: Signal::default(),
+            receive_posted: Signal::default(),
+            receive_posted_valid: Signal::default(),
+            completions_read: Signal::default(),
+            completions_read_valid: Signal::default(),
+            events_read: Signal::default(),
+            events_read_valid: Signal::default(),
+            setup: std::array::from_fn(|_| StreamTx::default()),
+            probed_send: Signal::default(),
+            probed_receive: Signal::default(),
+            passages: std::array::from_fn(|_| Signal::default()),
+            failure: std::array::from_fn(|_| StreamRx::default()),
+            region_write: Signal::default(),
+            region_write_valid: Signal::default(),
+            completion_queue_setup: Signal::default(),
+            completion_queue_setup_valid: Signal::default(),
+            event_queue_setup: Signal::default(),
+            event_queue_setup_valid: Signal::default(),
+            event: StreamTx::default(),
+            interrupt_mask: Signal::default(),
+            interrupt_pending_clear: Signal::default(),
+            interrupt_pending: Signal::default(),
+            interrupt_moderation_write: Signal::default(),
+            interrupt_moderation_vector: Signal::default(),
+            interrupt_moderation_period: Signal::default(),
+            counts_doorbell_foreign: Signal::default(),
+            counts_doorbell_unknown: Signal::default(),
+            counts_doorbell_torn: Signal::default(),
+            counts_register_unmapped: Signal::default(),
+            counts_commands_executed: Signal::default(),
+            counts_commands_refused: Signal::default(),
+            counts_stale_dropped: Signal::default(),
+            slave: AxiLiteSlave::default(),
+            registers: CardRegisters::new(datapath_bits, clock_khz)?,
+            reset_order: Reset::new(DRAIN_CYCLES),
+            device_failure: DeviceFailure::default(),
+            doorbells: Doorbells::new()?,
+            admin_ring: AdminRing::new()?,
+            execute: Execute::new()?,
+            broadcast: Broadcast::default(),
+            failures: Arbiter::new()?,
+            failure_slice: RegisterSlice::default(),
+            events: Arbiter::new()?,
+            event_slice: RegisterSlice::default(),
+            is_drained: Reg::default(),
+        })
+    }
+}
+
+impl Logic for Control {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, slave, registers, reset_order, device_failure, doorbells, admin_ring, execute);
+        clock!(self, clock, broadcast, failures, failure_slice, events, event_slice);
+        let core_reset = self.reset_order.core_reset.val();
+        self.core_reset.next = core_reset;
+        self.slave.reset.next = self.reset.val();
+        self.registers.reset.next = self.reset.val();
+        self.reset_order.reset.next = self.reset.val();
+        self.device_failure.reset.next = core_reset;
+        self.doorbells.reset.next = core_reset;
+        self.admin_ring.reset.next = core_reset;
+        self.execute.reset.next = core_reset;
+        self.broadcast.reset.next = core_reset;
+        self.failures.reset.next = core_reset;
+        self.failure_slice.reset.next = core_reset;
+        self.events.reset.next = core_reset;
+        self.event_slice.reset.next = core_reset;
+
+        self.slave.awaddr.next = self.awaddr.val();
+        self.slave.awvalid.next = self.awvalid.val();
+        self.awready.next = self.slave.awready.val();
+        self.slave.wdata.next = self.wdata.val();
+        self.slave.wstrb.next = self.wstrb.val();
+        self.slave.wvalid.next = self.wvalid.val();
+        self.wready.next = self.slave.wready.val();
+        self.bresp.next = self.slave.bresp.val();
+        self.bvalid.next = self.slave.bvalid.val();
+        self.slave.bready.next = self.bready.val();
+        self.slave.araddr.next = self.araddr.val();
+        self.slave.arvalid.next = self.arvalid.val();
+        self.arready.next = self.slave.arready.val();
+        self.rdata.next = self.slave.rdata.val();
+        self.rresp.next = self.slave.rresp.val();
+        self.rvalid.next = self.slave.rvalid.val();
+        self.slave.rready.next = self.rready.val();
+
+        // BAR 0, and BAR 2, which reads as zero.
+        let write_address = self.slave.write_address.val();
+        let read_address = self.slave.read_address.val();
+        self.registers.write.next = self.slave.write.val() && !write_address.get_bit(BAR);
+        self.registers.write_address.next = write_address.get_bits::<SPACE_BITS>(0);
+        self.registers.write_data.next = self.slave.write_data.val();
+        self.registers.write_strobe.next = self.slave.write_strobe.val();
+        self.registers.read.next = self.slave.read.val() && !read_address.get_bit(BAR);
+        self.registers.read_address.next = read_address.get_bits::<SPACE_BITS>(0);
+        self.slave.read_data.next =
+            select(read_address.get_bit(BAR), bits::<64>(0), self.registers.read_data.val());
+        self.doorbells.write.next = self.slave.write.val() && write_address.get_bit(BAR);
+        self.doorbells.write_address.next = write_address.get_bits::<BAR2_BITS>(0);
+        self.doorbells.write_data.next = self.slave.write_data.val();
+        self.doorbells.write_strobe.next = self.slave.write_strobe.val();
+
+        // The order of a reset.
+        let is_drained = self.is_drained.q.val();
+        self.is_drained.d.next =
+            self.drained.val() && !self.admin_ring.busy.val() && self.execute.is_idle.val();
+        self.reset_order.request.next = self.registers.reset_request.val();
+        self.reset_order.quiesces.next = self.registers.quiesces.val();
+        self.reset_order.drained.next = is_drained;
+        self.reset_order.reads_drained.next = self.reads_drained.val();
+        self.reset_order.is_forgetting.next = !self.execute.is_idle.val();
+        let sweeps = self.reset_order.sweeps.val();
+        let sweep_index = self.reset_order.sweep_index.val();
+        self.registers.is_resetting.next = self.reset_order.is_resetting.val();
+        self.registers.core_reset.next = core_reset;
+        self.registers.sweeps.next = sweeps;
+        self.registers.sweep_index.next = sweep_index;
+        self.doorbells.clears.next = sweeps;
+        self.doorbells.clear_index.next = sweep_index;
+        self.execute.forget.next = self.reset_order.forget.val();
+
+        // The failure of the device.
+        self.device_failure.report.next = self.admin_ring.fatal.val();
+        self.device_failure.report_valid.next = self.admin_ring.fatal_valid.val();
+        self.device_failure.lost_read_tag.next = self.lost_read_tag.val() || self.reset_order.lost_read.val();
+        self.device_failure.lost_write.next = self.lost_write.val() || self.reset_order.lost_write.val();
+        self.device_failure.host_write_error.next = self.host_write_error.val();
+        self.device_failure.event_queue_overrun.next = self.overran_queue_0.val();
+        self.device_failure.pool_exhausted.next = self.pool_exhausted.val();
+        let device_failed = self.device_failure.device_failed.val();
+        self.registers.device_failed.next = device_failed;
+        self.registers.fatal_code.next = self.device_failure.code.val();
+        self.registers.fatal_detail.next = self.device_failure.detail.val();
+        self.admin_ring.device_failed.next = device_failed;
+        self.execute.device_failed.next = device_failed;
+
+        // Registers.
+        self.registers.drained.next = is_drained;
+        self.registers.link_up.next = self.link_up.val();
+        self.enable.next = self.registers.enable.val();
+        self.own_mac.next = self.registers.own_mac.val();
+        self.promiscuous.next = self.registers.promiscuous.val();
+        self.accept_multicast.next = self.registers.accept_multicast.val();
+        self.source_address_write.next = self.registers.source_address_write.val();
+        self.source_address_write_valid.next = self.registers.source_address_write_valid.val();
+        self.registers.outcome.next = self.outcome.val();
+        self.registers.outcome_valid.next = self.outcome_valid.val();
+        self.registers.sent_frame.next = self.sent_frame.val();
+        self.registers.sent_bytes.next = self.sent_bytes.val();
+        self.counter_latch.next = self.registers.counter_latch.val();
+        self.counter_index.next = self.registers.counter_index.val();
+        self.registers.counter.next = self.counter.val();
+        self.tally_index.next = self.registers.tally_index.val();
+        self.registers.tally_value.next = self.tally_value.val();
+        self.registers.tally_is_latching.next = self.tally_is_latching.val();
+        self.interrupt_mask.next = self.registers.interrupt_mask.val();
+        self.interrupt_pending_clear.next = self.registers.interrupt_pending_clear.val();
+        self.registers.interrupt_pending.next = self.interrupt_pending.val();
+        self.interrupt_moderation_write.next = self.registers.interrupt_moderation_write.val();
+        self.interrupt_moderation_vector.next = self.registers.interrupt_moderation_vector.val();
+        self.interrupt_moderation_period.next = self.registers.interrupt_moderation_period.val();
+        self.counts_register_unmapped.next = self.registers.counts_register_unmapped.val();
+
+        // Doorbells.
+        self.doorbells.enable.next = self.registers.doorbell_enable.val();
+        self.doorbells.page_write.next = self.execute.page_write.val();
+        self.doorbells.page_write_valid.next = self.execute.page_write_valid.val();
+        self.send_posted.next = self.doorbells.send_posted.val();
+        self.send_posted_valid.next = self.doorbells.send_posted_valid.val();
+        self.receive_posted.next = self.doorbells.receive_posted.val();
+        self.receive_posted_valid.next = self.doorbells.receive_posted_valid.val();
+        self.completions_read.next = self.doorbells.completions_read.val();
+        self.completions_read_valid.next = self.doorbells.completions_read_valid.val();
+        self.events_read.next = self.doorbells.events_read.val();
+        self.events_read_valid.next = self.doorbells.events_read_valid.val();
+        self.counts_doorbell_foreign.next = self.doorbells.counts_doorbell_foreign.val();
+        self.counts_doorbell_unknown.next = self.doorbells.counts_doorbell_unknown.val();
+        self.counts_doorbell_torn.next = self.doorbells.counts_doorbell_torn.val();
+
+        // The admin ring.
+        self.admin_ring.command_base.next = self.registers.command_base.val();
+        self.admin_ring.answer_base.next = self.registers.answer_base.val();
+        self.admin_ring.entries_log2.next = self.registers.admin_entries_log2.val();
+        self.admin_ring.enable.next = self.registers.admin_enable.val();
+        self.admin_ring.event_on_answer.next = self.registers.event_on_answer.val();
+        self.admin_ring.may_begin.next = self.registers.command_enable.val();
+        self.admin_ring.doorbell.next = self.registers.admin_doorbell.val();
+        self.admin_ring.doorbell_valid.next = self.registers.admin_doorbell_valid.val();
+        self.registers.producer_index.next = self.admin_ring.producer_index.val();
+        self.registers.consumer_index.next = self.admin_ring.consumer_index.val();
+        self.registers.admin_busy.next = self.admin_ring.busy.val();
+        self.registers.admin_failed.next = self.admin_ring.failed.val();
+        StreamTx::<HostSpan>::link(&mut self.admin_read, &mut self.admin_ring.admin_read);
+        self.admin_ring.admin_slot.next = self.admin_slot.val();
+        self.admin_ring.admin_slot_valid.next = self.admin_slot_valid.val();
+        StreamTx::<SlotWrite>::link(&mut self.admin_write, &mut self.admin_ring.admin_write);
+        self.admin_ring.admin_done_count.next = self.admin_done_count.val();
+        self.admin_ring.write_failed.next = self.admin_write_failed.val();
+        self.counts_commands_executed.next = self.admin_ring.counts_commands_executed.val();
+        self.counts_commands_refused.next = self.admin_ring.counts_commands_refused.val();
+        StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.execute.command);
+        StreamTx::<Outcome>::join(&mut self.execute.outcome, &mut self.admin_ring.outcome);
+        StreamTx::<SlotWrite>::join(&mut self.execute.write, &mut self.admin_ring.write);
+
+        // Commands.
+        self.execute.source_addresses.next = self.registers.source_addresses.val();
+        self.execute.event_queue_0.next = self.registers.event_queue_0.val();
+        self.execute.event_queue_0_valid.next = self.registers.event_queue_0_valid.val();
+        StreamTx::<SetupEvent>::join(&mut self.execute.setup, &mut self.broadcast.from);
+        for i in 0..STAGES {
+            StreamTx::<SetupEvent>::link(&mut self.setup[i], &mut self.broadcast.to[i]);
+        }
+        self.execute.probed_send.next = self.probed_send.val();
+        self.execute.probed_receive.next = self.probed_receive.val();
+        for i in 0..SECTIONS {
+            self.execute.passages[i].next = self.passages[i].val();
+        }
+        for i in 0..FAILING {
+            StreamRx::<FailureEvent>::link(&mut self.failure[i], &mut self.failures.rx[i]);
+        }
+        self.failures.last.next = !bits::<FAILING>(0);
+        StreamTx::<FailureEvent>::join(&mut self.failures.tx, &mut self.failure_slice.rx);
+        StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.execute.failure);
+        self.region_write.next = self.execute.region_write.val();
+        self.region_write_valid.next = self.execute.region_write_valid.val();
+        self.completion_queue_setup.next = self.execute.completion_queue_setup.val();
+        self.completion_queue_setup_valid.next = self.execute.completion_queue_setup_valid.val();
+        self.event_queue_setup.next = self.execute.event_queue_setup.val();
+        self.event_queue_setup_valid.next = self.execute.event_queue_setup_valid.val();
+        self.counts_stale_dropped.next = self.execute.counts_stale_dropped.val();
+
+        // Events.
+        StreamTx::<EventToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
+        StreamTx::<EventToken>::join(&mut self.execute.event, &mut self.events.rx[1]);
+        StreamTx::<EventToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);
+        self.events.last.next = !bits::<RAISING>(0);
+        StreamTx::<EventToken>::join(&mut self.events.tx, &mut self.event_slice.rx);
+        StreamTx::<EventToken>::link(&mut self.event, &mut self.event_slice.tx);
+    }
+}

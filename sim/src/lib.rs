@@ -12,6 +12,7 @@ pub mod monitor;
 pub mod operations;
 pub mod packet_path;
 pub mod report;
+pub mod scenario;
 pub mod token;
 pub mod wire;
 pub mod words;

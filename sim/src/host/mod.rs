@@ -27,12 +27,16 @@ pub use write::{WriteRequest, WriteWord};
 use crate::chance::{Seed, happens};
 use crate::monitor::dma::check_idle;
 use crate::monitor::order::OrderMonitor;
+use crate::monitor::overhear::Overheard;
+use crate::monitor::trail::{Moment, Trail};
 use crate::monitor::{Log, Rule};
 use crate::world::clock::SECOND_PS;
 use link::Link;
 use rand_chacha::ChaCha8Rng;
 use read::Reads;
 use registers::Registers;
+use rnic_layout::doorbell::SEND;
+use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use std::collections::VecDeque;
 use write::Writes;
 
@@ -104,6 +108,7 @@ pub struct Host {
     options: HostOptions,
     memory: Memory,
     order: OrderMonitor,
+    overheard: Overheard,
     random: ChaCha8Rng,
     up: Link,
     backlog_max_ps: u64,
@@ -127,6 +132,7 @@ impl Host {
         Host {
             memory: Memory::default(),
             order: OrderMonitor::default(),
+            overheard: Overheard::default(),
             random: seed.stream(&format!("{name}/host")),
             up: Link::new(options.link.bytes_per_second),
             backlog_max_ps: backlog_max_ps(&options.link),
@@ -163,6 +169,11 @@ impl Host {
     /// The monitor of completions, events and interrupts, to be told about rings and payload.
     pub fn order_mut(&mut self) -> &mut OrderMonitor {
         &mut self.order
+    }
+
+    /// What whoever measures wants to know.
+    pub fn trail_mut(&mut self) -> &mut Trail {
+        self.order.trail_mut()
     }
 
     /// Software's accesses to the card.
@@ -256,6 +267,9 @@ impl Host {
         }
         let options = &self.options;
         to_card.read_word = self.reads.cycle(now_ps, options, &mut self.memory);
+        if to_card.read_word.is_some_and(|word| word.last) {
+            self.order.trail_mut().note(now_ps, Moment::ReadAnswered);
+        }
         let random = &mut self.random;
         let is_free = self.up.backlog_ps(now_ps) <= self.backlog_max_ps;
         to_card.read_request_ready = is_free && !happens(random, options.read_request_stall);
@@ -282,11 +296,30 @@ impl Host {
     /// One cycle of the register slave, whose next inputs stand in [`Registers::drives`] afterwards.
     pub fn register_cycle(&mut self, now_ps: u64, from: &FromSlave, log: &mut Log) {
         let begins = self.registers.cycle(now_ps, from, &self.options, log);
-        // The card may act on a doorbell before it answers.
-        if let Some(RegisterAccess { bar: Bar::Doorbells, offset, operation }) = begins
-            && let Operation::Write { value, strobe } = operation
-        {
-            self.order.doorbell(offset, value, strobe);
+        if let Some(access) = begins {
+            self.overhear(now_ps, &access);
+        }
+    }
+
+    /// Software writes something that monitors must know. The card may act on it before it answers.
+    fn overhear(&mut self, now_ps: u64, access: &RegisterAccess) {
+        let RegisterAccess { bar, offset, operation: Operation::Write { value, strobe } } = *access else {
+            return;
+        };
+        let (memory, order) = (&self.memory, &mut self.order);
+        let is_whole = strobe == 0xff;
+        match bar {
+            Bar::Registers if is_whole => self.overheard.register(offset, value, memory, order),
+            Bar::Registers => {}
+            Bar::Doorbells => {
+                order.doorbell(offset, value, strobe);
+                if is_whole {
+                    self.overheard.doorbell(offset, value, memory, order);
+                    if offset % DOORBELL_PAGE_BYTES == u64::from(SEND.offset) {
+                        order.trail_mut().note(now_ps, Moment::SendDoorbell);
+                    }
+                }
+            }
         }
     }
 }

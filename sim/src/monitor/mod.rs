@@ -8,7 +8,7 @@
 //! | [`Rule::Tag`] | [`crate::host::read`] | a tag is used again only after its answer |
 //! | [`Rule::Words`] | [`crate::host::write`] | a write has as many words as its span touches |
 //! | [`Rule::Bounds`] | [`crate::host::memory`] | what is not mapped, or not for that direction, is not touched |
-//! | [`Rule::Order`] | [`order`] | payload, then completion, then event, then interrupt |
+//! | [`Rule::Order`] | [`order`], told by [`overhear`] | payload, then completion, then event, then interrupt |
 //! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave whole, in time, and not marked as broken |
 //! | [`Rule::Counters`] | [`counters`] | each frame from the wire moves exactly one counter |
 //! | [`Rule::Pools`] | [`dma`] | at the end nothing is under way |
@@ -18,7 +18,9 @@
 pub mod counters;
 pub mod dma;
 pub mod order;
+pub mod overhear;
 pub mod stream;
+pub mod trail;
 
 use std::fmt;
 

@@ -9,6 +9,7 @@
 //! 4. An interrupt comes when an event of its vector is visible that no interrupt has announced, or that was unread when the
 //!    queue was armed.
 //! 5. Payload of work that was told is not written after the completion of that work is visible.
+use super::trail::{Moment, Trail};
 use super::{Log, Rule};
 use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
@@ -98,6 +99,7 @@ pub struct OrderMonitor {
     work: Vec<Work>,
     /// The low half of a doorbell that is written in two, and where.
     low_half: Option<(u64, u64)>,
+    trail: Trail,
 }
 
 impl OrderMonitor {
@@ -121,7 +123,8 @@ impl OrderMonitor {
 
     /// Stops watching everything: the card was reset.
     pub fn forget_all(&mut self) {
-        *self = OrderMonitor::default();
+        let trail = std::mem::take(&mut self.trail);
+        *self = OrderMonitor { trail, ..OrderMonitor::default() };
     }
 
     /// Changes the vector of an event queue.
@@ -146,6 +149,11 @@ impl OrderMonitor {
         rings.find(|at| at.ring.kind.is_same(kind) && at.ring.number == number).map(|at| at.visible)
     }
 
+    /// What whoever measures wants to know.
+    pub fn trail_mut(&mut self) -> &mut Trail {
+        &mut self.trail
+    }
+
     /// A write is visible from now on.
     pub fn visible(&mut self, time_ps: u64, address: u64, bytes: &[u8], log: &mut Log) {
         let length = bytes.len() as u64;
@@ -159,13 +167,19 @@ impl OrderMonitor {
                 });
             }
         }
+        let mut moment = Moment::PayloadVisible;
         for index in 0..self.rings.len() {
             let ring = self.rings[index].ring;
             let ring_bytes = ring.kind.entry_bytes() << ring.entries_log2;
             if overlaps(ring.address, ring_bytes, address, length) {
                 self.entries_visible(index, time_ps, address, bytes, log);
+                moment = match ring.kind {
+                    RingKind::Completion => Moment::CompletionVisible,
+                    RingKind::Event { .. } => Moment::EventVisible,
+                };
             }
         }
+        self.trail.note(time_ps, moment);
     }
 
     fn entries_visible(&mut self, index: usize, time_ps: u64, address: u64, bytes: &[u8], log: &mut Log) {
@@ -233,6 +247,7 @@ impl OrderMonitor {
 
     /// The card hands an interrupt over.
     pub fn interrupt(&mut self, time_ps: u64, vector: u8, log: &mut Log) {
+        self.trail.note(time_ps, Moment::Interrupt);
         let (mut is_known, mut is_due) = (false, false);
         for at in &mut self.rings {
             if at.ring.kind != (RingKind::Event { vector }) {

@@ -11,6 +11,7 @@ use crate::host::{
 };
 use crate::monitor::counters::Seen;
 use crate::monitor::stream::StreamMonitor;
+use crate::monitor::trail::Moment;
 use crate::monitor::{Log, Rule};
 use crate::wire::mac::{Beat, Departure, MacReceive, MacTransmit};
 use crate::wire::{Frame, WireOptions};
@@ -363,15 +364,6 @@ impl MacPorts {
     }
 }
 
-/// Moments of a card's ports that a bench may ask for, in picoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moments {
-    /// The newest first beat of a frame to the MAC.
-    pub frame_begins_ps: u64,
-    /// The newest last beat of a frame from the MAC.
-    pub frame_received_ps: u64,
-}
-
 /// A verilated card with everything that belongs to it alone.
 pub struct Card {
     name: String,
@@ -381,13 +373,14 @@ pub struct Card {
     host_ports: HostPorts,
     slave_ports: SlavePorts,
     mac_ports: MacPorts,
+    /// High for each frame that is accepted, if the card shows it.
+    accepted: Option<Port<u8>>,
     to_card: ToCard,
     lanes: usize,
     host: Host,
     receive: MacReceive,
     transmit: MacTransmit,
     log: Log,
-    moments: Moments,
     trace_ps: Option<u64>,
 }
 
@@ -426,13 +419,13 @@ impl Card {
                 host_ports,
                 slave_ports: SlavePorts::new(model)?,
                 mac_ports,
+                accepted: model.port("observe_accepted").ok(),
                 to_card: ToCard::default(),
                 lanes,
                 host: Host::new(options.host, lanes, seed, name),
                 receive: MacReceive::new(lanes, options.bits_per_second),
                 transmit: MacTransmit::new(lanes, options.bits_per_second),
                 log: Log::new(name),
-                moments: Moments::default(),
                 trace_ps: None,
             };
             for edge in &card.edges {
@@ -492,11 +485,6 @@ impl Card {
     /// Whether one of its resets is active.
     pub fn is_in_reset(&self) -> bool {
         self.edges.iter().any(|edge| edge.is_in_reset)
-    }
-
-    /// When its ports saw what a bench asks for.
-    pub fn moments(&self) -> Moments {
-        self.moments
     }
 
     /// What was seen at its ports.
@@ -595,6 +583,9 @@ impl Card {
     fn core_edge(&mut self, now_ps: u64) {
         let from_card = self.host_ports.sample(&self.instance, now_ps, &mut self.log);
         let from_slave = self.slave_ports.sample(&self.instance, now_ps, &mut self.log);
+        if self.accepted.is_some_and(|port| self.instance.get(port) == 1) {
+            self.host.trail_mut().note(now_ps, Moment::FrameAccepted);
+        }
         self.tick(now_ps, Domain::Core);
         self.host.cycle(now_ps, &from_card, &mut self.to_card, &mut self.log);
         self.host.register_cycle(now_ps, &from_slave, &mut self.log);
@@ -613,7 +604,7 @@ impl Card {
             self.instance.set(self.mac_ports.rx_last, beat.last.into());
             self.instance.set(self.mac_ports.rx_error, beat.error.into());
             if beat.last {
-                self.moments.frame_received_ps = now_ps;
+                self.host.trail_mut().note(now_ps, Moment::FrameReceived);
             }
         }
         self.settle(now_ps, Domain::Receive);
@@ -629,7 +620,7 @@ impl Card {
                 error: self.instance.get(ports.tx_error) == 1,
             };
             if !self.transmit.is_inside() {
-                self.moments.frame_begins_ps = now_ps;
+                self.host.trail_mut().note(now_ps, Moment::FrameBegins);
             }
             self.transmit.take(now_ps, &beat, &mut self.log)
         } else {

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!  setup ────────> (4) ─┐
-//!  events_read ──> (16) ┤  ┌────────┬─────────┬────────┐        ┌───────┐
-//!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─>│ write ├──> write
-//!  event (queue 0) ─────┤  └────────┴─────────┴────────┘        └───┬───┘
-//!  step ────────────────┘                                       done? ──> interrupt
+//!  events_read ──> (16) ┤  ┌────────┬─────────┬────────┐
+//!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─┬─ entry ─────────────────────────┬──> write
+//!  event (queue 0) ─────┤  └────────┴─────────┴────────┘       └─ event ──(16)─ entries done? ───┤
+//!  step ────────────────┘                                                              event done?└──> interrupt
 //! ```
 //!
-//! A step without an event passes in one cycle, one with an event in [`EVENT_CYCLES`]; latency 2 cycles more to `write`.
+//! A step without an event passes in one cycle, one with an event in [`EVENT_CYCLES`]; latency 2 cycles more to `write`, for an
+//! event 3 cycles and what the host takes to report the entries before it done.
 //!
-//! 1. Entries and events are written in the order of the steps; what a step holds is written entry first.
+//! 1. Entries are written in the order of the steps, and so are events. An event is written when all that was written before
+//!    its step is done: hosts promise no order of writes that are under way. Entries do not wait for events.
 //! 2. Setups and doorbells come without `ready` and never wait for the host.
 //! 3. A queue that is armed makes one interrupt, when the host has reported the write of its next event done; arming one
 //!    that has unread events makes it when all that was written before is done.
@@ -54,6 +56,13 @@ struct Writing {
     data: Bits<ENTRY_BITS>,
     has_interrupt: Bit,
     vector: Bits<VECTOR_BITS>,
+}
+
+/// An event, or an interrupt without one, that waits for what it announces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Held {
+    writing: Writing,
+    write_count: Bits<WRITE_COUNT_BITS>,
 }
 
 /// An interrupt that waits for a write.
@@ -129,6 +138,7 @@ pub struct EventQueues {
     setups: Fifo<EventQueueSetup, 2, 3>,
     reads: Fifo<EventsRead, 4, 5>,
     writings: Fifo<Writing, 4, 5>,
+    held: Fifo<Held, 4, 5>,
     promises: Fifo<Promise, 4, 5>,
     configurations: Memory<EventQueueSetup, EVENT_QUEUE_BITS>,
     records: Memory<Record, EVENT_QUEUE_BITS>,
@@ -150,6 +160,8 @@ pub struct EventQueues {
     /// An event of queue 0 was served last, so a step comes first.
     prefers_step: Reg<Bit>,
     issued: Reg<Bits<WRITE_COUNT_BITS>>,
+    /// An entry is offered, and stays so until it is taken.
+    entry_waits: Reg<Bit>,
     written: Reg<Bit>,
     overran: Reg<Bit>,
     overran_first: Reg<Bit>,
@@ -182,6 +194,7 @@ impl EventQueues {
             setups: Fifo::new(Storage::Distributed)?,
             reads: Fifo::new(Storage::Distributed)?,
             writings: Fifo::new(Storage::Distributed)?,
+            held: Fifo::new(Storage::Distributed)?,
             promises: Fifo::new(Storage::Distributed)?,
             configurations: Memory::new(Storage::Distributed)?,
             records: Memory::new(Storage::Distributed)?,
@@ -200,6 +213,7 @@ impl EventQueues {
             looks_at: Reg::default(),
             prefers_step: Reg::default(),
             issued: Reg::default(),
+            entry_waits: Reg::default(),
             written: Reg::default(),
             overran: Reg::default(),
             overran_first: Reg::default(),
@@ -219,10 +233,11 @@ impl Logic for EventQueues {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, setups, reads, writings, promises, configurations, records);
+        clock!(self, clock, setups, reads, writings, held, promises, configurations, records);
         self.setups.reset.next = self.reset.val();
         self.reads.reset.next = self.reset.val();
         self.writings.reset.next = self.reset.val();
+        self.held.reset.next = self.reset.val();
         self.promises.reset.next = self.reset.val();
         self.setups.rx.beat.next = self.setup.val();
         self.setups.rx.valid.next = self.setup_valid.val();
@@ -383,24 +398,39 @@ impl Logic for EventQueues {
             vector: configuration.vector,
         };
 
+        // An entry leaves at once, an event when all that was written before is done.
         let writing = self.writings.tx.beat.val();
         let has_writing = self.writings.tx.valid.val();
-        let may_promise = !writing.has_interrupt || self.promises.rx.ready.val();
-        self.write.valid.next = has_writing && writing.has_write && may_promise;
+        let issued = self.issued.q.val();
+        self.held.rx.valid.next = has_writing && writing.is_event;
+        self.held.rx.beat.next = Held { writing, write_count: issued };
+        let held = self.held.tx.beat.val();
+        let is_announced = !(self.write_done.val() - held.write_count).get_bit(WRITE_COUNT_BITS - 1);
+        let may_promise = !held.writing.has_interrupt || self.promises.rx.ready.val();
+        let announces = self.held.tx.valid.val() && is_announced && may_promise && !self.entry_waits.q.val();
+        let offers_entry = has_writing && !writing.is_event && !announces;
+        let chosen = select(announces, held.writing, writing);
+        let is_written = announces && held.writing.has_write;
+        self.write.valid.next = is_written || offers_entry;
         self.write.beat.next = SlotWrite {
-            address: writing.address,
-            length: select(writing.is_event, bits::<7>(EVENT_BYTES), bits::<7>(ENTRY_BYTES)),
-            data: bit_cast::<512, ENTRY_BITS>(writing.data),
+            address: chosen.address,
+            length: select(chosen.is_event, bits::<7>(EVENT_BYTES), bits::<7>(ENTRY_BYTES)),
+            data: bit_cast::<512, ENTRY_BITS>(chosen.data),
         };
-        let leaves = has_writing && may_promise && (!writing.has_write || self.write.ready.val());
-        self.writings.tx.ready.next = may_promise && (!writing.has_write || self.write.ready.val());
-        let issued = select(writing.has_write, self.issued.q.val() + 1, self.issued.q.val());
-        if leaves {
-            self.issued.d.next = issued;
+        let takes = self.write.ready.val();
+        self.entry_waits.d.next = offers_entry && !takes;
+        self.writings.tx.ready.next = select(writing.is_event, self.held.rx.ready.val(), takes && !announces);
+        let leaves = announces && (takes || !held.writing.has_write);
+        self.held.tx.ready.next = leaves;
+        if (is_written || offers_entry) && takes {
+            self.issued.d.next = issued + 1;
         }
-        self.writes_issued.next = self.issued.q.val();
-        self.promises.rx.valid.next = leaves && writing.has_interrupt;
-        self.promises.rx.beat.next = Promise { vector: writing.vector, write_count: issued };
+        self.writes_issued.next = issued;
+        self.promises.rx.valid.next = leaves && held.writing.has_interrupt;
+        self.promises.rx.beat.next = Promise {
+            vector: held.writing.vector,
+            write_count: select(held.writing.has_write, issued + 1, issued),
+        };
 
         let promise = self.promises.tx.beat.val();
         let is_kept = !(self.write_done.val() - promise.write_count).get_bit(WRITE_COUNT_BITS - 1);
@@ -413,6 +443,7 @@ impl Logic for EventQueues {
             && !offers_step
             && !offers_event
             && !has_writing
+            && !self.held.tx.valid.val()
             && !self.promises.tx.valid.val()
             && self.issued.q.val() == self.write_done.val();
         self.is_idle.next = self.idle.q.val();

@@ -1,11 +1,11 @@
 //! From a configuration to the files that hardware engineers put into their tools.
+use crate::card;
 use crate::config::Config;
-use crate::top;
 use rnic_kernel::GenerateError;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-pub use crate::top::TOP;
+pub use crate::card::TOP;
 
 /// Everything that one configuration gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Product {
 /// # Errors
 /// [`GenerateError`] if a block says something that has no exact Verilog; a released configuration never does.
 pub fn generate(config: &Config) -> Result<Product, GenerateError> {
-    let verilog = format!("{}\n{}", banner(config), top::generate(config)?.verilog());
+    let verilog = format!("{}\n{}", banner(config), card::generate(config)?.verilog());
     let manifest = manifest(config, &verilog);
     Ok(Product {
         constraints: constraints(config),
@@ -70,11 +70,24 @@ fn banner(config: &Config) -> String {
 
 fn constraints(config: &Config) -> String {
     let period_ns = f64::from(config.core_period_ps()) / 1000.0;
+    let mac_ns = mac_period_ns(config);
     format!(
-        "# The core alone, out of context, at {} MHz. A board's own constraints take the place of this file.\n\
-         create_clock -name core -period {period_ns:.3} [get_ports clock]\n",
+        "# The card alone, out of context, its core at {} MHz. A board's own constraints take the place of this file.\n\
+         create_clock -name core -period {period_ns:.3} [get_ports core_clock]\n\
+         create_clock -name mac_rx -period {mac_ns:.3} [get_ports mac_rx_clock]\n\
+         create_clock -name mac_tx -period {mac_ns:.3} [get_ports mac_tx_clock]\n\
+         # Between the clocks stand queues with Gray-coded pointers, and nothing else.\n\
+         set_clock_groups -asynchronous -group core -group mac_rx -group mac_tx\n",
         config.datapath.core_clock_mhz,
     )
+}
+
+/// Period of the MAC's clocks: that of the usual 100G MAC, which is faster than its wire needs, else just that of the wire.
+fn mac_period_ns(config: &Config) -> f64 {
+    match config.network.line_rate_gbps {
+        40.. => 3.103,
+        rate => f64::from(config.datapath.width_bits) / f64::from(rate),
+    }
 }
 
 fn manifest(config: &Config, verilog: &str) -> String {

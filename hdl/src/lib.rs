@@ -4,6 +4,8 @@
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+pub mod card;
 pub mod config;
+pub mod events;
 pub mod generator;
-pub mod top;
+pub mod packet_path;

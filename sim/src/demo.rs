@@ -1,11 +1,11 @@
 //! The demo: frames that the Linux kernel sent go through the generated packet path and come out as they went in.
 use crate::captures::{Capture, Trace};
 use crate::differential;
-use crate::packet_path::{MacFrame, PacketPath, Received, Stalls, Transmit};
+use crate::packet_path::{self, MacFrame, PacketPath, Received, Stalls, Transmit};
 use crate::report;
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
-use rnic_hdl::generator::{self, TOP};
+use rnic_hdl::generator;
 use rnic_layout::opcode;
 use rnic_layout::registers::counter;
 use rnic_layout::wire::{DropReason, Filter, PacketRepr};
@@ -85,7 +85,7 @@ pub fn run(config: &Config, captures: &Path, out: &Path) -> Result<Summary> {
     std::fs::write(out.join("rnic.v"), &product.verilog)?;
     println!("verilating {} lines of Verilog", product.verilog.lines().count());
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
-    let model = Model::build(TOP, &product.verilog, &options)?;
+    let model = packet_path::build_model(config, &options)?;
 
     let captures = Capture::read_all(captures)?;
     let mut bench = Bench::new(config, &model, out)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            frames ─> mac_rx ─┐                       ┌─> to_responder ─> received
-//!                              ├─ verilated `rnic` ────┼─> to_requester ─> received
+//!                              ├─ verilated packet path┼─> to_requester ─> received
 //!  sent <─ frames <─ mac_tx <──┘                       └<─ transmit <───── packets
 //!                                     s_axil ── registers
 //! ```
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rnic_hdl::config::Config;
-use rnic_hdl::generator;
+use rnic_hdl::packet_path;
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
 
@@ -224,13 +224,13 @@ struct PayloadBeats {
     given: usize,
 }
 
-/// Generates and verilates the card of a configuration.
+/// Generates and verilates the packet path of a configuration.
 ///
 /// # Errors
 /// If the configuration cannot be generated, or Verilator is missing or fails.
 pub fn build_model(config: &Config, options: &ModelOptions) -> Result<Model> {
-    let product = generator::generate(config)?;
-    Ok(Model::build(generator::TOP, &product.verilog, options)?)
+    let verilog = packet_path::generate(config)?.verilog();
+    Ok(Model::build(packet_path::TOP, &verilog, options)?)
 }
 
 impl PacketPath {

@@ -1,7 +1,7 @@
 //! The verilated packet path at all widths: random frames against the software view, and the kernel's own frames.
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
-use rnic_hdl::generator::{self, TOP};
+use rnic_hdl::packet_path::{self, TOP};
 use rnic_layout::registers::{self, COUNTERS, counter};
 use rnic_layout::wire::{DropReason, Filter};
 use rnic_sim::frames::{OWN_MAC, frame_of, random_packet};
@@ -29,8 +29,8 @@ fn options() -> ModelOptions {
 }
 
 fn model(preset: &str) -> Result<Model> {
-    let product = generator::generate(&config(preset)?)?;
-    Ok(Model::build(TOP, &product.verilog, &options())?)
+    let verilog = packet_path::generate(&config(preset)?)?.verilog();
+    Ok(Model::build(TOP, &verilog, &options())?)
 }
 
 /// Runs a width's share of the frames, all four ways to stall, and makes sure that it met good and bad ones.
@@ -76,7 +76,7 @@ fn random_frames_agree_at_512_bits() -> Result<()> {
 /// Were the comparison blind, these faults in the Verilog would pass it.
 #[test]
 fn planted_faults_are_noticed() -> Result<()> {
-    let product = generator::generate(&config("w64")?)?;
+    let verilog = packet_path::generate(&config("w64")?)?.verilog();
     let faults = [
         ("frames that the MAC marks are taken", "wire error = tlast && tuser;", "wire error = 1'b0;"),
         ("one bit of the ICRC is always zero", "assign y[10] = ^(x &", "assign y[10] = &(x &"),
@@ -84,11 +84,8 @@ fn planted_faults_are_noticed() -> Result<()> {
         ("fragments may be made of what is sent", "16'h4000}", "16'h0000}"),
     ];
     for (fault, from, to) in faults {
-        ensure!(
-            product.verilog.contains(from),
-            "the Verilog has no `{from}` any more; plant `{fault}` elsewhere"
-        );
-        let broken = product.verilog.replacen(from, to, 1);
+        ensure!(verilog.contains(from), "the Verilog has no `{from}` any more; plant `{fault}` elsewhere");
+        let broken = verilog.replacen(from, to, 1);
         let model = Model::build(TOP, &broken, &options()).context(fault)?;
         let difference = differential::run(&model, Stalls::default(), 1, 400);
         ensure!(difference.is_err(), "{fault}: nobody noticed");

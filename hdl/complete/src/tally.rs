@@ -34,8 +34,8 @@ const GROUP: usize = 8;
 pub struct Tally<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Bit i: the event of line i happens in this cycle.
-    pub pulses: Signal<In, Bits<N>>,
+    /// Line i: its event happens in this cycle.
+    pub pulses: [Signal<In, Bit>; N],
     /// Takes a snapshot.
     pub latch: Signal<In, Bit>,
     /// A snapshot is under way; registered.
@@ -70,7 +70,7 @@ impl<const N: usize> Tally<N> {
         check_range("N", N, 2..=62)?;
         Ok(Tally {
             clock: Signal::default(),
-            pulses: Signal::default(),
+            pulses: std::array::from_fn(|_| Signal::default()),
             latch: Signal::default(),
             is_latching: Signal::default(),
             index: Signal::default(),
@@ -108,7 +108,7 @@ impl<const N: usize> Logic for Tally<N> {
         // The line whose count is there gives up what it holds in this very cycle, so that nothing is on its way.
         let latch = self.latch.val();
         for i in 0..N {
-            let pulse = bit_cast::<SMALL_BITS, 1>(self.pulses.val().get_bits::<1>(i));
+            let pulse = select(self.pulses[i].val(), bits::<SMALL_BITS>(1), bits::<SMALL_BITS>(0));
             let takes = started && present == i as u64;
             let small = self.small[i].q.val();
             self.small[i].d.next = if takes { pulse } else { small + pulse };
@@ -169,7 +169,9 @@ mod tests {
                 1 => random.random::<u64>() & random.random::<u64>(),
                 _ => u64::MAX,
             } & ((1 << LINES) - 1);
-            bench.block.pulses.next = bits(lines);
+            for (i, pulse) in bench.block.pulses.iter_mut().enumerate() {
+                pulse.next = lines >> i & 1 == 1;
+            }
             bench.block.latch.next = latch;
             bench.tick();
             (0..LINES).for_each(|line| counts[line] += lines >> line & 1);

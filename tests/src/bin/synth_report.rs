@@ -1,9 +1,8 @@
 //! Prints and writes what the generated card takes, block by block and whole.
 use anyhow::{Context, Result};
 use clap::Parser;
+use rnic_hdl::card::{self, TOP};
 use rnic_hdl::config::Config;
-use rnic_hdl::generator::TOP;
-use rnic_hdl::top;
 use rnic_kernel::Design;
 use rnic_tests::synthesis::{Figures, Synthesis};
 use serde::Serialize;
@@ -45,7 +44,7 @@ fn report(root: &Path, preset: &str) -> Result<Report> {
     let text =
         std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     let config = Config::parse(&text)?;
-    let design = top::generate(&config)?;
+    let design = card::generate(&config)?;
     let synthesis = Synthesis::new(root, &root.join(format!("build/synthesis/{preset}")), &design.verilog())?;
 
     println!(

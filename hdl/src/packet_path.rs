@@ -1,4 +1,5 @@
-//! The card: its parts and their wires. Nothing is decided here.
+//! The packet path by itself: what the card does between its MAC and its engines, with the engines' streams as ports. Nothing
+//! is decided here.
 //!
 //! ```text
 //!            ┌────────────┐   ┌───────────┐ own address, filter, enable, latch
@@ -14,7 +15,8 @@
 //!                             └─────────────────────────────┘
 //! ```
 //!
-//! Requester and responder are not there yet; the streams that they will stand behind are ports.
+//! It is a design of its own for tests that look at packets, and nothing else: other users play the engines. The whole card
+//! is in [`card`](crate::card).
 use crate::config::Config;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
@@ -28,15 +30,15 @@ use rnic_packet::receive::Receive;
 use rnic_token::PacketToken;
 
 /// Name of the top module.
-pub const TOP: &str = "rnic";
+pub const TOP: &str = "packet_path";
 /// Packets that each receive buffer holds, as a power of two.
 const TOKENS: usize = 9;
 const TOKEN_COUNT: usize = TOKENS + 1;
 
-/// A card that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
+/// A design that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
 #[derive(LogicBlock)]
-pub struct Card<
+pub struct PacketPath<
     const DATA: usize,
     const BYTES: usize,
     const LANES: usize,
@@ -106,15 +108,15 @@ pub struct Card<
 }
 
 impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: usize, const COUNT: usize>
-    Card<DATA, BYTES, LANES, ADDRESS, COUNT>
+    PacketPath<DATA, BYTES, LANES, ADDRESS, COUNT>
 {
-    /// Makes a card whose core clock has `clock_khz`.
+    /// Makes a packet path whose core clock has `clock_khz`.
     ///
     /// # Errors
     /// If a part cannot be built with these widths.
     pub fn new(clock_khz: u32) -> Result<Self, ParameterError> {
         let datapath_bits = u16::try_from(DATA).expect("no datapath is that wide");
-        Ok(Card {
+        Ok(PacketPath {
             clock: Default::default(),
             reset: Default::default(),
             s_axil_awaddr: Default::default(),
@@ -162,7 +164,7 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
 }
 
 impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: usize, const COUNT: usize>
-    Logic for Card<DATA, BYTES, LANES, ADDRESS, COUNT>
+    Logic for PacketPath<DATA, BYTES, LANES, ADDRESS, COUNT>
 {
     #[kernel]
     fn update(&mut self) {
@@ -241,10 +243,10 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
     }
 }
 
-/// Stack of the thread that builds a card: blocks hold their signals by value, and there are many in a card.
-const STACK_BYTES: usize = 256 << 20;
+/// Stack of the thread that builds a design: blocks hold their signals by value, and there are many.
+pub(crate) const STACK_BYTES: usize = 256 << 20;
 
-/// Generates the card of a checked configuration, module by module.
+/// Generates the packet path of a checked configuration, module by module.
 ///
 /// # Errors
 /// [`GenerateError`] if a block says something that has no exact Verilog.
@@ -261,7 +263,7 @@ pub fn generate(config: &Config) -> Result<Design, GenerateError> {
 
 type Build = fn(u32) -> Result<Design, GenerateError>;
 
-/// Widths and depths are types, so every card that can be chosen is compiled.
+/// Widths and depths are types, so every packet path that can be chosen is compiled.
 fn builder(width_bits: u32, buffer_kib: u32) -> Build {
     match (width_bits, buffer_kib) {
         (64, 32) => build::<64, 4, 8, 12, 13>,
@@ -289,8 +291,8 @@ fn build<
 >(
     clock_khz: u32,
 ) -> Result<Design, GenerateError> {
-    let card = Card::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clock_khz);
-    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
+    let path = PacketPath::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clock_khz);
+    generate_design(&mut path.expect("a checked configuration can be built"), TOP)
 }
 
 #[cfg(test)]
@@ -299,7 +301,7 @@ mod tests {
     use crate::config::{BUFFERS_KIB, WIDTHS_BITS};
 
     #[test]
-    fn every_choice_of_width_and_buffer_has_a_card() {
+    fn every_choice_of_width_and_buffer_is_built() {
         for width in WIDTHS_BITS {
             for size in BUFFERS_KIB {
                 builder(width, size);

@@ -1,0 +1,741 @@
+//! The card: its parts and their wires. Nothing is decided here.
+//!
+//! ```text
+//!             registers, doorbells, commands, life of queue pairs            host memory
+//!  s_axil ──> control ──────────────────────────────────────────┐        ^              ^
+//!               │ setup events to every stage                   │        │              │
+//!               │ ┌─────────────────────────────────────┐  host_reader   │         host_writer
+//!               │ │ work, receive entries, commands, payload <──┘        │              ^
+//!               v v                                                      │   payload,   │
+//!            requester ──GatherCommand──> gather ──> launch ──> assemble │   entries,   │
+//!               │  ^ └─ regions            payload     ^           │     │   answers    │
+//!               │  └──────────────┐                    │ replies   v     │              │
+//!               │   responses     │        ┌───────────┘         exit ──> mac_tx        │
+//!               │              receive <───┼── entry <── mac_rx                         │
+//!               │                 └─> responder ──PlaceCommand──> place ────────────────┤
+//!               │                      └─ regions                  │ completions        │
+//!               └────────────────────────────────────────────> complete ────────────────┴─> irq
+//! ```
+//!
+//! What each stage costs, what it holds and who waits for it stands in the budget page beside this file.
+use crate::config::Config;
+use crate::events::{Drained, FailedWrites, PulseSum};
+use crate::packet_path::STACK_BYTES;
+use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Beat, StreamTx};
+use rnic_complete::{Complete, Tally};
+use rnic_control::control::Control;
+use rnic_dma::host_writer::PayloadWrite;
+use rnic_dma::{Gather, HostReader, HostWriter, Launch, Place};
+use rnic_host::arrivals::ReadWord;
+use rnic_host::read_engine::LENGTH_BITS;
+use rnic_kernel::prelude::*;
+use rnic_kernel::{Design, GenerateError, generate_design};
+use rnic_layout::registers::{COUNTERS, counter};
+use rnic_packet::assemble::{Assembler, TransmitToken};
+use rnic_packet::crossing::{MacEntry, MacExit};
+use rnic_packet::mac::{MacReceive, MacTransmit};
+use rnic_packet::receive::Receive;
+use rnic_requester::requester::Requester;
+use rnic_responder::Responder;
+use rnic_responder::protect::RegionTable;
+use rnic_token::PacketToken;
+use rnic_token::complete::{CompletionToken, EventToken};
+use rnic_token::host::{HostSpan, Slot, SlotWrite, WriteFailure};
+use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::receive::{PlaceCommand, ReplyEvent};
+use rnic_token::setup::{FailureEvent, SetupEvent};
+use rnic_token::sizes::VECTOR_BITS;
+use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
+
+/// Name of the top module.
+pub const TOP: &str = "rnic";
+/// Address bits of the register slave: a bit above the larger of the BARs chooses between them.
+pub const SLAVE_BITS: usize = 25;
+/// Tags of host reads.
+const TAG: usize = 8;
+const TAGS: usize = TAG + 1;
+/// Packets that each receive buffer holds, as a power of two.
+const TOKENS: usize = 9;
+const TOKEN_COUNT: usize = TOKENS + 1;
+/// Beats between the clocks, as a power of two.
+const CROSSING: usize = 5;
+const CROSSING_COUNT: usize = CROSSING + 1;
+/// Sections that a command may wait for.
+const SECTIONS: usize = 6;
+/// Counters that stand behind the packet path's.
+const FIRST_EVENT: usize = counter("unknown_qp");
+const LINES: usize = COUNTERS.len() - FIRST_EVENT;
+
+/// Line of a counter in the tally.
+const fn line(name: &str) -> usize {
+    counter(name) - FIRST_EVENT
+}
+
+/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the answers of the
+/// host `2^CHUNK`, payload to be sent `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more.
+#[derive(LogicBlock)]
+pub struct Card<
+    const DATA: usize,
+    const BYTES: usize,
+    const LANES: usize,
+    const WORD: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const PAYLOAD: usize,
+    const PAYLOADS: usize,
+> {
+    /// Clock of everything but the MAC's side of the crossings.
+    pub core_clock: Signal<In, Clock>,
+    /// Synchronous to `core_clock`, active high.
+    pub core_reset: Signal<In, Bit>,
+
+    /// Register slave: address of a write in bytes. Bit 24 chooses BAR 2, the doorbells, over BAR 0.
+    pub s_axil_awaddr: Signal<In, Bits<SLAVE_BITS>>,
+    pub s_axil_awvalid: Signal<In, Bit>,
+    pub s_axil_awready: Signal<Out, Bit>,
+    pub s_axil_wdata: Signal<In, Bits<64>>,
+    pub s_axil_wstrb: Signal<In, Bits<8>>,
+    pub s_axil_wvalid: Signal<In, Bit>,
+    pub s_axil_wready: Signal<Out, Bit>,
+    pub s_axil_bresp: Signal<Out, Bits<2>>,
+    pub s_axil_bvalid: Signal<Out, Bit>,
+    pub s_axil_bready: Signal<In, Bit>,
+    /// Register slave: address of a read, as that of a write.
+    pub s_axil_araddr: Signal<In, Bits<SLAVE_BITS>>,
+    pub s_axil_arvalid: Signal<In, Bit>,
+    pub s_axil_arready: Signal<Out, Bit>,
+    pub s_axil_rdata: Signal<Out, Bits<64>>,
+    pub s_axil_rresp: Signal<Out, Bits<2>>,
+    pub s_axil_rvalid: Signal<Out, Bit>,
+    pub s_axil_rready: Signal<In, Bit>,
+
+    /// Reads of host memory: 1 to 512 bytes that cross no multiple of 512. A tag is free again after the last word.
+    pub host_rd_req_valid: Signal<Out, Bit>,
+    pub host_rd_req_ready: Signal<In, Bit>,
+    pub host_rd_req_address: Signal<Out, Bits<64>>,
+    pub host_rd_req_length: Signal<Out, Bits<LENGTH_BITS>>,
+    pub host_rd_req_tag: Signal<Out, Bits<TAG>>,
+    /// Answers, in any order of tags. The card takes every word. Bytes stand in the lanes of their address.
+    pub host_rd_data_valid: Signal<In, Bit>,
+    pub host_rd_data_data: Signal<In, Bits<DATA>>,
+    pub host_rd_data_bytes: Signal<In, Bits<BYTES>>,
+    pub host_rd_data_last: Signal<In, Bit>,
+    pub host_rd_data_tag: Signal<In, Bits<TAG>>,
+    pub host_rd_data_error: Signal<In, Bit>,
+
+    /// Writes of host memory: 1 to 512 bytes that cross no multiple of 512.
+    pub host_wr_req_valid: Signal<Out, Bit>,
+    pub host_wr_req_ready: Signal<In, Bit>,
+    pub host_wr_req_address: Signal<Out, Bits<64>>,
+    pub host_wr_req_length: Signal<Out, Bits<LENGTH_BITS>>,
+    /// Their words, in the order of the requests; bytes stand in the lanes of their address.
+    pub host_wr_data_valid: Signal<Out, Bit>,
+    pub host_wr_data_ready: Signal<In, Bit>,
+    pub host_wr_data_data: Signal<Out, Bits<DATA>>,
+    pub host_wr_data_last: Signal<Out, Bit>,
+    /// The oldest write is done.
+    pub host_wr_done_valid: Signal<In, Bit>,
+    pub host_wr_done_error: Signal<In, Bit>,
+
+    /// An interrupt for a vector of MSI-X.
+    pub irq_valid: Signal<Out, Bit>,
+    pub irq_ready: Signal<In, Bit>,
+    pub irq_vector: Signal<Out, Bits<VECTOR_BITS>>,
+
+    /// Clock of the MAC's receive side.
+    pub mac_rx_clock: Signal<In, Clock>,
+    /// Synchronous to it, active high.
+    pub mac_rx_reset: Signal<In, Bit>,
+    /// Frames from the MAC, without FCS; the card takes every beat.
+    pub mac_rx_tvalid: Signal<In, Bit>,
+    pub mac_rx_tdata: Signal<In, Bits<DATA>>,
+    pub mac_rx_tkeep: Signal<In, Bits<LANES>>,
+    pub mac_rx_tlast: Signal<In, Bit>,
+    pub mac_rx_tuser: Signal<In, Bit>,
+
+    /// Clock of the MAC's transmit side.
+    pub mac_tx_clock: Signal<In, Clock>,
+    /// Synchronous to it, active high.
+    pub mac_tx_reset: Signal<In, Bit>,
+    /// Frames to the MAC, without FCS, and not padded to the 60 bytes of Ethernet. Once a frame has begun, it never waits.
+    pub mac_tx_tvalid: Signal<Out, Bit>,
+    pub mac_tx_tready: Signal<In, Bit>,
+    pub mac_tx_tdata: Signal<Out, Bits<DATA>>,
+    pub mac_tx_tkeep: Signal<Out, Bits<LANES>>,
+    pub mac_tx_tlast: Signal<Out, Bit>,
+    pub mac_tx_tuser: Signal<Out, Bit>,
+
+    control: Control,
+    requester: Requester,
+    requester_regions: RegionTable,
+    gather: Gather<DATA, BYTES, PAYLOAD, PAYLOADS>,
+    launch: Launch<DATA, BYTES>,
+    assemble: Assembler<DATA, BYTES>,
+    exit: MacExit<DATA, BYTES, CROSSING, CROSSING_COUNT>,
+    mac_transmit: MacTransmit<DATA, BYTES, LANES>,
+    mac_receive: MacReceive<DATA, BYTES, LANES>,
+    entry: MacEntry<DATA, BYTES, CROSSING, CROSSING_COUNT>,
+    receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
+    responder: Responder,
+    responder_regions: RegionTable,
+    place: Place<DATA, BYTES>,
+    complete: Complete,
+    host_reader: HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>,
+    host_writer: HostWriter<DATA, BYTES>,
+    failed_writes: FailedWrites,
+    drained: Drained<SECTIONS>,
+    tally: Tally<LINES>,
+    sum_unknown_qp: PulseSum<2>,
+    sum_qp_not_ready: PulseSum<2>,
+    sum_transport_mismatch: PulseSum<2>,
+    sum_partition_key: PulseSum<2>,
+    sum_source_address: PulseSum<2>,
+    sum_stale_dropped: PulseSum<4>,
+    sum_work_refused: PulseSum<2>,
+    sum_local_protection: PulseSum<2>,
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const LANES: usize,
+    const WORD: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const PAYLOAD: usize,
+    const PAYLOADS: usize,
+> Card<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>
+{
+    /// Makes a card whose core clock has `clock_khz`.
+    ///
+    /// # Errors
+    /// If a part cannot be built with these widths.
+    pub fn new(clock_khz: u32) -> Result<Self, ParameterError> {
+        let datapath_bits = u16::try_from(DATA).expect("no datapath is that wide");
+        Ok(Card {
+            core_clock: Signal::default(),
+            core_reset: Signal::default(),
+            s_axil_awaddr: Signal::default(),
+            s_axil_awvalid: Signal::default(),
+            s_axil_awready: Signal::default(),
+            s_axil_wdata: Signal::default(),
+            s_axil_wstrb: Signal::default(),
+            s_axil_wvalid: Signal::default(),
+            s_axil_wready: Signal::default(),
+            s_axil_bresp: Signal::default(),
+            s_axil_bvalid: Signal::default(),
+            s_axil_bready: Signal::default(),
+            s_axil_araddr: Signal::default(),
+            s_axil_arvalid: Signal::default(),
+            s_axil_arready: Signal::default(),
+            s_axil_rdata: Signal::default(),
+            s_axil_rresp: Signal::default(),
+            s_axil_rvalid: Signal::default(),
+            s_axil_rready: Signal::default(),
+            host_rd_req_valid: Signal::default(),
+            host_rd_req_ready: Signal::default(),
+            host_rd_req_address: Signal::default(),
+            host_rd_req_length: Signal::default(),
+            host_rd_req_tag: Signal::default(),
+            host_rd_data_valid: Signal::default(),
+            host_rd_data_data: Signal::default(),
+            host_rd_data_bytes: Signal::default(),
+            host_rd_data_last: Signal::default(),
+            host_rd_data_tag: Signal::default(),
+            host_rd_data_error: Signal::default(),
+            host_wr_req_valid: Signal::default(),
+            host_wr_req_ready: Signal::default(),
+            host_wr_req_address: Signal::default(),
+            host_wr_req_length: Signal::default(),
+            host_wr_data_valid: Signal::default(),
+            host_wr_data_ready: Signal::default(),
+            host_wr_data_data: Signal::default(),
+            host_wr_data_last: Signal::default(),
+            host_wr_done_valid: Signal::default(),
+            host_wr_done_error: Signal::default(),
+            irq_valid: Signal::default(),
+            irq_ready: Signal::default(),
+            irq_vector: Signal::default(),
+            mac_rx_clock: Signal::default(),
+            mac_rx_reset: Signal::default(),
+            mac_rx_tvalid: Signal::default(),
+            mac_rx_tdata: Signal::default(),
+            mac_rx_tkeep: Signal::default(),
+            mac_rx_tlast: Signal::default(),
+            mac_rx_tuser: Signal::default(),
+            mac_tx_clock: Signal::default(),
+            mac_tx_reset: Signal::default(),
+            mac_tx_tvalid: Signal::default(),
+            mac_tx_tready: Signal::default(),
+            mac_tx_tdata: Signal::default(),
+            mac_tx_tkeep: Signal::default(),
+            mac_tx_tlast: Signal::default(),
+            mac_tx_tuser: Signal::default(),
+            control: Control::new(datapath_bits, clock_khz)?,
+            requester: Requester::new()?,
+            requester_regions: RegionTable::new()?,
+            gather: Gather::new()?,
+            launch: Launch::new()?,
+            assemble: Assembler::new()?,
+            exit: MacExit::new()?,
+            mac_transmit: MacTransmit::default(),
+            mac_receive: MacReceive::default(),
+            entry: MacEntry::new()?,
+            receive: Receive::new()?,
+            responder: Responder::new()?,
+            responder_regions: RegionTable::new()?,
+            place: Place::new()?,
+            complete: Complete::new()?,
+            host_reader: HostReader::new(Storage::Block)?,
+            host_writer: HostWriter::new()?,
+            failed_writes: FailedWrites::default(),
+            drained: Drained::default(),
+            tally: Tally::new()?,
+            sum_unknown_qp: PulseSum::default(),
+            sum_qp_not_ready: PulseSum::default(),
+            sum_transport_mismatch: PulseSum::default(),
+            sum_partition_key: PulseSum::default(),
+            sum_source_address: PulseSum::default(),
+            sum_stale_dropped: PulseSum::default(),
+            sum_work_refused: PulseSum::default(),
+            sum_local_protection: PulseSum::default(),
+        })
+    }
+}
+
+impl<
+    const DATA: usize,
+    const BYTES: usize,
+    const LANES: usize,
+    const WORD: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const PAYLOAD: usize,
+    const PAYLOADS: usize,
+> Logic for Card<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>
+{
+    #[kernel]
+    fn update(&mut self) {
+        clock!(
+            self,
+            core_clock,
+            control,
+            requester,
+            requester_regions,
+            gather,
+            launch,
+            assemble,
+            exit,
+            entry,
+            receive,
+            responder,
+            responder_regions,
+            place,
+            complete,
+            host_reader,
+            host_writer,
+            drained,
+            tally,
+            sum_unknown_qp,
+            sum_qp_not_ready,
+            sum_transport_mismatch,
+            sum_partition_key,
+            sum_source_address,
+            sum_stale_dropped,
+            sum_work_refused,
+            sum_local_protection
+        );
+        self.mac_receive.clock.next = self.mac_rx_clock.val();
+        self.entry.mac_clock.next = self.mac_rx_clock.val();
+        self.exit.mac_clock.next = self.mac_tx_clock.val();
+        self.mac_receive.reset.next = self.mac_rx_reset.val();
+        self.entry.mac_reset.next = self.mac_rx_reset.val();
+        self.exit.mac_reset.next = self.mac_tx_reset.val();
+        // Software resets all but the slave, the registers and what must not lose count of the wire.
+        self.control.reset.next = self.core_reset.val();
+        self.entry.reset.next = self.core_reset.val();
+        self.exit.reset.next = self.core_reset.val();
+        self.sum_unknown_qp.reset.next = self.core_reset.val();
+        self.sum_qp_not_ready.reset.next = self.core_reset.val();
+        self.sum_transport_mismatch.reset.next = self.core_reset.val();
+        self.sum_partition_key.reset.next = self.core_reset.val();
+        self.sum_source_address.reset.next = self.core_reset.val();
+        self.sum_stale_dropped.reset.next = self.core_reset.val();
+        self.sum_work_refused.reset.next = self.core_reset.val();
+        self.sum_local_protection.reset.next = self.core_reset.val();
+        self.requester.reset.next = self.control.core_reset.val();
+        self.requester_regions.reset.next = self.control.core_reset.val();
+        self.gather.reset.next = self.control.core_reset.val();
+        self.launch.reset.next = self.control.core_reset.val();
+        self.assemble.reset.next = self.control.core_reset.val();
+        self.receive.reset.next = self.control.core_reset.val();
+        self.responder.reset.next = self.control.core_reset.val();
+        self.responder_regions.reset.next = self.control.core_reset.val();
+        self.place.reset.next = self.control.core_reset.val();
+        self.complete.reset.next = self.control.core_reset.val();
+        self.host_reader.reset.next = self.control.core_reset.val();
+        self.host_writer.reset.next = self.control.core_reset.val();
+        self.drained.reset.next = self.control.core_reset.val();
+
+        self.control.awaddr.next = self.s_axil_awaddr.val();
+        self.control.awvalid.next = self.s_axil_awvalid.val();
+        self.control.wdata.next = self.s_axil_wdata.val();
+        self.control.wstrb.next = self.s_axil_wstrb.val();
+        self.control.wvalid.next = self.s_axil_wvalid.val();
+        self.control.bready.next = self.s_axil_bready.val();
+        self.control.araddr.next = self.s_axil_araddr.val();
+        self.control.arvalid.next = self.s_axil_arvalid.val();
+        self.control.rready.next = self.s_axil_rready.val();
+        self.s_axil_awready.next = self.control.awready.val();
+        self.s_axil_wready.next = self.control.wready.val();
+        self.s_axil_bresp.next = self.control.bresp.val();
+        self.s_axil_bvalid.next = self.control.bvalid.val();
+        self.s_axil_arready.next = self.control.arready.val();
+        self.s_axil_rdata.next = self.control.rdata.val();
+        self.s_axil_rresp.next = self.control.rresp.val();
+        self.s_axil_rvalid.next = self.control.rvalid.val();
+
+        // The host.
+        self.host_rd_req_valid.next = self.host_reader.to_host.valid.val();
+        self.host_reader.to_host.ready.next = self.host_rd_req_ready.val();
+        let read = self.host_reader.to_host.beat.val();
+        self.host_rd_req_address.next = read.address;
+        self.host_rd_req_length.next = read.length;
+        self.host_rd_req_tag.next = read.tag;
+        self.host_reader.from_host_valid.next = self.host_rd_data_valid.val();
+        self.host_reader.from_host.next = ReadWord::<DATA, BYTES, TAG> {
+            data: self.host_rd_data_data.val(),
+            bytes: self.host_rd_data_bytes.val(),
+            last: self.host_rd_data_last.val(),
+            error: self.host_rd_data_error.val(),
+            tag: self.host_rd_data_tag.val(),
+        };
+        let write = self.host_writer.request.beat.val();
+        self.host_wr_req_valid.next = self.host_writer.request.valid.val();
+        self.host_wr_req_address.next = write.address;
+        self.host_wr_req_length.next = write.length;
+        self.host_writer.request.ready.next = self.host_wr_req_ready.val();
+        let word = self.host_writer.words.beat.val();
+        self.host_wr_data_valid.next = self.host_writer.words.valid.val();
+        self.host_wr_data_data.next = word.data;
+        self.host_wr_data_last.next = word.last;
+        self.host_writer.words.ready.next = self.host_wr_data_ready.val();
+        self.host_writer.done_valid.next = self.host_wr_done_valid.val();
+        self.host_writer.done_error.next = self.host_wr_done_error.val();
+        self.irq_valid.next = self.complete.irq.valid.val();
+        self.irq_vector.next = self.complete.irq.beat.val();
+        self.complete.irq.ready.next = self.irq_ready.val();
+
+        // Setup, doorbells and tables.
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[0], &mut self.requester.setup_fetch);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[1], &mut self.requester.setup_segment);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[2], &mut self.responder.setup_admit);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[3], &mut self.responder.setup_receive);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_reply);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.launch.setup);
+        self.requester.send_posted.next = self.control.send_posted.val();
+        self.requester.send_posted_valid.next = self.control.send_posted_valid.val();
+        self.responder.receive_posted.next = self.control.receive_posted.val();
+        self.responder.receive_posted_valid.next = self.control.receive_posted_valid.val();
+        self.complete.completions_read.next = self.control.completions_read.val();
+        self.complete.completions_read_valid.next = self.control.completions_read_valid.val();
+        self.complete.events_read.next = self.control.events_read.val();
+        self.complete.events_read_valid.next = self.control.events_read_valid.val();
+        self.complete.completion_queue_setup.next = self.control.completion_queue_setup.val();
+        self.complete.completion_queue_setup_valid.next = self.control.completion_queue_setup_valid.val();
+        self.complete.event_queue_setup.next = self.control.event_queue_setup.val();
+        self.complete.event_queue_setup_valid.next = self.control.event_queue_setup_valid.val();
+        self.launch.source_address_write.next = self.control.source_address_write.val();
+        self.launch.source_address_write_valid.next = self.control.source_address_write_valid.val();
+        self.requester_regions.write.next = self.control.region_write.val();
+        self.requester_regions.write_valid.next = self.control.region_write_valid.val();
+        self.responder_regions.write.next = self.control.region_write.val();
+        self.responder_regions.write_valid.next = self.control.region_write_valid.val();
+        self.control.probed_send.next = self.requester.probed.val();
+        self.control.probed_receive.next = self.responder.probed.val();
+        self.control.passages[0].next = self.requester.passage.val();
+        self.control.passages[1].next = self.gather.passage.val();
+        self.control.passages[2].next = self.responder.passage.val();
+        self.control.passages[3].next = self.place.passage.val();
+        self.control.passages[4].next = self.host_writer.passage.val();
+        self.drained.passages[0].next = self.requester.passage.val();
+        self.drained.passages[1].next = self.gather.passage.val();
+        self.drained.passages[2].next = self.responder.passage.val();
+        self.drained.passages[3].next = self.place.passage.val();
+        self.drained.passages[4].next = self.host_writer.passage.val();
+        self.drained.passages[5].next = self.host_reader.passage.val();
+        self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
+        self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
+        StreamTx::<FailureEvent>::join(&mut self.requester.failure, &mut self.control.failure[0]);
+        StreamTx::<FailureEvent>::join(&mut self.responder.failure, &mut self.control.failure[1]);
+        StreamTx::<FailureEvent>::join(&mut self.complete.failure, &mut self.control.failure[2]);
+
+        // Host memory: who reads and who writes.
+        StreamTx::<HostSpan>::join(&mut self.requester.work_read, &mut self.host_reader.work_read);
+        self.requester.work_slot.next = self.host_reader.work_slot.val();
+        self.requester.work_slot_valid.next = self.host_reader.work_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.receive_read);
+        self.responder.receive_slot.next = self.host_reader.receive_slot.val();
+        self.responder.receive_slot_valid.next = self.host_reader.receive_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.control.admin_read, &mut self.host_reader.admin_read);
+        self.control.admin_slot.next = self.host_reader.admin_slot.val();
+        self.control.admin_slot_valid.next = self.host_reader.admin_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.gather.read, &mut self.host_reader.payload_read);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.host_reader.payload, &mut self.gather.from_host);
+        StreamTx::<PayloadWrite<DATA>>::join(&mut self.place.write, &mut self.host_writer.payload);
+        StreamTx::<SlotWrite>::join(&mut self.complete.write, &mut self.host_writer.completion);
+        StreamTx::<SlotWrite>::join(&mut self.control.admin_write, &mut self.host_writer.admin);
+        self.place.payload_done_count.next = self.host_writer.payload_done_count.val();
+        self.place.payload_failed.next = self.host_writer.payload_failed.val();
+        self.responder.done_count.next = self.host_writer.payload_done_count.val();
+        self.complete.write_done.next = self.host_writer.completion_done_count.val();
+        self.control.admin_done_count.next = self.host_writer.admin_done_count.val();
+        StreamTx::<WriteFailure>::join(&mut self.host_writer.write_failure, &mut self.failed_writes.failure);
+        StreamTx::<WriteFailure>::join(&mut self.failed_writes.payload, &mut self.responder.write_failure);
+        self.control.admin_write_failed.next = self.failed_writes.answer.val();
+        self.control.host_write_error.next = self.failed_writes.completion.val();
+        self.control.lost_read_tag.next = self.host_reader.is_unexpected.val();
+        self.control.lost_write.next = self.host_writer.is_unexpected.val();
+        self.control.overran_queue_0.next = self.complete.overran_queue_0.val();
+
+        // Requests, from doorbell to wire.
+        StreamTx::<AccessRequest>::join(
+            &mut self.requester.access_request,
+            &mut self.requester_regions.request,
+        );
+        StreamTx::<AccessAnswer>::join(&mut self.requester_regions.answer, &mut self.requester.access_answer);
+        StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather.command);
+        StreamTx::<Slot>::join(&mut self.requester.inline_slot, &mut self.gather.inline_slot);
+        StreamTx::<GatherFailure>::join(&mut self.gather.failure, &mut self.requester.gather_failure);
+        StreamTx::<LaunchToken>::join(&mut self.gather.token, &mut self.launch.request);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.gather.payload, &mut self.launch.payload);
+        StreamTx::<LaunchToken>::join(&mut self.responder.reply, &mut self.launch.reply);
+        StreamTx::<TransmitToken>::join(&mut self.launch.token, &mut self.assemble.from_token);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.launch.payload_out, &mut self.assemble.from_payload);
+        let frame = self.assemble.to_mac.beat.val();
+        let leaves = self.assemble.to_mac.valid.val() && self.exit.rx.ready.val();
+        self.exit.rx.beat.next = frame;
+        self.exit.rx.valid.next = self.assemble.to_mac.valid.val();
+        self.assemble.to_mac.ready.next = self.exit.rx.ready.val();
+        self.control.sent_frame.next = leaves && frame.last;
+        self.control.sent_bytes.next = select(leaves, bit_cast::<16, BYTES>(frame.bytes), bits::<16>(0));
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.exit.tx, &mut self.mac_transmit.from_assemble);
+        self.mac_tx_tvalid.next = self.mac_transmit.tvalid.val();
+        self.mac_tx_tdata.next = self.mac_transmit.tdata.val();
+        self.mac_tx_tkeep.next = self.mac_transmit.tkeep.val();
+        self.mac_tx_tlast.next = self.mac_transmit.tlast.val();
+        self.mac_tx_tuser.next = self.mac_transmit.tuser.val();
+        self.mac_transmit.tready.next = self.mac_tx_tready.val();
+
+        // Packets from the wire, to host memory and to completions.
+        self.mac_receive.tvalid.next = self.mac_rx_tvalid.val();
+        self.mac_receive.tdata.next = self.mac_rx_tdata.val();
+        self.mac_receive.tkeep.next = self.mac_rx_tkeep.val();
+        self.mac_receive.tlast.next = self.mac_rx_tlast.val();
+        self.mac_receive.tuser.next = self.mac_rx_tuser.val();
+        self.entry.beat.next = self.mac_receive.beat.val();
+        self.entry.valid.next = self.mac_receive.valid.val();
+        self.receive.from_mac.next = self.entry.received.val();
+        self.receive.from_mac_valid.next = self.entry.received_valid.val();
+        self.receive.enable.next = self.control.enable.val();
+        self.receive.own_mac.next = self.control.own_mac.val();
+        self.receive.promiscuous.next = self.control.promiscuous.val();
+        self.receive.accept_multicast.next = self.control.accept_multicast.val();
+        self.receive.counter_latch.next = self.control.counter_latch.val();
+        self.receive.counter_index.next = self.control.counter_index.val();
+        self.control.counter.next = self.receive.counter.val();
+        self.control.outcome.next = self.receive.outcome.val();
+        self.control.outcome_valid.next = self.receive.outcome_valid.val();
+        StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.receive.request_payload, &mut self.place.payload);
+        StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);
+        // No response with payload is asked for yet: what comes all the same is refused by its header.
+        self.receive.response_payload.ready.next = true;
+        StreamTx::<AccessRequest>::join(
+            &mut self.responder.access_request,
+            &mut self.responder_regions.request,
+        );
+        StreamTx::<AccessAnswer>::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
+        StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place.command);
+        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.responder.place_reply);
+        StreamTx::<CompletionToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
+        StreamTx::<CompletionToken>::join(&mut self.place.completion, &mut self.complete.from_responder);
+        StreamTx::<EventToken>::join(&mut self.control.event, &mut self.complete.event);
+        self.complete.interrupt_mask.next = self.control.interrupt_mask.val();
+        self.complete.interrupt_pending_clear.next = self.control.interrupt_pending_clear.val();
+        self.complete.interrupt_moderation_write.next = self.control.interrupt_moderation_write.val();
+        self.complete.interrupt_moderation_vector.next = self.control.interrupt_moderation_vector.val();
+        self.complete.interrupt_moderation_period.next = self.control.interrupt_moderation_period.val();
+        self.control.interrupt_pending.next = self.complete.interrupt_pending.val();
+
+        // Counters.
+        self.sum_unknown_qp.lines[0].next = self.requester.counts_unknown_qp.val();
+        self.sum_unknown_qp.lines[1].next = self.responder.counts_unknown_qp.val();
+        self.tally.pulses[line("unknown_qp")].next = self.sum_unknown_qp.pulse.val();
+        self.sum_qp_not_ready.lines[0].next = self.requester.counts_qp_not_ready.val();
+        self.sum_qp_not_ready.lines[1].next = self.responder.counts_qp_not_ready.val();
+        self.tally.pulses[line("qp_not_ready")].next = self.sum_qp_not_ready.pulse.val();
+        self.sum_transport_mismatch.lines[0].next = self.requester.counts_transport_mismatch.val();
+        self.sum_transport_mismatch.lines[1].next = self.responder.counts_transport_mismatch.val();
+        self.tally.pulses[line("transport_mismatch")].next = self.sum_transport_mismatch.pulse.val();
+        self.sum_partition_key.lines[0].next = self.requester.counts_partition_key.val();
+        self.sum_partition_key.lines[1].next = self.responder.counts_partition_key.val();
+        self.tally.pulses[line("partition_key")].next = self.sum_partition_key.pulse.val();
+        self.sum_source_address.lines[0].next = self.requester.counts_source_address.val();
+        self.sum_source_address.lines[1].next = self.responder.counts_source_address.val();
+        self.tally.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
+        self.sum_stale_dropped.lines[0].next = self.requester.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[1].next = self.responder.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[2].next = self.launch.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[3].next = self.control.counts_stale_dropped.val();
+        self.tally.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
+        self.sum_work_refused.lines[0].next = self.requester.counts_work_refused.val();
+        self.sum_work_refused.lines[1].next = self.responder.counts_work_refused.val();
+        self.tally.pulses[line("work_refused")].next = self.sum_work_refused.pulse.val();
+        self.sum_local_protection.lines[0].next = self.requester.counts_local_protection.val();
+        self.sum_local_protection.lines[1].next = self.responder.counts_local_protection.val();
+        self.tally.pulses[line("local_protection")].next = self.sum_local_protection.pulse.val();
+        self.tally.pulses[line("duplicate_request")].next = self.responder.counts_duplicate_request.val();
+        self.tally.pulses[line("duplicate_dropped")].next = self.responder.counts_duplicate_dropped.val();
+        self.tally.pulses[line("request_gap")].next = self.responder.counts_request_gap.val();
+        self.tally.pulses[line("requests_after_failure")].next =
+            self.responder.counts_requests_after_failure.val();
+        self.tally.pulses[line("acknowledgements_sent")].next =
+            self.responder.counts_acknowledgements_sent.val();
+        self.tally.pulses[line("nak_sequence_sent")].next = self.responder.counts_nak_sequence_sent.val();
+        self.tally.pulses[line("nak_invalid_request_sent")].next =
+            self.responder.counts_nak_invalid_request_sent.val();
+        self.tally.pulses[line("nak_access_sent")].next = self.responder.counts_nak_access_sent.val();
+        self.tally.pulses[line("nak_operational_sent")].next =
+            self.responder.counts_nak_operational_sent.val();
+        self.tally.pulses[line("nak_not_ready_sent")].next = self.responder.counts_nak_not_ready_sent.val();
+        self.tally.pulses[line("remote_protection")].next = self.responder.counts_remote_protection.val();
+        self.tally.pulses[line("acknowledgements_received")].next =
+            self.requester.counts_acknowledgements_received.val();
+        self.tally.pulses[line("nak_received")].next = self.requester.counts_nak_received.val();
+        self.tally.pulses[line("nak_not_ready_received")].next =
+            self.requester.counts_nak_not_ready_received.val();
+        self.tally.pulses[line("response_stale")].next = self.requester.counts_response_stale.val();
+        self.tally.pulses[line("response_never_sent")].next = self.requester.counts_response_never_sent.val();
+        self.tally.pulses[line("response_reserved")].next = self.requester.counts_response_reserved.val();
+        self.tally.pulses[line("response_unexpected")].next = self.requester.counts_response_unexpected.val();
+        self.tally.pulses[line("retry_exhausted")].next = self.requester.counts_retry_exhausted.val();
+        self.tally.pulses[line("not_ready_exhausted")].next = self.requester.counts_not_ready_exhausted.val();
+        self.tally.pulses[line("messages_completed")].next = self.requester.counts_messages_completed.val();
+        self.tally.pulses[line("completions_written")].next = self.complete.counts_completions_written.val();
+        self.tally.pulses[line("completions_in_error")].next =
+            self.complete.counts_completions_in_error.val();
+        self.tally.pulses[line("completion_queue_overrun")].next =
+            self.complete.counts_completion_queue_overrun.val();
+        self.tally.pulses[line("events_written")].next = self.complete.counts_events_written.val();
+        self.tally.pulses[line("event_queue_overrun")].next = self.complete.counts_event_queue_overrun.val();
+        self.tally.pulses[line("interrupts_raised")].next = self.complete.counts_interrupts_raised.val();
+        self.tally.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
+        self.tally.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
+        self.tally.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
+        self.tally.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
+        self.tally.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
+        self.tally.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
+        self.tally.pulses[line("host_reads")].next = self.host_reader.counts_host_reads.val();
+        self.tally.pulses[line("host_read_errors")].next = self.host_reader.counts_host_read_errors.val();
+        self.tally.pulses[line("host_writes")].next = self.host_writer.counts_host_writes.val();
+        self.tally.pulses[line("host_write_errors")].next = self.host_writer.counts_host_write_errors.val();
+        // These belong to operations that are not there yet.
+        self.tally.pulses[line("queue_key")].next = false;
+        self.tally.pulses[line("no_receive_entry")].next = false;
+        self.tally.pulses[line("unreliable_refused")].next = false;
+        self.tally.pulses[line("congestion_notifications_sent")].next = false;
+        self.tally.pulses[line("marked_received")].next = false;
+        self.tally.pulses[line("implied_nak")].next = false;
+        self.tally.pulses[line("timeout")].next = false;
+        self.tally.pulses[line("packets_retransmitted")].next = false;
+        self.tally.pulses[line("context_misses")].next = false;
+        self.tally.latch.next = self.control.counter_latch.val();
+        self.tally.index.next = self.control.tally_index.val();
+        self.control.tally_value.next = self.tally.value.val();
+        self.control.tally_is_latching.next = self.tally.is_latching.val();
+
+        // What no block says yet: a board knows its link, and no pool can run empty.
+        self.control.link_up.next = true;
+        self.control.pool_exhausted.next = false;
+    }
+}
+
+/// Generates the card of a checked configuration, module by module.
+///
+/// # Errors
+/// [`GenerateError`] if a block says something that has no exact Verilog.
+///
+/// # Panics
+/// If the configuration was not checked.
+pub fn generate(config: &Config) -> Result<Design, GenerateError> {
+    let build = builder(config.datapath.width_bits, config.receive.buffer_kib);
+    let clock_khz = config.datapath.core_clock_mhz * 1000;
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let thread = thread.spawn(move || build(clock_khz)).expect("a thread can be started");
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+type Build = fn(u32) -> Result<Design, GenerateError>;
+
+/// Widths and depths are types, so every card that can be chosen is compiled. Answers of the host and payload to be sent
+/// have 32 KiB each.
+fn builder(width_bits: u32, buffer_kib: u32) -> Build {
+    match (width_bits, buffer_kib) {
+        (64, 32) => build::<64, 4, 8, 6, 12, 13, 12, 13, 12, 13>,
+        (64, 64) => build::<64, 4, 8, 6, 13, 14, 12, 13, 12, 13>,
+        (64, 128) => build::<64, 4, 8, 6, 14, 15, 12, 13, 12, 13>,
+        (128, 32) => build::<128, 5, 16, 5, 11, 12, 11, 12, 11, 12>,
+        (128, 64) => build::<128, 5, 16, 5, 12, 13, 11, 12, 11, 12>,
+        (128, 128) => build::<128, 5, 16, 5, 13, 14, 11, 12, 11, 12>,
+        (256, 32) => build::<256, 6, 32, 4, 10, 11, 10, 11, 10, 11>,
+        (256, 64) => build::<256, 6, 32, 4, 11, 12, 10, 11, 10, 11>,
+        (256, 128) => build::<256, 6, 32, 4, 12, 13, 10, 11, 10, 11>,
+        (512, 32) => build::<512, 7, 64, 3, 9, 10, 9, 10, 9, 10>,
+        (512, 64) => build::<512, 7, 64, 3, 10, 11, 9, 10, 9, 10>,
+        (512, 128) => build::<512, 7, 64, 3, 11, 12, 9, 10, 9, 10>,
+        _ => panic!("the configuration was not checked: {width_bits} bits, {buffer_kib} KiB"),
+    }
+}
+
+fn build<
+    const DATA: usize,
+    const BYTES: usize,
+    const LANES: usize,
+    const WORD: usize,
+    const ADDRESS: usize,
+    const COUNT: usize,
+    const CHUNK: usize,
+    const CHUNKS: usize,
+    const PAYLOAD: usize,
+    const PAYLOADS: usize,
+>(
+    clock_khz: u32,
+) -> Result<Design, GenerateError> {
+    let card =
+        Card::<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>::new(clock_khz);
+    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{BUFFERS_KIB, WIDTHS_BITS};
+
+    #[test]
+    fn every_choice_of_width_and_buffer_has_a_card() {
+        for width in WIDTHS_BITS {
+            for size in BUFFERS_KIB {
+                builder(width, size);
+            }
+        }
+    }
+}

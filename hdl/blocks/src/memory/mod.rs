@@ -65,17 +65,21 @@ impl Storage {
     }
 }
 
-/// Declares the array `words` and states what it starts with.
+/// Declares the array `words` and states what it starts with. UltraRAM starts as zeros and takes no other start; stating it
+/// word by word costs front ends minutes for the largest memories.
 fn declaration<T: Synth>(storage: Storage, start: &[T]) -> String {
     let last = start.len() - 1;
+    let array =
+        format!("(* ram_style = \"{}\" *)\nreg {}words [0:{last}];\n", storage.style(), range(T::BITS));
+    if storage == Storage::Ultra {
+        return array;
+    }
     let zero = literal(T::default());
     let set = |(index, word): (usize, &T)| format!("    words[{index}] = {};\n", literal(*word));
     let others = start.iter().enumerate().filter(|(_, word)| **word != T::default());
     format!(
-        "(* ram_style = \"{}\" *)\nreg {}words [0:{last}];\ninteger index;\ninitial begin\n    \
+        "{array}integer index;\ninitial begin\n    \
          for (index = 0; index <= {last}; index = index + 1) words[index] = {zero};\n{}end\n",
-        storage.style(),
-        range(T::BITS),
         others.map(set).collect::<String>(),
     )
 }

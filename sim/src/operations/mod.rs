@@ -13,7 +13,7 @@
 //!   queue pairs, at their end, one mistake.
 //! * The [`Model`] says what that must lead to, from the protocol and the layout alone. It knows nothing of time: whatever
 //!   order the messages of different queue pairs take, the result is one.
-//! * [`run`] does what the plan says on a [`Machine`], in an order drawn from the seed, and compares everything.
+//! * [`run()`] does what the plan says on a [`Machine`], in an order drawn from the seed, and compares everything.
 pub mod arena;
 pub mod cards;
 pub mod endpoints;

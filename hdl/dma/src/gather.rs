@@ -16,7 +16,7 @@
 //!              └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 2 cycles from a command to `read`; 9 from the last word to `token`. A command of one span or none takes one cycle, of
+//! Latency 2 cycles from a command to `read`; 6 from the last word to `token`. A command of one span or none takes one cycle, of
 //! two spans two. One word a cycle; a packet whose last word fills one beat and begins another costs a cycle more. Up to 256
 //! packets are under way, while their payload has room in `2^ADDRESS` beats.
 //!

@@ -16,7 +16,7 @@
 //!                └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 6 cycles from a span to `to_host`, and 5 from the first word of the oldest request to a slot, 4 to `payload`. One
+//! Latency 5 cycles from a span to `to_host`, and 5 from the first word of the oldest request to a slot, 4 to `payload`. One
 //! piece of 512 bytes and one word of the datapath a cycle; a span of one piece takes one cycle.
 //!
 //! 1. Spans of one client are answered in their order, each whole; a client waits for at most one span of each other to be

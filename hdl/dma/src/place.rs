@@ -16,7 +16,7 @@
 //!             └──────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 10 cycles from a command to `write`, and 6 from the move of `payload_done_count` to completion and reply. One word
+//! Latency 10 cycles from a command to `write`, and 4 from the move of `payload_done_count` to completion and reply. One word
 //! a cycle, from one write to the next and one packet to the next. A span that begins within a beat of payload costs a cycle
 //! more if its first word needs two beats; a packet without words costs one, and one that is dropped costs as many as it
 //! has beats. Conclusions leave one in two cycles. Up to 512 packets and some 480 writes wait for the host.

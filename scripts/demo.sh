@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 scripts/setup.sh demo
 export VIRTUAL_ENV="$root/.venv"
 
-step "compiling generator and simulator (about two minutes on a new machine)"
+step "compiling generator and simulator (about four minutes on a new machine)"
 cargo build --release -p rnic-sim --bin rnic-sim
 
 step "running the packet path"

@@ -16,16 +16,14 @@
 //!               │                      └─ regions                  │ completions        │
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
-//!
-//! What each stage costs, what it holds and who waits for it stands in the budget page beside this file.
 use crate::config::Config;
 use crate::events::{Drained, FailedWrites, PulseSum};
-use crate::packet_path::STACK_BYTES;
+use crate::stack::{self, Build};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::{Complete, Tally};
-use rnic_control::control::Control;
+use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_dma::host_writer::PayloadWrite;
 use rnic_dma::{Gather, HostReader, HostWriter, Launch, Place};
 use rnic_host::arrivals::ReadWord;
@@ -51,8 +49,6 @@ use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
 
 /// Name of the top module.
 pub const TOP: &str = "rnic";
-/// Address bits of the register slave: a bit above the larger of the BARs chooses between them.
-pub const SLAVE_BITS: usize = 25;
 /// Tags of host reads.
 const TAG: usize = 8;
 const TAGS: usize = TAG + 1;
@@ -62,7 +58,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 /// Beats between the clocks, as a power of two.
 const CROSSING: usize = 5;
 const CROSSING_COUNT: usize = CROSSING + 1;
-/// Sections that a command may wait for.
+/// Sections that must be empty for the card to be drained.
 const SECTIONS: usize = 6;
 /// Counters that stand behind the packet path's.
 const FIRST_EVENT: usize = counter("unknown_qp");
@@ -677,14 +673,8 @@ impl<
 /// # Panics
 /// If the configuration was not checked.
 pub fn generate(config: &Config) -> Result<Design, GenerateError> {
-    let build = builder(config.datapath.width_bits, config.receive.buffer_kib);
-    let clock_khz = config.datapath.core_clock_mhz * 1000;
-    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    let thread = thread.spawn(move || build(clock_khz)).expect("a thread can be started");
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    stack::run(builder(config.datapath.width_bits, config.receive.buffer_kib), config)
 }
-
-type Build = fn(u32) -> Result<Design, GenerateError>;
 
 /// Widths and depths are types, so every card that can be chosen is compiled. Answers of the host and payload to be sent
 /// have 32 KiB each.

@@ -9,3 +9,4 @@ pub mod config;
 pub mod events;
 pub mod generator;
 pub mod packet_path;
+mod stack;

@@ -18,6 +18,7 @@
 //! It is a design of its own for tests that look at packets, and nothing else: other users play the engines. The whole card
 //! is in [`card`](crate::card).
 use crate::config::Config;
+use crate::stack::{self, Build};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_host::axi_lite::AxiLiteSlave;
@@ -243,9 +244,6 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
     }
 }
 
-/// Stack of the thread that builds a design: blocks hold their signals by value, and there are many.
-pub(crate) const STACK_BYTES: usize = 256 << 20;
-
 /// Generates the packet path of a checked configuration, module by module.
 ///
 /// # Errors
@@ -254,14 +252,8 @@ pub(crate) const STACK_BYTES: usize = 256 << 20;
 /// # Panics
 /// If the configuration was not checked.
 pub fn generate(config: &Config) -> Result<Design, GenerateError> {
-    let build = builder(config.datapath.width_bits, config.receive.buffer_kib);
-    let clock_khz = config.datapath.core_clock_mhz * 1000;
-    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    let thread = thread.spawn(move || build(clock_khz)).expect("a thread can be started");
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    stack::run(builder(config.datapath.width_bits, config.receive.buffer_kib), config)
 }
-
-type Build = fn(u32) -> Result<Design, GenerateError>;
 
 /// Widths and depths are types, so every packet path that can be chosen is compiled.
 fn builder(width_bits: u32, buffer_kib: u32) -> Build {

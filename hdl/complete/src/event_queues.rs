@@ -8,8 +8,8 @@
 //!  step ────────────────┘                                                              event done?└──> interrupt
 //! ```
 //!
-//! A step without an event passes in one cycle, one with an event in [`EVENT_CYCLES`]; latency 2 cycles more to `write`, for an
-//! event 3 cycles and what the host takes to report the entries before it done.
+//! A step without an event passes in one cycle, one with an event in [`EVENT_CYCLES`]; latency 2 cycles more to `write`. An event
+//! waits besides for the host's report that the entries before it are done.
 //!
 //! 1. Entries are written in the order of the steps, and so are events. An event is written when all that was written before
 //!    its step is done: hosts promise no order of writes that are under way. Entries do not wait for events.

@@ -21,7 +21,8 @@
 //!    (3.4); nothing is executed twice.
 //! 3. After a packet that is refused nothing of the queue pair is admitted until it is restarted.
 //! 4. Receive entries are consumed in order, each by one packet. In ERR those that are left are given back, one after the other:
-//!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case.
+//!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case; it
+//!    goes to a queue pair at once when that comes into ERR.
 //! 5. A producer index that claims more entries than the ring has is not believed: nothing is posted.
 //!
 //! Only SEND and WRITE of one packet are served; FIRST, MIDDLE and LAST, READ and atomics are refused as invalid requests. Reset
@@ -463,6 +464,9 @@ impl Logic for Admit {
         if applies {
             self.probed_psn.d.next = set.expected_psn;
             self.step.d.next = Step::Idle;
+            if event.state == ERROR {
+                self.sweep.d.next = cat!(bits::<1>(0), event.queue_pair);
+            }
         }
         if clears {
             self.sweep.d.next = sweep + 1;

@@ -14,6 +14,7 @@
 //! 3. Statuses, NAKs and events are those of protocol 3.6: a packet that holds a receive entry completes it in error, one
 //!    that holds none raises an event.
 //! 4. No completion is written for an entry that could not be read, since its tag is not known.
+//! 5. A packet whose queue pair ended before its entry was there is dropped.
 use crate::stages::{Decision, EntryFault, Scattered};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -84,6 +85,8 @@ pub struct Conclude {
     pub counts_local_protection: Signal<Out, Bit>,
     /// Counter.
     pub counts_work_refused: Signal<Out, Bit>,
+    /// Counter.
+    pub counts_stale_dropped: Signal<Out, Bit>,
 
     step: Reg<Step>,
     packet: DFF<Scattered>,
@@ -97,7 +100,7 @@ pub struct Conclude {
     failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
     left_now: Reg<Bit>,
     vanished: Reg<Bit>,
-    counts: Reg<Bits<4>>,
+    counts: Reg<Bits<5>>,
 }
 
 impl Conclude {
@@ -119,6 +122,7 @@ impl Conclude {
             counts_remote_protection: Signal::default(),
             counts_local_protection: Signal::default(),
             counts_work_refused: Signal::default(),
+            counts_stale_dropped: Signal::default(),
             step: Reg::new(Step::Load),
             packet: DFF::default(),
             left: DFF::default(),
@@ -176,13 +180,15 @@ impl Logic for Conclude {
         let packet = scattered.packet;
         let fault = scattered.fault;
         let refused = self.refused.q.val();
-        let is_packet = packet.decision == Decision::Execute
+        let is_stale = fault == EntryFault::Stale;
+        let is_packet = (packet.decision == Decision::Execute
             || packet.decision == Decision::Answer
-            || packet.decision == Decision::Refuse;
+            || packet.decision == Decision::Refuse)
+            && !is_stale;
         let had_failed = self.failed.read_data.val() && !packet.is_first;
         let is_late = is_packet && had_failed;
-        let is_tried = packet.decision == Decision::Execute && !had_failed;
-        let is_invalid = packet.decision == Decision::Refuse && !had_failed;
+        let is_tried = packet.decision == Decision::Execute && !had_failed && !is_stale;
+        let is_invalid = packet.decision == Decision::Refuse && !had_failed && !is_stale;
         let is_broken = is_tried && fault != EntryFault::Good;
         let is_kept_out = is_tried && fault == EntryFault::Good && refused;
         let is_done = is_tried && fault == EntryFault::Good && !refused;
@@ -215,7 +221,7 @@ impl Logic for Conclude {
             bits::<8>(ACCESS_EVENT)
         };
 
-        let has_completion = packet.takes_entry && fault != EntryFault::Unreadable;
+        let has_completion = packet.takes_entry && !is_stale && fault != EntryFault::Unreadable;
         let is_answer = packet.decision == Decision::Answer && !had_failed;
         let has_reply = fails || ((is_done || is_answer) && packet.has_reply);
         // With one answer its address is in the last place, with two in the last two.
@@ -276,7 +282,7 @@ impl Logic for Conclude {
             has_event: !has_completion,
             event_code: event,
         };
-        self.failed.write_enable.next = emits && (is_packet || packet.decision == Decision::Flush);
+        self.failed.write_enable.next = emits && packet.decision != Decision::Drop;
         self.failed.write_address.next = packet.queue_pair;
         self.failed.write_data.next = had_failed || fails;
         if emits {
@@ -287,16 +293,18 @@ impl Logic for Conclude {
         self.vanished.d.next = emits && !says_something;
         self.vanishes.next = self.vanished.q.val();
 
-        let counts: Bits<4> = cat!(
+        let counts: Bits<5> = cat!(
+            is_stale,
             (is_broken && fault == EntryFault::Malformed),
             is_kept_out && packet.is_send,
             is_kept_out && !packet.is_send,
             is_late
         );
-        self.counts.d.next = select(emits, counts, bits::<4>(0));
+        self.counts.d.next = select(emits, counts, bits::<5>(0));
         self.counts_requests_after_failure.next = self.counts.q.val().get_bit(0);
         self.counts_remote_protection.next = self.counts.q.val().get_bit(1);
         self.counts_local_protection.next = self.counts.q.val().get_bit(2);
         self.counts_work_refused.next = self.counts.q.val().get_bit(3);
+        self.counts_stale_dropped.next = self.counts.q.val().get_bit(4);
     }
 }

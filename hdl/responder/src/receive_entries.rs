@@ -21,7 +21,7 @@
 //! 2. No line is fetched while an earlier fetch for it is under way, nor while an entry of it is waited for.
 //! 3. What was fetched before a restart is never given: an entry counts as fetched only when it lies before the queue pair's
 //!    `fetched_index`, which a restart sets back, and everything before that was fetched since then.
-//! 4. A request of another generation is answered with an error, without a read.
+//! 4. A request of another generation is answered as stale, without a read.
 //!
 //! Reset sweeps the lines, and the records of all queue pairs, in 1024 cycles. Protocol 3.7; DESIGN 3 decision 9.
 use crate::stages::{EntryRequest, ReceiveEntry};
@@ -100,13 +100,22 @@ struct Fetch {
     lap: Bit,
 }
 
+/// Entries to be read, whose address is still to be added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Draft {
+    base_page: Bits<52>,
+    /// Entry of the ring, from 0 on.
+    position: Bits<WORK_INDEX_BITS>,
+    count: Bits<4>,
+}
+
 /// A request whose line is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Wait {
     line: Bits<LINE_BITS>,
     place: Bits<PLACE_BITS>,
     lap: Bit,
-    error: Bit,
+    is_stale: Bit,
 }
 
 /// What comparing found out about an entry.
@@ -132,6 +141,12 @@ struct Findings {
     lap: Bit,
     /// There is a whole line to be fetched ahead.
     more_is_posted: Bit,
+    /// The place of the line.
+    line: Bits<LINE_BITS>,
+    /// An entry of the line is waited for.
+    is_awaited: Bit,
+    /// Where the entry stands in its ring.
+    position: Bits<WORK_INDEX_BITS>,
 }
 
 /// Where the machine is.
@@ -205,6 +220,8 @@ pub struct ReceiveEntries {
     rung: Fifo<Bits<QUEUE_PAIR_BITS>, 4, 5>,
     fetch_queue: Fifo<Fetch, 5, 6>,
     reads: RegisterSlice<HostSpan>,
+    draft: DFF<Draft>,
+    has_draft: Reg<Bit>,
 
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
@@ -220,6 +237,7 @@ pub struct ReceiveEntries {
     waiting_valid: [Reg<Bit>; WAITING],
     answer: Reg<Answer>,
     answer_error: DFF<Bit>,
+    answer_is_stale: DFF<Bit>,
     arrived_count: Reg<Bits<PLACE_BITS>>,
     fetches_now: Reg<Bit>,
     fetched_now: Reg<Bit>,
@@ -254,6 +272,8 @@ impl ReceiveEntries {
             rung: Fifo::new(Storage::Distributed)?,
             fetch_queue: Fifo::new(Storage::Distributed)?,
             reads: RegisterSlice::default(),
+            draft: DFF::default(),
+            has_draft: Reg::default(),
             step: Reg::new(Step::Clear),
             sweep: Reg::default(),
             is_demand: Reg::default(),
@@ -266,6 +286,7 @@ impl ReceiveEntries {
             waiting_valid: Default::default(),
             answer: Reg::new(Answer::Look),
             answer_error: DFF::default(),
+            answer_is_stale: DFF::default(),
             arrived_count: Reg::default(),
             fetches_now: Reg::default(),
             fetched_now: Reg::default(),
@@ -399,6 +420,12 @@ impl Logic for ReceiveEntries {
         let beyond_fetched = producer - record.fetched_index;
         let rest_of_line =
             bits::<4>(PLACES) - cat!(bits::<1>(0), record.fetched_index.get_bits::<PLACE_BITS>(0));
+        // A line of which an entry is waited for stays.
+        let line_looked_at = line_of(queue_pair, index);
+        let is_awaited = (self.waiting_valid[0].q.val() && self.waiting[0].q.val().line == line_looked_at)
+            || (self.waiting_valid[1].q.val() && self.waiting[1].q.val().line == line_looked_at)
+            || (self.waiting_valid[2].q.val() && self.waiting[2].q.val().line == line_looked_at)
+            || (self.waiting_valid[3].q.val() && self.waiting[3].q.val().line == line_looked_at);
         if step == Step::Compare {
             self.step.d.next = Step::Decide;
             self.record.d.next = record;
@@ -419,24 +446,27 @@ impl Logic for ReceiveEntries {
                     && distance < AHEAD
                     && (!fewer || !distance.any()),
                 is_fetched: unfetched.get_bit(WORK_INDEX_BITS - 1),
-                joins: is_line && tag.end == place && record.fetched_index == index && place.any(),
+                joins: is_line
+                    && tag.end == place
+                    && record.fetched_index == index
+                    && place.any()
+                    && !filled.error,
                 lap: tag.lap,
                 more_is_posted: distance < AHEAD
                     && beyond_fetched >= bit_cast::<WORK_INDEX_BITS, 4>(rest_of_line)
                     && !beyond_fetched.get_bit(WORK_INDEX_BITS - 1),
+                line: line_looked_at,
+                is_awaited,
+                position: index & !(bits::<WORK_INDEX_BITS>(0xffff) << queue.entries_log2),
             };
         }
 
-        // Deciding. A line of which an entry is waited for stays.
+        // Deciding.
         let found = self.found.q.val();
         let decides = step == Step::Decide;
-        let line = line_of(queue_pair, index);
-        let is_awaited = (self.waiting_valid[0].q.val() && self.waiting[0].q.val().line == line)
-            || (self.waiting_valid[1].q.val() && self.waiting[1].q.val().line == line)
-            || (self.waiting_valid[2].q.val() && self.waiting[2].q.val().line == line)
-            || (self.waiting_valid[3].q.val() && self.waiting[3].q.val().line == line);
+        let line = found.line;
         let may_fetch =
-            found.is_quiet && !is_awaited && self.reads.rx.ready.val() && self.fetch_queue.rx.ready.val();
+            found.is_quiet && !found.is_awaited && !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
         let hits = found.is_here && found.is_fetched;
         let is_stale = is_demand && !found.is_current;
         let fetches = decides
@@ -458,12 +488,18 @@ impl Logic for ReceiveEntries {
             self.is_demand.d.next = false;
         }
 
-        let mask = (bits::<WORK_INDEX_BITS>(1) << queue.entries_log2) - 1;
-        let position = index & mask;
-        self.reads.rx.valid.next = fetches;
+        // The address is added up a cycle later.
+        if fetches {
+            self.draft.d.next =
+                Draft { base_page: queue.base_page, position: found.position, count: found.count };
+        }
+        let draft = self.draft.q.val();
+        let page = draft.base_page + bit_cast::<52, 10>(draft.position.get_bits::<10>(6));
+        self.has_draft.d.next = fetches || (self.has_draft.q.val() && !self.reads.rx.ready.val());
+        self.reads.rx.valid.next = self.has_draft.q.val();
         self.reads.rx.beat.next = HostSpan {
-            address: cat!(queue.base_page, bits::<12>(0)) + (bit_cast::<64, WORK_INDEX_BITS>(position) << 6),
-            length: bit_cast::<SPAN_BITS, 4>(found.count) << 6,
+            address: cat!(page, draft.position.get_bits::<6>(0), bits::<6>(0)),
+            length: bit_cast::<SPAN_BITS, 4>(draft.count) << 6,
         };
         self.fetch_queue.rx.valid.next = fetches;
         self.fetch_queue.rx.beat.next = Fetch { line, place: index.get_bits::<PLACE_BITS>(0), lap };
@@ -516,7 +552,7 @@ impl Logic for ReceiveEntries {
             },
             consumed_index: if begins {
                 bits::<WORK_INDEX_BITS>(0)
-            } else if is_demand {
+            } else if is_demand && !is_stale {
                 index + 1
             } else {
                 record_held.consumed_index
@@ -571,7 +607,7 @@ impl Logic for ReceiveEntries {
         let seen = self.filled_copy.read_data.val();
         self.filled_copy.read_enable.next = true;
         self.filled_copy.read_address.next = head.line;
-        let is_here = head.error || seen.lap == head.lap;
+        let is_here = head.is_stale || seen.lap == head.lap;
         let reads = answer == Answer::Check && is_here;
         self.entries.read_enable.next = reads;
         self.entries.read_address.next = cat!(head.line, head.place);
@@ -580,16 +616,20 @@ impl Logic for ReceiveEntries {
         }
         if reads {
             self.answer.d.next = Answer::Offer;
-            self.answer_error.d.next = head.error || seen.error;
+            self.answer_error.d.next = seen.error;
+            self.answer_is_stale.d.next = head.is_stale;
         }
         let leaves = answer == Answer::Offer && self.entry.ready.val();
         if leaves {
             self.answer.d.next = Answer::Look;
         }
         self.entry.valid.next = answer == Answer::Offer;
-        self.entry.beat.next =
-            ReceiveEntry { data: self.entries.read_data.val(), error: self.answer_error.q.val() };
-        let granted = Wait { line, place: index.get_bits::<PLACE_BITS>(0), lap, error: is_stale };
+        self.entry.beat.next = ReceiveEntry {
+            data: self.entries.read_data.val(),
+            error: self.answer_error.q.val(),
+            is_stale: self.answer_is_stale.q.val(),
+        };
+        let granted = Wait { line, place: index.get_bits::<PLACE_BITS>(0), lap, is_stale };
         for place in 0..WAITING {
             // A place is filled from behind when the head leaves, and by a new request when it is the first that is free.
             let is_held = self.waiting_valid[place].q.val();

@@ -136,6 +136,8 @@ impl Logic for Scatter {
             self.tag.d.next = data.get_bits::<64>(0);
             self.fault.d.next = if !needs_entry {
                 EntryFault::Good
+            } else if self.entry.beat.val().is_stale {
+                EntryFault::Stale
             } else if self.entry.beat.val().error {
                 EntryFault::Unreadable
             } else if data.get_bits::<62>(66).any() {

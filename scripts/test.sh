@@ -12,10 +12,14 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
 
-step "tests: contract, language, blocks, packet path, front ends, proofs (about 20 minutes)"
+step "tests: contract, language, blocks, card, driver, front ends, proofs (about 20 minutes)"
 cargo test --workspace
+
+step "every order of what two threads of the driver do"
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p rnic-driver --release --test loom
 
 step "demo"
 scripts/demo.sh
+.venv/bin/python scripts/check_trace.py build/demo/trace.pcap
 
 step "all passed"

@@ -33,7 +33,9 @@ use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_layout::registers::{COUNTERS, counter};
 use rnic_packet::assemble::{Assembler, TransmitToken};
 use rnic_packet::crossing::{MacEntry, MacExit};
+use rnic_packet::dispatch::ACCEPTED_REQUEST;
 use rnic_packet::mac::{MacReceive, MacTransmit};
+use rnic_packet::reason::REASON_BITS;
 use rnic_packet::receive::Receive;
 use rnic_requester::requester::Requester;
 use rnic_responder::Responder;
@@ -165,6 +167,9 @@ pub struct Card<
     pub mac_tx_tlast: Signal<Out, Bit>,
     pub mac_tx_tuser: Signal<Out, Bit>,
 
+    /// To measure with, else left open: the ICRC of a frame has been proven, and all that was checked with it.
+    pub observe_accepted: Signal<Out, Bit>,
+
     control: Control,
     requester: Requester,
     requester_regions: RegionTable,
@@ -273,6 +278,7 @@ impl<
             mac_tx_tkeep: Signal::default(),
             mac_tx_tlast: Signal::default(),
             mac_tx_tuser: Signal::default(),
+            observe_accepted: Signal::default(),
             control: Control::new(datapath_bits, clock_khz)?,
             requester: Requester::new()?,
             requester_regions: RegionTable::new()?,
@@ -550,6 +556,8 @@ impl<
         self.control.counter.next = self.receive.counter.val();
         self.control.outcome.next = self.receive.outcome.val();
         self.control.outcome_valid.next = self.receive.outcome_valid.val();
+        self.observe_accepted.next = self.receive.outcome_valid.val()
+            & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
         StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.receive.request_payload, &mut self.place.payload);
         StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);

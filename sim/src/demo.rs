@@ -1,11 +1,14 @@
-//! The demo: frames that the Linux kernel sent go through the generated packet path and come out as they went in.
+//! The demo: two generated cards on a wire move messages between two drivers, and frames that the Linux kernel sent go through
+//! the packet path of the card and come out as they went in.
 use crate::captures::{Capture, Trace};
 use crate::differential;
+use crate::host::HostOptions;
 use crate::packet_path::{self, MacFrame, PacketPath, Received, Stalls, Transmit};
 use crate::report;
+use crate::scenario::{self, ScenarioOptions};
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
-use rnic_hdl::generator;
+use rnic_hdl::generator::{self, TOP};
 use rnic_layout::opcode;
 use rnic_layout::registers::counter;
 use rnic_layout::wire::{DropReason, Filter, PacketRepr};
@@ -46,6 +49,16 @@ pub struct Summary {
     pub config: Config,
     /// Core clock, for all rates.
     pub clock_mhz: u32,
+    /// What two cards did.
+    #[serde(flatten)]
+    pub cards: scenario::Results,
+    /// What the packet path did with frames of others.
+    pub captures: Captures,
+}
+
+/// What the packet path did with captured frames.
+#[derive(Clone, Debug, Serialize)]
+pub struct Captures {
     /// All captures together.
     pub frames: u64,
     /// Their bytes, without FCS.
@@ -63,7 +76,18 @@ pub struct Summary {
     /// Rates over all captures.
     pub transmit_gbps: f64,
     /// Capture by capture.
-    pub captures: Vec<CaptureResult>,
+    pub each: Vec<CaptureResult>,
+}
+
+/// How the demo is run.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// The configuration of the card.
+    pub config: Config,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// Messages between the two cards, at least.
+    pub messages: usize,
 }
 
 /// Cycles that one capture may take.
@@ -71,24 +95,39 @@ const CAPTURE_CYCLES_MAX: u64 = 10_000_000;
 /// Cycles after which no packet is under way any more.
 const SETTLE_CYCLES: u64 = 1_000;
 
-/// Runs the demo and writes `rnic.v`, `trace.pcap`, `summary.json` and `report.svg` into `out`.
+/// Runs the demo and writes `rnic.v`, `trace.pcap` (what crossed the port of one of the two cards), `captures.pcap` (what went
+/// in and out of the packet path), `summary.json` and `report.svg` into `out`.
 ///
 /// # Errors
-/// If a tool is missing, or a frame did not come out as it went in.
-pub fn run(config: &Config, captures: &Path, out: &Path) -> Result<Summary> {
+/// If a tool is missing, a message did not do what it must, or a frame did not come out as it went in.
+pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary> {
+    let config = &options.config;
+    let (width_bits, clock_mhz) = (config.datapath.width_bits, config.datapath.core_clock_mhz);
     std::fs::create_dir_all(out).with_context(|| format!("{}", out.display()))?;
-    println!(
-        "generating the card: {} bits at {} MHz",
-        config.datapath.width_bits, config.datapath.core_clock_mhz
-    );
+    println!("generating the card: {width_bits} bits at {clock_mhz} MHz");
     let product = generator::generate(config)?;
     std::fs::write(out.join("rnic.v"), &product.verilog)?;
     println!("verilating {} lines of Verilog", product.verilog.lines().count());
-    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
-    let model = packet_path::build_model(config, &options)?;
+    let model_options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
+    let model = Model::build(TOP, &product.verilog, &model_options)?;
+    println!("two cards on a wire: {} messages, seed {}", options.messages, options.seed);
+    let scenario_options =
+        ScenarioOptions { seed: options.seed, messages: options.messages, host: HostOptions::STANDARD };
+    let cards = scenario::play(&model, width_bits, &scenario_options, &out.join("trace.pcap"))?;
+    print_cards(&cards);
 
+    println!("\nthe packet path alone, with frames of the Linux kernel");
+    let model = packet_path::build_model(config, &model_options)?;
+    let captures = pass_captures(config, &model, captures, out)?;
+    let summary = Summary { config: config.clone(), clock_mhz, cards, captures };
+    std::fs::write(out.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
+    report::draw(&summary, &out.join("report.svg"))?;
+    Ok(summary)
+}
+
+fn pass_captures(config: &Config, model: &Model, captures: &Path, out: &Path) -> Result<Captures> {
     let captures = Capture::read_all(captures)?;
-    let mut bench = Bench::new(config, &model, out)?;
+    let mut bench = Bench::new(config, model, out)?;
     let progress = indicatif::ProgressBar::new(captures.len() as u64);
     for capture in &captures {
         let result = bench.pass(capture).with_context(|| capture.name.clone())?;
@@ -97,11 +136,10 @@ pub fn run(config: &Config, captures: &Path, out: &Path) -> Result<Summary> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let summary = bench.finish()?;
-    print_total(&summary);
-    std::fs::write(out.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
-    report::draw(&summary, &out.join("report.svg"))?;
-    Ok(summary)
+    let clock_mhz = config.datapath.core_clock_mhz;
+    let captures = bench.finish()?;
+    print_total(&captures, clock_mhz);
+    Ok(captures)
 }
 
 struct Bench {
@@ -133,7 +171,7 @@ impl Bench {
         Ok(Bench {
             path,
             config: config.clone(),
-            trace: Trace::create(&out.join("trace.pcap"))?,
+            trace: Trace::create(&out.join("captures.pcap"))?,
             results: Vec::new(),
             opcodes: BTreeMap::new(),
             frames_identical: 0,
@@ -248,7 +286,7 @@ impl Bench {
     }
 
     /// Adds up, and checks that nothing was dropped but the frame that was corrupted on purpose.
-    fn finish(mut self) -> Result<Summary> {
+    fn finish(mut self) -> Result<Captures> {
         let counters = differential::counters(&mut self.path)?;
         let drops: BTreeMap<String, u64> = DropReason::ALL
             .into_iter()
@@ -269,8 +307,7 @@ impl Bench {
             "{} of {frames} frames came out as they went in",
             self.frames_identical
         );
-        Ok(Summary {
-            clock_mhz: self.config.datapath.core_clock_mhz,
+        Ok(Captures {
             frames,
             bytes,
             frames_identical: self.frames_identical,
@@ -279,8 +316,7 @@ impl Bench {
             cycles: receive_cycles + transmit_cycles,
             receive_gbps: self.gbps(bytes, receive_cycles),
             transmit_gbps: self.gbps(bytes, transmit_cycles),
-            config: self.config,
-            captures: self.results,
+            each: self.results,
         })
     }
 }
@@ -306,7 +342,32 @@ fn print_row(row: &CaptureResult) {
     );
 }
 
-fn print_total(summary: &Summary) {
+fn print_cards(cards: &scenario::Results) {
+    for (kind, count) in &cards.kinds {
+        println!("  {kind:<28} {count:>6}");
+    }
+    println!(
+        "{} messages, {} completions, {} frames; {} bytes found where they belong",
+        cards.messages, cards.completions, cards.frames, cards.bytes_verified
+    );
+    println!(
+        "{} cycles, {:.1} Gb/s of payload in both directions together",
+        cards.cycles, cards.payload_gbps
+    );
+    println!("\ncycles from the doorbell, one message at a time: median (shortest, longest)");
+    for stage in scenario::STAGES {
+        let columns = cards.latency_by_length.iter().filter_map(|(bytes, stages)| {
+            let spread = stages.get(stage)?;
+            Some(format!("{bytes} B: {} ({}, {})", spread.median, spread.min, spread.max))
+        });
+        let columns: Vec<String> = columns.collect();
+        if !columns.is_empty() {
+            println!("  {stage:<28} {}", columns.join("   "));
+        }
+    }
+}
+
+fn print_total(summary: &Captures, clock_mhz: u32) {
     println!("\nframes by opcode:");
     for (name, count) in &summary.opcodes {
         println!("  {name:<28} {count:>6}");
@@ -318,6 +379,6 @@ fn print_total(summary: &Summary) {
     );
     println!(
         "{} bytes in {} cycles at {} MHz: {:.1} Gb/s in, {:.1} Gb/s out, over all captures with their starts and ends",
-        summary.bytes, summary.cycles, summary.clock_mhz, summary.receive_gbps, summary.transmit_gbps
+        summary.bytes, summary.cycles, clock_mhz, summary.receive_gbps, summary.transmit_gbps
     );
 }

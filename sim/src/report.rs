@@ -1,10 +1,11 @@
-//! The demo's picture: what went through, and how fast.
+//! The demo's picture: how long each stage of a message takes, what went through the packet path, and how fast.
 use crate::demo::Summary;
+use crate::scenario::STAGES;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// Draws frames by opcode, and rates by capture, side by side.
+/// Draws latency by stage; below it frames by opcode and rates by capture, side by side.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -13,19 +14,31 @@ pub fn draw(summary: &Summary, path: &Path) -> Result<()> {
 }
 
 fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, (1200, 620)).into_drawing_area();
+    let area = SVGBackend::new(path, (1200, 960)).into_drawing_area();
     area.fill(&WHITE)?;
+    let (cards, captures) = (&summary.cards, &summary.captures);
     let title = format!(
-        "{} frames of the Linux kernel through {} bits at {} MHz",
-        summary.frames, summary.config.datapath.width_bits, summary.clock_mhz
+        "{} messages between two cards, {} frames of the Linux kernel: {} bits at {} MHz",
+        cards.messages, captures.frames, summary.config.datapath.width_bits, summary.clock_mhz
     );
     let area = area.titled(&title, ("sans-serif", 24))?;
-    let (left, right) = area.split_horizontally(600);
+    let (top, bottom) = area.split_vertically(340);
+    let (left, right) = bottom.split_horizontally(600);
+    let lengths: Vec<usize> = cards.latency_by_length.keys().copied().collect();
+    let seen = STAGES.into_iter().filter(|stage| cards.latency_cycles.contains_key(*stage));
+    let stages: Vec<(String, f64)> = seen
+        .flat_map(|stage| {
+            let cycles = cards.latency_by_length.values().map(move |stages| stages.get(stage));
+            cycles.map(move |spread| (stage.to_string(), spread.map_or(0.0, |spread| spread.median as f64)))
+        })
+        .collect();
+    let caption = format!("cycles from the doorbell, by stage, for {lengths:?} bytes");
+    bars(&top, &caption, &stages, &[BLUE.mix(0.7), BLUE.mix(0.3)], lengths.len())?;
     let counts: Vec<(String, f64)> =
-        summary.opcodes.iter().map(|(name, count)| (name.clone(), *count as f64)).collect();
+        captures.opcodes.iter().map(|(name, count)| (name.clone(), *count as f64)).collect();
     bars(&left, "frames by opcode", &counts, &[BLUE.mix(0.7)], 1)?;
-    let rates: Vec<(String, f64)> = summary
-        .captures
+    let rates: Vec<(String, f64)> = captures
+        .each
         .iter()
         .flat_map(|row| {
             [

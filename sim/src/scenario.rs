@@ -30,6 +30,9 @@ const PAIRS: usize = 16;
 const PING_BYTES: [usize; 2] = [64, 4096];
 /// Messages of each length.
 const PINGS: usize = 32;
+/// Bytes that each host may have under way: the wire's rate times what a message takes there and its completion back, and
+/// no more than the receive buffer of the widest card holds.
+const IN_FLIGHT_BYTES: usize = 48 << 10;
 /// Calls of `idle` before a ping, so that nothing of the last one is under way.
 const QUIET_IDLE: usize = 60;
 /// Calls of `idle` that a ping may take.
@@ -128,6 +131,12 @@ fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Now, in picoseconds and in cycles of the core clock of card 0.
+fn time(world: &SharedWorld) -> (u64, u64) {
+    let world = lock(world);
+    (world.now_ps(), world.card(0).cycles(Domain::Core))
+}
+
 /// Runs the scenario, and writes what crosses the port of card 0 to `trace`.
 ///
 /// # Errors
@@ -137,6 +146,7 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     let (world, functions) = two_cards(model, [card; 2], card.wire(), options.seed)?;
     lock(&world).capture(Port::Card(0), trace)?;
     let mut plan_options = PlanOptions::faultless(PAIRS, options.messages.div_ceil(2 * PAIRS));
+    plan_options.in_flight_bytes = IN_FLIGHT_BYTES;
     plan_options.pmtus = &[Pmtu::Bytes1024, Pmtu::Bytes2048, Pmtu::Bytes4096];
     let mut plan = Plan::new(options.seed, &plan_options);
     let ping = plan.pairs.len();
@@ -146,12 +156,12 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     plan.pairs.push(quiet);
 
     let mut cards = Cards::open(&plan, functions)?;
-    let before = (lock(&world).now_ps(), lock(&world).card(0).cycles(Domain::Core));
+    let before = time(&world);
     let totals = run(&plan, &mut cards);
     // A violated rule says more than what came of it.
     lock(&world).check()?;
     let totals = totals?;
-    let after = (lock(&world).now_ps(), lock(&world).card(0).cycles(Domain::Core));
+    let after = time(&world);
     let frames = lock(&world).wire_counts(0).iter().map(|counts| counts.arrived).sum();
 
     let mut latency_by_length = BTreeMap::new();

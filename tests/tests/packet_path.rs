@@ -4,9 +4,10 @@ use rnic_hdl::config::Config;
 use rnic_hdl::packet_path::{self, TOP};
 use rnic_layout::registers::{self, COUNTERS, counter};
 use rnic_layout::wire::{DropReason, Filter};
+use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::differential;
 use rnic_sim::frames::{OWN_MAC, frame_of, random_packet};
 use rnic_sim::packet_path::{MacFrame, PacketPath, Stalls, Transmit};
-use rnic_sim::{demo, differential};
 use std::path::{Path, PathBuf};
 use verilator_sys::{Model, ModelOptions, Optimization};
 
@@ -242,16 +243,17 @@ fn a_closed_card_takes_nothing_and_a_reset_closes_it() -> Result<()> {
 #[test]
 fn two_runs_of_the_demo_take_the_same_cycles() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let config = config("w512")?;
+    let options = DemoOptions { config: config("w512")?, seed: 3, messages: 300 };
     let captures = root().join("tests/vectors");
-    let first = demo::run(&config, &captures, &directory.path().join("first"))?;
-    let second = demo::run(&config, &captures, &directory.path().join("second"))?;
-    ensure!(first.cycles == second.cycles && first.frames_identical == second.frames_identical);
+    let first = demo::run(&options, &captures, &directory.path().join("first"))?;
+    let second = demo::run(&options, &captures, &directory.path().join("second"))?;
+    ensure!(first.cards.cycles == second.cards.cycles && first.captures.cycles == second.captures.cycles);
+    ensure!(first.cards.messages >= 300 && first.cards.bytes_verified == second.cards.bytes_verified);
     ensure!(
-        first.frames == 419 && first.frames_identical == 418,
+        first.captures.frames == 419 && first.captures.frames_identical == 418,
         "the captures hold 419 RoCE frames, one corrupted"
     );
-    for name in ["rnic.v", "trace.pcap", "summary.json", "report.svg"] {
+    for name in ["rnic.v", "trace.pcap", "captures.pcap", "summary.json", "report.svg"] {
         let size = std::fs::metadata(directory.path().join("first").join(name))?.len();
         ensure!(size > 0, "{name} is empty");
     }

@@ -3,8 +3,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use rnic_hdl::config::Config;
 use rnic_layout::wire::DropReason;
+use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::differential;
 use rnic_sim::packet_path::{Stalls, build_model};
-use rnic_sim::{demo, differential};
 use std::path::{Path, PathBuf};
 use verilator_sys::{ModelOptions, Optimization};
 
@@ -18,7 +19,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Pass captured frames through the packet path and compare what comes out.
+    /// Move messages between two cards, pass captured frames through the packet path, and compare what comes out.
     Demo {
         /// The configuration of the card.
         #[arg(long, default_value = "configs/w512.toml")]
@@ -26,9 +27,15 @@ enum Command {
         /// A directory of pcap files.
         #[arg(long, default_value = "tests/vectors")]
         captures: PathBuf,
-        /// Where rnic.v, trace.pcap, summary.json and report.svg go.
+        /// Where rnic.v, trace.pcap, captures.pcap, summary.json and report.svg go.
         #[arg(long, default_value = "build/demo")]
         out: PathBuf,
+        /// Decides messages, addresses, and what the hosts do.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Messages between the two cards, at least.
+        #[arg(long, default_value_t = 10_000)]
+        messages: usize,
     },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
@@ -46,9 +53,10 @@ enum Command {
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
-        Command::Demo { config, captures, out } => {
-            demo::run(&read(&config)?, &captures, &out)?;
-            println!("{} holds rnic.v, trace.pcap, summary.json, report.svg", out.display());
+        Command::Demo { config, captures, out, seed, messages } => {
+            let options = DemoOptions { config: read(&config)?, seed, messages };
+            demo::run(&options, &captures, &out)?;
+            println!("{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg", out.display());
             Ok(())
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),

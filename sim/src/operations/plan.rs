@@ -16,7 +16,7 @@ pub const WINDOW_BYTES: usize = 12_345;
 /// Addresses are aligned, or not, as they stand to this number.
 pub const LANES: usize = 64;
 /// At least every so many messages there is a signalled one.
-const UNSIGNALLED_MAX: usize = 12;
+const UNSIGNALLED_MAX: usize = 4;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -302,6 +302,8 @@ pub struct PlanOptions {
     pub pmtus: &'static [Pmtu],
     /// Most pieces of a message.
     pub send_pieces_max: usize,
+    /// See [`Plan::in_flight_bytes`].
+    pub in_flight_bytes: usize,
 }
 
 impl PlanOptions {
@@ -313,6 +315,7 @@ impl PlanOptions {
         mistakes: &Mistake::ALL,
         pmtus: &Pmtu::ALL,
         send_pieces_max: 2,
+        in_flight_bytes: 16 << 10,
     };
 
     /// As many messages as that, and no mistakes.
@@ -326,6 +329,9 @@ impl PlanOptions {
 pub struct Plan {
     /// What it was drawn from.
     pub seed: Seed,
+    /// Most bytes of messages of a host that have not ended. Cards do not send again yet, so what the peer's receive
+    /// buffer cannot hold while its host is slow would end a queue pair.
+    pub in_flight_bytes: usize,
     /// The pairs.
     pub pairs: Vec<Pair>,
 }
@@ -338,7 +344,7 @@ impl Plan {
             let random = seed.stream(&format!("plan/pair{pair}"));
             Draw { random, options: *options }.pair()
         });
-        Plan { seed, pairs: pairs.collect() }
+        Plan { seed, in_flight_bytes: options.in_flight_bytes, pairs: pairs.collect() }
     }
 
     /// Messages without the mistaken ones and what comes behind them.

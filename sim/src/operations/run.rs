@@ -14,7 +14,7 @@ use rnic_layout::queue::event::AsyncEvent;
 /// Calls of [`Machine::idle`] without anything new after which a run has come to a stand.
 const IDLE_MAX: usize = 20_000;
 /// Most requests that are posted at once.
-const BATCH_MAX: usize = 6;
+const BATCH_MAX: usize = 8;
 
 /// A message to post, with its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +192,7 @@ impl<M: Machine> Runner<'_, M> {
             }
             self.confirm()?;
             for &(side, pair) in &turns {
-                let most = self.random.random_range(0..=BATCH_MAX);
+                let most = if self.random.random() { BATCH_MAX } else { 0 };
                 posted |= self.post_sends(side, pair, ends(side, pair).0, most)?;
             }
             self.turn(posted)?;
@@ -293,18 +293,11 @@ impl<M: Machine> Runner<'_, M> {
         Ok(self.counts[side][pair].receives_posted != first)
     }
 
-    /// Posts up to `most` messages whose receives are known, none from place `end` on. Returns whether there was one.
+    /// Posts up to `most` messages for which there is room, none from place `end` on. Returns whether there was one.
     fn post_sends(&mut self, side: usize, pair: usize, end: usize, most: usize) -> Result<bool> {
         let first = self.counts[side][pair].sends_posted;
-        let Counts { receives_known, receives_taken, .. } = self.counts[1 - side][pair];
-        let mut room = receives_known.saturating_sub(receives_taken);
-        let count = end.saturating_sub(first).min(most);
-        let messages = self.plan.pairs[pair].sends(side).skip(first).take(count);
-        let ready = messages.take_while(|message| {
-            let fits = !message.kind.consumes() || room > 0;
-            room -= usize::from(message.kind.consumes() && fits);
-            fits
-        });
+        let count = self.ready(side, pair, end.saturating_sub(first).min(most));
+        let ready = self.plan.pairs[pair].sends(side).skip(first).take(count);
         let payloads: Vec<(&Message, Vec<u8>)> = ready
             .enumerate()
             .map(|(place, message)| (message, self.plan.payload(side, pair, first + place, message.length())))
@@ -322,6 +315,41 @@ impl<M: Machine> Runner<'_, M> {
         let taken = posts[..posted].iter().filter(|post| post.message.kind.consumes()).count();
         self.counts[1 - side][pair].receives_taken += taken;
         Ok(posted > 0)
+    }
+
+    /// How many of the next messages, at most `most`, may be posted now: the receives that they take are known, they are
+    /// not too many bytes, and the last of them is signalled, so that all of them end by themselves. Behind a mistake
+    /// everything does.
+    fn ready(&self, side: usize, pair: usize, most: usize) -> usize {
+        let pair_plan = &self.plan.pairs[pair];
+        let first = self.counts[side][pair].sends_posted;
+        let Counts { receives_known, receives_taken, .. } = self.counts[1 - side][pair];
+        let mut room = receives_known.saturating_sub(receives_taken);
+        let in_flight = self.bytes_in_flight(side);
+        let mut bytes = in_flight;
+        let mut ready = 0;
+        for (count, message) in (1..).zip(pair_plan.sends(side).skip(first).take(most)) {
+            bytes += message.length();
+            let takes = usize::from(message.kind.consumes());
+            let is_alone = ready == 0 && in_flight == 0;
+            if room < takes || (bytes > self.plan.in_flight_bytes && !is_alone) {
+                break;
+            }
+            room -= takes;
+            if message.signalled || first + count > pair_plan.lanes[side].sends.len() {
+                ready = count;
+            }
+        }
+        ready
+    }
+
+    /// Bytes of messages of a host that were posted and have not ended.
+    fn bytes_in_flight(&self, side: usize) -> usize {
+        let pairs = self.plan.pairs.iter().zip(&self.counts[side]);
+        let under_way = pairs.flat_map(|(pair, counts)| {
+            pair.sends(side).skip(counts.sends_done).take(counts.sends_posted - counts.sends_done)
+        });
+        under_way.map(Message::length).sum()
     }
 
     fn confirm(&mut self) -> Result<()> {

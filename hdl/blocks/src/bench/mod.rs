@@ -90,7 +90,7 @@ impl<B: Block> Bench<B> {
     pub fn settle(&mut self) {
         self.propagate();
         if let Some(twin) = &mut self.twin {
-            let differences = twin.differences(&ports_of(&self.block));
+            let differences = twin.differences();
             assert!(differences.is_empty(), "cycle {}: {}", self.cycle, differences.join("; "));
         }
     }
@@ -120,9 +120,12 @@ impl<B: Block> Bench<B> {
             self.block.update_all();
             if !self.block.has_changed() {
                 if let Some(twin) = &mut self.twin {
-                    twin.follow(&ports_of(&self.block));
+                    twin.follow(&self.block);
                 }
                 return;
+            }
+            if let Some(twin) = &mut self.twin {
+                twin.note(&self.block);
             }
         }
         panic!("the block does not settle in {PASSES_MAX} passes");

@@ -40,6 +40,35 @@ fn width_of(kind: &TypeKind) -> usize {
     }
 }
 
+/// Shows all ports of `block` to `see`, with their places in the order of its declaration.
+pub(super) fn see_ports(block: &dyn Block, see: impl FnMut(usize, &dyn Atom)) {
+    block.accept("block", &mut Walker { depth: 0, place: 0, see });
+}
+
+/// Counts ports, whatever they are called.
+struct Walker<F> {
+    depth: usize,
+    place: usize,
+    see: F,
+}
+
+impl<F: FnMut(usize, &dyn Atom)> Probe for Walker<F> {
+    fn visit_start_scope(&mut self, _name: &str, _block: &dyn Block) {
+        self.depth += 1;
+    }
+
+    fn visit_end_scope(&mut self, _name: &str, _block: &dyn Block) {
+        self.depth -= 1;
+    }
+
+    fn visit_atom(&mut self, _name: &str, atom: &dyn Atom) {
+        if self.depth == 1 && atom.kind().is_parameter() {
+            (self.see)(self.place, atom);
+            self.place += 1;
+        }
+    }
+}
+
 /// Reads all ports of `block`, in the order of its declaration.
 pub fn ports_of(block: &dyn Block) -> Vec<Port> {
     let mut reader = Reader::default();
@@ -88,7 +117,7 @@ impl Probe for Reader {
 }
 
 /// rust-hdl keeps the number of a literal to itself, so it is read back from its hexadecimal form.
-fn number_of(atom: &dyn Atom) -> BigUint {
+pub(super) fn number_of(atom: &dyn Atom) -> BigUint {
     let text = format!("{:x}", atom.verilog());
     let digits = text.split("'h").nth(1).expect("rust-hdl prints literals as <width>'h<digits>");
     BigUint::parse_bytes(digits.as_bytes(), 16).expect("the digits are hexadecimal")

@@ -1,5 +1,7 @@
 //! The Verilog of a block, run beside it.
-use super::ports::Port;
+//!
+//! To turn a wide port into a number takes longer than all the rest of a cycle, so only ports that have changed are read.
+use super::ports::{Port, number_of, ports_of, see_ports};
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Optimization, Toolchain};
@@ -7,9 +9,19 @@ use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Optimization, Toolch
 /// What the block was printed as, verilated.
 pub(super) struct Twin {
     instance: Instance,
-    /// Handles to the ports, in the order of the block.
-    handles: Vec<AnyPort>,
+    /// The ports, in the order of the block.
+    ports: Vec<Watched>,
     words: Vec<u32>,
+}
+
+/// A port and what the block has on it.
+struct Watched {
+    name: String,
+    is_input: bool,
+    handle: AnyPort,
+    /// It may have changed since it was read.
+    is_old: bool,
+    value: Vec<u32>,
 }
 
 impl Twin {
@@ -28,31 +40,47 @@ impl Twin {
         let options = ModelOptions { optimization: Optimization::O0, ..ModelOptions::default() };
         let model = Model::build_with(&toolchain, "dut", &verilog, &options);
         let instance = model.unwrap_or_else(|error| panic!("{error}\n{verilog}")).instance();
-        Twin { instance, handles: Vec::new(), words: Vec::new() }
+        let watch = |port: Port| {
+            let handle = instance.any_port(&port.name).unwrap_or_else(|error| panic!("{error}"));
+            let Port { name, is_input, .. } = port;
+            Watched { name, is_input, handle, is_old: true, value: Vec::new() }
+        };
+        let ports = ports_of(block).into_iter().map(watch).collect();
+        Twin { instance, ports, words: Vec::new() }
+    }
+
+    /// Takes note of the ports that have changed in the last pass over the block.
+    pub(super) fn note(&mut self, block: &dyn Block) {
+        see_ports(block, |place, atom| self.ports[place].is_old |= atom.changed());
     }
 
     /// Sets the inputs as the block has them, and lets them take effect.
-    pub(super) fn follow(&mut self, ports: &[Port]) {
-        if self.handles.is_empty() {
-            let handle = |port: &Port| self.instance.any_port(&port.name);
-            let handles = ports.iter().map(handle).collect::<Result<_, _>>();
-            self.handles = handles.unwrap_or_else(|error| panic!("{error}"));
+    pub(super) fn follow(&mut self, block: &dyn Block) {
+        if !self.ports.iter().any(|port| port.is_old) {
+            return;
         }
-        for (port, &handle) in ports.iter().zip(&self.handles).filter(|(port, _)| port.is_input) {
-            self.instance.write_words(handle, &port.value.to_u32_digits());
-        }
+        see_ports(block, |place, atom| {
+            let port = &mut self.ports[place];
+            if std::mem::take(&mut port.is_old) {
+                port.value = number_of(atom).to_u32_digits();
+                port.value.resize(port.value.len().max(port.handle.words()), 0);
+                if port.is_input {
+                    self.instance.write_words(port.handle, &port.value);
+                }
+            }
+        });
         self.instance.eval();
     }
 
     /// Finds the outputs in which block and Verilog differ; says so in words.
-    pub(super) fn differences(&mut self, ports: &[Port]) -> Vec<String> {
+    pub(super) fn differences(&mut self) -> Vec<String> {
         let mut differences = Vec::new();
-        for (port, &handle) in ports.iter().zip(&self.handles).filter(|(port, _)| !port.is_input) {
-            self.words.resize(handle.words(), 0);
-            self.instance.read_words(handle, &mut self.words);
-            let value = BigUint::from_slice(&self.words);
-            if value != port.value {
-                differences.push(format!("{}: Rust {:x}, Verilog {value:x}", port.name, port.value));
+        for port in self.ports.iter().filter(|port| !port.is_input) {
+            self.words.resize(port.handle.words(), 0);
+            self.instance.read_words(port.handle, &mut self.words);
+            if self.words != port.value {
+                let [rust, verilog] = [&port.value, &self.words].map(|words| BigUint::from_slice(words));
+                differences.push(format!("{}: Rust {rust:x}, Verilog {verilog:x}", port.name));
             }
         }
         differences

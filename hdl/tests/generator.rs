@@ -3,7 +3,7 @@ use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_hdl::generator;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PRESETS: [&str; 4] = ["w64", "w128", "w256", "w512"];
@@ -14,9 +14,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("hdl/ lies in the workspace").to_path_buf()
 }
 
-fn rnic_gen(config: &Path, out: &Path) -> Result<Output> {
+fn command(config: &Path, out: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rnic-gen"));
-    command.arg("--config").arg(config).arg("--out").arg(out).output().context("rnic-gen does not start")
+    command.arg("--config").arg(config).arg("--out").arg(out);
+    command
+}
+
+fn rnic_gen(config: &Path, out: &Path) -> Result<Output> {
+    command(config, out).output().context("rnic-gen does not start")
 }
 
 #[test]
@@ -48,6 +53,20 @@ fn the_generator_writes_all_files_and_their_hash() -> Result<()> {
     for name in ["rnic.xdc", "rnic_regs.h", "REGISTERS.md"] {
         ensure!(std::fs::metadata(out.join(name))?.len() > 0, "{name} is empty");
     }
+    Ok(())
+}
+
+/// As `rnic-gen | head -1` leaves it.
+#[test]
+fn all_files_are_written_though_nobody_reads_their_names() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut command = command(&root().join("configs/w64.toml"), directory.path());
+    let output = command.stdout(writer).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && error.is_empty(), "{:?}: {error}", output.status);
+    ensure!(directory.path().join("manifest.json").exists(), "the last file is missing");
     Ok(())
 }
 

@@ -3,6 +3,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, Product};
+use std::io::{ErrorKind, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,7 +53,15 @@ fn write(product: &Product, directory: &Path) -> Result<()> {
     for (name, text) in product.files() {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        println!("{} ({} lines)", path.display(), text.lines().count());
+        say(&format!("{} ({} lines)", path.display(), text.lines().count()))?;
     }
     Ok(())
+}
+
+/// Prints a line; nothing if its reader has gone (`rnic-gen | head -1`), for the files are what is wanted.
+fn say(line: &str) -> Result<()> {
+    match writeln!(stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
+        _ => Ok(()),
+    }
 }

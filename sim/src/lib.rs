@@ -1,5 +1,6 @@
 //! The simulated machine: verilated cards, what is around them, and what they are held against.
 
+pub mod bench;
 pub mod captures;
 pub mod chance;
 pub mod demo;

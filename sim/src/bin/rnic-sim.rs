@@ -3,6 +3,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use rnic_hdl::config::Config;
 use rnic_layout::wire::DropReason;
+use rnic_sim::bench;
 use rnic_sim::demo::{self, DemoOptions};
 use rnic_sim::differential;
 use rnic_sim::packet_path::{Stalls, build_model};
@@ -37,6 +38,21 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         messages: usize,
     },
+    /// Measure how fast two cards move messages on the standard bench.
+    Bench {
+        /// The configuration of the card.
+        #[arg(long, default_value = "configs/w512.toml")]
+        config: PathBuf,
+        /// Fewer cases and fewer messages.
+        #[arg(long)]
+        quick: bool,
+        /// Where the rows go.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Decides what the hosts do.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
         /// The configuration of the card.
@@ -58,6 +74,11 @@ fn main() -> Result<()> {
             demo::run(&options, &captures, &out)?;
             println!("{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg", out.display());
             Ok(())
+        }
+        Command::Bench { config, quick, json, seed } => {
+            let config = read(&config)?;
+            let rows = bench::run(&config, &bench::cases(quick), seed)?;
+            json.map_or(Ok(()), |path| bench::write_json(&rows, &path))
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
     }

@@ -26,7 +26,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
     (
         "rnic-control",
         &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
-        &[],
+        &["verilator-sys"],
     ),
     (
         "rnic-dma",

@@ -549,3 +549,6 @@ impl Logic for Control {
         StreamTx::<EventToken>::link(&mut self.event, &mut self.event_slice.tx);
     }
 }
+
+#[cfg(test)]
+mod tests;

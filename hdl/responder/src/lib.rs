@@ -15,6 +15,6 @@ pub mod stages;
 pub mod tally;
 
 #[cfg(test)]
-mod responder_tests;
+mod tests;
 
 pub use responder::Responder;

@@ -1,0 +1,446 @@
+//! The responder as a whole, in lock step with its Verilog, against what the protocol says of it.
+mod machine;
+mod model;
+mod wrap;
+
+use machine::Machine;
+use model::{Attributes, Owed, Request, Work};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rnic_blocks::bench::{Random, Stalls};
+use rnic_layout::opcode::Operation;
+use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::state::{PathMtu, QpState};
+use rnic_token::setup::SetupKind;
+
+/// Five queue pairs; the lines of the first three lie at the same places.
+const QPNS: [u32; 5] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff];
+const FIRST_PSN: u32 = 0xff_fffe;
+
+fn attributes(place: usize) -> Attributes {
+    Attributes {
+        qpn: QPNS[place],
+        generation: 3,
+        state: QpState::ReadyToReceive,
+        peer: 0xffff_0a00_0001 + place as u128,
+        partition_key: 0xffff,
+        domain: 7,
+        pmtu_code: PathMtu::Bytes1024 as u32,
+        remote_write: true,
+        timer_code: 12 + place as u8,
+        completion_queue: 5 + place as u16,
+        ring: 0x40_0000 + 0x1_0000 * place as u64,
+        entries_log2: if place == 1 { 7 } else { 6 },
+    }
+}
+
+/// A packet that a peer could send; its PSN is the one that is expected if all before it are executed.
+fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes: u32) -> Request {
+    let Attributes { qpn, peer, .. } = attributes(place);
+    let psn = machine.model.queues.get(&((qpn & 0x3ff) as u16)).map_or(0, |queue| queue.expected);
+    Request {
+        opcode: operation as u8,
+        qpn,
+        psn,
+        ack_request: true,
+        solicited: false,
+        partition_key: 0x7fff,
+        peer,
+        address: 0x7001,
+        key: 0x142,
+        length: payload_bytes,
+        immediate: 0x0102_0304,
+        payload_bytes,
+    }
+}
+
+/// An entry that holds 100 bytes, nothing, and a page.
+fn work(tag: u64) -> Work {
+    let fields = ReceiveWork {
+        tag,
+        sge_count: 3,
+        sge0_address: 0x1_0000 + tag % 64 * 0x1000,
+        sge0_key: 0x207,
+        sge0_length: 100,
+        sge1_key: 0xdead,
+        sge2_address: 0x8_0001,
+        sge2_key: 0x142,
+        sge2_length: 4096,
+        ..ReceiveWork::at_reset()
+    };
+    Work { fields, is_malformed: false, is_unreadable: false }
+}
+
+/// Offers a packet when the one before it is taken.
+fn send(machine: &mut Machine, make: impl FnOnce(&Machine) -> Request) {
+    while !machine.may_offer() {
+        machine.step();
+    }
+    let request = make(machine);
+    machine.offer(request);
+    machine.step();
+}
+
+fn connected(stalls: Stalls) -> Machine {
+    let mut machine = Machine::new(stalls);
+    for place in 0..QPNS.len() {
+        machine.connect(attributes(place), FIRST_PSN);
+    }
+    while machine.is_commanding() {
+        machine.step();
+    }
+    machine
+}
+
+fn post(machine: &mut Machine, place: usize, works: &[Work]) {
+    machine.post(attributes(place).index(), works);
+    machine.step();
+}
+
+/// Cycles from each command to the next.
+fn steps(machine: &Machine, from: usize) -> Vec<u64> {
+    machine.placed[from..].windows(2).map(|pair| pair[1].0 - pair[0].0).collect()
+}
+
+#[test]
+fn one_packet_of_each_kind_is_placed_completed_and_acknowledged() {
+    use Operation::{SendOnly, SendOnlyImmediate, WriteOnly, WriteOnlyImmediate};
+    let mut machine = connected(Stalls::None);
+    machine.command(SetupKind::Probe, attributes(2), 0);
+    machine.run(20);
+    assert_eq!(machine.bench.block.probed.val(), rnic_kernel::prelude::bits(FIRST_PSN.into()));
+    post(&mut machine, 0, &[work(0x11), work(0x22), work(0x33), work(0x44)]);
+    machine.run(40);
+    for (operation, bytes) in
+        [(WriteOnly, 300), (SendOnly, 150), (SendOnlyImmediate, 0), (WriteOnlyImmediate, 8)]
+    {
+        send(&mut machine, |machine| request(machine, 0, operation, bytes));
+    }
+    machine.settle();
+    let commands: Vec<_> = machine.placed.iter().map(|placed| placed.1.clone()).collect();
+    assert_eq!(commands[0].spans, [(0x7001 | 1 << 40, 300)]);
+    assert_eq!(commands[1].spans, [(0x2_1000 | 1 << 40, 100), (0x8_0001 | 1 << 40, 50)]);
+    let tags: Vec<_> =
+        commands.iter().map(|command| command.completion.map(|completion| completion.tag)).collect();
+    assert_eq!(tags, [None, Some(0x11), Some(0x22), Some(0x33)]);
+    let (_, _, last) = *machine.replied.last().unwrap();
+    assert_eq!(last, Owed { syndrome: 0x1f, psn: 1, msn: 4 }, "the newest acknowledgement covers all");
+
+    // A WRITE in three cycles, and a SEND in four.
+    let from = machine.placed.len();
+    for _ in 0..30 {
+        send(&mut machine, |machine| request(machine, 3, WriteOnly, 64));
+    }
+    machine.settle();
+    let writes = steps(&machine, from);
+    // The sweep over the queue pairs takes three cycles after sixteen packets.
+    assert!(writes.iter().sum::<u64>() <= 3 * 29 + 2 * 3, "{writes:?}");
+    let works: Vec<_> = (0..61).map(work).collect();
+    post(&mut machine, 0, &works);
+    machine.run(300);
+    let from = machine.placed.len();
+    for _ in 0..40 {
+        send(&mut machine, |machine| request(machine, 0, SendOnly, 64));
+    }
+    machine.settle();
+    let sends = steps(&machine, from);
+    // The table of regions answers in the next cycle here.
+    let offered = machine.cycle;
+    send(&mut machine, |machine| request(machine, 3, WriteOnly, 64));
+    machine.settle();
+    let latency = machine.placed.last().unwrap().0 - offered;
+    println!("a WRITE in {writes:?}, a SEND in {sends:?} cycles, and {latency} to the command");
+    assert!(latency <= 14, "{latency} cycles");
+    assert!(sends.iter().sum::<u64>() <= 4 * 39, "{sends:?}");
+}
+
+/// Traffic of many peers, some of whom make mistakes, as do some who post receives.
+struct Traffic {
+    /// One packet in so many is wrong in a way that ends the queue pair.
+    fault_rate: u32,
+    /// Queue pairs may be reset while packets are under way.
+    resets: bool,
+    tag: u64,
+    /// When a queue pair is created anew.
+    due: [Option<u64>; QPNS.len()],
+}
+
+impl Traffic {
+    fn new(fault_rate: u32, resets: bool) -> Self {
+        Traffic { fault_rate, resets, tag: 0x100, due: [None; QPNS.len()] }
+    }
+
+    /// An entry, which is bad now and then.
+    fn work(&mut self, random: &mut Random) -> Work {
+        self.tag += 1;
+        let count = random.random_range(1..=3);
+        let mut length = || [0, 60, 400, 5000].choose(random).copied().unwrap();
+        let lengths = [length(), length(), if count == 3 { 5000 } else { length() }];
+        let good = [0x142, 0x207];
+        // Faults are a reserved bit, an entry that may be too short, and a key that is not for writing; many are never met.
+        let fault = random.random_ratio(3, self.fault_rate).then(|| random.random_range(0..5));
+        let is_short = fault == Some(1);
+        let mut key = || if fault >= Some(2) { 0x307 } else { *good.choose(random).unwrap() };
+        let fields = ReceiveWork {
+            tag: self.tag,
+            sge_count: count,
+            sge0_address: 0x1_0000 + self.tag,
+            sge0_key: key(),
+            sge0_length: lengths[0],
+            sge1_address: 0x2_0000 + self.tag,
+            sge1_key: key(),
+            sge1_length: if count == 2 && !is_short { 5000 } else { lengths[1] },
+            sge2_address: 0x3_0000 + self.tag,
+            sge2_key: key(),
+            sge2_length: lengths[2],
+        };
+        let fields =
+            if count == 1 && !is_short { ReceiveWork { sge0_length: 1 << 31, ..fields } } else { fields };
+        Work { fields, is_malformed: fault == Some(0), is_unreadable: false }
+    }
+
+    /// Posts a few entries. Whole lines of the ring are unreadable, so that it does not matter how they are read.
+    fn post(&mut self, machine: &mut Machine, place: usize) {
+        let index = attributes(place).index();
+        let Some(queue) = machine.model.queues.get(&index) else { return };
+        if machine.is_commanding() || queue.attributes.state == QpState::Reset {
+            return;
+        }
+        // Software knows what was completed; the model is ahead of it.
+        let done = machine.placed.iter().rev().find_map(|(_, command)| {
+            let is_mine = command.queue_pair == index && command.generation == queue.attributes.generation;
+            command.completion.filter(|_| is_mine).map(|completion| completion.consumer_index)
+        });
+        let (written, done) = (queue.written, done.unwrap_or(0));
+        let free = (1 << queue.attributes.entries_log2) - written.wrapping_sub(done);
+        let count = free.min(machine.random.random_range(1..24));
+        if count == 0 {
+            return;
+        }
+        let is_last_bad = written % 8 > 0 && queue.works[&(written - 1)].is_unreadable;
+        let mut is_bad = is_last_bad;
+        let works: Vec<_> = (0..count)
+            .map(|ahead| {
+                if (written + ahead).is_multiple_of(8) {
+                    is_bad = machine.random.random_ratio(1, 2 * self.fault_rate);
+                }
+                Work { is_unreadable: is_bad, ..self.work(&mut machine.random) }
+            })
+            .collect();
+        machine.post(index, &works);
+    }
+
+    fn request(&mut self, machine: &mut Machine) -> Request {
+        use Operation::{ReadRequest, SendFirst, SendOnly, SendOnlyImmediate, WriteOnly, WriteOnlyImmediate};
+        // Mostly one that is ready.
+        let mut place = 0;
+        for _ in 0..4 {
+            place = machine.random.random_range(0..QPNS.len());
+            if machine.lives[&attributes(place).index()].state != QpState::Error {
+                break;
+            }
+        }
+        let payload = [0, 1, 64, 100, 1023, 1024].choose(&mut machine.random).copied().unwrap();
+        let operations = [WriteOnly, WriteOnly, SendOnly, SendOnly, SendOnlyImmediate, WriteOnlyImmediate];
+        let operation = operations.choose(&mut machine.random).copied().unwrap();
+        let good = request(machine, place, operation, payload);
+        let random = &mut machine.random;
+        let good = Request {
+            ack_request: random.random(),
+            solicited: random.random(),
+            immediate: random.random(),
+            address: 0x1000 + random.random_range(0..0x1000),
+            ..good
+        };
+        if random.random_ratio(1, self.fault_rate) {
+            return match random.random_range(0..7) {
+                0 => Request {
+                    opcode: [SendFirst, ReadRequest].choose(random).copied().unwrap() as u8,
+                    ..good
+                },
+                1 => Request { length: payload + 1, ..good },
+                2 => Request { payload_bytes: 1025, length: 1025, ..good },
+                3 => Request { key: 0x143, ..good },
+                4 => Request { key: 0x207, ..good },
+                5 => Request { address: 0x10_1000 - u64::from(payload) + 1, ..good },
+                _ => Request { address: u64::MAX - 3, ..good },
+            };
+        }
+        let shifted = |distance: u32| Request { psn: good.psn.wrapping_add(distance) & 0xff_ffff, ..good };
+        match random.random_range(0..60) {
+            0 => Request { qpn: good.qpn ^ 0x400, ..good },
+            1 => Request { qpn: 0x77, ..good },
+            2 => Request {
+                partition_key: [0, 0x8000, 0x7ffe, 0xfffe].choose(random).copied().unwrap(),
+                ..good
+            },
+            3 => Request { peer: good.peer + 1, ..good },
+            4 => Request { opcode: good.opcode | [0x20, 0x60, 0xa0].choose(random).unwrap(), ..good },
+            5..9 => shifted(random.random_range(1..4)),
+            9 => shifted(0x7f_ffff),
+            10..14 => shifted(u32::MAX - random.random_range(0..4)),
+            14 => shifted(0x80_0000),
+            15 => Request { opcode: ReadRequest as u8, ..shifted(u32::MAX) },
+            // A WRITE of nothing needs no key.
+            16 => {
+                Request { opcode: WriteOnly as u8, payload_bytes: 0, length: 0, key: 0, address: 0, ..good }
+            }
+            17 => Request { address: 0x10_1000 - u64::from(payload), ..good },
+            _ => good,
+        }
+    }
+
+    fn step(&mut self, machine: &mut Machine) {
+        // Busy times and quiet ones.
+        let rate = if (machine.cycle / 400).is_multiple_of(2) { 16 } else { 2 };
+        if machine.may_offer() && machine.random.random_ratio(rate, 20) {
+            let request = self.request(machine);
+            machine.offer(request);
+        }
+        for place in 0..QPNS.len() {
+            if machine.random.random_ratio(1, 80) && self.due[place].is_none() {
+                self.post(machine, place);
+            }
+            let index = attributes(place).index();
+            let life = machine.lives[&index];
+            match self.due[place] {
+                None if life.state == QpState::Error => {
+                    self.due[place] = Some(machine.cycle + machine.random.random_range(60..200));
+                }
+                None if self.resets && machine.random.random_ratio(1, 400) => {
+                    machine.loosen(index);
+                    if machine.random.random() {
+                        machine.command(SetupKind::Life, Attributes { state: QpState::Reset, ..life }, 0);
+                    }
+                    self.due[place] = Some(machine.cycle + machine.random.random_range(0..100));
+                }
+                Some(due) if machine.cycle >= due && (self.resets || machine.is_still(index)) => {
+                    if self.resets {
+                        machine.loosen(index);
+                    }
+                    let states = [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain];
+                    let state = states.choose(&mut machine.random).copied().unwrap();
+                    let generation = life.generation.wrapping_add(1);
+                    // The one at place 3 takes no WRITEs now and then.
+                    let remote_write = place != 3 || machine.random.random();
+                    let psn = machine.random.random_range(0..1 << 24);
+                    let again = Attributes { state, generation, remote_write, ..attributes(place) };
+                    machine.connect(again, psn);
+                    self.due[place] = None;
+                }
+                _ => {}
+            }
+        }
+        machine.step();
+    }
+}
+
+#[test]
+fn many_peers_and_their_mistakes_are_answered_as_the_protocol_says() {
+    let mut machine = connected(Stalls::Both);
+    machine.write_failure_rate = 60;
+    let mut traffic = Traffic::new(25, false);
+    for _ in 0..9_000 {
+        traffic.step(&mut machine);
+    }
+    machine.write_failure_rate = 0;
+    machine.settle();
+    let told = [
+        "acknowledgements_sent",
+        "nak_sequence_sent",
+        "nak_invalid_request_sent",
+        "nak_access_sent",
+        "nak_operational_sent",
+        "nak_not_ready_sent",
+    ];
+    let dropped = ["unknown_qp", "qp_not_ready", "transport_mismatch", "partition_key", "source_address"];
+    let others = ["duplicate_request", "duplicate_dropped", "request_gap", "requests_after_failure"];
+    let refused = ["remote_protection", "local_protection", "work_refused"];
+    let mut missing = Vec::new();
+    for name in told.into_iter().chain(dropped).chain(others).chain(refused) {
+        println!("{name}: {}", machine.count(name));
+        if machine.count(name) == 0 {
+            missing.push(name);
+        }
+    }
+    println!("{} commands", machine.placed.len());
+    assert!(missing.is_empty(), "{missing:?} never happened");
+}
+
+#[test]
+fn what_belongs_to_an_ended_generation_harms_nobody() {
+    let mut machine = connected(Stalls::Both);
+    machine.write_failure_rate = 100;
+    let mut traffic = Traffic::new(100, true);
+    for _ in 0..5_000 {
+        traffic.step(&mut machine);
+    }
+    machine.write_failure_rate = 0;
+    machine.settle();
+    assert!(machine.count("stale_dropped") > 0, "no reply was stale");
+}
+
+#[test]
+fn whoever_stands_still_holds_back_nobody_else() {
+    use Operation::{SendOnly, WriteOnly};
+    let mut machine = connected(Stalls::None);
+    let works: Vec<_> = (0..20).map(work).collect();
+    for place in [0, 1, 2] {
+        post(&mut machine, place, &works);
+    }
+    // Commands are taken, whoever does not listen. The machine says how long that may take.
+    for stopped in 0..4 {
+        let holds = |machine: &mut Machine, held| match stopped {
+            0 => machine.holds_place = held,
+            1 => machine.holds_answers = held,
+            2 => machine.holds_reads = held,
+            _ => machine.holds_writes = held,
+        };
+        holds(&mut machine, true);
+        machine.holds_replies = stopped == 3;
+        let mut turn = 0;
+        for _ in 0..200 {
+            if machine.may_offer() {
+                let operation = if turn % 3 == 0 { SendOnly } else { WriteOnly };
+                let request = request(&machine, turn % 3, operation, 200);
+                machine.offer(request);
+                turn += 1;
+            }
+            machine.step();
+        }
+        let state = if stopped % 2 == 0 { QpState::ReadyToSend } else { QpState::SendQueueDrain };
+        for place in 0..QPNS.len() {
+            machine.command(SetupKind::Life, Attributes { state, ..attributes(place) }, 0);
+        }
+        machine.run(60);
+        assert!(!machine.is_commanding(), "setup waits for {stopped}");
+        if stopped == 3 {
+            // What is received waits neither for replies that may not leave yet, nor for the wire that they leave by.
+            assert!(machine.may_offer());
+            let replied = machine.replied.len();
+            machine.holds_writes = false;
+            machine.run(300);
+            assert_eq!(machine.replied.len(), replied);
+            machine.holds_replies = false;
+        }
+        holds(&mut machine, false);
+        machine.settle();
+    }
+
+    // A doorbell that claims more than the ring has is not believed; the next one is.
+    let index = attributes(4).index();
+    let works: Vec<_> = (0..64).map(work).collect();
+    post(&mut machine, 4, &works);
+    machine.ring(index, 65);
+    machine.step();
+    send(&mut machine, |machine| request(machine, 4, SendOnly, 64));
+    machine.settle();
+    assert_eq!(machine.replied.last().unwrap().2, Owed { syndrome: 0x20 | 16, psn: FIRST_PSN, msn: 0 });
+    machine.ring(index, 64);
+    machine.step();
+    for _ in 0..3 {
+        send(&mut machine, |machine| request(machine, 4, SendOnly, 64));
+    }
+    machine.settle();
+    assert_eq!(machine.replied.last().unwrap().2, Owed { syndrome: 0x1f, psn: 0, msn: 3 });
+}

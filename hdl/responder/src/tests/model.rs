@@ -1,0 +1,498 @@
+//! What protocol chapter 3 says of a responder whose messages are single packets, in plain Rust: no stages, no records, one
+//! packet after the other.
+use rnic_layout::opcode::Operation;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::state::QpState;
+use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
+use std::collections::HashMap;
+
+/// Queue pairs that the card has room for.
+const INDEX_MASK: u32 = 0x3ff;
+const PSN_MASK: u32 = 0xff_ffff;
+
+/// How a queue pair is set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attributes {
+    pub(super) qpn: u32,
+    pub(super) generation: u8,
+    pub(super) state: QpState,
+    pub(super) peer: u128,
+    pub(super) partition_key: u16,
+    pub(super) domain: u32,
+    pub(super) pmtu_code: u32,
+    pub(super) remote_write: bool,
+    pub(super) timer_code: u8,
+    pub(super) completion_queue: u16,
+    pub(super) ring: u64,
+    pub(super) entries_log2: u32,
+}
+
+impl Attributes {
+    pub(super) fn index(&self) -> u16 {
+        (self.qpn & INDEX_MASK) as u16
+    }
+
+    pub(super) fn pmtu_bytes(&self) -> u32 {
+        128 << self.pmtu_code
+    }
+}
+
+/// A packet that comes in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) opcode: u8,
+    pub(super) qpn: u32,
+    pub(super) psn: u32,
+    pub(super) ack_request: bool,
+    pub(super) solicited: bool,
+    pub(super) partition_key: u16,
+    pub(super) peer: u128,
+    pub(super) address: u64,
+    pub(super) key: u32,
+    pub(super) length: u32,
+    pub(super) immediate: u32,
+    pub(super) payload_bytes: u32,
+}
+
+/// A receive entry as it stands in host memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) fields: ReceiveWork,
+    /// A reserved bit is set.
+    pub(super) is_malformed: bool,
+    /// The host does not give it.
+    pub(super) is_unreadable: bool,
+}
+
+/// Memory that may be touched. Its device addresses are its addresses above [`Region::DEVICE`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) key: u32,
+    pub(super) domain: u32,
+    pub(super) local_write: bool,
+    pub(super) remote_write: bool,
+    pub(super) first_address: u64,
+    pub(super) length: u64,
+}
+
+impl Region {
+    pub(super) const DEVICE: u64 = 1 << 40;
+
+    /// The device address of an access, if it is allowed (protocol 4.6).
+    pub(super) fn find(
+        regions: &[Region],
+        key: u32,
+        domain: u32,
+        is_remote: bool,
+        at: u64,
+        bytes: u32,
+    ) -> Option<u64> {
+        let region = regions.iter().find(|region| region.key == key)?;
+        let may = if is_remote { region.remote_write } else { region.local_write };
+        let (first, end) =
+            (u128::from(region.first_address), u128::from(region.first_address) + u128::from(region.length));
+        let (start, stop) = (u128::from(at), u128::from(at) + u128::from(bytes));
+        (may && region.domain == domain && first <= start && stop <= end).then_some(at | Self::DEVICE)
+    }
+}
+
+/// What the peer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owed {
+    pub(super) syndrome: u8,
+    pub(super) psn: u32,
+    pub(super) msn: u32,
+}
+
+/// What a good completion says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Received {
+    pub(super) opcode: CompletionOpcode,
+    pub(super) length: u32,
+    pub(super) immediate: Option<u32>,
+    pub(super) solicited: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Completion {
+    pub(super) queue: u16,
+    pub(super) tag: u64,
+    pub(super) qpn: u32,
+    pub(super) consumer_index: u16,
+    /// Or why not, with the syndrome that the peer is told.
+    pub(super) outcome: Result<Received, (CompletionStatus, u8)>,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Command {
+    pub(super) queue_pair: u16,
+    pub(super) generation: u8,
+    pub(super) payload_bytes: u32,
+    pub(super) spans: Vec<(u64, u32)>,
+    pub(super) completion: Option<Completion>,
+    pub(super) reply: Option<Owed>,
+}
+
+impl Command {
+    /// Its payload is dropped, and nobody hears of it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.spans.is_empty() && self.completion.is_none() && self.reply.is_none()
+    }
+
+    /// An entry is given back, and nothing else.
+    pub(super) fn is_flush(&self) -> bool {
+        let is_flushed =
+            |completion: &Completion| matches!(completion.outcome, Err((CompletionStatus::Flushed, _)));
+        self.payload_bytes == 0 && self.reply.is_none() && self.completion.as_ref().is_some_and(is_flushed)
+    }
+}
+
+/// A queue pair that must fail, and the event that tells software of it.
+pub(super) type Failure = (u16, u8, Option<AsyncEvent>);
+
+/// One queue pair.
+pub(super) struct Queue {
+    pub(super) attributes: Attributes,
+    pub(super) expected: u32,
+    msn: u32,
+    nak_sent: bool,
+    /// A packet made no sense.
+    has_refused: bool,
+    /// A packet has failed.
+    pub(super) has_failed: bool,
+    pub(super) consumed: u16,
+    /// As the doorbell said.
+    pub(super) posted: u16,
+    /// Entries that software has written.
+    pub(super) written: u16,
+    pub(super) works: HashMap<u16, Work>,
+}
+
+impl Queue {
+    /// Entries that are posted, if the claim can be true.
+    pub(super) fn available(&self) -> u16 {
+        let count = self.posted.wrapping_sub(self.consumed);
+        if u32::from(count) <= 1 << self.attributes.entries_log2 { count } else { 0 }
+    }
+
+    /// Entries that come back with a completion in ERR.
+    pub(super) fn left_to_flush(&self) -> usize {
+        let left = (0..self.available()).map(|ahead| self.works[&self.consumed.wrapping_add(ahead)]);
+        left.filter(|work| !work.is_unreadable).count()
+    }
+
+    fn completion(
+        &self,
+        work: &Work,
+        outcome: Result<Received, (CompletionStatus, u8)>,
+    ) -> Option<Completion> {
+        (!work.is_unreadable).then_some(Completion {
+            queue: self.attributes.completion_queue,
+            tag: work.fields.tag,
+            qpn: self.attributes.qpn,
+            consumer_index: self.consumed,
+            outcome,
+        })
+    }
+}
+
+/// All queue pairs, and what is known of them.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) regions: Vec<Region>,
+    pub(super) queues: HashMap<u16, Queue>,
+    pub(super) failures: Vec<Failure>,
+    pub(super) counts: HashMap<&'static str, u64>,
+    /// Entries that a restart found posted: some may be on their way back.
+    pub(super) overtaken: u64,
+}
+
+const ACK: u8 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit();
+const NAK_SEQUENCE: u8 = Syndrome::Nak(NakCode::PsnSequenceError).emit();
+const NAK_INVALID: u8 = Syndrome::Nak(NakCode::InvalidRequest).emit();
+const NAK_ACCESS: u8 = Syndrome::Nak(NakCode::RemoteAccessError).emit();
+const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit();
+
+/// What was wrong: the NAK, what a held receive completes with, and the event if none is held or known.
+type Fault = (u8, CompletionStatus, AsyncEvent);
+const INVALID: Fault =
+    (NAK_INVALID, CompletionStatus::RemoteInvalidRequest, AsyncEvent::QueuePairRequestError);
+const TOO_LONG: Fault = (NAK_INVALID, CompletionStatus::LocalLength, AsyncEvent::QueuePairFatal);
+const NO_ACCESS: Fault = (NAK_ACCESS, CompletionStatus::RemoteAccess, AsyncEvent::QueuePairAccessError);
+const BAD_ELEMENT: Fault =
+    (NAK_OPERATIONAL, CompletionStatus::LocalProtection, AsyncEvent::QueuePairAccessError);
+const BAD_ENTRY: Fault =
+    (NAK_OPERATIONAL, CompletionStatus::LocalQueuePairOperation, AsyncEvent::QueuePairFatal);
+
+impl Model {
+    fn count(&mut self, name: &'static str) {
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    /// A command.
+    pub(super) fn setup(&mut self, attributes: Attributes, restarts: bool, receive_psn: Option<u32>) {
+        let queue = self.queues.entry(attributes.index()).or_insert_with(|| Queue {
+            attributes,
+            expected: 0,
+            msn: 0,
+            nak_sent: false,
+            has_refused: false,
+            has_failed: false,
+            consumed: 0,
+            posted: 0,
+            written: 0,
+            works: HashMap::new(),
+        });
+        queue.attributes = attributes;
+        if restarts {
+            self.overtaken += u64::from(queue.available());
+            (queue.expected, queue.msn) = (0, 0);
+            (queue.consumed, queue.posted, queue.written) = (0, 0, 0);
+            (queue.nak_sent, queue.has_refused, queue.has_failed) = (false, false, false);
+            queue.works.clear();
+        }
+        if let Some(psn) = receive_psn {
+            (queue.expected, queue.msn, queue.nak_sent) = (psn, 0, false);
+        }
+    }
+
+    /// A packet; says what becomes of it, if anything.
+    pub(super) fn request(&mut self, request: &Request) -> Option<Command> {
+        let index = (request.qpn & INDEX_MASK) as u16;
+        let command = self.decide(index, request);
+        let silent = Command {
+            queue_pair: index,
+            generation: 0,
+            payload_bytes: request.payload_bytes,
+            spans: Vec::new(),
+            completion: None,
+            reply: None,
+        };
+        let command = command.unwrap_or(silent);
+        (!command.is_silent() || command.payload_bytes > 0).then_some(command)
+    }
+
+    fn decide(&mut self, index: u16, request: &Request) -> Option<Command> {
+        // Step 1 of protocol 3.1: what fails here is dropped without a word.
+        let queue = self.queues.get_mut(&index).filter(|queue| queue.attributes.qpn == request.qpn);
+        let Some(queue) = queue else {
+            self.count("unknown_qp");
+            return None;
+        };
+        let attributes = queue.attributes;
+        let (low, mine) = (request.partition_key & 0x7fff, attributes.partition_key);
+        let keys_meet = low != 0 && low == mine & 0x7fff && (request.partition_key | mine) & 0x8000 != 0;
+        use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError};
+        let refusal =
+            if !matches!(attributes.state, ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError) {
+                Some("qp_not_ready")
+            } else if request.opcode >> 5 != 0 {
+                Some("transport_mismatch")
+            } else if !keys_meet {
+                Some("partition_key")
+            } else if request.peer != attributes.peer {
+                Some("source_address")
+            } else if queue.has_refused {
+                Some("requests_after_failure")
+            } else {
+                None
+            };
+        if let Some(name) = refusal {
+            self.count(name);
+            return None;
+        }
+
+        // Step 2: the PSN.
+        let operations = [
+            (Operation::SendOnly, true, false),
+            (Operation::SendOnlyImmediate, true, true),
+            (Operation::WriteOnly, false, false),
+            (Operation::WriteOnlyImmediate, false, true),
+        ];
+        let kind = operations.into_iter().find(|kind| kind.0 as u8 == request.opcode);
+        let distance = request.psn.wrapping_sub(queue.expected) & PSN_MASK;
+        if distance >= 1 << 23 {
+            use Operation::{SendLastInvalidate, SendOnlyInvalidate, WriteOnlyImmediate};
+            let is_repeated = request.opcode <= WriteOnlyImmediate as u8
+                || [SendLastInvalidate as u8, SendOnlyInvalidate as u8].contains(&request.opcode);
+            let psn = queue.expected.wrapping_sub(1) & PSN_MASK;
+            let answer = Owed { syndrome: ACK, psn, msn: queue.msn };
+            self.count(if is_repeated { "duplicate_request" } else { "duplicate_dropped" });
+            return (is_repeated && request.ack_request)
+                .then(|| self.answer(index, request, answer))
+                .flatten();
+        }
+        if distance > 0 {
+            let was_told = std::mem::replace(&mut queue.nak_sent, true);
+            let answer = Owed { syndrome: NAK_SEQUENCE, psn: queue.expected, msn: queue.msn };
+            self.count("request_gap");
+            return if was_told { None } else { self.answer(index, request, answer) };
+        }
+
+        // Steps 3 to 6: opcode, right, receive entry, length.
+        let permitted = kind.filter(|&(_, is_send, _)| is_send || attributes.remote_write);
+        let mut held = None;
+        if let Some((_, is_send, with_immediate)) = permitted
+            && (is_send || with_immediate)
+        {
+            if queue.available() == 0 {
+                queue.nak_sent = true;
+                let syndrome = Syndrome::RnrNak { timer_code: attributes.timer_code }.emit();
+                let answer = Owed { syndrome, psn: request.psn, msn: queue.msn };
+                return self.answer(index, request, answer);
+            }
+            held = Some(queue.works[&queue.consumed]);
+            queue.consumed = queue.consumed.wrapping_add(1);
+        }
+        let Some((_, is_send, with_immediate)) = permitted.filter(|&(_, is_send, _)| {
+            request.payload_bytes <= attributes.pmtu_bytes()
+                && (is_send || request.length == request.payload_bytes)
+        }) else {
+            queue.has_refused = true;
+            return Some(self.fail(index, request, held, INVALID));
+        };
+        queue.expected = (queue.expected + 1) & PSN_MASK;
+        queue.nak_sent = false;
+
+        // The entry, and step 7: keys.
+        let spans = match held {
+            Some(work) if work.is_unreadable || work.is_malformed => Err(BAD_ENTRY),
+            Some(work) if is_send => Self::scatter(&self.regions, &attributes, &work, request.payload_bytes),
+            _ if request.payload_bytes == 0 => Ok(Vec::new()),
+            _ => {
+                let (key, domain) = (request.key, attributes.domain);
+                Region::find(&self.regions, key, domain, true, request.address, request.length)
+                    .map_or(Err(NO_ACCESS), |device| Ok(vec![(device, request.length)]))
+            }
+        };
+        let spans = match spans {
+            Ok(spans) if !queue.has_failed => spans,
+            Ok(_) => return Some(self.fail(index, request, held, INVALID)),
+            Err(fault) => return Some(self.fail(index, request, held, fault)),
+        };
+
+        // Step 8.
+        queue.msn = (queue.msn + 1) & PSN_MASK;
+        let received = Received {
+            opcode: if is_send { CompletionOpcode::Receive } else { CompletionOpcode::ReceiveWrite },
+            length: request.payload_bytes,
+            immediate: with_immediate.then_some(request.immediate),
+            solicited: request.solicited,
+        };
+        Some(Command {
+            queue_pair: index,
+            generation: attributes.generation,
+            payload_bytes: request.payload_bytes,
+            spans,
+            completion: held.and_then(|work| queue.completion(&work, Ok(received))),
+            reply: request.ack_request.then_some(Owed { syndrome: ACK, psn: request.psn, msn: queue.msn }),
+        })
+    }
+
+    /// Divides a message among the elements of an entry.
+    fn scatter(
+        regions: &[Region],
+        attributes: &Attributes,
+        work: &Work,
+        payload_bytes: u32,
+    ) -> Result<Vec<(u64, u32)>, Fault> {
+        let fields = work.fields;
+        let elements = [
+            (fields.sge0_address, fields.sge0_key, fields.sge0_length),
+            (fields.sge1_address, fields.sge1_key, fields.sge1_length),
+            (fields.sge2_address, fields.sge2_key, fields.sge2_length),
+        ];
+        let (mut left, mut spans) = (payload_bytes, Vec::new());
+        for &(address, key, length) in &elements[..fields.sge_count.into()] {
+            let bytes = left.min(length);
+            if bytes > 0 {
+                spans.push((address, key, bytes));
+            }
+            left -= bytes;
+        }
+        if left > 0 {
+            return Err(TOO_LONG);
+        }
+        let device = |(address, key, bytes)| {
+            let device = Region::find(regions, key, attributes.domain, false, address, bytes);
+            device.map(|device| (device, bytes)).ok_or(BAD_ELEMENT)
+        };
+        spans.into_iter().map(device).collect()
+    }
+
+    /// A packet that is answered and not executed; behind a failure not even that.
+    fn answer(&mut self, index: u16, request: &Request, answer: Owed) -> Option<Command> {
+        let queue = &self.queues[&index];
+        if queue.has_failed {
+            self.count("requests_after_failure");
+            return None;
+        }
+        Some(Command {
+            queue_pair: index,
+            generation: queue.attributes.generation,
+            payload_bytes: request.payload_bytes,
+            spans: Vec::new(),
+            completion: None,
+            reply: Some(answer),
+        })
+    }
+
+    /// A packet that ends the queue pair, or comes behind one that did.
+    fn fail(&mut self, index: u16, request: &Request, held: Option<Work>, fault: Fault) -> Command {
+        let queue = self.queues.get_mut(&index).expect("it was found");
+        let (syndrome, status, event) = fault;
+        let is_late = std::mem::replace(&mut queue.has_failed, true);
+        let generation = queue.attributes.generation;
+        let outcome = if is_late { (CompletionStatus::Flushed, 0) } else { (status, syndrome) };
+        let completion = held.and_then(|work| queue.completion(&work, Err(outcome)));
+        let reply = (!is_late).then_some(Owed { syndrome, psn: request.psn, msn: queue.msn });
+        if is_late {
+            self.count("requests_after_failure");
+        } else {
+            let is_broken = held.is_some_and(|work| work.is_malformed && !work.is_unreadable);
+            match fault {
+                NO_ACCESS => self.count("remote_protection"),
+                BAD_ELEMENT => self.count("local_protection"),
+                BAD_ENTRY if is_broken => self.count("work_refused"),
+                _ => {}
+            }
+            self.failures.push((index, generation, completion.is_none().then_some(event)));
+        }
+        Command {
+            queue_pair: index,
+            generation,
+            payload_bytes: request.payload_bytes,
+            spans: Vec::new(),
+            completion,
+            reply,
+        }
+    }
+
+    /// The next entry that a queue pair in ERR gives back.
+    pub(super) fn flush(&mut self, index: u16, generation: u8) -> Option<Command> {
+        let queue = self.queues.get_mut(&index)?;
+        let attributes = queue.attributes;
+        while attributes.state == QpState::Error
+            && attributes.generation == generation
+            && queue.available() > 0
+        {
+            let work = queue.works[&queue.consumed];
+            queue.consumed = queue.consumed.wrapping_add(1);
+            let completion = queue.completion(&work, Err((CompletionStatus::Flushed, 0)));
+            if completion.is_some() {
+                return Some(Command {
+                    queue_pair: index,
+                    generation,
+                    payload_bytes: 0,
+                    spans: Vec::new(),
+                    completion,
+                    reply: None,
+                });
+            }
+        }
+        None
+    }
+}

@@ -35,7 +35,9 @@ pub(crate) fn directory(option: Option<&Path>) -> PathBuf {
 fn target_directory() -> PathBuf {
     let program = env::current_exe().unwrap_or_default();
     let target = program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file());
-    target.map(Path::to_path_buf).unwrap_or_else(|| PathBuf::from("target"))
+    let target = target.map_or_else(|| PathBuf::from("target"), Path::to_path_buf);
+    // The compiler runs in a folder below it.
+    std::path::absolute(&target).unwrap_or(target)
 }
 
 /// A key from the parts that decide the content. Parts are told apart by their lengths.

@@ -15,8 +15,14 @@
 //!                    └────────────────────────────────────────────┘
 //! ```
 //!
-//! Cycles, each with the one in which it was chosen: an answer 3, a turn 3, with 2 for each message, 1 where a block ends, and 1 to
-//! ask who is held.
+//! Two of three messages are acknowledged at once:
+//! ```text
+#![doc = include_str!("waves/acknowledge.txt")]
+//! ```
+//!
+//! Latency 9 cycles from an answer to its first completion, when there is nothing else to do. Cycles, each with the one in which
+//! it was chosen: an answer 3, a turn 3, with 2 for each message, 1 where a block ends, and 1 to ask who is held.
+//! Measured over 256 messages: 2.6 cycles each with one answer for all of a queue pair, 6.0 with an answer each.
 //!
 //! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the reason of its own when it
 //!    was never sent, or with that of the NAK or of the failed read. Those behind the first one in error are flushed.
@@ -767,3 +773,6 @@ impl Logic for Acknowledge {
         self.counts_stale_dropped.next = counts.stale_dropped;
     }
 }
+
+#[cfg(test)]
+mod tests;

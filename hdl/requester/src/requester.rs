@@ -17,8 +17,8 @@
 //!  responses, gather_failure ┴──────────────────────────────────┘  └──> completion, failure
 //! ```
 //!
-//! A message of one slot and one element takes 3.4 cycles in its slowest part, segmentation. What each part promises stands in its
-//! own header.
+//! A message of one slot and one element takes 3.4 cycles in its slowest part, segmentation; so measured over 1,000 messages of one
+//! queue pair, with a host that answers after 150 cycles. What each part promises stands in its own header.
 //!
 //! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
 //!
@@ -353,3 +353,6 @@ impl Logic for Requester {
         self.counts_stale_dropped.next = self.is_stale.q.val();
     }
 }
+
+#[cfg(test)]
+mod tests;

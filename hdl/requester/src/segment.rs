@@ -464,3 +464,6 @@ impl Logic for Segment {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

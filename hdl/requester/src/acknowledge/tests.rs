@@ -1,0 +1,1059 @@
+//! The block between a pool, a segmentation, an issuing stage, a peer and a control that are written down here in plain Rust. When
+//! turns take place is left to the block; what it says in each of them is not.
+use super::*;
+use crate::numbers::{
+    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, LOCAL_LENGTH, LOCAL_OPERATION,
+    NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST,
+    REMOTE_OPERATION, RETRY_EXCEEDED,
+};
+use crate::tokens::{BLOCK_MESSAGES, OutstandingMessage};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
+use rnic_layout::psn::Psn;
+use rnic_layout::state::{QpState, Service};
+use rnic_layout::syndrome::{NakCode, Syndrome};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Indices of the queue pairs, and one that nobody has made.
+const INDICES: [usize; 4] = [0, 5, 0x200, 0x3ff];
+const UNMADE: u64 = 77;
+/// So few places that queue pairs are held all the time.
+const WINDOW: u16 = 20;
+const SHARED_BLOCKS: usize = 3;
+const HOMES: usize = 1 << QUEUE_PAIR_BITS;
+
+/// Message of a model: what stands in the pool, and what the peer has said of it.
+#[derive(Clone)]
+struct Message {
+    token: OutstandingMessage,
+    count: u16,
+    is_sent: bool,
+    is_acknowledged: bool,
+}
+
+/// What the model knows of a queue pair as acknowledge should.
+struct Model {
+    event: SetupEvent,
+    una: Psn,
+    has_failed: bool,
+    /// PSN, status, reason.
+    failure: Option<(Psn, u64, u64)>,
+    messages: VecDeque<Message>,
+}
+
+/// What segmentation and issuing keep of a queue pair.
+#[derive(Default)]
+struct Sender {
+    state: u64,
+    generation: u8,
+    next_psn: u32,
+    unsent_psn: u32,
+    slot: u16,
+    count: u16,
+    /// Blocks of its chain, and the places taken in the last one.
+    chain: VecDeque<usize>,
+    tail_count: usize,
+    home_lap: bool,
+    is_reused: bool,
+    is_held: bool,
+    /// The generation in which an entry was in error.
+    failed: Option<u8>,
+    wanted: usize,
+}
+
+/// What is between segmentation and issuing.
+struct Item {
+    queue_pair: usize,
+    token: OutstandingMessage,
+    place: u64,
+    count: u16,
+}
+
+/// What segmentation does.
+#[derive(Clone, Copy)]
+enum Segmenting {
+    Idle,
+    Judge { queue_pair: usize, seen: Retired },
+    Act { queue_pair: usize, seen: Retired },
+    Recheck { queue_pair: usize, seen: Retired, now: Retired },
+}
+
+/// Turns random behaviour on.
+#[derive(Clone, Copy)]
+struct Habits {
+    /// Out of a thousand cycles.
+    events: u32,
+    failures: u32,
+    answers: u32,
+}
+
+struct World {
+    bench: Bench<Acknowledge>,
+    random: Random,
+    setup: Source<SetupEvent>,
+    losses: Source<GatherFailure>,
+    kicks: Source<Bits<QUEUE_PAIR_BITS>>,
+    responses: Source<PacketToken>,
+    completions: Sink<CompletionToken>,
+    failures: Sink<FailureEvent>,
+    wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
+    // What the sources offer, in order.
+    events_offered: VecDeque<SetupEvent>,
+    losses_offered: VecDeque<GatherFailure>,
+    responses_offered: VecDeque<PacketToken>,
+    // The pool.
+    messages: BTreeMap<u64, OutstandingMessage>,
+    links: BTreeMap<usize, usize>,
+    begun: BTreeMap<usize, Begun>,
+    issued: BTreeMap<usize, Issued>,
+    retired: BTreeMap<usize, Retired>,
+    free: VecDeque<usize>,
+    begun_write: Option<(usize, Begun)>,
+    issued_seen: Issued,
+    // The stages.
+    senders: BTreeMap<usize, Sender>,
+    segmenting: Segmenting,
+    window: u16,
+    /// Whether entries are signalled, if that is not left to chance.
+    signals: Option<bool>,
+    wakes_taken: usize,
+    failures_taken: usize,
+    items: VecDeque<Item>,
+    late_losses: Vec<GatherFailure>,
+    // Control.
+    commands: VecDeque<SetupEvent>,
+    lives: BTreeMap<usize, SetupEvent>,
+    // What is expected.
+    models: BTreeMap<usize, Model>,
+    completions_expected: Vec<CompletionToken>,
+    failures_expected: Vec<FailureEvent>,
+    counts: BTreeMap<&'static str, u64>,
+    counts_expected: BTreeMap<&'static str, u64>,
+    turns: usize,
+    cycle: usize,
+    completions_stall: bool,
+}
+
+fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
+    [
+        ("unknown_qp", block.counts_unknown_qp.val()),
+        ("qp_not_ready", block.counts_qp_not_ready.val()),
+        ("transport_mismatch", block.counts_transport_mismatch.val()),
+        ("partition_key", block.counts_partition_key.val()),
+        ("source_address", block.counts_source_address.val()),
+        ("acknowledgements_received", block.counts_acknowledgements_received.val()),
+        ("nak_received", block.counts_nak_received.val()),
+        ("nak_not_ready_received", block.counts_nak_not_ready_received.val()),
+        ("response_stale", block.counts_response_stale.val()),
+        ("response_never_sent", block.counts_response_never_sent.val()),
+        ("response_reserved", block.counts_response_reserved.val()),
+        ("response_unexpected", block.counts_response_unexpected.val()),
+        ("retry_exhausted", block.counts_retry_exhausted.val()),
+        ("not_ready_exhausted", block.counts_not_ready_exhausted.val()),
+        ("messages_completed", block.counts_messages_completed.val()),
+        ("stale_dropped", block.counts_stale_dropped.val()),
+    ]
+}
+
+fn psn_of(bits: Bits<24>) -> Psn {
+    Psn::wrapping(bits.to_u64() as u32)
+}
+
+impl Model {
+    fn new() -> Self {
+        Model {
+            event: SetupEvent::default(),
+            una: Psn::wrapping(0),
+            has_failed: false,
+            failure: None,
+            messages: VecDeque::new(),
+        }
+    }
+
+    fn takes_event(&mut self, event: SetupEvent) {
+        self.event = event;
+        match event.kind {
+            SetupKind::Life => {
+                self.has_failed |=
+                    [QpState::Error as u64, QpState::SendQueueError as u64].contains(&event.state.to_u64());
+            }
+            SetupKind::Restart => (self.has_failed, self.failure) = (false, None),
+            SetupKind::SendPsn => self.una = psn_of(event.psn),
+            _ => {}
+        }
+    }
+
+    fn fails_at(&mut self, psn: Psn, status: u64, reason: u64) -> bool {
+        let is_first = self.failure.is_none_or(|(earlier, ..)| psn.is_before(earlier));
+        if is_first {
+            self.failure = Some((psn, status, reason));
+        }
+        is_first
+    }
+
+    /// What an answer means, given how many messages had been issued; the names of the counters that it moves.
+    fn takes_answer(&mut self, packet: &PacketToken, issued: Issued) -> Vec<&'static str> {
+        let opcode = packet.opcode.to_u64();
+        if opcode == CONGESTION {
+            return vec![];
+        }
+        let path = self.event.path;
+        let states =
+            [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain, QpState::SendQueueError];
+        if packet.destination_qp != path.local_qp {
+            return vec!["unknown_qp"];
+        }
+        if self.has_failed || !states.iter().any(|&state| self.event.state == state as u64) {
+            return vec!["qp_not_ready"];
+        }
+        if opcode >> 5 != 0 || path.service != Service::ReliableConnected as u64 {
+            return vec!["transport_mismatch"];
+        }
+        if packet.partition_key != path.partition_key {
+            return vec!["partition_key"];
+        }
+        if packet.source_address != path.destination_address {
+            return vec!["source_address"];
+        }
+        let psn = psn_of(packet.psn);
+        let generation = self.event.generation;
+        let mut in_flight = self.messages.iter_mut().filter(|message| {
+            let is_seen = (issued.count.to_u64() as u16).wrapping_sub(message.count) < 0x8000;
+            is_seen && message.is_sent && !message.is_acknowledged && message.token.generation == generation
+        });
+        let mut before = vec![];
+        let hit = in_flight.find_map(|message| {
+            let is_hit = psn_of(message.token.last_psn) == psn;
+            before.push(message);
+            is_hit.then(|| before.pop().unwrap())
+        });
+        let Some(hit) = hit else {
+            return vec![if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }];
+        };
+        let syndrome = (packet.extended.get_bits::<8>(0)).to_u64() as u8;
+        if (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode) {
+            let oldest = psn_of(before.first().map_or(&*hit, |message| message).token.last_psn);
+            self.fails_at(oldest, BAD_RESPONSE, 0);
+            return vec!["response_unexpected"];
+        }
+        if opcode != ACKNOWLEDGE {
+            return vec!["response_unexpected"];
+        }
+        let (status, counter, exhausted) = match Syndrome::parse(syndrome) {
+            Syndrome::Ack { .. } => {
+                before.into_iter().for_each(|message| message.is_acknowledged = true);
+                hit.is_acknowledged = true;
+                self.una = psn.add(1);
+                return vec!["acknowledgements_received"];
+            }
+            Syndrome::Reserved(_) | Syndrome::Nak(NakCode::InvalidRdRequest) => {
+                return vec!["response_reserved"];
+            }
+            Syndrome::RnrNak { .. } => {
+                (NOT_READY_RETRY_EXCEEDED, "nak_not_ready_received", Some("not_ready_exhausted"))
+            }
+            Syndrome::Nak(NakCode::PsnSequenceError) => {
+                (RETRY_EXCEEDED, "nak_received", Some("retry_exhausted"))
+            }
+            Syndrome::Nak(NakCode::InvalidRequest) => (REMOTE_INVALID_REQUEST, "nak_received", None),
+            Syndrome::Nak(NakCode::RemoteAccessError) => (REMOTE_ACCESS, "nak_received", None),
+            Syndrome::Nak(NakCode::RemoteOperationalError) => (REMOTE_OPERATION, "nak_received", None),
+        };
+        before.into_iter().for_each(|message| message.is_acknowledged = true);
+        self.una = psn;
+        let ends = self.fails_at(psn, status, u64::from(syndrome));
+        std::iter::once(counter).chain(exhausted.filter(|_| ends)).collect()
+    }
+
+    /// How the oldest message would end now: `None` if it stays, else status and reason, or that nothing is said of it.
+    fn verdict(&self) -> Option<Option<(u64, u64)>> {
+        let message = self.messages.front()?;
+        let status = message.token.status.to_u64();
+        if message.token.generation != self.event.generation || self.event.state == RESET {
+            return Some(None);
+        }
+        if self.has_failed || status == FLUSHED {
+            return Some(Some((FLUSHED, 0)));
+        }
+        if status != SUCCESS {
+            return Some(Some((status, message.token.reason.to_u64())));
+        }
+        match self.failure {
+            Some((psn, status, reason)) if !psn_of(message.token.last_psn).is_before(psn) => {
+                Some(Some((status, reason)))
+            }
+            _ => message.is_acknowledged.then_some(Some((SUCCESS, 0))),
+        }
+    }
+}
+
+impl World {
+    fn new(stalls: Stalls) -> Self {
+        let bench = Bench::clocked(Acknowledge::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        World {
+            bench,
+            random: random(),
+            setup: Source::of_tokens([], stalls),
+            losses: Source::of_tokens([], stalls),
+            kicks: Source::new([], stalls),
+            responses: Source::of_tokens([], stalls),
+            completions: Sink::new(stalls),
+            failures: Sink::new(stalls),
+            wakes: Sink::new(stalls),
+            events_offered: VecDeque::new(),
+            losses_offered: VecDeque::new(),
+            responses_offered: VecDeque::new(),
+            messages: BTreeMap::new(),
+            links: BTreeMap::new(),
+            begun: INDICES.map(|index| (index, Begun::default())).into(),
+            issued: INDICES.map(|index| (index, Issued::default())).into(),
+            retired: INDICES.map(|index| (index, Retired::default())).into(),
+            free: (HOMES..HOMES + SHARED_BLOCKS).collect(),
+            begun_write: None,
+            issued_seen: Issued::default(),
+            senders: INDICES
+                .map(|index| (index, Sender { chain: [index].into(), ..Sender::default() }))
+                .into(),
+            segmenting: Segmenting::Idle,
+            window: WINDOW,
+            signals: None,
+            wakes_taken: 0,
+            failures_taken: 0,
+            items: VecDeque::new(),
+            late_losses: vec![],
+            commands: VecDeque::new(),
+            lives: INDICES.map(|index| (index, SetupEvent::default())).into(),
+            models: INDICES.map(|index| (index, Model::new())).into(),
+            completions_expected: vec![],
+            failures_expected: vec![],
+            counts: BTreeMap::new(),
+            counts_expected: BTreeMap::new(),
+            turns: 0,
+            cycle: 0,
+            completions_stall: false,
+        }
+    }
+
+    fn count(&mut self, name: &'static str) {
+        *self.counts_expected.entry(name).or_default() += 1;
+    }
+
+    /// One cycle of the block and the pool; checks all that it does.
+    fn cycle(&mut self) {
+        let random = &mut self.random;
+        let block = &mut self.bench.block;
+        self.setup.drive(&mut block.setup, random);
+        self.losses.drive(&mut block.gather_failure, random);
+        self.kicks.drive(&mut block.kick, random);
+        self.responses.drive(&mut block.responses, random);
+        self.completions.drive(&mut block.completion, random);
+        block.completion.ready.next &= !self.completions_stall;
+        self.failures.drive(&mut block.failure, random);
+        self.wakes.drive(&mut block.wake, random);
+        self.bench.settle();
+        let block = &self.bench.block;
+        let has_event = self.setup.sample(&block.setup);
+        let has_loss = self.losses.sample(&block.gather_failure);
+        self.kicks.sample(&block.kick);
+        let has_answer = self.responses.sample(&block.responses);
+        self.completions.sample(&block.completion);
+        self.failures.sample(&block.failure);
+        self.wakes.sample(&block.wake);
+        for (name, pulse) in counts_of(block) {
+            *self.counts.entry(name).or_default() += u64::from(pulse);
+            // A pulse comes one cycle behind what it counts; turns are known at their end only.
+            let expected = self.counts_expected.get(name).copied().unwrap_or(0);
+            assert!(name == "messages_completed" || self.counts[name] == expected, "{name}: {expected}");
+        }
+
+        // What the pool shows in the next cycle is what stood there before this one.
+        let asked = block.queue_pair.val().to_u64() as usize;
+        let place = block.place.val().to_u64();
+        let (reads_issued, reads_begun) = (block.issued_read.val(), block.begun_read.val());
+        let message = self.messages.get(&place).copied().unwrap_or_default();
+        let next = self.links.get(&(place as usize >> 3)).copied().unwrap_or(0);
+        let begun = self.begun.get(&asked).copied().unwrap_or_default();
+        let issued = self.issued.get(&asked).copied().unwrap_or_default();
+        let retires = block
+            .retires_valid
+            .val()
+            .then(|| (block.retired_index.val().to_u64() as usize, block.retires.val()));
+        let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
+
+        if has_event {
+            let event = self.events_offered.pop_front().unwrap();
+            self.models.get_mut(&(event.queue_pair.to_u64() as usize)).unwrap().takes_event(event);
+        }
+        if has_loss {
+            let loss = self.losses_offered.pop_front().unwrap();
+            let model = self.models.get_mut(&(loss.queue_pair.to_u64() as usize)).unwrap();
+            if loss.generation == model.event.generation {
+                model.fails_at(psn_of(loss.psn), LOCAL_PROTECTION, REASON_PAYLOAD);
+            } else {
+                self.count("stale_dropped");
+            }
+        }
+        if has_answer {
+            let packet = self.responses_offered.pop_front().unwrap();
+            let index = packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0).to_u64() as usize;
+            let issued = self.issued_seen;
+            let counters = match self.models.get_mut(&index) {
+                Some(model) => model.takes_answer(&packet, issued),
+                None if packet.opcode == CONGESTION => vec![],
+                None => vec!["unknown_qp"],
+            };
+            counters.into_iter().for_each(|name| self.count(name));
+        }
+        if let Some(block) = freed {
+            let owner = self.senders.values_mut().find(|sender| sender.chain.contains(&block));
+            let owner = owner.expect("a freed block is somebody's");
+            let position = owner.chain.iter().position(|&other| other == block).unwrap();
+            assert!(position <= 1 && owner.chain.len() > position + 1, "it is at the beginning of its chain");
+            owner.chain.remove(position);
+            self.free.push_back(block);
+        }
+        if let Some((index, retired)) = retires {
+            self.turn(index, retired);
+        }
+        if reads_issued {
+            self.issued_seen = issued;
+        }
+        if let Some((index, begun)) = self.begun_write.take() {
+            self.begun.insert(index, begun);
+        }
+        self.bench.tick();
+        let block = &mut self.bench.block;
+        block.message.next = message;
+        block.next_block.next = bits(next as u64);
+        if reads_issued {
+            block.issued.next = issued;
+        }
+        if reads_begun {
+            block.begun.next = begun;
+        }
+        self.cycle += 1;
+    }
+
+    /// A turn has ended: so many messages have left, and they were right to.
+    fn turn(&mut self, index: usize, retired: Retired) {
+        let before = self.retired[&index];
+        let left = (retired.count - before.count).to_u64();
+        assert!(left <= 8, "{left} messages left in one turn");
+        self.turns += 1;
+        let model = self.models.get_mut(&index).unwrap();
+        let mut completed = 0;
+        for _ in 0..left {
+            let verdict = model.verdict().expect("a message that stays has not left");
+            let message = model.messages.pop_front().unwrap();
+            let unissued = (self.issued_seen.count.to_u64() as u16).wrapping_sub(message.count);
+            assert!(unissued < 0x8000, "a message left that had not been issued");
+            let Some((status, reason)) = verdict else { continue };
+            let token = message.token;
+            completed += u64::from(status == SUCCESS);
+            if status != SUCCESS {
+                if status != FLUSHED {
+                    self.failures_expected.push(FailureEvent {
+                        queue_pair: bits(index as u64),
+                        generation: model.event.generation,
+                        cause: FailureCause::Requester,
+                        has_event: false,
+                        event_code: bits(0),
+                    });
+                }
+                model.has_failed = true;
+            }
+            if status != SUCCESS || token.is_signalled {
+                self.completions_expected.push(CompletionToken {
+                    completion_queue: model
+                        .event
+                        .path
+                        .send_completion_queue
+                        .get_bits::<COMPLETION_QUEUE_BITS>(0),
+                    tag: token.tag,
+                    qp_number: model.event.path.local_qp,
+                    generation: model.event.generation,
+                    consumer_index: token.next_slot,
+                    opcode: bits(if token.is_write { COMPLETES_WRITE } else { COMPLETES_SEND }),
+                    status: bits(status),
+                    vendor_error: bits(reason),
+                    ..CompletionToken::default()
+                });
+            }
+        }
+        if left < 8 && retired.count != self.issued_seen.count {
+            let verdict = model.verdict();
+            let state = (model.una, model.has_failed, model.failure, model.event.state, self.issued_seen);
+            let message = model.messages.front().map(|message| message.token);
+            assert!(
+                verdict.is_none(),
+                "cycle {}: {message:?} could leave {index:#x} and did not: {verdict:?}, {state:?}, {left} left",
+                self.cycle
+            );
+        }
+        if retired.home_lap != before.home_lap {
+            let chain = &mut self.senders.get_mut(&index).unwrap().chain;
+            assert!(chain.len() > 1 && chain.contains(&index), "the home has left its chain");
+            chain.retain(|&block| block != index);
+        }
+        *self.counts_expected.entry("messages_completed").or_default() += completed;
+        self.retired.insert(index, retired);
+    }
+
+    /// Issuing: the oldest item is written down.
+    fn issue(&mut self, fails: bool) {
+        let Some(mut item) = self.items.pop_front() else { return };
+        let sender = self.senders.get_mut(&item.queue_pair).unwrap();
+        let generation = item.token.generation.to_u64() as u8;
+        if sender.failed == Some(generation) {
+            item.token.status = bits(FLUSHED);
+        }
+        if item.token.status != SUCCESS && item.token.status != FLUSHED {
+            sender.failed = Some(generation);
+        }
+        let is_sent = item.token.status == SUCCESS;
+        if is_sent {
+            sender.unsent_psn = (item.token.last_psn + 1).to_u64() as u32;
+            if fails {
+                self.late_losses.push(GatherFailure {
+                    queue_pair: bits(item.queue_pair as u64),
+                    generation: item.token.generation,
+                    psn: item.token.last_psn,
+                });
+            }
+        } else {
+            if sender.failed != Some(generation) {
+                sender.unsent_psn = item.token.last_psn.to_u64() as u32;
+            }
+            self.kicks.push(bits(item.queue_pair as u64));
+        }
+        self.messages.insert(item.place, item.token);
+        let issued = Issued {
+            count: bits(u64::from(item.count)),
+            unsent_psn: bits(u64::from(sender.unsent_psn)),
+            generation: item.token.generation,
+        };
+        self.issued.insert(item.queue_pair, issued);
+        let model = self.models.get_mut(&item.queue_pair).unwrap();
+        model.messages.push_back(Message {
+            token: item.token,
+            count: item.count,
+            is_sent,
+            is_acknowledged: false,
+        });
+    }
+
+    /// Segmentation gives the next entry of a queue pair a place, or holds it; in cycles as the real one does it.
+    fn segment(&mut self, refuses: u32) {
+        self.segmenting = match self.segmenting {
+            Segmenting::Idle => self.begin(),
+            Segmenting::Judge { queue_pair, seen } => Segmenting::Act { queue_pair, seen },
+            Segmenting::Act { queue_pair, seen } => self.act(queue_pair, seen, refuses),
+            Segmenting::Recheck { queue_pair, seen, now } => {
+                if seen != now {
+                    let sender = self.senders.get_mut(&queue_pair).unwrap();
+                    sender.is_held = false;
+                    self.begun_write =
+                        Some((queue_pair, Begun { count: bits(u64::from(sender.count)), is_held: false }));
+                }
+                Segmenting::Idle
+            }
+        };
+    }
+
+    fn begin(&mut self) -> Segmenting {
+        if self.setup.is_done()
+            && let Some(event) = self.commands.pop_front()
+        {
+            let index = event.queue_pair.to_u64() as usize;
+            let sender = self.senders.get_mut(&index).unwrap();
+            (sender.state, sender.generation) = (event.state.to_u64(), event.generation.to_u64() as u8);
+            match event.kind {
+                SetupKind::Restart => (sender.slot, sender.is_held) = (0, false),
+                SetupKind::Life => sender.is_held = false,
+                SetupKind::SendPsn => {
+                    (sender.next_psn, sender.unsent_psn) =
+                        (event.psn.to_u64() as u32, event.psn.to_u64() as u32);
+                }
+                _ => {}
+            }
+            let begun = Begun { count: bits(u64::from(sender.count)), is_held: sender.is_held };
+            self.begun_write = Some((index, begun));
+            self.events_offered.push_back(event);
+            self.setup.push(event);
+            return Segmenting::Idle;
+        }
+        if let Some(index) = self.wakes.received.get(self.wakes_taken) {
+            self.wakes_taken += 1;
+            let index = index.to_u64() as usize;
+            let sender = self.senders.get_mut(&index).unwrap();
+            if sender.is_held {
+                sender.is_held = false;
+                self.begun_write =
+                    Some((index, Begun { count: bits(u64::from(sender.count)), is_held: false }));
+            }
+            return Segmenting::Idle;
+        }
+        let may_begin = |index: &&usize| {
+            let sender = &self.senders[index];
+            let states = [QpState::ReadyToSend as u64, QpState::Error as u64];
+            sender.wanted > 0 && !sender.is_held && states.contains(&sender.state)
+        };
+        let ready: Vec<_> = INDICES.iter().filter(may_begin).collect();
+        match ready.choose(&mut self.random) {
+            Some(&&queue_pair) if self.items.len() < 8 => {
+                Segmenting::Judge { queue_pair, seen: self.retired[&queue_pair] }
+            }
+            _ => Segmenting::Idle,
+        }
+    }
+
+    fn act(&mut self, queue_pair: usize, seen: Retired, refuses: u32) -> Segmenting {
+        let random = &mut self.random;
+        let sender = self.senders.get_mut(&queue_pair).unwrap();
+        let in_flight = sender.count.wrapping_sub(seen.count.to_u64() as u16);
+        let needs_block = sender.tail_count == BLOCK_MESSAGES as usize;
+        let has_home = sender.home_lap != seen.home_lap;
+        let reuses = !has_home && self.free.is_empty();
+        let is_behind = sender.is_reused && in_flight >= BLOCK_MESSAGES as u16;
+        let has_block = if reuses { in_flight == 0 } else { !is_behind };
+        if in_flight >= self.window || (needs_block && !has_block) {
+            sender.is_held = true;
+            let begun = Begun { count: bits(u64::from(sender.count)), is_held: true };
+            self.begun_write = Some((queue_pair, begun));
+            return Segmenting::Recheck { queue_pair, seen, now: self.retired[&queue_pair] };
+        }
+        let mut tail = *sender.chain.back().unwrap();
+        if needs_block {
+            sender.is_reused = reuses;
+            let next = if reuses {
+                tail
+            } else if has_home {
+                sender.home_lap = !sender.home_lap;
+                queue_pair
+            } else {
+                self.free.pop_front().unwrap()
+            };
+            self.links.insert(tail, next);
+            if next != tail {
+                sender.chain.push_back(next);
+            }
+            (tail, sender.tail_count) = (next, 0);
+        }
+        let place = (tail << 3 | sender.tail_count) as u64;
+        sender.tail_count += 1;
+        sender.count = sender.count.wrapping_add(1);
+        sender.slot = sender.slot.wrapping_add(1);
+        sender.wanted = sender.wanted.saturating_sub(1);
+        let is_flushed = sender.state == QpState::Error as u64;
+        let status = if is_flushed {
+            FLUSHED
+        } else if random.random_range(0..1000) < refuses {
+            *[LOCAL_LENGTH, LOCAL_OPERATION, LOCAL_PROTECTION].choose(random).unwrap()
+        } else {
+            SUCCESS
+        };
+        let token = OutstandingMessage {
+            generation: bits(u64::from(sender.generation)),
+            last_psn: bits(u64::from(sender.next_psn)),
+            next_slot: bits(u64::from(sender.slot)),
+            tag: Stimulus::sample(random),
+            is_signalled: self.signals.unwrap_or_else(|| random.random()),
+            is_write: random.random(),
+            status: bits(status),
+            reason: Stimulus::sample(random),
+        };
+        if !is_flushed {
+            sender.next_psn = Psn::wrapping(sender.next_psn).add(1).value();
+        }
+        self.begun_write = Some((queue_pair, Begun { count: bits(u64::from(sender.count)), is_held: false }));
+        self.items.push_back(Item { queue_pair, token, place, count: sender.count });
+        Segmenting::Idle
+    }
+
+    /// Control: offers an event of the life that is to be.
+    fn command(&mut self, index: usize, change: impl FnOnce(&mut SetupEvent)) {
+        let life = self.lives.get_mut(&index).unwrap();
+        change(life);
+        life.queue_pair = bits(index as u64);
+        life.path.generation = life.generation;
+        self.commands.push_back(*life);
+    }
+
+    fn move_to(&mut self, index: usize, state: QpState) {
+        self.command(index, |life| (life.kind, life.state) = (SetupKind::Life, bits(state as u64)));
+    }
+
+    /// A new queue pair at this index, up to RTS.
+    fn make(&mut self, index: usize, psn: u32) {
+        let path = {
+            let random = &mut self.random;
+            let mut path = self.lives[&index].path;
+            path.local_qp = bits((random.random_range(0..1u64 << 14) << QUEUE_PAIR_BITS) | index as u64);
+            path.partition_key = Stimulus::sample(random);
+            path.destination_address = Stimulus::sample(random);
+            path.send_completion_queue = bits(random.random_range(0..1024));
+            path.service = bits(Service::ReliableConnected as u64);
+            path
+        };
+        self.command(index, |life| {
+            (life.kind, life.state) = (SetupKind::Restart, bits(QpState::Reset as u64));
+            life.generation = life.generation + 1;
+            life.path = path;
+        });
+        self.move_to(index, QpState::Init);
+        self.move_to(index, QpState::ReadyToReceive);
+        self.command(index, |life| (life.kind, life.psn) = (SetupKind::SendPsn, bits(u64::from(psn))));
+        self.move_to(index, QpState::ReadyToSend);
+    }
+
+    /// An ACK from the peer of a queue pair.
+    fn answer(&self, index: usize, psn: Psn, syndrome: u8) -> PacketToken {
+        let path = self.lives[&index].path;
+        PacketToken {
+            destination_qp: path.local_qp,
+            partition_key: path.partition_key,
+            source_address: path.destination_address,
+            opcode: bits(ACKNOWLEDGE),
+            psn: bits(u64::from(psn.value())),
+            extended: bits(u64::from(syndrome)),
+            ..PacketToken::default()
+        }
+    }
+
+    fn says(&mut self, packet: PacketToken) {
+        self.responses_offered.push_back(packet);
+        self.responses.push(packet);
+    }
+
+    /// Whatever a peer may say, right or wrong.
+    fn random_answer(&mut self) {
+        let index = *INDICES.choose(&mut self.random).unwrap();
+        let model = &self.models[&index];
+        let sent: Vec<_> = model.messages.iter().filter(|message| message.is_sent).collect();
+        let psn = match (self.random.random_range(0..20), sent.choose(&mut self.random)) {
+            (0, _) => model.una.sub(self.random.random_range(1..5)),
+            (1, _) => model.una.add(self.random.random_range(0..40)),
+            (2, _) => Psn::wrapping(self.random.random()),
+            (3, _) => model.una.sub(1 << 23),
+            (_, Some(message)) => psn_of(message.token.last_psn),
+            (_, None) => model.una,
+        };
+        let syndrome = match self.random.random_range(0..300) {
+            0..6 => 0x60 + self.random.random_range(0..4),
+            6..10 => 0x20 + self.random.random_range(0..32),
+            10..18 => *[0x40, 0x64, 0x65, 0x7f, 0x80, 0xe0, 0xff].choose(&mut self.random).unwrap(),
+            _ => self.random.random_range(0..32),
+        };
+        let mut packet = self.answer(index, psn, syndrome);
+        let random = &mut self.random;
+        match random.random_range(0..150) {
+            0 => packet.opcode = bits(random.random_range(READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY)),
+            1 => packet.opcode = bits(ATOMIC_ACKNOWLEDGE),
+            2 => packet.opcode = bits(CONGESTION),
+            3 => packet.opcode = bits(ACKNOWLEDGE | 0x20),
+            4 => packet.destination_qp = packet.destination_qp ^ (1 << random.random_range(10..24u64)),
+            5 => packet.destination_qp = bits(UNMADE),
+            6 => packet.partition_key = packet.partition_key ^ (1 << random.random_range(0..16u64)),
+            7 => {
+                let flipped = random.random_range(0..128);
+                let is_set = packet.source_address.get_bit(flipped);
+                packet.source_address = packet.source_address.replace_bit(flipped, !is_set);
+            }
+            _ => {}
+        }
+        self.says(packet);
+    }
+
+    /// Whatever commands may say.
+    fn random_command(&mut self) {
+        let index = *INDICES.choose(&mut self.random).unwrap();
+        let state = self.lives[&index].state.to_u64();
+        let psn = *[0, 0xff_fff0, 0x7f_fff8, self.random.random_range(0..1 << 24)]
+            .choose(&mut self.random)
+            .unwrap();
+        match self.random.random_range(0..10) {
+            0..2 if state == QpState::ReadyToSend as u64 => self.move_to(index, QpState::SendQueueDrain),
+            0..8 if state == QpState::SendQueueDrain as u64 => self.move_to(index, QpState::ReadyToSend),
+            2..4 if state == QpState::ReadyToSend as u64 => self.move_to(index, QpState::Error),
+            4 if state == QpState::ReadyToSend as u64 => self.make(index, psn),
+            5 => self.command(index, |life| life.kind = SetupKind::Path),
+            6 => self.command(index, |life| life.kind = SetupKind::Probe),
+            7 => self.command(index, |life| life.kind = SetupKind::ReceivePsn),
+            8 if state == QpState::Error as u64 => self.move_to(index, QpState::Reset),
+            _ if state == QpState::Error as u64 || state == RESET => self.make(index, psn),
+            _ => {}
+        }
+    }
+
+    /// One cycle of everything.
+    fn live(&mut self, habits: Habits) {
+        let mut happens = |out_of_thousand| self.random.random_range(0..1000) < out_of_thousand;
+        let (commands, answers, loses) =
+            (happens(habits.events), happens(habits.answers), happens(habits.failures));
+        let (issues, delivers, hears) = (happens(400), happens(5), happens(20));
+        if commands && self.commands.is_empty() {
+            self.random_command();
+        }
+        if answers && self.responses_offered.len() < 20 {
+            self.random_answer();
+        }
+        self.segment(habits.failures);
+        if delivers && !self.late_losses.is_empty() {
+            let loss = self.late_losses.swap_remove(self.random.random_range(0..self.late_losses.len()));
+            self.losses_offered.push_back(loss);
+            self.losses.push(loss);
+        }
+        // Control hears of failures, and moves the queue pair to ERR.
+        if let Some(failure) = self.failures.received.get(self.failures_taken).copied()
+            && hears
+        {
+            self.failures_taken += 1;
+            let index = failure.queue_pair.to_u64() as usize;
+            let life = self.lives[&index];
+            let can_fail = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64];
+            if life.generation == failure.generation && can_fail.contains(&life.state.to_u64()) {
+                self.move_to(index, QpState::Error);
+            }
+        }
+        self.cycle();
+        if issues && self.kicks.is_done() {
+            self.issue(loses);
+        }
+    }
+
+    /// Everything said so far has been said rightly.
+    fn check(&self) {
+        let received = &self.completions.received;
+        assert!(received.len() <= self.completions_expected.len(), "completions come before their turn ends");
+        for (index, token) in received.iter().enumerate() {
+            assert_eq!(*token, self.completions_expected[index], "completion {index}");
+        }
+        assert_eq!(self.failures.received[..], self.failures_expected[..self.failures.received.len()]);
+    }
+
+    /// Nothing more is begun by the host; everything must come to rest, flushed, and every block where it belongs.
+    fn rest(&mut self) {
+        for index in INDICES {
+            self.senders.get_mut(&index).unwrap().wanted = 0;
+        }
+        (0..300).for_each(|_| self.live(CALM));
+        for index in INDICES {
+            if self.lives[&index].state != RESET {
+                self.move_to(index, QpState::Error);
+            }
+        }
+        let mut cycles = 0;
+        while !(self.items.is_empty() && self.late_losses.is_empty() && self.commands.is_empty())
+            || cycles < 600
+        {
+            self.live(CALM);
+            cycles += 1;
+            assert!(cycles < 20_000, "the stages come to rest");
+        }
+        self.check();
+        assert_eq!(self.completions.received.len(), self.completions_expected.len());
+        assert_eq!(self.failures.received.len(), self.failures_expected.len());
+        for index in INDICES {
+            let sender = &self.senders[&index];
+            assert!(self.models[&index].messages.is_empty(), "messages of {index:#x} are left");
+            assert!(!sender.is_held, "{index:#x} is held with nothing in flight");
+            assert_eq!(self.retired[&index].count, u64::from(sender.count));
+            assert_eq!(sender.chain.len(), 1, "one block is left");
+        }
+        let shared = self.senders.values().filter(|sender| sender.chain[0] >= HOMES).count();
+        let all = if self.window == WINDOW { SHARED_BLOCKS } else { HOMES };
+        assert_eq!(self.free.len() + shared, all, "every shared block is in one chain or free");
+        assert_eq!(self.free.iter().collect::<BTreeSet<_>>().len(), self.free.len());
+        self.counts.retain(|_, count| *count > 0);
+        self.counts_expected.retain(|_, count| *count > 0);
+        assert_eq!(self.counts, self.counts_expected);
+    }
+}
+
+impl World {
+    /// Posts entries, and lives on until they stand in the pool.
+    fn post(&mut self, index: usize, count: usize) {
+        self.senders.get_mut(&index).unwrap().wanted = count;
+        let mut cycles = 0;
+        while !(self.commands.is_empty() && self.items.is_empty() && self.senders[&index].wanted == 0)
+            || cycles < 30
+        {
+            self.live(CALM);
+            cycles += 1;
+            assert!(cycles < 20_000, "entries are issued");
+        }
+    }
+
+    /// An ACK for the messages up to one that is in flight, counted from the oldest.
+    fn acknowledge(&mut self, index: usize, number: usize) {
+        let psn = psn_of(self.models[&index].messages[number].token.last_psn);
+        let packet = self.answer(index, psn, 0x1f);
+        self.says(packet);
+    }
+
+    /// Lives on until so many completions have come; returns after how many cycles.
+    fn cycles_until(&mut self, completions: usize) -> usize {
+        let before = self.cycle;
+        while self.completions.received.len() < completions {
+            self.live(CALM);
+            assert!(self.cycle < before + 20_000, "completions come");
+        }
+        self.cycle - before
+    }
+
+    /// A world with room for all that is posted, and one queue pair in RTS.
+    fn roomy(stalls: Stalls) -> Self {
+        let mut world = World::new(stalls);
+        world.window = 1024;
+        world.free = (HOMES..2 * HOMES).collect();
+        world.signals = Some(true);
+        world.make(5, 0xff_fff0);
+        world
+    }
+}
+
+/// Nothing happens but what a test does.
+const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
+
+/// Random queue pairs, entries, answers, failures and commands, with all ways to stall.
+#[test]
+fn messages_complete_in_order_once_and_as_the_peer_says() {
+    let habits = Habits { events: 12, failures: 8, answers: 120 };
+    let (mut moved, mut wakes, mut turns) = (BTreeSet::new(), 0, 0);
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        INDICES.iter().for_each(|&index| world.make(index, 0xff_ffe0));
+        for _ in 0..3500 {
+            let index = *INDICES.choose(&mut world.random).unwrap();
+            let sender = world.senders.get_mut(&index).unwrap();
+            if sender.wanted == 0 && world.random.random_range(0..40) == 0 {
+                sender.wanted = world.random.random_range(1..40);
+            }
+            world.live(habits);
+        }
+        let late = GatherFailure {
+            queue_pair: bits(INDICES[0] as u64),
+            generation: world.lives[&INDICES[0]].generation + 100,
+            psn: bits(0),
+        };
+        world.losses_offered.push_back(late);
+        world.losses.push(late);
+        world.rest();
+        println!("{} turns, {} wakes, {:?}", world.turns, world.wakes.received.len(), world.counts);
+        moved.extend(world.counts.keys().copied());
+        (wakes, turns) = (wakes + world.wakes.received.len(), turns + world.turns);
+    }
+    let all = counts_of(&Acknowledge::new().unwrap()).map(|(name, _)| name);
+    assert_eq!(moved, all.into(), "every counter has moved");
+    assert!(wakes > 50 && turns > 400, "{wakes} wakes, {turns} turns");
+}
+
+#[test]
+fn a_message_takes_less_than_three_cycles_and_an_answer_of_its_own_less_than_six() {
+    // One answer for 256 messages.
+    let mut world = World::roomy(Stalls::None);
+    world.post(5, 256);
+    world.acknowledge(5, 255);
+    let together = world.cycles_until(256);
+    world.check();
+    // One answer for each.
+    world.post(5, 256);
+    (0..256).for_each(|number| world.acknowledge(5, number));
+    let apart = world.cycles_until(512);
+    world.check();
+    // One answer for each, no two in a row for the same queue pair.
+    for index in [0, 0x200, 0x3ff] {
+        world.make(index, 0);
+    }
+    for index in INDICES {
+        world.post(index, 64);
+    }
+    for number in 0..64 {
+        INDICES.iter().for_each(|&index| world.acknowledge(index, number));
+    }
+    let mixed = world.cycles_until(768);
+    world.check();
+    println!("cycles for 256 messages: {together} together, {apart} apart, {mixed} of four queue pairs");
+    assert!(together < 3 * 256, "{together}");
+    assert!(apart < 6 * 256, "{apart}");
+    assert!(mixed < 8 * 256, "{mixed}");
+}
+
+#[test]
+fn events_and_answers_are_taken_while_completions_stall() {
+    let mut world = World::roomy(Stalls::None);
+    world.post(5, 100);
+    world.acknowledge(5, 99);
+    // The block's outputs stand still.
+    let stuck = |world: &mut World, cycles: usize| {
+        for _ in 0..cycles {
+            world.segment(0);
+            world.completions_stall = true;
+            world.cycle();
+        }
+    };
+    stuck(&mut world, 200);
+    assert_eq!(world.completions_expected.len(), 24, "three turns have found room");
+    world.says(world.answer(5, Psn::wrapping(0), 0x1f));
+    world.kicks.push(bits(5));
+    world.command(5, |life| life.kind = SetupKind::Probe);
+    stuck(&mut world, 20);
+    assert!(world.responses.is_done() && world.kicks.is_done() && world.setup.is_done());
+    // What is left is flushed by the change of life that came before its turn.
+    world.move_to(5, QpState::Error);
+    stuck(&mut world, 20);
+    assert!(world.setup.is_done());
+    world.completions_stall = false;
+    world.cycles_until(100);
+    world.check();
+    let flushed = world.completions.received.iter().filter(|token| token.status == FLUSHED).count();
+    assert_eq!(flushed, 76);
+    world.rest();
+}
+
+#[test]
+fn nothing_is_left_behind_a_reset_and_its_sweep() {
+    let mut world = World::roomy(Stalls::None);
+    world.post(5, 20);
+    world.acknowledge(5, 10);
+    world.cycles_until(4);
+    let packet = world.answer(5, Psn::wrapping(3), 0x1f);
+    let block = &mut world.bench.block;
+    block.reset.next = true;
+    world.bench.tick();
+    world.bench.block.reset.next = false;
+    world.bench.block.is_sweeping.next = true;
+    for index in 0..1 << QUEUE_PAIR_BITS {
+        world.bench.block.sweep_index.next = bits(index);
+        world.bench.tick();
+        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retires_valid.val());
+    }
+    world.bench.block.is_sweeping.next = false;
+    // The same bench, and neighbours that have forgotten everything too.
+    let mut world = World { bench: world.bench, ..World::roomy(Stalls::None) };
+    world.says(packet);
+    (0..20).for_each(|_| world.cycle());
+    assert_eq!(world.counts_expected["unknown_qp"], 1);
+    world.post(5, 20);
+    world.acknowledge(5, 19);
+    world.cycles_until(20);
+    world.check();
+    world.rest();
+}
+
+#[test]
+fn waveform_is_as_documented() {
+    let waves = Waves::new().signal("responses_valid").signal("responses_ready");
+    let waves = waves.signal("place").signal("retires_valid").signal("retires.count").when("retires_valid");
+    let waves = waves.signal("completion_valid").signal("completion_beat.consumer_index");
+    let waves = waves.when("completion_valid").signal("counts_messages_completed");
+    let mut world = World::roomy(Stalls::None);
+    world.post(5, 3);
+    world.bench = world.bench.recording(waves);
+    world.live(CALM);
+    world.acknowledge(5, 1);
+    (0..13).for_each(|_| world.live(CALM));
+    world.check();
+    world.bench.waves().expect("waves/acknowledge.txt");
+}

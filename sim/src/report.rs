@@ -32,11 +32,15 @@ fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error:
             cycles.map(move |spread| (stage.to_string(), spread.map_or(0.0, |spread| spread.median as f64)))
         })
         .collect();
-    let caption = format!("cycles from the doorbell, by stage, for {lengths:?} bytes");
+    let names: Vec<String> = lengths.iter().map(usize::to_string).collect();
+    let caption = format!(
+        "cycles from the doorbell, by stage, for messages of {} bytes (from dark to light)",
+        names.join(" and ")
+    );
     bars(&top, &caption, &stages, &[BLUE.mix(0.7), BLUE.mix(0.3)], lengths.len())?;
     let counts: Vec<(String, f64)> =
         captures.opcodes.iter().map(|(name, count)| (name.clone(), *count as f64)).collect();
-    bars(&left, "frames by opcode", &counts, &[BLUE.mix(0.7)], 1)?;
+    bars(&left, "frames of the Linux kernel by opcode", &counts, &[BLUE.mix(0.7)], 1)?;
     let rates: Vec<(String, f64)> = captures
         .each
         .iter()

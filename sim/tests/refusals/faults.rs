@@ -1,0 +1,287 @@
+//! A host that does not give what it was asked for, or does not take what it is given.
+//!
+//! Memory is taken away from under the card for the time of one fault. What belongs to one queue pair ends that queue pair,
+//! with the status or the event that says why; what belongs to all of them ends the device, which says so in its registers.
+use crate::rig::{Done, IPV4, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig};
+use anyhow::{Result, ensure};
+use rnic_driver::state::ReadyToSend;
+use rnic_driver::{Error, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest};
+use rnic_layout::path::Pmtu;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::registers::FatalCode;
+use rnic_sim::endpoint::memory::Element;
+use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The endpoint's side of the queue pair that meets the fault.
+const VICTIM: u32 = 0x41;
+/// Bytes of a message.
+const BYTES: usize = 300;
+
+/// A queue pair, and the mappings of its send and receive rings.
+struct Victim {
+    queue_pair: QueuePair<ReadyToSend>,
+    send_ring: (u64, usize),
+    receive_ring: (u64, usize),
+}
+
+fn victim(rig: &mut Rig) -> Result<Victim> {
+    let before = rig.interposer.mapped().len();
+    let queue_pair = rig.new_queue_pair(RemoteRights::WRITE)?;
+    let rings = rig.interposer.mapped().split_off(before);
+    let [send_ring, receive_ring] = rings[..] else {
+        anyhow::bail!("a queue pair has two rings: {rings:x?}")
+    };
+    let queue_pair = rig.connect_to_endpoint(queue_pair, VICTIM, IPV4, Pmtu::Bytes1024, 5)?;
+    rig.moved()?;
+    Ok(Victim { queue_pair, send_ring, receive_ring })
+}
+
+/// The newest mapping.
+fn newest(rig: &Rig) -> (u64, usize) {
+    *rig.interposer.mapped().last().expect("there is one")
+}
+
+/// What becomes of a fault.
+#[derive(Debug)]
+struct Seen {
+    done: Vec<(CompletionStatus, u64)>,
+    events: Vec<AsyncEvent>,
+    /// Status of the endpoint's message.
+    peer: Vec<CompletionStatus>,
+    counters: BTreeMap<&'static str, u64>,
+    faults: usize,
+}
+
+/// Takes memory away, does something, and sees what comes of it while the bystander's messages pass.
+fn meet(
+    rig: &mut Rig,
+    number: u32,
+    mapping: (u64, usize),
+    act: impl FnOnce(&mut Rig) -> Result<()>,
+) -> Result<Seen> {
+    let interposer = Arc::clone(&rig.interposer);
+    let (mut done, faults): (Vec<Done>, usize) = interposer.without(mapping, || {
+        act(rig)?;
+        let mut done = rig.exchange()?;
+        rig.idle(20);
+        done.extend(rig.exchange()?);
+        Ok(done)
+    })?;
+    done.extend(rig.completions()?);
+    ensure!(done.iter().all(|done| done.qp_number == number), "{done:?}");
+    let mut events = Vec::new();
+    while let Some(event) = rig.event()? {
+        ensure!(event.object_number == number, "{event:?}");
+        events.push(event.code);
+    }
+    let peer = rig
+        .endpoint(|endpoint| std::iter::from_fn(|| endpoint.poll(VICTIM)).map(|done| done.status).collect());
+    let counters = rig.moved()?.named();
+    let done = done.iter().map(|done| (done.status, done.tag)).collect();
+    Ok(Seen { done, events, peer, counters, faults })
+}
+
+fn counters<const COUNT: usize>(counters: [(&'static str, u64); COUNT]) -> BTreeMap<&'static str, u64> {
+    BTreeMap::from(counters)
+}
+
+/// The payload of a message cannot be read: it ends with LOC_PROT, what is posted then is flushed, and the peer hears
+/// nothing.
+fn payload_unreadable(rig: &mut Rig) -> Result<()> {
+    let mut victim = victim(rig)?;
+    let region = rig.domain.allocate(BYTES)?;
+    let mapping = newest(rig);
+    rig.endpoint(|endpoint| {
+        let element = Element { address: PEER_FIRST, key: PEER_KEY, length: BYTES as u32 };
+        endpoint.post_receive(VICTIM, ReceiveWork { tag: 1, elements: vec![element] });
+    });
+    let queue_pair = &mut victim.queue_pair;
+    let seen = meet(rig, queue_pair.number(), mapping, |_| {
+        let request = SendRequest::send(7).piece(region).signalled();
+        queue_pair.post_send(request).map_err(|refused| refused.reason.into())
+    })?;
+    ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
+    ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
+    ensure!(seen.faults == 1 && seen.counters == counters([("host_read_errors", 1)]), "{seen:?}");
+
+    let request = SendRequest::send(8).inline(&[1; 8]).signalled();
+    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    let done = rig.exchange()?;
+    let is_flushed = |done: &Done| (done.status, done.tag) == (CompletionStatus::Flushed, 8);
+    ensure!(done.len() == 1 && done.iter().all(is_flushed), "{done:?}");
+    Ok(())
+}
+
+/// The work itself cannot be read.
+fn work_unreadable(rig: &mut Rig) -> Result<()> {
+    let mut victim = victim(rig)?;
+    let queue_pair = &mut victim.queue_pair;
+    let seen = meet(rig, queue_pair.number(), victim.send_ring, |_| {
+        let request = SendRequest::send(7).inline(&[1; 8]).signalled();
+        queue_pair.post_send(request).map_err(|refused| refused.reason.into())
+    })?;
+    ensure!(seen.done == [(CompletionStatus::LocalQueuePairOperation, 7)], "{seen:?}");
+    ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_read_errors", errors), ("work_refused", 1)]);
+    ensure!(errors >= 1 && seen.counters == expected, "{seen:?}");
+    Ok(())
+}
+
+/// A receive cannot be read: NAK 0x63. No completion can tell, since nobody knows its tag, so an event does.
+fn receive_unreadable(rig: &mut Rig) -> Result<()> {
+    let mut victim = victim(rig)?;
+    let request = rig.receive_request(3);
+    let queue_pair = &mut victim.queue_pair;
+    let seen = meet(rig, queue_pair.number(), victim.receive_ring, |rig| {
+        queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+        rig.device.check()?;
+        rig.endpoint(|endpoint| {
+            endpoint.post_send(VICTIM, SendWork::new(1, Operation::Send, Data::Inline(vec![4; 20])));
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    ensure!(seen.peer == [CompletionStatus::RemoteOperation], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_read_errors", errors), ("nak_operational_sent", 1)]);
+    ensure!(errors >= 1 && seen.counters == expected, "{seen:?}");
+    drop(victim);
+    rig.completions()?;
+    Ok(())
+}
+
+/// The payload of a SEND cannot be written: NAK 0x63, and the receive ends with LOC_PROT.
+fn receive_unwritable(rig: &mut Rig) -> Result<()> {
+    let mut victim = victim(rig)?;
+    let region = rig.domain.allocate(BYTES)?;
+    let mapping = newest(rig);
+    let queue_pair = &mut victim.queue_pair;
+    queue_pair
+        .post_receive(ReceiveRequest::new(3 | RECEIVE_TAG).piece(region))
+        .map_err(|refused| refused.reason)?;
+    rig.device.check()?;
+    let seen = meet(rig, queue_pair.number(), mapping, |rig| {
+        rig.endpoint(|endpoint| {
+            let data = Data::Inline(vec![4; BYTES]);
+            endpoint.post_send(VICTIM, SendWork::new(1, Operation::Send, data));
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done == [(CompletionStatus::LocalProtection, 3 | RECEIVE_TAG)], "{seen:?}");
+    // Who hears of the write does not know of the receive, and tells in any case.
+    ensure!(seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    ensure!(seen.peer == [CompletionStatus::RemoteOperation], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_write_errors", errors), ("nak_operational_sent", 1)]);
+    ensure!(errors == 1 && seen.counters == expected, "{seen:?}");
+    // Its memory came back with the receives' and is none of theirs.
+    rig.room.pop();
+    Ok(())
+}
+
+/// The payload of a WRITE cannot be written: NAK 0x63, and an event, since no receive can tell.
+fn window_unwritable(rig: &mut Rig) -> Result<()> {
+    let victim = victim(rig)?;
+    let window = rig.domain.share(BYTES, RemoteRights::WRITE)?;
+    let mapping = newest(rig);
+    let RemoteMemory { address, key, .. } = window.remote();
+    let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
+        rig.endpoint(|endpoint| {
+            let data = Data::Inline(vec![4; BYTES]);
+            endpoint.post_send(VICTIM, SendWork::new(1, Operation::Write { address, key }, data));
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    ensure!(seen.peer == [CompletionStatus::RemoteOperation], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_write_errors", errors), ("nak_operational_sent", 1)]);
+    ensure!(errors == 1 && seen.counters == expected, "{seen:?}");
+    Ok(())
+}
+
+/// Faults that end one queue pair.
+pub(crate) fn of_one_queue_pair(rig: &mut Rig) -> Result<()> {
+    type Fault = fn(&mut Rig) -> Result<()>;
+    let faults: [(&str, Fault); 5] = [
+        ("payload unreadable", payload_unreadable),
+        ("work unreadable", work_unreadable),
+        ("receive unreadable", receive_unreadable),
+        ("receive unwritable", receive_unwritable),
+        ("window unwritable", window_unwritable),
+    ];
+    let mut failures = Vec::new();
+    for (name, fault) in faults {
+        if let Err(error) = fault(rig) {
+            failures.push(format!("{name}: {error:#}"));
+            rig.settle()?;
+        }
+    }
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// What is taken away from the whole card.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Common {
+    /// The ring of the event queue.
+    Events,
+    /// The ring of a completion queue.
+    Completions,
+    /// The ring of answers.
+    Answers,
+    /// The ring of commands.
+    Commands,
+}
+
+impl Common {
+    pub(crate) const ALL: [Common; 4] =
+        [Common::Events, Common::Completions, Common::Answers, Common::Commands];
+}
+
+/// A fault that ends the device.
+pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
+    let code = if common == Common::Commands { FatalCode::HostReadError } else { FatalCode::HostWriteError };
+    let mut victim = victim(&mut rig)?;
+    // In the order in which the driver maps them: commands, answers, events, and a ring for each completion queue.
+    let mapping = rig.interposer.mapped()[match common {
+        Common::Commands => 0,
+        Common::Answers => 1,
+        Common::Events => 2,
+        Common::Completions => 3,
+    }];
+    let interposer = Arc::clone(&rig.interposer);
+    let ((), faults) = interposer.without(mapping, || {
+        match common {
+            Common::Commands | Common::Answers => {
+                let refused = rig.domain.allocate(64).err();
+                ensure!(refused.is_some(), "a command is answered");
+            }
+            Common::Completions | Common::Events => {
+                if common == Common::Events {
+                    rig.sends.arm(rnic_layout::doorbell::Arm::Next);
+                }
+                // It does not get so far as the peer's answer.
+                let request = SendRequest::write(1, RemoteMemory { address: 0, key: PEER_KEY, bytes: 0 });
+                victim.queue_pair.post_send(request.signalled()).map_err(|refused| refused.reason)?;
+            }
+        }
+        rig.idle(100);
+        Ok(())
+    })?;
+    // The device tells of its failure in an event too, which cannot be written either if events are what failed.
+    let expected = if common == Common::Events { 2 } else { 1 };
+    ensure!(faults == expected, "{faults} accesses are refused");
+    let told = rig.device.check();
+    let is_right = matches!(&told, Err(Error::DeviceFailed { code: found, .. }) if *found == code);
+    ensure!(is_right, "the card says {told:?}, expected {code:?}");
+    let counter = if common == Common::Commands { "host_read_errors" } else { "host_write_errors" };
+    let moved = rig.moved()?;
+    ensure!(moved.of(counter) == expected as u64, "{moved:?}");
+    drop(victim);
+    rig.finish()
+}

@@ -1,0 +1,573 @@
+//! Frames of a peer that are wrong, as the tables of protocol 3.6 and 8.3 have them: [`request_cases`] and [`response_cases`]
+//! against the whole card, and each with what the reference endpoint makes of the same frames.
+//!
+//! After each attack the queue pair itself is asked again, to see that it goes on or that it has failed, and then the
+//! bystander moves a message each way. Every counter must have moved by what the attack calls for.
+use crate::rig::{
+    Done, IPV4, IPV6, MIN_RNR_TIMER, Moved, RECEIVE_BYTES, Rig, Version, ensure_same, path_to_card,
+};
+use anyhow::{Context, Result, ensure};
+use rnic_driver::state::{Error as Failed, ReadyToSend};
+use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendRequest, SharedRegion};
+use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::registers::COUNTERS;
+use rnic_layout::state::QpState;
+use rnic_layout::wire::extended::{AethRepr, RethRepr};
+use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_sim::endpoint::Endpoint;
+use rnic_sim::endpoint::cases::{
+    Answer, Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases,
+};
+use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_sim::endpoint::packet::Packet;
+use rnic_sim::endpoint::qp::{QueuePairSetup, ReceiveWork};
+use std::collections::BTreeMap;
+
+/// Number of the attacker's queue pair; the endpoint has none of it.
+const ATTACKER: u32 = 0x51;
+/// PSN of the attacker's first request: a duplicate and what follows it lie on both sides of the circle's end.
+const FIRST_PSN: Psn = Psn::ZERO;
+/// Bytes of the region that is attacked: an odd number, so that its end is not that of a word.
+const TARGET_BYTES: usize = 4001;
+/// WRITE_ONLY, SEND_ONLY, ACKNOWLEDGE (protocol 1.4).
+const WRITE_ONLY: u8 = 0x0a;
+const SEND_ONLY: u8 = 0x04;
+const ACKNOWLEDGE: u8 = 0x11;
+
+/// What is attacked.
+pub(crate) struct Ground {
+    region: SharedRegion,
+    local: SharedRegion,
+    foreign: SharedRegion,
+}
+
+impl Ground {
+    pub(crate) fn new(rig: &Rig) -> Result<Ground> {
+        let region = rig.domain.share(TARGET_BYTES, RemoteRights::WRITE)?;
+        let local = rig.domain.share(TARGET_BYTES, RemoteRights::NONE)?;
+        let foreign = rig.device.create_domain()?.share(TARGET_BYTES, RemoteRights::WRITE)?;
+        let bytes: Vec<u8> = (0..TARGET_BYTES).map(|place| (place * 13) as u8).collect();
+        for region in [&region, &local, &foreign] {
+            region.write(0, &bytes)?;
+        }
+        let index = |key: u32| key >> 8;
+        let key = region.remote().key;
+        for used in [local.remote().key, foreign.remote().key, rig.room[0].key()] {
+            ensure!(
+                index(used) != index(key ^ 0x100),
+                "the key's neighbour must name nothing: choose another seed"
+            );
+        }
+        Ok(Ground { region, local, foreign })
+    }
+
+    fn bytes(&self) -> Result<Vec<Vec<u8>>> {
+        let read = |region: &SharedRegion| -> Result<Vec<u8>> {
+            let mut bytes = vec![0; TARGET_BYTES];
+            region.read(0, &mut bytes)?;
+            Ok(bytes)
+        };
+        [&self.region, &self.local, &self.foreign].map(read).into_iter().collect()
+    }
+
+    fn target(&self, number: u32, version: Version, pmtu: Pmtu) -> Target {
+        let RemoteMemory { address, key, bytes } = self.region.remote();
+        Target {
+            path: path_to_card(version),
+            number,
+            // The same place in the card's tables, and another queue pair all the same.
+            unknown_number: number ^ 0x80_0000,
+            pmtu,
+            expected_psn: FIRST_PSN,
+            msn: Psn::ZERO,
+            region: (key, address, bytes),
+            local_key: self.local.remote().key,
+            foreign_key: self.foreign.remote().key,
+            receive_bytes: RECEIVE_BYTES as u32,
+            min_rnr_timer: MIN_RNR_TIMER,
+        }
+    }
+
+    /// All cases that the card is held to, with their places among all.
+    fn cases(&self, target: &Target) -> Vec<(usize, RequestCase)> {
+        let cases = request_cases(target).into_iter().enumerate().filter(|(_, case)| !is_open(case));
+        cases.map(|(place, case)| (place, on_this_card(case))).collect()
+    }
+
+    /// The case for another target, in which nothing is wrong but what its name says: a region that may not be used is
+    /// addressed where it is.
+    fn case(&self, place: usize, name: &str, target: &Target) -> RequestCase {
+        let region = if name.contains("no right") {
+            &self.local
+        } else if name.contains("another domain") {
+            &self.foreign
+        } else {
+            &self.region
+        };
+        let (key, _, bytes) = target.region;
+        let target = Target { region: (key, region.remote().address, bytes), ..*target };
+        on_this_card(request_cases(&target).swap_remove(place))
+    }
+
+    /// The reference endpoint in the card's place.
+    fn reference(&self, target: &Target, case: &RequestCase, rig: &Rig) -> Endpoint {
+        let mut endpoint = Endpoint::new(target.path.remote_mac, 4 * TARGET_BYTES);
+        let parts = [
+            (&self.region, 1, Rights { local_write: true, remote_write: true, ..Rights::NONE }),
+            (&self.local, 1, Rights { local_write: true, ..Rights::NONE }),
+            (&self.foreign, 2, Rights { local_write: true, remote_write: true, ..Rights::NONE }),
+        ];
+        let mut offset = 0;
+        for (region, domain, rights) in parts {
+            let RemoteMemory { address, key, bytes } = region.remote();
+            let region = PeerRegion {
+                first_address: address,
+                length: bytes,
+                offset,
+                domain,
+                rights,
+                invalidatable: false,
+            };
+            endpoint.memory().register(key, region);
+            offset += TARGET_BYTES;
+        }
+        for (index, bytes) in self.bytes().expect("they are there").iter().enumerate() {
+            endpoint.memory().bytes[index * TARGET_BYTES..][..TARGET_BYTES].copy_from_slice(bytes);
+        }
+        let key = rig.room[0].key();
+        let region = PeerRegion {
+            first_address: 0,
+            length: RECEIVE_BYTES as u64,
+            offset,
+            domain: 1,
+            rights: Rights { local_write: true, ..Rights::NONE },
+            invalidatable: false,
+        };
+        endpoint.memory().register(key, region);
+        endpoint.create(QueuePairSetup {
+            domain: 1,
+            rights: case.rights,
+            pmtu: target.pmtu,
+            receive_psn: target.expected_psn,
+            min_rnr_timer: target.min_rnr_timer,
+            destination_read_atomic: case.destination_read_atomic,
+            ..QueuePairSetup::new(target.number, ATTACKER, target.path.reversed())
+        });
+        let receives: &[u32] = match case.receives {
+            Receives::None => &[],
+            Receives::Two => &[key, key],
+            Receives::BadKey => &[!key],
+        };
+        for &key in receives {
+            let elements = vec![Element { address: 0, key, length: RECEIVE_BYTES as u32 }];
+            endpoint.post_receive(target.number, ReceiveWork { tag: 0, elements });
+        }
+        for frame in &case.frames {
+            endpoint.receive(frame);
+        }
+        while endpoint.transmit().is_some() {}
+        endpoint
+    }
+}
+
+/// What the card does not do yet, and nobody counts as done: it looks at the peer's address only, and not at whether a packet
+/// is for the address that the queue pair sends from (protocol 1.2).
+fn is_open(case: &RequestCase) -> bool {
+    case.name.starts_with("[DestinationAddress")
+}
+
+/// What is not there yet is refused: its first packet is an invalid request, whatever else is wrong with it. What nobody
+/// answers is found before that.
+fn on_this_card(case: RequestCase) -> RequestCase {
+    if !case.beyond_one_packet || case.answers.is_empty() {
+        return case;
+    }
+    RequestCase {
+        answers: vec![Answer { syndrome: 0x61, psn: 0, msn: 0 }],
+        ending: Ending::Event(AsyncEvent::QueuePairRequestError),
+        executed: (0, 0),
+        received: 0,
+        ..case
+    }
+}
+
+/// Answers of the card to the attacker.
+fn answers(rig: &Rig) -> Result<Vec<(u8, Psn, Psn)>> {
+    let mut answers = Vec::new();
+    for frame in rig.heard() {
+        let packet =
+            PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("a frame of the card: {reason:?}"))?;
+        if packet.bth.destination_qp != ATTACKER {
+            continue;
+        }
+        let aeth = packet.extended_headers().find_map(|header| match header {
+            ExtendedRepr::Aeth(AethRepr { syndrome, msn }) => Some((syndrome, msn)),
+            _ => None,
+        });
+        ensure!(packet.bth.opcode == ACKNOWLEDGE, "the card says {:?}", packet.bth);
+        let (syndrome, msn) = aeth.context("an acknowledgement says which")?;
+        answers.push((syndrome, packet.bth.psn, msn));
+    }
+    Ok(answers)
+}
+
+/// What comes behind a failure is counted here, and as `requests_after_failure` while the failure is on its way.
+const LATE: &str = "qp_not_ready";
+
+/// The counters that have moved, with what comes behind a failure in one.
+fn named(moved: &Moved) -> BTreeMap<&'static str, u64> {
+    let mut named = moved.named();
+    if let Some(count) = named.remove("requests_after_failure") {
+        *named.entry(LATE).or_default() += count;
+    }
+    named
+}
+
+/// Which counters an attack moves, but for those that always do.
+fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'static str, u64> {
+    let mut expected = BTreeMap::new();
+    let mut add = |name: &'static str, count: u64| {
+        if count > 0 {
+            *expected.entry(name).or_default() += count;
+        }
+    };
+    for answer in &case.answers {
+        match answer.syndrome {
+            0x60 => add("nak_sequence_sent", 1),
+            0x61 => add("nak_invalid_request_sent", 1),
+            0x62 => {
+                add("nak_access_sent", 1);
+                add("remote_protection", 1);
+            }
+            0x63 => add("nak_operational_sent", 1),
+            syndrome if syndrome >> 5 == 1 => add("nak_not_ready_sent", 1),
+            _ => {}
+        }
+    }
+    if case.ending == Ending::Receive(CompletionStatus::LocalProtection) {
+        add("local_protection", 1);
+    }
+    if case.beyond_one_packet && case.ending != Ending::GoesOn {
+        add(LATE, case.frames.len() as u64 - 1);
+        return expected;
+    }
+    // Why a packet is not executed, and nothing is said about it in the answers.
+    for counter in COUNTERS {
+        let is_answer = counter.name.starts_with("nak_") || counter.name == "acknowledgements_sent";
+        if !is_answer {
+            add(counter.name, reference.counter(counter.name));
+        }
+    }
+    expected
+}
+
+fn rights(rights: Rights) -> RemoteRights {
+    RemoteRights { write: rights.remote_write, read: rights.remote_read, atomic: rights.remote_atomic }
+}
+
+/// A request that is right, if the queue pair is as it was.
+fn good_request(target: &Target, case: &RequestCase) -> Vec<u8> {
+    let psn = target.expected_psn.add(case.executed.1);
+    let bth = |code| BthRepr { ack_request: true, ..BthRepr::new(code, target.number, psn) };
+    let payload = vec![0xa5; 8];
+    let (remote_key, first, _) = target.region;
+    let packet = if case.rights.remote_write {
+        let reth = RethRepr { virtual_address: first + 1000, remote_key, dma_length: 8 };
+        Packet::new(bth(WRITE_ONLY), vec![ExtendedRepr::Reth(reth)], payload)
+    } else {
+        Packet::new(bth(SEND_ONLY), Vec::new(), payload)
+    };
+    packet.frame(&target.path, 2)
+}
+
+/// Attacks the responder of a new queue pair.
+fn attack(
+    rig: &mut Rig,
+    ground: &Ground,
+    version: Version,
+    pmtu: Pmtu,
+    (place, case): &(usize, RequestCase),
+) -> Result<()> {
+    let mut queue_pair = rig.new_queue_pair(rights(case.rights))?;
+    let number = queue_pair.number();
+    let target = ground.target(number, version, pmtu);
+    let case = ground.case(*place, &case.name, &target);
+    let reference = ground.reference(&target, &case, rig);
+    let posted = match case.receives {
+        Receives::None => 0,
+        Receives::Two => 2,
+        Receives::BadKey => 1,
+    };
+    for tag in 0..posted {
+        let request = rig.receive_request(tag);
+        let piece = &request.pieces[0];
+        let (address, local_key, length) = (piece.address(), piece.key(), piece.len() as u32);
+        queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+        if case.receives == Receives::BadKey {
+            let element = ScatterGather { address, local_key, length };
+            let spoiled = rig.tamper.spoil(element, |slot, place| slot[place + 8] ^= 0x40);
+            // Entries that were done before, and held the same memory, are nobody's any more.
+            ensure!(spoiled >= 1, "the receive to be spoiled is in no ring");
+        }
+    }
+    let queue_pair = rig.connect(queue_pair, ATTACKER, version, pmtu, target.expected_psn.value())?;
+    rig.moved()?;
+    ensure!(answers(rig)?.is_empty(), "the card speaks before it is asked");
+    let before = ground.bytes()?;
+
+    rig.send(&case.frames);
+    // What the card says to these frames, and what it writes, is there when a message behind them has arrived.
+    let mut done = rig.exchange()?;
+    let found = answers(rig)?;
+    let agree = found.len() == case.answers.len()
+        && found
+            .iter()
+            .zip(&case.answers)
+            .all(|(found, answer)| answer.agrees(&target, found.0, found.1, found.2));
+    ensure!(agree, "the card answers {found:x?} and not {:x?}", case.answers);
+
+    // Memory is as in the reference, of which the regions are the beginning.
+    let mut reference = reference;
+    for (place, (found, before)) in ground.bytes()?.iter().zip(&before).enumerate() {
+        let executed = case.executed.0 > 0;
+        let there = &reference.memory().bytes[place * TARGET_BYTES..][..TARGET_BYTES];
+        ensure_same(found, if executed { there } else { before })?;
+    }
+
+    let mut events = Vec::new();
+    let awaited = match case.ending {
+        Ending::GoesOn => (case.received as usize, 0),
+        Ending::Event(_) => (posted as usize, 1),
+        Ending::Receive(_) => (posted as usize, 0),
+    };
+    let what = format!("{} completions and {} events", awaited.0, awaited.1);
+    rig.wait(&what, |rig| {
+        done.extend(rig.completions()?);
+        events.extend(std::iter::from_fn(|| rig.event().transpose()).collect::<Result<Vec<_>>>()?);
+        Ok((done.len() >= awaited.0 && events.len() >= awaited.1).then_some(()))
+    })?;
+    ensure!((done.len(), events.len()) == awaited, "{done:?}, {events:?}");
+    ensure!(done.iter().all(|done| done.qp_number == number && done.is_receive), "{done:?}");
+    check_ending(&case, &done)?;
+    if let Ending::Event(code) = case.ending {
+        ensure!(events[0].code == code && events[0].object_number == number, "{events:?}");
+    }
+    let moved = rig.moved()?;
+    let mut expected = expected_counters(&case, &reference);
+    ensure!(named(&moved) == expected, "counters: {:?}, expected {expected:?}", moved.named());
+    let positive = case.answers.iter().filter(|answer| answer.syndrome >> 5 == 0).count() as u64;
+    // One for the bystander.
+    ensure!(moved.of("acknowledgements_sent") == positive + 1, "{moved:?}");
+    let failed = done.iter().filter(|done| done.status != CompletionStatus::Success).count() as u64;
+    ensure!(moved.of("completions_in_error") == failed, "{moved:?}");
+
+    // Is it as it should be?
+    rig.send(&[good_request(&target, &case)]);
+    let more = rig.exchange()?;
+    let found = answers(rig)?;
+    let moved = named(&rig.moved()?);
+    expected.clear();
+    if case.ending == Ending::GoesOn {
+        let psn = target.expected_psn.add(case.executed.1);
+        let [(syndrome, answered, msn)] = found[..] else { anyhow::bail!("it does not go on: {found:x?}") };
+        let is_right = syndrome >> 5 == 0 && answered == psn && msn == Psn::wrapping(case.executed.0 + 1);
+        ensure!(is_right, "it goes on with {found:x?}");
+    } else {
+        ensure!(found.is_empty() && more.is_empty(), "it is not in ERR: {found:x?}, {more:?}");
+        expected.insert(LATE, 1);
+    }
+    ensure!(moved == expected, "counters afterwards: {moved:?}, expected {expected:?}");
+    drop(queue_pair);
+    // What was still posted comes back flushed.
+    rig.completions()?;
+    Ok(())
+}
+
+fn check_ending(case: &RequestCase, done: &[Done]) -> Result<()> {
+    let statuses: Vec<_> = done.iter().map(|done| done.status).collect();
+    let first = match case.ending {
+        Ending::GoesOn => CompletionStatus::Success,
+        Ending::Event(_) => CompletionStatus::Flushed,
+        Ending::Receive(status) => status,
+    };
+    let mut expected = vec![CompletionStatus::Flushed; done.len()];
+    let good = if case.ending == Ending::GoesOn { done.len() } else { 1.min(done.len()) };
+    expected[..good].fill(first);
+    ensure!(statuses == expected, "{statuses:?}, expected {expected:?}");
+    // The cases' payload is one sequence.
+    let is_right = |done: &&Done| {
+        let bytes = done.message.iter().enumerate();
+        done.status != CompletionStatus::Success
+            || bytes.clone().all(|(place, byte)| *byte == (place * 37) as u8)
+    };
+    ensure!(done.iter().all(|done| is_right(&done)), "{done:?}");
+    Ok(())
+}
+
+/// Requests that are wrong: all of them in IPv4, and in IPv6 those in which addresses or headers have a part, or all if
+/// `RNIC_SEEDS` asks for more than usual.
+pub(crate) fn requests(rig: &mut Rig) -> Result<usize> {
+    let ground = Ground::new(rig)?;
+    let is_thorough = std::env::var_os("RNIC_SEEDS").is_some();
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for (version, pmtu) in [(IPV4, Pmtu::Bytes256), (IPV6, Pmtu::Bytes512)] {
+        for case in ground.cases(&ground.target(1, version, pmtu)) {
+            let is_about_headers = case.1.section.contains("row 1, 8.3") || case.1.section == "protocol 8.3";
+            if version == IPV6 && !is_about_headers && !is_thorough {
+                continue;
+            }
+            if let Err(error) = attack(rig, &ground, version, pmtu, &case) {
+                failures.push(format!("{}, {}: {error:#}", case.1.name, case.1.section));
+                rig.settle()?;
+            }
+            count += 1;
+        }
+    }
+    ensure!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
+    Ok(count)
+}
+
+/// Requests for a queue pair that is not in a state to take them.
+pub(crate) fn not_ready(rig: &mut Rig) -> Result<()> {
+    let ground = Ground::new(rig)?;
+    for state in [QpState::Reset, QpState::Init, QpState::Error] {
+        let queue_pair = rig.new_queue_pair(RemoteRights::WRITE)?;
+        let number = queue_pair.number();
+        let target = ground.target(number, IPV4, Pmtu::Bytes1024);
+        let frame = good_request(&target, &ground.cases(&target).swap_remove(0).1);
+        let kept: (Option<QueuePair<_>>, Option<QueuePair<_>>, Option<QueuePair<Failed>>) = match state {
+            QpState::Reset => (Some(queue_pair.reset().map_err(rnic_driver::Error::from)?), None, None),
+            QpState::Init => (None, Some(queue_pair), None),
+            _ => {
+                let queue_pair = rig.connect(queue_pair, ATTACKER, IPV4, Pmtu::Bytes1024, 0)?;
+                (None, None, Some(queue_pair.fail().map_err(rnic_driver::Error::from)?))
+            }
+        };
+        rig.moved()?;
+        let before = ground.bytes()?;
+        rig.send(&[frame]);
+        ensure!(rig.exchange()?.is_empty(), "something completes");
+        ensure!(answers(rig)?.is_empty(), "{state:?}: it is answered");
+        ensure!(ground.bytes()? == before, "{state:?}: it is executed");
+        let moved = rig.moved()?.named();
+        ensure!(moved == BTreeMap::from([("qp_not_ready", 1)]), "{state:?}: {moved:?}");
+        drop(kept);
+    }
+    Ok(())
+}
+
+/// Answers that are wrong, to a queue pair that has one WRITE in flight.
+pub(crate) fn responses(rig: &mut Rig) -> Result<usize> {
+    let ground = Ground::new(rig)?;
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for version in [IPV4, IPV6] {
+        let target = ground.target(1, version, Pmtu::Bytes1024);
+        for index in 0..response_cases(&target).len() {
+            // Not refused yet: the card takes an acknowledgement whatever comes behind it (protocol 8.3).
+            if response_cases(&target)[index].name == "ACK with payload" {
+                continue;
+            }
+            if let Err(error) = answer(rig, &ground, version, index) {
+                let name = &response_cases(&target)[index].name;
+                failures.push(format!("{name}: {error:#}"));
+                rig.settle()?;
+            }
+            count += 1;
+        }
+    }
+    ensure!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
+    Ok(count)
+}
+
+/// The counter of answers that leave the work in flight.
+fn counter_of(name: &str) -> Option<&'static str> {
+    let starts = [
+        ("answers to what was never sent", "response_never_sent"),
+        ("answers to what was long done", "response_stale"),
+        ("READ response, stale", "response_stale"),
+        ("reserved syndrome", "response_reserved"),
+        ("ACK, Icrc", "icrc"),
+        ("ACK, Version", "bth_version"),
+        ("ACK, PartitionKey", "partition_key"),
+        ("ACK, DestinationQp", "unknown_qp"),
+        ("ACK, DestinationPort", "other_port"),
+    ];
+    starts.iter().find(|(start, _)| name.starts_with(start)).map(|(_, counter)| *counter)
+}
+
+fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Result<()> {
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let info = queue_pair.info(version)?;
+    let target = Target {
+        expected_psn: Psn::wrapping(info.first_psn),
+        ..ground.target(info.qp_number, version, Pmtu::Bytes1024)
+    };
+    let case = response_cases(&target).swap_remove(index);
+    let mut queue_pair: QueuePair<ReadyToSend> =
+        rig.connect(queue_pair, ATTACKER, version, Pmtu::Bytes1024, 0)?;
+    rig.heard();
+    let remote = RemoteMemory { address: 0x1000, key: 7, bytes: 64 };
+    let request = SendRequest::write(1, remote).inline(&[3; 20]).signalled();
+    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    rig.wait("the WRITE", |rig| {
+        let parts = rig.heard();
+        let is_it =
+            |frame: &Vec<u8>| PacketRepr::parse(frame).is_ok_and(|packet| packet.bth.opcode == WRITE_ONLY);
+        Ok(parts.iter().any(is_it).then_some(()))
+    })?;
+    rig.moved()?;
+    rig.send(&case.frames);
+    let mut done = rig.exchange()?;
+    let moved = rig.moved()?;
+    let fate = match case.fate {
+        Fate::InFlight => None,
+        Fate::Completes(status) => Some(status),
+        // Nothing is sent again: there is no retry left.
+        Fate::AgainNow => Some(CompletionStatus::RetryExceeded),
+        Fate::AgainAfter(_) => Some(CompletionStatus::NotReadyRetryExceeded),
+    };
+    match fate {
+        None => {
+            ensure!(done.is_empty(), "it completes: {done:?}");
+            if let Some(counter) = counter_of(&case.name) {
+                let expected = BTreeMap::from([(counter, case.frames.len() as u64)]);
+                ensure!(moved.named() == expected, "counters: {:?}, expected {expected:?}", moved.named());
+            }
+            // The right answer ends it well.
+            let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, msn: target.msn.add(1) });
+            let bth = BthRepr::new(ACKNOWLEDGE, info.qp_number, target.expected_psn);
+            rig.send(&[Packet::new(bth, vec![aeth], Vec::new()).frame(&target.path, 3)]);
+            done = rig.exchange()?;
+        }
+        Some(status) => {
+            let counter = match case.fate {
+                Fate::AgainNow
+                | Fate::Completes(
+                    CompletionStatus::RemoteInvalidRequest
+                    | CompletionStatus::RemoteAccess
+                    | CompletionStatus::RemoteOperation,
+                ) => Some("nak_received"),
+                Fate::AgainAfter(_) => Some("nak_not_ready_received"),
+                Fate::Completes(CompletionStatus::BadResponse) => Some("response_unexpected"),
+                _ => None,
+            };
+            if let Some(counter) = counter {
+                ensure!(moved.of(counter) == 1, "counters: {:?}, expected {counter}", moved.named());
+            }
+            ensure!(
+                moved.of("completions_in_error") == u64::from(status != CompletionStatus::Success),
+                "{moved:?}"
+            );
+        }
+    }
+    let statuses: Vec<_> = done.iter().map(|done| (done.qp_number, done.tag, done.status)).collect();
+    let status = fate.unwrap_or(CompletionStatus::Success);
+    ensure!(statuses == [(info.qp_number, 1, status)], "{statuses:?}, expected {status:?}");
+    Ok(())
+}

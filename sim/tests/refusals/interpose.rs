@@ -1,0 +1,213 @@
+//! A way to a card on which the next command is exchanged for another one, on its way from the driver to the card, so that
+//! anything whatsoever can be asked while the driver lives. The driver is told the answer as if it had asked itself.
+//!
+//! It also knows where the driver has put its memory, so that a test can take it away from under the card.
+use anyhow::{Context, Result};
+use rnic_driver::function::REGISTER_BAR;
+use rnic_driver::{Bar, Function, FunctionError, Memory};
+use rnic_layout::admin::{ANSWER_BYTES, Answer, COMMAND_BYTES};
+use rnic_layout::limits::RING_LOG2_MIN;
+use rnic_layout::registers::{REG_ADMIN_ANSWER_BASE, REG_ADMIN_COMMAND_BASE, REG_ADMIN_DOORBELL};
+use rnic_sim::function::{SharedWorld, SimulatedFunction};
+use rnic_sim::host::Access;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Where the tag of a command stands, which the driver chooses.
+const TAG: std::ops::Range<usize> = 2..4;
+/// Byte of the opcode, in a command and in an answer.
+const COMMAND_OPCODE: usize = 0;
+const ANSWER_OPCODE: usize = 2;
+/// Entries of the driver's admin rings.
+const ENTRIES: u64 = 1 << RING_LOG2_MIN;
+
+#[derive(Default)]
+struct State {
+    commands: u64,
+    answers: u64,
+    /// What goes instead of the next command.
+    pending: Option<[u8; COMMAND_BYTES]>,
+    /// Address of the answer, what stood there before, and the opcode that the driver believes in.
+    awaited: Option<(u64, [u8; ANSWER_BYTES], u8)>,
+    answer: Option<Answer>,
+    /// Address and size of everything that was mapped, in order.
+    mapped: Vec<(u64, usize)>,
+}
+
+/// What all parts share.
+struct Shared {
+    function: SimulatedFunction,
+    world: SharedWorld,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody has panicked")
+    }
+
+    fn read<const BYTES: usize>(&self, address: u64) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        let world = self.world.lock().expect("nobody has panicked");
+        world.host(0).memory().read_bytes(address, &mut bytes).expect("the rings are mapped");
+        bytes
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) {
+        let mut world = self.world.lock().expect("nobody has panicked");
+        world.host_mut(0).memory_mut().write_bytes(address, bytes).expect("the rings are mapped");
+    }
+
+    /// Software writes a register.
+    fn hears(&self, offset: u64, value: u64) {
+        let mut state = self.state();
+        if offset == u64::from(REG_ADMIN_COMMAND_BASE.offset) {
+            state.commands = value;
+        } else if offset == u64::from(REG_ADMIN_ANSWER_BASE.offset) {
+            state.answers = value;
+        } else if offset == u64::from(REG_ADMIN_DOORBELL.offset)
+            && let Some(mut command) = state.pending.take()
+        {
+            let slot = (value & 0xffff).wrapping_sub(1) & (ENTRIES - 1);
+            let address = state.commands + slot * COMMAND_BYTES as u64;
+            let asked: [u8; COMMAND_BYTES] = self.read(address);
+            command[TAG].copy_from_slice(&asked[TAG]);
+            self.write(address, &command);
+            let answer = state.answers + slot * ANSWER_BYTES as u64;
+            state.awaited = Some((answer, self.read(answer), asked[COMMAND_OPCODE]));
+        }
+    }
+
+    /// Time has passed.
+    fn look(&self) {
+        let mut state = self.state();
+        let Some((address, before, opcode)) = state.awaited else { return };
+        let mut answer: [u8; ANSWER_BYTES] = self.read(address);
+        if answer != before {
+            state.awaited = None;
+            state.answer = Some(Answer::parse(&answer).expect("the card answers as it should"));
+            answer[ANSWER_OPCODE] = opcode;
+            self.write(address, &answer);
+        }
+    }
+}
+
+struct Registers(Arc<Shared>);
+
+impl Registers {
+    fn inner(&self) -> &dyn Bar {
+        self.0.function.bar(REGISTER_BAR).expect("there is one")
+    }
+}
+
+impl Bar for Registers {
+    fn bytes(&self) -> u64 {
+        self.inner().bytes()
+    }
+
+    fn read32(&self, offset: u64) -> u32 {
+        self.inner().read32(offset)
+    }
+
+    fn write32(&self, offset: u64, value: u32) {
+        self.inner().write32(offset, value);
+    }
+
+    fn read64(&self, offset: u64) -> u64 {
+        self.inner().read64(offset)
+    }
+
+    fn write64(&self, offset: u64, value: u64) {
+        self.0.hears(offset, value);
+        self.inner().write64(offset, value);
+    }
+}
+
+/// The function.
+pub(crate) struct Interposer {
+    shared: Arc<Shared>,
+    registers: Registers,
+}
+
+impl Interposer {
+    pub(crate) fn new(world: SharedWorld) -> Interposer {
+        let function = SimulatedFunction::new(Arc::clone(&world), 0);
+        let shared = Arc::new(Shared { function, world, state: Mutex::default() });
+        Interposer { registers: Registers(Arc::clone(&shared)), shared }
+    }
+
+    /// Sends these bytes instead of the next command, but for its tag.
+    pub(crate) fn replace_next(&self, command: [u8; COMMAND_BYTES]) {
+        self.shared.state().pending = Some(command);
+    }
+
+    /// What the card has answered to it.
+    pub(crate) fn answer(&self) -> Result<Answer> {
+        self.shared.state().answer.take().context("no command was exchanged")
+    }
+
+    /// The driver's newest mappings, the last one last: address and size.
+    pub(crate) fn mapped(&self) -> Vec<(u64, usize)> {
+        self.shared.state().mapped.clone()
+    }
+
+    /// Takes memory away from under the card while something is done. Returns how many accesses of the card were refused,
+    /// all of which were there.
+    pub(crate) fn without<T>(
+        &self,
+        (address, bytes): (u64, usize),
+        during: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, usize)> {
+        let world = || self.shared.world.lock().expect("nobody has panicked");
+        let buffer = world().host_mut(0).memory_mut().unmap(address)?;
+        let result = during();
+        let mut world = world();
+        let memory = world.host_mut(0).memory_mut();
+        memory.map(address, buffer, 0, bytes, Access::ReadWrite)?;
+        let faults = memory.take_faults();
+        let range = address..address + bytes as u64;
+        anyhow::ensure!(faults.iter().all(|fault| range.contains(&fault.address)), "{faults:x?}");
+        Ok((result?, faults.len()))
+    }
+}
+
+impl Function for Interposer {
+    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
+        self.shared.function.config_space()
+    }
+
+    fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
+        if index == REGISTER_BAR { Ok(&self.registers) } else { self.shared.function.bar(index) }
+    }
+
+    fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
+        let address = self.shared.function.map(memory)?;
+        self.shared.state().mapped.push((address, memory.device_view().bytes()));
+        Ok(address)
+    }
+
+    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
+        self.shared.function.unmap(device_address)
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        self.shared.function.interrupt_vectors()
+    }
+
+    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
+        self.shared.function.take_interrupt(vector)
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        self.shared.function.reset()
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.function.now()
+    }
+
+    fn idle(&self) {
+        self.shared.function.idle();
+        self.shared.look();
+    }
+}

@@ -1,0 +1,124 @@
+//! Legal traffic between the card and the reference endpoint, in both directions at once: SEND and WRITE, with and without
+//! immediate data, of all lengths up to one PMTU and to all alignments. What arrives is what was sent, on both sides.
+use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same};
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
+use rnic_layout::path::Pmtu;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_sim::chance::Seed;
+use rnic_sim::endpoint::memory::Element;
+use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
+
+/// The endpoint's side.
+const PEER: u32 = 0x31;
+/// Messages each way.
+const MESSAGES: u64 = 24;
+/// Bytes of the card's region.
+const WINDOW_BYTES: usize = 2048;
+/// Where the endpoint receives; its WRITEs come from nowhere, since they are inline, and the card's go to its beginning.
+const PEER_ROOM: u64 = 0x3000;
+const IMMEDIATE: [u8; 4] = [9, 8, 7, 6];
+
+pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
+    for (version, pmtu) in [(IPV4, Pmtu::Bytes256), (IPV6, Pmtu::Bytes1024)] {
+        both_ways(rig, version, pmtu).with_context(|| format!("addresses {version}, {pmtu:?}"))?;
+    }
+    Ok(())
+}
+
+fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
+    let mut random = Seed(7).stream(&format!("legal/{version}"));
+    let pmtu_bytes = pmtu.bytes() as usize;
+    let window = rig.domain.share(WINDOW_BYTES, RemoteRights::WRITE)?;
+    let queue_pair = rig.new_queue_pair(RemoteRights::WRITE)?;
+    let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, pmtu, 0xff_fffd)?;
+    let number = queue_pair.number();
+    let mut window_model = vec![0; WINDOW_BYTES];
+    for tag in 0..MESSAGES {
+        // The receives are of the card's usual size, so that SENDs to it are no longer; WRITEs are of all lengths.
+        let kind = tag % 4;
+        let length = |limit: usize, random: &mut rand_chacha::ChaCha8Rng| match tag / 4 {
+            0 => 0,
+            1 => limit,
+            _ => random.random_range(0..=limit),
+        };
+        let length_in = length(
+            if kind < 2 { pmtu_bytes.min(crate::rig::RECEIVE_BYTES) } else { pmtu_bytes },
+            &mut random,
+        );
+        let length_out = length(pmtu_bytes, &mut random);
+        let incoming: Vec<u8> = (0..length_in).map(|_| random.random()).collect();
+        let outgoing: Vec<u8> = (0..length_out).map(|_| random.random()).collect();
+        let place_in = random.random_range(0..=WINDOW_BYTES - length_in);
+        let place_out = random.random_range(0..0x2000 - length_out);
+
+        let receive = rig.receive_request(tag);
+        queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
+        let remote = window.remote();
+        let address = remote.address + place_in as u64;
+        let operation = match kind {
+            0 => Operation::Send,
+            1 => Operation::SendImmediate(IMMEDIATE),
+            2 => Operation::Write { address, key: remote.key },
+            _ => Operation::WriteImmediate { address, key: remote.key, immediate: IMMEDIATE },
+        };
+        rig.device.check()?;
+        rig.endpoint(|endpoint| {
+            let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: pmtu_bytes as u32 };
+            endpoint.post_receive(PEER, ReceiveWork { tag, elements: vec![room] });
+            endpoint.post_send(PEER, SendWork::new(tag, operation, Data::Inline(incoming.clone())));
+        });
+        let remote =
+            RemoteMemory { address: PEER_FIRST + place_out as u64, key: PEER_KEY, bytes: length_out as u64 };
+        let request = match kind {
+            0 => SendRequest::send(tag),
+            1 => SendRequest::send_immediate(tag, IMMEDIATE),
+            2 => SendRequest::write(tag, remote),
+            _ => SendRequest::write_immediate(tag, remote, IMMEDIATE),
+        };
+        let mut piece = rig.domain.allocate(length_out.max(1) + 3)?;
+        piece.bytes_mut()[3..][..length_out].copy_from_slice(&outgoing);
+        let (_, piece) = piece.split_at(3).expect("it is longer");
+        let (piece, _rest) = piece.split_at(length_out).expect("it is longer");
+        queue_pair.post_send(request.piece(piece).signalled()).map_err(|refused| refused.reason)?;
+
+        // A WRITE without immediate data takes no receive, and says nothing where it arrives.
+        let takes_receive = kind != 2;
+        let count = 1 + usize::from(takes_receive);
+        let (mut done, mut theirs): (Vec<Done>, Vec<_>) = (Vec::new(), Vec::new());
+        rig.wait("a message each way", |rig| {
+            done.extend(rig.completions()?);
+            rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));
+            Ok((done.len() >= count && theirs.len() >= count).then_some(()))
+        })?;
+        let text = format!("message {tag}: {done:?}, {theirs:?}");
+        ensure!(done.len() == count && theirs.len() == count, "{text}");
+        ensure!(done.iter().all(|done| done.qp_number == number), "{text}");
+        ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{text}");
+        ensure!(theirs.iter().all(|done| done.status == CompletionStatus::Success), "{text}");
+        if let Some(received) = done.iter().find(|done| done.is_receive) {
+            let opcode = if kind < 2 { CompletionOpcode::Receive } else { CompletionOpcode::ReceiveWrite };
+            let immediate = (kind % 2 == 1).then_some(IMMEDIATE);
+            ensure!((received.opcode, received.immediate) == (opcode, immediate), "{text}");
+            ensure!(received.length as usize == length_in, "{text}");
+            if kind < 2 {
+                ensure_same(&received.message, &incoming)?;
+            }
+        }
+        if kind >= 2 {
+            window_model[place_in..][..length_in].copy_from_slice(&incoming);
+        }
+        let mut window_bytes = vec![0; WINDOW_BYTES];
+        window.read(0, &mut window_bytes)?;
+        ensure_same(&window_bytes, &window_model)?;
+        let place = if kind < 2 { PEER_ROOM as usize } else { place_out };
+        ensure!(place + length_out <= PEER_BYTES);
+        rig.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[place..][..length_out], &outgoing))?;
+    }
+    let moved = rig.moved()?.named();
+    ensure!(moved.is_empty(), "legal traffic moves {moved:?}");
+    drop(queue_pair);
+    rig.completions()?;
+    Ok(())
+}

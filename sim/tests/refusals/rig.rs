@@ -1,0 +1,462 @@
+//! A card with its driver, and the reference endpoint at the other end of the wire.
+//!
+//! The endpoint answers by itself. A test may send any frame whatsoever beside it, and sees every frame that comes. One
+//! pair of queue pairs, the bystander's, is never attacked: it moves a message each way after every attack.
+use crate::interpose::Interposer;
+use anyhow::{Context, Result, ensure};
+use rnic_driver::state::ReadyToSend;
+use rnic_driver::{
+    AsynchronousEvent, Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo,
+    Device, Function, Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Region,
+    RemoteRights, SendOptions, SendRequest, state,
+};
+use rnic_hdl::config::Config;
+use rnic_hdl::generator::{self, TOP};
+use rnic_layout::path::{Gid, Pmtu};
+use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::registers::COUNTERS;
+use rnic_layout::wire::MacAddress;
+use rnic_sim::chance::Delay;
+use rnic_sim::endpoint::Endpoint;
+use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_sim::endpoint::packet;
+use rnic_sim::endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWork, SendWork};
+use rnic_sim::function::SharedWorld;
+use rnic_sim::host::HostOptions;
+use rnic_sim::operations::tamper::Tamper;
+use rnic_sim::wire::{Frame, Station, WireOptions};
+use rnic_sim::world::{CardOptions, Port, World, model_options};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use verilator_sys::{Model, ModelOptions, Optimization};
+
+/// Ethernet addresses.
+pub(crate) const CARD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Number of the endpoint's side of the bystander, and of a queue pair that no side has.
+const BYSTANDER: u32 = 0x21;
+/// Key of the endpoint's memory.
+pub(crate) const PEER_KEY: u32 = 0x305;
+/// Bytes of the endpoint's memory.
+pub(crate) const PEER_BYTES: usize = 0x4000;
+/// Where the endpoint's memory begins for the card.
+pub(crate) const PEER_FIRST: u64 = 0x5000_0000;
+/// Bytes of each receive of the card.
+pub(crate) const RECEIVE_BYTES: usize = 100;
+/// Receives that there is memory for.
+const RECEIVES: usize = 128;
+/// First PSN that the endpoint sends on the bystander, near the end of the circle.
+const BYSTANDER_PSN: u32 = 0xff_fff0;
+/// Calls of `idle`, of 100 ns each, that anything may take.
+const IDLE_MAX: usize = 2_000;
+
+/// Delay code of RNR NAKs.
+pub(crate) const MIN_RNR_TIMER: u8 = 12;
+
+/// The model of the whole card.
+pub(crate) fn card_model(width_bits: u32) -> Result<Model> {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../configs/w{width_bits}.toml"));
+    let text = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+    let product = generator::generate(&Config::parse(&text)?)?;
+    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
+    Ok(Model::build(TOP, &product.verilog, &model_options(options))?)
+}
+
+/// The endpoint on its port.
+pub(crate) struct Peer {
+    endpoint: Endpoint,
+    waiting: VecDeque<Frame>,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Peer {
+    fn refill(&mut self) {
+        while let Some(frame) = self.endpoint.transmit() {
+            self.waiting.push_back(Frame::new(frame));
+        }
+    }
+}
+
+impl Station for Peer {
+    fn receive(&mut self, now_ps: u64, frame: &Frame) {
+        self.heard.push(frame.bytes.clone());
+        self.endpoint.advance(now_ps);
+        self.endpoint.receive(&frame.bytes);
+        self.refill();
+    }
+
+    fn wakes_ps(&self) -> Option<u64> {
+        // Nothing of the endpoint depends on time: its queue pairs have no time-out.
+        (!self.waiting.is_empty()).then_some(0)
+    }
+
+    fn transmit(&mut self, _now_ps: u64) -> Option<Frame> {
+        self.waiting.pop_front()
+    }
+}
+
+/// A version of IP, as the index of the addresses that belong to it.
+pub(crate) type Version = usize;
+pub(crate) const IPV4: Version = 0;
+pub(crate) const IPV6: Version = 1;
+
+/// Addresses of a side.
+fn gids(mac: [u8; 6]) -> [Gid; 2] {
+    [Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, mac[5])), Gid::from_mac(mac)]
+}
+
+/// The way from the endpoint to the card.
+pub(crate) fn path_to_card(version: Version) -> packet::Path {
+    let [peer, card] = [PEER_MAC, CARD_MAC].map(|mac| (MacAddress(mac), gids(mac)[version]));
+    packet::Path::new(peer.0, peer.1, card.0, card.1)
+}
+
+/// The way from the card to the endpoint.
+fn path_to_peer(version: Version) -> Path {
+    Path { source_index: version as u8, ..Path::new(gids(PEER_MAC)[version], PEER_MAC) }
+}
+
+/// How the card sends: the first thing that goes wrong is told.
+const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0 };
+
+/// What has moved since the last time, of all counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved(BTreeMap<&'static str, u64>);
+
+/// Counters that move whatever is done. All others move for a reason that a test must name.
+const FREE: [&str; 18] = [
+    "frames_received",
+    "bytes_received",
+    "requests_received",
+    "responses_received",
+    "frames_sent",
+    "bytes_sent",
+    "acknowledgements_received",
+    "acknowledgements_sent",
+    "messages_completed",
+    "completions_written",
+    "completions_in_error",
+    "events_written",
+    "interrupts_raised",
+    "commands_executed",
+    "host_reads",
+    "host_writes",
+    "context_misses",
+    "marked_received",
+];
+
+impl Moved {
+    /// One counter.
+    pub(crate) fn of(&self, name: &str) -> u64 {
+        assert!(COUNTERS.iter().any(|counter| counter.name == name), "{name}");
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    /// All that have moved and are not among those that always do.
+    pub(crate) fn named(&self) -> BTreeMap<&'static str, u64> {
+        self.0.iter().filter(|(name, _)| !FREE.contains(name)).map(|(name, count)| (*name, *count)).collect()
+    }
+}
+
+/// The machine.
+pub(crate) struct Rig {
+    pub(crate) world: SharedWorld,
+    pub(crate) tamper: Arc<Tamper>,
+    pub(crate) interposer: Arc<Interposer>,
+    pub(crate) device: Device,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) sends: CompletionQueue,
+    pub(crate) receives: CompletionQueue,
+    /// Memory for receives.
+    pub(crate) room: Vec<Region>,
+    station: usize,
+    bystander: Option<QueuePair<ReadyToSend>>,
+    counters: Vec<u64>,
+    messages: u64,
+}
+
+impl Rig {
+    /// Opens the card.
+    pub(crate) fn new(width_bits: u32, seed: u64) -> Result<Rig> {
+        let host = HostOptions { ..HostOptions::IDEAL };
+        let options = CardOptions { host, ..CardOptions::standard(width_bits) };
+        let mut world = World::new(seed);
+        world.add_card(&card_model(width_bits)?, options)?;
+        let mut endpoint = Endpoint::new(MacAddress(PEER_MAC), PEER_BYTES);
+        let region = PeerRegion {
+            first_address: PEER_FIRST,
+            length: PEER_BYTES as u64,
+            offset: 0,
+            domain: 0,
+            rights: Rights::ALL,
+            invalidatable: false,
+        };
+        endpoint.memory().register(PEER_KEY, region);
+        let peer = Peer { endpoint, waiting: VecDeque::new(), heard: Vec::new() };
+        let station = world.add_station(peer);
+        // A short wire, so that little time passes.
+        let wire = WireOptions { delay: Delay::nanoseconds(20), ..options.wire() };
+        world.connect(Port::Card(0), Port::Station(station), wire)?;
+        world.leave_reset()?;
+        let world = Arc::new(Mutex::new(world));
+        let interposer = Arc::new(Interposer::new(Arc::clone(&world)));
+        let tamper = Arc::new(Tamper::new(interposer.clone()));
+        let opening =
+            Options { addresses: gids(CARD_MAC).to_vec(), seed: Some(seed), ..Options::new(CARD_MAC) };
+        let device = Device::open(tamper.clone(), opening)?;
+        let domain = device.create_domain()?;
+        let events = device.events();
+        let queue = || device.create_completion_queue(&events, &CompletionQueueOptions::default());
+        let (sends, receives) = (queue()?, queue()?);
+        let mut rest = domain.allocate(RECEIVES * RECEIVE_BYTES)?;
+        let mut room = Vec::new();
+        for _ in 1..RECEIVES {
+            let (piece, behind) = rest.split_at(RECEIVE_BYTES).expect("there is enough for all");
+            room.push(piece);
+            rest = behind;
+        }
+        let (counters, messages) = (Vec::new(), 0);
+        let mut rig = Rig {
+            world,
+            tamper,
+            interposer,
+            device,
+            domain,
+            sends,
+            receives,
+            room,
+            station,
+            bystander: None,
+            counters,
+            messages,
+        };
+        let bystander = rig.new_queue_pair(RemoteRights::WRITE)?;
+        let bystander =
+            rig.connect_to_endpoint(bystander, BYSTANDER, IPV4, Pmtu::Bytes1024, BYSTANDER_PSN)?;
+        rig.bystander = Some(bystander);
+        let counters = rig.world().counters(0)?;
+        rig.counters = counters;
+        Ok(rig)
+    }
+
+    /// The world, which stands still while it is held.
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("nobody has panicked")
+    }
+
+    /// The endpoint; what it wants to say afterwards goes to the wire.
+    pub(crate) fn endpoint<T>(&self, speak: impl FnOnce(&mut Endpoint) -> T) -> T {
+        let mut world = self.world();
+        let now_ps = world.now_ps();
+        let peer: &mut Peer = world.station(self.station);
+        peer.endpoint.advance(now_ps);
+        let said = speak(&mut peer.endpoint);
+        peer.refill();
+        said
+    }
+
+    /// Sends frames from the endpoint's port, behind all that wait there.
+    pub(crate) fn send(&self, frames: &[Vec<u8>]) {
+        let mut world = self.world();
+        let peer: &mut Peer = world.station(self.station);
+        peer.waiting.extend(frames.iter().cloned().map(Frame::new));
+    }
+
+    /// What has come to the endpoint's port since the last call.
+    pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
+        let mut world = self.world();
+        let peer: &mut Peer = world.station(self.station);
+        std::mem::take(&mut peer.heard)
+    }
+
+    /// What the counters have moved since the last call.
+    pub(crate) fn moved(&mut self) -> Result<Moved> {
+        let now = self.world().counters(0)?;
+        let before = std::mem::replace(&mut self.counters, now);
+        let moved = COUNTERS.iter().zip(self.counters.iter().zip(before));
+        let moved = moved.map(|(counter, (now, before))| (counter.name, now.wrapping_sub(before)));
+        Ok(Moved(moved.filter(|(_, count)| *count != 0).collect()))
+    }
+
+    /// Lets time pass until something is there.
+    pub(crate) fn wait<T>(
+        &mut self,
+        what: &str,
+        mut is_there: impl FnMut(&mut Rig) -> Result<Option<T>>,
+    ) -> Result<T> {
+        for _ in 0..IDLE_MAX {
+            if let Some(found) = is_there(self)? {
+                return Ok(found);
+            }
+            self.tamper.idle();
+        }
+        self.world().check()?;
+        let moved = self.moved()?;
+        anyhow::bail!("{what} does not come; the counters moved by {:?}", moved.0)
+    }
+
+    /// Forgets what a failed attack has left behind, so that the next one is judged by itself.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.world().check()?;
+        self.idle(50);
+        self.completions()?;
+        while self.event()?.is_some() {}
+        self.heard();
+        self.moved()?;
+        Ok(())
+    }
+
+    /// Lets so many tenths of a microsecond pass.
+    pub(crate) fn idle(&self, count: usize) {
+        (0..count).for_each(|_| self.tamper.idle());
+    }
+
+    /// The oldest asynchronous event.
+    pub(crate) fn event(&self) -> Result<Option<AsynchronousEvent>> {
+        Ok(self.device.events().poll()?)
+    }
+
+    /// All completions that are there; the memory of receives goes back.
+    pub(crate) fn completions(&mut self) -> Result<Vec<Done>> {
+        let mut done = Vec::new();
+        for queue in [&self.sends, &self.receives] {
+            while let Some(completion) = queue.poll_one()? {
+                let message = completion.message();
+                let Completion { qp_number, status, opcode, tag, immediate, length, pieces, .. } = completion;
+                let is_receive = tag & RECEIVE_TAG != 0;
+                if is_receive {
+                    self.room.extend(pieces);
+                }
+                done.push(Done { qp_number, status, opcode, tag, is_receive, immediate, length, message });
+            }
+        }
+        Ok(done)
+    }
+
+    /// A queue pair in INIT.
+    pub(crate) fn new_queue_pair(&self, rights: RemoteRights) -> Result<QueuePair<state::Init>> {
+        let options = QueuePairOptions::default();
+        let queue_pair = self.domain.create_queue_pair(&self.sends, &self.receives, &options)?;
+        Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
+    }
+
+    /// Connects a queue pair to a peer of this number.
+    pub(crate) fn connect(
+        &self,
+        queue_pair: QueuePair<state::Init>,
+        peer: u32,
+        version: Version,
+        pmtu: Pmtu,
+        first_psn: u32,
+    ) -> Result<QueuePair<ReadyToSend>> {
+        let gid = gids(PEER_MAC)[version];
+        let info = ConnectionInfo { qp_number: peer, first_psn, gid, mac: PEER_MAC, path_mtu: pmtu };
+        let path = Some(path_to_peer(version));
+        let options = ConnectOptions { path, min_rnr_timer: MIN_RNR_TIMER, send: SEND };
+        Ok(queue_pair.connect(&info, &options)?)
+    }
+
+    /// Connects a queue pair to one that the endpoint makes for it.
+    pub(crate) fn connect_to_endpoint(
+        &self,
+        queue_pair: QueuePair<state::Init>,
+        peer: u32,
+        version: Version,
+        pmtu: Pmtu,
+        first_psn: u32,
+    ) -> Result<QueuePair<ReadyToSend>> {
+        let own = queue_pair.info(version)?;
+        let setup = QueuePairSetup {
+            pmtu,
+            send_psn: Psn::wrapping(first_psn),
+            receive_psn: Psn::wrapping(own.first_psn),
+            min_rnr_timer: MIN_RNR_TIMER,
+            send_completions: peer,
+            receive_completions: peer,
+            ..QueuePairSetup::new(peer, own.qp_number, path_to_card(version))
+        };
+        self.endpoint(|endpoint| endpoint.create(setup));
+        self.connect(queue_pair, peer, version, pmtu, first_psn)
+    }
+
+    /// A receive of the card.
+    pub(crate) fn receive_request(&mut self, tag: u64) -> ReceiveRequest {
+        let mut piece = self.room.pop().expect("there is memory for all receives");
+        piece.bytes_mut().fill(0xee);
+        ReceiveRequest::new(tag | RECEIVE_TAG).piece(piece)
+    }
+
+    /// A message each way on the bystander, and nothing else may come meanwhile that concerns it. Returns what else has
+    /// completed.
+    pub(crate) fn exchange(&mut self) -> Result<Vec<Done>> {
+        self.messages += 1;
+        let tag = self.messages;
+        let payload: Vec<u8> = (0..29).map(|place| (tag * 31 + place) as u8).collect();
+        let receive = self.receive_request(tag);
+        let bystander = self.bystander.as_mut().context("the bystander is there")?;
+        bystander.post_receive(receive).map_err(|refused| refused.reason)?;
+        let request = SendRequest::send(tag).inline(&payload).signalled();
+        bystander.post_send(request).map_err(|refused| refused.reason)?;
+        let number = bystander.number();
+        // A read comes back behind the doorbells.
+        self.device.check()?;
+        let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 64 };
+        self.endpoint(|endpoint| {
+            endpoint.post_receive(BYSTANDER, ReceiveWork { tag, elements: vec![element] });
+            let work = SendWork::new(tag, Operation::Send, Data::Inline(payload.clone()));
+            endpoint.post_send(BYSTANDER, work);
+        });
+        let (mut others, mut mine, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+        self.wait("a message of the bystander", |rig| {
+            for done in rig.completions()? {
+                let whose = if done.qp_number == number { &mut mine } else { &mut others };
+                whose.push(done);
+            }
+            rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(BYSTANDER))));
+            Ok((mine.len() >= 2 && theirs.len() >= 2).then_some(()))
+        })?;
+        mine.sort_by_key(|done| done.is_receive);
+        let [sent, received] = &mine[..] else { anyhow::bail!("too much completes: {mine:?}") };
+        ensure!(sent.status == CompletionStatus::Success && sent.tag == tag, "{sent:?}");
+        let is_right = received.is_receive && received.message == payload;
+        ensure!(received.status == CompletionStatus::Success && is_right, "{received:?}");
+        let is_well = |done: &qp::Completion| done.tag == tag && done.status == CompletionStatus::Success;
+        ensure!(theirs.len() == 2 && theirs.iter().all(is_well), "{theirs:?}");
+        self.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[..payload.len()], &payload))?;
+        Ok(others)
+    }
+
+    /// Ends the run: everything comes to rest, and the monitors have the last word.
+    pub(crate) fn finish(self) -> Result<()> {
+        let Rig { world, tamper, interposer, device, domain, sends, receives, room, bystander, .. } = self;
+        drop((bystander, room, sends, receives, domain, device, tamper, interposer));
+        world.lock().expect("nobody has panicked").finish()?;
+        Ok(())
+    }
+}
+
+/// Fails if bytes differ.
+pub(crate) fn ensure_same(found: &[u8], expected: &[u8]) -> Result<()> {
+    let place = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    ensure!(found.len() == expected.len() && place.is_none(), "bytes differ from {place:?} on");
+    Ok(())
+}
+
+/// Set in the tags of receives, since a completion in error does not say what it was.
+pub(crate) const RECEIVE_TAG: u64 = 1 << 32;
+
+/// A completion without its memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) qp_number: u32,
+    pub(crate) status: CompletionStatus,
+    pub(crate) opcode: rnic_layout::queue::completion::CompletionOpcode,
+    pub(crate) tag: u64,
+    pub(crate) is_receive: bool,
+    pub(crate) immediate: Option<[u8; 4]>,
+    pub(crate) length: u32,
+    pub(crate) message: Vec<u8>,
+}

@@ -17,10 +17,11 @@
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
 use crate::config::Config;
-use crate::events::{Drained, FailedWrites, PulseSum};
+use crate::events::{Drained, FailedWrites};
 use crate::stack::{self, Build};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::{Complete, Tally};
 use rnic_control::control::{Control, SLAVE_BITS};

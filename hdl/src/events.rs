@@ -1,55 +1,9 @@
-//! What stands between the parts of the card and is none of them: sums of pulses, the news of failed writes, and the
-//! question whether anything is under way.
+//! What stands between the parts of the card and is none of them: the news of failed writes, and the question whether
+//! anything is under way.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::host::{WriteFailure, WriteOwner};
 use rnic_token::setup::Passage;
-
-/// One line for a counter that several parts move: each pulse of a part becomes a pulse of its own, later if need be.
-///
-/// No line may pulse for long in more than one of `LINES` cycles: 15 pulses may wait.
-#[derive(LogicBlock, Registers)]
-pub struct PulseSum<const LINES: usize> {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-    /// From the parts.
-    pub lines: [Signal<In, Bit>; LINES],
-    /// To the tally; a function of registers.
-    pub pulse: Signal<Out, Bit>,
-    waiting: Reg<Bits<4>>,
-    /// Pulses that wait, with those of the lines up to this one.
-    sums: [Signal<Local, Bits<4>>; LINES],
-}
-
-impl<const LINES: usize> Default for PulseSum<LINES> {
-    fn default() -> Self {
-        PulseSum {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            lines: std::array::from_fn(|_| Signal::default()),
-            pulse: Signal::default(),
-            waiting: Reg::default(),
-            sums: std::array::from_fn(|_| Signal::default()),
-        }
-    }
-}
-
-impl<const LINES: usize> Logic for PulseSum<LINES> {
-    #[kernel]
-    fn update(&mut self) {
-        self.hold_registers();
-        let waiting = self.waiting.q.val();
-        self.pulse.next = waiting.any();
-        let kept = select(waiting.any(), waiting - 1, waiting);
-        for i in 0..LINES {
-            let below = if i == 0 { kept } else { self.sums[i - 1].val() };
-            self.sums[i].next = if self.lines[i].val() { below + 1 } else { below };
-        }
-        self.waiting.d.next = self.sums[LINES - 1].val();
-    }
-}
 
 /// Tells the one whose write has failed: payload is the responder's matter, answers are the admin queue's. A completion or
 /// an event that the host refused is lost, which only software can mend.

@@ -6,6 +6,7 @@
 //! | [`memory`] | memories of one and two ports, with byte lanes, across clocks |
 //! | [`logic`] | functions without state: XOR networks, rotators, masks, serial numbers |
 //! | [`parameter`] | what a constructor refuses, by name and range |
+//! | [`pulse`] | pulses of several lines, one after the other on one |
 //! | `bench` | with the feature `bench`: Rust and its Verilog in lock step |
 #![allow(
     missing_docs,
@@ -17,4 +18,5 @@ pub mod bench;
 pub mod logic;
 pub mod memory;
 pub mod parameter;
+pub mod pulse;
 pub mod stream;

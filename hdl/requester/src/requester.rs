@@ -36,6 +36,7 @@ use crate::sweep::Sweep;
 use crate::tokens::{Burst, CheckedItem, SLOT_BITS, Turn, WorkItem, WorkSlot};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
@@ -48,7 +49,7 @@ use rnic_token::sizes::QUEUE_PAIR_BITS;
 use rnic_token::transmit::{GatherCommand, GatherFailure};
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock)]
 pub struct Requester {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -145,8 +146,7 @@ pub struct Requester {
     issue: Issue,
     kicks: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
     acknowledge: Acknowledge,
-    is_stale: Reg<Bit>,
-    owes_stale: Reg<Bit>,
+    stale: PulseSum<2>,
 }
 
 impl Requester {
@@ -208,8 +208,7 @@ impl Requester {
             issue: Issue::new()?,
             kicks: Fifo::new(Storage::Distributed)?,
             acknowledge: Acknowledge::new()?,
-            is_stale: Reg::default(),
-            owes_stale: Reg::default(),
+            stale: PulseSum::default(),
         })
     }
 }
@@ -217,9 +216,8 @@ impl Requester {
 impl Logic for Requester {
     #[kernel]
     fn update(&mut self) {
-        self.hold_registers();
         clock!(self, clock, sweep, fork, schedule, fetch, slots, collect, segment, outstanding, authorize);
-        clock!(self, clock, checked, inline_data, access_requests, issue, kicks, acknowledge);
+        clock!(self, clock, checked, inline_data, access_requests, issue, kicks, acknowledge, stale);
         let reset = self.reset.val();
         self.sweep.reset.next = reset;
         self.fork.reset.next = reset;
@@ -236,6 +234,7 @@ impl Logic for Requester {
         self.issue.reset.next = reset;
         self.kicks.reset.next = reset;
         self.acknowledge.reset.next = reset;
+        self.stale.reset.next = reset;
 
         let is_sweeping = self.sweep.is_sweeping.val();
         let sweep_index = self.sweep.index.val();
@@ -345,12 +344,9 @@ impl Logic for Requester {
         self.counts_work_refused.next = self.issue.counts_work_refused.val();
         self.counts_local_protection.next = self.issue.counts_local_protection.val();
 
-        // Each of the two has nothing to say in the cycle behind a pulse, so no more than one is ever owed.
-        let segment_drops = self.segment.counts_stale_dropped.val();
-        let acknowledge_drops = self.acknowledge.counts_stale_dropped.val();
-        self.is_stale.d.next = segment_drops || acknowledge_drops || self.owes_stale.q.val();
-        self.owes_stale.d.next = segment_drops && acknowledge_drops;
-        self.counts_stale_dropped.next = self.is_stale.q.val();
+        self.stale.lines[0].next = self.segment.counts_stale_dropped.val();
+        self.stale.lines[1].next = self.acknowledge.counts_stale_dropped.val();
+        self.counts_stale_dropped.next = self.stale.pulse.val();
     }
 }
 

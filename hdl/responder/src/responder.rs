@@ -26,8 +26,9 @@ use crate::receive_entries::ReceiveEntries;
 use crate::reply::Reply;
 use crate::scatter::Scatter;
 use crate::stages::{Admitted, EntryRequest, ReceiveEntry, Scattered};
-use crate::tally::{Failures, Passages, TwoPulses};
+use crate::tally::{Failures, Passages};
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
@@ -135,8 +136,8 @@ pub struct Responder {
     replies: Reply,
     failures: Failures,
     passages: Passages,
-    after_failure: TwoPulses,
-    stale: TwoPulses,
+    after_failure: PulseSum<2>,
+    stale: PulseSum<2>,
 }
 
 impl Responder {
@@ -193,8 +194,8 @@ impl Responder {
             replies: Reply::new()?,
             failures: Failures::default(),
             passages: Passages::default(),
-            after_failure: TwoPulses::default(),
-            stale: TwoPulses::default(),
+            after_failure: PulseSum::default(),
+            stale: PulseSum::default(),
         })
     }
 }
@@ -270,18 +271,18 @@ impl Logic for Responder {
         self.counts_duplicate_request.next = self.admit.counts_duplicate_request.val();
         self.counts_duplicate_dropped.next = self.admit.counts_duplicate_dropped.val();
         self.counts_request_gap.next = self.admit.counts_request_gap.val();
-        self.after_failure.one.next = self.admit.counts_requests_after_failure.val();
-        self.after_failure.other.next = self.conclude.counts_requests_after_failure.val();
-        self.counts_requests_after_failure.next = self.after_failure.both.val();
+        self.after_failure.lines[0].next = self.admit.counts_requests_after_failure.val();
+        self.after_failure.lines[1].next = self.conclude.counts_requests_after_failure.val();
+        self.counts_requests_after_failure.next = self.after_failure.pulse.val();
         self.counts_acknowledgements_sent.next = self.replies.counts_acknowledgements_sent.val();
         self.counts_nak_sequence_sent.next = self.replies.counts_nak_sequence_sent.val();
         self.counts_nak_invalid_request_sent.next = self.replies.counts_nak_invalid_request_sent.val();
         self.counts_nak_access_sent.next = self.replies.counts_nak_access_sent.val();
         self.counts_nak_operational_sent.next = self.replies.counts_nak_operational_sent.val();
         self.counts_nak_not_ready_sent.next = self.replies.counts_nak_not_ready_sent.val();
-        self.stale.one.next = self.replies.counts_stale_dropped.val();
-        self.stale.other.next = self.conclude.counts_stale_dropped.val();
-        self.counts_stale_dropped.next = self.stale.both.val();
+        self.stale.lines[0].next = self.replies.counts_stale_dropped.val();
+        self.stale.lines[1].next = self.conclude.counts_stale_dropped.val();
+        self.counts_stale_dropped.next = self.stale.pulse.val();
         self.counts_remote_protection.next = self.conclude.counts_remote_protection.val();
         self.counts_local_protection.next = self.conclude.counts_local_protection.val();
         self.counts_work_refused.next = self.conclude.counts_work_refused.val();

@@ -1,41 +1,7 @@
-//! Small blocks that join what several stages say: counts that may move twice in a cycle, failures, and the passage.
+//! Small blocks that join what several stages say: failures, and the passage.
 use rnic_blocks::stream::{RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::setup::{FailureEvent, Passage};
-
-/// Makes pulses of two lines one after the other on one; up to 255 wait.
-#[derive(Default, LogicBlock, Registers)]
-pub struct TwoPulses {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high.
-    pub reset: Signal<In, Bit>,
-    /// One line.
-    pub one: Signal<In, Bit>,
-    /// The other.
-    pub other: Signal<In, Bit>,
-    /// Both; a function of registers.
-    pub both: Signal<Out, Bit>,
-    waiting: Reg<Bits<8>>,
-}
-
-impl Logic for TwoPulses {
-    #[kernel]
-    fn update(&mut self) {
-        self.hold_registers();
-        let waiting = self.waiting.q.val();
-        let gone = select(waiting.any(), waiting - 1, waiting);
-        let (one, other) = (self.one.val(), self.other.val());
-        self.waiting.d.next = if one && other {
-            gone + 2
-        } else if one || other {
-            gone + 1
-        } else {
-            gone
-        };
-        self.both.next = waiting.any();
-    }
-}
 
 /// Merges the failures of two stages; the first has precedence.
 #[derive(Default, LogicBlock)]

@@ -444,6 +444,8 @@ impl<
         StreamTx::<SetupEvent>::join(&mut self.control.setup[3], &mut self.responder.setup_receive);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_reply);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.launch.setup);
+        self.requester.enable.next = self.control.enable.val();
+        self.responder.enable.next = self.control.enable.val();
         self.requester.send_posted.next = self.control.send_posted.val();
         self.requester.send_posted_valid.next = self.control.send_posted_valid.val();
         self.responder.receive_posted.next = self.control.receive_posted.val();

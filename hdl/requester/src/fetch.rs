@@ -23,7 +23,9 @@
 //! 3. Work is fetched in RTS, and in ERR and SQE to be flushed. In other states it waits; each change of the state makes fetch
 //!    look again.
 //! 4. A setup event or a turn of segmentation is taken between two bursts; neither waits for the outputs.
-//! 5. The room that bursts need in the queues behind is looked at before a turn is taken, so a burst never waits.
+//! 5. While `enable` is low no burst is begun, so what was asked for drains; queue pairs keep their places in line, and their
+//!    doorbells are heard (DESIGN 3 decision 12). Three cycles behind its fall the last burst has been counted.
+//! 6. The room that bursts need in the queues behind is looked at before a turn is taken, so a burst never waits.
 use crate::numbers::{ERROR, READY_TO_SEND, RESET, SEND_QUEUE_ERROR};
 use crate::tokens::{BURST_SLOTS, Burst, Turn};
 use rnic_blocks::memory::{Memory, Storage};
@@ -85,6 +87,8 @@ pub struct Fetch {
     pub is_sweeping: Signal<In, Bit>,
     /// Whose.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From control: work may be begun.
+    pub enable: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// A doorbell.
@@ -136,6 +140,7 @@ impl Fetch {
             reset: Signal::default(),
             is_sweeping: Signal::default(),
             sweep_index: Signal::default(),
+            enable: Signal::default(),
             setup: StreamRx::default(),
             posted: Signal::default(),
             posted_valid: Signal::default(),
@@ -211,7 +216,8 @@ impl Logic for Fetch {
             && !self.spans.level.val().get_bits::<2>(3).any();
         let takes_setup = may_start && self.setup.valid.val();
         let takes_turn = may_start && !self.setup.valid.val() && self.turn.valid.val();
-        let takes_next = may_start && !self.setup.valid.val() && !self.turn.valid.val() && has_room;
+        let takes_next =
+            may_start && !self.setup.valid.val() && !self.turn.valid.val() && has_room && self.enable.val();
         self.from_schedule.ready.next = takes_next;
         let chosen = if takes_setup {
             event.queue_pair

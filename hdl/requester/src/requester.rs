@@ -56,6 +56,8 @@ pub struct Requester {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
 
+    /// From control: work may be begun; what was begun goes on without it.
+    pub enable: Signal<In, Bit>,
     /// From control, to fetch.
     pub setup_fetch: StreamRx<SetupEvent>,
     /// From control, to segmentation and acknowledge.
@@ -158,6 +160,7 @@ impl Requester {
         Ok(Requester {
             clock: Signal::default(),
             reset: Signal::default(),
+            enable: Signal::default(),
             setup_fetch: StreamRx::default(),
             setup_segment: StreamRx::default(),
             send_posted: Signal::default(),
@@ -260,6 +263,7 @@ impl Logic for Requester {
         self.schedule.posted.next = self.send_posted.val().queue_pair;
         self.schedule.posted_valid.next = self.send_posted_valid.val();
         self.fetch.posted.next = self.send_posted.val();
+        self.fetch.enable.next = self.enable.val();
         self.fetch.posted_valid.next = self.send_posted_valid.val();
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.schedule.to_fetch, &mut self.fetch.from_schedule);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.fetch.again, &mut self.schedule.again);

@@ -22,6 +22,8 @@
 //! 3. What was fetched before a restart is never given: an entry counts as fetched only when it lies before the queue pair's
 //!    `fetched_index`, which a restart sets back, and everything before that was fetched since then.
 //! 4. A request of another generation is answered as stale, without a read.
+//! 5. While `enable` is low nothing is fetched ahead: packets that are here get their entries, and the ring comes to rest
+//!    (DESIGN 3 decision 12).
 //!
 //! Reset sweeps the lines, and the records of all queue pairs, in 1024 cycles. Protocol 3.7; DESIGN 3 decision 9.
 use crate::stages::{EntryRequest, ReceiveEntry};
@@ -186,6 +188,8 @@ pub struct ReceiveEntries {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; forgets entries and queue pairs.
     pub reset: Signal<In, Bit>,
+    /// From control: entries may be fetched ahead. Those that are asked for are fetched without it.
+    pub enable: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From the doorbells.
@@ -252,6 +256,7 @@ impl ReceiveEntries {
         Ok(ReceiveEntries {
             clock: Signal::default(),
             reset: Signal::default(),
+            enable: Signal::default(),
             setup: StreamRx::default(),
             receive_posted: Signal::default(),
             receive_posted_valid: Signal::default(),
@@ -344,7 +349,11 @@ impl Logic for ReceiveEntries {
         let has_place = !self.waiting_valid[WAITING - 1].q.val();
         let takes_event = chooses && self.setup.valid.val();
         let demands = chooses && !takes_event && self.request.valid.val() && has_place;
-        let follows = chooses && !takes_event && !self.request.valid.val() && self.rung.tx.valid.val();
+        let follows = chooses
+            && !takes_event
+            && !self.request.valid.val()
+            && self.rung.tx.valid.val()
+            && self.enable.val();
         self.rung.tx.ready.next = follows;
         let wish = self.request.beat.val();
         let queue_pair = self.queue_pair.q.val();
@@ -483,8 +492,8 @@ impl Logic for ReceiveEntries {
         self.request.ready.next = answers;
         if decides {
             // What could be fetched ahead of a request that was granted is looked at next.
-            self.step.d.next =
-                select(fetches || (answers && found.more_is_posted && !is_stale), Step::Settle, Step::Choose);
+            let looks_ahead = fetches || (answers && found.more_is_posted && !is_stale);
+            self.step.d.next = select(looks_ahead && self.enable.val(), Step::Settle, Step::Choose);
             self.is_demand.d.next = false;
         }
 

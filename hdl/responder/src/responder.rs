@@ -48,6 +48,8 @@ pub struct Responder {
     /// Synchronous, active high; forgets all queue pairs.
     pub reset: Signal<In, Bit>,
 
+    /// From control: entries may be fetched ahead. Packets are taken without it, as they were let in.
+    pub enable: Signal<In, Bit>,
     /// From control, to admission.
     pub setup_admit: StreamRx<SetupEvent>,
     /// From control, to the receive entries.
@@ -149,6 +151,7 @@ impl Responder {
         Ok(Responder {
             clock: Signal::default(),
             reset: Signal::default(),
+            enable: Signal::default(),
             setup_admit: StreamRx::default(),
             setup_receive: StreamRx::default(),
             setup_reply: StreamRx::default(),
@@ -233,6 +236,7 @@ impl Logic for Responder {
         self.probed.next = self.admit.probed.val();
         self.admit.receive_posted.next = self.receive_posted.val();
         self.admit.receive_posted_valid.next = self.receive_posted_valid.val();
+        self.receive_entries.enable.next = self.enable.val();
         self.receive_entries.receive_posted.next = self.receive_posted.val();
         self.receive_entries.receive_posted_valid.next = self.receive_posted_valid.val();
 

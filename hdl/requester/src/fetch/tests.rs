@@ -137,6 +137,8 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             };
             let returns = under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
             bench.block.returned.next = returns;
+            let is_enabled = cycle / 250 % 8 != 7;
+            bench.block.enable.next = is_enabled;
             setup.drive(&mut bench.block.setup, &mut random);
             turns.drive(&mut bench.block.turn, &mut random);
             schedule.drive(&mut bench.block.from_schedule, &mut random);
@@ -178,6 +180,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 }
             }
             if let Some(next) = next {
+                assert!(is_enabled, "a turn is taken while nothing may be begun");
                 let spans_before = expected.spans.len();
                 let bursts_before = expected.bursts.len();
                 under_way += queues[next.to_u64() as usize].turn(next.to_u64(), &mut expected);
@@ -218,6 +221,7 @@ fn a_burst_takes_four_cycles() {
     let mut setup = Source::of_tokens([start], Stalls::None);
     let mut schedule = Source::new([], Stalls::None);
     let mut spans = Sink::new(Stalls::None);
+    bench.block.enable.next = true;
     bench.block.bursts.ready.next = true;
     bench.block.again.ready.next = true;
     bench.block.posted.next = WorkPosted { queue_pair: bits(0), producer_index: bits(500) };

@@ -170,6 +170,7 @@ impl World {
             error_rate: 0.0,
             peer_rate: 1.0,
         };
+        world.bench.block.enable.next = true;
         (0..world.pairs.len()).for_each(|index| world.start(index));
         // The sweep; nothing is taken in it.
         (0..1200).for_each(|_| world.step());
@@ -754,6 +755,50 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
         statuses.append(&mut world.statuses);
     }
     assert!(statuses.len() >= 6, "{statuses:?}");
+}
+
+/// A card that is to rest asks for no more work, ends what it has, hears doorbells and commands, and goes on where it stopped.
+#[test]
+fn nothing_is_begun_while_the_card_rests() {
+    let mut world = World::new(&[(3, 8), (512, 8)], Stalls::None);
+    (world.host_delay, world.answer_delay) = (40, 20);
+    for index in 0..2 {
+        for _ in 0..100 {
+            let entry = world.right_entry(index, false);
+            assert!(world.post(index, entry));
+        }
+        world.ring(index);
+    }
+    (0..60).for_each(|_| world.step());
+    world.bench.block.enable.next = false;
+    (0..3).for_each(|_| world.step());
+    let entered = world.bench.block.passage.val().entered;
+    assert!((1..28).contains(&entered.to_u64()), "it stops in the middle: {entered:?}");
+    let stopped_at = world.cycle;
+    while world.bench.block.passage.val().left != entered {
+        world.step();
+        assert_eq!(world.bench.block.passage.val().entered, entered);
+        assert!(world.cycle < stopped_at + 3_000, "it comes to rest");
+    }
+    let reads = world.work_read.received.len();
+    for index in 0..2 {
+        let entry = world.right_entry(index, false);
+        assert!(world.post(index, entry));
+        world.ring(index);
+    }
+    let probe = world.event(SetupKind::Probe, 0);
+    world.setups.push_back(probe);
+    (0..200).for_each(|_| world.step());
+    assert!(world.is_quiet() && world.doorbells.is_empty());
+    assert_eq!((world.work_read.received.len(), world.bench.block.passage.val().entered), (reads, entered));
+    world.bench.block.enable.next = true;
+    let rested_until = world.cycle;
+    while !(0..2).all(|index| world.has_ended(index)) {
+        world.step();
+        assert!(world.cycle < rested_until + 10_000, "it goes on");
+    }
+    assert!(world.work_read.received.len() > reads);
+    assert_eq!(world.counts["messages_completed"], 202);
 }
 
 #[test]

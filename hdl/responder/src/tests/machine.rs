@@ -127,7 +127,8 @@ macro_rules! counters {
 
 impl Machine {
     pub(super) fn new(stalls: Stalls) -> Self {
-        let bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        bench.block.enable.next = true;
         let mut machine = Machine {
             bench,
             random: random(),

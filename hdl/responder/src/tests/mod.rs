@@ -1,6 +1,7 @@
 //! The responder as a whole, in lock step with its Verilog, against what the protocol says of it.
 mod machine;
 mod model;
+mod rest;
 mod wrap;
 
 use machine::Machine;

@@ -20,6 +20,7 @@ const ENTRIES: usize = 64;
 fn entries_are_the_right_ones_where_their_index_wraps() {
     let mut random = random();
     let mut bench = Bench::clocked(ReceiveEntries::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    bench.block.enable.next = true;
     let event = SetupEvent {
         kind: SetupKind::Restart,
         queue_pair: bits(QUEUE_PAIR),

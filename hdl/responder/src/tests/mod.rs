@@ -1,8 +1,8 @@
 //! The responder as a whole, in lock step with its Verilog, against what the protocol says of it.
+mod entries;
 mod machine;
 mod model;
 mod rest;
-mod wrap;
 
 use machine::Machine;
 use model::{Attributes, Owed, Request, Work};

@@ -39,8 +39,8 @@
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::answer::{Meaning, meaning, status};
 use crate::numbers::{
-    COMPLETES_SEND, COMPLETES_WRITE, ERROR, FLUSHED, LOCAL_PROTECTION, READY_TO_RECEIVE, READY_TO_SEND,
-    REASON_PAYLOAD, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
+    ACKNOWLEDGE, COMPLETES_SEND, COMPLETES_WRITE, ERROR, FLUSHED, LOCAL_PROTECTION, READY_TO_RECEIVE,
+    READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{BLOCK_BITS, Begun, Issued, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired};
@@ -470,7 +470,12 @@ impl Logic for Acknowledge {
 
         // An answer: whose it is, what it says, and where its PSN stands.
         let syndrome = packet.extended.get_bits::<8>(0);
-        let found = meaning(packet.opcode, syndrome);
+        // An acknowledgement has no payload; one that has is nothing that anybody asked for.
+        let found = if packet.opcode == ACKNOWLEDGE && packet.payload_bytes.any() {
+            Meaning::Other
+        } else {
+            meaning(packet.opcode, syndrome)
+        };
         let takes_answers = peer.state == READY_TO_RECEIVE
             || peer.state == READY_TO_SEND
             || peer.state == SEND_QUEUE_DRAIN

@@ -41,6 +41,7 @@ fn wrong_answers_are_refused(width_bits: u32) -> Result<()> {
 fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 4)?;
     let doorbells = software::doorbells(&mut rig)?;
+    software::overrun(&mut rig)?;
     let commands = software::commands(&mut rig)?;
     assert!(doorbells >= 25 && commands >= 60, "{doorbells}, {commands}");
     rig.finish()

@@ -1,7 +1,7 @@
 //! What software does wrong at the card's own door: doorbells and commands.
 use crate::rig::{CARD_MAC, Rig};
 use anyhow::{Context, Result, ensure};
-use rnic_driver::{Error, Path, RemoteRights};
+use rnic_driver::{CompletionError, CompletionQueueOptions, Error, Path, RemoteRights};
 use rnic_layout::admin::{
     Body, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus, CreateAddressHandle,
     CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion, ModifyQueuePair, Query,
@@ -11,8 +11,9 @@ use rnic_layout::doorbell::{
     Arm, COMPLETION, CompletionDoorbell, Doorbell, EVENT, EventDoorbell, PUSH_WINDOW_OFFSET, RECEIVE, SEND,
     SHARED_RECEIVE, WorkDoorbell, offset_in_bar,
 };
-use rnic_layout::path::Gid;
+use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::state::{AttributeMask, QpState, Service};
+use rnic_layout::wire::PacketRepr;
 use rnic_sim::host::{Bar as Window, Operation, RegisterAccess};
 use std::collections::BTreeMap;
 
@@ -129,6 +130,30 @@ pub(crate) fn doorbells(rig: &mut Rig) -> Result<usize> {
     }
     drop(queue_pair);
     Ok(count)
+}
+
+/// A producer index that claims more than the ring has ends the queue pair, and nothing of the ring is believed. What
+/// completes has no tag that the driver knows, which is a matter of the driver's completion queue alone.
+pub(crate) fn overrun(rig: &mut Rig) -> Result<()> {
+    let queue =
+        rig.device.create_completion_queue(&rig.device.events(), &CompletionQueueOptions::default())?;
+    let queue_pair = rig.new_queue_pair_on(&queue, RemoteRights::NONE)?;
+    let queue_pair = rig.connect(queue_pair, 0x61, crate::rig::IPV4, Pmtu::Bytes1024, 0)?;
+    rig.moved()?;
+    let (offset, value) = (offset_in_bar(0, &SEND), work(queue_pair.number(), 65)?);
+    rig.world().post_register(0, Window::Doorbells, offset, value);
+    ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
+    let told = rig.wait("the failure", |_| Ok(queue.poll_one().err()))?;
+    ensure!(matches!(told, CompletionError::UnknownTag { .. }), "the driver hears {told}");
+    let moved = rig.moved()?;
+    ensure!(moved.named() == BTreeMap::from([("work_refused", 1)]), "{moved:?}");
+    ensure!(moved.of("completions_in_error") == 1 && moved.of("completions_written") == 3, "{moved:?}");
+    ensure!(rig.heard().iter().all(|frame| !is_for(frame, 0x61)), "something was sent");
+    Ok(())
+}
+
+fn is_for(frame: &[u8], number: u32) -> bool {
+    PacketRepr::parse(frame).is_ok_and(|packet| packet.bth.destination_qp == number)
 }
 
 fn bytes(opcode: CommandOpcode, object_number: u32, body: Body) -> Result<[u8; COMMAND_BYTES]> {

@@ -4,21 +4,22 @@
 //! know a reset. So it takes its time, while registers go on to be answered.
 //!
 //! ```text
-//!  request ──> drain ──> pulse ──────> sweep ──────────> forget ─────────> run
-//!              │  │      core_reset    sweep_index       forget, then
-//!              │  └─ time is up:       0 to 1023         is_forgetting
-//!              │     lost              ^
-//!  power-up, ──┼──────> pulse          doorbells,
-//!  reset       └─ drained              registers
+//!  request ──> settle ──> drain ──> pulse ──────> sweep ──────────> forget ─────────> run
+//!                         │  │      core_reset    sweep_index       forget, then
+//!                         │  └─ time is up:       0 to 1023         is_forgetting
+//!                         │     lost              ^
+//!  power-up, ─────────────┼──────> pulse          doorbells,
+//!  reset                  └─ drained              registers
 //! ```
 //!
-//! A reset without work lasts 2 + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then as long as the commands take to forget.
+//! A reset without work lasts 2 + [`SETTLE_CYCLES`] + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then as long as the commands take to forget.
 //! Draining lasts as long as the limit that the block is made with, at most.
 //!
 //! 1. While `is_resetting`, nothing new begins, and software's writes change nothing.
-//! 2. `core_reset` begins only when the card is drained, or the limit is over. Then `lost_read` or `lost_write` follows when
-//!    the reset has ended: what was not answered may still be, and a second reset clears that too.
-//! 3. The reset from outside does all of that but draining.
+//! 2. `core_reset` begins only when the card is drained, or the limit is over. What was begun in the cycle of the request is
+//!    counted some cycles later, so `drained` means nothing before [`SETTLE_CYCLES`]. If the limit is over, `lost_read` or
+//!    `lost_write` follows when the reset has ended: what was not answered may still be, and a second reset clears that too.
+//! 3. The reset from outside does all of that but settling and draining.
 //! 4. When `quiesces` has lasted for the limit and the card is not drained, that is a loss too.
 //!
 //! DESIGN 3 decision 12.
@@ -26,6 +27,8 @@ use rnic_kernel::prelude::*;
 
 /// Cycles of `core_reset`: longer than the deepest pipeline of the card.
 pub const RESET_CYCLES: u64 = 255;
+/// Cycles in which every part hears that nothing new may begin, and counts what it had begun.
+pub const SETTLE_CYCLES: u64 = 16;
 /// Bits of what is swept.
 pub const SWEEP_BITS: usize = 10;
 /// Cycles after which what has not drained is lost: four milliseconds at 250 MHz, longer than any host waits for its memory.
@@ -45,6 +48,8 @@ enum Phase {
     Forgetting,
     /// The card works.
     Run,
+    /// What is under way comes to be counted.
+    Settle,
     /// What is under way ends.
     Drain,
 }
@@ -147,6 +152,12 @@ impl Logic for Reset {
         match self.phase.q.val() {
             Phase::Run => {
                 if self.request.val() {
+                    self.phase.d.next = Phase::Settle;
+                    self.left.d.next = bits(SETTLE_CYCLES);
+                }
+            }
+            Phase::Settle => {
+                if is_over {
                     self.phase.d.next = Phase::Drain;
                     self.left.d.next = self.drain_cycles.val();
                 }
@@ -332,6 +343,20 @@ mod tests {
         world.drained(true, true);
         let cycles = world.expect_reset();
         assert!(cycles <= RESET_CYCLES + (1 << SWEEP_BITS) + u64::from(FORGETTING) + 6, "{cycles} cycles");
+        assert!(world.lost.is_empty());
+    }
+
+    #[test]
+    fn what_was_begun_in_the_cycle_of_the_request_is_waited_for() {
+        let mut world = World::new();
+        world.expect_reset();
+        world.request();
+        (0..SETTLE_CYCLES - 1).for_each(|_| world.tick());
+        world.drained(false, false);
+        (0..DRAIN - 2).for_each(|_| world.tick());
+        assert_eq!(world.reset_cycles, 0, "it was drained before anything could be counted");
+        world.drained(true, true);
+        world.expect_reset();
         assert!(world.lost.is_empty());
     }
 

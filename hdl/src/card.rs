@@ -446,6 +446,10 @@ impl<
         StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.launch.setup);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
+        self.requester.source_address_write.next = self.control.source_address_write.val();
+        self.requester.source_address_write_valid.next = self.control.source_address_write_valid.val();
+        self.responder.source_address_write.next = self.control.source_address_write.val();
+        self.responder.source_address_write_valid.next = self.control.source_address_write_valid.val();
         self.requester.send_posted.next = self.control.send_posted.val();
         self.requester.send_posted_valid.next = self.control.send_posted_valid.val();
         self.responder.receive_posted.next = self.control.receive_posted.val();

@@ -609,7 +609,7 @@ counters! {
     "transport_mismatch", "Packets of another transport than the queue pair's.", "protocol 3.6 row 1";
     "partition_key", "Packets of another partition.", "protocol 4.3";
     "queue_key", "Datagrams with the wrong Q_Key.", "protocol 3.6 row 17";
-    "source_address", "Packets to a connected queue pair from another address than its peer's.", "protocol 3.6 row 1";
+    "source_address", "Packets to a connected queue pair from another address than its peer's, or to another one than its own.", "protocol 3.6 row 1";
     "no_receive_entry", "UC and UD messages without a posted receive.", "protocol 3.6 row 18";
     "unreliable_refused", "UC and UD packets refused for access, length or opcode order.", "protocol 3.6 row 20";
     "duplicate_request", "RC requests with a PSN in the past, answered again or dropped.", "protocol 3.4";

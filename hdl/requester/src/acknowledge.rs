@@ -44,6 +44,7 @@ use crate::numbers::{
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{BLOCK_BITS, Begun, Issued, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired};
+use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -51,8 +52,10 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
 use rnic_token::complete::CompletionToken;
-use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
-use rnic_token::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS};
+use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_token::sizes::{
+    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
+};
 use rnic_token::transmit::GatherFailure;
 
 /// What commands say.
@@ -64,6 +67,7 @@ struct Peer {
     local_qp: Bits<24>,
     partition_key: Bits<16>,
     address: Bits<128>,
+    source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
 }
 
@@ -152,6 +156,10 @@ pub struct Acknowledge {
     pub is_sweeping: Signal<In, Bit>,
     /// Whose.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// From control: an own address.
+    pub source_address_write: Signal<In, SourceAddressWrite>,
+    /// There is one.
+    pub source_address_write_valid: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From gather: a packet that could not be sent.
@@ -225,6 +233,7 @@ pub struct Acknowledge {
     /// News of an older generation.
     pub counts_stale_dropped: Signal<Out, Bit>,
 
+    own_addresses: MatchTable<128, SOURCE_ADDRESSES, SOURCE_ADDRESS_BITS>,
     peers: Memory<Peer, QUEUE_PAIR_BITS>,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
@@ -294,6 +303,8 @@ impl Acknowledge {
             reset: Signal::default(),
             is_sweeping: Signal::default(),
             sweep_index: Signal::default(),
+            source_address_write: Signal::default(),
+            source_address_write_valid: Signal::default(),
             setup: StreamRx::default(),
             gather_failure: StreamRx::default(),
             kick: StreamRx::default(),
@@ -330,6 +341,7 @@ impl Acknowledge {
             counts_not_ready_exhausted: Signal::default(),
             counts_messages_completed: Signal::default(),
             counts_stale_dropped: Signal::default(),
+            own_addresses: MatchTable::default(),
             peers: Memory::new(Storage::Block)?,
             progresses: Memory::new(Storage::Block)?,
             line: Fifo::new(Storage::Block)?,
@@ -367,7 +379,7 @@ impl Logic for Acknowledge {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, peers, progresses, line, completions, wakes);
+        clock!(self, clock, own_addresses, peers, progresses, line, completions, wakes);
         self.line.reset.next = self.reset.val();
         self.completions.reset.next = self.reset.val();
         self.wakes.reset.next = self.reset.val();
@@ -461,12 +473,22 @@ impl Logic for Acknowledge {
             local_qp: select(is_sweeping, bits::<24>(0), event.path.local_qp),
             partition_key: event.path.partition_key,
             address: event.path.destination_address,
+            source_address_index: event.path.source_address_index,
             completion_queue: event.path.send_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
         };
         let is_life = step == Step::Setup && event.kind == SetupKind::Life;
         let is_restart = step == Step::Setup && event.kind == SetupKind::Restart;
         let is_send_psn = step == Step::Setup && event.kind == SetupKind::SendPsn;
         let has_ended = event.state == ERROR || event.state == SEND_QUEUE_ERROR;
+
+        // An answer stands from Idle to Answer. It is for the address that its queue pair sends from (protocol 1.2).
+        let own = self.source_address_write.val();
+        self.own_addresses.write_enable.next = self.source_address_write_valid.val();
+        self.own_addresses.write_index.next = own.index;
+        self.own_addresses.write_used.next = own.valid;
+        self.own_addresses.write_word.next = own.address;
+        self.own_addresses.word.next = packet.destination_address;
+        self.own_addresses.index.next = peer.source_address_index;
 
         // An answer: whose it is, what it says, and where its PSN stands.
         let syndrome = packet.extended.get_bits::<8>(0);
@@ -490,7 +512,7 @@ impl Logic for Acknowledge {
             Fault::Transport
         } else if packet.partition_key != peer.partition_key {
             Fault::Partition
-        } else if packet.source_address != peer.address {
+        } else if packet.source_address != peer.address || !self.own_addresses.agrees.val() {
             Fault::SourceAddress
         } else {
             Fault::None

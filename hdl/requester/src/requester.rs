@@ -44,7 +44,7 @@ use rnic_token::complete::CompletionToken;
 use rnic_token::doorbell::WorkPosted;
 use rnic_token::host::{HostSpan, Slot};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
-use rnic_token::setup::{FailureEvent, Passage, SetupEvent};
+use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
 use rnic_token::transmit::{GatherCommand, GatherFailure};
 
@@ -58,6 +58,10 @@ pub struct Requester {
 
     /// From control: work may be begun; what was begun goes on without it.
     pub enable: Signal<In, Bit>,
+    /// From control: an own address.
+    pub source_address_write: Signal<In, SourceAddressWrite>,
+    /// There is one.
+    pub source_address_write_valid: Signal<In, Bit>,
     /// From control, to fetch.
     pub setup_fetch: StreamRx<SetupEvent>,
     /// From control, to segmentation and acknowledge.
@@ -161,6 +165,8 @@ impl Requester {
             clock: Signal::default(),
             reset: Signal::default(),
             enable: Signal::default(),
+            source_address_write: Signal::default(),
+            source_address_write_valid: Signal::default(),
             setup_fetch: StreamRx::default(),
             setup_segment: StreamRx::default(),
             send_posted: Signal::default(),
@@ -264,6 +270,8 @@ impl Logic for Requester {
         self.schedule.posted_valid.next = self.send_posted_valid.val();
         self.fetch.posted.next = self.send_posted.val();
         self.fetch.enable.next = self.enable.val();
+        self.acknowledge.source_address_write.next = self.source_address_write.val();
+        self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
         self.fetch.posted_valid.next = self.send_posted_valid.val();
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.schedule.to_fetch, &mut self.fetch.from_schedule);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.fetch.again, &mut self.schedule.again);

@@ -28,6 +28,7 @@
 //! Only SEND and WRITE of one packet are served; FIRST, MIDDLE and LAST, READ and atomics are refused as invalid requests. Reset
 //! sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
 use crate::stages::{Admitted, Decision, EntryRequest};
+use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -38,8 +39,11 @@ use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use rnic_token::PacketToken;
 use rnic_token::doorbell::WorkPosted;
-use rnic_token::setup::{SetupEvent, SetupKind};
-use rnic_token::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
+use rnic_token::setup::{SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_token::sizes::{
+    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
+    WORK_INDEX_BITS,
+};
 
 const RESET: u64 = QpState::Reset as u64;
 const READY_TO_RECEIVE: u64 = QpState::ReadyToReceive as u64;
@@ -72,6 +76,7 @@ struct AdmitPath {
     path_mtu: Bits<3>,
     remote_write: Bit,
     destination_address: Bits<128>,
+    source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     partition_key: Bits<16>,
     domain: Bits<24>,
     min_rnr_timer: Bits<5>,
@@ -133,6 +138,10 @@ pub struct Admit {
     /// Synchronous, active high; forgets all queue pairs.
     pub reset: Signal<In, Bit>,
 
+    /// From control: an own address.
+    pub source_address_write: Signal<In, SourceAddressWrite>,
+    /// There is one.
+    pub source_address_write_valid: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// The PSN that the queue pair of the last event expects; registered.
@@ -170,6 +179,7 @@ pub struct Admit {
     /// Counter.
     pub counts_requests_after_failure: Signal<Out, Bit>,
 
+    own_addresses: MatchTable<128, SOURCE_ADDRESSES, SOURCE_ADDRESS_BITS>,
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
     records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
     producers: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
@@ -197,6 +207,8 @@ impl Admit {
         Ok(Admit {
             clock: Signal::default(),
             reset: Signal::default(),
+            source_address_write: Signal::default(),
+            source_address_write_valid: Signal::default(),
             setup: StreamRx::default(),
             probed: Signal::default(),
             receive_posted: Signal::default(),
@@ -214,6 +226,7 @@ impl Admit {
             counts_duplicate_dropped: Signal::default(),
             counts_request_gap: Signal::default(),
             counts_requests_after_failure: Signal::default(),
+            own_addresses: MatchTable::default(),
             paths: Memory::new(Storage::Block)?,
             records: Memory::new(Storage::Block)?,
             producers: Memory::new(Storage::Block)?,
@@ -249,7 +262,7 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, paths, records, producers, admitted_queue, requests_queue);
+        clock!(self, clock, own_addresses, paths, records, producers, admitted_queue, requests_queue);
         self.admitted_queue.reset.next = self.reset.val();
         self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
@@ -297,6 +310,15 @@ impl Logic for Admit {
         let record = self.records.read_data.val();
         let token = self.token.q.val();
 
+        // A packet is for the address that its queue pair sends from (protocol 1.2).
+        let own = self.source_address_write.val();
+        self.own_addresses.write_enable.next = self.source_address_write_valid.val();
+        self.own_addresses.write_index.next = own.index;
+        self.own_addresses.write_used.next = own.valid;
+        self.own_addresses.write_word.next = own.address;
+        self.own_addresses.word.next = self.requests.beat.val().destination_address;
+        self.own_addresses.index.next = path.source_address_index;
+
         // Comparing, of the packet or of the queue pair that is swept.
         let opcode = token.opcode;
         let has_entry =
@@ -312,7 +334,8 @@ impl Logic for Admit {
                 is_ready: path.state >= READY_TO_RECEIVE && path.state <= SEND_QUEUE_ERROR,
                 transport_matches: opcode.get_bits::<3>(5) == RELIABLE && path.service == RELIABLE,
                 partition_matches: partitions_meet(token.partition_key, path.partition_key),
-                address_matches: token.source_address == path.destination_address,
+                address_matches: token.source_address == path.destination_address
+                    && self.own_addresses.agrees.val(),
                 psn_check: psn::check(token.psn, record.expected_psn),
                 has_entry,
                 too_long: bit_cast::<14, 13>(token.payload_bytes) > pmtu,
@@ -509,6 +532,7 @@ impl Logic for Admit {
             path_mtu: event.path.path_mtu,
             remote_write: event.path.remote_write,
             destination_address: event.path.destination_address,
+            source_address_index: event.path.source_address_index,
             partition_key: event.path.partition_key,
             domain: event.path.domain,
             min_rnr_timer: event.path.min_rnr_timer,

@@ -36,7 +36,7 @@ use rnic_token::doorbell::WorkPosted;
 use rnic_token::host::{HostSpan, Slot, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::{FailureEvent, Passage, SetupEvent};
+use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::WRITE_COUNT_BITS;
 use rnic_token::transmit::LaunchToken;
 
@@ -50,6 +50,10 @@ pub struct Responder {
 
     /// From control: entries may be fetched ahead. Packets are taken without it, as they were let in.
     pub enable: Signal<In, Bit>,
+    /// From control: an own address.
+    pub source_address_write: Signal<In, SourceAddressWrite>,
+    /// There is one.
+    pub source_address_write_valid: Signal<In, Bit>,
     /// From control, to admission.
     pub setup_admit: StreamRx<SetupEvent>,
     /// From control, to the receive entries.
@@ -152,6 +156,8 @@ impl Responder {
             clock: Signal::default(),
             reset: Signal::default(),
             enable: Signal::default(),
+            source_address_write: Signal::default(),
+            source_address_write_valid: Signal::default(),
             setup_admit: StreamRx::default(),
             setup_receive: StreamRx::default(),
             setup_reply: StreamRx::default(),
@@ -237,6 +243,8 @@ impl Logic for Responder {
         self.admit.receive_posted.next = self.receive_posted.val();
         self.admit.receive_posted_valid.next = self.receive_posted_valid.val();
         self.receive_entries.enable.next = self.enable.val();
+        self.admit.source_address_write.next = self.source_address_write.val();
+        self.admit.source_address_write_valid.next = self.source_address_write_valid.val();
         self.receive_entries.receive_posted.next = self.receive_posted.val();
         self.receive_entries.receive_posted_valid.next = self.receive_posted_valid.val();
 

@@ -16,6 +16,8 @@ pub const DOORBELL_PAGE_BITS: usize = 8;
 pub const VECTOR_BITS: usize = 6;
 /// Entry of the table of source addresses.
 pub const SOURCE_ADDRESS_BITS: usize = 4;
+/// Entries of the table of source addresses.
+pub const SOURCE_ADDRESSES: usize = 1 << SOURCE_ADDRESS_BITS;
 
 /// Generation of a queue pair (DESIGN 3 decision 8).
 pub const GENERATION_BITS: usize = 8;

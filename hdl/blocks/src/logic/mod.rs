@@ -5,6 +5,7 @@
 //! sequence numbers.
 pub mod byte_mask;
 pub mod gf2;
+pub mod match_table;
 pub mod psn;
 pub mod rom;
 pub mod rotate;

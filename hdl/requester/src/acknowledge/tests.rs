@@ -156,6 +156,11 @@ fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
     ]
 }
 
+/// The card's own address at a place of its table; the last place is not in use.
+fn own_address(place: Bits<SOURCE_ADDRESS_BITS>) -> Bits<128> {
+    bits::<128>(0x0200_00ff_fe00_0000 | place.to_u64())
+}
+
 fn psn_of(bits: Bits<24>) -> Psn {
     Psn::wrapping(bits.to_u64() as u32)
 }
@@ -213,7 +218,8 @@ impl Model {
         if packet.partition_key != path.partition_key {
             return vec!["partition_key"];
         }
-        if packet.source_address != path.destination_address {
+        let own = own_address(path.source_address_index);
+        if packet.source_address != path.destination_address || packet.destination_address != own {
             return vec!["source_address"];
         }
         let psn = psn_of(packet.psn);
@@ -290,7 +296,18 @@ impl Model {
 
 impl World {
     fn new(stalls: Stalls) -> Self {
-        let bench = Bench::clocked(Acknowledge::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Acknowledge::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        for place in 0..16 {
+            bench.block.source_address_write.next = SourceAddressWrite {
+                index: bits(place),
+                valid: place < 15,
+                address: own_address(bits(place)),
+                ..SourceAddressWrite::default()
+            };
+            bench.block.source_address_write_valid.next = true;
+            bench.tick();
+        }
+        bench.block.source_address_write_valid.next = false;
         World {
             bench,
             random: random(),
@@ -692,6 +709,7 @@ impl World {
             path.local_qp = bits((random.random_range(0..1u64 << 14) << QUEUE_PAIR_BITS) | index as u64);
             path.partition_key = Stimulus::sample(random);
             path.destination_address = Stimulus::sample(random);
+            path.source_address_index = bits(random.random_range(0..15));
             path.send_completion_queue = bits(random.random_range(0..1024));
             path.service = bits(Service::ReliableConnected as u64);
             path
@@ -714,6 +732,7 @@ impl World {
             destination_qp: path.local_qp,
             partition_key: path.partition_key,
             source_address: path.destination_address,
+            destination_address: own_address(path.source_address_index),
             opcode: bits(ACKNOWLEDGE),
             psn: bits(u64::from(psn.value())),
             extended: bits(u64::from(syndrome)),
@@ -747,7 +766,7 @@ impl World {
         };
         let mut packet = self.answer(index, psn, syndrome);
         let random = &mut self.random;
-        match random.random_range(0..150) {
+        match random.random_range(0..160) {
             0 => packet.opcode = bits(random.random_range(READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY)),
             1 => packet.opcode = bits(ATOMIC_ACKNOWLEDGE),
             2 => packet.opcode = bits(CONGESTION),
@@ -760,6 +779,7 @@ impl World {
                 let is_set = packet.source_address.get_bit(flipped);
                 packet.source_address = packet.source_address.replace_bit(flipped, !is_set);
             }
+            8 => packet.destination_address = own_address(bits(random.random_range(0..16))),
             _ => {}
         }
         self.says(packet);

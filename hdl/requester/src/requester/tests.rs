@@ -12,11 +12,14 @@ use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
 use rnic_token::host::HostSpan;
 use rnic_token::packet::EXTENDED_BITS;
-use rnic_token::setup::SetupKind;
+use rnic_token::setup::{SetupKind, SourceAddressWrite};
 use rnic_token::transmit::LaunchToken;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 const PSN_MASK: u32 = 0xff_ffff;
+/// The card's own address, and its place in the table.
+const OWN_ADDRESS: u64 = 0x0200_00ff_fe00_0001;
+const OWN_PLACE: u64 = 6;
 /// Where the region of a queue pair is, and how long.
 const REGION_BYTES: u64 = 1 << 20;
 
@@ -171,6 +174,15 @@ impl World {
             peer_rate: 1.0,
         };
         world.bench.block.enable.next = true;
+        world.bench.block.source_address_write.next = SourceAddressWrite {
+            index: bits(OWN_PLACE),
+            valid: true,
+            address: bits(OWN_ADDRESS),
+            ..SourceAddressWrite::default()
+        };
+        world.bench.block.source_address_write_valid.next = true;
+        world.bench.tick();
+        world.bench.block.source_address_write_valid.next = false;
         (0..world.pairs.len()).for_each(|index| world.start(index));
         // The sweep; nothing is taken in it.
         (0..1200).for_each(|_| world.step());
@@ -203,6 +215,7 @@ impl World {
         event.path.partition_key = bits(0xffff);
         event.path.destination_address = num_bigint::BigUint::from(pair.address()).into();
         event.path.send_completion_queue = bits(pair.number as u64);
+        event.path.source_address_index = bits(OWN_PLACE);
         event
     }
 
@@ -343,6 +356,7 @@ impl World {
             destination_qp: bits(pair.qpn.into()),
             partition_key: bits(0xffff),
             source_address: num_bigint::BigUint::from(pair.address()).into(),
+            destination_address: bits(OWN_ADDRESS),
             psn: bits(psn.into()),
             ..PacketToken::default()
         };

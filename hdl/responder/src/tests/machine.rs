@@ -1,6 +1,8 @@
 //! A responder between its neighbours: control, a host, a table of regions, a place stage, a writer and a launch stage. What
 //! it says is held against the model while it runs, and once more when all is quiet.
-use super::model::{Attributes, Command, Completion, Failure, Model, Owed, Received, Region, Request, Work};
+use super::model::{
+    Attributes, Command, Completion, Failure, Model, Owed, Received, Region, Request, Work, own_address,
+};
 use crate::Responder;
 use num_bigint::BigUint;
 use rand::Rng;
@@ -17,7 +19,7 @@ use rnic_token::host::{HostSpan, Slot, WriteFailure, WriteOwner};
 use rnic_token::path::Path;
 use rnic_token::protect::{AccessAnswer, AccessRequest};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_token::transmit::LaunchToken;
 use std::collections::{HashMap, VecDeque};
 
@@ -129,6 +131,17 @@ impl Machine {
     pub(super) fn new(stalls: Stalls) -> Self {
         let mut bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
         bench.block.enable.next = true;
+        for place in 0..16 {
+            bench.block.source_address_write.next = SourceAddressWrite {
+                index: bits(place.into()),
+                valid: place < 15,
+                address: BigUint::from(own_address(place)).into(),
+                ..SourceAddressWrite::default()
+            };
+            bench.block.source_address_write_valid.next = true;
+            bench.tick();
+        }
+        bench.block.source_address_write_valid.next = false;
         let mut machine = Machine {
             bench,
             random: random(),
@@ -702,6 +715,7 @@ fn path_of(attributes: &Attributes) -> Path {
         path_mtu: bits(attributes.pmtu_code.into()),
         remote_write: attributes.remote_write,
         destination_address: BigUint::from(attributes.peer).into(),
+        source_address_index: bits(attributes.own_place.into()),
         partition_key: bits(attributes.partition_key.into()),
         domain: bits(attributes.domain.into()),
         min_rnr_timer: bits(attributes.timer_code.into()),
@@ -728,6 +742,7 @@ fn token_of(request: &Request) -> PacketToken {
     }
     PacketToken {
         source_address: BigUint::from(request.peer).into(),
+        destination_address: BigUint::from(request.own).into(),
         opcode: bits(request.opcode.into()),
         solicited: request.solicited,
         partition_key: bits(request.partition_key.into()),

@@ -5,7 +5,7 @@ mod model;
 mod rest;
 
 use machine::Machine;
-use model::{Attributes, Owed, Request, Work};
+use model::{Attributes, Owed, Request, Work, own_address};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Random, Stalls};
@@ -24,6 +24,7 @@ fn attributes(place: usize) -> Attributes {
         generation: 3,
         state: QpState::ReadyToReceive,
         peer: 0xffff_0a00_0001 + place as u128,
+        own_place: 3 * place as u8,
         partition_key: 0xffff,
         domain: 7,
         pmtu_code: PathMtu::Bytes1024 as u32,
@@ -37,7 +38,7 @@ fn attributes(place: usize) -> Attributes {
 
 /// A packet that a peer could send; its PSN is the one that is expected if all before it are executed.
 fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes: u32) -> Request {
-    let Attributes { qpn, peer, .. } = attributes(place);
+    let Attributes { qpn, peer, own_place, .. } = attributes(place);
     let psn = machine.model.queues.get(&((qpn & 0x3ff) as u16)).map_or(0, |queue| queue.expected);
     Request {
         opcode: operation as u8,
@@ -47,6 +48,7 @@ fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes:
         solicited: false,
         partition_key: 0x7fff,
         peer,
+        own: own_address(own_place),
         address: 0x7001,
         key: 0x142,
         length: payload_bytes,
@@ -275,7 +277,11 @@ impl Traffic {
                 partition_key: [0, 0x8000, 0x7ffe, 0xfffe].choose(random).copied().unwrap(),
                 ..good
             },
-            3 => Request { peer: good.peer + 1, ..good },
+            3 => match random.random_range(0..3) {
+                0 => Request { peer: good.peer + 1, ..good },
+                1 => Request { own: good.own + 1, ..good },
+                _ => Request { own: own_address(random.random_range(0..16)), ..good },
+            },
             4 => Request { opcode: good.opcode | [0x20, 0x60, 0xa0].choose(random).unwrap(), ..good },
             5..9 => shifted(random.random_range(1..4)),
             9 => shifted(0x7f_ffff),

@@ -12,6 +12,11 @@ use std::collections::HashMap;
 const INDEX_MASK: u32 = 0x3ff;
 const PSN_MASK: u32 = 0xff_ffff;
 
+/// The card's own address at a place of its table; the last place is not in use.
+pub(super) fn own_address(place: u8) -> u128 {
+    0xfe80 << 112 | 0x0200_00ff_fe00_0000 | u128::from(place)
+}
+
 /// How a queue pair is set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attributes {
@@ -19,6 +24,8 @@ pub(super) struct Attributes {
     pub(super) generation: u8,
     pub(super) state: QpState,
     pub(super) peer: u128,
+    /// Place of its own address.
+    pub(super) own_place: u8,
     pub(super) partition_key: u16,
     pub(super) domain: u32,
     pub(super) pmtu_code: u32,
@@ -49,6 +56,8 @@ pub(super) struct Request {
     pub(super) solicited: bool,
     pub(super) partition_key: u16,
     pub(super) peer: u128,
+    /// For whom it is.
+    pub(super) own: u128,
     pub(super) address: u64,
     pub(super) key: u32,
     pub(super) length: u32,
@@ -293,7 +302,7 @@ impl Model {
                 Some("transport_mismatch")
             } else if !keys_meet {
                 Some("partition_key")
-            } else if request.peer != attributes.peer {
+            } else if request.peer != attributes.peer || request.own != own_address(attributes.own_place) {
                 Some("source_address")
             } else if queue.has_refused {
                 Some("requests_after_failure")

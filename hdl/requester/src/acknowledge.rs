@@ -34,7 +34,7 @@
 //! 6. Behind a change of life or a restart the queue pair stays in line until what had been begun before has left: such messages are
 //!    written down without a kick. Segmentation must have taken the event before.
 //!
-//! An answer is dropped and counted unless whole QPN, state, service, partition and source address are right, in this order, and
+//! An answer is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
 //! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK end the queue pair as if no retry were left, and a message
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::answer::{Meaning, meaning, status};

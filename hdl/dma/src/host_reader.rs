@@ -18,7 +18,7 @@
 //!
 //! Latency 5 cycles from a span to `to_host`, and 5 from the first word of the oldest request to a slot, 4 to `payload`. One
 //! piece of 512 bytes and one word of the datapath a cycle; a span of one piece takes one cycle. With 256 tags and 64 KiB:
-//! 593 LUT, 28 RAM64M8, 1811 FF, 8 URAM at 512 bits; 722 LUT, 44 RAM64M8, 1394 FF, 16 RAMB36 at 64 bits; depth 11 at
+//! 593 LUT, 28 RAM64M8, 1811 FF, 8 URAM at 512 bits; 722 LUT, 44 RAM64M8, 1394 FF, 16 RAMB36 at 64 bits; depth 9 at
 //! 512 bits.
 //!
 //! 1. Spans of one client are answered in their order, each whole; a client waits for at most one span of each other to be

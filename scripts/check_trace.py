@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds a capture against two tools that know nothing of this project.
 
-    scripts/check_trace.py build/demo/trace.pcap
+    .venv/bin/python scripts/check_trace.py build/demo/trace.pcap
 
 * tshark must see RoCEv2 in every frame, and none that is malformed. Its guesses at what random payload could be are
   switched off: they take short SENDs for RPC over RDMA, and then find that malformed.

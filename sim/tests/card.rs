@@ -1,26 +1,18 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
 //! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25.
+mod support;
+
 use anyhow::{Context, Result};
-use rnic_hdl::config::Config;
-use rnic_hdl::generator::{self, TOP};
 use rnic_layout::registers::COUNTERS;
 use rnic_sim::chance::Seed;
 use rnic_sim::host::HostOptions;
 use rnic_sim::operations::run::Totals;
 use rnic_sim::operations::{Cards, Plan, PlanOptions, run};
 use rnic_sim::scenario::two_cards;
-use rnic_sim::world::{CardOptions, World, model_options};
-use std::path::Path;
-use verilator_sys::{Model, ModelOptions, Optimization};
-
-fn card_model(width_bits: u32) -> Result<Model> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../configs/w{width_bits}.toml"));
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-    let product = generator::generate(&Config::parse(&text)?)?;
-    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
-    Ok(Model::build(TOP, &product.verilog, &model_options(options))?)
-}
+use rnic_sim::world::{CardOptions, World};
+use support::card_model;
+use verilator_sys::Model;
 
 /// What both cards have counted, for the report of a failure.
 fn moved_counters(world: &mut World) -> Result<String> {

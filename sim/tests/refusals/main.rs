@@ -12,6 +12,8 @@ mod interpose;
 mod legal;
 mod rig;
 mod software;
+#[path = "../support/mod.rs"]
+mod support;
 
 use anyhow::{Context, Result};
 use faults::Common;

@@ -3,6 +3,7 @@
 //! The endpoint answers by itself. A test may send any frame whatsoever beside it, and sees every frame that comes. One
 //! pair of queue pairs, the bystander's, is never attacked: it moves a message each way after every attack.
 use crate::interpose::Interposer;
+use crate::support::card_model;
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{
@@ -10,8 +11,6 @@ use rnic_driver::{
     Device, Function, Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Region,
     RemoteRights, SendOptions, SendRequest, state,
 };
-use rnic_hdl::config::Config;
-use rnic_hdl::generator::{self, TOP};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -26,11 +25,10 @@ use rnic_sim::function::SharedWorld;
 use rnic_sim::host::HostOptions;
 use rnic_sim::operations::tamper::Tamper;
 use rnic_sim::wire::{Frame, Station, WireOptions};
-use rnic_sim::world::{CardOptions, Port, World, model_options};
+use rnic_sim::world::{CardOptions, Port, World};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use verilator_sys::{Model, ModelOptions, Optimization};
 
 /// Ethernet addresses.
 pub(crate) const CARD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -54,16 +52,6 @@ const IDLE_MAX: usize = 2_000;
 
 /// Delay code of RNR NAKs.
 pub(crate) const MIN_RNR_TIMER: u8 = 12;
-
-/// The model of the whole card.
-pub(crate) fn card_model(width_bits: u32) -> Result<Model> {
-    let path =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../configs/w{width_bits}.toml"));
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-    let product = generator::generate(&Config::parse(&text)?)?;
-    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
-    Ok(Model::build(TOP, &product.verilog, &model_options(options))?)
-}
 
 /// The endpoint on its port.
 pub(crate) struct Peer {

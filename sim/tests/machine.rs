@@ -250,7 +250,8 @@ fn rules_of_fault(fault: u64) -> Result<Vec<Rule>> {
     let replay = world.add_station(Replay::new());
     let wire_options = world.card(0).options().wire();
     world.connect(Port::Station(replay), Port::Card(0), wire_options)?;
-    let ring = Ring { kind: RingKind::Event { vector: 5 }, number: 0, address: TARGET, entries_log2: 6 };
+    let kind = RingKind::Event { vector: 5 };
+    let ring = Ring { kind, number: 0, address: TARGET, entries_log2: 6, doorbell_page: 0 };
     world.host_mut(0).order_mut().watch(ring);
     let event = Event {
         object_number: 0,

@@ -64,6 +64,8 @@ pub struct Ring {
     pub address: u64,
     /// Entries, as a power of two.
     pub entries_log2: u8,
+    /// The page whose doorbells it hears.
+    pub doorbell_page: u16,
 }
 
 /// A ring and how far it has come. Indices run free modulo 2^24.
@@ -263,7 +265,8 @@ impl OrderMonitor {
         }
     }
 
-    /// Software writes to a doorbell page: `offset` counts from the beginning of the BAR. Two halves are joined.
+    /// Software writes to a doorbell page: `offset` counts from the beginning of the BAR. Two halves are joined. What is for a
+    /// ring of another page is the card's to refuse.
     pub fn doorbell(&mut self, offset: u64, value: u64, strobe: u8) {
         let value = match (strobe, self.low_half.take()) {
             (0xff, _) => value,
@@ -275,14 +278,15 @@ impl OrderMonitor {
             _ => return,
         };
         let offset = offset & !7;
-        let in_page = (offset % DOORBELL_PAGE_BYTES) as u32;
+        let (page, in_page) = (offset / DOORBELL_PAGE_BYTES, (offset % DOORBELL_PAGE_BYTES) as u32);
+        let hears = |ring: &Ring, number| ring.number == number && u64::from(ring.doorbell_page) == page;
         let bytes = value.to_le_bytes();
         if in_page == doorbell::COMPLETION.offset
             && let Ok(doorbell) = CompletionDoorbell::parse(&bytes)
         {
             let mut rings = self.rings.iter_mut();
             let ring = rings
-                .find(|at| at.ring.kind == RingKind::Completion && at.ring.number == doorbell.object_number);
+                .find(|at| at.ring.kind == RingKind::Completion && hears(&at.ring, doorbell.object_number));
             if let Some(at) = ring {
                 at.consumed = doorbell.consumer_index;
             }
@@ -292,8 +296,7 @@ impl OrderMonitor {
         {
             let kind = RingKind::Event { vector: 0 };
             let mut rings = self.rings.iter_mut();
-            let ring =
-                rings.find(|at| at.ring.kind.is_same(kind) && at.ring.number == doorbell.object_number);
+            let ring = rings.find(|at| at.ring.kind.is_same(kind) && hears(&at.ring, doorbell.object_number));
             if let Some(at) = ring {
                 at.consumed = doorbell.consumer_index;
                 if doorbell.arm {
@@ -349,9 +352,14 @@ mod tests {
     use rnic_layout::queue::event::AsyncEvent;
 
     const COMPLETIONS: Ring =
-        Ring { kind: RingKind::Completion, number: 5, address: 0x10000, entries_log2: 6 };
-    const EVENTS: Ring =
-        Ring { kind: RingKind::Event { vector: 3 }, number: 1, address: 0x20000, entries_log2: 6 };
+        Ring { kind: RingKind::Completion, number: 5, address: 0x10000, entries_log2: 6, doorbell_page: 0 };
+    const EVENTS: Ring = Ring {
+        kind: RingKind::Event { vector: 3 },
+        number: 1,
+        address: 0x20000,
+        entries_log2: 6,
+        doorbell_page: 1,
+    };
 
     struct Bench {
         monitor: OrderMonitor,
@@ -413,10 +421,10 @@ mod tests {
             self.monitor.doorbell(4096 + u64::from(doorbell::EVENT.offset), value, 0xff);
         }
 
-        fn free(&mut self, consumer_index: u32) {
+        fn free(&mut self, page: u64, consumer_index: u32) {
             let doorbell = CompletionDoorbell { object_number: 5, arm: Arm::Keep, consumer_index };
             let value = u64::from_le_bytes(doorbell.to_bytes().unwrap());
-            let offset = u64::from(doorbell::COMPLETION.offset);
+            let offset = page * DOORBELL_PAGE_BYTES + u64::from(doorbell::COMPLETION.offset);
             self.monitor.doorbell(offset, value, 0x0f);
             self.monitor.doorbell(offset + 4, value, 0xf0);
         }
@@ -484,10 +492,14 @@ mod tests {
         bench.is_good();
         bench.completion(64);
         bench.is_violated("not given back");
-        bench.free(60);
+        bench.free(0, 60);
         (65..124).for_each(|index| bench.completion(index));
         bench.is_good();
-        bench.completion_as(124, true, 0);
+        // Nobody else gives them back.
+        bench.free(1, 64);
+        bench.completion(124);
+        bench.is_violated("not given back");
+        bench.completion_as(125, true, 0);
         bench.is_violated("phase of another pass");
     }
 

@@ -73,7 +73,9 @@ impl Overheard {
         {
             let (vector, entries_log2) = (control.vector, control.entries_log2);
             let kind = RingKind::Event { vector };
-            order.watch(Ring { kind, number: 0, address: self.event_base, entries_log2 });
+            // Event queue 0 is the first page's.
+            let address = self.event_base;
+            order.watch(Ring { kind, number: 0, address, entries_log2, doorbell_page: 0 });
         }
     }
 
@@ -100,12 +102,14 @@ impl Overheard {
                 number,
                 address: body.base,
                 entries_log2: body.entries_log2,
+                doorbell_page: body.doorbell_page,
             }),
             Body::CreateEventQueue(body) => order.watch(Ring {
                 kind: RingKind::Event { vector: body.vector },
                 number,
                 address: body.base,
                 entries_log2: body.entries_log2,
+                doorbell_page: body.doorbell_page,
             }),
             Body::CreateRegion(body) => {
                 let device_address = body.translation_base.wrapping_add(body.first_offset.into());

@@ -282,8 +282,11 @@ impl QueuePairShared {
         let oldest = queue.count - queue.posted.len() as u64;
         let place = (entry.tag & !RECEIVE_TAG).checked_sub(oldest).ok_or(unknown)? as usize;
         let posted = queue.posted.get(place).ok_or(unknown)?;
-        // Only unsignalled requests may be passed over; receives never are.
-        if queue.posted.iter().take(place).any(|earlier| earlier.signalled) {
+        // Unsignalled sends may be passed over, which have succeeded; and receives that the card could not read, as those
+        // behind them are flushed.
+        let passed_over = if receive { CompletionStatus::Flushed } else { CompletionStatus::Success };
+        let skips = queue.posted.iter().take(place).any(|earlier| earlier.signalled);
+        if skips && !(receive && entry.status == CompletionStatus::Flushed) {
             return Err(unknown);
         }
         // The slots of the request itself must be free now, and perhaps some behind it.
@@ -298,7 +301,7 @@ impl QueuePairShared {
         queue.ring.release(consumer).map_err(index)?;
 
         for posted in queue.posted.drain(..place) {
-            pending.push_back(finish(posted, qp_number, CompletionStatus::Success, false));
+            pending.push_back(finish(posted, qp_number, passed_over, false));
         }
         let Some(posted) = queue.posted.pop_front() else { return Err(unknown) };
         let mut completion = finish(posted, qp_number, entry.status, true);

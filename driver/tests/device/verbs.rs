@@ -428,6 +428,24 @@ fn failing_flushes_everything_in_order() {
     assert_eq!(failed.in_flight(), (0, 0));
 }
 
+/// The card does not know the tags of receives that it could not read, so what completes behind them tells of them.
+#[test]
+fn receives_that_the_card_could_not_read_come_back_with_those_behind_them() {
+    let mut pair = pair();
+    pair.function.misbehave(Faults { unreadable_receives: 2, ..Faults::default() });
+    for tag in 0..4 {
+        let room = pair.room(1);
+        pair.left.post_receive(ReceiveRequest::new(tag).piece(room)).unwrap();
+    }
+    let failed = pair.left.fail().unwrap();
+    for tag in 0..4 {
+        let completion = pair.queues[0].spin(LONG).unwrap().expect("all come back");
+        assert_eq!((completion.tag, completion.status), (tag, CompletionStatus::Flushed));
+        assert_eq!((completion.signalled, completion.pieces.len()), (tag >= 2, 1));
+    }
+    assert_eq!(failed.in_flight(), (0, 0));
+}
+
 #[test]
 fn the_cards_own_failure_shows_in_completions_and_events() {
     let mut pair =

@@ -26,7 +26,8 @@
 //!
 //! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the reason of its own when it
 //!    was never sent, or with that of the NAK or of the failed read. Those behind the first one in error are flushed.
-//! 2. Only signalled messages and those in error make a completion.
+//! 2. Only signalled messages and those in error make a completion. One whose slot was never read has no tag that a completion
+//!    could carry: it raises an event instead, and none of its queue follows it.
 //! 3. Messages of an older generation, or of a queue pair in RESET, leave the pool without a word.
 //! 4. Of several failures of a queue pair the one with the earliest PSN counts, whatever their order.
 //! 5. Setup events, failures of gather, kicks and answers are taken between two turns whatever the outputs do; a turn starts only
@@ -39,8 +40,9 @@
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::answer::{Meaning, meaning, status};
 use crate::numbers::{
-    ACKNOWLEDGE, COMPLETES_SEND, COMPLETES_WRITE, ERROR, FLUSHED, LOCAL_PROTECTION, READY_TO_RECEIVE,
-    READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
+    ACKNOWLEDGE, COMPLETES_SEND, COMPLETES_WRITE, ERROR, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION,
+    READY_TO_RECEIVE, READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
+    SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{BLOCK_BITS, Begun, Issued, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired};
@@ -242,8 +244,7 @@ pub struct Acknowledge {
     step: Reg<Step>,
     answers_taken: Reg<Bits<3>>,
     queue_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
-    failure_held: DFF<FailureEvent>,
-    has_failure: Reg<Bit>,
+    failures: Fifo<FailureEvent, 2, 3>,
     asked: Reg<Bit>,
     fault: DFF<Fault>,
     meaning: DFF<Meaning>,
@@ -268,6 +269,8 @@ pub struct Acknowledge {
 const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 /// A turn starts with fewer completions waiting; it adds eight, and the queue holds 32.
 const COMPLETIONS_MAX: u64 = 24;
+/// A turn starts with fewer failures waiting; it adds two, of an error and of a slot behind it, and the queue holds four.
+const FAILURES_MAX: u64 = 3;
 /// A turn starts with fewer wakes waiting; there is one on its way perhaps, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
 
@@ -350,8 +353,7 @@ impl Acknowledge {
             step: Reg::default(),
             answers_taken: Reg::default(),
             queue_pair_held: DFF::default(),
-            failure_held: DFF::default(),
-            has_failure: Reg::default(),
+            failures: Fifo::new(Storage::Distributed)?,
             asked: Reg::default(),
             fault: DFF::default(),
             meaning: DFF::default(),
@@ -379,11 +381,13 @@ impl Logic for Acknowledge {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, own_addresses, peers, progresses, line, completions, wakes);
+        clock!(self, clock, own_addresses, peers, progresses, line, completions, failures, wakes);
         self.line.reset.next = self.reset.val();
         self.completions.reset.next = self.reset.val();
+        self.failures.reset.next = self.reset.val();
         self.wakes.reset.next = self.reset.val();
         StreamTx::<CompletionToken>::link(&mut self.completion, &mut self.completions.tx);
+        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
@@ -394,12 +398,6 @@ impl Logic for Acknowledge {
         let packet = self.responses.beat.val();
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
 
-        self.failure.valid.next = self.has_failure.q.val();
-        self.failure.beat.next = self.failure_held.q.val();
-        if self.failure.ready.val() {
-            self.has_failure.d.next = false;
-        }
-
         // Who is next. Answers go before turns, so that a turn finds more to do, but not for long.
         let is_idle = step == Step::Idle && !is_sweeping;
         let has_setup = self.setup.valid.val();
@@ -408,7 +406,7 @@ impl Logic for Acknowledge {
         let is_quiet = !has_setup && !self.gather_failure.valid.val() && !self.kick.valid.val();
         // A wake of the turn before may be on its way, so there must be room for two.
         let has_room = self.completions.level.val() < COMPLETIONS_MAX
-            && !self.has_failure.q.val()
+            && self.failures.level.val() < FAILURES_MAX
             && self.wakes.level.val() < WAKES_MAX;
         let may_turn = self.line.tx.valid.val() && has_room;
         let has_turn =
@@ -695,8 +693,8 @@ impl Logic for Acknowledge {
             self.retired.d.next.count = self.retired.q.val().count + 1;
             self.left.d.next = self.left.q.val() - 1;
         }
-        self.completions.rx.valid.next =
-            is_judged && (is_flushed || is_first_error || (is_success && oldest.is_signalled));
+        let is_told = is_flushed || is_first_error || (is_success && oldest.is_signalled);
+        self.completions.rx.valid.next = is_judged && is_told && oldest.has_tag;
         self.completions.rx.beat.next = CompletionToken {
             completion_queue: peer.completion_queue,
             tag: oldest.tag,
@@ -721,20 +719,15 @@ impl Logic for Acknowledge {
             with_invalidate: false,
             solicited: false,
         };
-        self.failure_held.d.next = if self.has_failure.q.val() {
-            self.failure_held.q.val()
-        } else {
-            FailureEvent {
-                queue_pair,
-                generation: peer.generation,
-                cause: FailureCause::Requester,
-                has_event: false,
-                event_code: bits::<8>(0),
-            }
+        let is_untold = (is_first_error || is_flushed) && !oldest.has_tag;
+        self.failures.rx.valid.next = is_judged && (is_first_error || is_untold);
+        self.failures.rx.beat.next = FailureEvent {
+            queue_pair,
+            generation: peer.generation,
+            cause: FailureCause::Requester,
+            has_event: is_untold,
+            event_code: bits::<8>(FATAL_EVENT),
         };
-        if is_judged && is_first_error {
-            self.has_failure.d.next = true;
-        }
 
         // Segmentation sees what has left one cycle before it is asked whether it waits for that.
         self.retired_index.next = queue_pair;

@@ -229,6 +229,7 @@ impl Logic for Authorize {
             place: item.place,
             message_count: item.message_count,
             next_slot: item.next_slot,
+            has_tag,
             tag: select(has_tag, fields.tag, bits::<64>(0)),
             status,
             reason,

@@ -214,6 +214,7 @@ impl Logic for Issue {
             generation: item.generation,
             last_psn: item.psn,
             next_slot: item.next_slot,
+            has_tag: item.has_tag,
             tag: item.tag,
             is_signalled: item.is_signalled,
             is_write: item.is_write,

@@ -1,6 +1,7 @@
 //! Numbers of the contract, as constants that kernels can compare with.
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::WorkOpcode;
 use rnic_layout::state::{PathMtu, QpState, Service};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
@@ -90,11 +91,14 @@ pub const ATOMIC_ACKNOWLEDGE: u64 = reliable(Operation::AtomicAcknowledge);
 /// A congestion notification.
 pub const CONGESTION: u64 = (Transport::Cnp.base() | Operation::CongestionNotification.code()) as u64;
 
-/// `vendor_error`: the host did not give the slot.
+/// The asynchronous event of a queue pair whose work cannot be completed.
+pub const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
+
+/// Why an entry has no fields to look at: the host did not give the slot.
 pub const REASON_UNREADABLE: u64 = 1;
 /// `vendor_error`: the second slot of the entry was not posted.
 pub const REASON_HALF_ENTRY: u64 = 2;
-/// `vendor_error`: the producer index claims more slots than the ring has.
+/// Why there is no entry: the producer index claims more slots than the ring has.
 pub const REASON_OVERRUN: u64 = 3;
 /// `vendor_error`: a field of the entry holds what it must not, or the opcode is none that this card does.
 pub const REASON_MALFORMED: u64 = 4;

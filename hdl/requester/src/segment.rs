@@ -25,6 +25,8 @@
 //!    queue pair is answered.
 //! 5. Setup events and wakes are taken between two slots, whether `item` is full or not.
 //! 6. In RTS entries are sent, in ERR and SQE they go on as flushed, in other states they wait in their ring.
+//! 7. Behind a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is made or reset:
+//!    where the next entry begins is not known.
 use crate::numbers::{
     ERROR, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN, REASON_UNREADABLE, RELIABLE, RESET,
     SEND_QUEUE_ERROR,
@@ -73,7 +75,7 @@ struct Send {
     is_reused: Bit,
     /// The wanted slot waits for room.
     is_held: Bit,
-    /// Nothing is wanted any more: the producer index overran the ring.
+    /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
     has_ended: Bit,
     /// An entry was taken since the queue pair was made or reset.
     has_begun: Bit,
@@ -442,7 +444,7 @@ impl Logic for Segment {
                 home_lap: send.home_lap != (needs_block && self.takes_home.q.val()),
                 is_reused: select(needs_block, self.reuses_block.q.val(), send.is_reused),
                 is_held: false,
-                has_ended: work.is_overrun,
+                has_ended: work.is_overrun || work.is_unreadable,
                 has_begun: true,
             };
         }

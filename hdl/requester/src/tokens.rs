@@ -136,6 +136,8 @@ pub struct CheckedItem {
     pub message_count: Bits<MESSAGE_COUNT_BITS>,
     /// The slot behind it.
     pub next_slot: Bits<WORK_INDEX_BITS>,
+    /// There is an entry that was read; else `tag` is zero, and no completion can tell.
+    pub has_tag: Bit,
     /// Tag of the entry.
     pub tag: Bits<64>,
     /// A `CompletionStatus`, as far as it is known.
@@ -176,6 +178,8 @@ pub struct OutstandingMessage {
     pub last_psn: Bits<24>,
     /// The slot behind it.
     pub next_slot: Bits<WORK_INDEX_BITS>,
+    /// Its tag is known; else no completion can tell how it ended.
+    pub has_tag: Bit,
     /// Its tag.
     pub tag: Bits<64>,
     /// It completes visibly also when all goes well.

@@ -115,29 +115,49 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The work itself cannot be read.
+/// The work itself cannot be read. No completion can tell, since nobody knows its tag, so an event does. Where what is posted
+/// behind it begins is not known either: all of it comes back when the queue pair ends.
 fn work_unreadable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), victim.send_ring, |_| {
-        let request = SendRequest::send(7).inline(&[1; 8]).signalled();
-        queue_pair.post_send(request).map_err(|refused| refused.reason.into())
+        let requests =
+            [SendRequest::send(7).inline(&[1; 8]).signalled(), SendRequest::send(8).inline(&[2; 8])];
+        for request in requests {
+            queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        }
+        Ok(())
     })?;
-    ensure!(seen.done == [(CompletionStatus::LocalQueuePairOperation, 7)], "{seen:?}");
-    ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    ensure!(seen.peer.is_empty(), "{seen:?}");
     let errors = seen.faults as u64;
     let expected = counters([("host_read_errors", errors), ("work_refused", 1)]);
     ensure!(errors >= 1 && seen.counters == expected, "{seen:?}");
+
+    let request = SendRequest::send(9).inline(&[3; 8]).signalled();
+    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    ensure!(rig.exchange()?.is_empty(), "nothing of a ring that cannot be read is believed");
+    drop(victim);
+    comes_back_flushed(rig, Vec::new(), &[7, 8, 9])
+}
+
+/// So much work has come back, or comes back now, each once and flushed.
+fn comes_back_flushed(rig: &mut Rig, mut done: Vec<Done>, tags: &[u64]) -> Result<()> {
+    done.extend(rig.completions()?);
+    ensure!(done.iter().all(|done| done.status == CompletionStatus::Flushed), "{done:?}");
+    ensure!(done.iter().map(|done| done.tag).eq(tags.iter().copied()), "{done:?}");
     Ok(())
 }
 
 /// A receive cannot be read: NAK 0x63. No completion can tell, since nobody knows its tag, so an event does.
 fn receive_unreadable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
-    let request = rig.receive_request(3);
+    let requests = [rig.receive_request(3), rig.receive_request(4)];
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), victim.receive_ring, |rig| {
-        queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+        for request in requests {
+            queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+        }
         rig.device.check()?;
         rig.endpoint(|endpoint| {
             endpoint.post_send(VICTIM, SendWork::new(1, Operation::Send, Data::Inline(vec![4; 20])));
@@ -149,9 +169,15 @@ fn receive_unreadable(rig: &mut Rig) -> Result<()> {
     let errors = seen.faults as u64;
     let expected = counters([("host_read_errors", errors), ("nak_operational_sent", 1)]);
     ensure!(errors >= 1 && seen.counters == expected, "{seen:?}");
+
+    // Those behind it are flushed by the card if it can read them, else when the queue pair ends.
+    let request = rig.receive_request(5);
+    queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+    let mut done = rig.exchange()?;
+    rig.idle(20);
+    done.extend(rig.exchange()?);
     drop(victim);
-    rig.completions()?;
-    Ok(())
+    comes_back_flushed(rig, done, &[3, 4, 5].map(|tag| tag | RECEIVE_TAG))
 }
 
 /// The payload of a SEND cannot be written: NAK 0x63, and the receive ends with LOC_PROT.

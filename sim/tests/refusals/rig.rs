@@ -326,17 +326,8 @@ impl Rig {
 
     /// A queue pair in INIT.
     pub(crate) fn new_queue_pair(&self, rights: RemoteRights) -> Result<QueuePair<state::Init>> {
-        self.new_queue_pair_on(&self.sends, rights)
-    }
-
-    /// A queue pair in INIT whose sends complete on this queue.
-    pub(crate) fn new_queue_pair_on(
-        &self,
-        sends: &CompletionQueue,
-        rights: RemoteRights,
-    ) -> Result<QueuePair<state::Init>> {
         let options = QueuePairOptions::default();
-        let queue_pair = self.domain.create_queue_pair(sends, &self.receives, &options)?;
+        let queue_pair = self.domain.create_queue_pair(&self.sends, &self.receives, &options)?;
         Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
     }
 

@@ -1,7 +1,7 @@
 //! What software does wrong at the card's own door: doorbells and commands.
 use crate::rig::{CARD_MAC, Rig};
 use anyhow::{Context, Result, ensure};
-use rnic_driver::{CompletionError, CompletionQueueOptions, Error, Path, RemoteRights};
+use rnic_driver::{Error, Path, RemoteRights};
 use rnic_layout::admin::{
     Body, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus, CreateAddressHandle,
     CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion, ModifyQueuePair, Query,
@@ -12,6 +12,7 @@ use rnic_layout::doorbell::{
     SHARED_RECEIVE, WorkDoorbell, offset_in_bar,
 };
 use rnic_layout::path::{Gid, Pmtu};
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::PacketRepr;
 use rnic_sim::host::{Bar as Window, Operation, RegisterAccess};
@@ -132,22 +133,22 @@ pub(crate) fn doorbells(rig: &mut Rig) -> Result<usize> {
     Ok(count)
 }
 
-/// A producer index that claims more than the ring has ends the queue pair, and nothing of the ring is believed. What
-/// completes has no tag that the driver knows, which is a matter of the driver's completion queue alone.
+/// A producer index that claims more than the ring has ends the queue pair, and nothing of the ring is believed. An event
+/// tells; others that complete in the same queue go on.
 pub(crate) fn overrun(rig: &mut Rig) -> Result<()> {
-    let queue =
-        rig.device.create_completion_queue(&rig.device.events(), &CompletionQueueOptions::default())?;
-    let queue_pair = rig.new_queue_pair_on(&queue, RemoteRights::NONE)?;
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let queue_pair = rig.connect(queue_pair, 0x61, crate::rig::IPV4, Pmtu::Bytes1024, 0)?;
     rig.moved()?;
     let (offset, value) = (offset_in_bar(0, &SEND), work(queue_pair.number(), 65)?);
     rig.world().post_register(0, Window::Doorbells, offset, value);
     ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
-    let told = rig.wait("the failure", |_| Ok(queue.poll_one().err()))?;
-    ensure!(matches!(told, CompletionError::UnknownTag { .. }), "the driver hears {told}");
+    let told = rig.wait("the failure", |rig| rig.event())?;
+    let expected = (queue_pair.number(), AsyncEvent::QueuePairFatal);
+    ensure!((told.object_number, told.code) == expected, "the driver hears {told:?}");
+    ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
     let moved = rig.moved()?;
     ensure!(moved.named() == BTreeMap::from([("work_refused", 1)]), "{moved:?}");
-    ensure!(moved.of("completions_in_error") == 1 && moved.of("completions_written") == 3, "{moved:?}");
+    ensure!(moved.of("completions_in_error") == 0 && moved.of("completions_written") == 4, "{moved:?}");
     ensure!(rig.heard().iter().all(|frame| !is_for(frame, 0x61)), "something was sent");
     Ok(())
 }

@@ -21,7 +21,8 @@ values! {
     pub enum AsyncEvent, "protocol 4.4" {
         /// A completion queue is full, and unusable.
         CompletionQueueError = 0, "completion_queue_error";
-        /// A queue pair failed for an internal reason.
+        /// A queue pair failed for an internal reason, or the host did not give the card its work: what is posted on it may
+        /// complete only when it is reset or ended.
         QueuePairFatal = 1, "queue_pair_fatal";
         /// The peer sent an invalid request.
         QueuePairRequestError = 2, "queue_pair_request_error";

@@ -57,6 +57,8 @@ struct Sender {
     home_lap: bool,
     is_reused: bool,
     is_held: bool,
+    /// A slot could not be read, so nothing follows.
+    has_ended: bool,
     /// The generation in which an entry was in error.
     failed: Option<u8>,
     wanted: usize,
@@ -469,18 +471,18 @@ impl World {
             let token = message.token;
             completed += u64::from(status == SUCCESS);
             if status != SUCCESS {
-                if status != FLUSHED {
+                if status != FLUSHED || !token.has_tag {
                     self.failures_expected.push(FailureEvent {
                         queue_pair: bits(index as u64),
                         generation: model.event.generation,
                         cause: FailureCause::Requester,
-                        has_event: false,
-                        event_code: bits(0),
+                        has_event: !token.has_tag,
+                        event_code: bits(FATAL_EVENT),
                     });
                 }
                 model.has_failed = true;
             }
-            if status != SUCCESS || token.is_signalled {
+            if token.has_tag && (status != SUCCESS || token.is_signalled) {
                 self.completions_expected.push(CompletionToken {
                     completion_queue: model
                         .event
@@ -586,7 +588,7 @@ impl World {
             let sender = self.senders.get_mut(&index).unwrap();
             (sender.state, sender.generation) = (event.state.to_u64(), event.generation.to_u64() as u8);
             match event.kind {
-                SetupKind::Restart => (sender.slot, sender.is_held) = (0, false),
+                SetupKind::Restart => (sender.slot, sender.is_held, sender.has_ended) = (0, false, false),
                 SetupKind::Life => sender.is_held = false,
                 SetupKind::SendPsn => {
                     (sender.next_psn, sender.unsent_psn) =
@@ -614,7 +616,7 @@ impl World {
         let may_begin = |index: &&usize| {
             let sender = &self.senders[index];
             let states = [QpState::ReadyToSend as u64, QpState::Error as u64];
-            sender.wanted > 0 && !sender.is_held && states.contains(&sender.state)
+            sender.wanted > 0 && !sender.is_held && !sender.has_ended && states.contains(&sender.state)
         };
         let ready: Vec<_> = INDICES.iter().filter(may_begin).collect();
         match ready.choose(&mut self.random) {
@@ -670,10 +672,13 @@ impl World {
         } else {
             SUCCESS
         };
+        let has_tag = status == SUCCESS || random.random_range(0..1000) >= 3 * refuses;
+        sender.has_ended = !has_tag;
         let token = OutstandingMessage {
             generation: bits(u64::from(sender.generation)),
             last_psn: bits(u64::from(sender.next_psn)),
             next_slot: bits(u64::from(sender.slot)),
+            has_tag,
             tag: Stimulus::sample(random),
             is_signalled: self.signals.unwrap_or_else(|| random.random()),
             is_write: random.random(),

@@ -119,6 +119,7 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         place: item.place,
         message_count: item.message_count,
         next_slot: item.next_slot,
+        has_tag,
         tag: bits(if has_tag { tag } else { 0 }),
         status: bits(status as u64),
         reason: bits(reason),

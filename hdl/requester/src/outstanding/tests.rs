@@ -34,6 +34,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
             generation: Stimulus::sample(&mut random),
             last_psn: Stimulus::sample(&mut random),
             next_slot: Stimulus::sample(&mut random),
+            has_tag: random.random(),
             tag: Stimulus::sample(&mut random),
             is_signalled: random.random(),
             is_write: random.random(),

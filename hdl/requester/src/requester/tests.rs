@@ -1,9 +1,8 @@
 use super::*;
 use crate::authorize::tests::judge;
 use crate::numbers::{
-    ACKNOWLEDGE, FLUSHED, LOCAL_OPERATION, LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, REASON_OVERRUN,
-    REASON_PAYLOAD, REASON_UNREADABLE, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION,
-    RETRY_EXCEEDED, SUCCESS,
+    ACKNOWLEDGE, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, REASON_PAYLOAD,
+    REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
 };
 use crate::testing::{Bytes, event, random_entry, slot_bits};
 use rand::Rng;
@@ -57,6 +56,8 @@ struct Pair {
     completed: usize,
     has_failed: bool,
     failure_seen: bool,
+    /// An event has told that a slot could not be read; nothing completes behind it.
+    is_untold: bool,
 }
 
 impl Pair {
@@ -138,6 +139,7 @@ impl World {
             completed: 0,
             has_failed: false,
             failure_seen: false,
+            is_untold: false,
         });
         let pairs = pairs.collect();
         let mut world = World {
@@ -229,7 +231,8 @@ impl World {
         (pair.producer, pair.consumer, pair.sent, pair.completed) = (0, 0, 0, 0);
         (pair.next_psn, pair.unasked) = (psn, 0);
         pair.wire.clear();
-        (pair.peer_is_silent, pair.has_failed, pair.failure_seen) = (false, false, false);
+        (pair.peer_is_silent, pair.has_failed) = (false, false);
+        (pair.failure_seen, pair.is_untold) = (false, false);
         let restart = self.event(SetupKind::Restart, index);
         let psn = self.event(SetupKind::SendPsn, index);
         self.pairs[index].state = QpState::ReadyToSend;
@@ -453,23 +456,10 @@ impl World {
         }
         *self.statuses.entry((status, token.vendor_error.to_u64())).or_insert(0) += 1;
         assert_eq!(token.completion_queue, pair.number as u64);
-        if token.vendor_error == REASON_OVERRUN && status == LOCAL_OPERATION {
-            assert!(!pair.has_failed);
-            pair.has_failed = true;
-            return;
-        }
         let consumer = token.consumer_index.to_u64() as u16;
         loop {
             let entry = &pair.entries[pair.completed];
             pair.completed += 1;
-            // A slot that could not be read has no tag.
-            if token.tag == 0 && entry.next_slot == consumer {
-                assert!(self.read_fails && index == 0);
-                let reason = if pair.has_failed { FLUSHED } else { LOCAL_OPERATION };
-                assert!(status == reason && (pair.has_failed || token.vendor_error == REASON_UNREADABLE));
-                pair.has_failed = true;
-                break;
-            }
             if token.tag != entry.tag {
                 let is_silent = !entry.is_signalled && entry.is_acknowledged && !pair.has_failed;
                 assert!(is_silent, "entry {} of {}: {token:?}", pair.completed - 1, pair.number);
@@ -521,7 +511,6 @@ impl World {
         if self.reads.front().is_some_and(|read| read.0 <= self.cycle) {
             let (_, address, last) = self.reads.pop_front().expect("it is there");
             let data = slot_bits(self.memory.get(&address).unwrap_or(&[0; 64]));
-            // Only where every entry has one slot, as it is not known behind it where entries begin.
             let is_first = address >> 24 == self.pairs[0].ring() >> 24;
             self.read_fails |= is_first && random.random_bool(self.error_rate / 4.0);
             let error = self.read_fails && is_first;
@@ -610,8 +599,13 @@ impl World {
             let number = failure.queue_pair.to_u64() as usize;
             let index = self.pairs.iter().position(|pair| pair.number == number).expect("it exists");
             if failure.generation == u64::from(self.pairs[index].generation) {
-                assert!(!self.pairs[index].failure_seen, "a queue pair fails once");
-                self.pairs[index].failure_seen = true;
+                let pair = &mut self.pairs[index];
+                let said = if failure.has_event { &mut pair.is_untold } else { &mut pair.failure_seen };
+                assert!(!*said, "a queue pair fails once");
+                *said = true;
+                assert_eq!(failure.event_code, FATAL_EVENT);
+                // Only what cannot be read, or overruns, is told so, which is done to the first one only.
+                assert!(!failure.has_event || index == 0);
                 self.fail(index);
             }
         }
@@ -636,7 +630,8 @@ impl World {
         self.setups.is_empty()
             && self.setup_segment.is_done()
             && self.doorbells.is_empty()
-            && rest.iter().all(|entry| !entry.is_signalled && entry.is_acknowledged && !pair.has_failed)
+            && (pair.is_untold
+                || rest.iter().all(|entry| !entry.is_signalled && entry.is_acknowledged && !pair.has_failed))
     }
 }
 
@@ -704,13 +699,10 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
         if !is_end && world.random.random_bool(if is_dead { 0.02 } else { 0.3 }) {
             let mut has_posted = false;
             for _ in 0..world.random.random_range(1..6) {
-                let two = index != 0 && world.random.random_bool(0.3);
+                let two = world.random.random_bool(0.3);
                 let mut entry = world.right_entry(index, two);
                 if world.random.random_bool(error_rate / 2.0) {
                     entry = random_entry(&mut world.random);
-                    if index == 0 {
-                        entry[0][1] &= !TWO_SLOTS;
-                    }
                 }
                 has_posted |= world.post(index, entry);
             }
@@ -815,6 +807,7 @@ fn nothing_is_begun_while_the_card_rests() {
     assert_eq!(world.counts["messages_completed"], 202);
 }
 
+/// It has no tag that a completion could carry, so an event tells.
 #[test]
 fn an_overrun_ends_its_queue_pair() {
     let mut world = World::new(&[(7, 6)], Stalls::None);
@@ -824,8 +817,7 @@ fn an_overrun_ends_its_queue_pair() {
     (0..200).for_each(|_| world.step());
     world.doorbells.push_back((7, 66));
     (0..300).for_each(|_| world.step());
-    let token = *world.completion.received.last().expect("it has completed");
-    assert_eq!((token.status.to_u64(), token.vendor_error.to_u64()), (LOCAL_OPERATION, REASON_OVERRUN));
-    assert_eq!((token.tag.to_u64(), token.consumer_index.to_u64()), (0, 1));
-    assert!(world.pairs[0].failure_seen);
+    assert!(world.pairs[0].is_untold && !world.pairs[0].failure_seen);
+    assert_eq!((world.failure.received.len(), world.counts["work_refused"]), (1, 1));
+    assert_eq!(world.completion.received.len(), usize::from(world.pairs[0].entries[0].is_signalled));
 }

@@ -3,6 +3,7 @@
 use crate::captures::{Capture, Trace};
 use crate::differential;
 use crate::host::HostOptions;
+use crate::latency;
 use crate::packet_path::{self, MacFrame, PacketPath, Received, Stalls, Transmit};
 use crate::report;
 use crate::scenario::{self, ScenarioOptions};
@@ -355,7 +356,7 @@ fn print_cards(cards: &scenario::Results) {
         cards.cycles, cards.payload_gbps
     );
     println!("\ncycles from the doorbell, one message at a time: median (shortest, longest)");
-    for stage in scenario::STAGES {
+    for stage in latency::STAGES {
         let columns = cards.latency_by_length.iter().filter_map(|(bytes, stages)| {
             let spread = stages.get(stage)?;
             Some(format!("{bytes} B: {} ({}, {})", spread.median, spread.min, spread.max))

@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod frames;
 pub mod function;
 pub mod host;
+pub mod latency;
 pub mod monitor;
 pub mod operations;
 pub mod packet_path;

@@ -1,6 +1,6 @@
 //! The demo's picture: how long each stage of a message takes, what went through the packet path, and how fast.
 use crate::demo::Summary;
-use crate::scenario::STAGES;
+use crate::latency::STAGES;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use std::path::Path;

@@ -38,20 +38,24 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         messages: usize,
     },
-    /// Measure how fast two cards move messages on the standard bench.
+    /// Measure how fast two cards move messages on the standard bench, how long one message takes, and how fast this is
+    /// simulated.
     Bench {
-        /// The configuration of the card.
-        #[arg(long, default_value = "configs/w512.toml")]
-        config: PathBuf,
-        /// Fewer cases and fewer messages.
+        /// A configuration of the card; may be given several times.
+        #[arg(long, default_values = ["configs/w512.toml", "configs/w64.toml"])]
+        config: Vec<PathBuf>,
+        /// Fewer cases.
         #[arg(long)]
         quick: bool,
-        /// Where the rows go.
-        #[arg(long)]
-        json: Option<PathBuf>,
+        /// Where the figures go; the picture goes beside it, with the ending `.svg`.
+        #[arg(long, default_value = "build/bench.json")]
+        json: PathBuf,
         /// Decides what the hosts do.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Only cases whose name contains this, as in `send_64_`.
+        #[arg(long, default_value = "")]
+        only: String,
     },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
@@ -75,10 +79,17 @@ fn main() -> Result<()> {
             println!("{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg", out.display());
             Ok(())
         }
-        Command::Bench { config, quick, json, seed } => {
-            let config = read(&config)?;
-            let rows = bench::run(&config, &bench::cases(quick), seed)?;
-            json.map_or(Ok(()), |path| bench::write_json(&rows, &path))
+        Command::Bench { config, quick, json, seed, only } => {
+            let mut cases = bench::cases(quick);
+            cases.retain(|case| case.name().contains(&only));
+            let mut findings = bench::Findings { seed, ..bench::Findings::default() };
+            for path in &config {
+                bench::run(&read(path)?, &cases, &mut findings)?;
+                // What is there is kept, should a later width fail.
+                bench::write(&findings, &json)?;
+            }
+            println!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
+            Ok(())
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
     }

@@ -249,6 +249,7 @@ impl Host {
     pub fn cycle(&mut self, now_ps: u64, from_card: &FromCard, to_card: &mut ToCard, log: &mut Log) {
         let options = &self.options;
         if let Some(request) = from_card.read_request {
+            self.order.trail_mut().note(now_ps, Moment::ReadAsked);
             self.reads.request(now_ps, request, options, &mut self.up, &mut self.memory, log);
         }
         if let Some(request) = from_card.write_request {
@@ -259,6 +260,9 @@ impl Host {
         }
         let (memory, order) = (&mut self.memory, &mut self.order);
         to_card.write_done = self.writes.cycle(now_ps, options, &mut self.up, memory, order, log);
+        if to_card.write_done.is_some() {
+            self.order.trail_mut().note(now_ps, Moment::WriteDone);
+        }
         if let Some(vector) = from_card.interrupt {
             self.announce(now_ps, vector, log);
         }

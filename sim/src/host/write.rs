@@ -175,7 +175,7 @@ impl Writes {
         log: &mut Log,
     ) -> Option<bool> {
         while self.whole < self.accepted && !self.words.is_empty() {
-            self.join(now_ps, options, up, log);
+            self.join(now_ps, options, up, order, log);
         }
         while let Some(&Reverse((visible_ps, sequence))) = self.waiting.peek() {
             if visible_ps > now_ps {
@@ -204,7 +204,14 @@ impl Writes {
     }
 
     /// Gives the oldest request that is not whole its next word.
-    fn join(&mut self, now_ps: u64, options: &HostOptions, up: &mut Link, log: &mut Log) {
+    fn join(
+        &mut self,
+        now_ps: u64,
+        options: &HostOptions,
+        up: &mut Link,
+        order: &mut OrderMonitor,
+        log: &mut Log,
+    ) {
         let Some(word) = self.words.pop_front() else { return };
         let write = &mut self.ring[self.whole as usize % WRITES_MAX];
         let lane = (write.address % self.lanes as u64) as usize;
@@ -229,6 +236,7 @@ impl Writes {
             write.words_left = 0;
         }
         if write.words_left == 0 {
+            order.handed(now_ps, address, length as u64);
             self.launch(now_ps, options, up);
         }
     }

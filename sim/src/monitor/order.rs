@@ -68,6 +68,13 @@ pub struct Ring {
     pub doorbell_page: u16,
 }
 
+impl Ring {
+    /// Whether a write of `length` bytes goes to it.
+    fn touches(&self, address: u64, length: u64) -> bool {
+        overlaps(self.address, self.kind.entry_bytes() << self.entries_log2, address, length)
+    }
+}
+
 /// A ring and how far it has come. Indices run free modulo 2^24.
 #[derive(Clone, Debug)]
 struct Progress {
@@ -156,6 +163,19 @@ impl OrderMonitor {
         &mut self.trail
     }
 
+    /// The last word of a write was taken from the card.
+    pub fn handed(&mut self, time_ps: u64, address: u64, length: u64) {
+        if !self.trail.is_running() {
+            return;
+        }
+        let mut into = self.rings.iter().map(|at| at.ring).filter(|ring| ring.touches(address, length));
+        match into.next().map(|ring| ring.kind) {
+            None => self.trail.note(time_ps, Moment::PayloadHanded),
+            Some(RingKind::Completion) => self.trail.note(time_ps, Moment::CompletionHanded),
+            Some(RingKind::Event { .. }) => {}
+        }
+    }
+
     /// A write is visible from now on.
     pub fn visible(&mut self, time_ps: u64, address: u64, bytes: &[u8], log: &mut Log) {
         let length = bytes.len() as u64;
@@ -172,8 +192,7 @@ impl OrderMonitor {
         let mut moment = Moment::PayloadVisible;
         for index in 0..self.rings.len() {
             let ring = self.rings[index].ring;
-            let ring_bytes = ring.kind.entry_bytes() << ring.entries_log2;
-            if overlaps(ring.address, ring_bytes, address, length) {
+            if ring.touches(address, length) {
                 self.entries_visible(index, time_ps, address, bytes, log);
                 moment = match ring.kind {
                     RingKind::Completion => Moment::CompletionVisible,

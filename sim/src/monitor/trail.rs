@@ -5,6 +5,8 @@
 pub enum Moment {
     /// Software's write to the doorbell of a send queue has begun.
     SendDoorbell,
+    /// A read request was taken from the card.
+    ReadAsked,
     /// The last word of an answer to a read was given to the card.
     ReadAnswered,
     /// The first beat of a frame was taken by the MAC.
@@ -13,8 +15,14 @@ pub enum Moment {
     FrameReceived,
     /// The card has proven the ICRC of a frame and accepted it; only if the card shows it.
     FrameAccepted,
+    /// The last word of a write that is not to a ring was taken from the card.
+    PayloadHanded,
     /// A write that is not to a ring is visible.
     PayloadVisible,
+    /// The card was told that its oldest write is done.
+    WriteDone,
+    /// The last word of a completion was taken from the card.
+    CompletionHanded,
     /// A completion is visible.
     CompletionVisible,
     /// An event is visible.
@@ -38,6 +46,12 @@ impl Trail {
     /// Ends it, and gives what has happened, in order.
     pub fn stop(&mut self) -> Vec<(u64, Moment)> {
         self.moments.take().unwrap_or_default()
+    }
+
+    /// Whether anybody has asked.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.moments.is_some()
     }
 
     /// Notes something.

@@ -108,6 +108,8 @@ impl WireOptions {
 pub struct WireCounts {
     /// Frames that departed.
     pub sent: u64,
+    /// When the last of them began to.
+    pub last_sent_ps: u64,
     /// Frames that arrived.
     pub arrived: u64,
     /// Frames lost.
@@ -217,6 +219,7 @@ impl Direction {
     pub fn send(&mut self, now_ps: u64, start_ps: u64, mut frame: Frame) {
         let index = self.counts.sent;
         self.counts.sent += 1;
+        self.counts.last_sent_ps = start_ps;
         let fate = self.script.as_mut().map_or(Fate::Leave, |script| script(index, &mut frame));
         let (mut is_twice, mut held_ps) = (false, None);
         match fate {

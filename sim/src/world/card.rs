@@ -17,6 +17,7 @@ use crate::wire::mac::{Beat, Departure, MacReceive, MacTransmit};
 use crate::wire::{Frame, WireOptions};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use verilator_sys::{AnyPort, Instance, Model, Port};
 
 /// Cycles of its clock for which each reset is held.
@@ -382,6 +383,8 @@ pub struct Card {
     transmit: MacTransmit,
     log: Log,
     trace_ps: Option<u64>,
+    /// What evaluating the model has taken; counted once somebody asks.
+    evaluation: Option<Duration>,
 }
 
 impl Card {
@@ -427,6 +430,7 @@ impl Card {
                 transmit: MacTransmit::new(lanes, options.bits_per_second),
                 log: Log::new(name),
                 trace_ps: None,
+                evaluation: None,
             };
             for edge in &card.edges {
                 card.instance.set(edge.reset_port, 1);
@@ -502,6 +506,24 @@ impl Card {
         self.receive.arrive(start_ps, frame);
     }
 
+    /// Counts from now on how long the model takes to be evaluated.
+    pub fn watch_evaluation(&mut self) {
+        self.evaluation = Some(Duration::ZERO);
+    }
+
+    /// How long it has taken since then.
+    pub fn evaluation(&self) -> Duration {
+        self.evaluation.unwrap_or_default()
+    }
+
+    fn evaluate(&mut self) {
+        let start = self.evaluation.map(|_| Instant::now());
+        self.instance.eval();
+        if let Some((sum, start)) = self.evaluation.as_mut().zip(start) {
+            *sum += start.elapsed();
+        }
+    }
+
     /// Writes a wave from now on; the model must have been built with tracing.
     ///
     /// # Errors
@@ -549,13 +571,13 @@ impl Card {
     fn tick(&mut self, now_ps: u64, domain: Domain) {
         let port = self.edges[domain as usize].clock_port;
         self.instance.set(port, 1);
-        self.instance.eval();
+        self.evaluate();
         self.dump(now_ps);
         self.instance.set(port, 0);
     }
 
     fn settle(&mut self, now_ps: u64, domain: Domain) {
-        self.instance.eval();
+        self.evaluate();
         if self.trace_ps.is_some() {
             // The fall is drawn where the eye expects it; no register looks at it.
             self.dump(now_ps + self.edges[domain as usize].clock.period_ps() / 4);

@@ -1,0 +1,459 @@
+//! Load: queue pairs at both ends of a wire, whose windows are kept full until enough has been counted.
+use super::{Case, Row, lock};
+use crate::chance::Seed;
+use crate::function::SharedWorld;
+use crate::host::HostOptions;
+use crate::operations::cards;
+use crate::operations::plan::Kind;
+use crate::world::{CardOptions, Domain};
+use anyhow::{Context, Result, bail, ensure};
+use rnic_driver::state::{Init, ReadyToSend};
+use rnic_driver::{
+    AddressHandle, Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo,
+    Device, Function, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveOptions, ReceiveRequest,
+    Refusal, Region, RemoteMemory, RemoteRights, SendRequest, SharedRegion,
+};
+use rnic_layout::queue::completion::CompletionStatus;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A card as the driver sees it.
+pub(super) type Card = Arc<dyn Function>;
+
+/// Every so many requests of a queue pair one is signalled, if its window is large enough.
+const SIGNAL_EVERY: usize = 32;
+/// Messages of a queue pair that are under way at most, and those of all queue pairs if they are few.
+const WINDOW_MAX: usize = 64;
+const WINDOW_MIN: usize = 512;
+/// Messages of all queue pairs, at most: what the card keeps of them.
+const WINDOW_ALL_MAX: usize = 8192;
+/// How long the bytes under way, of all queue pairs together, would take on the wire: ten times what a message takes there,
+/// to be placed, and its acknowledgement back.
+const WINDOW_SECONDS: f64 = 60e-6;
+/// Slots of the smallest ring, as a power of two.
+const RING_LOG2_MIN: u32 = 6;
+/// How far apart buffers stand beside their length, and where the first one begins: none is aligned.
+const GAP_BYTES: usize = 41;
+/// Cycles of the core clock that a measurement lasts at least, if the wire is full.
+const CYCLES: usize = 40_000;
+/// Share of them that comes before the measurement.
+const WARM_UP: f64 = 0.25;
+/// The same if the windows are large: what is posted at the beginning leaves faster than what follows.
+const WARM_UP_MAX: f64 = 0.75;
+/// Calls of `idle` without a completion after which a run has come to a stand.
+const IDLE_MAX: usize = 20_000;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// A figure.
+    Measured(Box<Row>),
+    /// The receiver's buffer overran, and nothing is sent again.
+    Lost {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+/// Messages of one queue pair that are under way, a power of two: two at least.
+pub(super) fn window(case: &Case, options: &CardOptions) -> usize {
+    let all = (WINDOW_MAX * case.queue_pairs).clamp(WINDOW_MIN, WINDOW_ALL_MAX);
+    let bytes = WINDOW_SECONDS * (options.bits_per_second / 8) as f64;
+    let by_bytes = bytes as usize / case.bytes.max(1);
+    let each = all.min(by_bytes) / case.queue_pairs;
+    1 << each.max(2).ilog2()
+}
+
+/// What is tried when frames were lost: what the smallest buffer has room for, and then half of it again and again.
+pub(super) fn smaller(case: &Case, window: usize) -> usize {
+    (window / 2).min(WINDOW_MIN / case.queue_pairs).max(1)
+}
+
+/// One queue pair at each end, with buffers that wait to be posted.
+struct Pair {
+    sender: QueuePair<ReadyToSend>,
+    receiver: QueuePair<ReadyToSend>,
+    sources: Vec<Region>,
+    sinks: Vec<Region>,
+    /// Where its WRITEs go, in the memory of all.
+    target: usize,
+    /// Messages that were posted.
+    posted: usize,
+    /// Receives that were posted.
+    receives: usize,
+}
+
+/// Cuts the front of a region off, behind a gap.
+fn buffer(rest: &mut Option<Region>, bytes: usize) -> Result<Region> {
+    let cut = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
+    let (_, behind) = cut(rest.take().context("memory is short")?, GAP_BYTES)?;
+    let (buffer, behind) = cut(behind, bytes)?;
+    *rest = Some(behind);
+    Ok(buffer)
+}
+
+/// What has been at a time.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Frames that the sending card has put on the wire: all of them carry messages.
+    frames: u64,
+    /// When the last of them began.
+    time_ps: u64,
+}
+
+/// How far a run goes.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// Frames before the measurement, and until its end.
+    from: u64,
+    to: u64,
+    /// Messages of each queue pair.
+    messages: usize,
+}
+
+impl Extent {
+    fn new(case: &Case, options: &CardOptions, window: usize, signal_every: usize) -> Extent {
+        let frames = case.frames();
+        let bytes_per_cycle = (options.bits_per_second / 8) as f64 / options.core.hertz as f64;
+        let cycles_per_frame = frames.wire_bytes as f64 / frames.count as f64 / bytes_per_cycle;
+        let frames_of = |cycles: f64| (cycles / cycles_per_frame).ceil() as usize;
+        // Whole messages, of all queue pairs one each at least, so that no place in them counts for more.
+        let round = frames.count * case.queue_pairs;
+        let measured = frames_of(CYCLES as f64).next_multiple_of(round);
+        let share = |of_all: f64| frames_of(CYCLES as f64 * of_all);
+        let warm_up = (window * case.queue_pairs).clamp(share(WARM_UP), share(WARM_UP_MAX));
+        // One of two long messages is enough to go on with.
+        let behind = if window <= 2 { 1 } else { window };
+        let all = (warm_up + measured).div_ceil(round) + behind;
+        let messages = all.next_multiple_of(signal_every);
+        Extent { from: warm_up as u64, to: (warm_up + measured) as u64, messages }
+    }
+}
+
+/// Runs one case with `window` messages of each queue pair under way.
+///
+/// # Errors
+/// If a message fails that was not lost, nothing moves any more, or a monitor sees a violation.
+pub(super) fn measure(
+    world: &SharedWorld,
+    functions: [Card; 2],
+    options: &CardOptions,
+    case: &Case,
+    window: usize,
+    seed: u64,
+) -> Result<Outcome> {
+    let clock = functions[0].clone();
+    let open = |function: Card, side: usize| Device::open(function, cards::options(Seed(seed), side));
+    let [first, second] = functions;
+    let devices = [open(first, 0)?, open(second, 1)?];
+    let host = |options: HostOptions| (0..2).for_each(|card| lock(world).host_mut(card).set_options(options));
+    // What is measured begins when everything stands, and until then the host need not be slow.
+    host(HostOptions::IDEAL);
+    let mut load = Load::new(&devices, case, window)?;
+    host(options.host);
+    let extent = Extent::new(case, options, window, load.signal_every);
+    let seen = || {
+        let counts = lock(world).wire_counts(0)[0];
+        Seen { frames: counts.sent, time_ps: counts.last_sent_ps }
+    };
+    let (mut from, mut to) = (None, None);
+    let mut idle = 0;
+    let lost = loop {
+        load.post(extent.messages)?;
+        let now = seen();
+        if now.frames >= extent.from && from.is_none() {
+            from = Some(now);
+        }
+        if now.frames >= extent.to && to.is_none() {
+            to = Some(now);
+        }
+        clock.idle();
+        idle = match load.poll()? {
+            Progress::None => idle + 1,
+            Progress::Some => 0,
+            Progress::Lost => break true,
+        };
+        ensure!(idle < IDLE_MAX, "nothing happens any more behind {} messages", load.sent);
+        if load.is_done(extent.messages) {
+            break false;
+        }
+    };
+    lock(world).check()?;
+    if lost {
+        let reason = format!("frames are lost with {} messages under way", window * case.queue_pairs);
+        return Ok(Outcome::Lost { reason });
+    }
+    load.verify()?;
+    let signal_every = load.signal_every;
+    host(HostOptions::IDEAL);
+    drop(load);
+    drop(devices);
+    lock(world).finish()?;
+    let (from, to) = from.zip(to).context("nothing was measured")?;
+    let period_ps = lock(world).card(0).period_ps(Domain::Core);
+    let measured = Seen { frames: to.frames - from.frames, time_ps: to.time_ps - from.time_ps };
+    let width_bits = lock(world).card(0).width_bits() as u32;
+    let mut row = row(case, width_bits, options.bits_per_second, period_ps, measured);
+    (row.window, row.signal_every) = (window * case.queue_pairs, signal_every);
+    Ok(Outcome::Measured(Box::new(row)))
+}
+
+fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) -> Row {
+    let Seen { frames, time_ps } = measured;
+    let seconds = time_ps as f64 * 1e-12;
+    let cycles = time_ps as f64 / period_ps as f64;
+    let of_message = case.frames();
+    let messages = frames as f64 / of_message.count as f64;
+    let rate = messages / seconds;
+    Row {
+        name: case.name(),
+        op: case.operation(),
+        bytes: case.bytes,
+        pmtu: case.pmtu.bytes(),
+        qps: case.queue_pairs,
+        width_bits,
+        clock_mhz: (1_000_000 / period_ps) as u32,
+        window: 0,
+        signal_every: 0,
+        cycles: cycles.round() as u64,
+        messages: messages.round() as u64,
+        cycles_per_message: cycles / messages,
+        payload_gbps: rate * case.bytes as f64 * 8.0 / 1e9,
+        mmsg_per_s: rate / 1e6,
+        wire_payload_gbps: of_message.payload_gbps(wire),
+        percent_of_wire: rate / of_message.most_a_second(wire) * 100.0,
+    }
+}
+
+/// Whether something has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    None,
+    Some,
+    /// A queue pair has given up.
+    Lost,
+}
+
+struct Load {
+    case: Case,
+    pairs: Vec<Pair>,
+    queues: [CompletionQueue; 2],
+    /// Pairs by side and QPN.
+    places: BTreeMap<(usize, u32), usize>,
+    targets: SharedRegion,
+    signal_every: usize,
+    /// Messages that have completed at their sender.
+    sent: usize,
+    /// Receives that have completed.
+    received: usize,
+}
+
+/// One end of a pair, before it knows the other one.
+fn begin(
+    domain: &ProtectionDomain,
+    queue: &CompletionQueue,
+    options: &QueuePairOptions,
+) -> Result<(QueuePair<Init>, ConnectionInfo)> {
+    let queue_pair = domain.create_queue_pair(queue, queue, options)?;
+    let queue_pair = queue_pair.initialize(RemoteRights::WRITE).map_err(rnic_driver::Error::from)?;
+    let info = queue_pair.info(0)?;
+    Ok((queue_pair, info))
+}
+
+fn connect(
+    queue_pair: QueuePair<Init>,
+    peer: &ConnectionInfo,
+    address: &AddressHandle,
+    case: &Case,
+) -> Result<QueuePair<ReadyToSend>> {
+    let options = ConnectOptions::default();
+    let receive = ReceiveOptions {
+        path_mtu: case.pmtu,
+        destination_qp: peer.qp_number,
+        receive_psn: peer.first_psn,
+        min_rnr_timer: options.min_rnr_timer,
+    };
+    let queue_pair = queue_pair.ready_to_receive(address, &receive).map_err(rnic_driver::Error::from)?;
+    Ok(queue_pair.ready_to_send(&options.send).map_err(rnic_driver::Error::from)?)
+}
+
+impl Load {
+    fn new(devices: &[Device; 2], case: &Case, window: usize) -> Result<Load> {
+        let Case { bytes, queue_pairs, .. } = *case;
+        // A message may leave before the receive that it takes is posted again.
+        let receives = if case.kind.consumes() { 2 * window } else { 0 };
+        let slots_log2 = (2 * window).ilog2().max(RING_LOG2_MIN);
+        let entries_log2 = (4 * window * queue_pairs).next_power_of_two().ilog2();
+        let options = CompletionQueueOptions { entries_log2, ..CompletionQueueOptions::default() };
+        let queue = |device: &Device| device.create_completion_queue(&device.events(), &options);
+        let queues = [queue(&devices[0])?, queue(&devices[1])?];
+        let domains = [devices[0].create_domain()?, devices[1].create_domain()?];
+        let queue_options = QueuePairOptions {
+            send_slots_log2: slots_log2,
+            receive_entries_log2: slots_log2,
+            signal_all: false,
+        };
+        let place_bytes = bytes + GAP_BYTES;
+        let mut sources = Some(domains[0].allocate(place_bytes * window * queue_pairs + 1)?);
+        let mut sinks = Some(domains[1].allocate(place_bytes * receives * queue_pairs + 1)?);
+        let targets = domains[1].share(place_bytes * queue_pairs, RemoteRights::WRITE)?;
+        let mut pairs = Vec::new();
+        let mut places = BTreeMap::new();
+        let mut addresses: Option<[AddressHandle; 2]> = None;
+        for place in 0..queue_pairs {
+            let (sender, from) = begin(&domains[0], &queues[0], &queue_options)?;
+            let (receiver, to) = begin(&domains[1], &queues[1], &queue_options)?;
+            let [to_receiver, to_sender] = match &addresses {
+                Some(addresses) => addresses,
+                None => addresses.insert([
+                    domains[0].create_address_handle(&Path::new(to.gid, to.mac))?,
+                    domains[1].create_address_handle(&Path::new(from.gid, from.mac))?,
+                ]),
+            };
+            let sender = connect(sender, &to, to_receiver, case)?;
+            let receiver = connect(receiver, &from, to_sender, case)?;
+            places.insert((0, sender.number()), place);
+            places.insert((1, receiver.number()), place);
+            let cut = |rest: &mut Option<Region>, count: usize| -> Result<Vec<Region>> {
+                (0..count).map(|_| buffer(rest, bytes)).collect()
+            };
+            let mut own_sources = cut(&mut sources, window)?;
+            for (index, source) in own_sources.iter_mut().enumerate() {
+                let pattern = |offset: usize| (offset * 31 + index * 7 + place) as u8;
+                source.bytes_mut().iter_mut().enumerate().for_each(|(offset, byte)| *byte = pattern(offset));
+            }
+            let target = place * place_bytes + GAP_BYTES;
+            let (sources, sinks) = (own_sources, cut(&mut sinks, receives)?);
+            pairs.push(Pair { sender, receiver, sources, sinks, target, posted: 0, receives: 0 });
+        }
+        let signal_every = (window / 2).clamp(1, SIGNAL_EVERY);
+        Ok(Load { case: *case, pairs, queues, places, targets, signal_every, sent: 0, received: 0 })
+    }
+
+    /// Posts what there is room for, up to `end` messages of each pair, in batches that end with a signalled one.
+    fn post(&mut self, end: usize) -> Result<()> {
+        let batch = self.signal_every;
+        let remote = self.targets.remote();
+        for pair in &mut self.pairs {
+            let room = (end - pair.receives).min(pair.sinks.len()) / batch * batch;
+            let receives = pair.sinks.drain(..room);
+            let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).piece(sink)).collect();
+            if !receives.is_empty() {
+                let result = pair.receiver.post_receives(&mut receives);
+                pair.receives += room - receives.len();
+                let back = receives.into_iter().flat_map(|request| request.pieces);
+                pair.sinks.splice(0..0, back.collect::<Vec<_>>());
+                refused(result)?;
+            }
+            let room = (end - pair.posted).min(pair.sources.len()) / batch * batch;
+            let address = remote.address + pair.target as u64;
+            let remote = RemoteMemory { address, bytes: self.case.bytes as u64, ..remote };
+            let mut requests = Vec::new();
+            for (source, index) in pair.sources.drain(..room).zip(pair.posted..) {
+                let request = match self.case.kind {
+                    Kind::Send => SendRequest::send(index as u64),
+                    Kind::Write => SendRequest::write(index as u64, remote),
+                    other => bail!("the bench has no {other:?}"),
+                };
+                let request = request.piece(source);
+                let is_signalled = (index + 1).is_multiple_of(batch);
+                requests.push(if is_signalled { request.signalled() } else { request });
+            }
+            if !requests.is_empty() {
+                let result = pair.sender.post_sends(&mut requests);
+                pair.posted += room - requests.len();
+                let back = requests.into_iter().flat_map(|request| request.pieces);
+                pair.sources.splice(0..0, back.collect::<Vec<_>>());
+                refused(result)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all messages have completed, at both ends where both know of them.
+    fn is_done(&self, end: usize) -> bool {
+        let all = end * self.pairs.len();
+        self.sent == all && (self.received == all || !self.case.kind.consumes())
+    }
+
+    /// Takes what has completed.
+    fn poll(&mut self) -> Result<Progress> {
+        let before = (self.sent, self.received);
+        for side in 0..2 {
+            let mut completions: Vec<Completion> = Vec::new();
+            self.queues[side].poll(&mut completions, usize::MAX)?;
+            for completion in completions {
+                if completion.status == CompletionStatus::RetryExceeded {
+                    return Ok(Progress::Lost);
+                }
+                ensure!(completion.status == CompletionStatus::Success, "{completion:?}");
+                let place =
+                    self.places.get(&(side, completion.qp_number)).context("an unknown queue pair")?;
+                let pair = &mut self.pairs[*place];
+                let (count, list) = match side {
+                    0 => (&mut self.sent, &mut pair.sources),
+                    _ => (&mut self.received, &mut pair.sinks),
+                };
+                *count += 1;
+                list.extend(completion.pieces);
+            }
+        }
+        Ok(if before == (self.sent, self.received) { Progress::None } else { Progress::Some })
+    }
+
+    /// What arrived last is what was sent last.
+    fn verify(&self) -> Result<()> {
+        for pair in &self.pairs {
+            let last = pair.sources.last().context("no message has come back")?;
+            let mut found = vec![0; self.case.bytes];
+            if self.case.kind.is_write() {
+                self.targets.read(pair.target, &mut found)?;
+            } else {
+                let sink = pair.sinks.last().context("no receive has come back")?;
+                found.copy_from_slice(&sink.bytes());
+            }
+            ensure!(found == *last.bytes(), "the last message is not what was sent");
+        }
+        Ok(())
+    }
+}
+
+/// A queue that is full has room later.
+fn refused(result: Result<(), Refusal>) -> Result<()> {
+    match result {
+        Err(Refusal::QueueFull { .. } | Refusal::CompletionQueueFull { .. }) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_layout::path::Pmtu;
+
+    fn case(bytes: usize, queue_pairs: usize) -> Case {
+        Case { kind: Kind::Send, bytes, pmtu: Pmtu::Bytes4096, queue_pairs }
+    }
+
+    #[test]
+    fn a_wire_that_is_full_is_full() {
+        let measured = Seen { frames: 100, time_ps: 100 * 4178 * 80 };
+        let row = row(&case(4096, 1), 512, 100_000_000_000, 4000, measured);
+        assert!((row.percent_of_wire - 100.0).abs() < 1e-9 && row.cycles == 8356, "{row:?}");
+        assert!((row.payload_gbps - 98.0).abs() < 0.1 && (row.wire_payload_gbps - 98.0).abs() < 0.1);
+        assert_eq!((row.name.as_str(), row.messages), ("send_4096_pmtu4096_qp1", 100));
+    }
+
+    #[test]
+    fn the_windows_stay_full_until_the_measurement_ends() {
+        let options = CardOptions::standard(512);
+        for (bytes, queue_pairs) in [(2, 1), (64, 64), (64, 1000), (4096, 1), (1 << 20, 1)] {
+            let case = case(bytes, queue_pairs);
+            let each = window(&case, &options);
+            let extent = Extent::new(&case, &options, each, (each / 2).clamp(1, SIGNAL_EVERY));
+            let frames = (extent.messages * queue_pairs * case.frames().count) as u64;
+            let behind = (each / 2 * queue_pairs * case.frames().count) as u64;
+            assert!(extent.from < extent.to && extent.to + behind <= frames, "{extent:?}");
+        }
+    }
+}

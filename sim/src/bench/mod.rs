@@ -1,0 +1,386 @@
+//! The standard bench (DESIGN 8): how fast two cards on a wire move messages from one host to the other, how long one message
+//! takes, and how fast all of this is simulated. It measures, and never asserts a rate.
+//!
+//! | Condition | |
+//! |---|---|
+//! | Cards | two alike, core clock 250 MHz; 100 Gb/s behind 512 bits, 10 Gb/s behind 64 |
+//! | Wire | 500 ns, no faults |
+//! | Hosts | answer a read after 0.9 to 1.1 us, half of the reads miss writes that are on their way; report writes done up to 0.5 us late; PCI Express Gen3 x16 |
+//! | Messages | from one host to the other, from and to addresses that are not aligned, none inline |
+//! | Requests | each queue pair posts again what has completed, so that its window is always full; see [`Row::signal_every`] |
+//!
+//! Counted are the frames that begin at the sending card's MAC between two of them while all windows are full, and the time from
+//! the one to the other, in cycles of the core clock.
+//! All messages must complete, and the last one of each queue pair must hold its bytes.
+//!
+//! Nothing is sent again yet. A run in which the receiver is so much slower than the sender that its buffer overruns is done
+//! again with less under way; [`Row::window`] tells how much it was in the end.
+mod load;
+mod plot;
+mod wire;
+
+use crate::function::SharedWorld;
+use crate::latency::{self, Latency, Ping};
+use crate::operations::plan::Kind;
+use crate::operations::{Cards, Plan, PlanOptions};
+use crate::scenario::two_cards;
+use crate::world::{CardOptions, Domain, World, model_options};
+use anyhow::{Context, Result};
+use load::Outcome;
+use rnic_hdl::config::Config;
+use rnic_hdl::generator::{self, TOP};
+use rnic_layout::path::Pmtu;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use verilator_sys::{Model, ModelOptions, Optimization};
+pub use wire::Frames;
+
+/// The longest message that the card does, in packets.
+const PACKETS_MAX: usize = 1;
+/// Lengths over which rate is drawn: 2 B to 1 MiB.
+const CURVE: [usize; 15] =
+    [2, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Messages whose latency is measured.
+const PINGS: [Ping; 3] = [
+    Ping { bytes: 64, is_inline: true },
+    Ping { bytes: 64, is_inline: false },
+    Ping { bytes: 4096, is_inline: false },
+];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Operation.
+    pub kind: Kind,
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// Of all queue pairs.
+    pub pmtu: Pmtu,
+    /// Queue pairs that send.
+    pub queue_pairs: usize,
+}
+
+impl Case {
+    /// Its name in tables: operation, length, PMTU, queue pairs.
+    pub fn name(&self) -> String {
+        format!("{}_{}_pmtu{}_qp{}", self.operation(), self.bytes, self.pmtu.bytes(), self.queue_pairs)
+    }
+
+    fn operation(&self) -> String {
+        format!("{:?}", self.kind).to_lowercase()
+    }
+
+    /// The frames of one message.
+    pub fn frames(&self) -> Frames {
+        Frames::new(self.kind, self.bytes, self.pmtu)
+    }
+}
+
+/// What came of a case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Operation, length, PMTU and queue pairs.
+    pub name: String,
+    /// Operation.
+    pub op: String,
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// Payload of a packet.
+    pub pmtu: u32,
+    /// Queue pairs.
+    pub qps: usize,
+    /// Width of the datapath.
+    pub width_bits: u32,
+    /// Core clock.
+    pub clock_mhz: u32,
+    /// Messages of all queue pairs that are under way at once.
+    pub window: usize,
+    /// Every so many requests of a queue pair one is signalled: 32, or half of its window if that is less.
+    pub signal_every: usize,
+    /// Cycles of the core clock that were measured.
+    pub cycles: u64,
+    /// Messages that left in them.
+    pub messages: u64,
+    /// Core cycles a message.
+    pub cycles_per_message: f64,
+    /// Payload.
+    pub payload_gbps: f64,
+    /// Million messages a second.
+    pub mmsg_per_s: f64,
+    /// Payload that a wire would carry which is full of such frames.
+    pub wire_payload_gbps: f64,
+    /// Of that.
+    pub percent_of_wire: f64,
+}
+
+/// A case that gave no figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct NotMeasured {
+    /// Which.
+    pub name: String,
+    /// Width of the datapath.
+    pub width_bits: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// How long one message takes on cards at rest.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyRow {
+    /// Operation, length, inline or not.
+    pub name: String,
+    /// Bytes of the message.
+    pub bytes: usize,
+    /// They stand in the work entry.
+    pub inline: bool,
+    /// Width of the datapath.
+    pub width_bits: u32,
+    /// Core clock.
+    pub clock_mhz: u32,
+    /// In cycles of the core clock.
+    #[serde(flatten)]
+    pub cycles: Latency,
+}
+
+/// How fast the bench itself was.
+#[derive(Clone, Debug, Serialize)]
+pub struct Speed {
+    /// Width of the datapath.
+    pub width_bits: u32,
+    /// Core cycles of both cards together, over all rows.
+    pub card_cycles: u64,
+    /// What they took of a processor.
+    pub cpu_seconds: f64,
+    /// Their ratio.
+    pub card_cycles_per_cpu_second: f64,
+    /// What everything around the models adds to evaluating them: hosts, wire, monitors, drivers.
+    pub percent_around_the_models: f64,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Findings {
+    /// Decides what the hosts do.
+    pub seed: u64,
+    /// Throughput.
+    pub rows: Vec<Row>,
+    /// Cases that gave no figure.
+    pub not_measured: Vec<NotMeasured>,
+    /// One message at a time.
+    pub latency: Vec<LatencyRow>,
+    /// By width.
+    pub simulator: Vec<Speed>,
+}
+
+/// The cases of the whole bench, or of a quick one.
+pub fn cases(is_quick: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in [Kind::Write, Kind::Send] {
+        let mut add = |lengths: &[usize], pmtu: Pmtu, queue_pairs: usize| {
+            let one = |&bytes: &usize| Case { kind, bytes, pmtu, queue_pairs };
+            cases.extend(lengths.iter().map(one));
+        };
+        if is_quick {
+            add(&[64, 4096, 64 << 10], Pmtu::Bytes4096, 1);
+            add(&[1024, 16 << 10], Pmtu::Bytes1024, 1);
+            add(&[64], Pmtu::Bytes4096, 64);
+        } else {
+            add(&CURVE, Pmtu::Bytes4096, 1);
+            add(&[1024, 4096, 16 << 10, 64 << 10, 1 << 20], Pmtu::Bytes1024, 1);
+            add(&[64, 4096], Pmtu::Bytes4096, 16);
+            add(&[64, 4096], Pmtu::Bytes4096, 64);
+            add(&[64], Pmtu::Bytes4096, 1000);
+        }
+    }
+    cases.retain(|case| case.frames().count <= PACKETS_MAX);
+    cases
+}
+
+fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Two cards of one width, and what their simulation has cost.
+struct Machine<'a> {
+    model: &'a Model,
+    width_bits: u32,
+    seed: u64,
+    card_cycles: u64,
+    evaluation: Duration,
+}
+
+impl Machine<'_> {
+    fn options(&self) -> CardOptions {
+        CardOptions::standard(self.width_bits)
+    }
+
+    /// Two cards out of reset, which something is done with.
+    fn with_two_cards<T>(
+        &mut self,
+        work: impl FnOnce(&SharedWorld, [load::Card; 2]) -> Result<T>,
+    ) -> Result<T> {
+        let options = self.options();
+        let (world, functions) = two_cards(self.model, [options; 2], options.wire(), self.seed)?;
+        (0..2).for_each(|card| lock(&world).card_mut(card).watch_evaluation());
+        let result = work(&world, functions);
+        let world = lock(&world);
+        for card in [world.card(0), world.card(1)] {
+            self.card_cycles += card.cycles(Domain::Core);
+            self.evaluation += card.evaluation();
+        }
+        result
+    }
+
+    fn row(&mut self, case: &Case) -> Result<Outcome> {
+        let (options, seed) = (self.options(), self.seed);
+        let mut window = load::window(case, &options);
+        loop {
+            let outcome = self.with_two_cards(|world, functions| {
+                load::measure(world, functions, &options, case, window, seed)
+            })?;
+            match outcome {
+                Outcome::Lost { .. } if window > 1 => window = load::smaller(case, window),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn latency(&mut self, ping: &Ping) -> Result<Latency> {
+        let options = PlanOptions { pmtus: &[Pmtu::Bytes4096], ..PlanOptions::faultless(1, 0) };
+        let plan = Plan::new(self.seed, &options);
+        self.with_two_cards(|world, functions| {
+            let mut cards = Cards::open(&plan, functions)?;
+            latency::measure(world, &mut cards, &plan, 0, ping)
+        })
+    }
+}
+
+/// What this process has had of all processors.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Builds a card, runs cases on two of them, adds what comes of it to `findings`, and prints it.
+///
+/// # Errors
+/// If a message fails, nothing moves any more, a monitor sees a violation, or a tool is missing.
+pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<()> {
+    let width_bits = config.datapath.width_bits;
+    let product = generator::generate(config)?;
+    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
+    let model = Model::build(TOP, &product.verilog, &model_options(options))?;
+    let seed = findings.seed;
+    let mut machine = Machine { model: &model, width_bits, seed, card_cycles: 0, evaluation: Duration::ZERO };
+    let wire = machine.options().bits_per_second as f64 / 1e9;
+    println!(
+        "\n{width_bits} bits at {} MHz, {wire} Gb/s, seed {seed}; % is of a wire full of such frames\n",
+        config.datapath.core_clock_mhz
+    );
+    let (start, cpu_start) = (Instant::now(), cpu_time());
+    println!(
+        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6}",
+        "case", "bytes", "PMTU", "QPs", "window", "messages", "cycles", "cycles/msg", "Mmsg/s", "Gb/s", "%"
+    );
+    for case in cases {
+        match machine.row(case).with_context(|| case.name())? {
+            Outcome::Measured(row) => {
+                println!(
+                    "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1}",
+                    row.name,
+                    row.bytes,
+                    row.pmtu,
+                    row.qps,
+                    row.window,
+                    row.messages,
+                    row.cycles,
+                    row.cycles_per_message,
+                    row.mmsg_per_s,
+                    row.payload_gbps,
+                    row.percent_of_wire
+                );
+                findings.rows.push(*row);
+            }
+            Outcome::Lost { reason } => {
+                println!("{:<26} not measured: {reason}", case.name());
+                findings.not_measured.push(NotMeasured { name: case.name(), width_bits, reason });
+            }
+        }
+    }
+    println!("\ncycles from the doorbell, one SEND at a time: median (shortest, longest)");
+    let clock_mhz = config.datapath.core_clock_mhz;
+    let mut found = Vec::new();
+    for ping in &PINGS {
+        let name = format!("send_{}{}", ping.bytes, if ping.is_inline { "_inline" } else { "" });
+        let cycles = machine.latency(ping).with_context(|| format!("latency of {name}"))?;
+        let (bytes, inline) = (ping.bytes, ping.is_inline);
+        found.push(LatencyRow { name, bytes, inline, width_bits, clock_mhz, cycles });
+    }
+    print_latency(&found);
+    findings.latency.extend(found);
+
+    let (cpu, wall) = (cpu_time() - cpu_start, start.elapsed());
+    let evaluation = machine.evaluation.as_secs_f64();
+    let cpu_seconds = cpu.as_secs_f64();
+    let speed = Speed {
+        width_bits,
+        card_cycles: machine.card_cycles,
+        cpu_seconds,
+        card_cycles_per_cpu_second: machine.card_cycles as f64 / cpu_seconds,
+        percent_around_the_models: (wall.as_secs_f64() - evaluation) / evaluation * 100.0,
+    };
+    println!(
+        "\nsimulator: {} card-cycles in {:.1} s of a processor, {:.0} a second; what is around the models adds {:.0} %",
+        speed.card_cycles,
+        speed.cpu_seconds,
+        speed.card_cycles_per_cpu_second,
+        speed.percent_around_the_models
+    );
+    findings.simulator.push(speed);
+    Ok(())
+}
+
+fn print_latency(rows: &[LatencyRow]) {
+    let line = |name: &str, cell: &dyn Fn(&Latency) -> Option<latency::Spread>| {
+        let cells = rows.iter().map(|row| match cell(&row.cycles) {
+            Some(spread) => format!("{} ({}, {})", spread.median, spread.min, spread.max),
+            None => "-".to_string(),
+        });
+        println!("{name:<46}{}", cells.map(|cell| format!(" {cell:>19}")).collect::<String>());
+    };
+    println!("{:<46}{}", "", rows.iter().map(|row| format!(" {:>19}", row.name)).collect::<String>());
+    for stage in latency::STAGES {
+        line(stage, &|latency| latency.stages.get(stage).copied());
+    }
+    line("the card's own, doorbell to wire", &|latency| Some(latency.card_doorbell_to_wire));
+    line("the card's own, wire to completion", &|latency| Some(latency.card_wire_to_completion));
+}
+
+/// Writes everything as JSON, and the picture beside it.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(findings: &Findings, path: &Path) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    }
+    let text = serde_json::to_string_pretty(findings)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("{}", path.display()))?;
+    plot::draw(findings, &path.with_extension("svg"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_case_is_measured_twice_and_a_quick_bench_leaves_cases_out() {
+        let (whole, quick) = (cases(false), cases(true));
+        let names: BTreeSet<String> = whole.iter().map(Case::name).collect();
+        assert_eq!(names.len(), whole.len());
+        assert!(quick.len() < whole.len() && quick.iter().all(|case| names.contains(&case.name())));
+    }
+}

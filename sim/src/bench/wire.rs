@@ -1,0 +1,77 @@
+//! What a wire carries: the frames of one message, and how much payload a wire moves that is full of them.
+use crate::operations::plan::Kind;
+use rnic_layout::opcode::BTH_BYTES;
+use rnic_layout::path::Pmtu;
+
+/// Bytes of a frame around the BTH and what is behind it: preamble, Ethernet, IPv4, UDP; ICRC, FCS, and the gap between frames.
+const AROUND_BYTES: usize = 8 + 14 + 20 + 8 + 4 + 4 + 12;
+/// The shortest frame of Ethernet with its preamble and gap.
+const SHORTEST_BYTES: usize = 8 + 64 + 12;
+/// Bytes of a RETH.
+const RETH_BYTES: usize = 16;
+
+/// The frames of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// How many.
+    pub count: usize,
+    /// Bytes of time on the wire, all together.
+    pub wire_bytes: usize,
+    /// Bytes of the message.
+    payload_bytes: usize,
+}
+
+impl Frames {
+    /// Cuts a message (protocol 2.1).
+    pub fn new(kind: Kind, bytes: usize, pmtu: Pmtu) -> Frames {
+        let pmtu = pmtu.bytes() as usize;
+        let count = bytes.div_ceil(pmtu).max(1);
+        let frame = |index: usize| {
+            let payload = (bytes - index * pmtu).min(pmtu);
+            let address = if kind.is_write() && index == 0 { RETH_BYTES } else { 0 };
+            let immediate = if kind.has_immediate() && index + 1 == count { 4 } else { 0 };
+            let headers = AROUND_BYTES + BTH_BYTES + address + immediate;
+            (headers + payload.next_multiple_of(4)).max(SHORTEST_BYTES)
+        };
+        Frames { count, wire_bytes: (0..count).map(frame).sum(), payload_bytes: bytes }
+    }
+
+    /// Messages a second on a wire of so many bits a second.
+    pub fn most_a_second(&self, bits_per_second: u64) -> f64 {
+        bits_per_second as f64 / (self.wire_bytes * 8) as f64
+    }
+
+    /// Payload on it, in Gb/s.
+    pub fn payload_gbps(&self, bits_per_second: u64) -> f64 {
+        self.most_a_second(bits_per_second) * (self.payload_bytes * 8) as f64 / 1e9
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures of DESIGN 8, at 100 Gb/s.
+    #[test]
+    fn a_full_wire_carries_what_the_design_says() {
+        let wire = 100_000_000_000;
+        let frames = |kind, bytes, pmtu| Frames::new(kind, bytes, pmtu);
+        let near = |value: f64, wanted: f64| assert!((value - wanted).abs() < 0.05, "{value} for {wanted}");
+        near(frames(Kind::Send, 4096, Pmtu::Bytes4096).payload_gbps(wire), 98.0);
+        near(frames(Kind::Send, 1 << 20, Pmtu::Bytes1024).payload_gbps(wire), 92.6);
+        near(frames(Kind::Send, 64, Pmtu::Bytes4096).most_a_second(wire) / 1e6, 85.6);
+        near(frames(Kind::Write, 64, Pmtu::Bytes256).most_a_second(wire) / 1e6, 77.2);
+    }
+
+    #[test]
+    fn only_the_first_packet_has_an_address_and_only_the_last_has_immediate_data() {
+        let wire = |kind, bytes| Frames::new(kind, bytes, Pmtu::Bytes256).wire_bytes;
+        assert_eq!(wire(Kind::Send, 513), 3 * 82 + 516);
+        assert_eq!(wire(Kind::Write, 513), wire(Kind::Send, 513) + 16);
+        assert_eq!(wire(Kind::WriteImmediate, 513), wire(Kind::Write, 513) + 4);
+        assert_eq!(
+            (wire(Kind::Send, 0), wire(Kind::Send, 4), Frames::new(Kind::Send, 0, Pmtu::Bytes256).count),
+            (84, 86, 1)
+        );
+    }
+}

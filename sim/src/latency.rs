@@ -1,0 +1,298 @@
+//! Latency: one message at a time from host 0 to host 1, on cards that are at rest otherwise, so that what is seen at their
+//! ports belongs to this message.
+//!
+//! ```text
+//!   host 0          card 0                                  card 1          host 1
+//!     doorbell ───────▸│
+//!                      │ work_entry_asked ... wqe_fetched
+//!                      │ payload_asked ... payload_fetched     (not for inline data)
+//!                      │ first_byte_on_the_wire ─────────▸│ last_byte_received
+//!                      │                                  │ icrc_proven
+//!                      │                                  │ payload_handed_over ... payload_at_the_host
+//!                      │ ack_back ◂───────────────────────│ cqe_handed_over ... cqe_at_the_host
+//! ```
+//!
+//! Where there are dots it is the host's time. What is left is the card's own, of which DESIGN 8 speaks: from the doorbell to
+//! the first byte without the host's reads, and from the last byte to the completion without the host's writes.
+use crate::function::SharedWorld;
+use crate::monitor::trail::Moment;
+use crate::operations::Cards;
+use crate::operations::plan::{Kind, Message, Piece, Place, Plan, Receive, Source, Target, TargetMemory};
+use crate::operations::run::{Machine, Outcome, Post};
+use crate::world::{Domain, World};
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rnic_layout::queue::completion::CompletionStatus;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+
+/// Messages of each kind.
+const MESSAGES: usize = 32;
+/// Calls of `idle` before a message, so that nothing of the last one is under way.
+const QUIET_IDLE: usize = 60;
+/// Calls of `idle` that a message may take.
+const IDLE_MAX: usize = 1_000;
+
+/// Stages of a message, in the order in which it meets them.
+pub const STAGES: [&str; 13] = [
+    "doorbell",
+    "work_entry_asked",
+    "wqe_fetched",
+    "payload_asked",
+    "payload_fetched",
+    "first_byte_on_the_wire",
+    "last_byte_received",
+    "icrc_proven",
+    "payload_handed_over",
+    "payload_at_the_host",
+    "cqe_handed_over",
+    "cqe_at_the_host",
+    "ack_back",
+];
+
+/// How long something took, in cycles of the core clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// The shortest.
+    pub min: u64,
+    /// Half of all were at most so long.
+    pub median: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<u64>) -> Option<Spread> {
+        values.sort_unstable();
+        Some(Spread { min: *values.first()?, median: values[values.len() / 2], max: *values.last()? })
+    }
+}
+
+/// What is sent: a SEND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// Its bytes.
+    pub bytes: usize,
+    /// They stand in the work entry.
+    pub is_inline: bool,
+}
+
+/// How long messages of one kind took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// From the doorbell to each stage.
+    pub stages: BTreeMap<String, Spread>,
+    /// From the doorbell at the card to the first byte at its MAC, without the time in which it waited for the host's reads.
+    pub card_doorbell_to_wire: Spread,
+    /// From the last byte at the MAC to the completion handed to the host, without the time in which the card waited for
+    /// payload to be written.
+    pub card_wire_to_completion: Spread,
+}
+
+fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends messages one at a time from host 0 to host 1 over a pair of the plan that has nothing else to do.
+///
+/// # Errors
+/// If a message does not arrive, or a stage is not seen.
+pub fn measure(
+    world: &SharedWorld,
+    cards: &mut Cards,
+    plan: &Plan,
+    pair: usize,
+    ping: &Ping,
+) -> Result<Latency> {
+    let length = ping.bytes;
+    let mut random = plan.seed.stream(&format!("pings/{length}"));
+    let mut stages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let (mut to_wire, mut to_completion) = (Vec::new(), Vec::new());
+    for index in 0..MESSAGES {
+        let tag = u64::from(ping.is_inline) << 63 | (length as u64) << 32 | index as u64;
+        let payload = plan.payload(0, pair, length + index, length);
+        let mut piece = || vec![Piece { length, lane: random.random_range(0..64) }];
+        let receive = Receive { pieces: piece(), is_mistaken: false };
+        let source = if ping.is_inline { Source::Inline(length) } else { Source::Pieces(piece()) };
+        let message = Message {
+            kind: Kind::Send,
+            source,
+            immediate: [0; 4],
+            target: Target { memory: TargetMemory::Window, place: Place::Offset(0), key_change: 0 },
+            signalled: true,
+            solicited: false,
+            mistake: None,
+        };
+        ensure!(cards.post_receive(1, pair, tag, &receive)?, "there is no room for one receive");
+        cards.confirm(1)?;
+        for _ in 0..QUIET_IDLE {
+            cards.idle()?;
+        }
+        (0..2).for_each(|card| lock(world).host_mut(card).trail_mut().start());
+        let posts = [Post { tag, message: &message, payload: &payload }];
+        ensure!(cards.post_sends(0, pair, &posts)? == 1, "there is no room for one message");
+        let mut outcomes = Vec::new();
+        for _ in 0..IDLE_MAX {
+            cards.idle()?;
+            cards.poll(0, &mut outcomes)?;
+            cards.poll(1, &mut outcomes)?;
+            if outcomes.len() == 2 {
+                break;
+            }
+        }
+        let stop = |card: usize| lock(world).host_mut(card).trail_mut().stop();
+        let trails = [0, 1].map(stop);
+        arrived(&outcomes, &payload)?;
+        let period_ps = lock(world).card(0).period_ps(Domain::Core);
+        let seen = times(&trails)?;
+        for (stage, time_ps) in seen.stages {
+            stages.entry(stage.to_string()).or_default().push(time_ps.div_ceil(period_ps));
+        }
+        to_wire.push(seen.to_wire_ps.div_ceil(period_ps));
+        to_completion.push(seen.to_completion_ps.div_ceil(period_ps));
+    }
+    let spread = |values: Vec<u64>| Spread::of(values).context("there was a message");
+    let stages = stages.into_iter().map(|(stage, values)| Ok((stage, spread(values)?)));
+    Ok(Latency {
+        stages: stages.collect::<Result<_>>()?,
+        card_doorbell_to_wire: spread(to_wire)?,
+        card_wire_to_completion: spread(to_completion)?,
+    })
+}
+
+fn arrived(outcomes: &[Outcome], payload: &[u8]) -> Result<()> {
+    ensure!(outcomes.len() == 2, "{} of two completions come", outcomes.len());
+    for outcome in outcomes {
+        ensure!(outcome.status == CompletionStatus::Success, "{outcome:?}");
+        ensure!(!outcome.is_receive || outcome.contents.concat() == payload, "a byte differs");
+    }
+    Ok(())
+}
+
+/// Times of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Times {
+    /// From the doorbell to each stage that was seen.
+    stages: Vec<(&'static str, u64)>,
+    /// The card's share of the way out.
+    to_wire_ps: u64,
+    /// The card's share of the way in.
+    to_completion_ps: u64,
+}
+
+/// Finds the stages of one message in what was seen at the sender and at the receiver.
+fn times(trails: &[Vec<(u64, Moment)>; 2]) -> Result<Times> {
+    let [sender, receiver] = trails;
+    let at = |trail: &[(u64, Moment)], from_ps: u64, to_ps: u64, wanted: Moment| -> Vec<u64> {
+        let inside =
+            |(time_ps, moment): &&(u64, Moment)| (from_ps..=to_ps).contains(time_ps) && *moment == wanted;
+        trail.iter().filter(inside).map(|(time_ps, _)| *time_ps).collect()
+    };
+    let first = |trail: &[(u64, Moment)], from_ps: u64, wanted: Moment| {
+        at(trail, from_ps, u64::MAX, wanted).first().copied()
+    };
+    let doorbell = first(sender, 0, Moment::SendDoorbell).context("no doorbell was seen")?;
+    let asked = first(sender, doorbell, Moment::ReadAsked).context("no work was asked for")?;
+    let fetched = first(sender, asked, Moment::ReadAnswered).context("no work was fetched")?;
+    let wire = first(sender, fetched, Moment::FrameBegins).context("no frame left")?;
+    let payload_asked = at(sender, fetched, wire, Moment::ReadAsked).first().copied();
+    let payload_fetched =
+        payload_asked.and_then(|asked| at(sender, asked, wire, Moment::ReadAnswered).last().copied());
+    let waited = payload_asked.zip(payload_fetched).map_or(0, |(asked, fetched)| fetched - asked);
+
+    let received = first(receiver, wire, Moment::FrameReceived).context("no frame arrived")?;
+    let accepted = first(receiver, received, Moment::FrameAccepted);
+    let completion =
+        first(receiver, received, Moment::CompletionVisible).context("no completion was written")?;
+    let last = |moment: Moment| at(receiver, received, completion, moment).last().copied();
+    let handed = last(Moment::PayloadHanded).context("no payload was handed over")?;
+    let payload = last(Moment::PayloadVisible).context("no payload was written")?;
+    let completion_handed = last(Moment::CompletionHanded).context("no completion was handed over")?;
+    let done = at(receiver, payload, completion_handed, Moment::WriteDone).last().copied();
+    let done = done.context("the completion came before its payload was written")?;
+    let ack = first(sender, wire, Moment::FrameReceived).context("no acknowledgement arrived")?;
+    let times = [
+        Some(doorbell),
+        Some(asked),
+        Some(fetched),
+        payload_asked,
+        payload_fetched,
+        Some(wire),
+        Some(received),
+        accepted,
+        Some(handed),
+        Some(payload),
+        Some(completion_handed),
+        Some(completion),
+        Some(ack),
+    ];
+    let seen = STAGES.into_iter().zip(times).filter_map(|(stage, time)| Some((stage, time? - doorbell)));
+    Ok(Times {
+        stages: seen.collect(),
+        to_wire_ps: wire - doorbell - (fetched - asked) - waited,
+        to_completion_ps: (handed - received) + (completion_handed - done),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_counted_from_the_doorbell() -> Result<()> {
+        use Moment::*;
+        let sender = vec![
+            (90, ReadAnswered),
+            (100, SendDoorbell),
+            (120, ReadAsked),
+            (150, ReadAnswered),
+            (156, ReadAsked),
+            (157, ReadAsked),
+            (170, ReadAnswered),
+            (180, ReadAnswered),
+            (200, FrameBegins),
+            (390, FrameReceived),
+        ];
+        let mut receiver = vec![
+            (50, CompletionVisible),
+            (250, FrameReceived),
+            (260, FrameAccepted),
+            (270, PayloadHanded),
+            (275, PayloadHanded),
+            (300, PayloadVisible),
+            (301, WriteDone),
+            (310, PayloadVisible),
+            (312, WriteDone),
+            (320, CompletionHanded),
+            (330, CompletionVisible),
+            (335, WriteDone),
+            (340, PayloadVisible),
+        ];
+        let expected = [0, 20, 50, 56, 80, 100, 150, 160, 175, 210, 220, 230, 290];
+        let found = times(&[sender.clone(), receiver.clone()])?;
+        assert!(found.stages.iter().map(|(_, time)| *time).eq(expected));
+        // 20 to the first request, 6 to the second, 20 from the last answer; 25 to the payload, 8 to the completion.
+        assert_eq!((found.to_wire_ps, found.to_completion_ps), (46, 33));
+        receiver.remove(2);
+        let inline = sender.iter().copied().filter(|(time, _)| !(151..=180).contains(time)).collect();
+        let found = times(&[inline, receiver.clone()])?;
+        let missing = ["payload_asked", "payload_fetched", "icrc_proven"];
+        assert!(
+            found
+                .stages
+                .iter()
+                .map(|(stage, _)| *stage)
+                .eq(STAGES.into_iter().filter(|stage| !missing.contains(stage)))
+        );
+        assert_eq!(found.to_wire_ps, 70);
+        assert!(times(&[sender, Vec::new()]).unwrap_err().to_string().contains("no frame arrived"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_spread_has_its_middle() {
+        assert_eq!(Spread::of(vec![5, 1, 9]), Some(Spread { min: 1, median: 5, max: 9 }));
+        assert_eq!(Spread::of(Vec::new()), None);
+    }
+}

@@ -17,7 +17,6 @@
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
 use crate::config::Config;
-use crate::events::{Drained, FailedWrites};
 use crate::stack::{self, Build};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
@@ -25,8 +24,9 @@ use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::{Complete, Tally};
 use rnic_control::control::{Control, SLAVE_BITS};
+use rnic_control::drained::Drained;
 use rnic_dma::host_writer::PayloadWrite;
-use rnic_dma::{Gather, HostReader, HostWriter, Launch, Place};
+use rnic_dma::{FailedWrites, Gather, HostReader, HostWriter, Launch, Place};
 use rnic_host::arrivals::ReadWord;
 use rnic_host::read_engine::LENGTH_BITS;
 use rnic_kernel::prelude::*;

@@ -6,7 +6,6 @@
 
 pub mod card;
 pub mod config;
-pub mod events;
 pub mod generator;
 pub mod packet_path;
 mod stack;

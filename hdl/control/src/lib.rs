@@ -36,6 +36,7 @@ pub mod broadcast;
 pub mod control;
 pub mod device_failure;
 pub mod doorbells;
+pub mod drained;
 pub mod execute;
 pub mod judge;
 pub mod passing;

@@ -13,6 +13,7 @@
 )]
 
 pub mod collect;
+pub mod failed_writes;
 pub mod gather;
 pub mod host_reader;
 pub mod host_writer;
@@ -21,6 +22,7 @@ pub mod place;
 #[cfg(test)]
 mod testing;
 
+pub use failed_writes::FailedWrites;
 pub use gather::Gather;
 pub use host_reader::HostReader;
 pub use host_writer::HostWriter;

@@ -10,7 +10,7 @@ use rnic_layout::path::Pmtu;
 use std::path::Path;
 
 /// Lengths that are drawn.
-const BYTES: std::ops::Range<f64> = 2.0..(1 << 20) as f64;
+const BYTES: std::ops::Range<f64> = 1.0..(1 << 20) as f64;
 /// Points of the wire's ceiling.
 const CEILING_POINTS: usize = 400;
 /// What is drawn, with its colour and whether the symbol is filled: packets of 4,096 bytes and of 1,024.

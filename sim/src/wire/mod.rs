@@ -333,7 +333,7 @@ mod tests {
             assert_eq!(*start_ps, 500_000 + index as u64 * 9920, "124 bytes take 9.92 ns at 100 Gb/s");
         }
         assert_eq!(arrived.len(), 50);
-        let expected = WireCounts { sent: 50, arrived: 50, ..WireCounts::default() };
+        let expected = WireCounts { sent: 50, last_sent_ps: 49 * 9920, arrived: 50, ..WireCounts::default() };
         assert_eq!(direction.counts(), expected);
     }
 

@@ -1,31 +1,49 @@
 //! Receive entries: keeps those that will be consumed next on the card, since the host takes a microsecond to give one.
 //!
 //! ```text
-//!  entry_request ──> Choose ─> Compare ─> Decide ──┬─> waiting ─> Look ─> Check ─> Offer ──> entry
-//!  doorbells ────────^   queues, progress, tags    └─> receive_read        ^
-//!                                                         host             │
-//!                                   receive_slot ──> entries (256 lines), filled
+//!  request ──> Choose ─> Check (─> Turn) ──> granted ──────────────────> entries ──> errors ──> entry
+//!                  │        │ a line begins or nothing is left               ^
+//!                  │ misses └────────┐                                       │
+//!                  v                 v notices                               │
+//!  setup ──────> Choose ─> Look ─> Decide ──> receive_read ──> host ──> receive_slot, arrived
+//!  doorbells ──────^         ^────────┘ links, shared lines
 //! ```
 //!
-//! A line holds eight entries of one ring, at a place that its queue pair and its number say. The entries of a ring are
-//! fetched in order: up to 64 beyond the one that is consumed next, a whole line at a time, as long as they are posted; fewer only if
-//! nothing else of the ring is here. A line that another ring has taken is fetched again from the entry that is asked for.
+//! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
+//! here; 1,024 further lines are shared. A ring takes one while it holds fewer than an eighth of those that are free, and up to
+//! 124 entries: these hide 1.4 us of a full wire (2.9 cycles a SEND) if one ring receives; if 64 do, 14 lines are
+//! left to each; and if a thousand receive in turn, the own line is fetched anew long before it is needed. So a
+//! packet whose entry was posted in time waits for no read, neither its own nor that of another ring. Lines of four, because
+//! 1,024 that are not shared are half of the memory: 8,192 words, 15 UltraRAMs. Lines of eight would be read in
+//! half as many pieces, and cost half as much again. The rest is 1,610 LUT, 1,556 FF, 10.5 block RAM; depth 8.
 //!
-//! Three cycles a request, and four more for each line that is fetched: 28 cycles for the eight entries of a line, if no
-//! other ring takes it. Latency 8 cycles. Answers come in the order of the requests, because payload does: a miss holds
-//! those behind it for one read of the host, in which up to four further lines are asked for. A setup event is taken
-//! between two requests.
+//! The lines of a ring are a list (`links`), from that of the last entry that was given to that of the last one that was asked for.
+//! A line is given back when the first entry behind it is given; a ring of which nothing is left here fetches into its last line
+//! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have nothing here because their
+//! doorbell was one of too many at once; and while less than a quarter of the shared lines is free, it takes them from
+//! rings that consumed nothing since it came by last. Such a ring stands as behind a restart, but for its index, and
+//! what it needs next is fetched into its own line.
 //!
-//! 1. An entry is given as the host's memory holds it, once it is posted; one that was fetched is not read again while its line
-//!    stays.
-//! 2. No line is fetched while an earlier fetch for it is under way, nor while an entry of it is waited for.
-//! 3. What was fetched before a restart is never given: an entry counts as fetched only when it lies before the queue pair's
-//!    `fetched_index`, which a restart sets back, and everything before that was fetched since then.
-//! 4. A request of another generation is answered as stale, without a read.
-//! 5. While `enable` is low nothing is fetched ahead: packets that are here get their entries, and the ring comes to rest
+//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. A line is fetched in 3 cycles
+//! beside that, 64 reads at a time. Latency 7 cycles, and one more where a line begins. Answers come in the order of the
+//! requests, because payload does: one whose entry is not here holds those behind it for a read of the host, while lines of
+//! other rings are fetched. A setup event is taken between two requests, in 4 cycles; behind one that ends a ring, requests rest for
+//! two cycles for each of its lines, 64 at most.
+//!
+//! 1. Entries of a ring are given in its order, each as the host's memory held it once it was posted. None is read
+//!    behind its consumption.
+//! 2. A request that is right is answered, whatever other rings hold: the own line of its ring is free, or in its list.
+//! 3. What an earlier owner of a line asked for has come before what the next one asks for, as reads end in their order.
+//! 4. What was fetched before a restart is never given: an entry is here only if the last read of its ring that came was asked for
+//!    by the generation that asks.
+//! 5. A request of another generation is answered as stale, without a read.
+//! 6. Only what is posted is fetched ahead, and nothing if a doorbell claims more than the ring has; what admission asks
+//!    for is fetched in any case.
+//! 7. While `enable` is low nothing is fetched ahead: packets that are here get their entries, and the ring comes to rest
 //!    (DESIGN 3 decision 12).
 //!
-//! Reset sweeps the lines, and the records of all queue pairs, in 1024 cycles. Protocol 3.7; DESIGN 3 decision 9.
+//! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and frees all lines, in
+//! 1024 cycles. Today a ring is that of a queue pair. Protocol 3.7; DESIGN 3 decisions 8 and 9.
 use crate::stages::{EntryRequest, ReceiveEntry};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -38,68 +56,96 @@ use rnic_token::setup::{SetupEvent, SetupKind};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WORK_INDEX_BITS};
 
 const RESET: u64 = QpState::Reset as u64;
-/// Lines, as a power of two.
-const LINE_BITS: usize = 8;
+/// Bits of the number of a ring.
+const RING_BITS: usize = QUEUE_PAIR_BITS;
+/// Shared lines, as a power of two.
+const SHARED_BITS: usize = 10;
+/// Bits of the number of a line: those below the shared ones belong to the ring of the same number.
+const LINE_BITS: usize = 11;
 /// Entries of a line, as a power of two.
-const PLACE_BITS: usize = 3;
+const PLACE_BITS: usize = 2;
 /// Entries of a line.
 const PLACES: u64 = 1 << PLACE_BITS;
-/// Bits of the number of a line of a ring.
-const NUMBER_BITS: usize = WORK_INDEX_BITS - PLACE_BITS;
 /// Entries, as a power of two.
 const ENTRY_BITS: usize = LINE_BITS + PLACE_BITS;
-/// Entries that are fetched beyond the one that is consumed next: the smallest ring.
-const AHEAD: u64 = 64;
-/// Requests that wait for their entries.
-const WAITING: usize = 4;
+/// A ring with so many entries here, or on their way, fetches no further line.
+const AHEAD: u64 = 124;
+/// Shared lines that are free, as a power of two, below which idle rings give theirs back.
+const SCARCE_BITS: usize = 8;
 
-/// What commands say of a queue pair.
+/// What commands say of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Queue {
+struct Ring {
     is_alive: Bit,
     generation: Bits<GENERATION_BITS>,
     base_page: Bits<52>,
     entries_log2: Bits<4>,
 }
 
-/// How far a ring is read.
+/// As much of it as a request must agree with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Life {
+    is_alive: Bit,
+    generation: Bits<GENERATION_BITS>,
+}
+
+/// How far a ring is consumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Taken {
+    /// Entries ever given.
+    index: Bits<WORK_INDEX_BITS>,
+    /// The line of the last of them.
+    line: Bits<LINE_BITS>,
+    /// Turns when the own line is left.
+    lap: Bit,
+    /// Turns when a line begins that is the same again.
+    stay: Bit,
+}
+
+/// How far a ring is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Progress {
-    /// Entries ever fetched.
-    fetched_index: Bits<WORK_INDEX_BITS>,
     /// Entries ever asked for.
-    consumed_index: Bits<WORK_INDEX_BITS>,
+    index: Bits<WORK_INDEX_BITS>,
+    /// The line of the last of them.
+    line: Bits<LINE_BITS>,
+    /// Turns when the own line is taken; it is free while this is that of [`Taken`].
+    lap: Bit,
+    /// Turns when the last line is taken again.
+    stay: Bit,
+    /// Something was consumed since the walk came by.
+    is_busy: Bit,
 }
 
-/// What a line holds.
+/// How much of a ring has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Tag {
-    queue_pair: Bits<QUEUE_PAIR_BITS>,
+struct Arrived {
+    /// Of which generation.
     generation: Bits<GENERATION_BITS>,
-    number: Bits<NUMBER_BITS>,
-    /// First entry that is here.
-    begin: Bits<4>,
-    /// The entry behind the last one.
-    end: Bits<4>,
-    /// Turns with every fetch.
-    lap: Bit,
+    /// Entries that ever came, for this generation.
+    index: Bits<WORK_INDEX_BITS>,
+    /// As in [`Progress`] when the last of them was asked for; while it is not that of [`Taken`], the next line is the same again.
+    stay: Bit,
 }
 
-/// What has come of a line.
+/// An entry in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Filled {
-    /// The lap of the last fetch that came.
-    lap: Bit,
-    /// It failed.
-    error: Bit,
+struct Word {
+    data: Bits<512>,
+    /// Where the read that brought it ends: there stands whether it failed.
+    end: Bits<PLACE_BITS>,
 }
 
-/// A fetch under way.
+/// A read under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Fetch {
     line: Bits<LINE_BITS>,
     place: Bits<PLACE_BITS>,
-    lap: Bit,
+    ring: Bits<RING_BITS>,
+    generation: Bits<GENERATION_BITS>,
+    /// The entry behind the last.
+    end: Bits<WORK_INDEX_BITS>,
+    stay: Bit,
 }
 
 /// Entries to be read, whose address is still to be added up.
@@ -108,77 +154,68 @@ struct Draft {
     base_page: Bits<52>,
     /// Entry of the ring, from 0 on.
     position: Bits<WORK_INDEX_BITS>,
-    count: Bits<4>,
+    count: Bits<3>,
 }
 
-/// A request whose line is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Wait {
-    line: Bits<LINE_BITS>,
-    place: Bits<PLACE_BITS>,
-    lap: Bit,
-    is_stale: Bit,
-}
-
-/// What comparing found out about an entry.
+/// What looking at a ring found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Findings {
-    /// The queue pair is of the generation that is asked for.
-    is_current: Bit,
-    /// The tag is that of the line.
-    is_line: Bit,
-    /// And the entry is one of those in it.
-    is_here: Bit,
-    /// No fetch for the line is under way.
-    is_quiet: Bit,
-    /// Entries from this one to the end of the line, or to the last that is posted.
-    count: Bits<4>,
-    /// It is worth fetching it ahead.
+    /// All that was fetched is consumed.
+    is_spent: Bit,
+    /// What is fetched next begins a line.
+    begins: Bit,
+    /// The own line is free.
+    has_own: Bit,
+    /// It may be fetched further.
+    may_extend: Bit,
+    /// Into a shared line, too.
+    may_share: Bit,
+    /// It is worth it.
     is_wanted: Bit,
-    /// It was fetched since the restart.
-    is_fetched: Bit,
-    /// It stands right behind those of the line that are here.
-    joins: Bit,
-    /// Lap of the line.
-    lap: Bit,
-    /// There is a whole line to be fetched ahead.
-    more_is_posted: Bit,
-    /// The place of the line.
-    line: Bits<LINE_BITS>,
-    /// An entry of the line is waited for.
-    is_awaited: Bit,
-    /// Where the entry stands in its ring.
+    /// Another line behind it would be, too.
+    goes_on: Bit,
+    /// How many entries.
+    count: Bits<3>,
+    /// The first of them in the ring.
     position: Bits<WORK_INDEX_BITS>,
+    /// Its shared lines are to be given back.
+    must_yield: Bit,
 }
 
-/// Where the machine is.
+/// Where the granting machine is.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Grant {
+    /// Waits for a request.
+    Choose,
+    /// It meets the records of its ring: the entry is here or not.
+    Check,
+    /// It is the first of a line, which is now known.
+    Turn,
+}
+
+/// Where the fetching machine is.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
-    /// Clears the tables behind a reset.
+    /// Clears the records behind a reset.
     Clear,
-    /// Chooses what to look up.
+    /// Chooses a ring.
     Choose,
-    /// A setup event meets the records.
-    Setup,
-    /// A wish meets the records.
-    Compare,
-    /// It is granted, or tried again.
-    Decide,
-    /// The new records of a queue pair can be read.
-    Settle,
-    /// The line that could be fetched ahead is looked up: first where that is.
-    Ahead,
-}
-
-/// Where the answering machine is.
-#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-enum Answer {
-    /// Looks up whether the line has come.
+    /// Compares its records.
     Look,
-    /// If it has, reads the entry.
-    Check,
-    /// The entry is there.
-    Offer,
+    /// Fetches of it or not.
+    Decide,
+    /// Fetches more of it: the new records can be read.
+    Again,
+    /// Waits for the granting machine to rest, for an event or because the ring yields its lines.
+    Hold,
+    /// Compares the records, which stand still now.
+    Compare,
+    /// Writes them anew.
+    Apply,
+    /// Gives a line of the old list back.
+    Free,
+    /// The next one is read.
+    Follow,
 }
 
 /// The block.
@@ -186,7 +223,7 @@ enum Answer {
 pub struct ReceiveEntries {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets entries and queue pairs.
+    /// Synchronous, active high; forgets entries and rings.
     pub reset: Signal<In, Bit>,
     /// From control: entries may be fetched ahead. Those that are asked for are fetched without it.
     pub enable: Signal<In, Bit>,
@@ -196,13 +233,13 @@ pub struct ReceiveEntries {
     pub receive_posted: Signal<In, WorkPosted>,
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
-    /// From admission; `ready` is a function of registers.
+    /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
     pub request: StreamRx<EntryRequest>,
     /// One entry for each; registered.
     pub entry: StreamTx<ReceiveEntry>,
-    /// To the host, 64 to 512 bytes at a multiple of 64; registered.
+    /// To the host, 64 to 256 bytes at a multiple of 64; registered.
     pub receive_read: StreamTx<HostSpan>,
-    /// From the host.
+    /// From the host, in the order of the reads.
     pub receive_slot: Signal<In, Slot>,
     /// There is one; it is taken in any case.
     pub receive_slot_valid: Signal<In, Bit>,
@@ -211,37 +248,58 @@ pub struct ReceiveEntries {
     /// A read has come to its end; registered.
     pub fetched: Signal<Out, Bit>,
 
-    queues: Memory<Queue, QUEUE_PAIR_BITS>,
-    progress: Memory<Progress, QUEUE_PAIR_BITS>,
-    producers: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
-    tags: Memory<Tag, LINE_BITS>,
-    /// For looking up.
-    filled: Memory<Filled, LINE_BITS>,
-    /// The same, for answering.
-    filled_copy: Memory<Filled, LINE_BITS>,
-    entries: Memory<Bits<512>, ENTRY_BITS>,
-    /// Queue pairs whose doorbell rang; those that find no room are fetched when they are asked for.
-    rung: Fifo<Bits<QUEUE_PAIR_BITS>, 4, 5>,
-    fetch_queue: Fifo<Fetch, 5, 6>,
+    rings: Memory<Ring, RING_BITS>,
+    lives: Memory<Life, RING_BITS>,
+    producers: Memory<Bits<WORK_INDEX_BITS>, RING_BITS>,
+    taken: Memory<Taken, RING_BITS>,
+    /// The same, for fetching.
+    taken_copy: Memory<Taken, RING_BITS>,
+    progress: Memory<Progress, RING_BITS>,
+    arrived: Memory<Arrived, RING_BITS>,
+    /// The same, for fetching.
+    arrived_copy: Memory<Arrived, RING_BITS>,
+    /// For each line of a list the one behind it.
+    links: Memory<Bits<LINE_BITS>, LINE_BITS>,
+    entries: Memory<Word, ENTRY_BITS>,
+    /// Whether the last read that ended at an entry failed.
+    errors: Memory<Bit, ENTRY_BITS>,
+    /// Shared lines that are in no list.
+    lines: Fifo<Bits<SHARED_BITS>, 10, 11>,
+    /// Rings whose doorbell rang; the walk finds those that have no room here.
+    rung: Fifo<Bits<RING_BITS>, 6, 7>,
+    /// Rings that have room for a line, or are spent.
+    notices: Fifo<Bits<RING_BITS>, 10, 11>,
+    fetch_queue: Fifo<Fetch, 6, 7>,
     reads: RegisterSlice<HostSpan>,
-    draft: DFF<Draft>,
-    has_draft: Reg<Bit>,
+    given: Fifo<ReceiveEntry, 3, 4>,
+
+    grant: Reg<Grant>,
+    passing: [Reg<Bit>; 4],
+    passing_stale: [DFF<Bit>; 4],
+    passing_line: [DFF<Bits<LINE_BITS>>; 3],
+    passing_place: DFF<Bits<PLACE_BITS>>,
+    /// A request waits for its entry.
+    misses: Reg<Bit>,
+    missing: DFF<Bits<RING_BITS>>,
+    /// That is on its way.
+    is_served: Reg<Bit>,
 
     step: Reg<Step>,
-    sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
-    /// What is looked up is a request, else a line to be fetched ahead.
+    ring: DFF<Bits<RING_BITS>>,
+    /// Why the ring is looked at.
     is_demand: Reg<Bit>,
-    queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    generation: DFF<Bits<GENERATION_BITS>>,
-    index: DFF<Bits<WORK_INDEX_BITS>>,
+    is_notice: Reg<Bit>,
+    is_walk: Reg<Bit>,
+    is_event: Reg<Bit>,
     found: DFF<Findings>,
-    /// The record of the queue pair that is looked up.
-    record: DFF<Progress>,
-    waiting: [DFF<Wait>; WAITING],
-    waiting_valid: [Reg<Bit>; WAITING],
-    answer: Reg<Answer>,
-    answer_error: DFF<Bit>,
-    answer_is_stale: DFF<Bit>,
+    /// Lines fetched of the ring at once.
+    burst: Reg<Bits<2>>,
+    walk: Reg<Bits<RING_BITS>>,
+    pace: Reg<Bits<3>>,
+    /// The line that is given back.
+    freed: DFF<Bits<LINE_BITS>>,
+    draft: DFF<Draft>,
+    has_draft: Reg<Bit>,
     arrived_count: Reg<Bits<PLACE_BITS>>,
     fetches_now: Reg<Bit>,
     fetched_now: Reg<Bit>,
@@ -267,31 +325,44 @@ impl ReceiveEntries {
             receive_slot_valid: Signal::default(),
             fetches: Signal::default(),
             fetched: Signal::default(),
-            queues: Memory::new(Storage::Block)?,
-            progress: Memory::new(Storage::Block)?,
+            rings: Memory::new(Storage::Block)?,
+            lives: Memory::new(Storage::Block)?,
             producers: Memory::new(Storage::Block)?,
-            tags: Memory::new(Storage::Block)?,
-            filled: Memory::new(Storage::Distributed)?,
-            filled_copy: Memory::new(Storage::Distributed)?,
-            entries: Memory::new(Storage::Ultra)?,
+            taken: Memory::new(Storage::Block)?,
+            taken_copy: Memory::new(Storage::Block)?,
+            progress: Memory::new(Storage::Block)?,
+            arrived: Memory::new(Storage::Block)?,
+            arrived_copy: Memory::new(Storage::Block)?,
+            links: Memory::new(Storage::Block)?,
+            entries: Memory::new(Storage::Ultra)?.with_output_register(),
+            errors: Memory::new(Storage::Block)?,
+            lines: Fifo::new(Storage::Block)?,
             rung: Fifo::new(Storage::Distributed)?,
+            notices: Fifo::new(Storage::Block)?,
             fetch_queue: Fifo::new(Storage::Distributed)?,
             reads: RegisterSlice::default(),
+            given: Fifo::new(Storage::Distributed)?,
+            grant: Reg::new(Grant::Choose),
+            passing: Default::default(),
+            passing_stale: Default::default(),
+            passing_line: Default::default(),
+            passing_place: DFF::default(),
+            misses: Reg::default(),
+            missing: DFF::default(),
+            is_served: Reg::default(),
+            step: Reg::new(Step::Clear),
+            ring: DFF::default(),
+            is_demand: Reg::default(),
+            is_notice: Reg::default(),
+            is_walk: Reg::default(),
+            is_event: Reg::default(),
+            found: DFF::default(),
+            burst: Reg::default(),
+            walk: Reg::default(),
+            pace: Reg::default(),
+            freed: DFF::default(),
             draft: DFF::default(),
             has_draft: Reg::default(),
-            step: Reg::new(Step::Clear),
-            sweep: Reg::default(),
-            is_demand: Reg::default(),
-            queue_pair: DFF::default(),
-            generation: DFF::default(),
-            index: DFF::default(),
-            found: DFF::default(),
-            record: DFF::default(),
-            waiting: Default::default(),
-            waiting_valid: Default::default(),
-            answer: Reg::new(Answer::Look),
-            answer_error: DFF::default(),
-            answer_is_stale: DFF::default(),
             arrived_count: Reg::default(),
             fetches_now: Reg::default(),
             fetched_now: Reg::default(),
@@ -299,20 +370,28 @@ impl ReceiveEntries {
     }
 }
 
-/// The place of a line: neighbouring lines of a ring lie side by side, and rings lie far apart.
+/// The line that belongs to a ring.
 #[kernel]
-fn line_of(queue_pair: Bits<QUEUE_PAIR_BITS>, index: Bits<WORK_INDEX_BITS>) -> Bits<LINE_BITS> {
-    let reversed: Bits<LINE_BITS> = cat!(
-        queue_pair.get_bit(0),
-        queue_pair.get_bit(1),
-        queue_pair.get_bit(2),
-        queue_pair.get_bit(3),
-        queue_pair.get_bit(4),
-        queue_pair.get_bit(5),
-        queue_pair.get_bit(6),
-        queue_pair.get_bit(7)
-    );
-    reversed ^ index.get_bits::<LINE_BITS>(PLACE_BITS)
+fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {
+    bit_cast::<LINE_BITS, RING_BITS>(ring)
+}
+
+/// Says whether a line is one of the shared ones.
+#[kernel]
+fn is_shared(line: Bits<LINE_BITS>) -> Bit {
+    line.get_bit(SHARED_BITS)
+}
+
+/// A record of a ring of which nothing is here, so that its own line is the last that was consumed.
+#[kernel]
+fn nothing_taken(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Taken {
+    Taken { index, line: own_line(ring), lap: false, stay: false }
+}
+
+/// The same record for fetching.
+#[kernel]
+fn nothing_fetched(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Progress {
+    Progress { index, line: own_line(ring), lap: true, stay: false, is_busy: false }
 }
 
 impl Logic for ReceiveEntries {
@@ -322,185 +401,271 @@ impl Logic for ReceiveEntries {
         clock!(
             self,
             clock,
-            queues,
-            progress,
+            rings,
+            lives,
             producers,
-            tags,
-            filled,
-            filled_copy,
+            taken,
+            taken_copy,
+            progress,
+            arrived,
+            arrived_copy,
+            links,
             entries,
+            errors,
+            lines,
             rung,
+            notices,
             fetch_queue,
-            reads
+            reads,
+            given
         );
-        self.rung.reset.next = self.reset.val();
-        self.fetch_queue.reset.next = self.reset.val();
-        self.reads.reset.next = self.reset.val();
+        let reset = self.reset.val();
+        self.lines.reset.next = reset;
+        self.rung.reset.next = reset;
+        self.notices.reset.next = reset;
+        self.fetch_queue.reset.next = reset;
+        self.reads.reset.next = reset;
+        self.given.reset.next = reset;
         StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.reads.tx);
+        StreamTx::<ReceiveEntry>::link(&mut self.entry, &mut self.given.tx);
         let posted = self.receive_posted.val();
         let rings = self.receive_posted_valid.val();
         self.rung.rx.valid.next = rings;
         self.rung.rx.beat.next = posted.queue_pair;
-
-        // What is looked up: the oldest request, or the ring of a doorbell.
-        let step = self.step.q.val();
         let event = self.setup.beat.val();
-        let chooses = step == Step::Choose;
-        let has_place = !self.waiting_valid[WAITING - 1].q.val();
-        let takes_event = chooses && self.setup.valid.val();
-        let demands = chooses && !takes_event && self.request.valid.val() && has_place;
-        let follows = chooses
-            && !takes_event
-            && !self.request.valid.val()
-            && self.rung.tx.valid.val()
-            && self.enable.val();
-        self.rung.tx.ready.next = follows;
+        let slot = self.receive_slot.val();
+        let arrives = self.receive_slot_valid.val();
+        let completes = arrives && slot.last;
+        let step = self.step.q.val();
+
+        // Granting. It rests while records are written anew.
+        let grant = self.grant.q.val();
+        let may_grant =
+            step == Step::Choose || step == Step::Look || step == Step::Decide || step == Step::Again;
         let wish = self.request.beat.val();
-        let queue_pair = self.queue_pair.q.val();
-        if takes_event {
-            self.step.d.next = Step::Setup;
-        } else if demands {
-            self.step.d.next = Step::Compare;
-            self.is_demand.d.next = true;
-            self.queue_pair.d.next = wish.queue_pair;
-            self.generation.d.next = wish.generation;
-            self.index.d.next = wish.index;
-        } else if follows {
-            self.step.d.next = Step::Ahead;
-            self.is_demand.d.next = false;
-            self.queue_pair.d.next = self.rung.tx.beat.val();
+        // Three more may be on their way to the queue.
+        let has_room = !self.given.level.val().get_bits::<2>(2).any();
+        let starts = grant == Grant::Choose && may_grant && has_room && self.request.valid.val();
+        self.lives.read_enable.next = grant == Grant::Choose;
+        self.lives.read_address.next = wish.queue_pair;
+        self.taken.read_enable.next = grant == Grant::Choose;
+        self.taken.read_address.next = wish.queue_pair;
+        self.arrived.read_enable.next = grant == Grant::Choose;
+        self.arrived.read_address.next = wish.queue_pair;
+        let life = self.lives.read_data.val();
+        let taken = self.taken.read_data.val();
+        let arrived = self.arrived.read_data.val();
+        let checks = grant == Grant::Check;
+        let turns = grant == Grant::Turn;
+        let is_current = life.is_alive && life.generation == wish.generation;
+        let is_here = arrived.generation == wish.generation && arrived.index != taken.index;
+        let begins_line = !taken.index.get_bits::<PLACE_BITS>(0).any();
+        let stays = begins_line && arrived.stay != taken.stay;
+        let moves = begins_line && !stays;
+        let behind = taken.index + 1;
+        let is_stale = checks && !is_current;
+        let grants = (checks && is_current && is_here && !moves) || turns;
+        let answers = is_stale || grants;
+        self.request.ready.next = answers;
+        if starts {
+            self.grant.d.next = Grant::Check;
         }
-        let asked = if takes_event {
+        if checks {
+            self.grant.d.next = if is_current && is_here && moves { Grant::Turn } else { Grant::Choose };
+        }
+        if turns {
+            self.grant.d.next = Grant::Choose;
+        }
+        let line = select(turns, self.links.read_data.val(), taken.line);
+        let leaves_shared = turns && is_shared(taken.line);
+        let is_last = !behind.get_bits::<PLACE_BITS>(0).any() || behind == arrived.index;
+        self.notices.rx.valid.next = grants && is_last;
+        self.notices.rx.beat.next = wish.queue_pair;
+
+        // On the way out: the memory is read in two cycles, and then whether the read failed that brought the entry.
+        self.passing[0].d.next = answers;
+        self.passing_stale[0].d.next = is_stale;
+        self.passing_line[0].d.next = line;
+        self.passing_place.d.next = taken.index.get_bits::<PLACE_BITS>(0);
+        for place in 1..4 {
+            self.passing[place].d.next = self.passing[place - 1].q.val();
+            self.passing_stale[place].d.next = self.passing_stale[place - 1].q.val();
+        }
+        for place in 1..3 {
+            self.passing_line[place].d.next = self.passing_line[place - 1].q.val();
+        }
+        self.entries.read_enable.next = self.passing[0].q.val();
+        self.entries.read_address.next = cat!(self.passing_line[0].q.val(), self.passing_place.q.val());
+        let word = self.entries.read_data.val();
+        self.errors.read_enable.next = true;
+        self.errors.read_address.next = cat!(self.passing_line[2].q.val(), word.end);
+        self.given.rx.valid.next = self.passing[3].q.val();
+        self.given.rx.beat.next = ReceiveEntry {
+            data: word.data,
+            error: self.errors.read_data.val(),
+            is_stale: self.passing_stale[3].q.val(),
+        };
+
+        // What is looked at for fetching: commands first, then what is waited for.
+        let may_fetch = !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
+        let may_run_ahead = may_fetch && self.enable.val();
+        let has_event = self.setup.valid.val();
+        let has_demand = self.misses.q.val() && !self.is_served.q.val() && may_fetch;
+        let has_notice = self.notices.tx.valid.val() && may_run_ahead;
+        let has_bell = self.rung.tx.valid.val() && may_run_ahead;
+        let may_walk = self.pace.q.val().all() && may_run_ahead;
+        let chooses = step == Step::Choose;
+        let takes_notice = chooses && !has_event && !has_demand && has_notice;
+        let takes_bell = chooses && !has_event && !has_demand && !has_notice && has_bell;
+        let walks = chooses && !has_event && !has_demand && !has_notice && !has_bell && may_walk;
+        self.notices.tx.ready.next = takes_notice;
+        self.rung.tx.ready.next = takes_bell;
+        let ring = self.ring.q.val();
+        let walk = self.walk.q.val();
+        let chosen = if has_event {
             event.queue_pair
-        } else if demands {
-            wish.queue_pair
-        } else if chooses {
+        } else if has_demand {
+            self.missing.q.val()
+        } else if has_notice {
+            self.notices.tx.beat.val()
+        } else if has_bell {
             self.rung.tx.beat.val()
         } else {
-            queue_pair
+            walk
         };
-        self.queues.read_enable.next = true;
-        self.queues.read_address.next = asked;
-        self.progress.read_enable.next = true;
-        self.progress.read_address.next = asked;
-        self.producers.read_enable.next = true;
+        let asked = select(chooses, chosen, ring);
+        if chooses {
+            self.ring.d.next = chosen;
+            self.is_event.d.next = has_event;
+            self.is_demand.d.next = !has_event && has_demand;
+            self.is_notice.d.next = takes_notice;
+            self.is_walk.d.next = walks;
+            self.burst.d.next = bits::<2>(0);
+            if has_event {
+                self.step.d.next = Step::Hold;
+            } else if has_demand || has_notice || has_bell || may_walk {
+                self.step.d.next = Step::Look;
+            }
+        }
+        if !self.pace.q.val().all() {
+            self.pace.d.next = self.pace.q.val() + 1;
+        }
+        if walks {
+            self.pace.d.next = bits::<3>(0);
+            self.walk.d.next = walk + 1;
+        }
+        let looks_up = chooses || step == Step::Again || step == Step::Hold;
+        self.rings.read_enable.next = looks_up;
+        self.rings.read_address.next = asked;
+        self.producers.read_enable.next = looks_up;
         self.producers.read_address.next = asked;
-        let queue = self.queues.read_data.val();
+        self.taken_copy.read_enable.next = looks_up;
+        self.taken_copy.read_address.next = asked;
+        self.progress.read_enable.next = looks_up;
+        self.progress.read_address.next = asked;
+        self.arrived_copy.read_enable.next = looks_up;
+        self.arrived_copy.read_address.next = asked;
+        let record = self.rings.read_data.val();
         let producer = self.producers.read_data.val();
-        let record = self.progress.read_data.val();
-
-        // A line ahead is known once the record is there; then its tag is read.
-        let is_ahead = step == Step::Ahead;
-        if is_ahead {
-            self.index.d.next = record.fetched_index;
-            self.generation.d.next = queue.generation;
-            self.step.d.next = Step::Compare;
-        }
-        let line_asked = if is_ahead {
-            line_of(queue_pair, record.fetched_index)
-        } else if chooses {
-            line_of(wish.queue_pair, wish.index)
-        } else {
-            line_of(queue_pair, self.index.q.val())
-        };
-        self.tags.read_enable.next = true;
-        self.tags.read_address.next = line_asked;
-        self.filled.read_enable.next = true;
-        self.filled.read_address.next = line_asked;
-        let tag = self.tags.read_data.val();
-        let filled = self.filled.read_data.val();
-
-        if step == Step::Settle {
-            self.step.d.next = Step::Ahead;
-        }
+        let consumed = self.taken_copy.read_data.val();
+        let progress = self.progress.read_data.val();
+        let here = self.arrived_copy.read_data.val();
 
         // Comparing.
-        let index = self.index.q.val();
-        let is_demand = self.is_demand.q.val();
-        let place: Bits<4> = cat!(bits::<1>(0), index.get_bits::<PLACE_BITS>(0));
-        let to_end = bits::<4>(PLACES) - place;
-        let posted_count = producer - index;
-        let fewer = posted_count < bit_cast::<WORK_INDEX_BITS, 4>(to_end);
-        let is_line = tag.queue_pair == queue_pair
-            && tag.generation == self.generation.q.val()
-            && tag.number == index.get_bits::<NUMBER_BITS>(PLACE_BITS);
-        let distance = record.fetched_index - record.consumed_index;
-        let unfetched = index - record.fetched_index;
-        let beyond_fetched = producer - record.fetched_index;
-        let rest_of_line =
-            bits::<4>(PLACES) - cat!(bits::<1>(0), record.fetched_index.get_bits::<PLACE_BITS>(0));
-        // A line of which an entry is waited for stays.
-        let line_looked_at = line_of(queue_pair, index);
-        let is_awaited = (self.waiting_valid[0].q.val() && self.waiting[0].q.val().line == line_looked_at)
-            || (self.waiting_valid[1].q.val() && self.waiting[1].q.val().line == line_looked_at)
-            || (self.waiting_valid[2].q.val() && self.waiting[2].q.val().line == line_looked_at)
-            || (self.waiting_valid[3].q.val() && self.waiting[3].q.val().line == line_looked_at);
-        if step == Step::Compare {
+        let distance = progress.index - consumed.index;
+        let posted_count = producer - consumed.index;
+        let fresh = producer - progress.index;
+        let place: Bits<3> = cat!(bits::<1>(0), progress.index.get_bits::<PLACE_BITS>(0));
+        let to_end = bits::<3>(PLACES) - place;
+        let has_fresh =
+            posted_count > distance && posted_count <= bits::<WORK_INDEX_BITS>(1) << record.entries_log2;
+        let fewer = fresh < bit_cast::<WORK_INDEX_BITS, 3>(to_end);
+        let is_next_posted = fresh >= bit_cast::<WORK_INDEX_BITS, 3>(to_end) + PLACES;
+        let free = self.lines.level.val();
+        let half_of_free: Bits<WORK_INDEX_BITS> = bit_cast::<WORK_INDEX_BITS, 11>(free >> 1);
+        if step == Step::Look {
             self.step.d.next = Step::Decide;
-            self.record.d.next = record;
+        }
+        if step == Step::Look || step == Step::Compare {
             self.found.d.next = Findings {
-                is_current: queue.is_alive && queue.generation == self.generation.q.val(),
-                is_line,
-                is_here: is_line && place >= tag.begin && place < tag.end,
-                is_quiet: tag.lap == filled.lap,
-                count: if !fewer {
-                    to_end
-                } else if posted_count.any() {
-                    posted_count.get_bits::<4>(0)
+                is_spent: !distance.any(),
+                begins: !place.any(),
+                has_own: progress.lap == consumed.lap,
+                may_extend: record.is_alive && distance < AHEAD,
+                may_share: distance < half_of_free,
+                is_wanted: has_fresh && (!fewer || distance < PLACES),
+                goes_on: has_fresh
+                    && is_next_posted
+                    && distance < AHEAD - PLACES
+                    && distance + PLACES < half_of_free,
+                count: if !has_fresh {
+                    bits::<3>(1)
+                } else if fewer {
+                    fresh.get_bits::<3>(0)
                 } else {
-                    bits::<4>(1)
+                    to_end
                 },
-                is_wanted: posted_count.any()
-                    && !posted_count.get_bit(WORK_INDEX_BITS - 1)
-                    && distance < AHEAD
-                    && (!fewer || !distance.any()),
-                is_fetched: unfetched.get_bit(WORK_INDEX_BITS - 1),
-                joins: is_line
-                    && tag.end == place
-                    && record.fetched_index == index
-                    && place.any()
-                    && !filled.error,
-                lap: tag.lap,
-                more_is_posted: distance < AHEAD
-                    && beyond_fetched >= bit_cast::<WORK_INDEX_BITS, 4>(rest_of_line)
-                    && !beyond_fetched.get_bit(WORK_INDEX_BITS - 1),
-                line: line_looked_at,
-                is_awaited,
-                position: index & !(bits::<WORK_INDEX_BITS>(0xffff) << queue.entries_log2),
+                position: progress.index & !(bits::<WORK_INDEX_BITS>(0xffff) << record.entries_log2),
+                must_yield: record.is_alive
+                    && !progress.is_busy
+                    && !(free >> SCARCE_BITS as u64).any()
+                    && (is_shared(consumed.line) || is_shared(progress.line))
+                    && here.generation == record.generation
+                    && here.index == progress.index,
             };
         }
 
-        // Deciding.
+        // Deciding. A ring of which nothing is left fetches into its last line.
         let found = self.found.q.val();
         let decides = step == Step::Decide;
-        let line = found.line;
-        let may_fetch =
-            found.is_quiet && !found.is_awaited && !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
-        let hits = found.is_here && found.is_fetched;
-        let is_stale = is_demand && !found.is_current;
+        let is_demand = self.is_demand.q.val();
+        let is_walk = self.is_walk.q.val();
+        let yields = decides && is_walk && found.must_yield;
+        let takes_own = found.begins && found.has_own;
+        let shares = found.begins && !found.has_own && !found.is_spent;
+        let has_line = !shares || (self.lines.tx.valid.val() && found.may_share);
         let fetches = decides
-            && found.is_current
+            && !yields
             && may_fetch
-            && select(is_demand, !hits, found.is_wanted && !found.is_fetched);
-        let answers = decides && is_demand && (is_stale || hits || fetches);
-        let record_held = self.record.q.val();
-        let end = place + found.count;
-        let behind = index + bit_cast::<WORK_INDEX_BITS, 4>(found.count);
-        let lap = select(fetches, !found.lap, found.lap);
-        let beyond = behind - record_held.fetched_index;
-        let behind_fetched = !beyond.any() || beyond.get_bit(WORK_INDEX_BITS - 1);
-        self.request.ready.next = answers;
+            && has_line
+            && found.may_extend
+            && ((found.is_wanted && (!is_walk || found.is_spent)) || (is_demand && found.is_spent));
+        let repeats = found.begins && !found.has_own && found.is_spent;
+        let stay = select(repeats, !progress.stay, progress.stay);
+        let target: Bits<LINE_BITS> = if takes_own {
+            own_line(ring)
+        } else if shares {
+            cat!(bits::<1>(1), self.lines.tx.beat.val())
+        } else {
+            progress.line
+        };
+        self.lines.tx.ready.next = fetches && shares;
+        let end = progress.index + bit_cast::<WORK_INDEX_BITS, 3>(found.count);
+        let burst = self.burst.q.val();
         if decides {
-            // What could be fetched ahead of a request that was granted is looked at next.
-            let looks_ahead = fetches || (answers && found.more_is_posted && !is_stale);
-            self.step.d.next = select(looks_ahead && self.enable.val(), Step::Settle, Step::Choose);
+            // Others come first behind four lines, commands and what is waited for behind one.
+            let waits = has_event
+                || (has_demand && !is_demand)
+                || (burst.all() && (self.notices.tx.valid.val() || self.rung.tx.valid.val()));
+            self.burst.d.next = select(burst.all(), burst, burst + 1);
             self.is_demand.d.next = false;
+            self.is_notice.d.next = false;
+            self.step.d.next = if yields {
+                Step::Hold
+            } else if fetches && found.goes_on && self.enable.val() && !waits && !is_walk {
+                Step::Again
+            } else {
+                Step::Choose
+            };
+        }
+        if step == Step::Again {
+            self.step.d.next = Step::Look;
         }
 
         // The address is added up a cycle later.
         if fetches {
             self.draft.d.next =
-                Draft { base_page: queue.base_page, position: found.position, count: found.count };
+                Draft { base_page: record.base_page, position: found.position, count: found.count };
         }
         let draft = self.draft.q.val();
         let page = draft.base_page + bit_cast::<52, 10>(draft.position.get_bits::<10>(6));
@@ -508,154 +673,178 @@ impl Logic for ReceiveEntries {
         self.reads.rx.valid.next = self.has_draft.q.val();
         self.reads.rx.beat.next = HostSpan {
             address: cat!(page, draft.position.get_bits::<6>(0), bits::<6>(0)),
-            length: bit_cast::<SPAN_BITS, 4>(draft.count) << 6,
+            length: bit_cast::<SPAN_BITS, 3>(draft.count) << 6,
         };
         self.fetch_queue.rx.valid.next = fetches;
-        self.fetch_queue.rx.beat.next = Fetch { line, place: index.get_bits::<PLACE_BITS>(0), lap };
+        self.fetch_queue.rx.beat.next = Fetch {
+            line: target,
+            place: progress.index.get_bits::<PLACE_BITS>(0),
+            ring,
+            generation: record.generation,
+            end,
+            stay,
+        };
         self.fetches_now.d.next = fetches;
         self.fetches.next = self.fetches_now.q.val();
 
-        // The tables. A doorbell in the same cycle is first: the producer index has one port to write.
+        // Events, and rings that yield. A doorbell and a read that has come are first: their memories have one port to write.
+        let is_event = self.is_event.q.val();
         let clears = step == Step::Clear && !rings;
-        let applies = step == Step::Setup && !rings;
-        let restarts = applies && event.kind == SetupKind::Restart;
-        let sweep = self.sweep.q.val();
-        self.setup.ready.next = applies;
+        let applies = step == Step::Apply && !rings && !completes;
+        let restarts = is_event && (event.kind == SetupKind::Restart || event.state == RESET);
+        let empties = applies && (restarts || (!is_event && found.must_yield));
+        let first = select(is_event, bits::<WORK_INDEX_BITS>(0), consumed.index);
+        self.setup.ready.next = applies && is_event;
+        if step == Step::Hold && grant == Grant::Choose {
+            self.step.d.next = Step::Compare;
+        }
+        if step == Step::Compare {
+            self.step.d.next = Step::Apply;
+        }
         if applies {
-            self.step.d.next = Step::Choose;
+            self.step.d.next = if empties { Step::Free } else { Step::Choose };
+            self.freed.d.next = consumed.line;
+        }
+        let freed = self.freed.q.val();
+        let frees = step == Step::Free;
+        if frees {
+            self.step.d.next = if freed != progress.line {
+                Step::Follow
+            } else if is_event {
+                Step::Choose
+            } else {
+                Step::Again
+            };
+        }
+        if step == Step::Follow {
+            self.freed.d.next = self.links.read_data.val();
+            self.step.d.next = Step::Free;
         }
         if clears {
-            self.sweep.d.next = sweep + 1;
-            if sweep.all() {
+            self.walk.d.next = walk + 1;
+            if walk.all() {
                 self.step.d.next = Step::Choose;
             }
         }
-        self.tags.write_enable.next = clears || fetches;
-        self.tags.write_address.next = select(clears, sweep.get_bits::<LINE_BITS>(0), line);
-        self.tags.write_data.next = Tag {
-            queue_pair,
-            generation: self.generation.q.val(),
-            number: index.get_bits::<NUMBER_BITS>(PLACE_BITS),
-            // What is fetched right behind that which is here joins it.
-            begin: select(found.joins, tag.begin, place),
-            end: select(clears, bits::<4>(0), end),
-            lap: select(clears, false, lap),
-        };
-        self.progress.write_enable.next = clears || restarts || answers || fetches;
-        self.progress.write_address.next = if clears {
-            sweep
-        } else if applies {
-            event.queue_pair
-        } else {
-            queue_pair
-        };
-        let begins = clears || restarts;
-        let moves = fetches && !behind_fetched;
-        self.progress.write_data.next = Progress {
-            fetched_index: if begins {
-                bits::<WORK_INDEX_BITS>(0)
-            } else if moves {
-                behind
-            } else {
-                record_held.fetched_index
-            },
-            consumed_index: if begins {
-                bits::<WORK_INDEX_BITS>(0)
-            } else if is_demand && !is_stale {
-                index + 1
-            } else {
-                record_held.consumed_index
-            },
-        };
-        self.queues.write_enable.next = clears || applies;
-        self.queues.write_address.next = select(clears, sweep, event.queue_pair);
-        self.queues.write_data.next = Queue {
+
+        // What is waited for. Whatever is written anew is looked at again.
+        if checks && is_current && !is_here {
+            self.misses.d.next = true;
+            self.missing.d.next = wish.queue_pair;
+        }
+        if decides && is_demand && self.misses.q.val() && (fetches || !found.is_spent) {
+            self.is_served.d.next = true;
+        }
+        if answers || applies {
+            self.misses.d.next = false;
+            self.is_served.d.next = false;
+        }
+
+        // The records.
+        self.rings.write_enable.next = clears || (applies && is_event);
+        self.rings.write_address.next = select(clears, walk, ring);
+        self.rings.write_data.next = Ring {
             is_alive: event.state != RESET && !clears,
             generation: event.generation,
             base_page: event.path.receive_base_page,
             entries_log2: event.path.receive_entries_log2,
         };
-        self.producers.write_enable.next = rings || begins;
+        self.lives.write_enable.next = clears || (applies && is_event);
+        self.lives.write_address.next = select(clears, walk, ring);
+        self.lives.write_data.next =
+            Life { is_alive: event.state != RESET && !clears, generation: event.generation };
+        self.producers.write_enable.next = rings || clears || (applies && restarts);
         self.producers.write_address.next = if rings {
             posted.queue_pair
         } else if clears {
-            sweep
+            walk
         } else {
-            event.queue_pair
+            ring
         };
         self.producers.write_data.next = select(rings, posted.producer_index, bits::<WORK_INDEX_BITS>(0));
+        let emptied = select(clears, walk, ring);
+        let taken_address = select(grants, wish.queue_pair, emptied);
+        let taken_next = if clears {
+            nothing_taken(walk, bits::<WORK_INDEX_BITS>(0))
+        } else if grants {
+            Taken {
+                index: behind,
+                line,
+                lap: select(turns && !leaves_shared, !taken.lap, taken.lap),
+                stay: select(stays, !taken.stay, taken.stay),
+            }
+        } else {
+            nothing_taken(ring, first)
+        };
+        self.taken.write_enable.next = clears || grants || empties;
+        self.taken.write_address.next = taken_address;
+        self.taken.write_data.next = taken_next;
+        self.taken_copy.write_enable.next = clears || grants || empties;
+        self.taken_copy.write_address.next = taken_address;
+        self.taken_copy.write_data.next = taken_next;
+        self.progress.write_enable.next = clears || decides || empties;
+        self.progress.write_address.next = emptied;
+        self.progress.write_data.next = if clears {
+            nothing_fetched(walk, bits::<WORK_INDEX_BITS>(0))
+        } else if empties {
+            nothing_fetched(ring, first)
+        } else {
+            Progress {
+                index: select(fetches, end, progress.index),
+                line: select(fetches, target, progress.line),
+                lap: select(fetches && takes_own, !progress.lap, progress.lap),
+                stay: select(fetches, stay, progress.stay),
+                is_busy: !is_walk && (progress.is_busy || is_demand || self.is_notice.q.val()),
+            }
+        };
+
+        // The lists of lines.
+        self.links.write_enable.next = fetches && found.begins && !repeats;
+        self.links.write_address.next = progress.line;
+        self.links.write_data.next = target;
+        self.links.read_enable.next = true;
+        self.links.read_address.next = select(frees, freed, taken.line);
+        self.lines.rx.valid.next = clears || leaves_shared || (frees && is_shared(freed));
+        self.lines.rx.beat.next = if clears {
+            walk
+        } else if frees {
+            freed.get_bits::<SHARED_BITS>(0)
+        } else {
+            taken.line.get_bits::<SHARED_BITS>(0)
+        };
 
         // What comes from the host.
-        let slot = self.receive_slot.val();
-        let arrives = self.receive_slot_valid.val();
         let fetch = self.fetch_queue.tx.beat.val();
-        let completes = arrives && slot.last;
         self.fetch_queue.tx.ready.next = completes;
         self.entries.write_enable.next = arrives;
         self.entries.write_address.next = cat!(fetch.line, fetch.place + self.arrived_count.q.val());
-        self.entries.write_data.next = slot.data;
+        self.entries.write_data.next = Word { data: slot.data, end: fetch.end.get_bits::<PLACE_BITS>(0) };
         if arrives {
             self.arrived_count.d.next =
                 select(slot.last, bits::<PLACE_BITS>(0), self.arrived_count.q.val() + 1);
         }
+        self.errors.write_enable.next = completes;
+        self.errors.write_address.next = cat!(fetch.line, fetch.end.get_bits::<PLACE_BITS>(0));
+        self.errors.write_data.next = slot.error;
+        let arrived_address = if completes { fetch.ring } else { emptied };
+        let arrived_next = if completes {
+            Arrived { generation: fetch.generation, index: fetch.end, stay: fetch.stay }
+        } else if clears {
+            Arrived { generation: bits::<GENERATION_BITS>(0), index: bits::<WORK_INDEX_BITS>(0), stay: false }
+        } else {
+            Arrived {
+                generation: select(is_event, event.generation, record.generation),
+                index: first,
+                stay: false,
+            }
+        };
+        self.arrived.write_enable.next = completes || clears || empties;
+        self.arrived.write_address.next = arrived_address;
+        self.arrived.write_data.next = arrived_next;
+        self.arrived_copy.write_enable.next = completes || clears || empties;
+        self.arrived_copy.write_address.next = arrived_address;
+        self.arrived_copy.write_data.next = arrived_next;
         self.fetched_now.d.next = completes;
         self.fetched.next = self.fetched_now.q.val();
-        let fills = Filled { lap: fetch.lap && !clears, error: slot.error && !clears };
-        let filled_line = select(clears, sweep.get_bits::<LINE_BITS>(0), fetch.line);
-        self.filled.write_enable.next = clears || completes;
-        self.filled.write_address.next = filled_line;
-        self.filled.write_data.next = fills;
-        self.filled_copy.write_enable.next = clears || completes;
-        self.filled_copy.write_address.next = filled_line;
-        self.filled_copy.write_data.next = fills;
-
-        // Requests wait in order for what they were granted.
-        let answer = self.answer.q.val();
-        let head = self.waiting[0].q.val();
-        let head_valid = self.waiting_valid[0].q.val();
-        let seen = self.filled_copy.read_data.val();
-        self.filled_copy.read_enable.next = true;
-        self.filled_copy.read_address.next = head.line;
-        let is_here = head.is_stale || seen.lap == head.lap;
-        let reads = answer == Answer::Check && is_here;
-        self.entries.read_enable.next = reads;
-        self.entries.read_address.next = cat!(head.line, head.place);
-        if answer == Answer::Look && head_valid {
-            self.answer.d.next = Answer::Check;
-        }
-        if reads {
-            self.answer.d.next = Answer::Offer;
-            self.answer_error.d.next = seen.error;
-            self.answer_is_stale.d.next = head.is_stale;
-        }
-        let leaves = answer == Answer::Offer && self.entry.ready.val();
-        if leaves {
-            self.answer.d.next = Answer::Look;
-        }
-        self.entry.valid.next = answer == Answer::Offer;
-        self.entry.beat.next = ReceiveEntry {
-            data: self.entries.read_data.val(),
-            error: self.answer_error.q.val(),
-            is_stale: self.answer_is_stale.q.val(),
-        };
-        let granted = Wait { line, place: index.get_bits::<PLACE_BITS>(0), lap, is_stale };
-        for place in 0..WAITING {
-            // A place is filled from behind when the head leaves, and by a new request when it is the first that is free.
-            let is_held = self.waiting_valid[place].q.val();
-            let before = if place == 0 { true } else { self.waiting_valid[place - 1].q.val() };
-            let next_held = if place == WAITING - 1 { false } else { self.waiting_valid[place + 1].q.val() };
-            let next = if place == WAITING - 1 {
-                self.waiting[place].q.val()
-            } else {
-                self.waiting[place + 1].q.val()
-            };
-            let enters = answers && select(leaves, is_held && !next_held, before && !is_held);
-            if enters {
-                self.waiting[place].d.next = granted;
-            } else if leaves {
-                self.waiting[place].d.next = next;
-            }
-            self.waiting_valid[place].d.next = enters || select(leaves, next_held, is_held);
-        }
     }
 }

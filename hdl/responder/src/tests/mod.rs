@@ -2,7 +2,6 @@
 mod entries;
 mod machine;
 mod model;
-mod rest;
 
 use machine::Machine;
 use model::{Attributes, Owed, Request, Work, own_address};
@@ -14,7 +13,7 @@ use rnic_layout::queue::receive::ReceiveWork;
 use rnic_layout::state::{PathMtu, QpState};
 use rnic_token::setup::SetupKind;
 
-/// Five queue pairs; the lines of the first three lie at the same places.
+/// Five queue pairs.
 const QPNS: [u32; 5] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff];
 const FIRST_PSN: u32 = 0xff_fffe;
 

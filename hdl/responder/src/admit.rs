@@ -15,17 +15,27 @@
 //! Three cycles a packet, from the queue pair's records to their new values, so the next packet finds them. Latency 5 cycles
 //! to `admitted`. A setup event is taken between two packets, whatever the outputs do, in two cycles.
 //!
+//! | Word of a queue pair | Holds | Written in |
+//! |---|---|---|
+//! | path | what commands say | Setup |
+//! | producer | entries posted | any cycle, by the doorbell; Setup |
+//! | record | expected PSN, MSN, NAK sent, failed, entries consumed; kind of the message that arrives; of a WRITE its key, its length, the bytes that came, and the address of the next | Setup, Decide, Flush |
+//!
 //! 1. Checks are made in the order of protocol 3.1: what fails the first step is dropped and moves one counter; then PSN,
 //!    opcode, rights, receive entry, length.
 //! 2. A gap is answered once for each expected PSN (protocol 3.2), a duplicate SEND or WRITE when its sender asks for it
 //!    (3.4); nothing is executed twice.
 //! 3. After a packet that is refused nothing of the queue pair is admitted until it is restarted.
-//! 4. Receive entries are consumed in order, each by one packet. In ERR those that are left are given back, one after the other:
+//! 4. Receive entries are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with immediate data.
+//!    In ERR the one of a SEND that has not ended is given back, and then those that are left, one after the other:
 //!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case; it
 //!    goes to a queue pair at once when that comes into ERR.
 //! 5. A producer index that claims more entries than the ring has is not believed: nothing is posted.
+//! 6. Packets of a message come in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9: FIRST and MIDDLE
+//!    are as long as the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
+//! 7. What is not executed, a gap, a duplicate or a LAST without a receive entry, leaves the message as it is.
 //!
-//! Only SEND and WRITE of one packet are served; FIRST, MIDDLE and LAST, READ and atomics are refused as invalid requests. Reset
+//! SEND and WRITE are served; SEND with Invalidate, READ and atomics are refused as invalid requests. Reset
 //! sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
 use crate::stages::{Admitted, Decision, EntryRequest};
 use rnic_blocks::logic::match_table::MatchTable;
@@ -34,6 +44,7 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::Operation;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
@@ -50,9 +61,15 @@ const READY_TO_RECEIVE: u64 = QpState::ReadyToReceive as u64;
 const SEND_QUEUE_ERROR: u64 = QpState::SendQueueError as u64;
 const ERROR: u64 = QpState::Error as u64;
 const RELIABLE: u64 = Service::ReliableConnected as u64;
-const SEND_ONLY: u64 = Operation::SendOnly as u64;
+const SEND_FIRST: u64 = Operation::SendFirst as u64;
+const SEND_MIDDLE: u64 = Operation::SendMiddle as u64;
+const SEND_LAST: u64 = Operation::SendLast as u64;
+const SEND_LAST_IMMEDIATE: u64 = Operation::SendLastImmediate as u64;
 const SEND_ONLY_IMMEDIATE: u64 = Operation::SendOnlyImmediate as u64;
-const WRITE_ONLY: u64 = Operation::WriteOnly as u64;
+const WRITE_FIRST: u64 = Operation::WriteFirst as u64;
+const WRITE_MIDDLE: u64 = Operation::WriteMiddle as u64;
+const WRITE_LAST: u64 = Operation::WriteLast as u64;
+const WRITE_LAST_IMMEDIATE: u64 = Operation::WriteLastImmediate as u64;
 const WRITE_ONLY_IMMEDIATE: u64 = Operation::WriteOnlyImmediate as u64;
 const SEND_LAST_INVALIDATE: u64 = Operation::SendLastInvalidate as u64;
 const SEND_ONLY_INVALIDATE: u64 = Operation::SendOnlyInvalidate as u64;
@@ -61,6 +78,8 @@ const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit(
 const NOT_READY: u64 = Syndrome::RnrNak { timer_code: 0 }.emit() as u64;
 const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
 const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
+/// The longest message.
+const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// The shortest PMTU code would be this many bytes.
 const PMTU_BASE_BYTES: u64 = 128;
 /// Bits of an index to the records, with one that says that the sweep is over.
@@ -84,7 +103,18 @@ struct AdmitPath {
     receive_entries_log2: Bits<4>,
 }
 
-/// What packets change (`rnic_layout::context::ReceiveRecord`, as far as single packets need it).
+/// The message that is arriving.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Message {
+    /// None.
+    Nothing,
+    /// A SEND; its receive entry is consumed.
+    Send,
+    /// A WRITE.
+    Write,
+}
+
+/// What packets change (`rnic_layout::context::ReceiveRecord`, as far as SEND and WRITE need it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct AdmitRecord {
     expected_psn: Bits<24>,
@@ -94,6 +124,15 @@ struct AdmitRecord {
     /// Something was admitted since the restart.
     is_known: Bit,
     receive_index: Bits<WORK_INDEX_BITS>,
+    message: Message,
+    /// WRITE: key of the region.
+    write_key: Bits<32>,
+    /// WRITE: address of the next byte.
+    write_address: Bits<64>,
+    /// WRITE: as its RETH said.
+    message_length: Bits<32>,
+    /// WRITE: bytes that came.
+    message_bytes: Bits<32>,
 }
 
 /// Where the machine is.
@@ -125,9 +164,23 @@ struct Findings {
     address_matches: Bit,
     psn_check: PsnCheck,
     has_entry: Bit,
-    too_long: Bit,
-    length_differs: Bit,
     is_error: Bit,
+    is_send: Bit,
+    is_write: Bit,
+    starts: Bit,
+    ends: Bit,
+    with_immediate: Bit,
+    is_in_order: Bit,
+    is_empty: Bit,
+    is_full: Bit,
+    too_long: Bit,
+    promises_too_much: Bit,
+    overruns: Bit,
+    is_complete: Bit,
+    write_key: Bits<32>,
+    write_address: Bits<64>,
+    message_length: Bits<32>,
+    message_bytes: Bits<32>,
 }
 
 /// The stage.
@@ -258,6 +311,24 @@ fn is_posted(producer: Bits<WORK_INDEX_BITS>, consumer: Bits<WORK_INDEX_BITS>, e
     posted.any() && posted <= bits::<WORK_INDEX_BITS>(1) << entries_log2
 }
 
+/// The record of a queue pair of which nothing was heard.
+#[kernel]
+fn untouched(expected_psn: Bits<24>) -> AdmitRecord {
+    AdmitRecord {
+        expected_psn,
+        msn: bits::<24>(0),
+        nak_sent: false,
+        failed: false,
+        is_known: false,
+        receive_index: bits::<WORK_INDEX_BITS>(0),
+        message: Message::Nothing,
+        write_key: bits::<32>(0),
+        write_address: bits::<64>(0),
+        message_length: bits::<32>(0),
+        message_bytes: bits::<32>(0),
+    }
+}
+
 impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
@@ -273,9 +344,9 @@ impl Logic for Admit {
         let sweep = self.sweep.q.val();
         let event = self.setup.beat.val();
         let is_idle = step == Step::Idle;
-        let has_room = self.admitted_queue.rx.ready.val() && self.requests_queue.rx.ready.val();
+        let may_forward = self.admitted_queue.rx.ready.val() && self.requests_queue.rx.ready.val();
         let takes_event = is_idle && self.setup.valid.val();
-        let may_pass = is_idle && !self.setup.valid.val() && has_room;
+        let may_pass = is_idle && !self.setup.valid.val() && may_forward;
         let is_patient = !self.patience.q.val().all();
         let takes_token = may_pass && self.requests.valid.val() && is_patient;
         let looks = may_pass && !takes_token;
@@ -323,11 +394,33 @@ impl Logic for Admit {
         let opcode = token.opcode;
         let has_entry =
             is_posted(self.producers.read_data.val(), record.receive_index, path.receive_entries_log2);
-        let is_write = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMMEDIATE;
-        let is_send = opcode == SEND_ONLY || opcode == SEND_ONLY_IMMEDIATE;
-        let with_immediate = opcode == SEND_ONLY_IMMEDIATE || opcode == WRITE_ONLY_IMMEDIATE;
-        let promised_bytes = swap_bytes(token.extended.get_bits::<32>(96));
+        let is_send = opcode <= SEND_ONLY_IMMEDIATE;
+        let is_write = !is_send && opcode <= WRITE_ONLY_IMMEDIATE;
+        let is_middle = opcode == SEND_MIDDLE || opcode == WRITE_MIDDLE;
+        let is_last = opcode == SEND_LAST
+            || opcode == SEND_LAST_IMMEDIATE
+            || opcode == WRITE_LAST
+            || opcode == WRITE_LAST_IMMEDIATE;
+        let is_first = opcode == SEND_FIRST || opcode == WRITE_FIRST;
+        let with_immediate = opcode == SEND_LAST_IMMEDIATE
+            || opcode == SEND_ONLY_IMMEDIATE
+            || opcode == WRITE_LAST_IMMEDIATE
+            || opcode == WRITE_ONLY_IMMEDIATE;
+        let starts = !is_middle && !is_last;
+        let before = if starts {
+            Message::Nothing
+        } else if is_send {
+            Message::Send
+        } else {
+            Message::Write
+        };
+        // A RETH stands in the first packet; what it said is kept for those behind.
+        let extended = token.extended;
+        let message_length = select(starts, swap_bytes(extended.get_bits::<32>(96)), record.message_length);
+        let bytes_before = select(starts, bits::<32>(0), record.message_bytes);
+        let message_bytes = bytes_before + bit_cast::<32, 13>(token.payload_bytes);
         let pmtu = bits::<14>(PMTU_BASE_BYTES) << path.path_mtu;
+        let payload = bit_cast::<14, 13>(token.payload_bytes);
         if step == Step::Compare || step == Step::Look {
             self.findings.d.next = Findings {
                 qp_matches: path.local_qp == token.destination_qp,
@@ -338,9 +431,23 @@ impl Logic for Admit {
                     && self.own_addresses.agrees.val(),
                 psn_check: psn::check(token.psn, record.expected_psn),
                 has_entry,
-                too_long: bit_cast::<14, 13>(token.payload_bytes) > pmtu,
-                length_differs: is_write && promised_bytes != bit_cast::<32, 13>(token.payload_bytes),
                 is_error: path.state == ERROR,
+                is_send,
+                is_write,
+                starts,
+                ends: !is_middle && !is_first,
+                with_immediate,
+                is_in_order: record.message == before,
+                is_empty: !token.payload_bytes.any(),
+                is_full: payload == pmtu,
+                too_long: payload > pmtu,
+                promises_too_much: message_length > LENGTH_MAX,
+                overruns: message_bytes > message_length,
+                is_complete: message_bytes == message_length,
+                write_key: select(starts, swap_bytes(extended.get_bits::<32>(64)), record.write_key),
+                write_address: select(starts, swap_bytes(extended.get_bits::<64>(0)), record.write_address),
+                message_length,
+                message_bytes,
             };
         }
         if step == Step::Compare {
@@ -365,10 +472,14 @@ impl Logic for Admit {
         let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE
             || opcode == SEND_LAST_INVALIDATE
             || opcode == SEND_ONLY_INVALIDATE;
-        let needs_entry = is_send || with_immediate;
-        let makes_sense = (is_write && path.remote_write) || is_send;
+        let needs_entry = select(found.is_send, found.starts, found.with_immediate);
+        let makes_sense = found.is_in_order && ((found.is_write && path.remote_write) || found.is_send);
         let lacks_entry = makes_sense && needs_entry && !found.has_entry;
-        let fits = !found.too_long && !found.length_differs;
+        // An only packet may be empty, and one that does not end the message is full.
+        let has_room =
+            select(found.ends, !found.too_long && (found.starts || !found.is_empty), found.is_full);
+        let adds_up = !found.promises_too_much && select(found.ends, found.is_complete, !found.overruns);
+        let fits = has_room && (found.is_send || adds_up);
         let takes_entry = is_expected && makes_sense && needs_entry && found.has_entry;
         let executes = is_expected && makes_sense && !lacks_entry && fits;
         let refuses = is_expected && !lacks_entry && !(makes_sense && fits);
@@ -376,8 +487,11 @@ impl Logic for Admit {
         let tells_gap = is_gap && !record.nak_sent;
         let repeats = is_duplicate && can_repeat && token.ack_request;
 
-        // The sweep gives back an entry of a queue pair in ERR, and stays there until there is none.
-        let flushes = step == Step::Flush && found.is_error && found.has_entry;
+        // The sweep gives back an entry of a queue pair in ERR, and stays there until there is none. The one of a SEND that
+        // has not ended was consumed before the others.
+        let is_sending = record.message == Message::Send;
+        let flushes = step == Step::Flush && found.is_error && (is_sending || found.has_entry);
+        let flushes_posted = flushes && !is_sending;
         if step == Step::Flush && !flushes {
             self.sweep.d.next = cat!(bits::<1>(0), sweep.get_bits::<QUEUE_PAIR_BITS>(0) + 1);
         }
@@ -405,16 +519,19 @@ impl Logic for Admit {
         } else {
             bits::<8>(ACKNOWLEDGED)
         };
-        let consumed = select(takes_entry || flushes, record.receive_index + 1, record.receive_index);
-        let msn = select(executes, record.msn + 1, record.msn);
-        let key = swap_bytes(token.extended.get_bits::<32>(64));
-        let address = swap_bytes(token.extended.get_bits::<64>(0));
+        let consumed = select(takes_entry || flushes_posted, record.receive_index + 1, record.receive_index);
+        let msn = select(executes && found.ends, record.msn + 1, record.msn);
+        let with_reth = found.is_write && found.starts;
+        let uses_held = is_sending && (executes || refuses || flushes);
         let forwards = flushes || (decides && (decision != Decision::Drop || token.payload_bytes.any()));
         self.admitted_queue.rx.valid.next = forwards;
         self.admitted_queue.rx.beat.next = Admitted {
             decision,
-            is_send: is_send || flushes,
-            takes_entry: takes_entry || flushes,
+            is_send: found.is_send || flushes || uses_held,
+            starts: found.starts,
+            ends: found.ends,
+            takes_entry: takes_entry || flushes_posted,
+            uses_held,
             is_first: !record.is_known,
             queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: path.generation,
@@ -422,10 +539,11 @@ impl Logic for Admit {
             domain: path.domain,
             completion_queue: path.completion_queue,
             payload_bytes: select(flushes, bits::<13>(0), token.payload_bytes),
-            address,
-            key,
-            immediate: select(is_send, token.extended.get_bits::<32>(0), token.extended.get_bits::<32>(128)),
-            with_immediate: with_immediate && !flushes,
+            address: found.write_address,
+            key: found.write_key,
+            message_length: found.message_length,
+            immediate: select(with_reth, extended.get_bits::<32>(128), extended.get_bits::<32>(0)),
+            with_immediate: found.with_immediate && !flushes,
             solicited: token.solicited && !flushes,
             consumer_index: consumed,
             has_reply: token.ack_request || refuses || is_not_ready || tells_gap,
@@ -439,7 +557,7 @@ impl Logic for Admit {
             },
             msn,
         };
-        self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes;
+        self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes_posted;
         self.requests_queue.rx.beat.next = EntryRequest {
             queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: path.generation,
@@ -456,17 +574,25 @@ impl Logic for Admit {
             failed: record.failed || refuses,
             is_known: record.is_known || decision != Decision::Drop,
             receive_index: consumed,
+            message: if flushes || refuses || (executes && found.ends) {
+                Message::Nothing
+            } else if executes {
+                if found.is_send { Message::Send } else { Message::Write }
+            } else {
+                record.message
+            },
+            write_key: select(executes, found.write_key, record.write_key),
+            write_address: select(
+                executes,
+                found.write_address + bit_cast::<64, 13>(token.payload_bytes),
+                record.write_address,
+            ),
+            message_length: select(executes, found.message_length, record.message_length),
+            message_bytes: select(executes, found.message_bytes, record.message_bytes),
         };
         let restarts = event.kind == SetupKind::Restart;
         let set = if restarts {
-            AdmitRecord {
-                expected_psn: bits::<24>(0),
-                msn: bits::<24>(0),
-                nak_sent: false,
-                failed: false,
-                is_known: false,
-                receive_index: bits::<WORK_INDEX_BITS>(0),
-            }
+            untouched(bits::<24>(0))
         } else if event.kind == SetupKind::ReceivePsn {
             AdmitRecord {
                 expected_psn: event.psn,
@@ -475,6 +601,11 @@ impl Logic for Admit {
                 failed: record.failed,
                 is_known: record.is_known,
                 receive_index: record.receive_index,
+                message: record.message,
+                write_key: record.write_key,
+                write_address: record.write_address,
+                message_length: record.message_length,
+                message_bytes: record.message_bytes,
             }
         } else {
             record
@@ -509,14 +640,7 @@ impl Logic for Admit {
             token.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
         };
         self.records.write_data.next = if clears {
-            AdmitRecord {
-                expected_psn: bits::<24>(0),
-                msn: bits::<24>(0),
-                nak_sent: false,
-                failed: false,
-                is_known: false,
-                receive_index: bits::<WORK_INDEX_BITS>(0),
-            }
+            untouched(bits::<24>(0))
         } else if applies {
             set
         } else {

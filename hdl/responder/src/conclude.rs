@@ -3,18 +3,21 @@
 //! ```text
 //!  scattered ─────> Load ─> Gather ─> Emit ──┬──> place (payload, completion, reply)
 //!  access_answer ────────────^               └──> failure (the queue pair must fail)
-//!                  failed (a bit a queue pair)
+//!                  verdicts (two bits a queue pair: failed, holds an entry)
 //! ```
 //!
-//! Three cycles a packet, one more for each place behind the first.
+//! Three cycles a packet, one more for each place behind the first. A packet is through before the next one is looked at, so
+//! that one finds the verdict on it.
 //!
 //! 1. One command for every packet that has payload, a completion or a reply, in the order of the packets.
 //! 2. A queue pair fails once: what was admitted behind the packet that failed is dropped, and the receive entries that it
 //!    had consumed are given back as flushed.
 //! 3. Statuses, NAKs and events are those of protocol 3.6: a packet that holds a receive entry completes it in error, one
-//!    that holds none raises an event.
+//!    that holds none raises an event. The entry of a SEND of several packets is held from its first packet that was executed to
+//!    its last, and completes once: with the last, with the packet that fails, or flushed in ERR.
 //! 4. No completion is written for an entry that could not be read, since its tag is not known.
-//! 5. A packet whose queue pair ended before its entry was there is dropped.
+//! 5. A packet whose queue pair ended before its entry was there is dropped, and so is what is left of its message.
+//! 6. A message counts with its last packet (protocol 3.7).
 use crate::stages::{Decision, EntryFault, Scattered};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -57,6 +60,15 @@ enum Step {
     Emit,
 }
 
+/// What became of the packets of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Verdict {
+    /// One has failed.
+    failed: Bit,
+    /// A SEND has not ended, and all of it that came was executed.
+    holds: Bit,
+}
+
 /// The stage.
 #[derive(LogicBlock, Registers)]
 pub struct Conclude {
@@ -94,7 +106,7 @@ pub struct Conclude {
     refused: DFF<Bit>,
     /// The newest answer in the last place.
     addresses: [DFF<Bits<64>>; 3],
-    failed: Memory<Bit, QUEUE_PAIR_BITS>,
+    verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
     /// Each queue pair fails at most once, so they all find room.
     failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
@@ -128,7 +140,7 @@ impl Conclude {
             left: DFF::default(),
             refused: DFF::default(),
             addresses: Default::default(),
-            failed: Memory::new(Storage::Distributed)?,
+            verdicts: Memory::new(Storage::Distributed)?,
             commands: RegisterSlice::default(),
             failures: Fifo::new(Storage::Block)?,
             left_now: Reg::default(),
@@ -142,7 +154,7 @@ impl Logic for Conclude {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, failed, commands, failures);
+        clock!(self, clock, verdicts, commands, failures);
         self.commands.reset.next = self.reset.val();
         self.failures.reset.next = self.reset.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.commands.tx);
@@ -151,8 +163,8 @@ impl Logic for Conclude {
         let step = self.step.q.val();
         let offered = self.scattered.beat.val();
         self.scattered.ready.next = step == Step::Load;
-        self.failed.read_enable.next = step == Step::Load;
-        self.failed.read_address.next = offered.packet.queue_pair;
+        self.verdicts.read_enable.next = step == Step::Load;
+        self.verdicts.read_address.next = offered.packet.queue_pair;
         if step == Step::Load && self.scattered.valid.val() {
             self.packet.d.next = offered;
             self.left.d.next = offered.answers;
@@ -180,12 +192,16 @@ impl Logic for Conclude {
         let packet = scattered.packet;
         let fault = scattered.fault;
         let refused = self.refused.q.val();
-        let is_stale = fault == EntryFault::Stale;
+        let had_failed = self.verdicts.read_data.val().failed && !packet.is_first;
+        let holds = self.verdicts.read_data.val().holds && !packet.is_first;
+        let is_flush = packet.decision == Decision::Flush;
+        // Its entry did not come any more.
+        let is_orphan = packet.uses_held && !holds && !had_failed && !is_flush;
+        let is_stale = fault == EntryFault::Stale || is_orphan;
         let is_packet = (packet.decision == Decision::Execute
             || packet.decision == Decision::Answer
             || packet.decision == Decision::Refuse)
             && !is_stale;
-        let had_failed = self.failed.read_data.val() && !packet.is_first;
         let is_late = is_packet && had_failed;
         let is_tried = packet.decision == Decision::Execute && !had_failed && !is_stale;
         let is_invalid = packet.decision == Decision::Refuse && !had_failed && !is_stale;
@@ -200,7 +216,7 @@ impl Logic for Conclude {
         } else {
             packet.syndrome
         };
-        let status = if is_late || packet.decision == Decision::Flush {
+        let status = if is_late || is_flush {
             bits::<8>(FLUSHED)
         } else if is_invalid {
             bits::<8>(REMOTE_INVALID)
@@ -221,7 +237,9 @@ impl Logic for Conclude {
             bits::<8>(ACCESS_EVENT)
         };
 
-        let has_completion = packet.takes_entry && !is_stale && fault != EntryFault::Unreadable;
+        let has_entry =
+            (packet.takes_entry && fault != EntryFault::Unreadable) || (packet.uses_held && holds);
+        let has_completion = has_entry && !is_stale && (packet.ends || !is_done);
         let is_answer = packet.decision == Decision::Answer && !had_failed;
         let has_reply = fails || ((is_done || is_answer) && packet.has_reply);
         // With one answer its address is in the last place, with two in the last two.
@@ -235,7 +253,7 @@ impl Logic for Conclude {
         };
         let second = select(many == 3, self.addresses[1].q.val(), self.addresses[2].q.val());
         // A message that was admitted as executed and was not counts no more.
-        let was_counted = packet.decision == Decision::Execute && fails;
+        let was_counted = packet.decision == Decision::Execute && packet.ends && fails;
         let says_something = packet.payload_bytes.any() || has_completion || has_reply;
         let may_emit = self.commands.rx.ready.val() && self.failures.rx.ready.val();
         let emits = step == Step::Emit && may_emit;
@@ -252,7 +270,7 @@ impl Logic for Conclude {
             completion: CompletionToken {
                 completion_queue: packet.completion_queue,
                 tag: scattered.tag,
-                length: bit_cast::<32, 13>(packet.payload_bytes),
+                length: scattered.message_bytes,
                 immediate: packet.immediate,
                 qp_number: packet.qp_number,
                 generation: packet.generation,
@@ -282,9 +300,15 @@ impl Logic for Conclude {
             has_event: !has_completion,
             event_code: event,
         };
-        self.failed.write_enable.next = emits && packet.decision != Decision::Drop;
-        self.failed.write_address.next = packet.queue_pair;
-        self.failed.write_data.next = had_failed || fails;
+        // An answer leaves the message as it is.
+        let holds_next = if packet.decision == Decision::Answer {
+            holds
+        } else {
+            is_done && packet.is_send && !packet.ends
+        };
+        self.verdicts.write_enable.next = emits && packet.decision != Decision::Drop;
+        self.verdicts.write_address.next = packet.queue_pair;
+        self.verdicts.write_data.next = Verdict { failed: had_failed || fails, holds: holds_next };
         if emits {
             self.step.d.next = Step::Load;
         }

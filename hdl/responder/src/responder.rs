@@ -12,8 +12,9 @@
 //!                                               └───────┘
 //! ```
 //!
-//! Throughput a packet in 3 cycles, and in one more for each element of a SEND behind the first; three more cycles after each
-//! sixteen packets. Latency from a request to its command 13 cycles, with a table of regions that answers in one.
+//! Throughput a packet in 3 cycles, in one more for each element of a SEND behind the first, and in one more if it is a packet of
+//! a SEND behind its first; three more cycles after each sixteen packets. Latency from a request to its command 13 cycles, with a
+//! table of regions that answers in one, and 14 for a packet of a SEND behind its first.
 //!
 //! 1. Each packet gives at most one command, in the order of the packets.
 //! 2. Nothing that is received waits for what is sent: `reply` never holds `place_reply` back.

@@ -1,42 +1,68 @@
 //! Scatter: brings a packet and its receive entry together, and asks for the places that its payload goes to.
 //!
 //! ```text
-//!  admitted ──┬─> Load ─> Measure ─> Ask ──┬──> scattered
-//!  entry ─────┘    sums     parts          └──> access_request (none to three)
+//!  admitted ──┬─> Load ──────────> Measure ─> Ask ──┬──> scattered
+//!  entry ─────┘   │ sums           ^ parts     │    └──> access_request (none to three)
+//!                 └──> Recall ─────┘           │
+//!                       ^ sums                 v
+//!                       └────────────────── held entries (one word a queue pair)
 //! ```
 //!
-//! Three cycles a packet, one more for each place behind the first.
+//! Three cycles a packet, one more for each place behind the first, and one more for a packet that belongs to an entry that is
+//! held. A packet is through before the next one is looked at, so that one finds what is left of the entry.
 //!
 //! 1. A WRITE with payload asks for one place with the remote key; a SEND for one for each element that takes bytes, with the
 //!    local keys. Elements of no length, and those that the message does not reach, are not looked at (protocol 4.6).
-//! 2. Lengths are added in 34 bits (DESIGN 3 decision 14).
-//! 3. An entry that could not be read, has reserved bits set, or is too short for the SEND asks for nothing.
-//! 4. Nothing is asked for packets that are not executed.
+//! 2. The first packet of a WRITE asks for the whole message, so that nothing is written of one that is out of bounds; those behind
+//!    ask again for their own part, since the region can end in between.
+//! 3. The entry of a SEND of several packets is held from the first to the last. What is kept of it is what the next packet needs:
+//!    of each element the address and the bytes that are left, and the bytes that came. The word is written by a packet that is
+//!    executed and does not end its message, and by nothing else; whether it still counts `conclude` knows.
+//! 4. Lengths are added in 34 bits (DESIGN 3 decision 14). A SEND of more than 2 GiB is too long for any entry.
+//! 5. An entry that could not be read, has reserved bits set, or is too short for the SEND asks for nothing.
+//! 6. Nothing is asked for packets that are not executed.
 //!
 //! Protocol 3.6, 3.7.
 use crate::stages::{Admitted, Decision, EntryFault, ReceiveEntry, Scattered};
-use rnic_blocks::memory::Storage;
+use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_token::protect::AccessRequest;
-use rnic_token::sizes::SPAN_BITS;
+use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 
 /// Bits of the sum of three lengths.
 const SUM_BITS: usize = 34;
 /// Where the first element stands, and how far apart they are (`rnic_layout::queue::receive::ReceiveWork`).
 const ELEMENTS: usize = 128;
 const ELEMENT_BITS: usize = 128;
+/// Where the length stands in an element.
+const LENGTH: usize = 96;
+/// The longest message.
+const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 
 /// Where the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
     /// Waits for a packet, and for its entry.
     Load,
+    /// Takes the entry that is held.
+    Recall,
     /// Cuts the payload into parts.
     Measure,
     /// Asks for their places.
     Ask,
+}
+
+/// What is left of a receive entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Held {
+    tag: Bits<64>,
+    /// Bytes that came.
+    bytes: Bits<32>,
+    /// As in the entry; those that are not in use have no length.
+    elements: Bits<384>,
 }
 
 /// The stage.
@@ -55,10 +81,10 @@ pub struct Scatter {
     /// To conclude; registered.
     pub scattered: StreamTx<Scattered>,
 
+    held: Memory<Held, QUEUE_PAIR_BITS>,
     step: Reg<Step>,
     packet: DFF<Admitted>,
-    elements: DFF<Bits<384>>,
-    tag: DFF<Bits<64>>,
+    entry_left: DFF<Held>,
     fault: DFF<EntryFault>,
     sums: [DFF<Bits<SUM_BITS>>; 3],
     parts: [DFF<Bits<SPAN_BITS>>; 3],
@@ -81,10 +107,10 @@ impl Scatter {
             entry: StreamRx::default(),
             access_request: StreamTx::default(),
             scattered: StreamTx::default(),
+            held: Memory::new(Storage::Block)?,
             step: Reg::new(Step::Load),
             packet: DFF::default(),
-            elements: DFF::default(),
-            tag: DFF::default(),
+            entry_left: DFF::default(),
             fault: DFF::default(),
             sums: Default::default(),
             parts: Default::default(),
@@ -96,11 +122,33 @@ impl Scatter {
     }
 }
 
-/// The length of an element, zero if it is not in use.
+/// An element as far as it is in use: one of a higher place than there are has no length.
 #[kernel]
-fn element_bytes(data: Bits<512>, index: usize, count: Bits<2>) -> Bits<SUM_BITS> {
-    let length = data.get_bits::<32>(ELEMENTS + index * ELEMENT_BITS + 96);
-    select(count > index as u64, bit_cast::<SUM_BITS, 32>(length), bits::<SUM_BITS>(0))
+fn used(data: Bits<512>, index: usize, count: Bits<2>) -> Bits<ELEMENT_BITS> {
+    let element = data.get_bits::<ELEMENT_BITS>(ELEMENTS + index * ELEMENT_BITS);
+    let length = select(count > index as u64, element.get_bits::<32>(LENGTH), bits::<32>(0));
+    cat!(length, element.get_bits::<LENGTH>(0))
+}
+
+/// The length of an element.
+#[kernel]
+fn element_bytes(elements: Bits<384>, index: usize) -> Bits<SUM_BITS> {
+    bit_cast::<SUM_BITS, 32>(elements.get_bits::<32>(index * ELEMENT_BITS + LENGTH))
+}
+
+/// What is left of an element when the first bytes of it are taken.
+#[kernel]
+fn left_of(elements: Bits<384>, index: usize, taken: Bits<SPAN_BITS>) -> Bits<ELEMENT_BITS> {
+    let element = elements.get_bits::<ELEMENT_BITS>(index * ELEMENT_BITS);
+    let address = element.get_bits::<64>(0) + bit_cast::<64, SPAN_BITS>(taken);
+    let length = element.get_bits::<32>(LENGTH) - bit_cast::<32, SPAN_BITS>(taken);
+    cat!(length, element.get_bits::<32>(64), address)
+}
+
+/// Says whether a SEND is longer than messages may be; the bytes before the payload are no more than that.
+#[kernel]
+pub(crate) fn exceeds(before: Bits<32>, payload: Bits<SPAN_BITS>) -> Bit {
+    before + bit_cast::<32, SPAN_BITS>(payload) > LENGTH_MAX
 }
 
 /// As much of a payload as ends before a sum.
@@ -113,7 +161,7 @@ impl Logic for Scatter {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, requests, queue);
+        clock!(self, clock, held, requests, queue);
         self.requests.reset.next = self.reset.val();
         self.queue.reset.next = self.reset.val();
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
@@ -129,11 +177,14 @@ impl Logic for Scatter {
         self.entry.ready.next = step == Step::Load && self.admitted.valid.val() && needs_entry;
         let data = self.entry.beat.val().data;
         let count = data.get_bits::<2>(64);
+        let elements_used: Bits<384> = cat!(used(data, 2, count), used(data, 1, count), used(data, 0, count));
+        self.held.read_enable.next = step == Step::Load;
+        self.held.read_address.next = offered.queue_pair;
+        let recalled = self.held.read_data.val();
+        let recalls = step == Step::Recall;
         if loads {
-            self.step.d.next = Step::Measure;
+            self.step.d.next = select(offered.uses_held, Step::Recall, Step::Measure);
             self.packet.d.next = offered;
-            self.elements.d.next = data.get_bits::<384>(ELEMENTS);
-            self.tag.d.next = data.get_bits::<64>(0);
             self.fault.d.next = if !needs_entry {
                 EntryFault::Good
             } else if self.entry.beat.val().is_stale {
@@ -145,9 +196,20 @@ impl Logic for Scatter {
             } else {
                 EntryFault::Good
             };
-            let first = element_bytes(data, 0, count);
-            let second = element_bytes(data, 1, count);
-            let third = element_bytes(data, 2, count);
+        }
+        if recalls {
+            self.step.d.next = Step::Measure;
+        }
+        let elements_next = select(recalls, recalled.elements, elements_used);
+        if loads || recalls {
+            self.entry_left.d.next = Held {
+                tag: select(recalls, recalled.tag, data.get_bits::<64>(0)),
+                bytes: select(recalls, recalled.bytes, bits::<32>(0)),
+                elements: elements_next,
+            };
+            let first = element_bytes(elements_next, 0);
+            let second = element_bytes(elements_next, 1);
+            let third = element_bytes(elements_next, 2);
             self.sums[0].d.next = first;
             self.sums[1].d.next = first + second;
             self.sums[2].d.next = first + second + third;
@@ -163,7 +225,9 @@ impl Logic for Scatter {
             ended(payload, self.sums[2].q.val()),
         ];
         let is_good = self.fault.q.val() == EntryFault::Good;
-        let is_short = executes && packet.is_send && is_good && ends[2] != payload;
+        let entry_left = self.entry_left.q.val();
+        let reaches_beyond = ends[2] != payload || exceeds(entry_left.bytes, payload);
+        let is_short = executes && packet.is_send && is_good && reaches_beyond;
         if step == Step::Measure {
             self.step.d.next = Step::Ask;
             if is_short {
@@ -187,7 +251,7 @@ impl Logic for Scatter {
         // One place a cycle; the packet goes on with the last.
         let waiting = self.waiting.q.val();
         let later = waiting & (waiting - 1);
-        let elements = self.elements.q.val();
+        let elements = entry_left.elements;
         let element = if waiting.get_bit(0) {
             elements.get_bits::<96>(0)
         } else if waiting.get_bit(1) {
@@ -210,7 +274,11 @@ impl Logic for Scatter {
             key: select(packet.is_send, element.get_bits::<32>(64), packet.key),
             domain: packet.domain,
             address: select(packet.is_send, element.get_bits::<64>(0), packet.address),
-            length: bit_cast::<32, SPAN_BITS>(part),
+            length: select(
+                packet.starts && !packet.is_send,
+                packet.message_length,
+                bit_cast::<32, SPAN_BITS>(part),
+            ),
             local_write: packet.is_send,
             remote_write: !packet.is_send,
             remote_read: false,
@@ -224,11 +292,25 @@ impl Logic for Scatter {
         if ends_here {
             self.step.d.next = Step::Load;
         }
+        let message_bytes = entry_left.bytes + bit_cast::<32, SPAN_BITS>(payload);
+        let taken = [self.parts[0].q.val(), self.parts[1].q.val(), self.parts[2].q.val()];
+        self.held.write_enable.next = ends_here && executes && packet.is_send && !packet.ends;
+        self.held.write_address.next = packet.queue_pair;
+        self.held.write_data.next = Held {
+            tag: entry_left.tag,
+            bytes: message_bytes,
+            elements: cat!(
+                left_of(elements, 2, taken[2]),
+                left_of(elements, 1, taken[1]),
+                left_of(elements, 0, taken[0])
+            ),
+        };
         self.queue.rx.valid.next = ends_here;
         self.queue.rx.beat.next = Scattered {
             packet,
             fault: self.fault.q.val(),
-            tag: self.tag.q.val(),
+            tag: entry_left.tag,
+            message_bytes: select(packet.is_send, message_bytes, packet.message_length),
             answers: self.answers.q.val(),
             // Parts of no length have no answer; those behind them move up.
             first_bytes: if self.parts[0].q.val().any() {

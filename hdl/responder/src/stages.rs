@@ -26,8 +26,14 @@ pub struct Admitted {
     pub decision: Decision,
     /// A SEND, else a WRITE.
     pub is_send: Bit,
+    /// The first or only one of its message.
+    pub starts: Bit,
+    /// The last or only one of its message.
+    pub ends: Bit,
     /// It consumes a receive entry, the next in the stream of entries.
     pub takes_entry: Bit,
+    /// It belongs to the receive entry that a SEND of several packets has consumed.
+    pub uses_held: Bit,
     /// The first that is heard of this generation of the queue pair.
     pub is_first: Bit,
     /// Whose packet.
@@ -42,10 +48,12 @@ pub struct Admitted {
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     /// Bytes of payload that came.
     pub payload_bytes: Bits<SPAN_BITS>,
-    /// WRITE: address in the region.
+    /// WRITE: address of the payload in the region.
     pub address: Bits<64>,
     /// WRITE: key of the region.
     pub key: Bits<32>,
+    /// WRITE: length of the message.
+    pub message_length: Bits<32>,
     /// Immediate data, first byte on the wire in bits 7:0.
     pub immediate: Bits<32>,
     /// There is immediate data.
@@ -97,7 +105,7 @@ pub enum EntryFault {
     Unreadable,
     /// Reserved bits are set.
     Malformed,
-    /// Its elements hold less than the message.
+    /// Its elements hold less than the message up to here.
     TooShort,
 }
 
@@ -110,6 +118,8 @@ pub struct Scattered {
     pub fault: EntryFault,
     /// Tag of the receive entry.
     pub tag: Bits<64>,
+    /// Bytes of the message: of a WRITE all, of a SEND those that came.
+    pub message_bytes: Bits<32>,
     /// Answers to wait for: one for each length that is not zero.
     pub answers: Bits<2>,
     /// Length of the place for the first answer.

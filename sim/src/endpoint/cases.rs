@@ -97,8 +97,8 @@ pub struct RequestCase {
     pub name: String,
     /// Where the reaction is specified.
     pub section: &'static str,
-    /// It uses READ, atomics, or messages of more than one packet.
-    pub beyond_one_packet: bool,
+    /// It begins with a READ or an atomic.
+    pub begins_with_read_or_atomic: bool,
     /// What the queue pair must allow the peer.
     pub rights: Rights,
     /// How many READs and atomics it must keep.
@@ -231,14 +231,14 @@ impl Attacker<'_> {
         section: &'static str,
         frames: Vec<Vec<u8>>,
     ) -> &mut RequestCase {
-        let beyond_one_packet = frames.iter().any(|frame| {
+        let begins_with_read_or_atomic = frames.first().is_some_and(|frame| {
             let code = frame[super::packet::Places::of(frame).bth];
-            !matches!(code, op::SEND_ONLY | 0x05 | op::WRITE_ONLY | op::WRITE_ONLY_IMM | 0x15..)
+            matches!(code, op::READ_REQUEST | op::COMPARE_SWAP | op::FETCH_ADD)
         });
         self.cases.push(RequestCase {
             name: name.into(),
             section,
-            beyond_one_packet,
+            begins_with_read_or_atomic,
             rights: Rights::ALL,
             destination_read_atomic: 4,
             receives: Receives::Two,
@@ -289,6 +289,7 @@ pub fn request_cases(target: &Target) -> Vec<RequestCase> {
     accepted_cases(&mut attacker);
     psn_cases(&mut attacker);
     opcode_cases(&mut attacker);
+    message_cases(&mut attacker);
     length_cases(&mut attacker);
     key_cases(&mut attacker);
     receive_cases(&mut attacker);
@@ -496,6 +497,42 @@ fn opcode_cases(attacker: &mut Attacker) {
     (case.rights, case.received) = (none, 1);
 }
 
+/// Messages of several packets in which nothing is wrong, or something that does not end them.
+fn message_cases(attacker: &mut Attacker) {
+    let pmtu_bytes = attacker.target.pmtu.bytes() as usize;
+    let quiet = |mut frame: Vec<u8>| {
+        Fault::AckRequest(false).apply(&mut frame);
+        frame
+    };
+    let first = |total| attacker.with_reth(op::WRITE_FIRST, 0, attacker.reth(total), pmtu_bytes);
+    let last = |psn, bytes| attacker.plain(op::WRITE_LAST, psn, bytes);
+    let middle = quiet(attacker.plain(op::WRITE_MIDDLE, 1, pmtu_bytes));
+    let immediate = attacker.with_immediate(op::WRITE_LAST_IMM, 1, pmtu_bytes);
+    let two = pmtu_bytes + 8;
+    let cases = [
+        (
+            "WRITE of three packets",
+            "protocol 3.7",
+            vec![quiet(first(2 * pmtu_bytes + 1)), middle, last(2, 1)],
+        ),
+        ("WRITE_IMM of two PMTUs", "protocol 3.7", vec![quiet(first(2 * pmtu_bytes)), immediate]),
+        ("WRITE_FIRST asks for an answer", "protocol 3.8", vec![first(two), last(1, 8)]),
+        ("WRITE_FIRST twice", "protocol 3.4", vec![quiet(first(two)), first(two), last(1, 8)]),
+        ("a gap inside a WRITE", "protocol 3.2", vec![quiet(first(two)), last(2, 8), last(1, 8)]),
+    ];
+    for (place, (name, section, frames)) in cases.into_iter().enumerate() {
+        let case = attacker.case(name, section, frames);
+        case.executed = (1, if place == 0 { 3 } else { 2 });
+        case.received = u32::from(place == 1);
+        match place {
+            0 => case.answered(0x1f, 2, 1),
+            1 => case.answered(0x1f, 1, 1),
+            2 | 3 => case.answered(0x1f, 0, 0).answered(0x1f, 1, 1),
+            _ => case.answered(0x60, 1, 0).answered(0x1f, 1, 1),
+        };
+    }
+}
+
 fn length_cases(attacker: &mut Attacker) {
     const PACKET: &str = "protocol 3.6 row 8";
     const MESSAGE: &str = "protocol 3.6 row 9";
@@ -620,6 +657,9 @@ fn receive_cases(attacker: &mut Attacker) {
     let case = attacker.case("SEND longer than its receive", "protocol 3.6 row 10", long).refused(0x61, 0);
     case.with_receive(CompletionStatus::LocalLength);
     attacker.case("empty SEND takes a receive", "protocol 3.6", empty).accepted().received = 1;
+    let frames = vec![attacker.plain(op::SEND_FIRST, 0, target.pmtu.bytes() as usize)];
+    let case = attacker.case("SEND_FIRST longer than its receive", "protocol 3.6 row 10", frames);
+    case.refused(0x61, 0).with_receive(CompletionStatus::LocalLength);
 
     const NOT_READY: &str = "protocol 3.6 row 12";
     let wait = 0x20 | target.min_rnr_timer;

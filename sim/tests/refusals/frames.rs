@@ -4,14 +4,14 @@
 //! After each attack the queue pair itself is asked again, to see that it goes on or that it has failed, and then the
 //! bystander moves a message each way. Every counter must have moved by what the attack calls for.
 use crate::rig::{
-    Done, IPV4, IPV6, MIN_RNR_TIMER, Moved, RECEIVE_BYTES, Rig, Version, ensure_same, path_to_card,
+    Done, IPV4, IPV6, MIN_RNR_TIMER, Moved, RECEIVE_BYTES, Rig, UNTOUCHED, Version, ensure_same, path_to_card,
 };
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendRequest, SharedRegion};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
-use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::ScatterGather;
 use rnic_layout::registers::COUNTERS;
@@ -33,8 +33,9 @@ const ATTACKER: u32 = 0x51;
 const FIRST_PSN: Psn = Psn::ZERO;
 /// Bytes of the region that is attacked: an odd number, so that its end is not that of a word.
 const TARGET_BYTES: usize = 4001;
-/// WRITE_ONLY, SEND_ONLY, ACKNOWLEDGE (protocol 1.4).
+/// WRITE_ONLY, WRITE_LAST, SEND_ONLY, ACKNOWLEDGE (protocol 1.4).
 const WRITE_ONLY: u8 = 0x0a;
+const WRITE_LAST: u8 = 0x08;
 const SEND_ONLY: u8 = 0x04;
 const ACKNOWLEDGE: u8 = 0x11;
 
@@ -174,10 +175,10 @@ impl Ground {
     }
 }
 
-/// What is not there yet is refused: its first packet is an invalid request, whatever else is wrong with it. What nobody
+/// READs and atomics are not there yet: each is an invalid request, whatever else is wrong with it. What nobody
 /// answers is found before that.
 fn on_this_card(case: RequestCase) -> RequestCase {
-    if !case.beyond_one_packet || case.answers.is_empty() {
+    if !case.begins_with_read_or_atomic || case.answers.is_empty() {
         return case;
     }
     RequestCase {
@@ -245,7 +246,7 @@ fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'sta
     if case.ending == Ending::Receive(CompletionStatus::LocalProtection) {
         add("local_protection", 1);
     }
-    if case.beyond_one_packet && case.ending != Ending::GoesOn {
+    if case.begins_with_read_or_atomic && case.ending != Ending::GoesOn {
         add(LATE, case.frames.len() as u64 - 1);
         return expected;
     }
@@ -263,13 +264,28 @@ fn rights(rights: Rights) -> RemoteRights {
     RemoteRights { write: rights.remote_write, read: rights.remote_read, atomic: rights.remote_atomic }
 }
 
+/// The rest of a WRITE that a case begins and does not end.
+fn open_bytes(target: &Target, case: &RequestCase) -> Option<usize> {
+    if case.executed.1 == case.executed.0 || case.executed.0 > 0 {
+        return None;
+    }
+    let packet = PacketRepr::parse(&case.frames[0]).ok()?;
+    let length = packet.extended_headers().find_map(|header| match header {
+        ExtendedRepr::Reth(reth) => Some(reth.dma_length),
+        _ => None,
+    })?;
+    Some((length - case.executed.1 * target.pmtu.bytes()) as usize)
+}
+
 /// A request that is right, if the queue pair is as it was.
 fn good_request(target: &Target, case: &RequestCase) -> Vec<u8> {
     let psn = target.expected_psn.add(case.executed.1);
     let bth = |code| BthRepr { ack_request: true, ..BthRepr::new(code, target.number, psn) };
     let payload = vec![0xa5; 8];
     let (remote_key, first, _) = target.region;
-    let packet = if case.rights.remote_write {
+    let packet = if let Some(bytes) = open_bytes(target, case) {
+        Packet::new(bth(WRITE_LAST), Vec::new(), vec![0xa5; bytes])
+    } else if case.rights.remote_write {
         let reth = RethRepr { virtual_address: first + 1000, remote_key, dma_length: 8 };
         Packet::new(bth(WRITE_ONLY), vec![ExtendedRepr::Reth(reth)], payload)
     } else {
@@ -327,7 +343,7 @@ fn attack(
     // Memory is as in the reference, of which the regions are the beginning.
     let mut reference = reference;
     for (place, (found, before)) in ground.bytes()?.iter().zip(&before).enumerate() {
-        let executed = case.executed.0 > 0;
+        let executed = case.executed.1 > 0;
         let there = &reference.memory().bytes[place * TARGET_BYTES..][..TARGET_BYTES];
         ensure_same(found, if executed { there } else { before })?;
     }
@@ -392,11 +408,14 @@ fn check_ending(case: &RequestCase, done: &[Done]) -> Result<()> {
     let good = if case.ending == Ending::GoesOn { done.len() } else { 1.min(done.len()) };
     expected[..good].fill(first);
     ensure!(statuses == expected, "{statuses:?}, expected {expected:?}");
-    // The cases' payload is one sequence.
+    // The cases' payload is one sequence. A WRITE leaves the memory of the receive that it takes alone.
     let is_right = |done: &&Done| {
-        let bytes = done.message.iter().enumerate();
-        done.status != CompletionStatus::Success
-            || bytes.clone().all(|(place, byte)| *byte == (place * 37) as u8)
+        let expected = |place| match done.opcode {
+            CompletionOpcode::ReceiveWrite => UNTOUCHED,
+            _ => (place * 37) as u8,
+        };
+        let mut bytes = done.message.iter().enumerate();
+        done.status != CompletionStatus::Success || bytes.all(|(place, byte)| *byte == expected(place))
     };
     ensure!(done.iter().all(|done| is_right(&done)), "{done:?}");
     Ok(())

@@ -1,5 +1,6 @@
 //! Legal traffic between the card and the reference endpoint, in both directions at once: SEND and WRITE, with and without
-//! immediate data, of all lengths up to one PMTU and to all alignments. What arrives is what was sent, on both sides.
+//! immediate data, to all alignments: from the card of all lengths up to one PMTU, to the card of up to eight. What arrives is
+//! what was sent, on both sides.
 use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -36,24 +37,22 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     let number = queue_pair.number();
     let mut window_model = vec![0; WINDOW_BYTES];
     for tag in 0..MESSAGES {
-        // The receives are of the card's usual size, so that SENDs to it are no longer; WRITEs are of all lengths.
         let kind = tag % 4;
         let length = |limit: usize, random: &mut rand_chacha::ChaCha8Rng| match tag / 4 {
             0 => 0,
             1 => limit,
             _ => random.random_range(0..=limit),
         };
-        let length_in = length(
-            if kind < 2 { pmtu_bytes.min(crate::rig::RECEIVE_BYTES) } else { pmtu_bytes },
-            &mut random,
-        );
+        let length_in = length(WINDOW_BYTES, &mut random);
         let length_out = length(pmtu_bytes, &mut random);
         let incoming: Vec<u8> = (0..length_in).map(|_| random.random()).collect();
         let outgoing: Vec<u8> = (0..length_out).map(|_| random.random()).collect();
         let place_in = random.random_range(0..=WINDOW_BYTES - length_in);
         let place_out = random.random_range(0..0x2000 - length_out);
 
-        let receive = rig.receive_request(tag);
+        // The usual room for a receive, and behind it room for all lengths.
+        let more = rig.domain.allocate(WINDOW_BYTES)?;
+        let receive = rig.receive_request(tag).piece(more);
         queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
         let remote = window.remote();
         let address = remote.address + place_in as u64;

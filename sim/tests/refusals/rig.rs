@@ -43,6 +43,8 @@ pub(crate) const PEER_BYTES: usize = 0x4000;
 pub(crate) const PEER_FIRST: u64 = 0x5000_0000;
 /// Bytes of each receive of the card.
 pub(crate) const RECEIVE_BYTES: usize = 100;
+/// What the memory of a receive holds before anything is received.
+pub(crate) const UNTOUCHED: u8 = 0xee;
 /// Receives that there is memory for.
 const RECEIVES: usize = 128;
 /// First PSN that the endpoint sends on the bystander, near the end of the circle.
@@ -373,7 +375,7 @@ impl Rig {
     /// A receive of the card.
     pub(crate) fn receive_request(&mut self, tag: u64) -> ReceiveRequest {
         let mut piece = self.room.pop().expect("there is memory for all receives");
-        piece.bytes_mut().fill(0xee);
+        piece.bytes_mut().fill(UNTOUCHED);
         ReceiveRequest::new(tag | RECEIVE_TAG).piece(piece)
     }
 

@@ -730,14 +730,17 @@ fn path_of(attributes: &Attributes) -> Path {
 fn token_of(request: &Request) -> PacketToken {
     let mut extended = Vec::new();
     let operation = request.opcode & 0x1f;
-    if [Operation::WriteOnly as u8, Operation::WriteOnlyImmediate as u8, Operation::ReadRequest as u8]
-        .contains(&operation)
-    {
+    use Operation::{
+        ReadRequest, SendLastImmediate, SendOnlyImmediate, WriteFirst, WriteLastImmediate, WriteOnly,
+        WriteOnlyImmediate,
+    };
+    if [WriteFirst, WriteOnly, WriteOnlyImmediate, ReadRequest].iter().any(|one| one.code() == operation) {
         extended.extend(request.address.to_be_bytes());
         extended.extend(request.key.to_be_bytes());
         extended.extend(request.length.to_be_bytes());
     }
-    if [Operation::SendOnlyImmediate as u8, Operation::WriteOnlyImmediate as u8].contains(&operation) {
+    let with_immediate = [SendLastImmediate, SendOnlyImmediate, WriteLastImmediate, WriteOnlyImmediate];
+    if with_immediate.iter().any(|one| one.code() == operation) {
         extended.extend(request.immediate.to_be_bytes());
     }
     PacketToken {

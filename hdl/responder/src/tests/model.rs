@@ -1,5 +1,5 @@
-//! What protocol chapter 3 says of a responder whose messages are single packets, in plain Rust: no stages, no records, one
-//! packet after the other.
+//! What protocol chapter 3 says of a responder of SEND and WRITE, in plain Rust: no stages, no records, one packet after the
+//! other.
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -159,6 +159,70 @@ impl Command {
     }
 }
 
+/// What SEND and WRITE are made of (protocol 1.4).
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+/// A packet of a SEND, or of a WRITE, and whether it brings immediate data.
+#[derive(Clone, Copy)]
+struct Kind {
+    is_send: bool,
+    part: Part,
+    with_immediate: bool,
+}
+
+impl Kind {
+    fn of(opcode: u8) -> Option<Kind> {
+        use Operation as Op;
+        use Part::{First, Last, Middle, Only};
+        let kinds = [
+            (Op::SendFirst, true, First, false),
+            (Op::SendMiddle, true, Middle, false),
+            (Op::SendLast, true, Last, false),
+            (Op::SendLastImmediate, true, Last, true),
+            (Op::SendOnly, true, Only, false),
+            (Op::SendOnlyImmediate, true, Only, true),
+            (Op::WriteFirst, false, First, false),
+            (Op::WriteMiddle, false, Middle, false),
+            (Op::WriteLast, false, Last, false),
+            (Op::WriteLastImmediate, false, Last, true),
+            (Op::WriteOnly, false, Only, false),
+            (Op::WriteOnlyImmediate, false, Only, true),
+        ];
+        let (_, is_send, part, with_immediate) = kinds.into_iter().find(|kind| kind.0 as u8 == opcode)?;
+        Some(Kind { is_send, part, with_immediate })
+    }
+
+    fn starts(self) -> bool {
+        matches!(self.part, Part::First | Part::Only)
+    }
+
+    fn ends(self) -> bool {
+        matches!(self.part, Part::Last | Part::Only)
+    }
+
+    /// Whether it belongs behind what came of a message (protocol 3.3).
+    fn follows(self, arriving: Option<Arriving>) -> bool {
+        match arriving {
+            None => self.starts(),
+            Some(Arriving::Send { .. }) => self.is_send && !self.starts(),
+            Some(Arriving::Write { .. }) => !self.is_send && !self.starts(),
+        }
+    }
+}
+
+/// What came of the message that is arriving.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arriving {
+    Send { bytes: u32 },
+    Write { address: u64, key: u32, length: u32, bytes: u32 },
+}
+
 /// A queue pair that must fail, and the event that tells software of it.
 pub(super) type Failure = (u16, u8, Option<AsyncEvent>);
 
@@ -172,6 +236,9 @@ pub(super) struct Queue {
     has_refused: bool,
     /// A packet has failed.
     pub(super) has_failed: bool,
+    pub(super) arriving: Option<Arriving>,
+    /// The entry of a SEND that has not ended and not failed.
+    held: Option<Work>,
     pub(super) consumed: u16,
     /// As the doorbell said.
     pub(super) posted: u16,
@@ -190,7 +257,7 @@ impl Queue {
     /// Entries that come back with a completion in ERR.
     pub(super) fn left_to_flush(&self) -> usize {
         let left = (0..self.available()).map(|ahead| self.works[&self.consumed.wrapping_add(ahead)]);
-        left.filter(|work| !work.is_unreadable).count()
+        left.chain(self.held).filter(|work| !work.is_unreadable).count()
     }
 
     fn completion(
@@ -215,6 +282,8 @@ pub(super) struct Model {
     pub(super) queues: HashMap<u16, Queue>,
     pub(super) failures: Vec<Failure>,
     pub(super) counts: HashMap<&'static str, u64>,
+    /// What a test should have met, and how often it has.
+    pub(super) seen: HashMap<&'static str, u64>,
     /// Entries that a restart found posted: some may be on their way back.
     pub(super) overtaken: u64,
 }
@@ -250,6 +319,8 @@ impl Model {
             nak_sent: false,
             has_refused: false,
             has_failed: false,
+            arriving: None,
+            held: None,
             consumed: 0,
             posted: 0,
             written: 0,
@@ -261,6 +332,7 @@ impl Model {
             (queue.expected, queue.msn) = (0, 0);
             (queue.consumed, queue.posted, queue.written) = (0, 0, 0);
             (queue.nak_sent, queue.has_refused, queue.has_failed) = (false, false, false);
+            (queue.arriving, queue.held) = (None, None);
             queue.works.clear();
         }
         if let Some(psn) = receive_psn {
@@ -315,13 +387,6 @@ impl Model {
         }
 
         // Step 2: the PSN.
-        let operations = [
-            (Operation::SendOnly, true, false),
-            (Operation::SendOnlyImmediate, true, true),
-            (Operation::WriteOnly, false, false),
-            (Operation::WriteOnlyImmediate, false, true),
-        ];
-        let kind = operations.into_iter().find(|kind| kind.0 as u8 == request.opcode);
         let distance = request.psn.wrapping_sub(queue.expected) & PSN_MASK;
         if distance >= 1 << 23 {
             use Operation::{SendLastInvalidate, SendOnlyInvalidate, WriteOnlyImmediate};
@@ -341,71 +406,138 @@ impl Model {
             return if was_told { None } else { self.answer(index, request, answer) };
         }
 
-        // Steps 3 to 6: opcode, right, receive entry, length.
-        let permitted = kind.filter(|&(_, is_send, _)| is_send || attributes.remote_write);
-        let mut held = None;
-        if let Some((_, is_send, with_immediate)) = permitted
-            && (is_send || with_immediate)
+        // Steps 3 to 6: opcode and its order, right, receive entry, length.
+        let arriving = queue.arriving;
+        let kind = Kind::of(request.opcode).filter(|kind| kind.follows(arriving));
+        let permitted = kind.filter(|kind| kind.is_send || attributes.remote_write);
+        let mut taken = None;
+        if let Some(Kind { is_send, with_immediate, .. }) = permitted
+            && if is_send { arriving.is_none() } else { with_immediate }
         {
             if queue.available() == 0 {
                 queue.nak_sent = true;
+                if arriving.is_some() {
+                    *self.seen.entry("a message waits for a receive").or_default() += 1;
+                }
                 let syndrome = Syndrome::RnrNak { timer_code: attributes.timer_code }.emit();
                 let answer = Owed { syndrome, psn: request.psn, msn: queue.msn };
                 return self.answer(index, request, answer);
             }
-            held = Some(queue.works[&queue.consumed]);
+            taken = Some(queue.works[&queue.consumed]);
             queue.consumed = queue.consumed.wrapping_add(1);
         }
-        let Some((_, is_send, with_immediate)) = permitted.filter(|&(_, is_send, _)| {
-            request.payload_bytes <= attributes.pmtu_bytes()
-                && (is_send || request.length == request.payload_bytes)
+        let begun = arriving.unwrap_or(Arriving::Write {
+            address: request.address,
+            key: request.key,
+            length: request.length,
+            bytes: 0,
+        });
+        let came = request.payload_bytes;
+        let Some(kind) = permitted.filter(|kind| {
+            let pmtu = attributes.pmtu_bytes();
+            let is_right_size = match kind.part {
+                Part::First | Part::Middle => came == pmtu,
+                Part::Last => (1..=pmtu).contains(&came),
+                Part::Only => came <= pmtu,
+            };
+            let adds_up = match begun {
+                Arriving::Write { length, bytes, .. } if !kind.is_send => {
+                    let after = bytes + came;
+                    length <= 1 << 31 && if kind.ends() { after == length } else { after <= length }
+                }
+                _ => true,
+            };
+            is_right_size && adds_up
         }) else {
             queue.has_refused = true;
+            queue.arriving = None;
+            if queue.held.is_some() {
+                *self.seen.entry("a packet is refused inside a SEND").or_default() += 1;
+            }
+            let held = taken.or(queue.held.take());
             return Some(self.fail(index, request, held, INVALID));
         };
         queue.expected = (queue.expected + 1) & PSN_MASK;
         queue.nak_sent = false;
 
         // The entry, and step 7: keys.
-        let spans = match held {
-            Some(work) if work.is_unreadable || work.is_malformed => Err(BAD_ENTRY),
-            Some(work) if is_send => Self::scatter(&self.regions, &attributes, &work, request.payload_bytes),
-            _ if request.payload_bytes == 0 => Ok(Vec::new()),
-            _ => {
-                let (key, domain) = (request.key, attributes.domain);
-                Region::find(&self.regions, key, domain, true, request.address, request.length)
-                    .map_or(Err(NO_ACCESS), |device| Ok(vec![(device, request.length)]))
+        let entry = if kind.is_send { taken.or(queue.held.take()) } else { taken };
+        let (spans, total) = match (begun, entry) {
+            (_, Some(work)) if work.is_unreadable || work.is_malformed => (Err(BAD_ENTRY), 0),
+            (_, None) if kind.is_send => {
+                assert!(queue.has_failed, "a SEND without an entry");
+                (Err(BAD_ENTRY), 0)
             }
+            (begun, Some(work)) if kind.is_send => {
+                let before = if let Arriving::Send { bytes } = begun { bytes } else { 0 };
+                (Self::scatter(&self.regions, &attributes, &work, before, came), before + came)
+            }
+            (Arriving::Write { length: 0, .. }, _) => (Ok(Vec::new()), 0),
+            (Arriving::Write { address, key, length, bytes }, _) => {
+                let find = |at, bytes| Region::find(&self.regions, key, attributes.domain, true, at, bytes);
+                // All of it before the first byte is written, and each part when it comes.
+                let is_in_bounds = bytes > 0 || find(address, length).is_some();
+                let device = find(address.wrapping_add(bytes.into()), came).filter(|_| is_in_bounds);
+                (device.map_or(Err(NO_ACCESS), |device| Ok(vec![(device, came)])), length)
+            }
+            (Arriving::Send { .. }, _) => unreachable!("a WRITE inside a SEND"),
         };
+        queue.arriving = (!kind.ends()).then_some(match begun {
+            Arriving::Write { address, key, length, bytes } if !kind.is_send => {
+                Arriving::Write { address, key, length, bytes: bytes + came }
+            }
+            Arriving::Write { .. } => Arriving::Send { bytes: came },
+            Arriving::Send { bytes } => Arriving::Send { bytes: bytes + came },
+        });
         let spans = match spans {
             Ok(spans) if !queue.has_failed => spans,
-            Ok(_) => return Some(self.fail(index, request, held, INVALID)),
-            Err(fault) => return Some(self.fail(index, request, held, fault)),
+            Ok(_) => return Some(self.fail(index, request, entry, INVALID)),
+            Err(fault) => {
+                let name = match fault {
+                    TOO_LONG if arriving.is_some() => Some("a SEND grows too long"),
+                    BAD_ELEMENT if arriving.is_some() => Some("a SEND comes to a bad element"),
+                    _ => None,
+                };
+                name.into_iter().for_each(|name| *self.seen.entry(name).or_default() += 1);
+                return Some(self.fail(index, request, entry, fault));
+            }
         };
 
-        // Step 8.
-        queue.msn = (queue.msn + 1) & PSN_MASK;
+        // Step 8. A message counts and completes with its last packet.
+        if kind.ends() {
+            queue.msn = (queue.msn + 1) & PSN_MASK;
+            if arriving.is_some() {
+                let name =
+                    if kind.is_send { "a SEND of several packets" } else { "a WRITE of several packets" };
+                *self.seen.entry(name).or_default() += 1;
+            }
+        }
         let received = Received {
-            opcode: if is_send { CompletionOpcode::Receive } else { CompletionOpcode::ReceiveWrite },
-            length: request.payload_bytes,
-            immediate: with_immediate.then_some(request.immediate),
+            opcode: if kind.is_send { CompletionOpcode::Receive } else { CompletionOpcode::ReceiveWrite },
+            length: total,
+            immediate: kind.with_immediate.then_some(request.immediate),
             solicited: request.solicited,
         };
+        let completes = entry.filter(|_| kind.ends());
+        if !kind.ends() {
+            queue.held = entry;
+        }
         Some(Command {
             queue_pair: index,
             generation: attributes.generation,
-            payload_bytes: request.payload_bytes,
+            payload_bytes: came,
             spans,
-            completion: held.and_then(|work| queue.completion(&work, Ok(received))),
+            completion: completes.and_then(|work| queue.completion(&work, Ok(received))),
             reply: request.ack_request.then_some(Owed { syndrome: ACK, psn: request.psn, msn: queue.msn }),
         })
     }
 
-    /// Divides a message among the elements of an entry.
+    /// Divides a part of a message among the elements of an entry.
     fn scatter(
         regions: &[Region],
         attributes: &Attributes,
         work: &Work,
+        bytes_before: u32,
         payload_bytes: u32,
     ) -> Result<Vec<(u64, u32)>, Fault> {
         let fields = work.fields;
@@ -414,12 +546,14 @@ impl Model {
             (fields.sge1_address, fields.sge1_key, fields.sge1_length),
             (fields.sge2_address, fields.sge2_key, fields.sge2_length),
         ];
-        let (mut left, mut spans) = (payload_bytes, Vec::new());
+        let (mut before, mut left, mut spans) = (bytes_before, payload_bytes, Vec::new());
         for &(address, key, length) in &elements[..fields.sge_count.into()] {
-            let bytes = left.min(length);
+            let skipped = before.min(length);
+            let bytes = left.min(length - skipped);
             if bytes > 0 {
-                spans.push((address, key, bytes));
+                spans.push((address + u64::from(skipped), key, bytes));
             }
+            before -= skipped;
             left -= bytes;
         }
         if left > 0 {
@@ -486,10 +620,16 @@ impl Model {
         let attributes = queue.attributes;
         while attributes.state == QpState::Error
             && attributes.generation == generation
-            && queue.available() > 0
+            && (queue.held.is_some() || queue.available() > 0)
         {
-            let work = queue.works[&queue.consumed];
-            queue.consumed = queue.consumed.wrapping_add(1);
+            // The entry of a SEND that has not ended is the oldest.
+            let work = if let Some(held) = queue.held.take() {
+                *self.seen.entry("a SEND is flushed").or_default() += 1;
+                held
+            } else {
+                queue.consumed = queue.consumed.wrapping_add(1);
+                queue.works[&queue.consumed.wrapping_sub(1)]
+            };
             let completion = queue.completion(&work, Err((CompletionStatus::Flushed, 0)));
             if completion.is_some() {
                 return Some(Command {

@@ -25,7 +25,8 @@
 //! Measured over 256 messages: 2.6 cycles each with one answer for all of a queue pair, 6.0 with an answer each.
 //!
 //! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the reason of its own when it
-//!    was never sent, or with that of the NAK or of the failed read. Those behind the first one in error are flushed.
+//!    was never sent, or with that of the NAK, of the failed read, or of a key behind its first packet. Those behind the first one
+//!    in error are flushed.
 //! 2. Only signalled messages and those in error make a completion. One whose slot was never read has no tag that a completion
 //!    could carry: it raises an event instead, and none of its queue follows it.
 //! 3. Messages of an older generation, or of a queue pair in RESET, leave the pool without a word.
@@ -45,7 +46,9 @@ use crate::numbers::{
     SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
-use crate::tokens::{BLOCK_BITS, Begun, Issued, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired};
+use crate::tokens::{
+    BLOCK_BITS, Begun, Issued, Kick, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired,
+};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
@@ -73,11 +76,9 @@ struct Peer {
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
 }
 
-/// How far the peer is; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that messages of one packet need.
+/// How far the peer is; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that SEND and WRITE need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Progress {
-    /// Oldest PSN that is not acknowledged.
-    una_psn: Bits<24>,
     /// A message was completed in error, or the queue pair is in ERR: the others are flushed.
     has_failed: Bit,
     /// The message of `failed_psn`, or the first one behind it, is to end in error when it is the oldest.
@@ -89,7 +90,7 @@ struct Progress {
     head_from_home: Bits<BLOCK_BITS>,
     /// Messages of it that have left, 0 to 8.
     head_count: Bits<4>,
-    /// Messages that have left. Never starts anew.
+    /// Messages that have left, of which the count never starts anew, and the oldest PSN that is not acknowledged.
     retired: Retired,
     /// It stands in line.
     is_in_line: Bit,
@@ -166,8 +167,8 @@ pub struct Acknowledge {
     pub setup: StreamRx<SetupEvent>,
     /// From gather: a packet that could not be sent.
     pub gather_failure: StreamRx<GatherFailure>,
-    /// From issuing: a message was written down that no answer will complete.
-    pub kick: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    /// From issuing: a message was written down that no answer will complete, or its rest will not be sent.
+    pub kick: StreamRx<Kick>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
     /// To the completion queues; registered.
@@ -245,6 +246,7 @@ pub struct Acknowledge {
     answers_taken: Reg<Bits<3>>,
     queue_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
     failures: Fifo<FailureEvent, 2, 3>,
+    is_own: DFF<Bit>,
     asked: Reg<Bit>,
     fault: DFF<Fault>,
     meaning: DFF<Meaning>,
@@ -354,6 +356,7 @@ impl Acknowledge {
             answers_taken: Reg::default(),
             queue_pair_held: DFF::default(),
             failures: Fifo::new(Storage::Distributed)?,
+            is_own: DFF::default(),
             asked: Reg::default(),
             fault: DFF::default(),
             meaning: DFF::default(),
@@ -394,7 +397,14 @@ impl Logic for Acknowledge {
         let step = self.step.q.val();
         let queue_pair = self.queue_pair_held.q.val();
         let event = self.setup.beat.val();
-        let lost = self.gather_failure.beat.val();
+        let kick = self.kick.beat.val();
+        // A packet that was not sent, for a key or because the host did not give its payload.
+        let is_own = self.is_own.q.val();
+        let lost = if is_own {
+            GatherFailure { queue_pair: kick.queue_pair, generation: kick.generation, psn: kick.psn }
+        } else {
+            self.gather_failure.beat.val()
+        };
         let packet = self.responses.beat.val();
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
 
@@ -415,9 +425,9 @@ impl Logic for Acknowledge {
         let chosen = if has_setup {
             event.queue_pair
         } else if has_lost {
-            lost.queue_pair
+            self.gather_failure.beat.val().queue_pair
         } else if has_kick {
-            self.kick.beat.val()
+            kick.queue_pair
         } else if has_turn {
             self.line.tx.beat.val()
         } else {
@@ -426,6 +436,7 @@ impl Logic for Acknowledge {
         self.line.tx.ready.next = is_idle && has_turn;
         if is_idle {
             self.queue_pair_held.d.next = chosen;
+            self.is_own.d.next = !has_lost;
             if has_turn {
                 self.answers_taken.d.next = bits(0);
             } else if has_response && !self.answers_taken.q.val().all() {
@@ -436,7 +447,7 @@ impl Logic for Acknowledge {
             } else if has_lost {
                 Step::Failure
             } else if has_kick {
-                Step::Kick
+                if kick.has_failed { Step::Failure } else { Step::Kick }
             } else if has_turn {
                 Step::Load
             } else if has_response {
@@ -446,8 +457,8 @@ impl Logic for Acknowledge {
             };
         }
         self.setup.ready.next = step == Step::Setup;
-        self.gather_failure.ready.next = step == Step::Lost;
-        self.kick.ready.next = step == Step::Kick;
+        self.gather_failure.ready.next = step == Step::Lost && !is_own;
+        self.kick.ready.next = step == Step::Kick || (step == Step::Lost && is_own);
         self.responses.ready.next = step == Step::Answer;
         self.peers.read_enable.next = step == Step::Idle;
         self.peers.read_address.next = chosen;
@@ -516,14 +527,14 @@ impl Logic for Acknowledge {
             Fault::None
         };
         self.meaning.d.next = found;
-        self.ahead.d.next = psn::distance(packet.psn, progress.una_psn);
-        self.in_flight.d.next = psn::distance(issued.unsent_psn, progress.una_psn);
+        self.ahead.d.next = psn::distance(packet.psn, progress.retired.una_psn);
+        self.in_flight.d.next = psn::distance(issued.unsent_psn, progress.retired.una_psn);
         self.is_empty.d.next = issued.count == progress.retired.count || issued.generation != peer.generation;
         // Unasked data is the fault of the oldest message, whatever PSN it has.
         let failing_psn = if step == Step::Failure {
             lost.psn
         } else if found == Meaning::ReadData {
-            progress.una_psn
+            progress.retired.una_psn
         } else {
             packet.psn
         };
@@ -549,13 +560,14 @@ impl Logic for Acknowledge {
         let goes_on = !self.stays.q.val() && (has_more || drains);
         let joins = is_life
             || is_restart
+            || is_send_psn
             || step == Step::Kick
             || moves
             || refuses
             || (step == Step::Lost && is_current);
         self.line.rx.valid.next = (joins && !progress.is_in_line) || (step == Step::Store && goes_on);
         self.line.rx.beat.next = queue_pair;
-        self.progresses.write_enable.next = is_sweeping || joins || is_send_psn || step == Step::Store;
+        self.progresses.write_enable.next = is_sweeping || joins || step == Step::Store;
         self.progresses.write_address.next = select(is_sweeping, sweep_index, queue_pair);
         self.progresses.write_data.next = progress;
         if joins {
@@ -567,10 +579,18 @@ impl Logic for Acknowledge {
             self.progresses.write_data.next.is_draining = true;
         }
         if is_send_psn {
-            self.progresses.write_data.next.una_psn = event.psn;
+            self.progresses.write_data.next.retired = Retired {
+                count: progress.retired.count,
+                home_lap: progress.retired.home_lap,
+                una_psn: event.psn,
+            };
         }
         if moves {
-            self.progresses.write_data.next.una_psn = select(is_refusal, packet.psn, packet.psn + 1);
+            self.progresses.write_data.next.retired = Retired {
+                count: progress.retired.count,
+                home_lap: progress.retired.home_lap,
+                una_psn: select(is_refusal, packet.psn, packet.psn + 1),
+            };
         }
         if fails {
             self.progresses.write_data.next.will_fail = true;
@@ -578,7 +598,7 @@ impl Logic for Acknowledge {
             self.progresses.write_data.next.failed_status =
                 select(step == Step::Lost, bits::<8>(LOCAL_PROTECTION), status(said, syndrome));
             self.progresses.write_data.next.failed_reason = if step == Step::Lost {
-                bits::<8>(REASON_PAYLOAD)
+                select(is_own, bits::<8>(0), bits::<8>(REASON_PAYLOAD))
             } else if is_refusal {
                 syndrome
             } else {
@@ -595,7 +615,6 @@ impl Logic for Acknowledge {
         }
         if is_sweeping {
             self.progresses.write_data.next = Progress {
-                una_psn: bits::<24>(0),
                 has_failed: false,
                 will_fail: false,
                 failed_psn: bits::<24>(0),
@@ -603,7 +622,11 @@ impl Logic for Acknowledge {
                 failed_reason: bits::<8>(0),
                 head_from_home: bits::<BLOCK_BITS>(0),
                 head_count: bits::<4>(0),
-                retired: Retired { count: bits::<MESSAGE_COUNT_BITS>(0), home_lap: false },
+                retired: Retired {
+                    count: bits::<MESSAGE_COUNT_BITS>(0),
+                    home_lap: false,
+                    una_psn: bits::<24>(0),
+                },
                 is_in_line: false,
                 is_draining: false,
             };
@@ -652,7 +675,7 @@ impl Logic for Acknowledge {
         let message = self.message.val();
         let is_stale = message.generation != peer.generation || peer.state == RESET;
         let is_failed = progress.will_fail && !psn::is_after(progress.failed_psn, message.last_psn);
-        let is_acknowledged = psn::is_before(message.last_psn, progress.una_psn);
+        let is_acknowledged = psn::is_before(message.last_psn, progress.retired.una_psn);
         if step == Step::Fetch {
             self.oldest.d.next = message;
             self.verdict.d.next = if is_stale {

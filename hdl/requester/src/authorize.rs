@@ -1,13 +1,12 @@
-//! Authorize: checks an entry's fields, and asks whether its elements may be read.
+//! Authorize: checks an entry's fields, and finds the elements that its message is gathered from.
 //!
 //! Everything in an entry was written by a process that nobody trusts: no field is used before it is checked, and lengths are
-//! added in wide arithmetic.
+//! added in wide arithmetic. Whether elements may be read is asked for each packet, when it is cut.
 //!
 //! ```text
 //!           ┌──────────────────────────────────────────────────┐
 //!  item ───>│ fields ──> verdict ──────────────────────────────┼──> checked
-//!           │ elements ──> one a cycle ──> sum, count          │
-//!           │                └─────────────────────────────────┼──> access_request
+//!           │ elements ──> one a cycle ──> sum, two of them    │
 //!           │ inline data ─────────────────────────────────────┼──> inline_data
 //!           └──────────────────────────────────────────────────┘
 //! ```
@@ -15,19 +14,16 @@
 //! An entry takes 2 cycles and one more for each element and for the second slot of inline data; 3 for a message from one place.
 //!
 //! 1. Items leave in order, each once, with a status.
-//! 2. Exactly `request_count` keys are asked for, and `inline_count` slots given, for each item that leaves, in its order. An item
-//!    with a status other than success may have been asked for, too.
-//! 3. Elements of no bytes are skipped without a check of their key (protocol 4.6).
+//! 2. Exactly `inline_count` slots are given for each item that leaves, in its order.
+//! 3. Elements of no bytes are skipped, whatever their key is (protocol 4.6).
 //!
 //! The status is that of `rnic_layout::queue::send::Work::parse`; then LOC_QP_OP for what this card does not do yet: opcodes
-//! other than WRITE and SEND, with immediate data or without, more than two elements with bytes, and messages longer than the
-//! PMTU. Protocol 2.2, 2.11, 8.3.
+//! other than WRITE and SEND, with immediate data or without, and more than two elements with bytes. Protocol 2.2, 2.11, 8.3.
 use crate::numbers::{
-    FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, REASON_ELEMENTS,
-    REASON_LONGER_THAN_PACKET, REASON_MALFORMED, SEND_ONLY, SEND_ONLY_IMMEDIATE, SUCCESS, WORK_SEND,
-    WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE, WRITE_ONLY, WRITE_ONLY_IMMEDIATE,
+    FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_ELEMENTS, REASON_MALFORMED, SUCCESS, WORK_SEND,
+    WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
 };
-use crate::tokens::{CheckedItem, SLOT_BITS, WorkItem};
+use crate::tokens::{CheckedItem, SLOT_BITS, Stretch, WorkItem};
 use crate::work::{DATA_OFFSET, ELEMENT_BITS, Fields, element_address, element_key, element_length, fields};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -35,7 +31,6 @@ use rnic_layout::limits::{
     INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX,
 };
 use rnic_layout::queue::send::WorkOpcode;
-use rnic_token::protect::AccessRequest;
 
 const INLINE_FIRST: u64 = INLINE_BYTES_FIRST_SLOT as u64;
 const INLINE_MAX: u64 = INLINE_BYTES_MAX as u64;
@@ -56,18 +51,6 @@ enum Step {
     SecondSlot,
 }
 
-/// Bytes of a code.
-#[kernel]
-fn pmtu(code: Bits<3>) -> Bits<13> {
-    match code.to_u64() {
-        PMTU_256 => bits::<13>(256),
-        PMTU_512 => bits::<13>(512),
-        PMTU_1024 => bits::<13>(1024),
-        PMTU_2048 => bits::<13>(2048),
-        _ => bits::<13>(4096),
-    }
-}
-
 /// The block.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Authorize {
@@ -77,24 +60,20 @@ pub struct Authorize {
     pub reset: Signal<In, Bit>,
     /// From segmentation.
     pub item: StreamRx<WorkItem>,
-    /// To issuing; the block behind is a queue, whose `ready` is a register.
+    /// To cut; the block behind is a queue, whose `ready` is a register.
     pub checked: StreamTx<CheckedItem>,
-    /// To the region table; the same.
-    pub access_request: StreamTx<AccessRequest>,
     /// To issuing; the same.
     pub inline_data: StreamTx<Bits<SLOT_BITS>>,
     step: Reg<Step>,
     element: DFF<Bits<ELEMENT_BITS>>,
     index: DFF<Bits<3>>,
     sum: DFF<Bits<SUM_BITS>>,
-    request_count: DFF<Bits<2>>,
-    first_length: DFF<Bits<13>>,
-    second_length: DFF<Bits<13>>,
+    first: DFF<Stretch>,
+    second: DFF<Stretch>,
     has_too_many: DFF<Bit>,
     is_malformed: DFF<Bit>,
     is_too_long: DFF<Bit>,
     is_unsupported: DFF<Bit>,
-    exceeds_packet: DFF<Bit>,
 }
 
 impl Logic for Authorize {
@@ -121,7 +100,6 @@ impl Logic for Authorize {
 
         self.item.ready.next = false;
         self.checked.valid.next = false;
-        self.access_request.valid.next = false;
         self.inline_data.valid.next = false;
         self.inline_data.beat.next = select(step == Step::SecondSlot, item.second, item.first);
 
@@ -144,53 +122,34 @@ impl Logic for Authorize {
             self.is_too_long.d.next =
                 if fields.inline { fields.length > inline_max } else { fields.length > LENGTH_MAX };
             self.is_unsupported.d.next = !is_known;
-            self.exceeds_packet.d.next = fields.length > bit_cast::<32, 13>(pmtu(item.path_mtu));
             self.index.d.next = bits(0);
             self.sum.d.next = bits(0);
-            self.request_count.d.next = bits(0);
+            self.first.d.next.length = bits(0);
+            self.second.d.next.length = bits(0);
             self.has_too_many.d.next = false;
             if self.item.valid.val() {
                 self.step.d.next = if walks { Step::Element } else { Step::Finish };
             }
         }
 
-        // A key is asked for even if a later element shows that the entry is wrong; its answer is then ignored.
         let length = element_length(element);
-        let request_count = self.request_count.q.val();
-        self.access_request.beat.next = AccessRequest {
-            key: element_key(element),
-            domain: item.domain,
-            address: element_address(element),
-            length,
-            local_write: false,
-            remote_write: false,
-            remote_read: false,
-            remote_atomic: false,
-        };
+        let stretch = Stretch { key: element_key(element), address: element_address(element), length };
         if step == Step::Element {
-            let has_bytes = length.any();
-            let asks = has_bytes && !request_count.get_bit(1);
-            let moves = !asks || self.access_request.ready.val();
-            self.access_request.valid.next = asks;
-            if moves {
-                self.index.d.next = next_index;
-                self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(length);
-                if asks {
-                    self.request_count.d.next = request_count + 1;
-                    if request_count == 0 {
-                        self.first_length.d.next = length.get_bits::<13>(0);
-                    } else {
-                        self.second_length.d.next = length.get_bits::<13>(0);
-                    }
-                }
-                if has_bytes && !asks {
+            let has_first = self.first.q.val().length.any();
+            let has_second = self.second.q.val().length.any();
+            self.index.d.next = next_index;
+            self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(length);
+            if length.any() {
+                if !has_first {
+                    self.first.d.next = stretch;
+                } else if !has_second {
+                    self.second.d.next = stretch;
+                } else {
                     self.has_too_many.d.next = true;
                 }
-                if bit_cast::<4, 3>(next_index) == fields.sge_count {
-                    self.step.d.next = Step::Finish;
-                }
-            } else {
-                self.element.d.next = element;
+            }
+            if bit_cast::<4, 3>(next_index) == fields.sge_count {
+                self.step.d.next = Step::Finish;
             }
         }
 
@@ -204,8 +163,6 @@ impl Logic for Authorize {
             (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_MALFORMED))
         } else if self.is_too_long.q.val() || differs {
             (bits::<8>(LOCAL_LENGTH), bits::<8>(REASON_MALFORMED))
-        } else if self.exceeds_packet.q.val() {
-            (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_LONGER_THAN_PACKET))
         } else if self.has_too_many.q.val() {
             (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_ELEMENTS))
         } else {
@@ -213,7 +170,6 @@ impl Logic for Authorize {
         };
         let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
         let has_immediate = fields.opcode == WORK_WRITE_IMMEDIATE || fields.opcode == WORK_SEND_IMMEDIATE;
-        let immediate = select(has_immediate, fields.immediate, bits::<32>(0));
         let is_signalled = fields.signalled || item.signal_all;
         let has_inline = fields.inline && status == SUCCESS && fields.length.any() && !item.is_empty;
         let has_two = has_inline && fields.length > INLINE_FIRST;
@@ -226,6 +182,8 @@ impl Logic for Authorize {
             is_first: item.is_first,
             ends_burst: item.ends_burst,
             psn: item.psn,
+            last_psn: item.last_psn,
+            is_long: item.is_long,
             place: item.place,
             message_count: item.message_count,
             next_slot: item.next_slot,
@@ -235,30 +193,26 @@ impl Logic for Authorize {
             reason,
             is_signalled,
             is_write,
-            opcode: match (is_write, has_immediate) {
-                (true, true) => bits::<8>(WRITE_ONLY_IMMEDIATE),
-                (true, false) => bits::<8>(WRITE_ONLY),
-                (false, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
-                (false, false) => bits::<8>(SEND_ONLY),
-            },
+            has_immediate,
             // A WRITE without immediate data makes no completion at the peer.
             solicited: fields.solicited && (!is_write || has_immediate),
             ack_request: is_signalled || item.asks,
-            extended: if is_write {
+            immediate: select(has_immediate, fields.immediate, bits::<32>(0)),
+            remote: if is_write {
                 cat!(
-                    immediate,
                     swap_bytes(fields.length),
                     swap_bytes(fields.remote_key),
                     swap_bytes(fields.remote_address)
                 )
             } else {
-                cat!(bits::<128>(0), immediate)
+                bits::<128>(0)
             },
-            payload_bytes: fields.length.get_bits::<13>(0),
+            length: fields.length,
             inline_count: cat!(has_two, has_inline && !has_two),
-            request_count,
-            first_length: self.first_length.q.val(),
-            second_length: self.second_length.q.val(),
+            path_mtu: item.path_mtu,
+            domain: item.domain,
+            first: self.first.q.val(),
+            second: self.second.q.val(),
         };
         if step == Step::Finish {
             let may_finish = self.checked.ready.val() && (!has_inline || self.inline_data.ready.val());

@@ -1,21 +1,25 @@
-//! Fork: gives a setup event to one stage, then to another, and says that it is taken when both have taken it.
+//! Fork: gives a setup event to one stage, then to the next, and says that it is taken when all have taken it.
 //!
 //! ```text
 //!        ┌───────────────────────┐
-//!  rx ──>│ event ─┬─ waits[0] ───┼──> first
-//!        │        └─ waits[1] ───┼──> second
+//!  rx ──>│ event ─┬─ waits[0] ───┼──> stages[0]
+//!        │        ├─ waits[1] ───┼──> stages[1]
+//!        │        └─ waits[2] ───┼──> stages[2]
 //!        └───────────────────────┘
 //! ```
 //!
-//! Latency 1 cycle to the first stage; the next event is taken when both stages have this one. All outputs are registers.
+//! Latency 1 cycle to the first stage; the next event is taken when all stages have this one. All outputs are registers.
 //!
 //! 1. Each stage sees every event once, in order.
-//! 2. The second stage is offered an event when the first one has taken it, and so knows what the first did before.
+//! 2. A stage is offered an event when the one before it has taken it, and so knows what that one did before.
 //! 3. `rx.ready` comes one cycle after the last stage has taken the event, and the offer lasts until then: who sees its event
-//!    taken knows that both stages have acted on it.
+//!    taken knows that all stages have acted on it.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::setup::SetupEvent;
+
+/// Stages.
+pub const STAGES: usize = 3;
 
 /// The block.
 #[derive(Default, LogicBlock, Registers)]
@@ -26,14 +30,11 @@ pub struct Fork {
     pub reset: Signal<In, Bit>,
     /// From control.
     pub rx: StreamRx<SetupEvent>,
-    /// To the stage before.
-    pub first: StreamTx<SetupEvent>,
-    /// To the stage behind it.
-    pub second: StreamTx<SetupEvent>,
+    /// To the stages, the first one first.
+    pub stages: [StreamTx<SetupEvent>; STAGES],
     event: DFF<SetupEvent>,
     is_busy: Reg<Bit>,
-    first_waits: Reg<Bit>,
-    second_waits: Reg<Bit>,
+    waits: [Reg<Bit>; STAGES],
 }
 
 impl Logic for Fork {
@@ -41,25 +42,23 @@ impl Logic for Fork {
     fn update(&mut self) {
         self.hold_registers();
         let is_busy = self.is_busy.q.val();
-        let first_waits = self.first_waits.q.val();
-        let second_waits = self.second_waits.q.val();
-        let is_done = is_busy && !first_waits && !second_waits;
+        let is_waited_for = self.waits[0].q.val() || self.waits[1].q.val() || self.waits[2].q.val();
+        let is_done = is_busy && !is_waited_for;
         self.event.d.next = self.rx.beat.val();
         self.rx.ready.next = is_done;
-        self.first.beat.next = self.event.q.val();
-        self.first.valid.next = first_waits;
-        self.second.beat.next = self.event.q.val();
-        self.second.valid.next = second_waits;
         if !is_busy {
             self.is_busy.d.next = self.rx.valid.val();
-            self.first_waits.d.next = self.rx.valid.val();
+            self.waits[0].d.next = self.rx.valid.val();
         }
-        if first_waits && self.first.ready.val() {
-            self.first_waits.d.next = false;
-            self.second_waits.d.next = true;
-        }
-        if second_waits && self.second.ready.val() {
-            self.second_waits.d.next = false;
+        for i in 0..STAGES {
+            self.stages[i].beat.next = self.event.q.val();
+            self.stages[i].valid.next = self.waits[i].q.val();
+            if self.waits[i].q.val() && self.stages[i].ready.val() {
+                self.waits[i].d.next = false;
+                if i + 1 < STAGES {
+                    self.waits[i + 1].d.next = true;
+                }
+            }
         }
         if is_done {
             self.is_busy.d.next = false;
@@ -73,29 +72,32 @@ mod tests {
     use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
 
     #[test]
-    fn an_event_is_taken_when_both_stages_have_it() {
+    fn an_event_is_taken_when_all_stages_have_it_one_after_the_other() {
         let mut random = random();
         for stalls in Stalls::ALL {
             let events = (0..200).map(|number| SetupEvent { psn: bits(number), ..SetupEvent::default() });
             let mut bench = Bench::clocked(Fork::default(), |block| &mut block.clock).in_lock_step();
             let mut source = Source::of_tokens(events.clone(), stalls);
-            let (mut first, mut second) = (Sink::new(stalls), Sink::new(stalls));
+            let mut sinks: Vec<_> = (0..STAGES).map(|_| Sink::new(stalls)).collect();
             let mut taken = 0;
             while taken < 200 {
                 source.drive(&mut bench.block.rx, &mut random);
-                first.drive(&mut bench.block.first, &mut random);
-                second.drive(&mut bench.block.second, &mut random);
+                for (sink, stage) in sinks.iter_mut().zip(&mut bench.block.stages) {
+                    sink.drive(stage, &mut random);
+                }
                 bench.settle();
                 if source.sample(&bench.block.rx) {
                     taken += 1;
-                    assert_eq!((first.received.len(), second.received.len()), (taken, taken));
+                    assert!(sinks.iter().all(|sink| sink.received.len() == taken));
                 }
-                first.sample(&bench.block.first);
-                second.sample(&bench.block.second);
+                for (sink, stage) in sinks.iter_mut().zip(&bench.block.stages) {
+                    sink.sample(stage);
+                }
+                assert!(sinks.is_sorted_by_key(|sink| usize::MAX - sink.received.len()));
                 bench.tick();
             }
             let events: Vec<_> = events.collect();
-            assert!(first.received == events && second.received == events);
+            assert!(sinks.iter().all(|sink| sink.received == events));
         }
     }
 }

@@ -1,25 +1,27 @@
-//! Issue: writes each message down and sends it, once its keys are known to be good.
+//! Issue: writes each message down with its first packet, and sends packets, once their keys are known to be good.
 //!
-//! Only here it is known whether an entry becomes a packet, so only here it becomes one. An entry that is not sent is written
-//! down all the same, with the reason, so that it completes in its order.
+//! Only here it is known whether a packet can be sent. An entry that is not sent is written down all the same, with
+//! the reason, so that it completes in its order.
 //!
 //! ```text
 //!                 ┌─────────────────────────────────────────────┐
-//!  checked ──────>│ item ──> answers ──> verdict ───────────────┼──> gather
+//!  packet ───────>│ item ──> answers ──> verdict ───────────────┼──> gather
 //!  answers ──────>│            │            ├───────────────────┼──> message, issued (pool)
 //!  inline_data ──>│────────────│────────────│───────────────────┼──> inline_slot
-//!                 │          failed <───────┴───────────────────┼──> kick (acknowledge)
+//!                 │        record <─────────┴───────────────────┼──> kick (acknowledge)
 //!                 └─────────────────────────────────────────────┘
 //! ```
 //!
-//! A message takes 2 cycles, one more for each key and for each slot of inline data.
+//! A packet takes 2 cycles, one more for each key and for each slot of inline data.
 //!
-//! 1. Messages are written down in the order of the items, each in its place, before their packet can be seen.
-//! 2. Behind an entry in error, entries of the same queue pair are not sent, but flushed, until it is made anew or reset.
+//! 1. Messages are written down in the order of the items, each in its place, before their first packet can be seen.
+//! 2. Behind an entry or a packet in error, nothing of the same queue pair is sent, until it is made anew or reset: entries
+//!    are flushed, other packets vanish.
 //! 3. The slots of inline data that leave are those of the packets that leave, in order.
-//! 4. `burst_count` counts bursts whose packets have all been taken by gather.
+//! 4. `unsent_psn` is the PSN behind the last packet that left.
+//! 5. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::numbers::{FLUSHED, LOCAL_PROTECTION, SUCCESS};
-use crate::tokens::{CheckedItem, Issued, OutstandingMessage, PLACE_BITS, SLOT_BITS};
+use crate::tokens::{Issued, Kick, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
@@ -29,6 +31,15 @@ use rnic_token::packet::EXTENDED_BITS;
 use rnic_token::protect::AccessAnswer;
 use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_token::transmit::{GatherCommand, LaunchToken};
+
+/// What has become of a queue pair's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Record {
+    /// One was in error.
+    has_failed: Bit,
+    /// That of the first one that was not sent.
+    unsent_psn: Bits<24>,
+}
 
 /// What the block does.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -50,8 +61,8 @@ pub struct Issue {
     pub is_sweeping: Signal<In, Bit>,
     /// Whose.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From authorize.
-    pub checked: StreamRx<CheckedItem>,
+    /// From cut.
+    pub packet: StreamRx<Packet>,
     /// From authorize; a queue, whose `valid` is a register.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
     /// From the region table.
@@ -61,26 +72,29 @@ pub struct Issue {
     /// To gather; the exit of the queue before, gated by registers.
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge: something has ended that no answer will complete; the block behind is a queue.
-    pub kick: StreamTx<Bits<QUEUE_PAIR_BITS>>,
+    pub kick: StreamTx<Kick>,
     /// To the pool.
     pub message: Signal<Out, OutstandingMessage>,
     /// Where it stands.
     pub message_place: Signal<Out, Bits<PLACE_BITS>>,
     /// Whose it is.
     pub issued_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// The count with it.
-    pub issued: Signal<Out, Issued>,
-    /// Both are written now.
+    /// It is written now.
     pub message_valid: Signal<Out, Bit>,
+    /// How far its packets are.
+    pub issued: Signal<Out, Issued>,
+    /// That is said now.
+    pub issued_valid: Signal<Out, Bit>,
     /// Bursts ever done with; registered.
     pub burst_count: Signal<Out, Bits<16>>,
+    /// Turns of long messages ever done with; registered.
+    pub turn_count: Signal<Out, Bits<16>>,
     /// An entry was malformed; registered.
     pub counts_work_refused: Signal<Out, Bit>,
     /// A local key, bound or right did not hold; registered.
     pub counts_local_protection: Signal<Out, Bit>,
 
-    /// An entry of this queue pair was in error.
-    failures: Memory<Bit, QUEUE_PAIR_BITS>,
+    records: Memory<Record, QUEUE_PAIR_BITS>,
     step: Reg<Step>,
     left: DFF<Bits<2>>,
     is_ok: DFF<Bit>,
@@ -89,9 +103,11 @@ pub struct Issue {
     is_sent: DFF<Bit>,
     inline_left: DFF<Bits<2>>,
     command: DFF<GatherCommand>,
-    command_ends: DFF<Bit>,
+    command_ends_burst: DFF<Bit>,
+    command_ends_turn: DFF<Bit>,
     has_command: Reg<Bit>,
     bursts_done: Reg<Bits<16>>,
+    turns_done: Reg<Bits<16>>,
     is_refused: Reg<Bit>,
     is_protected: Reg<Bit>,
 }
@@ -107,7 +123,7 @@ impl Issue {
             reset: Signal::default(),
             is_sweeping: Signal::default(),
             sweep_index: Signal::default(),
-            checked: StreamRx::default(),
+            packet: StreamRx::default(),
             inline_data: StreamRx::default(),
             answers: StreamRx::default(),
             gather: StreamTx::default(),
@@ -116,12 +132,14 @@ impl Issue {
             message: Signal::default(),
             message_place: Signal::default(),
             issued_queue_pair: Signal::default(),
-            issued: Signal::default(),
             message_valid: Signal::default(),
+            issued: Signal::default(),
+            issued_valid: Signal::default(),
             burst_count: Signal::default(),
+            turn_count: Signal::default(),
             counts_work_refused: Signal::default(),
             counts_local_protection: Signal::default(),
-            failures: Memory::new(Storage::Block)?,
+            records: Memory::new(Storage::Block)?,
             step: Reg::default(),
             left: DFF::default(),
             is_ok: DFF::default(),
@@ -130,9 +148,11 @@ impl Issue {
             is_sent: DFF::default(),
             inline_left: DFF::default(),
             command: DFF::default(),
-            command_ends: DFF::default(),
+            command_ends_burst: DFF::default(),
+            command_ends_turn: DFF::default(),
             has_command: Reg::default(),
             bursts_done: Reg::default(),
+            turns_done: Reg::default(),
             is_refused: Reg::default(),
             is_protected: Reg::default(),
         })
@@ -143,10 +163,10 @@ impl Logic for Issue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, failures);
+        clock!(self, clock, records);
         let is_sweeping = self.is_sweeping.val();
         let step = self.step.q.val();
-        let item = self.checked.beat.val();
+        let item = self.packet.beat.val();
         let has_command = self.has_command.q.val();
         let is_taken = has_command && self.gather.ready.val();
         let may_load = !has_command || self.gather.ready.val();
@@ -157,22 +177,23 @@ impl Logic for Issue {
             self.has_command.d.next = false;
         }
         self.burst_count.next = self.bursts_done.q.val();
+        self.turn_count.next = self.turns_done.q.val();
         self.counts_work_refused.next = self.is_refused.q.val();
         self.counts_local_protection.next = self.is_protected.q.val();
         self.is_refused.d.next = false;
         self.is_protected.d.next = false;
 
-        self.failures.read_enable.next = step == Step::Begin;
-        self.failures.read_address.next = item.queue_pair;
+        self.records.read_enable.next = step == Step::Begin;
+        self.records.read_address.next = item.queue_pair;
 
         // Only an item that makes no command ends its burst here; commands do when they are taken.
-        let is_empty = step == Step::Begin && self.checked.valid.val() && item.is_empty && may_load;
-        self.checked.ready.next = is_empty;
+        let is_empty = step == Step::Begin && self.packet.valid.val() && item.is_empty && may_load;
+        self.packet.ready.next = is_empty;
         self.answers.ready.next = false;
         if step == Step::Begin {
             self.left.d.next = item.request_count;
             self.is_ok.d.next = true;
-            if self.checked.valid.val() && !item.is_empty {
+            if self.packet.valid.val() && !item.is_empty {
                 self.step.d.next = if item.request_count.any() { Step::Answers } else { Step::Write };
             }
         }
@@ -195,7 +216,8 @@ impl Logic for Issue {
             }
         }
 
-        let has_failed = self.failures.read_data.val() && !item.is_first;
+        let record = self.records.read_data.val();
+        let has_failed = record.has_failed && !item.is_first;
         let is_flushed = has_failed || item.status == FLUSHED;
         let is_refused = !is_flushed && item.status != SUCCESS;
         let is_protected = !is_flushed && item.status == SUCCESS && !self.is_ok.q.val();
@@ -208,11 +230,11 @@ impl Logic for Issue {
             item.status
         };
         let writes = step == Step::Write && may_load && self.kick.ready.val();
-        self.message_valid.next = writes;
+        self.message_valid.next = writes && item.starts;
         self.message_place.next = item.place;
         self.message.next = OutstandingMessage {
             generation: item.generation,
-            last_psn: item.psn,
+            last_psn: item.last_psn,
             next_slot: item.next_slot,
             has_tag: item.has_tag,
             tag: item.tag,
@@ -221,23 +243,36 @@ impl Logic for Issue {
             status,
             reason: select(is_refused, item.reason, bits::<8>(0)),
         };
-        self.issued_queue_pair.next = item.queue_pair;
-        self.issued.next = Issued {
-            count: item.message_count,
-            unsent_psn: if is_sent { item.psn + 1 } else { item.psn },
-            generation: item.generation,
+        let unsent_psn = if is_sent {
+            item.psn + 1
+        } else if has_failed {
+            record.unsent_psn
+        } else {
+            item.psn
         };
-        self.kick.valid.next = writes && !is_sent;
-        self.kick.beat.next = item.queue_pair;
-        self.failures.write_enable.next = writes || is_sweeping;
-        self.failures.write_address.next = select(is_sweeping, self.sweep_index.val(), item.queue_pair);
-        self.failures.write_data.next = !is_sweeping && (has_failed || is_refused || is_protected);
+        self.issued_queue_pair.next = item.queue_pair;
+        self.issued.next = Issued { count: item.message_count, unsent_psn, generation: item.generation };
+        self.issued_valid.next = writes;
+        // A message that was written down fails behind its first packet as one whose payload could not be read.
+        let fails_behind = is_protected && !item.starts;
+        self.kick.valid.next = writes && !is_sent && (item.starts || fails_behind);
+        self.kick.beat.next = Kick {
+            queue_pair: item.queue_pair,
+            generation: item.generation,
+            has_failed: fails_behind,
+            psn: item.psn,
+        };
+        self.records.write_enable.next = writes || is_sweeping;
+        self.records.write_address.next = select(is_sweeping, self.sweep_index.val(), item.queue_pair);
+        self.records.write_data.next =
+            Record { has_failed: !is_sweeping && (has_failed || is_refused || is_protected), unsent_psn };
         let is_inline = item.inline_count.any();
         if writes {
             self.is_refused.d.next = is_refused;
             self.is_protected.d.next = is_protected;
             self.has_command.d.next = is_sent;
-            self.command_ends.d.next = item.ends_burst;
+            self.command_ends_burst.d.next = item.ends_burst;
+            self.command_ends_turn.d.next = item.ends_turn;
             self.command.d.next = GatherCommand {
                 launch: LaunchToken {
                     queue_pair: item.queue_pair,
@@ -262,7 +297,7 @@ impl Logic for Issue {
             };
             self.is_sent.d.next = is_sent;
             self.inline_left.d.next = item.inline_count;
-            self.checked.ready.next = true;
+            self.packet.ready.next = true;
             self.step.d.next = if is_inline { Step::Inline } else { Step::Begin };
         }
 
@@ -282,13 +317,21 @@ impl Logic for Issue {
         }
 
         // A command that is taken and an item without one can end in the same cycle.
-        let command_ended = is_taken && self.command_ends.q.val();
-        let item_ended = (is_empty || (writes && !is_sent)) && item.ends_burst;
-        if command_ended && item_ended {
-            self.bursts_done.d.next = self.bursts_done.q.val() + 2;
-        } else if command_ended || item_ended {
-            self.bursts_done.d.next = self.bursts_done.q.val() + 1;
-        }
+        let vanishes = is_empty || (writes && !is_sent);
+        self.bursts_done.d.next = self.bursts_done.q.val()
+            + ended(is_taken && self.command_ends_burst.q.val(), vanishes && item.ends_burst);
+        self.turns_done.d.next = self.turns_done.q.val()
+            + ended(is_taken && self.command_ends_turn.q.val(), vanishes && item.ends_turn);
+    }
+}
+
+/// How many of two there are.
+#[kernel]
+fn ended(one: Bit, other: Bit) -> Bits<16> {
+    match (one, other) {
+        (true, true) => bits::<16>(2),
+        (false, false) => bits::<16>(0),
+        _ => bits::<16>(1),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The requester: from a doorbell to a packet, and from an acknowledgement to a completion.
 //!
 //! ```text
-//!  send_posted ─> schedule ─> fetch ─> (host) ─> collect ─> segment ─> authorize ─> issue ─> gather
-//!                               ▲                             │ ▲          │          │
-//!                               └──────────── turn ───────────┘ │     region table    │
-//!                                                               │                     ▼
-//!                                                               └─── outstanding (pool of messages)
+//!  send_posted ─> schedule ─> fetch ─> (host) ─> collect ─> segment ─> authorize ─> cut ─> issue ─> gather
+//!                               ▲                            │ ▲ ▲                  │ │      │
+//!                               └──────────── turn ──────────┘ │ └───── wake ───────┘ │      │
+//!                                                              │                region table │
+//!                                                              └── outstanding (pool) <──────┘
 //! ```
 //!
 //! Tokens of one queue pair keep their order from end to end; no stage waits for the host while it holds a token of
@@ -19,12 +19,14 @@ pub mod acknowledge;
 mod answer;
 pub mod authorize;
 pub mod collect;
+pub mod cut;
 pub mod fetch;
 pub mod fork;
 pub mod issue;
 pub mod numbers;
 pub mod outstanding;
 pub mod requester;
+pub mod rounds;
 pub mod schedule;
 pub mod segment;
 pub mod sweep;

@@ -72,10 +72,26 @@ const fn reliable(operation: Operation) -> u64 {
     (Transport::Rc.base() | operation.code()) as u64
 }
 
+/// First packet of a SEND.
+pub const SEND_FIRST: u64 = reliable(Operation::SendFirst);
+/// Neither the first nor the last.
+pub const SEND_MIDDLE: u64 = reliable(Operation::SendMiddle);
+/// Last packet of a SEND.
+pub const SEND_LAST: u64 = reliable(Operation::SendLast);
+/// Last packet of a SEND with immediate data.
+pub const SEND_LAST_IMMEDIATE: u64 = reliable(Operation::SendLastImmediate);
 /// A whole SEND.
 pub const SEND_ONLY: u64 = reliable(Operation::SendOnly);
 /// A whole SEND with immediate data.
 pub const SEND_ONLY_IMMEDIATE: u64 = reliable(Operation::SendOnlyImmediate);
+/// First packet of a WRITE.
+pub const WRITE_FIRST: u64 = reliable(Operation::WriteFirst);
+/// Neither the first nor the last.
+pub const WRITE_MIDDLE: u64 = reliable(Operation::WriteMiddle);
+/// Last packet of a WRITE.
+pub const WRITE_LAST: u64 = reliable(Operation::WriteLast);
+/// Last packet of a WRITE with immediate data.
+pub const WRITE_LAST_IMMEDIATE: u64 = reliable(Operation::WriteLastImmediate);
 /// A whole WRITE.
 pub const WRITE_ONLY: u64 = reliable(Operation::WriteOnly);
 /// A whole WRITE with immediate data.
@@ -102,8 +118,6 @@ pub const REASON_HALF_ENTRY: u64 = 2;
 pub const REASON_OVERRUN: u64 = 3;
 /// `vendor_error`: a field of the entry holds what it must not, or the opcode is none that this card does.
 pub const REASON_MALFORMED: u64 = 4;
-/// `vendor_error`: the message does not fit in one packet.
-pub const REASON_LONGER_THAN_PACKET: u64 = 5;
 /// `vendor_error`: more than two elements with bytes.
 pub const REASON_ELEMENTS: u64 = 6;
 /// `vendor_error`: the host did not give the payload.

@@ -10,7 +10,7 @@
 //!                 │ begun: count, held ──────────────────────────────────────┼──> acknowledge
 //!  issue ────────>│ messages: 2^11 blocks of 8 ──────────────────────────────┼──> acknowledge
 //!                 │ issued: count, unsent PSN ───────────────────────────────┼──> acknowledge
-//!  acknowledge ──>│ retired: count, home ────────────────────────────────────┼──> segment
+//!  acknowledge ──>│ retired: count, home, acknowledged PSN ──────────────────┼──> segment
 //!                 └──────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -74,10 +74,12 @@ pub struct Outstanding {
     pub message_place: Signal<In, Bits<PLACE_BITS>>,
     /// From issuing: whose it is.
     pub issued_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// What issuing says with it.
+    /// What issuing says of it.
     pub issued: Signal<In, Issued>,
-    /// Both are written now.
+    /// It is written now.
     pub message_valid: Signal<In, Bit>,
+    /// That is said now.
+    pub issued_valid: Signal<In, Bit>,
 
     /// From acknowledge: which queue pair's `begun` and `issued` it wants to see.
     pub queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
@@ -139,6 +141,7 @@ impl Outstanding {
             issued_queue_pair: Signal::default(),
             issued: Signal::default(),
             message_valid: Signal::default(),
+            issued_valid: Signal::default(),
             queue_pair: Signal::default(),
             issued_read: Signal::default(),
             begun_read: Signal::default(),
@@ -186,7 +189,7 @@ impl Logic for Outstanding {
         self.begun_counts.write_enable.next = self.begun_valid.val() || is_sweeping;
         self.begun_counts.write_address.next = select(is_sweeping, sweep_index, self.begun_queue_pair.val());
         self.begun_counts.write_data.next = self.begun.val();
-        self.issued_counts.write_enable.next = self.message_valid.val() || is_sweeping;
+        self.issued_counts.write_enable.next = self.issued_valid.val() || is_sweeping;
         self.issued_counts.write_address.next =
             select(is_sweeping, sweep_index, self.issued_queue_pair.val());
         self.issued_counts.write_data.next = self.issued.val();
@@ -199,6 +202,7 @@ impl Logic for Outstanding {
             self.issued_counts.write_data.next.count = bits(0);
             self.retired_counts.write_data.next.count = bits(0);
             self.retired_counts.write_data.next.home_lap = false;
+            self.retired_counts.write_data.next.una_psn = bits(0);
         }
 
         self.begun_counts.read_enable.next = self.begun_read.val();

@@ -1,4 +1,4 @@
-//! Segment: decides which slots are the next entry of their queue pair, and gives each entry its PSN and its place.
+//! Segment: decides which slots are the next entry of their queue pair, and gives each entry its PSNs and its place.
 //!
 //! The one stage that knows how far a queue pair has come: everything that was fetched comes past here in order, wanted or not.
 //! What does not fit into the window or the pool is let go, and fetched again when there is room.
@@ -6,7 +6,7 @@
 //! ```text
 //!               ┌─────────────────────────────────────────────┐
 //!  setup ──────>│            ┌─> record: slot, PSN, tail ─┐   │
-//!  wake ───────>│─> whose? ──┤                            ├───┼──> item (4 deep)
+//!  wakes ──────>│─> whose? ──┤                            ├───┼──> item (4 deep)
 //!  work ───────>│            └─> retired, free blocks ────┘   │
 //!               │                     └── held ───────────────┼──> turn (to fetch)
 //!               └─────────────────────────────────────────────┘
@@ -27,14 +27,23 @@
 //! 6. In RTS entries are sent, in ERR and SQE they go on as flushed, in other states they wait in their ring.
 //! 7. Behind a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is made or reset:
 //!    where the next entry begins is not known.
+//! 8. A message takes as many PSNs as its length needs packets, which nobody has checked yet; one if it needs none, if it is
+//!    inline, and if it is longer than any message may be (protocol 2.1, 2.2). What is flushed takes none.
+//! 9. A queue pair with messages in flight is held, too, while 2^15 of its PSNs or more are in flight, and while the next message
+//!    would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
+//! 10. Behind a message of more than 16 KiB nothing is taken and fetch stops, until cut says that it may go on; a change of
+//!     life to a state in which nothing is sent ends that, too.
 use crate::numbers::{
-    ERROR, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN, REASON_UNREADABLE, RELIABLE, RESET,
-    SEND_QUEUE_ERROR,
+    ERROR, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN,
+    REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
-    BLOCK_BITS, BLOCK_MESSAGES, Begun, Link, MESSAGE_COUNT_BITS, Retired, Turn, WINDOW, WorkItem, WorkSlot,
+    BLOCK_BITS, BLOCK_MESSAGES, Begun, Link, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired,
+    Turn, WINDOW, WorkItem, WorkSlot,
 };
+use crate::work::{Fields, fields};
+use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -44,6 +53,26 @@ use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
 /// The bit of a slot that says that a second one follows.
 const TWO_SLOTS: usize = rnic_layout::queue::send::SendWork::RECORD.field("two_slots").offset as usize;
+/// More bytes than this are no message.
+const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64;
+/// More bytes than this are a long one.
+const QUANTUM: u64 = 1 << QUANTUM_BITS;
+/// PSNs that a queue pair may have in flight.
+const PSN_SPAN: u64 = rnic_layout::psn::HALF_WINDOW as u64;
+
+/// Packets behind the first that so many bytes need.
+#[kernel]
+fn packets_behind(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
+    let last_byte = length - 1;
+    let behind = match path_mtu.to_u64() {
+        PMTU_256 => last_byte.get_bits::<24>(8),
+        PMTU_512 => bit_cast::<24, 23>(last_byte.get_bits::<23>(9)),
+        PMTU_1024 => bit_cast::<24, 22>(last_byte.get_bits::<22>(10)),
+        PMTU_2048 => bit_cast::<24, 21>(last_byte.get_bits::<21>(11)),
+        _ => bit_cast::<24, 20>(last_byte.get_bits::<20>(12)),
+    };
+    select(length.any(), behind, bits::<24>(0))
+}
 
 /// What commands say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -56,7 +85,7 @@ struct Life {
     domain: Bits<24>,
 }
 
-/// How far a queue pair is; mirrors those fields of `rnic_layout::context::SendRecord` that messages of one packet need.
+/// How far a queue pair is; mirrors those fields of `rnic_layout::context::SendRecord` that SEND and WRITE need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Send {
     /// The slot that is wanted next.
@@ -75,6 +104,8 @@ struct Send {
     is_reused: Bit,
     /// The wanted slot waits for room.
     is_held: Bit,
+    /// It waits for cut, which has a long message.
+    is_behind: Bit,
     /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
     has_ended: Bit,
     /// An entry was taken since the queue pair was made or reset.
@@ -109,6 +140,8 @@ pub struct Segment {
     pub work: StreamRx<WorkSlot>,
     /// From acknowledge: messages of a held queue pair have been completed.
     pub wake: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    /// From cut: what follows a long message may come.
+    pub wake_behind: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To fetch; registered.
     pub turn: StreamTx<Turn>,
     /// To authorize; registered.
@@ -147,6 +180,11 @@ pub struct Segment {
     seen: DFF<Retired>,
     takes: DFF<Bit>,
     is_blocked: DFF<Bit>,
+    wakes_behind: DFF<Bit>,
+    ahead: DFF<Bits<24>>,
+    is_alone: DFF<Bit>,
+    packets_behind: DFF<Bits<24>>,
+    is_long: DFF<Bit>,
     is_flushed: DFF<Bit>,
     is_half: DFF<Bit>,
     is_double: DFF<Bit>,
@@ -169,6 +207,7 @@ impl Segment {
             setup: StreamRx::default(),
             work: StreamRx::default(),
             wake: StreamRx::default(),
+            wake_behind: StreamRx::default(),
             turn: StreamTx::default(),
             item: StreamTx::default(),
             link: Signal::default(),
@@ -193,6 +232,11 @@ impl Segment {
             seen: DFF::default(),
             takes: DFF::default(),
             is_blocked: DFF::default(),
+            wakes_behind: DFF::default(),
+            ahead: DFF::default(),
+            is_alone: DFF::default(),
+            packets_behind: DFF::default(),
+            is_long: DFF::default(),
             is_flushed: DFF::default(),
             is_half: DFF::default(),
             is_double: DFF::default(),
@@ -224,21 +268,25 @@ impl Logic for Segment {
         // Everything may tell fetch something, so nothing starts without room for that.
         let may_start = step == Step::Idle && self.turns.rx.ready.val() && !is_sweeping;
         let takes_setup = may_start && self.setup.valid.val();
-        let takes_wake = may_start && !self.setup.valid.val() && self.wake.valid.val();
+        let has_wake = self.wake.valid.val() || self.wake_behind.valid.val();
+        let takes_wake = may_start && !self.setup.valid.val() && has_wake;
         let takes_work = may_start
             && !self.setup.valid.val()
-            && !self.wake.valid.val()
+            && !has_wake
             && self.work.valid.val()
             && self.items.rx.ready.val();
         let chosen = if self.setup.valid.val() {
             event.queue_pair
         } else if self.wake.valid.val() {
             self.wake.beat.val()
+        } else if self.wake_behind.valid.val() {
+            self.wake_behind.beat.val()
         } else {
             work.queue_pair
         };
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
+            self.wakes_behind.d.next = !self.wake.valid.val();
             self.step.d.next = if takes_setup {
                 Step::Setup
             } else if takes_wake {
@@ -264,7 +312,9 @@ impl Logic for Segment {
 
         // Defaults: nothing is said.
         self.setup.ready.next = step == Step::Setup;
-        self.wake.ready.next = step == Step::Wake;
+        let wakes_behind = self.wakes_behind.q.val();
+        self.wake.ready.next = step == Step::Wake && !wakes_behind;
+        self.wake_behind.ready.next = step == Step::Wake && wakes_behind;
         self.work.ready.next = step == Step::Act;
         self.lives.write_enable.next = is_sweeping || step == Step::Setup;
         self.lives.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
@@ -295,6 +345,7 @@ impl Logic for Segment {
                 home_lap: false,
                 is_reused: false,
                 is_held: false,
+                is_behind: false,
                 has_ended: false,
                 has_begun: false,
             };
@@ -309,6 +360,7 @@ impl Logic for Segment {
                     self.sends.write_data.next.slot_index = bits(0);
                     self.sends.write_data.next.has_ended = false;
                     self.sends.write_data.next.is_held = false;
+                    self.sends.write_data.next.is_behind = false;
                     self.sends.write_data.next.has_begun = false;
                 }
                 SetupKind::SendPsn => {
@@ -317,8 +369,11 @@ impl Logic for Segment {
                 }
                 SetupKind::Life => {
                     // Whatever was let go is fetched again, to be sent or flushed.
+                    let is_behind =
+                        send.is_behind && (event.state == READY_TO_SEND || event.state == SEND_QUEUE_DRAIN);
                     self.sends.write_data.next.is_held = false;
-                    self.turns.rx.valid.next = event.state == READY_TO_SEND
+                    self.sends.write_data.next.is_behind = is_behind;
+                    self.turns.rx.valid.next = (event.state == READY_TO_SEND && !is_behind)
                         || event.state == ERROR
                         || event.state == SEND_QUEUE_ERROR;
                     self.turns.rx.beat.next.generation = event.generation;
@@ -334,19 +389,22 @@ impl Logic for Segment {
         }
         if step == Step::Wake {
             self.step.d.next = Step::Idle;
-            self.begun_valid.next = send.is_held;
-            self.sends.write_enable.next = send.is_held;
+            let goes_on = select(wakes_behind, send.is_behind, send.is_held);
+            self.begun_valid.next = goes_on;
+            self.sends.write_enable.next = goes_on;
             self.sends.write_data.next.is_held = false;
-            self.turns.rx.valid.next = send.is_held;
+            self.sends.write_data.next.is_behind = false;
+            self.turns.rx.valid.next = goes_on;
         }
 
-        // What the slot is, and whether there is room for it.
+        // What the slot is, and whether there is room for it. No field of it has been checked.
+        let fields: Fields = fields(work.first);
         let is_double = work.first.get_bit(TWO_SLOTS) && !work.is_unreadable && !work.is_overrun;
         if step == Step::Judge {
             let is_current = work.generation == life.generation;
             // Behind an overrun nothing comes any more, so it ends the queue wherever that is.
             let is_next = work.index == send.slot_index || work.is_overrun;
-            let is_wanted = is_next && is_current && !send.is_held && !send.has_ended;
+            let is_wanted = is_next && is_current && !send.is_held && !send.is_behind && !send.has_ended;
             let flushes = life.state == ERROR || life.state == SEND_QUEUE_ERROR;
             // The second slot may come with the next burst; only at the end of all bursts is it missing.
             let is_whole = !is_double || work.has_second || work.ends_queue;
@@ -359,6 +417,13 @@ impl Logic for Segment {
             let has_block = if reuses { in_flight == 0 } else { !is_behind };
             self.takes.d.next = is_wanted && is_whole && (life.state == READY_TO_SEND || flushes);
             self.is_blocked.d.next = in_flight >= WINDOW || (needs_block && !has_block);
+            self.ahead.d.next = psn::distance(send.next_psn, retired.una_psn);
+            self.is_alone.d.next = in_flight == 0;
+            let is_plain = !flushes && !work.is_unreadable && !work.is_overrun;
+            let has_packets = is_plain && !fields.inline && fields.length <= LENGTH_MAX;
+            self.packets_behind.d.next =
+                select(has_packets, packets_behind(fields.length, life.path_mtu), bits::<24>(0));
+            self.is_long.d.next = has_packets && fields.length > QUANTUM;
             self.is_flushed.d.next = flushes;
             self.is_half.d.next = is_double && !work.has_second;
             self.is_double.d.next = is_double && work.has_second;
@@ -371,7 +436,13 @@ impl Logic for Segment {
         }
 
         let takes = self.takes.q.val();
-        let is_blocked = self.is_blocked.q.val();
+        let ahead = self.ahead.q.val();
+        let behind = self.packets_behind.q.val();
+        let is_wide = ahead.get_bits::<9>(PSN_WINDOW_BITS).any() || ahead + behind >= PSN_SPAN;
+        let is_blocked =
+            self.is_blocked.q.val() || (is_wide && !self.is_alone.q.val() && !self.is_flushed.q.val());
+        let is_long = self.is_long.q.val();
+        let last_psn = send.next_psn + behind;
         let acts = step == Step::Act;
         let begins = acts && takes && !is_blocked;
         let holds = acts && takes && is_blocked;
@@ -406,6 +477,8 @@ impl Logic for Segment {
             is_first: !send.has_begun,
             ends_burst: work.ends_burst,
             psn: send.next_psn,
+            last_psn,
+            is_long,
             place: cat!(block, place.get_bits::<3>(0)),
             message_count,
             next_slot,
@@ -437,16 +510,21 @@ impl Logic for Segment {
             self.sends.write_enable.next = true;
             self.sends.write_data.next = Send {
                 slot_index: next_slot,
-                next_psn: if self.is_flushed.q.val() { send.next_psn } else { send.next_psn + 1 },
+                next_psn: if self.is_flushed.q.val() { send.next_psn } else { last_psn + 1 },
                 message_count,
                 tail_from_home: block ^ home,
                 tail_count: place + 1,
                 home_lap: send.home_lap != (needs_block && self.takes_home.q.val()),
                 is_reused: select(needs_block, self.reuses_block.q.val(), send.is_reused),
                 is_held: false,
+                is_behind: is_long,
                 has_ended: work.is_overrun || work.is_unreadable,
                 has_begun: true,
             };
+        }
+        if begins && is_long {
+            self.turns.rx.valid.next = true;
+            self.turns.rx.beat.next.resumes = false;
         }
         if holds {
             self.begun_valid.next = true;

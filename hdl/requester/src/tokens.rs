@@ -10,8 +10,12 @@ pub const PLACE_BITS: usize = BLOCK_BITS + 3;
 pub const MESSAGE_COUNT_BITS: usize = 16;
 /// Messages in a block.
 pub const BLOCK_MESSAGES: u64 = rnic_layout::limits::OUTSTANDING_BLOCK_MESSAGES as u64;
-/// Messages that a queue pair may have in flight; each is one packet, so this is its PSN window too (protocol 2.1).
+/// Messages that a queue pair may have in flight.
 pub const WINDOW: u64 = 1024;
+/// A message or a quantum of a long one begins only with fewer packets than 2 to this in flight (protocol 2.1).
+pub const PSN_WINDOW_BITS: usize = 15;
+/// A message of more than 2 to so many bytes is a long one: it is cut so much at a time (DESIGN 3 decision 10).
+pub const QUANTUM_BITS: usize = 14;
 /// Slots of a burst.
 pub const BURST_SLOTS: u64 = 8;
 /// Bits of a slot.
@@ -85,8 +89,12 @@ pub struct WorkItem {
     pub is_first: Bit,
     /// The burst ends here.
     pub ends_burst: Bit,
-    /// Its PSN.
+    /// PSN of its first packet.
     pub psn: Bits<24>,
+    /// PSN of its last packet, if all is right with it.
+    pub last_psn: Bits<24>,
+    /// Segmentation takes nothing more of its queue pair before cut says so.
+    pub is_long: Bit,
     /// Its place in the pool.
     pub place: Bits<PLACE_BITS>,
     /// Messages of the queue pair up to this one.
@@ -115,7 +123,18 @@ pub struct WorkItem {
     pub second: Bits<SLOT_BITS>,
 }
 
-/// An entry whose fields are right or wrong, and whose keys are being looked up.
+/// What is left of an element that a message is gathered from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Stretch {
+    /// Key of its region.
+    pub key: Bits<32>,
+    /// In the region's own address space.
+    pub address: Bits<64>,
+    /// In bytes; zero if there is no such element.
+    pub length: Bits<32>,
+}
+
+/// An entry whose fields are right or wrong; nobody has asked for its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CheckedItem {
     /// Of which queue pair.
@@ -128,8 +147,12 @@ pub struct CheckedItem {
     pub is_first: Bit,
     /// The burst ends here.
     pub ends_burst: Bit,
-    /// Its PSN.
+    /// PSN of its first packet.
     pub psn: Bits<24>,
+    /// PSN of its last packet, if the status is success.
+    pub last_psn: Bits<24>,
+    /// Segmentation takes nothing more of its queue pair before cut says so.
+    pub is_long: Bit,
     /// Its place in the pool.
     pub place: Bits<PLACE_BITS>,
     /// Messages of the queue pair up to this one.
@@ -146,7 +169,68 @@ pub struct CheckedItem {
     pub reason: Bits<8>,
     /// It completes visibly also when all goes well.
     pub is_signalled: Bit,
-    /// A WRITE of some kind.
+    /// A WRITE of some kind; else a SEND.
+    pub is_write: Bit,
+    /// It has immediate data.
+    pub has_immediate: Bit,
+    /// BTH of its last packet: SE.
+    pub solicited: Bit,
+    /// BTH of its last packet: AckReq.
+    pub ack_request: Bit,
+    /// ImmDt as on the wire; zero if there is none.
+    pub immediate: Bits<32>,
+    /// RETH in wire order; zero for a SEND.
+    pub remote: Bits<128>,
+    /// Bytes of the message.
+    pub length: Bits<32>,
+    /// Slots of inline data, 0 to 2.
+    pub inline_count: Bits<2>,
+    /// Code of the PMTU.
+    pub path_mtu: Bits<3>,
+    /// Protection domain.
+    pub domain: Bits<24>,
+    /// First element with bytes.
+    pub first: Stretch,
+    /// Second element with bytes.
+    pub second: Stretch,
+}
+
+/// A packet whose keys are being looked up, or an entry that makes none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Packet {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// There is none; only `ends_burst` and `ends_turn` count.
+    pub is_empty: Bit,
+    /// That of the first entry since the queue pair was made or reset.
+    pub is_first: Bit,
+    /// The first of its message, which is written down with it. Others do not need what belongs to the entry.
+    pub starts: Bit,
+    /// A burst of slots ends here.
+    pub ends_burst: Bit,
+    /// A turn of a long message ends here.
+    pub ends_turn: Bit,
+    /// Messages of the queue pair up to this one.
+    pub message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// Of the entry: PSN of its last packet.
+    pub last_psn: Bits<24>,
+    /// Of the entry: its place in the pool.
+    pub place: Bits<PLACE_BITS>,
+    /// Of the entry: the slot behind it.
+    pub next_slot: Bits<WORK_INDEX_BITS>,
+    /// Of the entry: it was read, and has a tag.
+    pub has_tag: Bit,
+    /// Of the entry: its tag.
+    pub tag: Bits<64>,
+    /// A `CompletionStatus`, as far as it is known; other than success, nothing is sent.
+    pub status: Bits<8>,
+    /// Of the entry: more about an error.
+    pub reason: Bits<8>,
+    /// Of the entry: it completes visibly also when all goes well.
+    pub is_signalled: Bit,
+    /// Of the entry: a WRITE of some kind.
     pub is_write: Bit,
     /// BTH: operation.
     pub opcode: Bits<8>,
@@ -154,27 +238,42 @@ pub struct CheckedItem {
     pub solicited: Bit,
     /// BTH: AckReq.
     pub ack_request: Bit,
+    /// BTH: PSN.
+    pub psn: Bits<24>,
     /// RETH and ImmDt in wire order.
     pub extended: Bits<160>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
     /// Slots of inline data, 0 to 2.
     pub inline_count: Bits<2>,
-    /// Keys that are being looked up, 0 to 2: one for each element with bytes.
+    /// Keys that are being looked up, 0 to 2: one for each stretch of memory.
     pub request_count: Bits<2>,
-    /// Bytes of the first element.
+    /// Bytes of the first stretch.
     pub first_length: Bits<13>,
-    /// Bytes of the second element.
+    /// Bytes of the second stretch.
     pub second_length: Bits<13>,
 }
 
-/// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that a message of
-/// one packet needs, and says how it has ended where the card knew that before sending it.
+/// Something has ended that no answer will complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Kick {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// A packet behind the first of its message could not be sent, as a local key, bound or right did not hold.
+    pub has_failed: Bit,
+    /// The PSN of that packet.
+    pub psn: Bits<24>,
+}
+
+/// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND and WRITE
+/// need, and says how it has ended where the card knew that before sending it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct OutstandingMessage {
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// PSN of its packet.
+    /// PSN of its last packet.
     pub last_psn: Bits<24>,
     /// The slot behind it.
     pub next_slot: Bits<WORK_INDEX_BITS>,
@@ -219,6 +318,8 @@ pub struct Retired {
     pub count: Bits<MESSAGE_COUNT_BITS>,
     /// Changes when the home block comes back.
     pub home_lap: Bit,
+    /// Oldest PSN that is not acknowledged.
+    pub una_psn: Bits<24>,
 }
 
 /// Which block follows another.

@@ -89,7 +89,7 @@ fn verdict(mistake: Mistake) -> Verdict {
         Mistake::ReceiveKey => (RemoteOperation, Some(LocalProtection), None),
         Mistake::NotReady => (NotReadyRetryExceeded, None, None),
         Mistake::LocalKey | Mistake::LocalRange => (LocalProtection, None, None),
-        Mistake::TooLong | Mistake::Opcode => (LocalQueuePairOperation, None, None),
+        Mistake::Opcode => (LocalQueuePairOperation, None, None),
     };
     Verdict { requester, receive, event }
 }

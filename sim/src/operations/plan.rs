@@ -134,8 +134,6 @@ pub enum Mistake {
     LocalKey,
     /// A local address that is not in its region.
     LocalRange,
-    /// A message longer than a packet, which the card does not do yet.
-    TooLong,
     /// An operation that is none.
     Opcode,
     /// A SEND that is longer than the receive.
@@ -148,7 +146,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All mistakes.
-    pub const ALL: [Mistake; 14] = [
+    pub const ALL: [Mistake; 13] = [
         Mistake::RemoteKey,
         Mistake::RemoteDomain,
         Mistake::RemoteRight,
@@ -158,7 +156,6 @@ impl Mistake {
         Mistake::QueuePairRight,
         Mistake::LocalKey,
         Mistake::LocalRange,
-        Mistake::TooLong,
         Mistake::Opcode,
         Mistake::ReceiveShort,
         Mistake::ReceiveKey,
@@ -171,7 +168,7 @@ impl Mistake {
         match self {
             RemoteKey | RemoteDomain | RemoteRight | RemoteEnd | RemoteStart | RemoteWrap => true,
             QueuePairRight | ReceiveShort | ReceiveKey => true,
-            LocalKey | LocalRange | TooLong | Opcode | NotReady => false,
+            LocalKey | LocalRange | Opcode | NotReady => false,
         }
     }
 }
@@ -396,11 +393,7 @@ impl Draw {
             && self.random.random_bool(self.options.mistaken_share))
         .then(|| self.options.mistakes[self.random.random_range(0..self.options.mistakes.len())]);
         let pmtus = self.options.pmtus;
-        let mut pmtu = pmtus[self.random.random_range(0..pmtus.len())];
-        if mistake == Some(Mistake::TooLong) {
-            // A message beyond the largest PMTU may be more than the driver takes.
-            pmtu = pmtu.min(Pmtu::Bytes2048);
-        }
+        let pmtu = pmtus[self.random.random_range(0..pmtus.len())];
         let side = self.random.random_range(0..2);
         let mut lets_write = [true; 2];
         if mistake == Some(Mistake::QueuePairRight) {
@@ -558,13 +551,12 @@ impl Draw {
             Mistake::NotReady => {
                 [Kind::Send, Kind::SendImmediate, Kind::WriteImmediate][self.random.random_range(0..3)]
             }
-            Mistake::LocalKey | Mistake::LocalRange | Mistake::TooLong | Mistake::Opcode => {
+            Mistake::LocalKey | Mistake::LocalRange | Mistake::Opcode => {
                 Kind::ALL[self.random.random_range(0..4)]
             }
             // With immediate data it would depend on the order of two checks who tells of the mistake.
             _ => Kind::Write,
         };
-        let mut length = length;
         match mistake {
             Mistake::RemoteKey => target.key_change = 1 << self.random.random_range(0..32),
             Mistake::RemoteDomain => target.memory = TargetMemory::OtherDomain,
@@ -572,7 +564,6 @@ impl Draw {
             Mistake::RemoteEnd => target.place = Place::Offset(WINDOW_BYTES - length + 1),
             Mistake::RemoteStart => target.place = Place::BeforeStart,
             Mistake::RemoteWrap => target.place = Place::RoundTheEnd,
-            Mistake::TooLong => length = self.random.random_range(pmtu + 1..=2 * pmtu),
             _ => {}
         }
         let receive = match mistake {
@@ -588,13 +579,7 @@ impl Draw {
             _ => kind.consumes().then(|| self.receive(length)),
         };
         let source = Source::Pieces(vec![Piece { length, lane: self.random.random_range(0..LANES) }]);
-        let mut send = Message { source, target, ..self.send(kind, 0) };
-        if let Place::Offset(offset) = send.target.place
-            && mistake == Mistake::TooLong
-        {
-            send.target.place = Place::Offset(offset.min(WINDOW_BYTES - length));
-        }
-        (send, receive)
+        (Message { source, target, ..self.send(kind, 0) }, receive)
     }
 }
 

@@ -28,6 +28,7 @@ const HOMES: usize = 1 << QUEUE_PAIR_BITS;
 struct Message {
     token: OutstandingMessage,
     count: u16,
+    first_psn: Psn,
     is_sent: bool,
     is_acknowledged: bool,
 }
@@ -70,6 +71,9 @@ struct Item {
     token: OutstandingMessage,
     place: u64,
     count: u16,
+    /// Of the next packet.
+    psn: Psn,
+    has_begun: bool,
 }
 
 /// What segmentation does.
@@ -95,7 +99,7 @@ struct World {
     random: Random,
     setup: Source<SetupEvent>,
     losses: Source<GatherFailure>,
-    kicks: Source<Bits<QUEUE_PAIR_BITS>>,
+    kicks: Source<Kick>,
     responses: Source<PacketToken>,
     completions: Sink<CompletionToken>,
     failures: Sink<FailureEvent>,
@@ -103,6 +107,7 @@ struct World {
     // What the sources offer, in order.
     events_offered: VecDeque<SetupEvent>,
     losses_offered: VecDeque<GatherFailure>,
+    kicks_offered: VecDeque<Kick>,
     responses_offered: VecDeque<PacketToken>,
     // The pool.
     messages: BTreeMap<u64, OutstandingMessage>,
@@ -225,24 +230,25 @@ impl Model {
             return vec!["source_address"];
         }
         let psn = psn_of(packet.psn);
-        let generation = self.event.generation;
+        let (generation, una) = (self.event.generation, self.una);
+        let is_sent = !psn.is_before(una) && psn.is_before(psn_of(issued.unsent_psn));
         let mut in_flight = self.messages.iter_mut().filter(|message| {
             let is_seen = (issued.count.to_u64() as u16).wrapping_sub(message.count) < 0x8000;
             is_seen && message.is_sent && !message.is_acknowledged && message.token.generation == generation
         });
         let mut before = vec![];
         let hit = in_flight.find_map(|message| {
-            let is_hit = psn_of(message.token.last_psn) == psn;
+            let is_within =
+                !psn.is_before(message.first_psn) && !psn_of(message.token.last_psn).is_before(psn);
             before.push(message);
-            is_hit.then(|| before.pop().unwrap())
+            (is_sent && is_within).then(|| before.pop().unwrap())
         });
         let Some(hit) = hit else {
             return vec![if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }];
         };
         let syndrome = (packet.extended.get_bits::<8>(0)).to_u64() as u8;
         if (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode) {
-            let oldest = psn_of(before.first().map_or(&*hit, |message| message).token.last_psn);
-            self.fails_at(oldest, BAD_RESPONSE, 0);
+            self.fails_at(una, BAD_RESPONSE, 0);
             return vec!["response_unexpected"];
         }
         if opcode != ACKNOWLEDGE {
@@ -251,7 +257,7 @@ impl Model {
         let (status, counter, exhausted) = match Syndrome::parse(syndrome) {
             Syndrome::Ack { .. } => {
                 before.into_iter().for_each(|message| message.is_acknowledged = true);
-                hit.is_acknowledged = true;
+                hit.is_acknowledged = psn_of(hit.token.last_psn) == psn;
                 self.una = psn.add(1);
                 return vec!["acknowledgements_received"];
             }
@@ -315,13 +321,14 @@ impl World {
             random: random(),
             setup: Source::of_tokens([], stalls),
             losses: Source::of_tokens([], stalls),
-            kicks: Source::new([], stalls),
+            kicks: Source::of_tokens([], stalls),
             responses: Source::of_tokens([], stalls),
             completions: Sink::new(stalls),
             failures: Sink::new(stalls),
             wakes: Sink::new(stalls),
             events_offered: VecDeque::new(),
             losses_offered: VecDeque::new(),
+            kicks_offered: VecDeque::new(),
             responses_offered: VecDeque::new(),
             messages: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -374,7 +381,7 @@ impl World {
         let block = &self.bench.block;
         let has_event = self.setup.sample(&block.setup);
         let has_loss = self.losses.sample(&block.gather_failure);
-        self.kicks.sample(&block.kick);
+        let has_kick = self.kicks.sample(&block.kick);
         let has_answer = self.responses.sample(&block.responses);
         self.completions.sample(&block.completion);
         self.failures.sample(&block.failure);
@@ -410,6 +417,15 @@ impl World {
             if loss.generation == model.event.generation {
                 model.fails_at(psn_of(loss.psn), LOCAL_PROTECTION, REASON_PAYLOAD);
             } else {
+                self.count("stale_dropped");
+            }
+        }
+        if has_kick {
+            let kick = self.kicks_offered.pop_front().unwrap();
+            let model = self.models.get_mut(&(kick.queue_pair.to_u64() as usize)).unwrap();
+            if kick.has_failed && kick.generation == model.event.generation {
+                model.fails_at(psn_of(kick.psn), LOCAL_PROTECTION, 0);
+            } else if kick.has_failed {
                 self.count("stale_dropped");
             }
         }
@@ -457,6 +473,7 @@ impl World {
     /// A turn has ended: so many messages have left, and they were right to.
     fn turn(&mut self, index: usize, retired: Retired) {
         let before = self.retired[&index];
+        assert_eq!(psn_of(retired.una_psn), self.models[&index].una);
         let left = (retired.count - before.count).to_u64();
         assert!(left <= 8, "{left} messages left in one turn");
         self.turns += 1;
@@ -519,47 +536,73 @@ impl World {
         self.retired.insert(index, retired);
     }
 
-    /// Issuing: the oldest item is written down.
+    fn kicks(&mut self, kick: Kick) {
+        self.kicks_offered.push_back(kick);
+        self.kicks.push(kick);
+    }
+
+    /// Issuing: the oldest item is written down with its first packet, or another of its packets is sent.
     fn issue(&mut self, fails: bool) {
         let Some(mut item) = self.items.pop_front() else { return };
         let sender = self.senders.get_mut(&item.queue_pair).unwrap();
         let generation = item.token.generation.to_u64() as u8;
+        let serves =
+            [READY_TO_SEND, SEND_QUEUE_DRAIN].contains(&sender.state) && sender.generation == generation;
+        let mut kick = Kick {
+            queue_pair: bits(item.queue_pair as u64),
+            generation: item.token.generation,
+            has_failed: false,
+            psn: bits(item.psn.value().into()),
+        };
+        if item.has_begun && !serves {
+            // What is left of it was dropped.
+            return;
+        }
         if sender.failed == Some(generation) {
             item.token.status = bits(FLUSHED);
         }
-        if item.token.status != SUCCESS && item.token.status != FLUSHED {
+        let had_failed = sender.failed == Some(generation);
+        let fails_behind = item.has_begun && fails && self.random.random();
+        let is_sent = item.token.status == SUCCESS && !fails_behind;
+        if fails_behind || (item.token.status != SUCCESS && item.token.status != FLUSHED) {
             sender.failed = Some(generation);
         }
-        let is_sent = item.token.status == SUCCESS;
         if is_sent {
-            sender.unsent_psn = (item.token.last_psn + 1).to_u64() as u32;
+            sender.unsent_psn = item.psn.add(1).value();
             if fails {
                 self.late_losses.push(GatherFailure {
                     queue_pair: bits(item.queue_pair as u64),
                     generation: item.token.generation,
-                    psn: item.token.last_psn,
+                    psn: bits(item.psn.value().into()),
                 });
             }
-        } else {
-            if sender.failed != Some(generation) {
-                sender.unsent_psn = item.token.last_psn.to_u64() as u32;
-            }
-            self.kicks.push(bits(item.queue_pair as u64));
+        } else if !had_failed {
+            sender.unsent_psn = item.psn.value();
         }
-        self.messages.insert(item.place, item.token);
         let issued = Issued {
             count: bits(u64::from(item.count)),
             unsent_psn: bits(u64::from(sender.unsent_psn)),
             generation: item.token.generation,
         };
         self.issued.insert(item.queue_pair, issued);
-        let model = self.models.get_mut(&item.queue_pair).unwrap();
-        model.messages.push_back(Message {
-            token: item.token,
-            count: item.count,
-            is_sent,
-            is_acknowledged: false,
-        });
+        if !item.has_begun {
+            self.messages.insert(item.place, item.token);
+            let model = self.models.get_mut(&item.queue_pair).unwrap();
+            model.messages.push_back(Message {
+                token: item.token,
+                count: item.count,
+                first_psn: item.psn,
+                is_sent,
+                is_acknowledged: false,
+            });
+        }
+        if !is_sent {
+            kick.has_failed = fails_behind;
+            self.kicks(kick);
+        } else if psn_of(item.token.last_psn) != item.psn {
+            (item.psn, item.has_begun) = (item.psn.add(1), true);
+            self.items.push_front(item);
+        }
     }
 
     /// Segmentation gives the next entry of a queue pair a place, or holds it; in cycles as the real one does it.
@@ -674,9 +717,14 @@ impl World {
         };
         let has_tag = status == SUCCESS || random.random_range(0..1000) >= 3 * refuses;
         sender.has_ended = !has_tag;
+        let first_psn = Psn::wrapping(sender.next_psn);
+        let behind = match random.random_range(0..4) {
+            0 if status == SUCCESS && self.signals.is_none() => random.random_range(1..6),
+            _ => 0,
+        };
         let token = OutstandingMessage {
             generation: bits(u64::from(sender.generation)),
-            last_psn: bits(u64::from(sender.next_psn)),
+            last_psn: bits(u64::from(first_psn.add(behind).value())),
             next_slot: bits(u64::from(sender.slot)),
             has_tag,
             tag: Stimulus::sample(random),
@@ -686,10 +734,11 @@ impl World {
             reason: Stimulus::sample(random),
         };
         if !is_flushed {
-            sender.next_psn = Psn::wrapping(sender.next_psn).add(1).value();
+            sender.next_psn = first_psn.add(behind + 1).value();
         }
         self.begun_write = Some((queue_pair, Begun { count: bits(u64::from(sender.count)), is_held: false }));
-        self.items.push_back(Item { queue_pair, token, place, count: sender.count });
+        let count = sender.count;
+        self.items.push_back(Item { queue_pair, token, place, count, psn: first_psn, has_begun: false });
         Segmenting::Idle
     }
 
@@ -760,6 +809,10 @@ impl World {
             (1, _) => model.una.add(self.random.random_range(0..40)),
             (2, _) => Psn::wrapping(self.random.random()),
             (3, _) => model.una.sub(1 << 23),
+            (4..10, Some(message)) => {
+                let span = psn_of(message.token.last_psn).distance(message.first_psn);
+                message.first_psn.add(self.random.random_range(0..=span as u32))
+            }
             (_, Some(message)) => psn_of(message.token.last_psn),
             (_, None) => model.una,
         };
@@ -1021,7 +1074,7 @@ fn events_and_answers_are_taken_while_completions_stall() {
     stuck(&mut world, 200);
     assert_eq!(world.completions_expected.len(), 24, "three turns have found room");
     world.says(world.answer(5, Psn::wrapping(0), 0x1f));
-    world.kicks.push(bits(5));
+    world.kicks(Kick { queue_pair: bits(5), ..Kick::default() });
     world.command(5, |life| life.kind = SetupKind::Probe);
     stuck(&mut world, 20);
     assert!(world.responses.is_done() && world.kicks.is_done() && world.setup.is_done());

@@ -49,12 +49,17 @@ fn reads_see_the_writes_of_earlier_cycles() {
             generation: Stimulus::sample(&mut random),
         };
         block.message_valid.next = random.random();
+        block.issued_valid.next = random.random();
         block.queue_pair.next = queue_pair(&mut random);
         block.issued_read.next = true;
         block.begun_read.next = true;
         block.place.next = place(&mut random);
         block.retired_index.next = queue_pair(&mut random);
-        block.retires.next = Retired { count: Stimulus::sample(&mut random), home_lap: random.random() };
+        block.retires.next = Retired {
+            count: Stimulus::sample(&mut random),
+            home_lap: random.random(),
+            una_psn: Stimulus::sample(&mut random),
+        };
         block.retires_valid.next = random.random();
         block.free.ready.next = random.random_bool(0.5);
         block.freed_valid.next = !taken.is_empty() && random.random_bool(0.4);
@@ -87,6 +92,8 @@ fn reads_see_the_writes_of_earlier_cycles() {
         }
         if block.message_valid.val() {
             messages.insert(block.message_place.val().to_u64(), block.message.val());
+        }
+        if block.issued_valid.val() {
             issued.insert(block.issued_queue_pair.val().to_u64(), block.issued.val());
         }
         if block.retires_valid.val() {

@@ -4,7 +4,7 @@ use crate::tokens::{BURST_SLOTS, SLOT_BITS};
 use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
-use rnic_layout::state::QpState;
+use rnic_layout::state::{PathMtu, QpState};
 use std::collections::{HashMap, VecDeque};
 
 const QUEUES: usize = 3;
@@ -23,6 +23,7 @@ struct Model {
     home_lap: bool,
     is_reused: bool,
     is_held: bool,
+    is_behind: bool,
     has_ended: bool,
     has_begun: bool,
 }
@@ -42,6 +43,8 @@ struct Ring {
 #[derive(Clone, Default)]
 struct Chain {
     issued: VecDeque<u64>,
+    /// The last PSN of each.
+    last: VecDeque<u64>,
     issued_count: u16,
     retired: Retired,
     head: u64,
@@ -95,6 +98,8 @@ struct Expected {
     stale: usize,
     held: usize,
     full_windows: usize,
+    full_spans: usize,
+    long: usize,
 }
 
 impl Model {
@@ -116,11 +121,14 @@ impl Model {
         match event.kind {
             SetupKind::Restart => {
                 (self.slot_index, self.is_held, self.has_ended, self.has_begun) = (0, false, false, false);
+                self.is_behind = false;
             }
             SetupKind::SendPsn => self.psn = event.psn.to_u64() as u32,
             SetupKind::Life => {
                 self.is_held = false;
-                if [READY_TO_SEND, ERROR, SEND_QUEUE_ERROR].contains(&event.state.to_u64()) {
+                let state = event.state.to_u64();
+                self.is_behind &= state == READY_TO_SEND || state == SEND_QUEUE_DRAIN;
+                if [READY_TO_SEND, ERROR, SEND_QUEUE_ERROR].contains(&state) && !self.is_behind {
                     expected.turns.push_back(self.turn(number, true));
                 }
             }
@@ -147,6 +155,7 @@ impl Model {
         let takes = is_current
             && (slot.is_overrun || slot.index == u64::from(self.slot_index))
             && !self.is_held
+            && !self.is_behind
             && !self.has_ended
             && (state == READY_TO_SEND || flushes)
             && (!is_double || slot.has_second || slot.ends_queue);
@@ -165,8 +174,16 @@ impl Model {
             }
             _ => (Some(self.tail).filter(|_| in_flight == 0), false),
         };
+        // Its packets, as far as anybody can know.
+        let length = slot.first.get_bits::<32>(224).to_u64();
+        let is_inline = slot.first.get_bit(8 + 3);
+        let is_plain = !flushes && !slot.is_overrun && !slot.is_unreadable && !is_inline && length <= 1 << 31;
+        let pmtu = 128 << self.event.path.path_mtu.to_u64();
+        let packets = if is_plain { length.div_ceil(pmtu).max(1) } else { 1 };
+        let ahead = u64::from(self.psn).wrapping_sub(seen.una_psn.to_u64()) & 0xff_ffff;
+        let is_span_full = !flushes && in_flight > 0 && (ahead >= 1 << 15 || ahead + packets > 1 << 23);
         let is_window_full = in_flight >= WINDOW;
-        let Some(block) = block.filter(|_| takes && !is_window_full) else {
+        let Some(block) = block.filter(|_| takes && !is_window_full && !is_span_full) else {
             expected.takes_free = false;
             if slot.ends_burst {
                 expected.items.push_back(empty);
@@ -174,6 +191,7 @@ impl Model {
             if takes {
                 expected.held += 1;
                 expected.full_windows += usize::from(is_window_full);
+                expected.full_spans += usize::from(is_span_full);
                 self.is_held = true;
                 expected.begun.push_back((number, self.begun()));
                 let has_moved = now != seen;
@@ -200,6 +218,8 @@ impl Model {
             is_first: !self.has_begun,
             ends_burst: slot.ends_burst,
             psn: bits(self.psn.into()),
+            last_psn: bits((u64::from(self.psn) + packets - 1) & 0xff_ffff),
+            is_long: is_plain && length > 1 << 14,
             place: bits(block << 3 | self.tail_count),
             message_count: bits(self.count.into()),
             next_slot: bits(
@@ -224,8 +244,19 @@ impl Model {
             second: slot.second,
         };
         expected.items.push_back(item);
+        let slot_before = bits(self.slot_index.into());
         self.slot_index = item.next_slot.to_u64() as u16;
-        self.psn = (self.psn + u32::from(!flushes)) & 0xff_ffff;
+        if !flushes {
+            self.psn = (item.last_psn.to_u64() as u32 + 1) & 0xff_ffff;
+        }
+        self.is_behind = item.is_long;
+        if item.is_long {
+            expected.long += 1;
+            // Where fetch is to go on does not count when it is to stop.
+            let mut turn = self.turn(number, false);
+            turn.slot_index = slot_before;
+            expected.turns.push_back(turn);
+        }
         self.tail_count += 1;
         self.has_begun = true;
         self.has_ended = slot.is_overrun || slot.is_unreadable;
@@ -235,7 +266,7 @@ impl Model {
 
 /// Runs one card: its neighbours are played as they are, the block is compared with the model event by event. Only the first
 /// `busy` queue pairs are given work; without changes of their life, no ring is overrun
-/// either, and all slots can be read.
+/// either, all slots can be read, and no message is long.
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
     let mut bench = Bench::clocked(Segment::new().unwrap(), |block| &mut block.clock).in_lock_step();
@@ -255,6 +286,9 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let mut links = HashMap::new();
     let mut begun = [Begun::default(); QUEUES];
     let mut wakes = Source::of_tokens([], stalls);
+    let mut wakes_behind = Source::of_tokens([], stalls);
+    // Long messages that cut has, as it knows them, and what it says when it is asked to.
+    let mut cut: VecDeque<(usize, u8)> = VecDeque::new();
     let (mut setup, mut work) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
     let (mut items, mut turns) = (Sink::new(stalls), Sink::new(stalls));
     let mut expected = Expected::default();
@@ -280,6 +314,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 let model = &models[number];
                 model.count == chains[number].retired.count.to_u64() as u16
                     && (model.has_ended || usize::from(model.slot_index) == rings[number].slots.len())
+                    && !model.is_behind
             })
         {
             break;
@@ -304,6 +339,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             event.psn = bits(0xff_fff0 | random.random::<u64>() & 15);
             event.path.domain = bits(number as u64);
             event.path.signal_all = number == 0;
+            event.path.path_mtu =
+                bits([PathMtu::Bytes256, PathMtu::Bytes1024, PathMtu::Bytes4096][number] as u64);
             // Fetch may act on it before or behind segmentation.
             if random.random() {
                 apply(&mut rings, &event);
@@ -328,6 +365,15 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             for _ in 0..random.random_range(1..12) {
                 let bytes: Vec<u8> = (0..64).map(|_| random.random()).collect();
                 let slot: Bits<SLOT_BITS> = BigUint::from_bytes_le(&bytes).into();
+                let length = match random.random_range(0..30) {
+                    _ if changes == 0.0 => random.random_range(0..5000),
+                    0 => random.random_range(0..=1u64 << 32) & 0xffff_ffff,
+                    1 => (1 << 31) + random.random_range(0..2),
+                    2..5 => random.random_range(0..300 << 10),
+                    _ => random.random_range(0..5000),
+                };
+                let slot =
+                    slot & !(bits::<SLOT_BITS>(0xffff_ffff) << 224u64) | bits::<SLOT_BITS>(length) << 224u64;
                 ring.slots.push(slot.replace_bit(TWO_SLOTS, random.random_bool(0.3)));
             }
             ring.is_overrun |= changes > 0.0 && random.random_bool(0.001);
@@ -341,6 +387,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         setup.drive(&mut bench.block.setup, &mut random);
         work.drive(&mut bench.block.work, &mut random);
         wakes.drive(&mut bench.block.wake, &mut random);
+        wakes_behind.drive(&mut bench.block.wake_behind, &mut random);
         items.drive(&mut bench.block.item, &mut random);
         turns.drive(&mut bench.block.turn, &mut random);
         offers_free = !free.is_empty() && (offers_free || random.random());
@@ -376,6 +423,21 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 model.is_held = false;
                 expected.begun.push_back((number, model.begun()));
                 expected.turns.push_back(model.turn(number, true));
+            }
+        }
+        if wakes_behind.sample(&block.wake_behind) {
+            let number = block.wake_behind.beat.val().to_u64() as usize - FIRST;
+            let model = &mut models[number];
+            if model.is_behind {
+                model.is_behind = false;
+                expected.begun.push_back((number, model.begun()));
+                expected.turns.push_back(model.turn(number, true));
+            }
+        }
+        if !cut.is_empty() && random.random_bool(0.03) {
+            let (number, generation) = cut.pop_front().unwrap();
+            if generation == rings[number].generation {
+                wakes_behind.push(bits((FIRST + number) as u64));
             }
         }
         if work.sample(&block.work) {
@@ -425,7 +487,11 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                     ..WorkItem::default()
                 };
             } else {
+                if item.is_long {
+                    cut.push_back((number, item.generation.to_u64() as u8));
+                }
                 chains[number].issued.push_back(item.place.to_u64());
+                chains[number].last.push_back(item.last_psn.to_u64());
                 chains[number].issued_count = item.message_count.to_u64() as u16;
             }
             assert_eq!(item, expected);
@@ -436,6 +502,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let mut has_freed = false;
             for _ in 0..random.random_range(1..=8) {
                 let Some(place) = chain.issued.pop_front() else { break };
+                let last_psn = chain.last.pop_front().unwrap();
+                chain.retired.una_psn = bits((last_psn + 1) & 0xff_ffff);
                 if chain.head_count == 8 {
                     let next = links[&chain.head];
                     if next != chain.head {
@@ -465,13 +533,13 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
 
 #[test]
 fn entries_leave_once_and_in_order_with_few_blocks() {
-    let mut stale = 0;
+    let (mut stale, mut full_spans) = (0, 0);
     for stalls in Stalls::ALL {
         let expected = runs(QUEUES, 2, 0.05, 4000, 0.01, stalls);
-        assert!(expected.held > 5, "{}", expected.held);
-        stale += expected.stale;
+        assert!(expected.held > 5 && expected.long > 10, "{} {}", expected.held, expected.long);
+        (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
     }
-    assert!(stale > 0);
+    assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
 }
 
 #[test]

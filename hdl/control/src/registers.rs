@@ -152,7 +152,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
         destination_read_atomic: 0,
         psn_window_log2: PSN_WINDOW_LOG2,
     };
-    let message = MessageLimit { message_bytes: limits::PAYLOAD_BYTES_MAX as u64 };
+    let message = MessageLimit { message_bytes: limits::MESSAGE_BYTES_MAX.into() };
     [
         (at::MAGIC, map::MAGIC),
         (at::LAYOUT_VERSION, register_value!(LayoutVersion::at_reset())),
@@ -167,10 +167,10 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
 
 /// Blocks of outstanding messages: one a queue pair, and as many that all share.
 const OUTSTANDING_BLOCKS_LOG2: u8 = QUEUE_PAIR_BITS as u8 + 1;
-/// Pieces that a message of one packet is gathered from.
+/// Pieces that a message is gathered from.
 const SEND_SGES: u8 = 2;
 /// PSNs that a queue pair has in flight, as a power of two.
-const PSN_WINDOW_LOG2: u8 = 10;
+const PSN_WINDOW_LOG2: u8 = limits::PSN_WINDOW_LOG2_MAX as u8;
 
 /// What software may do with each register.
 fn rules() -> Vec<u128> {

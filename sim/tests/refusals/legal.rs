@@ -1,5 +1,5 @@
 //! Legal traffic between the card and the reference endpoint, in both directions at once: SEND and WRITE, with and without
-//! immediate data, to all alignments: from the card of all lengths up to one PMTU, to the card of up to eight. What arrives is
+//! immediate data, to all alignments: from the card of all lengths up to 40 KiB, to the card of up to eight packets. What arrives is
 //! what was sent, on both sides.
 use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same};
 use anyhow::{Context, Result, ensure};
@@ -15,10 +15,12 @@ use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
 const PEER: u32 = 0x31;
 /// Messages each way.
 const MESSAGES: u64 = 24;
+/// The longest message of the card: more than it cuts in one go.
+const OUTGOING_BYTES: usize = 40 << 10;
 /// Bytes of the card's region.
 const WINDOW_BYTES: usize = 2048;
 /// Where the endpoint receives; its WRITEs come from nowhere, since they are inline, and the card's go to its beginning.
-const PEER_ROOM: u64 = 0x3000;
+const PEER_ROOM: u64 = 0x1_0000;
 const IMMEDIATE: [u8; 4] = [9, 8, 7, 6];
 
 pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
@@ -30,7 +32,6 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
 
 fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     let mut random = Seed(7).stream(&format!("legal/{version}"));
-    let pmtu_bytes = pmtu.bytes() as usize;
     let window = rig.domain.share(WINDOW_BYTES, RemoteRights::WRITE)?;
     let queue_pair = rig.new_queue_pair(RemoteRights::WRITE)?;
     let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, pmtu, 0xff_fffd)?;
@@ -44,11 +45,11 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             _ => random.random_range(0..=limit),
         };
         let length_in = length(WINDOW_BYTES, &mut random);
-        let length_out = length(pmtu_bytes, &mut random);
+        let length_out = length(OUTGOING_BYTES, &mut random);
         let incoming: Vec<u8> = (0..length_in).map(|_| random.random()).collect();
         let outgoing: Vec<u8> = (0..length_out).map(|_| random.random()).collect();
         let place_in = random.random_range(0..=WINDOW_BYTES - length_in);
-        let place_out = random.random_range(0..0x2000 - length_out);
+        let place_out = random.random_range(0..PEER_ROOM as usize - length_out);
 
         // The usual room for a receive, and behind it room for all lengths.
         let more = rig.domain.allocate(WINDOW_BYTES)?;
@@ -64,7 +65,8 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         };
         rig.device.check()?;
         rig.endpoint(|endpoint| {
-            let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: pmtu_bytes as u32 };
+            let length = OUTGOING_BYTES as u32;
+            let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length };
             endpoint.post_receive(PEER, ReceiveWork { tag, elements: vec![room] });
             endpoint.post_send(PEER, SendWork::new(tag, operation, Data::Inline(incoming.clone())));
         });

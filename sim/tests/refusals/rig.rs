@@ -38,7 +38,7 @@ const BYSTANDER: u32 = 0x21;
 /// Key of the endpoint's memory.
 pub(crate) const PEER_KEY: u32 = 0x305;
 /// Bytes of the endpoint's memory.
-pub(crate) const PEER_BYTES: usize = 0x4000;
+pub(crate) const PEER_BYTES: usize = 0x2_0000;
 /// Where the endpoint's memory begins for the card.
 pub(crate) const PEER_FIRST: u64 = 0x5000_0000;
 /// Bytes of each receive of the card.

@@ -488,6 +488,8 @@ impl World {
 #[test]
 fn packets_are_those_of_their_messages_whatever_happens() {
     let rounds = std::env::var("RNIC_SEEDS").map_or(1, |text| text.parse().expect("RNIC_SEEDS is a number"));
+    // Turns, looks without a turn, messages dropped and flushed.
+    let mut all = [0; 4];
     for round in 0..4 * rounds {
         let mut world = World::new(Stalls::ALL[round % 4]);
         for number in 0..INDICES.len() {
@@ -548,9 +550,10 @@ fn packets_are_those_of_their_messages_whatever_happens() {
             world.dropped,
             world.flushed
         );
-        assert!(world.turns > 10 && world.looks > world.turns + 20);
-        assert!(world.dropped > 0 && world.flushed > 0);
+        let seen = [world.turns, world.looks - world.turns, world.dropped as u64, world.flushed as u64];
+        (0..4).for_each(|kind| all[kind] += seen[kind]);
     }
+    assert!(all[0] > 40 && all[1] > 20 && all[2] > 0 && all[3] > 0, "{all:?}");
 }
 
 /// Cycles for all packets of so many messages of one queue pair, from the first to the last.

@@ -287,7 +287,7 @@ impl World {
                     let length = random.random_range(0..length_max);
                     let element = &mut entry[0][32 + 16 * usize::from(number)..];
                     let mut address = pair.region() + random.random_range(0..REGION_BYTES - length_max);
-                    if random.random_bool(self.error_rate) {
+                    if random.random_bool(self.error_rate * if length_max > 500 { 5.0 } else { 1.0 }) {
                         // Its end is beyond the end of the region.
                         address = pair.region() + REGION_BYTES - random.random_range(0..=length);
                     }

@@ -1,5 +1,6 @@
 //! The demo: two generated cards on a wire move messages between two drivers, and frames that the Linux kernel sent go through
 //! the packet path of the card and come out as they went in.
+use crate::bench;
 use crate::captures::{Capture, Trace};
 use crate::differential;
 use crate::host::HostOptions;
@@ -53,6 +54,8 @@ pub struct Summary {
     /// What two cards did.
     #[serde(flatten)]
     pub cards: scenario::Results,
+    /// How fast they are, by length of the message.
+    pub curve: Vec<bench::Row>,
     /// What the packet path did with frames of others.
     pub captures: Captures,
 }
@@ -116,11 +119,13 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
         ScenarioOptions { seed: options.seed, messages: options.messages, host: HostOptions::STANDARD };
     let cards = scenario::play(&model, width_bits, &scenario_options, &out.join("trace.pcap"))?;
     print_cards(&cards);
+    println!("\none queue pair at full speed, by length of the message");
+    let curve = bench::measure(&model, width_bits, &bench::curve(), options.seed)?;
 
     println!("\nthe packet path alone, with frames of the Linux kernel");
     let model = packet_path::build_model(config, &model_options)?;
     let captures = pass_captures(config, &model, captures, out)?;
-    let summary = Summary { config: config.clone(), clock_mhz, cards, captures };
+    let summary = Summary { config: config.clone(), clock_mhz, cards, curve, captures };
     std::fs::write(out.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
     report::draw(&summary, &out.join("report.svg"))?;
     Ok(summary)
@@ -350,6 +355,10 @@ fn print_cards(cards: &scenario::Results) {
     println!(
         "{} messages, {} completions, {} frames; {} bytes found where they belong",
         cards.messages, cards.completions, cards.frames, cards.bytes_verified
+    );
+    println!(
+        "{} messages have more packets than one, and the longest {} bytes",
+        cards.messages_of_many_packets, cards.longest_bytes
     );
     println!(
         "{} cycles, {:.1} Gb/s of payload in both directions together",

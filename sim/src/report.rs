@@ -1,11 +1,12 @@
-//! The demo's picture: how long each stage of a message takes, what went through the packet path, and how fast.
+//! The demo's picture: how fast two cards are, how long each stage of a message takes, and what went through the packet path.
+use crate::bench::plot;
 use crate::demo::Summary;
 use crate::latency::STAGES;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// Draws latency by stage; below it frames by opcode and rates by capture, side by side.
+/// Draws rates by length of the message, latency by stage, and frames by opcode beside rates by capture.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -14,7 +15,7 @@ pub fn draw(summary: &Summary, path: &Path) -> Result<()> {
 }
 
 fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, (1200, 960)).into_drawing_area();
+    let area = SVGBackend::new(path, (1200, 1400)).into_drawing_area();
     area.fill(&WHITE)?;
     let (cards, captures) = (&summary.cards, &summary.captures);
     let title = format!(
@@ -22,6 +23,8 @@ fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error:
         cards.messages, captures.frames, summary.config.datapath.width_bits, summary.clock_mhz
     );
     let area = area.titled(&title, ("sans-serif", 24))?;
+    let (rates, area) = area.split_vertically(440);
+    plot::panels(&rates, summary.config.datapath.width_bits, &summary.curve)?;
     let (top, bottom) = area.split_vertically(340);
     let (left, right) = bottom.split_horizontally(600);
     let lengths: Vec<usize> = cards.latency_by_length.keys().copied().collect();

@@ -26,6 +26,8 @@ const PING_BYTES: [usize; 2] = [64, 4096];
 /// Bytes that each host may have under way: the wire's rate times what a message takes there and its completion back, and
 /// no more than the receive buffer of the widest card holds.
 const IN_FLIGHT_BYTES: usize = 48 << 10;
+/// The longest message of the demo.
+const MESSAGE_BYTES_MAX: usize = 60_000;
 
 /// What the scenario showed.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +38,10 @@ pub struct Results {
     pub messages: u64,
     /// Messages by kind.
     pub kinds: BTreeMap<String, u64>,
+    /// Those that take more than one packet.
+    pub messages_of_many_packets: u64,
+    /// Bytes of the longest one.
+    pub longest_bytes: usize,
     /// Their bytes, each of which was compared where it belongs.
     pub bytes_verified: u64,
     /// Completions that were compared.
@@ -106,6 +112,7 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     lock(&world).capture(Port::Card(0), trace)?;
     let mut plan_options = PlanOptions::faultless(PAIRS, options.messages.div_ceil(2 * PAIRS));
     plan_options.in_flight_bytes = IN_FLIGHT_BYTES;
+    plan_options.message_bytes_max = MESSAGE_BYTES_MAX;
     plan_options.pmtus = &[Pmtu::Bytes1024, Pmtu::Bytes2048, Pmtu::Bytes4096];
     let mut plan = Plan::new(options.seed, &plan_options);
     let ping = plan.pairs.len();
@@ -134,14 +141,21 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     lock(&world).finish()?;
 
     let mut kinds = BTreeMap::new();
-    for message in plan.pairs.iter().flat_map(|pair| &pair.lanes).flat_map(|lane| &lane.sends) {
-        *kinds.entry(format!("{:?}", message.kind)).or_default() += 1;
+    let (mut messages_of_many_packets, mut longest_bytes) = (0, 0);
+    for pair in &plan.pairs {
+        for message in pair.lanes.iter().flat_map(|lane| &lane.sends) {
+            *kinds.entry(format!("{:?}", message.kind)).or_default() += 1;
+            messages_of_many_packets += u64::from(message.length() > pair.pmtu.bytes() as usize);
+            longest_bytes = longest_bytes.max(message.length());
+        }
     }
     let medians = latency_by_length[&PING_BYTES[0]].iter();
     Ok(Results {
         seed: options.seed,
         messages: totals.messages,
         kinds,
+        messages_of_many_packets,
+        longest_bytes,
         bytes_verified: totals.bytes,
         completions: totals.completions,
         frames,

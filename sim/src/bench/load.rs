@@ -29,6 +29,8 @@ const WINDOW_MAX: usize = 64;
 const WINDOW_MIN: usize = 512;
 /// Messages of all queue pairs, at most: what the card keeps of them.
 const WINDOW_ALL_MAX: usize = 8192;
+/// With fewer than these under way, what is lost is not lost for their number.
+const UNDER_WAY_MIN: usize = 64;
 /// How long the bytes under way, of all queue pairs together, would take on the wire: ten times what a message takes there,
 /// to be placed, and its acknowledgement back.
 const WINDOW_SECONDS: f64 = 60e-6;
@@ -42,7 +44,7 @@ const CYCLES: usize = 40_000;
 const WARM_UP: f64 = 0.25;
 /// The same if the windows are large: what is posted at the beginning leaves faster than what follows.
 const WARM_UP_MAX: f64 = 0.75;
-/// Calls of `idle` without a completion after which a run has come to a stand.
+/// Calls of `idle` without a frame or a completion after which a run has come to a stand.
 const IDLE_MAX: usize = 4_000;
 
 /// What came of a run.
@@ -57,18 +59,29 @@ pub(super) enum Outcome {
     },
 }
 
-/// Messages of one queue pair that are under way, a power of two: two at least.
-pub(super) fn window(case: &Case, options: &CardOptions) -> usize {
+/// Messages that are under way at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    /// Of one queue pair: a power of two.
+    pub(super) each: usize,
+    /// Of all. If that is less than the queue pairs have together, they take turns.
+    pub(super) all: usize,
+}
+
+/// What is tried first, of each queue pair two at least.
+pub(super) fn window(case: &Case, options: &CardOptions) -> Window {
     let all = (WINDOW_MAX * case.queue_pairs).clamp(WINDOW_MIN, WINDOW_ALL_MAX);
     let bytes = WINDOW_SECONDS * (options.bits_per_second / 8) as f64;
     let by_bytes = bytes as usize / case.bytes.max(1);
     let each = all.min(by_bytes) / case.queue_pairs;
-    1 << each.max(2).ilog2()
+    let each = 1 << each.max(2).ilog2();
+    Window { each, all: each * case.queue_pairs }
 }
 
-/// What is tried when frames were lost: what the smallest buffer has room for, and then half of it again and again.
-pub(super) fn smaller(case: &Case, window: usize) -> usize {
-    (window / 2).min(WINDOW_MIN / case.queue_pairs).max(1)
+/// What is tried when frames were lost: what the receiver's buffer has room for, and then half of it again and again.
+pub(super) fn smaller(window: Window) -> Option<Window> {
+    let all = (window.all / 2).min(WINDOW_MIN);
+    (all >= UNDER_WAY_MIN).then(|| Window { each: window.each.min(all), all })
 }
 
 /// One queue pair at each end, with buffers that wait to be posted.
@@ -114,7 +127,7 @@ struct Extent {
 }
 
 impl Extent {
-    fn new(case: &Case, options: &CardOptions, window: usize, signal_every: usize) -> Extent {
+    fn new(case: &Case, options: &CardOptions, window: Window, signal_every: usize) -> Extent {
         let frames = case.frames();
         let bytes_per_cycle = (options.bits_per_second / 8) as f64 / options.core.hertz as f64;
         let cycles_per_frame = frames.wire_bytes as f64 / frames.count as f64 / bytes_per_cycle;
@@ -123,9 +136,9 @@ impl Extent {
         let round = frames.count * case.queue_pairs;
         let measured = frames_of(CYCLES as f64).next_multiple_of(round);
         let share = |of_all: f64| frames_of(CYCLES as f64 * of_all);
-        let warm_up = (window * case.queue_pairs).clamp(share(WARM_UP), share(WARM_UP_MAX));
+        let warm_up = window.all.clamp(share(WARM_UP), share(WARM_UP_MAX));
         // One of two long messages is enough to go on with.
-        let behind = if window <= 2 { 1 } else { window };
+        let behind = if window.each <= 2 { 1 } else { window.each };
         let all = (warm_up + measured).div_ceil(round) + behind;
         let messages = all.next_multiple_of(signal_every);
         Extent { from: warm_up as u64, to: (warm_up + measured) as u64, messages }
@@ -141,7 +154,7 @@ pub(super) fn measure(
     functions: [Card; 2],
     options: &CardOptions,
     case: &Case,
-    window: usize,
+    window: Window,
     seed: u64,
 ) -> Result<Outcome> {
     let clock = functions[0].clone();
@@ -171,8 +184,8 @@ pub(super) fn measure(
         }
         clock.idle();
         idle = match load.poll()? {
-            Progress::None => idle + 1,
-            Progress::Some => 0,
+            Progress::None if seen().frames == now.frames => idle + 1,
+            Progress::None | Progress::Some => 0,
             Progress::Lost => break true,
         };
         if idle == IDLE_MAX {
@@ -187,8 +200,7 @@ pub(super) fn measure(
     };
     lock(world).check()?;
     if lost {
-        let under_way = window * case.queue_pairs;
-        let reason = format!("the receive buffer overruns with {under_way} messages under way");
+        let reason = format!("the receive buffer overruns with {} messages under way", window.all);
         return Ok(Outcome::Lost { reason });
     }
     load.verify()?;
@@ -202,7 +214,7 @@ pub(super) fn measure(
     let measured = Seen { frames: to.frames - from.frames, time_ps: to.time_ps - from.time_ps };
     let width_bits = lock(world).card(0).width_bits() as u32;
     let mut row = row(case, width_bits, options.bits_per_second, period_ps, measured);
-    (row.window, row.signal_every) = (window * case.queue_pairs, signal_every);
+    (row.window, row.signal_every) = (window.all, signal_every);
     Ok(Outcome::Measured(Box::new(row)))
 }
 
@@ -250,6 +262,10 @@ struct Load {
     places: BTreeMap<(usize, u32), usize>,
     targets: SharedRegion,
     signal_every: usize,
+    /// Messages under way at most.
+    all: usize,
+    /// Whose turn it is to post.
+    next: usize,
     /// Messages that have completed at their sender.
     sent: usize,
     /// Receives that have completed.
@@ -286,7 +302,7 @@ fn connect(
 }
 
 impl Load {
-    fn new(devices: &[Device; 2], case: &Case, window: usize) -> Result<Load> {
+    fn new(devices: &[Device; 2], case: &Case, Window { each: window, all }: Window) -> Result<Load> {
         let Case { bytes, queue_pairs, .. } = *case;
         // A message may leave before the receive that it takes is posted again.
         let receives = if case.kind.consumes() { 2 * window } else { 0 };
@@ -335,14 +351,21 @@ impl Load {
             pairs.push(Pair { sender, receiver, sources, sinks, target, posted: 0, receives: 0 });
         }
         let signal_every = (window / 2).clamp(1, SIGNAL_EVERY);
-        Ok(Load { case: *case, pairs, queues, places, targets, signal_every, sent: 0, received: 0 })
+        let case = *case;
+        Ok(Load { case, pairs, queues, places, targets, signal_every, all, next: 0, sent: 0, received: 0 })
     }
 
     /// Posts what there is room for, up to `end` messages of each pair, in batches that end with a signalled one.
     fn post(&mut self, end: usize) -> Result<()> {
         let batch = self.signal_every;
         let remote = self.targets.remote();
-        for pair in &mut self.pairs {
+        let posted: usize = self.pairs.iter().map(|pair| pair.posted).sum();
+        let mut free = self.all.saturating_sub(posted - self.sent);
+        let (before, from) = self.pairs.split_at_mut(self.next);
+        let turns = from.iter_mut().chain(before);
+        // Whose turn it is next: the first that has found no room.
+        let mut stopped = None;
+        for (turn, pair) in turns.enumerate() {
             let room = (end - pair.receives).min(pair.sinks.len()) / batch * batch;
             let receives = pair.sinks.drain(..room);
             let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).piece(sink)).collect();
@@ -353,7 +376,11 @@ impl Load {
                 pair.sinks.splice(0..0, back.collect::<Vec<_>>());
                 refused(result)?;
             }
-            let room = (end - pair.posted).min(pair.sources.len()) / batch * batch;
+            let wanted = (end - pair.posted).min(pair.sources.len()) / batch * batch;
+            let room = wanted.min(free / batch * batch);
+            if room < wanted {
+                stopped = stopped.or(Some(turn));
+            }
             let address = remote.address + pair.target as u64;
             let remote = RemoteMemory { address, bytes: self.case.bytes as u64, ..remote };
             let mut requests = Vec::new();
@@ -370,11 +397,13 @@ impl Load {
             if !requests.is_empty() {
                 let result = pair.sender.post_sends(&mut requests);
                 pair.posted += room - requests.len();
+                free -= room - requests.len();
                 let back = requests.into_iter().flat_map(|request| request.pieces);
                 pair.sources.splice(0..0, back.collect::<Vec<_>>());
                 refused(result)?;
             }
         }
+        self.next = (self.next + stopped.unwrap_or(0)) % self.pairs.len();
         Ok(())
     }
 
@@ -457,8 +486,9 @@ mod tests {
         let options = CardOptions::standard(512);
         for (bytes, queue_pairs) in [(2, 1), (64, 64), (64, 1000), (4096, 1), (1 << 20, 1)] {
             let case = case(bytes, queue_pairs);
-            let each = window(&case, &options);
-            let extent = Extent::new(&case, &options, each, (each / 2).clamp(1, SIGNAL_EVERY));
+            let window = window(&case, &options);
+            let each = window.each;
+            let extent = Extent::new(&case, &options, window, (each / 2).clamp(1, SIGNAL_EVERY));
             let frames = (extent.messages * queue_pairs * case.frames().count) as u64;
             let behind = (each / 2 * queue_pairs * case.frames().count) as u64;
             assert!(extent.from < extent.to && extent.to + behind <= frames, "{extent:?}");

@@ -16,7 +16,7 @@
 //! Nothing is sent again yet. A run in which the receiver is so much slower than the sender that its buffer overruns is done
 //! again with less under way; [`Row::window`] tells how much it was in the end.
 mod load;
-mod plot;
+pub(crate) mod plot;
 mod wire;
 
 use crate::function::SharedWorld;
@@ -37,8 +37,6 @@ use std::time::{Duration, Instant};
 use verilator_sys::{Model, ModelOptions, Optimization};
 pub use wire::Frames;
 
-/// The longest message that the card does, in packets.
-const PACKETS_MAX: usize = 1;
 /// Lengths over which rate is drawn: 2 B to 1 MiB.
 const CURVE: [usize; 15] =
     [2, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -95,7 +93,7 @@ pub struct Row {
     pub width_bits: u32,
     /// Core clock.
     pub clock_mhz: u32,
-    /// Messages of all queue pairs that are under way at once.
+    /// Messages of all queue pairs that are under way at once; if there are fewer than queue pairs, they take turns.
     pub window: usize,
     /// Every so many requests of a queue pair one is signalled: 32, or half of its window if that is less.
     pub signal_every: usize,
@@ -190,12 +188,18 @@ pub fn cases(is_quick: bool) -> Vec<Case> {
             add(&CURVE, Pmtu::Bytes4096, 1);
             add(&[1024, 4096, 16 << 10, 64 << 10, 1 << 20], Pmtu::Bytes1024, 1);
             add(&[64, 4096], Pmtu::Bytes4096, 16);
-            add(&[64, 4096], Pmtu::Bytes4096, 64);
+            add(&[64, 4096, 64 << 10], Pmtu::Bytes4096, 64);
             add(&[64], Pmtu::Bytes4096, 1000);
         }
     }
-    cases.retain(|case| case.frames().count <= PACKETS_MAX);
     cases
+}
+
+/// Cases for a curve over the length of a message, which are soon measured.
+pub fn curve() -> Vec<Case> {
+    let lengths = [8, 64, 256, 1024, 4096, 16 << 10, 64 << 10, 1 << 20];
+    let of_kind = |kind| lengths.map(|bytes| Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 });
+    [Kind::Write, Kind::Send].map(of_kind).concat()
 }
 
 fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
@@ -211,7 +215,11 @@ struct Machine<'a> {
     evaluation: Duration,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    fn new(model: &'a Model, width_bits: u32, seed: u64) -> Machine<'a> {
+        Machine { model, width_bits, seed, card_cycles: 0, evaluation: Duration::ZERO }
+    }
+
     fn options(&self) -> CardOptions {
         CardOptions::standard(self.width_bits)
     }
@@ -240,11 +248,59 @@ impl Machine<'_> {
             let outcome = self.with_two_cards(|world, functions| {
                 load::measure(world, functions, &options, case, window, seed)
             })?;
-            match outcome {
-                Outcome::Lost { .. } if window > 1 => window = load::smaller(case, window),
-                other => return Ok(other),
+            match load::smaller(window) {
+                Some(smaller) if matches!(outcome, Outcome::Lost { .. }) => window = smaller,
+                _ => return Ok(outcome),
             }
         }
+    }
+
+    /// All cases, as a table.
+    fn rows(&mut self, cases: &[Case], findings: &mut Findings) -> Result<()> {
+        println!(
+            "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6}",
+            "case",
+            "bytes",
+            "PMTU",
+            "QPs",
+            "window",
+            "messages",
+            "cycles",
+            "cycles/msg",
+            "Mmsg/s",
+            "Gb/s",
+            "%"
+        );
+        for case in cases {
+            match self.row(case).with_context(|| case.name())? {
+                Outcome::Measured(row) => {
+                    println!(
+                        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1}",
+                        row.name,
+                        row.bytes,
+                        row.pmtu,
+                        row.qps,
+                        row.window,
+                        row.messages,
+                        row.cycles,
+                        row.cycles_per_message,
+                        row.mmsg_per_s,
+                        row.payload_gbps,
+                        row.percent_of_wire
+                    );
+                    findings.rows.push(*row);
+                }
+                Outcome::Lost { reason } => {
+                    println!("{:<26} not measured: {reason}", case.name());
+                    findings.not_measured.push(NotMeasured {
+                        name: case.name(),
+                        width_bits: self.width_bits,
+                        reason,
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn latency(&mut self, ping: &Ping) -> Result<Latency> {
@@ -263,6 +319,16 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
+/// Runs cases on two cards, and prints them.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(model: &Model, width_bits: u32, cases: &[Case], seed: u64) -> Result<Vec<Row>> {
+    let mut findings = Findings { seed, ..Findings::default() };
+    Machine::new(model, width_bits, seed).rows(cases, &mut findings)?;
+    Ok(findings.rows)
+}
+
 /// Builds a card, runs cases on two of them, adds what comes of it to `findings`, and prints it.
 ///
 /// # Errors
@@ -273,42 +339,14 @@ pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<(
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     let model = Model::build(TOP, &product.verilog, &model_options(options))?;
     let seed = findings.seed;
-    let mut machine = Machine { model: &model, width_bits, seed, card_cycles: 0, evaluation: Duration::ZERO };
+    let mut machine = Machine::new(&model, width_bits, seed);
     let wire = machine.options().bits_per_second as f64 / 1e9;
     println!(
         "\n{width_bits} bits at {} MHz, {wire} Gb/s, seed {seed}; % is of a wire full of such frames\n",
         config.datapath.core_clock_mhz
     );
     let (start, cpu_start) = (Instant::now(), cpu_time());
-    println!(
-        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6}",
-        "case", "bytes", "PMTU", "QPs", "window", "messages", "cycles", "cycles/msg", "Mmsg/s", "Gb/s", "%"
-    );
-    for case in cases {
-        match machine.row(case).with_context(|| case.name())? {
-            Outcome::Measured(row) => {
-                println!(
-                    "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1}",
-                    row.name,
-                    row.bytes,
-                    row.pmtu,
-                    row.qps,
-                    row.window,
-                    row.messages,
-                    row.cycles,
-                    row.cycles_per_message,
-                    row.mmsg_per_s,
-                    row.payload_gbps,
-                    row.percent_of_wire
-                );
-                findings.rows.push(*row);
-            }
-            Outcome::Lost { reason } => {
-                println!("{:<26} not measured: {reason}", case.name());
-                findings.not_measured.push(NotMeasured { name: case.name(), width_bits, reason });
-            }
-        }
-    }
+    machine.rows(cases, findings)?;
     println!("\ncycles from the doorbell, one SEND at a time: median (shortest, longest)");
     let clock_mhz = config.datapath.core_clock_mhz;
     let mut found = Vec::new();

@@ -58,18 +58,25 @@ fn draw_all(findings: &Findings, path: &Path) -> Result<(), Box<dyn std::error::
     widths.dedup();
     let area = SVGBackend::new(path, (1280, 80 + 480 * widths.len() as u32)).into_drawing_area();
     area.fill(&WHITE)?;
-    let title =
-        "One queue pair, two cards, a host of 1 us behind PCIe Gen3 x16; dashed: what the wire allows";
+    let title = "One queue pair, two cards, a host of 1 us behind PCIe Gen3 x16";
     let area = area.titled(title, ("sans-serif", 22))?;
     for (width_bits, line) in widths.iter().zip(area.split_evenly((widths.len().max(1), 1))) {
-        let rows: Vec<&Row> =
-            findings.rows.iter().filter(|row| row.width_bits == *width_bits && row.qps == 1).collect();
-        let (left, right) = line.split_horizontally(640);
-        panel(&left, Axis::Throughput, *width_bits, &rows)?;
-        panel(&right, Axis::Rate, *width_bits, &rows)?;
+        panels(&line, *width_bits, &findings.rows)?;
     }
     area.present()?;
     Ok(())
+}
+
+/// Draws throughput and message rate of one width, side by side.
+pub(crate) fn panels(
+    area: &DrawingArea<SVGBackend, Shift>,
+    width_bits: u32,
+    rows: &[Row],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.width_bits == width_bits && row.qps == 1).collect();
+    let (left, right) = area.split_horizontally(area.dim_in_pixel().0 as i32 / 2);
+    panel(&left, Axis::Throughput, width_bits, &rows)?;
+    panel(&right, Axis::Rate, width_bits, &rows)
 }
 
 fn panel(
@@ -85,7 +92,7 @@ fn panel(
         Axis::Throughput => "payload, Gb/s",
         Axis::Rate => "million messages a second",
     };
-    let caption = format!("{text}: {width_bits} bits at {mhz} MHz, {gbps} Gb/s");
+    let caption = format!("{text}; dashed: limit of {gbps} Gb/s. {width_bits} bits at {mhz} MHz");
     let mut builder = ChartBuilder::on(area);
     builder.caption(caption, ("sans-serif", 17)).margin(12).x_label_area_size(42).y_label_area_size(56);
     let x = BYTES.log_scale().base(2.0);
@@ -203,7 +210,13 @@ mod tests {
         draw(&findings, &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.matches("<circle").count(), 2 * findings.rows.len());
-        for name in ["WRITE, PMTU 4096", "SEND, PMTU 1024", "64 Ki", "1 Mi", "payload, Gb/s: 512 bits"] {
+        for name in [
+            "WRITE, PMTU 4096",
+            "SEND, PMTU 1024",
+            "64 Ki",
+            "1 Mi",
+            "payload, Gb/s; dashed: limit of 100 Gb/s",
+        ] {
             assert!(text.contains(name), "{name}");
         }
     }

@@ -10,15 +10,23 @@ pub struct Arena {
     /// Free stretches, by address; no two of them touch.
     free: Vec<Region>,
     bytes: usize,
+    /// The address behind it.
+    end: u64,
 }
 
 impl Arena {
     /// Takes a registration.
     pub fn new(region: Region) -> Arena {
         let bytes = region.len();
-        let mut arena = Arena { free: Vec::new(), bytes };
+        let end = region.address() + bytes as u64;
+        let mut arena = Arena { free: Vec::new(), bytes, end };
         arena.give(region);
         arena
+    }
+
+    /// The address behind it.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
     /// Takes memory for all pieces, or for none if there is not enough.

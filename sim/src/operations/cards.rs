@@ -35,8 +35,12 @@ const EVENT_IDLE_MAX: u32 = 2_000;
 const ARM_SHARE: f64 = 0.05;
 /// Entries of the send and receive queues, as a power of two.
 const QUEUE_LOG2: u32 = 6;
+/// Messages as long as a window for which each queue has memory.
+const LONG_MESSAGES: usize = 2;
 /// An opcode that is none (the table of send entries has no such number).
 const NO_OPCODE: u8 = 0x7e;
+/// The last byte of the length in the first slot of a send entry.
+const SEND_LENGTH_END: usize = 31;
 
 /// A completion queue, and whether an event is due.
 struct Watched {
@@ -76,6 +80,7 @@ struct End {
     queue_pair: Option<QueuePair<ReadyToSend>>,
     /// Kept, so that its number stays taken and what is left completes.
     failed: Option<QueuePair<Failed>>,
+    pmtu: usize,
     sends: Arena,
     receives: Arena,
     window: SharedRegion,
@@ -211,16 +216,17 @@ impl Host {
         })
     }
 
-    /// Gives a queue pair its memory: as much as its queues can hold of the longest messages.
+    /// Gives a queue pair its memory: as much as its queues can hold of messages of one packet, and some long ones.
     fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize) -> Result<End> {
         let domain = &self._domains[0];
-        let bytes = (pmtu + 4 * super::plan::LANES) << QUEUE_LOG2;
+        let bytes = ((pmtu + 4 * super::plan::LANES) << QUEUE_LOG2) + LONG_MESSAGES * WINDOW_BYTES;
         let window = domain.share(WINDOW_BYTES, RemoteRights::WRITE)?;
         let background: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
         window.write(0, &background)?;
         Ok(End {
             queue_pair: Some(queue_pair),
             failed: None,
+            pmtu,
             sends: Arena::new(domain.allocate(bytes)?),
             receives: Arena::new(domain.allocate(bytes)?),
             window,
@@ -257,11 +263,21 @@ impl Host {
         })
     }
 
-    /// Spoils a request that was just posted.
-    fn spoil(&self, element: ScatterGather, mistake: Mistake) -> Result<()> {
+    /// Spoils a request that was just posted, whose memory is of a region that ends at `end`.
+    fn spoil(&self, element: ScatterGather, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
         let count = self.tamper.spoil(element, |slot, place| match mistake {
             Mistake::LocalKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,
+            // A packet, and one byte too few.
+            Mistake::LocalEnd => {
+                let inside = u64::from(element.length - 1).min(pmtu as u64 + u64::from(element.length) % 3);
+                slot[place..place + 8].copy_from_slice(&(end - inside).to_le_bytes());
+            }
+            // The lengths of the element and of the message.
+            Mistake::TooLong => {
+                slot[place + 15] |= 0x80;
+                slot[SEND_LENGTH_END] |= 0x80;
+            }
             _ => slot[0] = NO_OPCODE,
         });
         ensure!(count > 0, "the request to be spoiled is in no ring");
@@ -337,14 +353,14 @@ impl Machine for Cards {
                 key: memory.key ^ message.target.key_change,
                 bytes: length as u64,
             };
-            if let Some(mistake @ (Mistake::LocalKey | Mistake::LocalRange | Mistake::Opcode)) =
-                message.mistake
-            {
+            use Mistake::{LocalEnd, LocalKey, LocalRange, Opcode, TooLong};
+            if let Some(mistake @ (LocalKey | LocalRange | LocalEnd | TooLong | Opcode)) = message.mistake {
                 spoiled.push((requests.len(), element(&pieces[0]), mistake));
             }
             requests.push(request(*tag, message, payload, pieces, remote));
         }
         let count = requests.len();
+        let (region_end, pmtu) = (end.sends.end(), end.pmtu);
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         let result = queue_pair.post_sends(&mut requests);
         let posted = count - requests.len();
@@ -357,7 +373,7 @@ impl Machine for Cards {
         }
         // The card cannot have read yet: no time has passed.
         for (_, element, mistake) in spoiled.into_iter().filter(|(place, ..)| *place < posted) {
-            host.spoil(element, mistake)?;
+            host.spoil(element, mistake, region_end, pmtu)?;
         }
         Ok(posted)
     }
@@ -381,7 +397,8 @@ impl Machine for Cards {
             return Ok(false);
         }
         if let Some(element) = spoiled {
-            host.spoil(element, Mistake::ReceiveKey)?;
+            let end = &host.ends[pair];
+            host.spoil(element, Mistake::ReceiveKey, end.receives.end(), end.pmtu)?;
         }
         Ok(true)
     }

@@ -9,6 +9,7 @@ use super::plan::{
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
+use std::ops::Range;
 
 /// How a message ends at its requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct QueuePairResult {
     pub receives: Vec<ReceiveResult>,
     /// What its window holds in the end.
     pub window: Vec<u8>,
+    /// Where in it nobody promises anything: a message has ended behind its first packet.
+    pub unpromised: Range<usize>,
     /// Asynchronous events.
     pub events: Vec<AsyncEvent>,
 }
@@ -88,10 +91,18 @@ fn verdict(mistake: Mistake) -> Verdict {
         Mistake::ReceiveShort => (RemoteInvalidRequest, Some(LocalLength), None),
         Mistake::ReceiveKey => (RemoteOperation, Some(LocalProtection), None),
         Mistake::NotReady => (NotReadyRetryExceeded, None, None),
-        Mistake::LocalKey | Mistake::LocalRange => (LocalProtection, None, None),
+        Mistake::LocalKey | Mistake::LocalRange | Mistake::LocalEnd => (LocalProtection, None, None),
+        Mistake::TooLong => (LocalLength, None, None),
         Mistake::Opcode => (LocalQueuePairOperation, None, None),
     };
     Verdict { requester, receive, event }
+}
+
+/// Whether packets of a message may have been executed before its mistake was seen. What is wrong with the memory of a WRITE
+/// is seen at its first packet (protocol 3.6, row 11); whether a receive is there, at its last.
+fn begins(pair: &Pair, message: &Message, mistake: Mistake) -> bool {
+    let is_long = message.length() > pair.pmtu.bytes() as usize;
+    is_long && matches!(mistake, Mistake::LocalEnd | Mistake::NotReady)
 }
 
 impl Model {
@@ -133,6 +144,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
     }
 
     let mut events = Vec::new();
+    let mut unpromised = 0..0;
     if let Some(ending) = &pair.ending {
         let verdict = verdict(ending.mistake);
         if ending.side == side {
@@ -140,7 +152,17 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
             sends.extend(ending.sends[1..].iter().map(flushed));
         } else {
             events.extend(verdict.event);
-            if let Some(status) = verdict.receive {
+            let message = &ending.sends[0];
+            let begins = begins(pair, message, ending.mistake);
+            if begins
+                && message.kind.is_write()
+                && let Place::Offset(offset) = message.target.place
+            {
+                unpromised = offset..offset + message.length();
+            }
+            // What has begun and never ends is flushed, with the receive that it had taken.
+            let takes = begins && !message.kind.is_write() && ending.mistake != Mistake::NotReady;
+            if let Some(status) = verdict.receive.or(takes.then_some(CompletionStatus::Flushed)) {
                 posted.next();
                 receives.push(ReceiveResult { status, arrived: None, contents: None });
             }
@@ -152,7 +174,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
         arrived: None,
         contents: Some(contents(tag, &receive.pieces, &[])),
     }));
-    QueuePairResult { sends, receives, window, events }
+    QueuePairResult { sends, receives, window, unpromised, events }
 }
 
 fn send(message: &Message, status: CompletionStatus) -> SendResult {

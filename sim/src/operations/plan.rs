@@ -12,11 +12,13 @@ use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX};
 use rnic_layout::path::Pmtu;
 
 /// Bytes of the memory that each queue pair lets its peer write.
-pub const WINDOW_BYTES: usize = 12_345;
+pub const WINDOW_BYTES: usize = 65_537;
 /// Addresses are aligned, or not, as they stand to this number.
 pub const LANES: usize = 64;
 /// At least every so many messages there is a signalled one.
 const UNSIGNALLED_MAX: usize = 4;
+/// Packets of most messages, at most.
+const PACKETS_USUAL: usize = 4;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +136,10 @@ pub enum Mistake {
     LocalKey,
     /// A local address that is not in its region.
     LocalRange,
+    /// Local memory whose region ends behind the first packet.
+    LocalEnd,
+    /// A message longer than 2 GiB.
+    TooLong,
     /// An operation that is none.
     Opcode,
     /// A SEND that is longer than the receive.
@@ -146,7 +152,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All mistakes.
-    pub const ALL: [Mistake; 13] = [
+    pub const ALL: [Mistake; 15] = [
         Mistake::RemoteKey,
         Mistake::RemoteDomain,
         Mistake::RemoteRight,
@@ -156,6 +162,8 @@ impl Mistake {
         Mistake::QueuePairRight,
         Mistake::LocalKey,
         Mistake::LocalRange,
+        Mistake::LocalEnd,
+        Mistake::TooLong,
         Mistake::Opcode,
         Mistake::ReceiveShort,
         Mistake::ReceiveKey,
@@ -168,7 +176,7 @@ impl Mistake {
         match self {
             RemoteKey | RemoteDomain | RemoteRight | RemoteEnd | RemoteStart | RemoteWrap => true,
             QueuePairRight | ReceiveShort | ReceiveKey => true,
-            LocalKey | LocalRange | Opcode | NotReady => false,
+            LocalKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady => false,
         }
     }
 }
@@ -297,6 +305,8 @@ pub struct PlanOptions {
     pub mistakes: &'static [Mistake],
     /// Which PMTU a pair may have.
     pub pmtus: &'static [Pmtu],
+    /// Longest message. It must find room in the peer's receive buffer.
+    pub message_bytes_max: usize,
     /// Most pieces of a message.
     pub send_pieces_max: usize,
     /// See [`Plan::in_flight_bytes`].
@@ -311,6 +321,7 @@ impl PlanOptions {
         mistaken_share: 0.5,
         mistakes: &Mistake::ALL,
         pmtus: &Pmtu::ALL,
+        message_bytes_max: 24 << 10,
         send_pieces_max: 2,
         in_flight_bytes: 16 << 10,
     };
@@ -326,8 +337,8 @@ impl PlanOptions {
 pub struct Plan {
     /// What it was drawn from.
     pub seed: Seed,
-    /// Most bytes of messages of a host that have not ended. Cards do not send again yet, so what the peer's receive
-    /// buffer cannot hold while its host is slow would end a queue pair.
+    /// Most bytes of messages of a host that have not ended, but for one that is longer and goes alone. Cards do not send
+    /// again yet, so what the peer's receive buffer cannot hold while its host is slow would end a queue pair.
     pub in_flight_bytes: usize,
     /// The pairs.
     pub pairs: Vec<Pair>,
@@ -414,11 +425,18 @@ impl Draw {
     fn lane(&mut self, pmtu: usize, lets_write: bool) -> Lane {
         let mut lane = Lane::default();
         let count = self.options.messages;
-        let mut unsignalled = 0;
+        // Messages of which only the last one is signalled end together, so they leave together.
+        let (mut unsignalled, mut bytes) = (0, 0);
         for index in 0..count {
             let (mut send, receive) = self.message(pmtu, lets_write);
-            send.signalled |= unsignalled == UNSIGNALLED_MAX || index + 1 == count;
-            unsignalled = if send.signalled { 0 } else { unsignalled + 1 };
+            bytes += send.length();
+            let is_last = unsignalled == UNSIGNALLED_MAX || index + 1 == count;
+            if bytes > self.options.in_flight_bytes {
+                lane.sends.iter_mut().last().into_iter().for_each(|before| before.signalled = true);
+                (unsignalled, bytes) = (0, send.length());
+            }
+            send.signalled |= is_last || bytes > self.options.in_flight_bytes;
+            (unsignalled, bytes) = if send.signalled { (0, 0) } else { (unsignalled + 1, bytes) };
             lane.sends.push(send);
             lane.receives.extend(receive);
         }
@@ -446,13 +464,21 @@ impl Draw {
     }
 
     fn length(&mut self, pmtu: usize) -> usize {
-        match self.random.random_range(0..8) {
+        let most = self.options.message_bytes_max;
+        let length = match self.random.random_range(0..16) {
             0 => 0,
-            1 | 2 => self.random.random_range(1..=INLINE_BYTES_MAX),
-            3 => pmtu - self.random.random_range(0..4),
-            4 => pmtu,
-            _ => self.random.random_range(0..=pmtu),
-        }
+            1..=3 => self.random.random_range(1..=INLINE_BYTES_MAX),
+            4 => pmtu - self.random.random_range(0..4),
+            5 => pmtu,
+            6..=9 => self.random.random_range(0..=pmtu),
+            // As many full packets as it may be, and a byte more or less.
+            10 | 11 => {
+                self.random.random_range(2..=PACKETS_USUAL) * pmtu + self.random.random_range(0..3) - 1
+            }
+            12..=14 => self.random.random_range(pmtu + 1..=PACKETS_USUAL * pmtu),
+            _ => self.random.random_range(0..=most),
+        };
+        length.min(most)
     }
 
     fn send(&mut self, kind: Kind, length: usize) -> Message {
@@ -543,7 +569,11 @@ impl Draw {
     /// A message with a mistake, and the receive that it finds.
     fn mistaken(&mut self, pmtu: usize, mistake: Mistake) -> (Message, Option<Receive>) {
         // So long that it stands in memory, and a receive can be too short for it.
-        let length = self.random.random_range(INLINE_BYTES_MAX + 1..=pmtu);
+        let packets =
+            if mistake == Mistake::LocalEnd { 2 } else { self.random.random_range(1..=PACKETS_USUAL) };
+        let least = if mistake == Mistake::LocalEnd { pmtu } else { INLINE_BYTES_MAX };
+        let most = (packets * pmtu).min(self.options.message_bytes_max).max(least + 1);
+        let length = self.random.random_range(least + 1..=most);
         let offset = self.random.random_range(0..=WINDOW_BYTES - length);
         let mut target = Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 };
         let kind = match mistake {
@@ -551,9 +581,11 @@ impl Draw {
             Mistake::NotReady => {
                 [Kind::Send, Kind::SendImmediate, Kind::WriteImmediate][self.random.random_range(0..3)]
             }
-            Mistake::LocalKey | Mistake::LocalRange | Mistake::Opcode => {
-                Kind::ALL[self.random.random_range(0..4)]
-            }
+            Mistake::LocalKey
+            | Mistake::LocalRange
+            | Mistake::LocalEnd
+            | Mistake::TooLong
+            | Mistake::Opcode => Kind::ALL[self.random.random_range(0..4)],
             // With immediate data it would depend on the order of two checks who tells of the mistake.
             _ => Kind::Write,
         };
@@ -611,9 +643,13 @@ mod tests {
         for kind in Kind::ALL {
             let of_kind = || sends.iter().filter(|(_, send)| send.kind == kind);
             for pmtu in Pmtu::ALL {
-                assert!(
-                    of_kind().any(|(pair, send)| pair.pmtu == pmtu && send.length() == pmtu.bytes() as usize)
-                );
+                let bytes = pmtu.bytes() as usize;
+                let of_pmtu =
+                    || of_kind().filter(|(pair, _)| pair.pmtu == pmtu).map(|(_, send)| send.length());
+                for length in [bytes, 2 * bytes - 1, 2 * bytes, 2 * bytes + 1] {
+                    assert!(of_pmtu().any(|found| found == length), "{kind:?} of {length} bytes");
+                }
+                assert!(of_pmtu().any(|length| length > 16 << 10), "a long {kind:?}, PMTU {bytes}");
             }
             assert!(of_kind().any(|(_, send)| send.length() == 0));
             assert!(of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..))));
@@ -639,8 +675,14 @@ mod tests {
                         assert!(send.kind.is_write() || room >= send.length());
                     }
                     assert_eq!(consuming.count(), lane.receives.len());
+                    for group in lane.sends.split_inclusive(|send| send.signalled) {
+                        let bytes: usize = group.iter().map(Message::length).sum();
+                        assert!(group.len() == 1 || bytes <= PlanOptions::USUAL.in_flight_bytes);
+                    }
                     for send in &lane.sends {
-                        assert!(send.length() <= pair.pmtu.bytes() as usize && send.mistake.is_none());
+                        assert!(
+                            send.length() <= PlanOptions::USUAL.message_bytes_max && send.mistake.is_none()
+                        );
                         if let Place::Offset(offset) = send.target.place {
                             assert!(offset + send.length() <= WINDOW_BYTES);
                         }

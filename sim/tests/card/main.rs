@@ -1,12 +1,18 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
-//! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25.
+//! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 20, and of what ends in the middle of
+//! long messages, by default 3.
+mod middle;
+#[path = "../support/mod.rs"]
 mod support;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use rnic_layout::path::Pmtu;
 use rnic_layout::registers::COUNTERS;
+use rnic_sim::bench::{self, Case};
 use rnic_sim::chance::Seed;
 use rnic_sim::host::HostOptions;
+use rnic_sim::operations::plan::Kind;
 use rnic_sim::operations::run::Totals;
 use rnic_sim::operations::{Cards, Plan, PlanOptions, run};
 use rnic_sim::scenario::two_cards;
@@ -58,7 +64,7 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
 
 /// Sixteen pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
-    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(25);
+    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
     let model = card_model(width_bits)?;
     for seed in 0..seeds {
         let plan = Plan::new(seed, &PlanOptions::USUAL);
@@ -66,6 +72,48 @@ fn random_operations_agree(width_bits: u32) -> Result<()> {
         let totals = operate(&model, width_bits, [host(0), host(1)], &plan)
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
         assert_eq!(totals.messages, plan.messages() as u64);
+    }
+    Ok(())
+}
+
+/// Queue pairs that are failed while they send long messages to each other, on hosts that do whatever a host may do.
+fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
+    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3);
+    let model = card_model(width_bits)?;
+    let mut sum = [0; 2];
+    for seed in 0..seeds {
+        let seed = Seed(seed);
+        let host = |side| HostOptions::hostile(&mut seed.stream(&format!("host{side} options")));
+        let options =
+            [0, 1].map(|side| CardOptions { host: host(side), ..CardOptions::standard(width_bits) });
+        let (world, functions) = two_cards(&model, options, options[0].wire(), seed.0)?;
+        let lock = || world.lock().expect("nobody has panicked");
+        let counts = middle::rounds(functions, seed, 4);
+        // A violated rule says more than what came of it.
+        lock().check()?;
+        let counts = match counts {
+            Ok(counts) => counts,
+            Err(error) => {
+                let moved = moved_counters(&mut lock())?;
+                return Err(error.context(moved).context(format!("{width_bits} bits, seed {}", seed.0)));
+            }
+        };
+        lock().finish()?;
+        sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    }
+    // Behind the fast wire all may be through before software has failed the first queue pair.
+    let is_seen = sum[0] > 0 && (sum[1] > 0 || width_bits > 64);
+    ensure!(is_seen, "{sum:?}: some messages end well, and some are flushed");
+    Ok(())
+}
+
+/// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
+#[test]
+fn the_bench_measures_what_a_wire_carries() -> Result<()> {
+    let case = |kind| Case { kind, bytes: 20_000, pmtu: Pmtu::Bytes1024, queue_pairs: 2 };
+    let rows = bench::measure(&card_model(64)?, 64, &[case(Kind::Write), case(Kind::Send)], 1)?;
+    for row in rows {
+        ensure!((50.0..100.01).contains(&row.percent_of_wire), "{row:?}");
     }
     Ok(())
 }
@@ -88,4 +136,14 @@ fn random_operations_agree_at_64_bits() -> Result<()> {
 #[test]
 fn random_operations_agree_at_512_bits() -> Result<()> {
     random_operations_agree(512)
+}
+
+#[test]
+fn messages_end_in_the_middle_at_64_bits() -> Result<()> {
+    messages_end_in_the_middle(64)
+}
+
+#[test]
+fn messages_end_in_the_middle_at_512_bits() -> Result<()> {
+    messages_end_in_the_middle(512)
 }

@@ -1,0 +1,270 @@
+//! Queue pairs that end in the middle of long messages: software fails one at any moment, and then the other one.
+//!
+//! How far they have come by then is left to chance, so what must hold is said of any outcome: each request completes once and
+//! in order, first those that were done and then flushed ones; what has completed at the sender has arrived; what has arrived
+//! is what was sent. Afterwards queue pairs with the same places on the card do everything that they are asked for.
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::state::{Error as Failed, ReadyToSend};
+use rnic_driver::{
+    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
+    ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteMemory, RemoteRights,
+    SendRequest, SharedRegion,
+};
+use rnic_layout::path::Pmtu;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_sim::chance::Seed;
+use rnic_sim::operations::cards;
+use std::sync::Arc;
+
+/// Pairs that are under way at once.
+const PAIRS: usize = 4;
+/// Bytes of all messages of a host that are under way: the smallest receive buffer has room for them.
+const BYTES: usize = 24 << 10;
+/// Calls of `idle` until a queue pair is failed, at most: in that time all messages of a host are through.
+const IDLE_UNTIL: usize = 300;
+/// Calls of `idle` within which everything completes.
+const IDLE_MAX: usize = 20_000;
+
+/// A queue pair, before and after.
+enum Life {
+    Ready(QueuePair<ReadyToSend>),
+    Failed(#[expect(dead_code, reason = "it is kept, so that what is posted completes")] QueuePair<Failed>),
+    Gone,
+}
+
+impl Life {
+    fn fail(&mut self) -> Result<()> {
+        *self = match std::mem::replace(self, Life::Gone) {
+            Life::Ready(queue_pair) => Life::Failed(queue_pair.fail().map_err(rnic_driver::Error::from)?),
+            other => other,
+        };
+        Ok(())
+    }
+}
+
+/// One message.
+struct Message {
+    bytes: Vec<u8>,
+    /// Where a WRITE goes in the peer's window.
+    offset: Option<usize>,
+}
+
+/// One end of a pair.
+struct End {
+    life: Life,
+    number: u32,
+    messages: Vec<Message>,
+    sends: Vec<Completion>,
+    receives: Vec<Completion>,
+    receives_posted: usize,
+    window: SharedRegion,
+}
+
+struct Host {
+    device: Device,
+    queue: CompletionQueue,
+    domain: ProtectionDomain,
+}
+
+/// Messages with lengths and operations by chance, `bytes` of them together.
+fn messages(random: &mut ChaCha8Rng, mut bytes: usize) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let mut offset = 0;
+    while bytes > 0 {
+        let length = random.random_range(1..=bytes);
+        bytes -= length;
+        let is_write: bool = random.random();
+        messages.push(Message {
+            bytes: (0..length).map(|_| random.random()).collect(),
+            offset: is_write.then_some(offset),
+        });
+        offset += length;
+    }
+    messages
+}
+
+/// Cuts the front of a region off, behind a gap.
+fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
+    let split = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
+    let (_, behind) = split(rest.take().context("memory is short")?, gap)?;
+    let (taken, behind) = split(behind, bytes)?;
+    *rest = Some(behind);
+    Ok(taken)
+}
+
+impl End {
+    /// Posts receives for what the peer sends, none of them where another one ends.
+    fn post_receives(&mut self, domain: &ProtectionDomain, peer: &[Message]) -> Result<()> {
+        let Life::Ready(queue_pair) = &mut self.life else { return Ok(()) };
+        let mut memory = Some(domain.allocate(BYTES + 64 * (peer.len() + 1))?);
+        for message in peer.iter().filter(|message| message.offset.is_none()) {
+            let piece = cut(&mut memory, 61, message.bytes.len())?;
+            let request = ReceiveRequest::new(self.receives_posted as u64).piece(piece);
+            queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+            self.receives_posted += 1;
+        }
+        Ok(())
+    }
+
+    fn post_sends(&mut self, domain: &ProtectionDomain, remote: &RemoteMemory) -> Result<()> {
+        let Life::Ready(queue_pair) = &mut self.life else { return Ok(()) };
+        let mut memory = Some(domain.allocate(BYTES + 64 * (self.messages.len() + 1))?);
+        let mut requests = Vec::new();
+        for (tag, message) in (0..).zip(&self.messages) {
+            let mut piece = cut(&mut memory, 43, message.bytes.len())?;
+            piece.bytes_mut().copy_from_slice(&message.bytes);
+            let bytes = message.bytes.len() as u64;
+            let request = match message.offset {
+                None => SendRequest::send(tag),
+                Some(offset) => {
+                    let address = remote.address + offset as u64;
+                    SendRequest::write(tag, RemoteMemory { address, bytes, ..*remote })
+                }
+            };
+            requests.push(request.piece(piece).signalled());
+        }
+        Ok(queue_pair.post_sends(&mut requests)?)
+    }
+
+    fn is_done(&self) -> bool {
+        self.sends.len() == self.messages.len() && self.receives.len() == self.receives_posted
+    }
+}
+
+/// How many have completed well: these come first, and all others are flushed.
+fn done(completions: &[Completion]) -> Result<usize> {
+    let is_good = |completion: &Completion| completion.status == CompletionStatus::Success;
+    let count = completions.iter().take_while(|completion| is_good(completion)).count();
+    for (place, completion) in completions.iter().enumerate() {
+        ensure!(completion.tag == place as u64, "{completion:?} is number {place}");
+        let is_flushed = completion.status == CompletionStatus::Flushed;
+        ensure!(place < count || is_flushed, "{completion:?} is behind a flushed one");
+    }
+    Ok(count)
+}
+
+/// What `to` has received of what `from` has sent.
+fn compare(from: &End, to: &End) -> Result<()> {
+    let (sent, received) = (done(&from.sends)?, done(&to.receives)?);
+    let sends = from.messages.iter().filter(|message| message.offset.is_none());
+    for (message, completion) in sends.zip(&to.receives[..received]) {
+        ensure!(*completion.pieces[0].bytes() == *message.bytes, "{completion:?} holds something else");
+        ensure!(completion.length as usize == message.bytes.len(), "{completion:?}");
+    }
+    let acknowledged = &from.messages[..sent];
+    let sends = acknowledged.iter().filter(|message| message.offset.is_none()).count();
+    ensure!(sends <= received, "{sends} messages were acknowledged, and {received} have arrived");
+    for message in acknowledged {
+        let Some(offset) = message.offset else { continue };
+        let mut found = vec![0; message.bytes.len()];
+        to.window.read(offset, &mut found)?;
+        ensure!(found == message.bytes, "what was written at {offset} is something else");
+    }
+    Ok(())
+}
+
+fn poll(hosts: &[Host; 2], pairs: &mut [[End; 2]]) -> Result<()> {
+    for (side, host) in hosts.iter().enumerate() {
+        let mut completions = Vec::new();
+        host.queue.poll(&mut completions, usize::MAX)?;
+        for completion in completions {
+            let mut ends = pairs.iter_mut().map(|pair| &mut pair[side]);
+            let end = ends.find(|end| end.number == completion.qp_number).context("an unknown queue pair")?;
+            let list = if completion.is_receive() { &mut end.receives } else { &mut end.sends };
+            list.push(completion);
+        }
+    }
+    Ok(())
+}
+
+/// Pairs of queue pairs that send to each other and are failed one after the other. Returns how many messages completed well,
+/// and how many were flushed.
+fn round(hosts: &[Host; 2], clock: &dyn Function, random: &mut ChaCha8Rng) -> Result<[usize; 2]> {
+    let mut pairs = Vec::new();
+    for _ in 0..PAIRS {
+        let pmtu = Pmtu::ALL[random.random_range(0..Pmtu::ALL.len())];
+        let made = hosts.each_ref().map(|host| -> Result<_> {
+            let options = QueuePairOptions::default();
+            let queue_pair = host.domain.create_queue_pair(&host.queue, &host.queue, &options)?;
+            let queue_pair = queue_pair.initialize(RemoteRights::WRITE).map_err(rnic_driver::Error::from)?;
+            let info = ConnectionInfo { path_mtu: pmtu, ..queue_pair.info(0)? };
+            Ok((queue_pair, info, host.domain.share(BYTES, RemoteRights::WRITE)?))
+        });
+        let [first, second] = made;
+        let ((first, first_info, first_window), (second, second_info, second_window)) = (first?, second?);
+        let mut end = |queue_pair: QueuePair<ReadyToSend>, window: SharedRegion| End {
+            number: queue_pair.number(),
+            life: Life::Ready(queue_pair),
+            messages: messages(random, BYTES / PAIRS),
+            sends: Vec::new(),
+            receives: Vec::new(),
+            receives_posted: 0,
+            window,
+        };
+        let connect = ConnectOptions::default();
+        let first = end(first.connect(&second_info, &connect)?, first_window);
+        let second = end(second.connect(&first_info, &connect)?, second_window);
+        pairs.push([first, second]);
+    }
+    for [first, second] in &mut pairs {
+        first.post_receives(&hosts[0].domain, &second.messages)?;
+        second.post_receives(&hosts[1].domain, &first.messages)?;
+    }
+    hosts[0].device.check()?;
+    hosts[1].device.check()?;
+    for [first, second] in &mut pairs {
+        first.post_sends(&hosts[0].domain, &second.window.remote())?;
+        second.post_sends(&hosts[1].domain, &first.window.remote())?;
+    }
+    let mut ends: Vec<(usize, usize)> = (0..PAIRS).flat_map(|pair| [(pair, 0), (pair, 1)]).collect();
+    ends.shuffle(random);
+    for (pair, side) in ends {
+        for _ in 0..random.random_range(0..IDLE_UNTIL) / PAIRS {
+            clock.idle();
+            poll(hosts, &mut pairs)?;
+        }
+        pairs[pair][side].life.fail()?;
+    }
+    let mut idle = 0;
+    while !pairs.iter().flatten().all(End::is_done) {
+        clock.idle();
+        poll(hosts, &mut pairs)?;
+        idle += 1;
+        ensure!(idle < IDLE_MAX, "something never completes");
+    }
+    let mut counts = [0; 2];
+    for (index, [first, second]) in pairs.iter().enumerate() {
+        let context = || format!("pair {index}");
+        compare(first, second).with_context(context)?;
+        compare(second, first).with_context(context)?;
+        for end in [first, second] {
+            let good = done(&end.sends)?;
+            counts[0] += good;
+            counts[1] += end.sends.len() - good;
+        }
+    }
+    Ok(counts)
+}
+
+/// Opens two cards and runs `rounds` of them.
+pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<[usize; 2]> {
+    let clock = functions[0].clone();
+    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
+        let device = Device::open(function, cards::options(seed, side))?;
+        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
+        let domain = device.create_domain()?;
+        Ok(Host { device, queue, domain })
+    };
+    let [first, second] = functions;
+    let hosts = [open(first, 0)?, open(second, 1)?];
+    let mut random = seed.stream("middle");
+    let mut sum = [0; 2];
+    for index in 0..rounds {
+        let counts = round(&hosts, &*clock, &mut random).with_context(|| format!("round {index}"))?;
+        sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    }
+    Ok(sum)
+}

@@ -1,6 +1,6 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
-//! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 20, and of what ends in the middle of
+//! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25, and of what ends in the middle of
 //! long messages, by default 3.
 mod middle;
 #[path = "../support/mod.rs"]
@@ -64,7 +64,7 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
 
 /// Sixteen pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
-    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
+    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(25);
     let model = card_model(width_bits)?;
     for seed in 0..seeds {
         let plan = Plan::new(seed, &PlanOptions::USUAL);

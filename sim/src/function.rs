@@ -117,7 +117,7 @@ impl SimulatedFunction {
 }
 
 /// A panic elsewhere has left the world between two events, where it can go on.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -14,18 +14,17 @@
 //!
 //! Where there are dots it is the host's time. What is left is the card's own, of which DESIGN 8 speaks: from the doorbell to
 //! the first byte without the host's reads, and from the last byte to the completion without the host's writes.
-use crate::function::SharedWorld;
+use crate::function::{SharedWorld, lock};
 use crate::monitor::trail::Moment;
 use crate::operations::Cards;
 use crate::operations::plan::{Kind, Message, Piece, Place, Plan, Receive, Source, Target, TargetMemory};
 use crate::operations::run::{Machine, Outcome, Post};
-use crate::world::{Domain, World};
+use crate::world::Domain;
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_layout::queue::completion::CompletionStatus;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
 
 /// Messages of each kind.
 const MESSAGES: usize = 32;
@@ -88,10 +87,6 @@ pub struct Latency {
     /// From the last byte at the MAC to the completion handed to the host, without the time in which the card waited for
     /// payload to be written.
     pub card_wire_to_completion: Spread,
-}
-
-fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends messages one at a time from host 0 to host 1 over a pair of the plan that has nothing else to do.

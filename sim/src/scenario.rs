@@ -3,7 +3,7 @@
 //!
 //! 1. **Messages**: a faultless [`Plan`] over many queue pairs in both directions, held against its [`Model`](crate::operations::Model).
 //! 2. **Latency**: messages one at a time on a queue pair of their own, while nothing else is under way ([`latency`]).
-use crate::function::{SharedWorld, SimulatedFunction};
+use crate::function::{SharedWorld, SimulatedFunction, lock};
 use crate::host::HostOptions;
 use crate::latency::{self, Ping, Spread};
 use crate::operations::{Cards, Plan, PlanOptions, run};
@@ -16,7 +16,7 @@ use rnic_layout::path::Pmtu;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use verilator_sys::Model;
 
 /// Pairs that carry the messages.
@@ -90,10 +90,6 @@ pub fn two_cards(
     let functions = [0, 1]
         .map(|card| -> Arc<dyn Function> { Arc::new(SimulatedFunction::new(Arc::clone(&world), card)) });
     Ok((world, functions))
-}
-
-fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Now, in picoseconds and in cycles of the core clock of card 0.

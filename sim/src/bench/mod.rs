@@ -19,12 +19,12 @@ mod load;
 pub(crate) mod plot;
 mod wire;
 
-use crate::function::SharedWorld;
+use crate::function::{SharedWorld, lock};
 use crate::latency::{self, Latency, Ping};
 use crate::operations::plan::Kind;
 use crate::operations::{Cards, Plan, PlanOptions};
 use crate::scenario::two_cards;
-use crate::world::{CardOptions, Domain, World, model_options};
+use crate::world::{CardOptions, Domain, model_options};
 use anyhow::{Context, Result};
 use load::Outcome;
 use rnic_hdl::config::Config;
@@ -32,7 +32,6 @@ use rnic_hdl::generator::{self, TOP};
 use rnic_layout::path::Pmtu;
 use serde::Serialize;
 use std::path::Path;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use verilator_sys::{Model, ModelOptions, Optimization};
 pub use wire::Frames;
@@ -200,10 +199,6 @@ pub fn curve() -> Vec<Case> {
     let lengths = [8, 64, 256, 1024, 4096, 16 << 10, 64 << 10, 1 << 20];
     let of_kind = |kind| lengths.map(|bytes| Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 });
     [Kind::Write, Kind::Send].map(of_kind).concat()
-}
-
-fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Two cards of one width, and what their simulation has cost.

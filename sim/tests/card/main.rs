@@ -11,12 +11,14 @@ use rnic_layout::path::Pmtu;
 use rnic_layout::registers::COUNTERS;
 use rnic_sim::bench::{self, Case};
 use rnic_sim::chance::Seed;
+use rnic_sim::function::SharedWorld;
 use rnic_sim::host::HostOptions;
 use rnic_sim::operations::plan::Kind;
 use rnic_sim::operations::run::Totals;
 use rnic_sim::operations::{Cards, Plan, PlanOptions, run};
 use rnic_sim::scenario::two_cards;
 use rnic_sim::world::{CardOptions, World};
+use std::sync::MutexGuard;
 use support::card_model;
 use verilator_sys::Model;
 
@@ -32,25 +34,41 @@ fn moved_counters(world: &mut World) -> Result<String> {
     Ok(text)
 }
 
+fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
+    world.lock().expect("nobody has panicked")
+}
+
+/// What came of a run, unless a rule was violated, which says more; a failure says what the cards have counted.
+fn judged<T>(world: &SharedWorld, outcome: Result<T>) -> Result<T> {
+    lock(world).check()?;
+    match outcome {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => {
+            let moved = moved_counters(&mut lock(world))?;
+            Err(error.context(moved))
+        }
+    }
+}
+
+/// Seeds to run, unless the environment says how many.
+fn seeds(default: u64) -> u64 {
+    std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
+}
+
+/// Hosts that do whatever a host may do.
+fn hostile(seed: Seed) -> [HostOptions; 2] {
+    [0, 1].map(|side| HostOptions::hostile(&mut seed.stream(&format!("host{side} options"))))
+}
+
 /// Runs a plan on two cards, whose hosts behave as they are told. The monitors watch, and at the end the counters of both cards
 /// account for every frame.
 fn operate(model: &Model, width_bits: u32, hosts: [HostOptions; 2], plan: &Plan) -> Result<Totals> {
     let options = hosts.map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
     let (world, functions) = two_cards(model, options, options[0].wire(), plan.seed.0)?;
-    let lock = || world.lock().expect("nobody has panicked");
     let mut cards = Cards::open(plan, functions)?;
-    let totals = run(plan, &mut cards);
-    // A violated rule says more than what came of it.
-    lock().check()?;
-    let totals = match totals {
-        Ok(totals) => totals,
-        Err(error) => {
-            let moved = moved_counters(&mut lock())?;
-            return Err(error.context(moved));
-        }
-    };
+    let totals = judged(&world, run(plan, &mut cards))?;
     drop(cards);
-    lock().finish()?;
+    lock(&world).finish()?;
     Ok(totals)
 }
 
@@ -64,12 +82,10 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
 
 /// Sixteen pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
-    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(25);
     let model = card_model(width_bits)?;
-    for seed in 0..seeds {
+    for seed in 0..seeds(25) {
         let plan = Plan::new(seed, &PlanOptions::USUAL);
-        let host = |side| HostOptions::hostile(&mut Seed(seed).stream(&format!("host{side} options")));
-        let totals = operate(&model, width_bits, [host(0), host(1)], &plan)
+        let totals = operate(&model, width_bits, hostile(Seed(seed)), &plan)
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
         assert_eq!(totals.messages, plan.messages() as u64);
     }
@@ -78,27 +94,15 @@ fn random_operations_agree(width_bits: u32) -> Result<()> {
 
 /// Queue pairs that are failed while they send long messages to each other, on hosts that do whatever a host may do.
 fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
-    let seeds = std::env::var("RNIC_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3);
     let model = card_model(width_bits)?;
     let mut sum = [0; 2];
-    for seed in 0..seeds {
-        let seed = Seed(seed);
-        let host = |side| HostOptions::hostile(&mut seed.stream(&format!("host{side} options")));
+    for seed in 0..seeds(3) {
         let options =
-            [0, 1].map(|side| CardOptions { host: host(side), ..CardOptions::standard(width_bits) });
-        let (world, functions) = two_cards(&model, options, options[0].wire(), seed.0)?;
-        let lock = || world.lock().expect("nobody has panicked");
-        let counts = middle::rounds(functions, seed, 4);
-        // A violated rule says more than what came of it.
-        lock().check()?;
-        let counts = match counts {
-            Ok(counts) => counts,
-            Err(error) => {
-                let moved = moved_counters(&mut lock())?;
-                return Err(error.context(moved).context(format!("{width_bits} bits, seed {}", seed.0)));
-            }
-        };
-        lock().finish()?;
+            hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
+        let counts = judged(&world, middle::rounds(functions, Seed(seed), 4))
+            .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
+        lock(&world).finish()?;
         sum = [sum[0] + counts[0], sum[1] + counts[1]];
     }
     // Behind the fast wire all may be through before software has failed the first queue pair.

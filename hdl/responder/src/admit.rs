@@ -561,7 +561,6 @@ impl Logic for Admit {
         self.requests_queue.rx.beat.next = EntryRequest {
             queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: path.generation,
-            index: record.receive_index,
         };
         self.entered.d.next = forwards;
         self.enters.next = self.entered.q.val();

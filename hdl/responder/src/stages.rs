@@ -72,15 +72,13 @@ pub struct Admitted {
     pub msn: Bits<24>,
 }
 
-/// A wish for a receive entry.
+/// A wish for the next receive entry of a queue pair; it is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct EntryRequest {
     /// Whose.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// For which generation.
     pub generation: Bits<GENERATION_BITS>,
-    /// Its free-running index; it is posted.
-    pub index: Bits<WORK_INDEX_BITS>,
 }
 
 /// A receive entry.

@@ -178,11 +178,8 @@ impl Machine {
 
     fn push(&mut self, ring: u16, generation: u8, index: u16) {
         self.asked.push_back(Asked { ring, generation, index });
-        self.requests.push(EntryRequest {
-            queue_pair: bits(ring.into()),
-            generation: bits(generation.into()),
-            index: bits(index.into()),
-        });
+        self.requests
+            .push(EntryRequest { queue_pair: bits(ring.into()), generation: bits(generation.into()) });
     }
 
     fn run(&mut self, cycles: usize) {

@@ -26,7 +26,7 @@ use rnic_complete::{Complete, Tally};
 use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_control::drained::Drained;
 use rnic_dma::host_writer::PayloadWrite;
-use rnic_dma::{FailedWrites, Gather, HostReader, HostWriter, Launch, Place};
+use rnic_dma::{FailedWrites, Gather, GatherShare, HostReader, HostWriter, Launch, Place};
 use rnic_host::arrivals::ReadWord;
 use rnic_host::read_engine::LENGTH_BITS;
 use rnic_kernel::prelude::*;
@@ -45,6 +45,7 @@ use rnic_token::PacketToken;
 use rnic_token::complete::{CompletionToken, EventToken};
 use rnic_token::host::{HostSpan, Slot, SlotWrite, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::read::ReadClosed;
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureEvent, SetupEvent};
 use rnic_token::sizes::VECTOR_BITS;
@@ -62,7 +63,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 const CROSSING: usize = 5;
 const CROSSING_COUNT: usize = CROSSING + 1;
 /// Sections that must be empty for the card to be drained.
-const SECTIONS: usize = 6;
+const SECTIONS: usize = 7;
 /// Counters that stand behind the packet path's.
 const FIRST_EVENT: usize = counter("unknown_qp");
 const LINES: usize = COUNTERS.len() - FIRST_EVENT;
@@ -188,6 +189,7 @@ pub struct Card<
     complete: Complete,
     host_reader: HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>,
     host_writer: HostWriter<DATA, BYTES>,
+    gather_share: GatherShare,
     failed_writes: FailedWrites,
     drained: Drained<SECTIONS>,
     tally: Tally<LINES>,
@@ -297,6 +299,7 @@ impl<
             complete: Complete::new()?,
             host_reader: HostReader::new(Storage::Block)?,
             host_writer: HostWriter::new()?,
+            gather_share: GatherShare::new()?,
             failed_writes: FailedWrites::default(),
             drained: Drained::default(),
             tally: Tally::new()?,
@@ -333,6 +336,7 @@ impl<
             control,
             requester,
             requester_regions,
+            gather_share,
             gather,
             launch,
             assemble,
@@ -376,6 +380,7 @@ impl<
         self.sum_local_protection.reset.next = self.core_reset.val();
         self.requester.reset.next = self.control.core_reset.val();
         self.requester_regions.reset.next = self.control.core_reset.val();
+        self.gather_share.reset.next = self.control.core_reset.val();
         self.gather.reset.next = self.control.core_reset.val();
         self.launch.reset.next = self.control.core_reset.val();
         self.assemble.reset.next = self.control.core_reset.val();
@@ -444,6 +449,7 @@ impl<
         StreamTx::<SetupEvent>::join(&mut self.control.setup[3], &mut self.responder.setup_receive);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_reply);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.launch.setup);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[6], &mut self.responder.setup_serve);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
         self.requester.source_address_write.next = self.control.source_address_write.val();
@@ -471,16 +477,18 @@ impl<
         self.control.probed_send.next = self.requester.probed.val();
         self.control.probed_receive.next = self.responder.probed.val();
         self.control.passages[0].next = self.requester.passage.val();
-        self.control.passages[1].next = self.gather.passage.val();
-        self.control.passages[2].next = self.responder.passage.val();
-        self.control.passages[3].next = self.place.passage.val();
-        self.control.passages[4].next = self.host_writer.passage.val();
+        self.control.passages[1].next = self.responder.passage.val();
+        self.control.passages[2].next = self.responder.read_passage.val();
+        self.control.passages[3].next = self.gather.passage.val();
+        self.control.passages[4].next = self.place.passage.val();
+        self.control.passages[5].next = self.host_writer.passage.val();
         self.drained.passages[0].next = self.requester.passage.val();
         self.drained.passages[1].next = self.gather.passage.val();
         self.drained.passages[2].next = self.responder.passage.val();
         self.drained.passages[3].next = self.place.passage.val();
         self.drained.passages[4].next = self.host_writer.passage.val();
         self.drained.passages[5].next = self.host_reader.passage.val();
+        self.drained.passages[6].next = self.responder.read_passage.val();
         self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
         StreamTx::<FailureEvent>::join(&mut self.requester.failure, &mut self.control.failure[0]);
@@ -521,10 +529,28 @@ impl<
             &mut self.requester_regions.request,
         );
         StreamTx::<AccessAnswer>::join(&mut self.requester_regions.answer, &mut self.requester.access_answer);
-        StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather.command);
+        StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather_share.requester);
+        StreamTx::<GatherCommand>::join(&mut self.responder.gather, &mut self.gather_share.responder);
+        StreamTx::<GatherCommand>::join(&mut self.gather_share.command, &mut self.gather.command);
         StreamTx::<Slot>::join(&mut self.requester.inline_slot, &mut self.gather.inline_slot);
-        StreamTx::<GatherFailure>::join(&mut self.gather.failure, &mut self.requester.gather_failure);
-        StreamTx::<LaunchToken>::join(&mut self.gather.token, &mut self.launch.request);
+        StreamTx::<GatherFailure>::join(&mut self.gather.failure, &mut self.gather_share.failure);
+        StreamTx::<GatherFailure>::join(
+            &mut self.gather_share.requester_failure,
+            &mut self.requester.gather_failure,
+        );
+        StreamTx::<GatherFailure>::join(
+            &mut self.gather_share.responder_failure,
+            &mut self.responder.read_lost,
+        );
+        // What launch has taken leaves in its order, so a reply that is made now comes behind it.
+        let packet = self.gather.token.beat.val();
+        let is_launched = self.gather.token.valid.val() && self.launch.request.ready.val();
+        self.launch.request.beat.next = packet;
+        self.launch.request.valid.next = self.gather.token.valid.val();
+        self.gather.token.ready.next = self.launch.request.ready.val();
+        self.responder.read_closed.next =
+            ReadClosed { queue_pair: packet.queue_pair, generation: packet.generation };
+        self.responder.read_closed_valid.next = is_launched && packet.is_response && packet.ends_response;
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.gather.payload, &mut self.launch.payload);
         StreamTx::<LaunchToken>::join(&mut self.responder.reply, &mut self.launch.reply);
         StreamTx::<TransmitToken>::join(&mut self.launch.token, &mut self.assemble.from_token);

@@ -3,7 +3,7 @@
 //! ```text
 //!  host ──> slave ─┬─> registers ──> admin ring <══> execute ──┬─> region_write, *_setup
 //!                  │      ^   │          │             ^ │     └─> doorbells: page_write
-//!                  │      │   v          v event       │ └─> broadcast ──> setup[0..6]
+//!                  │      │   v          v event       │ └─> broadcast ──> setup[0..7]
 //!                  │      └─ reset ──> core_reset      └─ failure[0..3]
 //!                  └─> doorbells ──> send_posted, receive_posted, completions_read, events_read
 //! ```
@@ -41,8 +41,8 @@ use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
-/// Stages that are told of the life of queue pairs: fetch, segment, admit, receive entries, reply, launch.
-pub const STAGES: usize = 6;
+/// Stages that are told of the life of queue pairs: fetch, segment, admit, receive entries, reply, launch, serve.
+pub const STAGES: usize = 7;
 /// Parts that may say that a queue pair has failed: requester, responder, completion stage.
 pub const FAILING: usize = 3;
 /// The bit of an address that says which BAR it is of.

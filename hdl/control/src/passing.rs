@@ -4,7 +4,7 @@
 //! new begins; what had begun is waited for, section by section in the order in which work passes through them.
 //!
 //! ```text
-//!  passages[0..5] ──> ┌──────────────────────────────┐
+//!  passages[0..6] ──> ┌──────────────────────────────┐
 //!  begins ──────────> │ settle, mark entered, compare│ ──> is_waiting
 //!                     └──────────────────────────────┘
 //! ```
@@ -56,7 +56,8 @@ impl Logic for Passing {
             1 => self.passages[1].val(),
             2 => self.passages[2].val(),
             3 => self.passages[3].val(),
-            _ => self.passages[4].val(),
+            4 => self.passages[4].val(),
+            _ => self.passages[5].val(),
         };
         // Far fewer than half of what the counts can say are in a section.
         let has_left = !(passage.left - self.mark.q.val()).get_bit(15);

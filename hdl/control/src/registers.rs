@@ -42,6 +42,7 @@ use rnic_packet::counters::Count;
 use rnic_packet::dispatch::FrameOutcome;
 use rnic_packet::reason::REASON_BITS;
 use rnic_token::complete::EventQueueSetup;
+use rnic_token::read::READ_SLOT_BITS;
 use rnic_token::setup::SourceAddressWrite;
 use rnic_token::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
@@ -149,7 +150,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
         receive_sges: limits::RECEIVE_SGES_MAX as u8,
         inline_bytes: limits::INLINE_BYTES_MAX as u8,
         read_atomic: 0,
-        destination_read_atomic: 0,
+        destination_read_atomic: 1 << READ_SLOT_BITS,
         psn_window_log2: PSN_WINDOW_LOG2,
     };
     let message = MessageLimit { message_bytes: limits::MESSAGE_BYTES_MAX.into() };

@@ -451,8 +451,12 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.token.valid.next = is_ready && is_good;
         self.token.beat.next = token;
         self.failure.valid.next = is_ready && !is_good;
-        self.failure.beat.next =
-            GatherFailure { queue_pair: token.queue_pair, generation: token.generation, psn: token.psn };
+        self.failure.beat.next = GatherFailure {
+            queue_pair: token.queue_pair,
+            generation: token.generation,
+            psn: token.psn,
+            is_response: token.is_response,
+        };
         let moves = is_ready && select(is_good, self.token.ready.val(), self.failure.ready.val());
         self.tokens.tx.ready.next = moves;
         self.results.tx.ready.next = moves;
@@ -739,8 +743,8 @@ mod tests {
         let tokens: Vec<_> = of(false).map(|order| order.command.launch).collect();
         assert_eq!(left.tokens, tokens);
         let failed = |order: &Order| {
-            let LaunchToken { queue_pair, generation, psn, .. } = order.command.launch;
-            GatherFailure { queue_pair, generation, psn }
+            let LaunchToken { queue_pair, generation, psn, is_response, .. } = order.command.launch;
+            GatherFailure { queue_pair, generation, psn, is_response }
         };
         assert_eq!(left.failures, of(true).map(failed).collect::<Vec<_>>());
         let payload = of(false).filter(|order| !order.payload.is_empty());

@@ -15,6 +15,7 @@
 pub mod collect;
 pub mod failed_writes;
 pub mod gather;
+pub mod gather_share;
 pub mod host_reader;
 pub mod host_writer;
 pub mod launch;
@@ -24,6 +25,7 @@ mod testing;
 
 pub use failed_writes::FailedWrites;
 pub use gather::Gather;
+pub use gather_share::GatherShare;
 pub use host_reader::HostReader;
 pub use host_writer::HostWriter;
 pub use launch::Launch;

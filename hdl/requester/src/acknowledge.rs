@@ -401,7 +401,12 @@ impl Logic for Acknowledge {
         // A packet that was not sent, for a key or because the host did not give its payload.
         let is_own = self.is_own.q.val();
         let lost = if is_own {
-            GatherFailure { queue_pair: kick.queue_pair, generation: kick.generation, psn: kick.psn }
+            GatherFailure {
+                queue_pair: kick.queue_pair,
+                generation: kick.generation,
+                psn: kick.psn,
+                is_response: false,
+            }
         } else {
             self.gather_failure.beat.val()
         };

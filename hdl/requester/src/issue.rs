@@ -283,6 +283,8 @@ impl Logic for Issue {
                     psn: item.psn,
                     extended: bit_cast::<EXTENDED_BITS, 160>(item.extended),
                     payload_bytes: item.payload_bytes,
+                    is_response: false,
+                    ends_response: false,
                 },
                 is_inline,
                 span_count: item.request_count,

@@ -35,7 +35,11 @@
 //!    are as long as the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
 //! 7. What is not executed, a gap, a duplicate or a LAST without a receive entry, leaves the message as it is.
 //!
-//! SEND and WRITE are served; SEND with Invalidate, READ and atomics are refused as invalid requests. Reset
+//! 8. A READ takes as many PSNs as it has responses (protocol 2.1), and at most `destination_read_atomic` of a queue pair are
+//!    under way: those that were admitted and not served yet. One more is refused.
+//!
+//! SEND, WRITE and READ are served; SEND with Invalidate and atomics are refused as invalid requests. Duplicate READs
+//! are dropped. Reset
 //! sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
 use crate::stages::{Admitted, Decision, EntryRequest};
 use rnic_blocks::logic::match_table::MatchTable;
@@ -50,6 +54,7 @@ use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use rnic_token::PacketToken;
 use rnic_token::doorbell::WorkPosted;
+use rnic_token::read::{READ_COUNT_BITS, ReadsServed};
 use rnic_token::setup::{SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_token::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
@@ -71,6 +76,7 @@ const WRITE_MIDDLE: u64 = Operation::WriteMiddle as u64;
 const WRITE_LAST: u64 = Operation::WriteLast as u64;
 const WRITE_LAST_IMMEDIATE: u64 = Operation::WriteLastImmediate as u64;
 const WRITE_ONLY_IMMEDIATE: u64 = Operation::WriteOnlyImmediate as u64;
+const READ_REQUEST: u64 = Operation::ReadRequest as u64;
 const SEND_LAST_INVALIDATE: u64 = Operation::SendLastInvalidate as u64;
 const SEND_ONLY_INVALIDATE: u64 = Operation::SendOnlyInvalidate as u64;
 /// AETH syndromes (protocol 1.6). Credits are not limited.
@@ -82,6 +88,7 @@ const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// The shortest PMTU code would be this many bytes.
 const PMTU_BASE_BYTES: u64 = 128;
+const PMTU_BASE_BITS: u64 = 7;
 /// Bits of an index to the records, with one that says that the sweep is over.
 const SWEEP_BITS: usize = QUEUE_PAIR_BITS + 1;
 
@@ -94,6 +101,9 @@ struct AdmitPath {
     service: Bits<2>,
     path_mtu: Bits<3>,
     remote_write: Bit,
+    remote_read: Bit,
+    /// READs that may be under way.
+    reads_max: Bits<READ_COUNT_BITS>,
     destination_address: Bits<128>,
     source_address_index: Bits<SOURCE_ADDRESS_BITS>,
     partition_key: Bits<16>,
@@ -133,6 +143,8 @@ struct AdmitRecord {
     message_length: Bits<32>,
     /// WRITE: bytes that came.
     message_bytes: Bits<32>,
+    /// READs ever admitted.
+    reads: Bits<READ_COUNT_BITS>,
 }
 
 /// Where the machine is.
@@ -167,6 +179,10 @@ struct Findings {
     is_error: Bit,
     is_send: Bit,
     is_write: Bit,
+    is_read: Bit,
+    has_slot: Bit,
+    /// Responses behind the first.
+    responses: Bits<24>,
     starts: Bit,
     ends: Bit,
     with_immediate: Bit,
@@ -204,6 +220,11 @@ pub struct Admit {
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
+    /// From serve: READs that are answered or dropped.
+    pub reads_served: Signal<In, ReadsServed>,
+    /// There are more; it is taken in any case.
+    pub reads_served_valid: Signal<In, Bit>,
+
     /// Requests from the wire; `ready` follows `setup.valid` within the cycle.
     pub requests: StreamRx<PacketToken>,
     /// What is to be done; registered.
@@ -236,6 +257,8 @@ pub struct Admit {
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
     records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
     producers: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
+    /// READs that have been served.
+    served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     admitted_queue: Fifo<Admitted, 4, 5>,
     requests_queue: Fifo<EntryRequest, 4, 5>,
 
@@ -266,6 +289,8 @@ impl Admit {
             probed: Signal::default(),
             receive_posted: Signal::default(),
             receive_posted_valid: Signal::default(),
+            reads_served: Signal::default(),
+            reads_served_valid: Signal::default(),
             requests: StreamRx::default(),
             admitted: StreamTx::default(),
             entry_request: StreamTx::default(),
@@ -283,6 +308,7 @@ impl Admit {
             paths: Memory::new(Storage::Block)?,
             records: Memory::new(Storage::Block)?,
             producers: Memory::new(Storage::Block)?,
+            served: Memory::new(Storage::Block)?,
             admitted_queue: Fifo::new(Storage::Distributed)?,
             requests_queue: Fifo::new(Storage::Distributed)?,
             step: Reg::new(Step::Clear),
@@ -326,6 +352,7 @@ fn untouched(expected_psn: Bits<24>) -> AdmitRecord {
         write_address: bits::<64>(0),
         message_length: bits::<32>(0),
         message_bytes: bits::<32>(0),
+        reads: bits::<READ_COUNT_BITS>(0),
     }
 }
 
@@ -333,7 +360,7 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, own_addresses, paths, records, producers, admitted_queue, requests_queue);
+        clock!(self, clock, own_addresses, paths, records, producers, served, admitted_queue, requests_queue);
         self.admitted_queue.reset.next = self.reset.val();
         self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
@@ -377,6 +404,11 @@ impl Logic for Admit {
         self.records.read_address.next = asked;
         self.producers.read_enable.next = is_idle;
         self.producers.read_address.next = asked;
+        self.served.read_enable.next = is_idle;
+        self.served.read_address.next = asked;
+        self.served.write_enable.next = self.reads_served_valid.val();
+        self.served.write_address.next = self.reads_served.val().queue_pair;
+        self.served.write_data.next = self.reads_served.val().count;
         let path = self.paths.read_data.val();
         let record = self.records.read_data.val();
         let token = self.token.q.val();
@@ -396,6 +428,7 @@ impl Logic for Admit {
             is_posted(self.producers.read_data.val(), record.receive_index, path.receive_entries_log2);
         let is_send = opcode <= SEND_ONLY_IMMEDIATE;
         let is_write = !is_send && opcode <= WRITE_ONLY_IMMEDIATE;
+        let is_read = opcode == READ_REQUEST;
         let is_middle = opcode == SEND_MIDDLE || opcode == WRITE_MIDDLE;
         let is_last = opcode == SEND_LAST
             || opcode == SEND_LAST_IMMEDIATE
@@ -421,6 +454,9 @@ impl Logic for Admit {
         let message_bytes = bytes_before + bit_cast::<32, 13>(token.payload_bytes);
         let pmtu = bits::<14>(PMTU_BASE_BYTES) << path.path_mtu;
         let payload = bit_cast::<14, 13>(token.payload_bytes);
+        let reads_open = record.reads - self.served.read_data.val();
+        let behind_first = (message_length - 1) >> (bit_cast::<4, 3>(path.path_mtu) + PMTU_BASE_BITS);
+        let has_more = is_read && message_length.any();
         if step == Step::Compare || step == Step::Look {
             self.findings.d.next = Findings {
                 qp_matches: path.local_qp == token.destination_qp,
@@ -434,6 +470,9 @@ impl Logic for Admit {
                 is_error: path.state == ERROR,
                 is_send,
                 is_write,
+                is_read,
+                has_slot: reads_open < path.reads_max,
+                responses: select(has_more, behind_first.get_bits::<24>(0), bits::<24>(0)),
                 starts,
                 ends: !is_middle && !is_first,
                 with_immediate,
@@ -473,12 +512,15 @@ impl Logic for Admit {
             || opcode == SEND_LAST_INVALIDATE
             || opcode == SEND_ONLY_INVALIDATE;
         let needs_entry = select(found.is_send, found.starts, found.with_immediate);
-        let makes_sense = found.is_in_order && ((found.is_write && path.remote_write) || found.is_send);
+        let may_read = found.is_read && path.remote_read && found.has_slot;
+        let is_allowed = found.is_send || (found.is_write && path.remote_write) || may_read;
+        let makes_sense = found.is_in_order && is_allowed;
         let lacks_entry = makes_sense && needs_entry && !found.has_entry;
         // An only packet may be empty, and one that does not end the message is full.
         let has_room =
             select(found.ends, !found.too_long && (found.starts || !found.is_empty), found.is_full);
-        let adds_up = !found.promises_too_much && select(found.ends, found.is_complete, !found.overruns);
+        let is_all = select(found.is_read, found.is_empty, found.is_complete);
+        let adds_up = !found.promises_too_much && select(found.ends, is_all, !found.overruns);
         let fits = has_room && (found.is_send || adds_up);
         let takes_entry = is_expected && makes_sense && needs_entry && found.has_entry;
         let executes = is_expected && makes_sense && !lacks_entry && fits;
@@ -528,6 +570,7 @@ impl Logic for Admit {
         self.admitted_queue.rx.beat.next = Admitted {
             decision,
             is_send: found.is_send || flushes || uses_held,
+            is_read: executes && found.is_read,
             starts: found.starts,
             ends: found.ends,
             takes_entry: takes_entry || flushes_posted,
@@ -546,7 +589,11 @@ impl Logic for Admit {
             with_immediate: found.with_immediate && !flushes,
             solicited: token.solicited && !flushes,
             consumer_index: consumed,
-            has_reply: token.ack_request || refuses || is_not_ready || tells_gap,
+            has_reply: token.ack_request
+                || refuses
+                || is_not_ready
+                || tells_gap
+                || (executes && found.is_read),
             syndrome,
             psn: if tells_gap {
                 record.expected_psn
@@ -555,6 +602,7 @@ impl Logic for Admit {
             } else {
                 token.psn
             },
+            last_psn: token.psn + found.responses,
             msn,
         };
         self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes_posted;
@@ -567,7 +615,7 @@ impl Logic for Admit {
 
         // What becomes of the records.
         let changed = AdmitRecord {
-            expected_psn: select(executes, record.expected_psn + 1, record.expected_psn),
+            expected_psn: select(executes, record.expected_psn + 1 + found.responses, record.expected_psn),
             msn,
             nak_sent: !executes && (record.nak_sent || tells_gap || is_not_ready),
             failed: record.failed || refuses,
@@ -588,6 +636,7 @@ impl Logic for Admit {
             ),
             message_length: select(executes, found.message_length, record.message_length),
             message_bytes: select(executes, found.message_bytes, record.message_bytes),
+            reads: select(executes && found.is_read, record.reads + 1, record.reads),
         };
         let restarts = event.kind == SetupKind::Restart;
         let set = if restarts {
@@ -605,6 +654,7 @@ impl Logic for Admit {
                 write_address: record.write_address,
                 message_length: record.message_length,
                 message_bytes: record.message_bytes,
+                reads: record.reads,
             }
         } else {
             record
@@ -654,6 +704,8 @@ impl Logic for Admit {
             service: event.path.service,
             path_mtu: event.path.path_mtu,
             remote_write: event.path.remote_write,
+            remote_read: event.path.remote_read,
+            reads_max: event.path.destination_read_atomic,
             destination_address: event.path.destination_address,
             source_address_index: event.path.source_address_index,
             partition_key: event.path.partition_key,

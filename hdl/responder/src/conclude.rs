@@ -18,6 +18,7 @@
 //! 4. No completion is written for an entry that could not be read, since its tag is not known.
 //! 5. A packet whose queue pair ended before its entry was there is dropped, and so is what is left of its message.
 //! 6. A message counts with its last packet (protocol 3.7).
+//! 7. A READ whose range is good becomes a job, in the cycle of its command; the reply of that command will release it.
 use crate::stages::{Decision, EntryFault, Scattered};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -29,6 +30,7 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_token::complete::CompletionToken;
 use rnic_token::host::HostSpan;
 use rnic_token::protect::AccessAnswer;
+use rnic_token::read::ReadJob;
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureCause, FailureEvent};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
@@ -84,6 +86,8 @@ pub struct Conclude {
     pub place: StreamTx<PlaceCommand>,
     /// Queue pairs that must fail; registered.
     pub failure: StreamTx<FailureEvent>,
+    /// To serve: READs; registered.
+    pub job: StreamTx<ReadJob>,
     /// A command has left; registered.
     pub leaves: Signal<Out, Bit>,
     /// A packet is gone without a command; registered.
@@ -108,6 +112,7 @@ pub struct Conclude {
     addresses: [DFF<Bits<64>>; 3],
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
+    jobs: Fifo<ReadJob, 2, 3>,
     /// Each queue pair fails at most once, so they all find room.
     failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
     left_now: Reg<Bit>,
@@ -128,6 +133,7 @@ impl Conclude {
             access_answer: StreamRx::default(),
             place: StreamTx::default(),
             failure: StreamTx::default(),
+            job: StreamTx::default(),
             leaves: Signal::default(),
             vanishes: Signal::default(),
             counts_requests_after_failure: Signal::default(),
@@ -142,6 +148,7 @@ impl Conclude {
             addresses: Default::default(),
             verdicts: Memory::new(Storage::Distributed)?,
             commands: RegisterSlice::default(),
+            jobs: Fifo::new(Storage::Distributed)?,
             failures: Fifo::new(Storage::Block)?,
             left_now: Reg::default(),
             vanished: Reg::default(),
@@ -154,7 +161,9 @@ impl Logic for Conclude {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, verdicts, commands, failures);
+        clock!(self, clock, verdicts, commands, jobs, failures);
+        self.jobs.reset.next = self.reset.val();
+        StreamTx::<ReadJob>::link(&mut self.job, &mut self.jobs.tx);
         self.commands.reset.next = self.reset.val();
         self.failures.reset.next = self.reset.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.commands.tx);
@@ -255,14 +264,15 @@ impl Logic for Conclude {
         // A message that was admitted as executed and was not counts no more.
         let was_counted = packet.decision == Decision::Execute && packet.ends && fails;
         let says_something = packet.payload_bytes.any() || has_completion || has_reply;
-        let may_emit = self.commands.rx.ready.val() && self.failures.rx.ready.val();
+        let may_emit =
+            self.commands.rx.ready.val() && self.failures.rx.ready.val() && self.jobs.rx.ready.val();
         let emits = step == Step::Emit && may_emit;
         self.commands.rx.valid.next = emits && says_something;
         self.commands.rx.beat.next = PlaceCommand {
             queue_pair: packet.queue_pair,
             generation: packet.generation,
             payload_bytes: packet.payload_bytes,
-            span_count: select(is_done, many, bits::<2>(0)),
+            span_count: select(is_done && !packet.is_read, many, bits::<2>(0)),
             first: HostSpan { address: first, length: scattered.first_bytes },
             second: HostSpan { address: second, length: scattered.second_bytes },
             third: HostSpan { address: self.addresses[2].q.val(), length: scattered.third_bytes },
@@ -287,10 +297,21 @@ impl Logic for Conclude {
                 queue_pair: packet.queue_pair,
                 generation: packet.generation,
                 syndrome,
-                psn: packet.psn,
+                psn: select(packet.is_read && is_done, packet.last_psn, packet.psn),
                 msn: select(was_counted, packet.msn - 1, packet.msn),
+                is_read: is_done && packet.is_read,
                 write_count: bits::<16>(0),
             },
+        };
+        self.jobs.rx.valid.next = emits && is_done && packet.is_read;
+        self.jobs.rx.beat.next = ReadJob {
+            queue_pair: packet.queue_pair,
+            generation: packet.generation,
+            psn: packet.psn,
+            msn: packet.msn,
+            key: packet.key,
+            address: packet.address,
+            length: packet.message_length,
         };
         self.failures.rx.valid.next = emits && fails;
         self.failures.rx.beat.next = FailureEvent {

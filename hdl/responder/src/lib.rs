@@ -8,9 +8,11 @@ pub mod admit;
 pub mod conclude;
 pub mod protect;
 pub mod receive_entries;
+pub mod region_share;
 pub mod reply;
 pub mod responder;
 pub mod scatter;
+pub mod serve;
 pub mod stages;
 pub mod tally;
 

@@ -20,6 +20,8 @@
 //! 3. A payload write that the host refused turns into NAK 0x63 for the first PSN that is not yet acknowledged, and ends
 //!    the queue pair; nothing leaves behind it.
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
+//! 5. A READ whose time has come is released, and is open until its last response is on its way to the wire. Replies of a queue
+//!    pair wait while READs are open, so none overtakes a response; in ERR there are no more responses (protocol 3.5, 3.8).
 //!
 //! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; DESIGN 3 decisions 4 and 11.
 use rnic_blocks::logic::psn;
@@ -33,12 +35,14 @@ use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_token::EXTENDED_BITS;
 use rnic_token::host::{WriteFailure, WriteOwner};
+use rnic_token::read::{READ_COUNT_BITS, ReadClosed, ReadRelease};
 use rnic_token::receive::ReplyEvent;
 use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_token::transmit::LaunchToken;
 
 const RESET: u64 = QpState::Reset as u64;
+const ERROR: u64 = QpState::Error as u64;
 const ACKNOWLEDGE: u64 = Operation::Acknowledge as u64;
 const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
 const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
@@ -67,6 +71,8 @@ struct ReplyRecord {
     in_line: Bit,
     /// A write failed; nothing more is said.
     failed: Bit,
+    /// READs that are released and not closed.
+    reads_open: Bits<READ_COUNT_BITS>,
     /// First PSN that no reply has covered.
     open_psn: Bits<24>,
     /// MSN of the last reply.
@@ -94,6 +100,8 @@ enum Step {
     Setup,
     /// A host write failed.
     Fail,
+    /// A READ is closed.
+    Close,
     /// A reply is owed.
     Owe,
     /// The head of the line may send.
@@ -115,6 +123,12 @@ pub struct Reply {
     pub write_failure: StreamRx<WriteFailure>,
     /// Writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
+    /// To serve: READs whose time has come; registered.
+    pub release: StreamTx<ReadRelease>,
+    /// The last response of a READ is on its way; not in two cycles running.
+    pub read_closed: Signal<In, ReadClosed>,
+    /// It is; it is taken in any case.
+    pub read_closed_valid: Signal<In, Bit>,
     /// To launch; registered.
     pub tx: StreamTx<LaunchToken>,
     /// Queue pairs that must fail; registered.
@@ -138,6 +152,9 @@ pub struct Reply {
     records: Memory<ReplyRecord, QUEUE_PAIR_BITS>,
     line: Fifo<Turn, QUEUE_PAIR_BITS, 11>,
     packets: RegisterSlice<LaunchToken>,
+    releases: Fifo<ReadRelease, 2, 3>,
+    /// They wait for commands and failures only.
+    closings: Fifo<ReadClosed, 4, 5>,
     /// Each queue pair fails at most once, so they all find room.
     failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
     step: Reg<Step>,
@@ -165,6 +182,9 @@ impl Reply {
             place_reply: StreamRx::default(),
             write_failure: StreamRx::default(),
             done_count: Signal::default(),
+            release: StreamTx::default(),
+            read_closed: Signal::default(),
+            read_closed_valid: Signal::default(),
             tx: StreamTx::default(),
             failure: StreamTx::default(),
             counts_acknowledgements_sent: Signal::default(),
@@ -177,6 +197,8 @@ impl Reply {
             records: Memory::new(Storage::Block)?,
             line: Fifo::new(Storage::Block)?,
             packets: RegisterSlice::default(),
+            releases: Fifo::new(Storage::Distributed)?,
+            closings: Fifo::new(Storage::Distributed)?,
             failures: Fifo::new(Storage::Block)?,
             step: Reg::new(Step::Clear),
             sweep: Reg::default(),
@@ -220,7 +242,12 @@ impl Logic for Reply {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, records, line, packets, failures);
+        clock!(self, clock, records, line, packets, releases, closings, failures);
+        self.releases.reset.next = self.reset.val();
+        self.closings.reset.next = self.reset.val();
+        StreamTx::<ReadRelease>::link(&mut self.release, &mut self.releases.tx);
+        self.closings.rx.valid.next = self.read_closed_valid.val();
+        self.closings.rx.beat.next = self.read_closed.val();
         self.line.reset.next = self.reset.val();
         self.packets.reset.next = self.reset.val();
         self.failures.reset.next = self.reset.val();
@@ -239,8 +266,12 @@ impl Logic for Reply {
         let sets = is_idle && self.setup.valid.val();
         let may_fail = is_idle && !self.setup.valid.val();
         let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
-        let goes_on = may_fail && !(self.write_failure.valid.val() && self.failures.rx.ready.val());
-        let owes = goes_on && self.place_reply.valid.val() && !(may_send && self.line_is_next.q.val());
+        let closes = may_fail && !fails && self.closings.tx.valid.val();
+        let goes_on = may_fail && !fails && !closes;
+        let may_owe = self.place_reply.valid.val() && self.releases.rx.ready.val();
+        let owes = goes_on && may_owe && !(may_send && self.line_is_next.q.val());
+        self.closings.tx.ready.next = closes;
+        let closed = self.closings.tx.beat.val();
         let sends = goes_on && may_send && !owes;
         self.write_failure.ready.next = may_fail && self.failures.rx.ready.val();
         self.place_reply.ready.next = owes;
@@ -256,6 +287,11 @@ impl Logic for Reply {
             self.step.d.next = Step::Fail;
             self.queue_pair.d.next = failed_write.queue_pair;
             self.write.d.next = failed_write;
+        }
+        if closes {
+            self.step.d.next = Step::Close;
+            self.queue_pair.d.next = closed.queue_pair;
+            self.event.d.next.generation = closed.generation;
         }
         if owes {
             self.step.d.next = Step::Owe;
@@ -275,6 +311,8 @@ impl Logic for Reply {
             event.queue_pair
         } else if fails {
             failed_write.queue_pair
+        } else if closes {
+            closed.queue_pair
         } else if owes {
             owed.queue_pair
         } else {
@@ -299,11 +337,17 @@ impl Logic for Reply {
         let restarts = event.kind == SetupKind::Restart;
         let is_alive = event.state != RESET;
         let forgets = restarts || !is_alive;
+        // In ERR no READ is answered any more, so nothing has to wait for that.
+        let has_ended = event.state == ERROR;
+        let is_set = step == Step::Setup;
+        let resumes =
+            is_set && has_ended && record.reads_open.any() && record.first.is_owed && !record.in_line;
         let set = ReplyRecord {
             is_alive,
             generation: event.generation,
-            in_line: record.in_line,
+            in_line: record.in_line || resumes,
             failed: record.failed && !restarts,
+            reads_open: select(forgets || has_ended, bits::<READ_COUNT_BITS>(0), record.reads_open),
             open_psn: select(event.kind == SetupKind::ReceivePsn, event.psn, record.open_psn),
             last_msn: select(restarts, bits::<24>(0), record.last_msn),
             first: select(forgets, nothing(), record.first),
@@ -336,7 +380,18 @@ impl Logic for Reply {
         // A reply that is owed. A NAK covers what comes before its PSN, an acknowledgement its PSN too.
         let news = self.event.q.val();
         let is_current = news.generation == record.generation && record.is_alive;
-        let takes = step == Step::Owe && is_current && !record.failed;
+        let releases = step == Step::Owe && is_current && news.is_read;
+        self.releases.rx.valid.next = releases;
+        self.releases.rx.beat.next = ReadRelease { queue_pair, generation: news.generation };
+        let has_closed = step == Step::Close && is_current && record.reads_open.any();
+        let reads_open = if releases {
+            record.reads_open + 1
+        } else if has_closed {
+            record.reads_open - 1
+        } else {
+            record.reads_open
+        };
+        let takes = step == Step::Owe && is_current && !record.failed && !news.is_read;
         let newer = Pending {
             is_owed: true,
             syndrome: news.syndrome,
@@ -352,9 +407,12 @@ impl Logic for Reply {
         // The head of the line.
         let reply = record.first;
         let is_turn = step == Step::Send;
-        let leaves = is_turn && reply.is_owed && record.is_alive && is_reached(done, reply.write_count);
+        let has_reads = record.reads_open.any();
+        let leaves =
+            is_turn && reply.is_owed && record.is_alive && is_reached(done, reply.write_count) && !has_reads;
         let is_nak = reply.syndrome.get_bits::<3>(5).any();
-        let stays = is_turn && record.is_alive && select(leaves, record.newest.is_owed, reply.is_owed);
+        let has_next = select(leaves, record.newest.is_owed, reply.is_owed);
+        let stays = is_turn && record.is_alive && has_next && !has_reads;
         let aeth: Bits<32> = cat!(swap_bytes(reply.msn), reply.syndrome);
         self.packets.rx.valid.next = leaves;
         self.packets.rx.beat.next = LaunchToken {
@@ -366,10 +424,13 @@ impl Logic for Reply {
             psn: reply.psn,
             extended: bit_cast::<EXTENDED_BITS, 32>(aeth),
             payload_bytes: bits::<13>(0),
+            is_response: false,
+            ends_response: false,
         };
 
         // A queue pair stands in line once.
-        let enters = (is_hit || is_only) && !record.in_line;
+        let is_free = has_closed && record.reads_open == 1 && reply.is_owed;
+        let enters = (((is_hit || is_only) && !has_reads) || is_free || resumes) && !record.in_line;
         let next_count = if is_hit {
             done
         } else if is_only {
@@ -387,14 +448,18 @@ impl Logic for Reply {
             generation: record.generation,
             in_line: select(is_turn, stays, record.in_line || enters),
             failed: record.failed || is_hit,
-            open_psn: if !leaves {
+            reads_open,
+            // Responses cover what they answer.
+            open_psn: if releases {
+                news.psn + 1
+            } else if !leaves {
                 record.open_psn
             } else if is_nak {
                 reply.psn
             } else {
                 reply.psn + 1
             },
-            last_msn: select(leaves, reply.msn, record.last_msn),
+            last_msn: if releases { news.msn } else { select(leaves, reply.msn, record.last_msn) },
             first: if is_hit {
                 last_words
             } else if is_only {
@@ -417,6 +482,7 @@ impl Logic for Reply {
             generation: bits::<GENERATION_BITS>(0),
             in_line: false,
             failed: false,
+            reads_open: bits::<READ_COUNT_BITS>(0),
             open_psn: bits::<24>(0),
             last_msn: bits::<24>(0),
             first: nothing(),

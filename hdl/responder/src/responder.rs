@@ -9,12 +9,16 @@
 //!  receive_slot ────>│ receive_entries     ├──> receive_read
 //!                    └─────────────────────┘    ┌───────┐
 //!  place_reply, done_count, write_failure ─────>│ reply ├──> reply
+//!                                               └───┬───┘
+//!                                    conclude ─job─┐ │release
+//!                                               ┌──v─v──┐
+//!  read_lost ──────────────────────────────────>│ serve ├──> gather
 //!                                               └───────┘
 //! ```
 //!
 //! Throughput a packet in 3 cycles, in one more for each element of a SEND behind the first, and in one more if it is a packet of
-//! a SEND behind its first; three more cycles after each sixteen packets. Latency from a request to its command 13 cycles, with a
-//! table of regions that answers in one, and 14 for a packet of a SEND behind its first.
+//! a SEND behind its first; three more cycles after each sixteen packets. Latency from a request to its command 15 cycles, with a
+//! table of regions that answers in one, and 16 for a packet of a SEND behind its first.
 //!
 //! 1. Each packet gives at most one command, in the order of the packets.
 //! 2. Nothing that is received waits for what is sent: `reply` never holds `place_reply` back.
@@ -24,8 +28,10 @@
 use crate::admit::Admit;
 use crate::conclude::Conclude;
 use crate::receive_entries::ReceiveEntries;
+use crate::region_share::RegionShare;
 use crate::reply::Reply;
 use crate::scatter::Scatter;
+use crate::serve::Serve;
 use crate::stages::{Admitted, EntryRequest, ReceiveEntry, Scattered};
 use crate::tally::{Failures, Passages};
 use rnic_blocks::parameter::ParameterError;
@@ -36,10 +42,11 @@ use rnic_token::PacketToken;
 use rnic_token::doorbell::WorkPosted;
 use rnic_token::host::{HostSpan, Slot, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::read::{ReadClosed, ReadJob, ReadRelease};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::WRITE_COUNT_BITS;
-use rnic_token::transmit::LaunchToken;
+use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
 
 /// The block.
 #[derive(LogicBlock)]
@@ -61,12 +68,16 @@ pub struct Responder {
     pub setup_receive: StreamRx<SetupEvent>,
     /// From control, to the replies.
     pub setup_reply: StreamRx<SetupEvent>,
+    /// From control, to the answers of READs.
+    pub setup_serve: StreamRx<SetupEvent>,
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// To control: queue pairs that must fail; registered.
     pub failure: StreamTx<FailureEvent>,
     /// To control: what has entered and what has left; registered.
     pub passage: Signal<Out, Passage>,
+    /// To control: the same of responses to READs; registered.
+    pub read_passage: Signal<Out, Passage>,
     /// From the doorbells.
     pub receive_posted: Signal<In, WorkPosted>,
     /// There is one; it is taken in any case.
@@ -96,6 +107,14 @@ pub struct Responder {
     pub write_failure: StreamRx<WriteFailure>,
     /// To launch; registered.
     pub reply: StreamTx<LaunchToken>,
+    /// To gather: responses to READs; registered.
+    pub gather: StreamTx<GatherCommand>,
+    /// From gather: responses whose payload could not be read.
+    pub read_lost: StreamRx<GatherFailure>,
+    /// From launch: the last response of a READ is on its way.
+    pub read_closed: Signal<In, ReadClosed>,
+    /// It is.
+    pub read_closed_valid: Signal<In, Bit>,
 
     /// Counter.
     pub counts_unknown_qp: Signal<Out, Bit>,
@@ -141,10 +160,16 @@ pub struct Responder {
     scatter: Scatter,
     conclude: Conclude,
     replies: Reply,
+    serve: Serve,
+    region_share: RegionShare,
     failures: Failures,
+    read_failures: Failures,
     passages: Passages,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
+    access_naks: PulseSum<2>,
+    operational_naks: PulseSum<2>,
+    protection: PulseSum<2>,
 }
 
 impl Responder {
@@ -162,9 +187,11 @@ impl Responder {
             setup_admit: StreamRx::default(),
             setup_receive: StreamRx::default(),
             setup_reply: StreamRx::default(),
+            setup_serve: StreamRx::default(),
             probed: Signal::default(),
             failure: StreamTx::default(),
             passage: Signal::default(),
+            read_passage: Signal::default(),
             receive_posted: Signal::default(),
             receive_posted_valid: Signal::default(),
             requests: StreamRx::default(),
@@ -178,6 +205,10 @@ impl Responder {
             done_count: Signal::default(),
             write_failure: StreamRx::default(),
             reply: StreamTx::default(),
+            gather: StreamTx::default(),
+            read_lost: StreamRx::default(),
+            read_closed: Signal::default(),
+            read_closed_valid: Signal::default(),
             counts_unknown_qp: Signal::default(),
             counts_qp_not_ready: Signal::default(),
             counts_transport_mismatch: Signal::default(),
@@ -202,10 +233,16 @@ impl Responder {
             scatter: Scatter::new()?,
             conclude: Conclude::new()?,
             replies: Reply::new()?,
+            serve: Serve::new()?,
+            region_share: RegionShare::new()?,
             failures: Failures::default(),
+            read_failures: Failures::default(),
             passages: Passages::default(),
             after_failure: PulseSum::default(),
             stale: PulseSum::default(),
+            access_naks: PulseSum::default(),
+            operational_naks: PulseSum::default(),
+            protection: PulseSum::default(),
         })
     }
 }
@@ -221,10 +258,16 @@ impl Logic for Responder {
             scatter,
             conclude,
             replies,
+            serve,
+            region_share,
             failures,
+            read_failures,
             passages,
             after_failure,
-            stale
+            stale,
+            access_naks,
+            operational_naks,
+            protection
         );
         let reset = self.reset.val();
         self.admit.reset.next = reset;
@@ -232,7 +275,13 @@ impl Logic for Responder {
         self.scatter.reset.next = reset;
         self.conclude.reset.next = reset;
         self.replies.reset.next = reset;
+        self.serve.reset.next = reset;
+        self.region_share.reset.next = reset;
         self.failures.reset.next = reset;
+        self.read_failures.reset.next = reset;
+        self.access_naks.reset.next = reset;
+        self.operational_naks.reset.next = reset;
+        self.protection.reset.next = reset;
         self.passages.reset.next = reset;
         self.after_failure.reset.next = reset;
         self.stale.reset.next = reset;
@@ -240,7 +289,10 @@ impl Logic for Responder {
         StreamRx::<SetupEvent>::link(&mut self.setup_admit, &mut self.admit.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.receive_entries.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_reply, &mut self.replies.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_serve, &mut self.serve.setup);
         self.probed.next = self.admit.probed.val();
+        self.admit.reads_served.next = self.serve.served.val();
+        self.admit.reads_served_valid.next = self.serve.served_valid.val();
         self.admit.receive_posted.next = self.receive_posted.val();
         self.admit.receive_posted_valid.next = self.receive_posted_valid.val();
         self.receive_entries.enable.next = self.enable.val();
@@ -254,8 +306,19 @@ impl Logic for Responder {
         StreamTx::<Admitted>::join(&mut self.admit.admitted, &mut self.scatter.admitted);
         StreamTx::<ReceiveEntry>::join(&mut self.receive_entries.entry, &mut self.scatter.entry);
         StreamTx::<Scattered>::join(&mut self.scatter.scattered, &mut self.conclude.scattered);
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.scatter.access_request);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.conclude.access_answer);
+        StreamTx::<AccessRequest>::join(&mut self.scatter.access_request, &mut self.region_share.request[0]);
+        StreamTx::<AccessRequest>::join(&mut self.serve.access_request, &mut self.region_share.request[1]);
+        StreamTx::<AccessAnswer>::join(&mut self.region_share.answer[0], &mut self.conclude.access_answer);
+        StreamTx::<AccessAnswer>::join(&mut self.region_share.answer[1], &mut self.serve.access_answer);
+        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.region_share.table_request);
+        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.region_share.table_answer);
+        StreamTx::<ReadJob>::join(&mut self.conclude.job, &mut self.serve.job);
+        StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.serve.release);
+        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.serve.gather);
+        StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.serve.lost);
+        self.replies.read_closed.next = self.read_closed.val();
+        self.replies.read_closed_valid.next = self.read_closed_valid.val();
+        self.read_passage.next = self.serve.passage.val();
         StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.receive_entries.receive_read);
         self.receive_entries.receive_slot.next = self.receive_slot.val();
         self.receive_entries.receive_slot_valid.next = self.receive_slot_valid.val();
@@ -267,7 +330,9 @@ impl Logic for Responder {
         StreamTx::<LaunchToken>::link(&mut self.reply, &mut self.replies.tx);
 
         StreamTx::<FailureEvent>::join(&mut self.conclude.failure, &mut self.failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.failures.second);
+        StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.read_failures.first);
+        StreamTx::<FailureEvent>::join(&mut self.serve.failure, &mut self.read_failures.second);
+        StreamTx::<FailureEvent>::join(&mut self.read_failures.tx, &mut self.failures.second);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
         self.passages.enters.next = self.admit.enters.val();
         self.passages.fetches.next = self.receive_entries.fetches.val();
@@ -290,13 +355,19 @@ impl Logic for Responder {
         self.counts_acknowledgements_sent.next = self.replies.counts_acknowledgements_sent.val();
         self.counts_nak_sequence_sent.next = self.replies.counts_nak_sequence_sent.val();
         self.counts_nak_invalid_request_sent.next = self.replies.counts_nak_invalid_request_sent.val();
-        self.counts_nak_access_sent.next = self.replies.counts_nak_access_sent.val();
-        self.counts_nak_operational_sent.next = self.replies.counts_nak_operational_sent.val();
+        self.access_naks.lines[0].next = self.replies.counts_nak_access_sent.val();
+        self.access_naks.lines[1].next = self.serve.counts_nak_access_sent.val();
+        self.counts_nak_access_sent.next = self.access_naks.pulse.val();
+        self.operational_naks.lines[0].next = self.replies.counts_nak_operational_sent.val();
+        self.operational_naks.lines[1].next = self.serve.counts_nak_operational_sent.val();
+        self.counts_nak_operational_sent.next = self.operational_naks.pulse.val();
         self.counts_nak_not_ready_sent.next = self.replies.counts_nak_not_ready_sent.val();
         self.stale.lines[0].next = self.replies.counts_stale_dropped.val();
         self.stale.lines[1].next = self.conclude.counts_stale_dropped.val();
         self.counts_stale_dropped.next = self.stale.pulse.val();
-        self.counts_remote_protection.next = self.conclude.counts_remote_protection.val();
+        self.protection.lines[0].next = self.conclude.counts_remote_protection.val();
+        self.protection.lines[1].next = self.serve.counts_remote_protection.val();
+        self.counts_remote_protection.next = self.protection.pulse.val();
         self.counts_local_protection.next = self.conclude.counts_local_protection.val();
         self.counts_work_refused.next = self.conclude.counts_work_refused.val();
     }

@@ -13,6 +13,7 @@
 //!
 //! 1. A WRITE with payload asks for one place with the remote key; a SEND for one for each element that takes bytes, with the
 //!    local keys. Elements of no length, and those that the message does not reach, are not looked at (protocol 4.6).
+//!    A READ asks for all that is to be read, with the remote key; a READ of nothing for nothing.
 //! 2. The first packet of a WRITE asks for the whole message, so that nothing is written of one that is out of bounds; those behind
 //!    ask again for their own part, since the region can end in between.
 //! 3. The entry of a SEND of several packets is held from the first to the last. What is kept of it is what the next packet needs:
@@ -240,7 +241,8 @@ impl Logic for Scatter {
             self.parts[0].d.next = first;
             self.parts[1].d.next = second;
             self.parts[2].d.next = third;
-            let wanted: Bits<3> = cat!(third.any(), second.any(), first.any());
+            let wants_first = select(packet.is_read, packet.message_length.any(), first.any());
+            let wanted: Bits<3> = cat!(third.any(), second.any(), wants_first);
             self.waiting.d.next = select(asks, wanted, bits::<3>(0));
             let number = bit_cast::<2, 1>(wanted.get_bits::<1>(0))
                 + bit_cast::<2, 1>(wanted.get_bits::<1>(1))
@@ -280,8 +282,8 @@ impl Logic for Scatter {
                 bit_cast::<32, SPAN_BITS>(part),
             ),
             local_write: packet.is_send,
-            remote_write: !packet.is_send,
-            remote_read: false,
+            remote_write: !packet.is_send && !packet.is_read,
+            remote_read: packet.is_read,
             remote_atomic: false,
         };
         let is_asked = asks && self.requests.rx.ready.val();

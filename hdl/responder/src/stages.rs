@@ -24,8 +24,10 @@ pub enum Decision {
 pub struct Admitted {
     /// What is to be done.
     pub decision: Decision,
-    /// A SEND, else a WRITE.
+    /// A SEND, else a WRITE or a READ.
     pub is_send: Bit,
+    /// A READ.
+    pub is_read: Bit,
     /// The first or only one of its message.
     pub starts: Bit,
     /// The last or only one of its message.
@@ -48,11 +50,11 @@ pub struct Admitted {
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     /// Bytes of payload that came.
     pub payload_bytes: Bits<SPAN_BITS>,
-    /// WRITE: address of the payload in the region.
+    /// WRITE: address of the payload in the region; READ: of what is read.
     pub address: Bits<64>,
-    /// WRITE: key of the region.
+    /// WRITE, READ: key of the region.
     pub key: Bits<32>,
-    /// WRITE: length of the message.
+    /// WRITE, READ: length of the message.
     pub message_length: Bits<32>,
     /// Immediate data, first byte on the wire in bits 7:0.
     pub immediate: Bits<32>,
@@ -68,6 +70,8 @@ pub struct Admitted {
     pub syndrome: Bits<8>,
     /// With which PSN.
     pub psn: Bits<24>,
+    /// READ: PSN of its last response.
+    pub last_psn: Bits<24>,
     /// With which MSN.
     pub msn: Bits<24>,
 }

@@ -21,6 +21,7 @@ mod mirror;
 pub mod packet;
 pub mod path;
 pub mod protect;
+pub mod read;
 pub mod receive;
 pub mod setup;
 pub mod sizes;

@@ -17,6 +17,8 @@ pub struct ReplyEvent {
     pub psn: Bits<24>,
     /// MSN.
     pub msn: Bits<24>,
+    /// A READ is to be answered instead, once its time has come.
+    pub is_read: Bit,
     /// It may leave when so many host writes are done; filled in by the place stage.
     pub write_count: Bits<WRITE_COUNT_BITS>,
 }

@@ -23,9 +23,13 @@ pub struct LaunchToken {
     pub extended: Bits<EXTENDED_BITS>,
     /// Bytes of payload, without pad.
     pub payload_bytes: Bits<13>,
+    /// It answers a READ.
+    pub is_response: Bit,
+    /// Nothing of that READ follows.
+    pub ends_response: Bit,
 }
 
-/// A request to be sent, and where its payload is.
+/// A packet to be sent, and where its payload is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct GatherCommand {
     /// Its headers.
@@ -50,4 +54,6 @@ pub struct GatherFailure {
     pub generation: Bits<GENERATION_BITS>,
     /// Its PSN.
     pub psn: Bits<24>,
+    /// It answers a READ.
+    pub is_response: Bit,
 }

@@ -574,6 +574,7 @@ impl World {
                     queue_pair: bits(item.queue_pair as u64),
                     generation: item.token.generation,
                     psn: bits(item.psn.value().into()),
+                    is_response: false,
                 });
             }
         } else if !had_failed {
@@ -1014,6 +1015,7 @@ fn messages_complete_in_order_once_and_as_the_peer_says() {
             queue_pair: bits(INDICES[0] as u64),
             generation: world.lives[&INDICES[0]].generation + 100,
             psn: bits(0),
+            is_response: false,
         };
         world.losses_offered.push_back(late);
         world.losses.push(late);

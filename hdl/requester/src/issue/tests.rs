@@ -122,6 +122,8 @@ fn messages_are_written_down_and_sent_in_order() {
                         psn: item.psn,
                         extended: bit_cast::<EXTENDED_BITS, 160>(item.extended),
                         payload_bytes: item.payload_bytes,
+                        is_response: false,
+                        ends_response: false,
                     },
                     is_inline: !data.is_empty(),
                     span_count: item.request_count,

@@ -354,6 +354,8 @@ impl World {
                     psn: bits(0),
                     extended: bit_cast::<EXTENDED_BITS, 160>(packet.extended),
                     payload_bytes: packet.payload_bytes,
+                    is_response: false,
+                    ends_response: false,
                 },
                 is_inline: !judged.inline.is_empty(),
                 span_count: packet.request_count,
@@ -481,6 +483,7 @@ impl World {
                     queue_pair: command.launch.queue_pair,
                     generation: command.launch.generation,
                     psn: command.launch.psn,
+                    is_response: false,
                 });
             }
         }

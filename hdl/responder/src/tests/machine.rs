@@ -35,8 +35,8 @@ struct Command3 {
     attributes: Attributes,
     restarts: bool,
     receive_psn: Option<u32>,
-    is_offered: [bool; 3],
-    is_taken: [bool; 3],
+    is_offered: [bool; 4],
+    is_taken: [bool; 4],
     waited: u32,
 }
 
@@ -254,8 +254,8 @@ impl Machine {
             attributes,
             restarts: kind == SetupKind::Restart,
             receive_psn: (kind == SetupKind::ReceivePsn).then_some(psn),
-            is_offered: [false; 3],
-            is_taken: [false; 3],
+            is_offered: [false; 4],
+            is_taken: [false; 4],
             waited: 0,
         });
         self.lives.insert(attributes.index(), attributes);
@@ -300,7 +300,7 @@ impl Machine {
         // Control speaks to one stage sooner and to another later.
         if starts && let Some(command) = self.commands.front_mut() {
             let all = !self.stalls.sink();
-            let coins: [bool; 3] = self.random.random();
+            let coins: [bool; 4] = self.random.random();
             for (offered, coin) in command.is_offered.iter_mut().zip(coins) {
                 *offered |= all || coin;
             }
@@ -330,7 +330,12 @@ impl Machine {
             block.receive_posted.next =
                 WorkPosted { queue_pair: bits(index.into()), producer_index: bits(producer.into()) };
         }
-        let ports = [&mut block.setup_admit, &mut block.setup_receive, &mut block.setup_reply];
+        let ports = [
+            &mut block.setup_admit,
+            &mut block.setup_receive,
+            &mut block.setup_reply,
+            &mut block.setup_serve,
+        ];
         for (place, port) in ports.into_iter().enumerate() {
             let command = self.commands.front().filter(|c| c.is_offered[place] && !c.is_taken[place]);
             port.valid.next = command.is_some();
@@ -341,7 +346,7 @@ impl Machine {
         bench.settle();
 
         let block = &bench.block;
-        let takes = [&block.setup_admit, &block.setup_receive, &block.setup_reply]
+        let takes = [&block.setup_admit, &block.setup_receive, &block.setup_reply, &block.setup_serve]
             .map(|port| port.valid.val() && port.ready.val());
         let has_request = self.requests.sample(&block.requests);
         let placed = self.place.sample(&block.place);
@@ -438,7 +443,7 @@ impl Machine {
     }
 
     /// The stages take commands.
-    fn take_commands(&mut self, takes: [bool; 3]) {
+    fn take_commands(&mut self, takes: [bool; 4]) {
         let Some(command) = self.commands.front_mut() else { return };
         command.waited += 1;
         assert!(command.waited < SETUP_CYCLES_MAX, "a setup event is taken in bounded time");
@@ -457,7 +462,7 @@ impl Machine {
                 account.open_psn = psn;
             }
         }
-        if command.is_taken == [true; 3] {
+        if command.is_taken == [true; 4] {
             self.commands.pop_front();
         }
     }

@@ -158,6 +158,8 @@ pub struct ReceiveOptions {
     pub receive_psn: u32,
     /// Delay that the peer is asked for when no receive is posted, in the code of the AETH (protocol 1.6).
     pub min_rnr_timer: u8,
+    /// READs and atomics of the peer that may be under way; `None` for as many as the card allows.
+    pub destination_read_atomic: Option<u8>,
 }
 
 /// How a queue pair sends: the attributes of RTR to RTS (protocol 4.1).
@@ -184,6 +186,8 @@ pub struct ConnectOptions {
     pub path: Option<Path>,
     /// As in [`ReceiveOptions`].
     pub min_rnr_timer: u8,
+    /// As in [`ReceiveOptions`].
+    pub destination_read_atomic: Option<u8>,
     /// How to send.
     pub send: SendOptions,
 }
@@ -191,7 +195,7 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         // 640 microseconds, as most providers have it.
-        Self { path: None, min_rnr_timer: 12, send: SendOptions::default() }
+        Self { path: None, min_rnr_timer: 12, destination_read_atomic: None, send: SendOptions::default() }
     }
 }
 
@@ -637,7 +641,7 @@ impl QueuePair<Init> {
     ///
     /// # Errors
     ///
-    /// If the address is of another domain, or the card refuses; the queue pair comes back.
+    /// If the address is of another domain, an option does not fit the card, or the card refuses; the queue pair comes back.
     pub fn ready_to_receive(
         self,
         address: &AddressHandle,
@@ -648,7 +652,12 @@ impl QueuePair<Init> {
             let error = Error::Mixed { what: "queue pair and address handle", owner: "protection domains" };
             return Err(TransitionError { error, queue_pair: self });
         }
-        let destination_read_atomic = domain.device.limits.queues.destination_read_atomic;
+        let limit = domain.device.limits.queues.destination_read_atomic;
+        let destination_read_atomic = options.destination_read_atomic.unwrap_or(limit);
+        let asked = destination_read_atomic.into();
+        if let Err(error) = check_option("destination_read_atomic", asked, 0, limit.into()) {
+            return Err(TransitionError { error, queue_pair: self });
+        }
         self.go(|body| {
             body.path_mtu = path_mtu(options.path_mtu);
             body.destination_qp = options.destination_qp;
@@ -679,6 +688,7 @@ impl QueuePair<Init> {
             destination_qp: peer.qp_number,
             receive_psn: peer.first_psn,
             min_rnr_timer: options.min_rnr_timer,
+            destination_read_atomic: options.destination_read_atomic,
         };
         Ok(self.ready_to_receive(&address, &receive)?.ready_to_send(&options.send)?)
     }

@@ -574,6 +574,7 @@ fn a_refused_transition_gives_the_queue_pair_back() {
         destination_qp: init.number(),
         receive_psn: 1,
         min_rnr_timer: 12,
+        destination_read_atomic: None,
     };
     let refused = init.ready_to_receive(&foreign, &receive).unwrap_err();
     assert!(matches!(refused.error, Error::Mixed { .. }));

@@ -296,6 +296,7 @@ fn connect(
         destination_qp: peer.qp_number,
         receive_psn: peer.first_psn,
         min_rnr_timer: options.min_rnr_timer,
+        destination_read_atomic: None,
     };
     let queue_pair = queue_pair.ready_to_receive(address, &receive).map_err(rnic_driver::Error::from)?;
     Ok(queue_pair.ready_to_send(&options.send).map_err(rnic_driver::Error::from)?)

@@ -175,10 +175,10 @@ impl Ground {
     }
 }
 
-/// READs and atomics are not there yet: each is an invalid request, whatever else is wrong with it. What nobody
-/// answers is found before that.
+/// Atomics are not there yet: each is an invalid request, whatever else is wrong with it. What nobody answers is found
+/// before that.
 fn on_this_card(case: RequestCase) -> RequestCase {
-    if !case.begins_with_read_or_atomic || case.answers.is_empty() {
+    if !case.begins_with_atomic || case.answers.is_empty() {
         return case;
     }
     RequestCase {
@@ -246,7 +246,7 @@ fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'sta
     if case.ending == Ending::Receive(CompletionStatus::LocalProtection) {
         add("local_protection", 1);
     }
-    if case.begins_with_read_or_atomic && case.ending != Ending::GoesOn {
+    if case.begins_with_atomic && case.ending != Ending::GoesOn {
         add(LATE, case.frames.len() as u64 - 1);
         return expected;
     }
@@ -324,7 +324,9 @@ fn attack(
             ensure!(spoiled >= 1, "the receive to be spoiled is in no ring");
         }
     }
-    let queue_pair = rig.connect(queue_pair, ATTACKER, version, pmtu, target.expected_psn.value())?;
+    let first_psn = target.expected_psn.value();
+    let reads = Some(case.destination_read_atomic);
+    let queue_pair = rig.connect_with(queue_pair, ATTACKER, version, pmtu, first_psn, reads)?;
     rig.moved()?;
     ensure!(answers(rig)?.is_empty(), "the card speaks before it is asked");
     let before = ground.bytes()?;

@@ -1,6 +1,7 @@
 //! Every bad input to the whole generated card: what it is refused with, what is counted, and that other queues run on.
 //!
 //! * [`legal`]: traffic in both directions with the reference endpoint, which must agree, before anything is wrong;
+//! * [`reads`]: the endpoint READs from the card;
 //! * [`frames`]: frames of a peer, requests and answers;
 //! * [`software`]: doorbells and commands;
 //! * [`faults`]: memory of the host that the card cannot reach.
@@ -10,6 +11,7 @@ mod faults;
 mod frames;
 mod interpose;
 mod legal;
+mod reads;
 mod rig;
 mod software;
 #[path = "../support/mod.rs"]
@@ -22,6 +24,7 @@ use rig::Rig;
 fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 1)?;
     legal::traffic(&mut rig)?;
+    reads::traffic(&mut rig)?;
     rig.finish()
 }
 

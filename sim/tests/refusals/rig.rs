@@ -38,7 +38,7 @@ const BYSTANDER: u32 = 0x21;
 /// Key of the endpoint's memory.
 pub(crate) const PEER_KEY: u32 = 0x305;
 /// Bytes of the endpoint's memory.
-pub(crate) const PEER_BYTES: usize = 0x2_0000;
+pub(crate) const PEER_BYTES: usize = 0x4_0000;
 /// Where the endpoint's memory begins for the card.
 pub(crate) const PEER_FIRST: u64 = 0x5000_0000;
 /// Bytes of each receive of the card.
@@ -342,10 +342,24 @@ impl Rig {
         pmtu: Pmtu,
         first_psn: u32,
     ) -> Result<QueuePair<ReadyToSend>> {
+        self.connect_with(queue_pair, peer, version, pmtu, first_psn, None)
+    }
+
+    /// The same, and says how many READs and atomics of the peer may be under way.
+    pub(crate) fn connect_with(
+        &self,
+        queue_pair: QueuePair<state::Init>,
+        peer: u32,
+        version: Version,
+        pmtu: Pmtu,
+        first_psn: u32,
+        destination_read_atomic: Option<u8>,
+    ) -> Result<QueuePair<ReadyToSend>> {
         let gid = gids(PEER_MAC)[version];
         let info = ConnectionInfo { qp_number: peer, first_psn, gid, mac: PEER_MAC, path_mtu: pmtu };
         let path = Some(path_to_peer(version));
-        let options = ConnectOptions { path, min_rnr_timer: MIN_RNR_TIMER, send: SEND };
+        let options =
+            ConnectOptions { path, min_rnr_timer: MIN_RNR_TIMER, destination_read_atomic, send: SEND };
         Ok(queue_pair.connect(&info, &options)?)
     }
 

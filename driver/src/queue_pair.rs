@@ -171,11 +171,14 @@ pub struct SendOptions {
     pub retry_count: u8,
     /// Retries when the peer has no receive posted; seven for ever.
     pub rnr_retry: u8,
+    /// READs and atomics that may be under way; `None` for as many as the card allows. More than the peer's
+    /// `destination_read_atomic` are refused by the peer.
+    pub read_atomic: Option<u8>,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { timeout: 14, retry_count: 7, rnr_retry: 7 }
+        Self { timeout: 14, retry_count: 7, rnr_retry: 7, read_atomic: None }
     }
 }
 
@@ -325,8 +328,13 @@ impl QueuePairShared {
     }
 
     /// Puts a send into the ring, without telling the card.
-    fn put_send(&self, queue: &mut WorkQueue, request: &mut SendRequest) -> Result<(), Refusal> {
-        let slots = request.check(&self.domain, &self.domain.device.limits)?;
+    fn put_send(
+        &self,
+        queue: &mut WorkQueue,
+        request: &mut SendRequest,
+        read_atomic: u8,
+    ) -> Result<(), Refusal> {
+        let slots = request.check(&self.domain, &self.domain.device.limits, read_atomic)?;
         let free = queue.ring.free();
         if slots > free {
             return Err(Refusal::QueueFull { needed: slots, free });
@@ -407,6 +415,8 @@ fn put_list<R>(
 struct Owned {
     shared: Arc<QueuePairShared>,
     first_psn: u32,
+    /// READs that may be under way; none before RTS.
+    read_atomic: u8,
 }
 
 impl Drop for Owned {
@@ -533,7 +543,7 @@ impl ProtectionDomain {
         });
         shared.send_completions.attach(number, &shared);
         shared.receive_completions.attach(number, &shared);
-        Ok(QueuePair::from_owned(Owned { shared, first_psn }))
+        Ok(QueuePair::from_owned(Owned { shared, first_psn, read_atomic: 0 }))
     }
 }
 
@@ -606,7 +616,7 @@ impl<S: State> QueuePair<S> {
     /// If the card cannot be reached or has failed.
     pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
         let mut queue_pair = self.go::<Reset>(|_| {})?;
-        let Owned { shared, first_psn } = &mut queue_pair.owned;
+        let Owned { shared, first_psn, .. } = &mut queue_pair.owned;
         *first_psn = lock(&shared.domain.device.numbers).rng.random::<u32>() >> (32 - QPN_BITS);
         let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
             lock(queue).flush(shared.number, pending)
@@ -699,14 +709,20 @@ impl QueuePair<ReadyToReceive> {
     ///
     /// # Errors
     ///
-    /// If the card refuses; the queue pair comes back.
+    /// If an option does not fit the card, or the card refuses; the queue pair comes back.
     pub fn ready_to_send(
         self,
         options: &SendOptions,
     ) -> Result<QueuePair<ReadyToSend>, TransitionError<ReadyToReceive>> {
         let send_psn = self.owned.first_psn;
-        let read_atomic = self.owned.shared.domain.device.limits.queues.read_atomic;
-        self.go(|body| {
+        let limit = self.owned.shared.domain.device.limits.queues.read_atomic;
+        let read_atomic = options.read_atomic.unwrap_or(limit);
+        if let Err(error) = check_option("read_atomic", read_atomic.into(), 0, limit.into()) {
+            return Err(TransitionError { error, queue_pair: self });
+        }
+        let mut queue_pair = self;
+        queue_pair.owned.read_atomic = read_atomic;
+        queue_pair.go(|body| {
             body.timeout = options.timeout;
             body.retry_count = options.retry_count;
             body.rnr_retry = options.rnr_retry;
@@ -758,7 +774,7 @@ impl QueuePair<ReadyToSend> {
     pub fn post_send(&mut self, mut request: SendRequest) -> Result<(), PostError<SendRequest>> {
         let shared = &self.owned.shared;
         let mut queue = lock(&shared.send);
-        if let Err(reason) = shared.put_send(&mut queue, &mut request) {
+        if let Err(reason) = shared.put_send(&mut queue, &mut request, self.owned.read_atomic) {
             return Err(PostError { reason, request });
         }
         shared.ring(&doorbell::SEND, &queue);
@@ -773,7 +789,8 @@ impl QueuePair<ReadyToSend> {
     pub fn post_sends(&mut self, requests: &mut Vec<SendRequest>) -> Result<(), Refusal> {
         let shared = &self.owned.shared;
         let mut queue = lock(&shared.send);
-        let (count, result) = put_list(requests, |request| shared.put_send(&mut queue, request));
+        let read_atomic = self.owned.read_atomic;
+        let (count, result) = put_list(requests, |request| shared.put_send(&mut queue, request, read_atomic));
         if count != 0 {
             shared.ring(&doorbell::SEND, &queue);
         }

@@ -30,6 +30,9 @@ pub enum Operation {
     Write(RemoteMemory),
     /// RDMA WRITE that also consumes a receive of the peer, and shows four bytes in its completion.
     WriteImmediate(RemoteMemory, [u8; 4]),
+    /// RDMA READ: as many bytes as the request has memory for come from the beginning of the peer's, and the peer learns
+    /// nothing of it.
+    Read(RemoteMemory),
 }
 
 impl Operation {
@@ -39,6 +42,7 @@ impl Operation {
             Self::SendImmediate(_) => WorkOpcode::SendImmediate,
             Self::Write(_) => WorkOpcode::Write,
             Self::WriteImmediate(..) => WorkOpcode::WriteImmediate,
+            Self::Read(_) => WorkOpcode::Read,
         }
     }
 
@@ -46,19 +50,20 @@ impl Operation {
         match self {
             Self::Send | Self::SendImmediate(_) => CompletionOpcode::Send,
             Self::Write(_) | Self::WriteImmediate(..) => CompletionOpcode::Write,
+            Self::Read(_) => CompletionOpcode::Read,
         }
     }
 
     const fn remote(self) -> Option<RemoteMemory> {
         match self {
             Self::Send | Self::SendImmediate(_) => None,
-            Self::Write(remote) | Self::WriteImmediate(remote, _) => Some(remote),
+            Self::Write(remote) | Self::WriteImmediate(remote, _) | Self::Read(remote) => Some(remote),
         }
     }
 
     const fn immediate(self) -> [u8; 4] {
         match self {
-            Self::Send | Self::Write(_) => [0; 4],
+            Self::Send | Self::Write(_) | Self::Read(_) => [0; 4],
             Self::SendImmediate(immediate) | Self::WriteImmediate(_, immediate) => immediate,
         }
     }
@@ -120,7 +125,12 @@ impl SendRequest {
         Self::new(tag, Operation::WriteImmediate(remote, immediate))
     }
 
-    /// Appends memory to the payload.
+    /// An RDMA READ from the beginning of remote memory, into the memory of the request.
+    pub fn read(tag: u64, remote: RemoteMemory) -> Self {
+        Self::new(tag, Operation::Read(remote))
+    }
+
+    /// Appends memory to the payload, or to what a READ fills.
     pub fn piece(mut self, piece: Region) -> Self {
         self.pieces.push(piece);
         self
@@ -173,9 +183,22 @@ impl SendRequest {
         self.len() == 0
     }
 
-    /// Checks the request, once; after that, nothing about it can fail. Gives the number of its slots.
-    pub(crate) fn check(&self, domain: &Arc<DomainShared>, limits: &Limits) -> Result<u16, Refusal> {
+    /// Checks the request, once; after that, nothing about it can fail. `read_atomic` READs of the queue pair may be under
+    /// way. Gives the number of its slots.
+    pub(crate) fn check(
+        &self,
+        domain: &Arc<DomainShared>,
+        limits: &Limits,
+        read_atomic: u8,
+    ) -> Result<u16, Refusal> {
         let length = self.len();
+        let is_read = matches!(self.operation, Operation::Read(_));
+        if is_read && read_atomic == 0 {
+            return Err(Refusal::NoReads);
+        }
+        if is_read && self.inline.is_some() {
+            return Err(Refusal::InlineRead);
+        }
         let slots = if let Some(inline) = &self.inline {
             if !self.pieces.is_empty() {
                 return Err(Refusal::InlineWithPieces);
@@ -360,6 +383,12 @@ pub enum Refusal {
         /// How many are allowed.
         allowed: usize,
     },
+    /// A READ on a queue pair that may have none under way.
+    #[error("no READ may be under way on this queue pair; allow it one at least when it goes to RTS")]
+    NoReads,
+    /// A READ with inline payload.
+    #[error("a READ has no payload; give it the memory that it is to fill")]
+    InlineRead,
     /// Inline payload and pieces at once.
     #[error("the request has inline payload and pieces; use one of them")]
     InlineWithPieces,

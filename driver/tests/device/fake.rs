@@ -187,8 +187,8 @@ impl Card {
                 send_sges: 6,
                 receive_sges: 3,
                 inline_bytes: 96,
-                read_atomic: 0,
-                destination_read_atomic: 0,
+                read_atomic: 16,
+                destination_read_atomic: 16,
                 psn_window_log2: 8,
             };
             value(limits.to_bytes())
@@ -555,6 +555,10 @@ impl Card {
         let Some(peer) = self.queue_pairs.get(&peer_number).filter(|peer| ready(peer)).cloned() else {
             return;
         };
+        if work.opcode == WorkOpcode::Read {
+            self.read(number, qp, &work, &slots, &peer);
+            return;
+        }
         let immediate = matches!(work.opcode, WorkOpcode::SendImmediate | WorkOpcode::WriteImmediate);
         let is_write = matches!(work.opcode, WorkOpcode::Write | WorkOpcode::WriteImmediate);
         let consumes = immediate || !is_write;
@@ -607,6 +611,39 @@ impl Card {
         }
         if work.signalled || qp.create.signal_all {
             self.complete_send(number, work.tag, opcode, CompletionStatus::Success);
+        }
+    }
+
+    /// Executes a READ.
+    fn read(&mut self, number: u32, qp: &QueuePair, work: &SendWork, slots: &[u8], peer: &QueuePair) {
+        self.advance_send(number, work.two_slots);
+        let right = |region: &CreateRegion| region.remote_read;
+        let (address, length) = (work.remote_address, work.length);
+        let mut bytes = vec![0; length as usize];
+        // No key is checked for an empty message.
+        if length != 0 {
+            let source = self
+                .resolve(peer.create.domain, work.remote_key, address, length.into(), right)
+                .filter(|_| peer.attributes.remote_read);
+            let Some(source) = source else {
+                self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::RemoteAccess);
+                self.fail(number);
+                return;
+            };
+            self.read_memory(source, &mut bytes);
+        }
+        let mut rest = &bytes[..];
+        for element in elements(slots, work.sge_count).filter(|element| element.length != 0) {
+            let ScatterGather { address, local_key, length } = element;
+            let right = |region: &CreateRegion| region.local_write;
+            let target = self.resolve(qp.create.domain, local_key, address, length.into(), right);
+            let (part, later) = rest.split_at(length as usize);
+            self.write_memory(target.expect("the driver posts pieces of regions"), part);
+            rest = later;
+        }
+        assert!(rest.is_empty(), "the elements of a READ hold all of it");
+        if work.signalled || qp.create.signal_all {
+            self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::Success);
         }
     }
 

@@ -127,6 +127,51 @@ fn a_write_reaches_shared_memory_at_any_byte() {
 }
 
 #[test]
+fn a_read_fills_its_memory_from_any_byte() {
+    let mut pair = pair();
+    let source = pair.domain.share(300, RemoteRights { read: true, ..RemoteRights::NONE }).unwrap();
+    let bytes = pattern(300, 5);
+    source.write(0, &bytes).unwrap();
+    let (front, back) = pair.room(200).split_at(70).unwrap();
+    let remote = source.remote().part(13, 250).unwrap();
+    pair.left.post_send(SendRequest::read(4, remote).piece(front).piece(back).signalled()).unwrap();
+    let read = pair.next(0);
+    assert_eq!((read.tag, read.opcode, read.length), (4, CompletionOpcode::Read, 200));
+    let found: Vec<u8> = read.pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+    assert_eq!(found, bytes[13..213]);
+
+    // Whoever may write only may not read.
+    let closed = pair.domain.share(300, RemoteRights::WRITE).unwrap();
+    let room = pair.room(10);
+    pair.left.post_send(SendRequest::read(5, closed.remote()).piece(room)).unwrap();
+    assert_eq!(pair.next(0).status, CompletionStatus::RemoteAccess);
+}
+
+#[test]
+fn a_queue_pair_without_reads_refuses_them() {
+    let (_function, device) = card();
+    let domain = device.create_domain().unwrap();
+    let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default()).unwrap();
+    let begin = || {
+        let queue_pair = domain.create_queue_pair(&queue, &queue, &QueuePairOptions::default()).unwrap();
+        queue_pair.initialize(RemoteRights::ALL).unwrap()
+    };
+    let (left, right) = (begin(), begin());
+    let peer = right.info(0).unwrap();
+    let with = |read_atomic| ConnectOptions {
+        send: SendOptions { read_atomic: Some(read_atomic), ..SendOptions::default() },
+        ..ConnectOptions::default()
+    };
+    let mut left = left.connect(&peer, &with(0)).unwrap();
+    let remote = RemoteMemory { address: 0, key: 0, bytes: 9 };
+    let refused =
+        left.post_send(SendRequest::read(1, remote).piece(domain.allocate(9).unwrap())).unwrap_err();
+    assert_eq!(refused.reason, Refusal::NoReads);
+    let error = right.connect(&peer, &with(17)).unwrap_err();
+    assert!(error.to_string().contains("read_atomic is 17; this card allows 0 to 16"), "{error}");
+}
+
+#[test]
 fn pieces_and_inline_bytes_fill_one_slot_or_two() {
     let mut pair = pair();
     let mut tag = 0;
@@ -175,6 +220,10 @@ fn what_does_not_fit_is_handed_back() {
     let remote = RemoteMemory { address: 0, key: 0, bytes: 9 };
     let beyond = SendRequest::write(5, remote).inline(&[0; 10]);
     assert_eq!(refused(beyond), (Refusal::RemoteTooShort { length: 10, remote: 9 }, 0));
+    let both = SendRequest::read(5, remote).inline(&[0; 9]);
+    assert_eq!(refused(both), (Refusal::InlineRead, 0));
+    let beyond = SendRequest::read(5, remote).piece(pair.domain.allocate(10).unwrap());
+    assert_eq!(refused(beyond), (Refusal::RemoteTooShort { length: 10, remote: 9 }, 1));
     let other = pair.device.create_domain().unwrap();
     let foreign = SendRequest::send(5).piece(other.allocate(1).unwrap());
     assert_eq!(refused(foreign), (Refusal::OtherDomain, 1));

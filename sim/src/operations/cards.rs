@@ -189,7 +189,7 @@ fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions
         hop_limit: wrapping.hop_limit,
         ..Path::new(peer.gid, peer.mac)
     };
-    let send = SendOptions { timeout: 14, retry_count: 0, rnr_retry: 0 };
+    let send = SendOptions { timeout: 14, retry_count: 0, rnr_retry: 0, read_atomic: None };
     ConnectOptions { path: Some(path), send, ..ConnectOptions::default() }
 }
 

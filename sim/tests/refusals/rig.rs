@@ -110,7 +110,7 @@ fn path_to_peer(version: Version) -> Path {
 }
 
 /// How the card sends: the first thing that goes wrong is told.
-const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0 };
+const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0, read_atomic: None };
 
 /// What has moved since the last time, of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -66,6 +66,13 @@ impl Completion {
         matches!(self.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveWrite)
     }
 
+    /// What an atomic found in the peer's memory, if it was one and all went well.
+    pub fn original(&self) -> Option<u64> {
+        let is_atomic = matches!(self.opcode, CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd);
+        let cell = self.pieces.first().filter(|_| is_atomic && self.is_success())?;
+        Some(u64::from_le_bytes((*cell.bytes()).try_into().ok()?))
+    }
+
     /// Copies a received message out of its pieces.
     pub fn message(&self) -> Vec<u8> {
         let mut message = Vec::with_capacity(self.length as usize);

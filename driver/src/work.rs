@@ -33,6 +33,25 @@ pub enum Operation {
     /// RDMA READ: as many bytes as the request has memory for come from the beginning of the peer's, and the peer learns
     /// nothing of it.
     Read(RemoteMemory),
+    /// Atomic compare and swap of the first eight bytes of remote memory, whose address must be a multiple of eight: if they
+    /// are `compare`, they become `swap`. The original comes to the request's memory ([`Completion::original`]).
+    ///
+    /// [`Completion::original`]: crate::Completion::original
+    CompareSwap {
+        /// The peer's memory.
+        remote: RemoteMemory,
+        /// What it must hold.
+        compare: u64,
+        /// What to put there.
+        swap: u64,
+    },
+    /// Atomic addition to the first eight bytes of remote memory, round the end; else as [`Self::CompareSwap`].
+    FetchAdd {
+        /// The peer's memory.
+        remote: RemoteMemory,
+        /// What to add.
+        add: u64,
+    },
 }
 
 impl Operation {
@@ -43,6 +62,8 @@ impl Operation {
             Self::Write(_) => WorkOpcode::Write,
             Self::WriteImmediate(..) => WorkOpcode::WriteImmediate,
             Self::Read(_) => WorkOpcode::Read,
+            Self::CompareSwap { .. } => WorkOpcode::CompareSwap,
+            Self::FetchAdd { .. } => WorkOpcode::FetchAdd,
         }
     }
 
@@ -51,20 +72,35 @@ impl Operation {
             Self::Send | Self::SendImmediate(_) => CompletionOpcode::Send,
             Self::Write(_) | Self::WriteImmediate(..) => CompletionOpcode::Write,
             Self::Read(_) => CompletionOpcode::Read,
+            Self::CompareSwap { .. } => CompletionOpcode::CompareSwap,
+            Self::FetchAdd { .. } => CompletionOpcode::FetchAdd,
         }
     }
 
     const fn remote(self) -> Option<RemoteMemory> {
         match self {
             Self::Send | Self::SendImmediate(_) => None,
-            Self::Write(remote) | Self::WriteImmediate(remote, _) | Self::Read(remote) => Some(remote),
+            Self::Write(remote)
+            | Self::WriteImmediate(remote, _)
+            | Self::Read(remote)
+            | Self::CompareSwap { remote, .. }
+            | Self::FetchAdd { remote, .. } => Some(remote),
         }
     }
 
     const fn immediate(self) -> [u8; 4] {
         match self {
-            Self::Send | Self::Write(_) | Self::Read(_) => [0; 4],
             Self::SendImmediate(immediate) | Self::WriteImmediate(_, immediate) => immediate,
+            _ => [0; 4],
+        }
+    }
+
+    /// What an atomic works with, in the order of the entry.
+    const fn operands(self) -> Option<[u64; 2]> {
+        match self {
+            Self::CompareSwap { compare, swap, .. } => Some([compare, swap]),
+            Self::FetchAdd { add, .. } => Some([0, add]),
+            _ => None,
         }
     }
 }
@@ -76,6 +112,9 @@ struct Inline {
     /// What was asked for; more than there is room is refused when the request is posted.
     length: usize,
 }
+
+/// Bytes of an atomic.
+const ATOMIC_BYTES: usize = 8;
 
 /// Work for a send queue. It owns the memory of its payload until the completion gives it back.
 ///
@@ -130,7 +169,17 @@ impl SendRequest {
         Self::new(tag, Operation::Read(remote))
     }
 
-    /// Appends memory to the payload, or to what a READ fills.
+    /// An atomic compare and swap; its piece of memory has eight bytes.
+    pub fn compare_swap(tag: u64, remote: RemoteMemory, compare: u64, swap: u64) -> Self {
+        Self::new(tag, Operation::CompareSwap { remote, compare, swap })
+    }
+
+    /// An atomic addition; its piece of memory has eight bytes.
+    pub fn fetch_add(tag: u64, remote: RemoteMemory, add: u64) -> Self {
+        Self::new(tag, Operation::FetchAdd { remote, add })
+    }
+
+    /// Appends memory to the payload, or to what a READ or an atomic fills.
     pub fn piece(mut self, piece: Region) -> Self {
         self.pieces.push(piece);
         self
@@ -183,7 +232,7 @@ impl SendRequest {
         self.len() == 0
     }
 
-    /// Checks the request, once; after that, nothing about it can fail. `read_atomic` READs of the queue pair may be under
+    /// Checks the request, once; after that, nothing about it can fail. `read_atomic` READs and atomics of the queue pair may be under
     /// way. Gives the number of its slots.
     pub(crate) fn check(
         &self,
@@ -192,12 +241,22 @@ impl SendRequest {
         read_atomic: u8,
     ) -> Result<u16, Refusal> {
         let length = self.len();
-        let is_read = matches!(self.operation, Operation::Read(_));
+        let is_atomic = self.operation.operands().is_some();
+        let is_read = is_atomic || matches!(self.operation, Operation::Read(_));
         if is_read && read_atomic == 0 {
             return Err(Refusal::NoReads);
         }
         if is_read && self.inline.is_some() {
             return Err(Refusal::InlineRead);
+        }
+        if is_atomic && (length != ATOMIC_BYTES || self.pieces.len() != 1) {
+            return Err(Refusal::AtomicMemory { count: self.pieces.len(), length });
+        }
+        if let Some(remote) = self.operation.remote()
+            && is_atomic
+            && !remote.address.is_multiple_of(ATOMIC_BYTES as u64)
+        {
+            return Err(Refusal::Misaligned { address: remote.address });
         }
         let slots = if let Some(inline) = &self.inline {
             if !self.pieces.is_empty() {
@@ -236,6 +295,12 @@ impl SendRequest {
                 place.copy_from_slice(element(piece).as_bytes());
             }
             two_slots = self.pieces.len() > SEND_SGES_FIRST_SLOT;
+        }
+        // They stand behind the only element.
+        for (place, operand) in
+            data[size_of::<Sge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
+        {
+            place.copy_from_slice(&operand.to_le_bytes());
         }
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let remote = self.operation.remote();
@@ -383,12 +448,28 @@ pub enum Refusal {
         /// How many are allowed.
         allowed: usize,
     },
-    /// A READ on a queue pair that may have none under way.
-    #[error("no READ may be under way on this queue pair; allow it one at least when it goes to RTS")]
+    /// A READ or an atomic on a queue pair that may have none under way.
+    #[error(
+        "no READ or atomic may be under way on this queue pair; allow it one at least when it goes to RTS"
+    )]
     NoReads,
-    /// A READ with inline payload.
-    #[error("a READ has no payload; give it the memory that it is to fill")]
+    /// A READ or an atomic with inline payload.
+    #[error("a READ or an atomic has no payload; give it the memory that it is to fill")]
     InlineRead,
+    /// An atomic whose memory is not one piece of eight bytes.
+    #[error("the atomic has {count} pieces with {length} bytes; one of 8 bytes is needed")]
+    AtomicMemory {
+        /// Pieces of the request.
+        count: usize,
+        /// Their bytes.
+        length: usize,
+    },
+    /// An atomic on an address that is no multiple of eight.
+    #[error("the remote address of the atomic is {address:#x}; a multiple of 8 is needed")]
+    Misaligned {
+        /// Where.
+        address: u64,
+    },
     /// Inline payload and pieces at once.
     #[error("the request has inline payload and pieces; use one of them")]
     InlineWithPieces,

@@ -16,7 +16,7 @@ use rnic_layout::queue::completion::{Completion, CompletionOpcode, CompletionSta
 use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
 use rnic_layout::queue::phase;
 use rnic_layout::queue::receive::ReceiveWork;
-use rnic_layout::queue::send::{ScatterGather, SendWork, Work, WorkOpcode, elements};
+use rnic_layout::queue::send::{AtomicWork, ScatterGather, SendWork, Work, WorkOpcode, elements};
 use rnic_layout::registers::*;
 use rnic_layout::state::{AttributeMask, PERMISSIONS, Posting, QpState, check_transition};
 use std::collections::BTreeMap;
@@ -547,13 +547,16 @@ impl Card {
     /// Executes one message, from the reading of its work to both completions.
     fn send(&mut self, number: u32, qp: &QueuePair) {
         let slots = self.send_slots(qp);
-        let Ok(Work::Message(work)) = Work::parse(qp.create.service, &slots) else {
-            panic!("the driver posted malformed work");
-        };
+        let parsed = Work::parse(qp.create.service, &slots).expect("the driver posts legal work");
         let peer_number = qp.attributes.destination_qp;
         let ready = |peer: &QueuePair| matches!(peer.state, QpState::ReadyToReceive | QpState::ReadyToSend);
         let Some(peer) = self.queue_pairs.get(&peer_number).filter(|peer| ready(peer)).cloned() else {
             return;
+        };
+        let work = match parsed {
+            Work::Message(work) => work,
+            Work::Atomic(work) => return self.atomic(number, qp, &work, &peer),
+            other => panic!("the driver posted {other:?}"),
         };
         if work.opcode == WorkOpcode::Read {
             self.read(number, qp, &work, &slots, &peer);
@@ -644,6 +647,37 @@ impl Card {
         assert!(rest.is_empty(), "the elements of a READ hold all of it");
         if work.signalled || qp.create.signal_all {
             self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::Success);
+        }
+    }
+
+    /// Executes an atomic.
+    fn atomic(&mut self, number: u32, qp: &QueuePair, work: &AtomicWork, peer: &QueuePair) {
+        self.advance_send(number, false);
+        let is_swap = work.opcode == WorkOpcode::CompareSwap;
+        let opcode = if is_swap { CompletionOpcode::CompareSwap } else { CompletionOpcode::FetchAdd };
+        let right = |region: &CreateRegion| region.remote_atomic;
+        let cell = self
+            .resolve(peer.create.domain, work.remote_key, work.remote_address, 8, right)
+            .filter(|_| peer.attributes.remote_atomic);
+        let Some(cell) = cell else {
+            self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteAccess);
+            self.fail(number);
+            return;
+        };
+        let mut bytes = [0; 8];
+        self.read_memory(cell, &mut bytes);
+        let original = u64::from_le_bytes(bytes);
+        let value = match is_swap {
+            true if original == work.compare => work.swap_or_add,
+            true => original,
+            false => original.wrapping_add(work.swap_or_add),
+        };
+        self.write_memory(cell, &value.to_le_bytes());
+        let right = |region: &CreateRegion| region.local_write;
+        let target = self.resolve(qp.create.domain, work.local_key, work.local_address, 8, right);
+        self.write_memory(target.expect("the driver posts pieces of regions"), &bytes);
+        if work.signalled || qp.create.signal_all {
+            self.complete_send(number, work.tag, opcode, CompletionStatus::Success);
         }
     }
 

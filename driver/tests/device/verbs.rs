@@ -148,6 +148,43 @@ fn a_read_fills_its_memory_from_any_byte() {
 }
 
 #[test]
+fn atomics_change_a_cell_and_bring_the_original() {
+    let mut pair = pair();
+    let cells = pair.domain.share(24, RemoteRights { atomic: true, ..RemoteRights::NONE }).unwrap();
+    cells.write(8, &7u64.to_le_bytes()).unwrap();
+    let remote = cells.remote().part(8, 8).unwrap();
+    let mut done = |request: SendRequest| {
+        let room = pair.room(8);
+        pair.left.post_send(request.piece(room).signalled()).unwrap();
+        let done = pair.next(0);
+        let mut cell = [0; 8];
+        cells.read(8, &mut cell).unwrap();
+        (done.opcode, done.length, done.original(), u64::from_le_bytes(cell))
+    };
+    let added = done(SendRequest::fetch_add(1, remote, u64::MAX));
+    assert_eq!(added, (CompletionOpcode::FetchAdd, 8, Some(7), 6));
+    let swapped = done(SendRequest::compare_swap(2, remote, 6, 0x0102_0304_0506_0708));
+    assert_eq!(swapped, (CompletionOpcode::CompareSwap, 8, Some(6), 0x0102_0304_0506_0708));
+    let kept = done(SendRequest::compare_swap(3, remote, 6, 9));
+    assert_eq!(kept, (CompletionOpcode::CompareSwap, 8, Some(0x0102_0304_0506_0708), 0x0102_0304_0506_0708));
+
+    let mut refused = |request: SendRequest| pair.left.post_send(request).unwrap_err().reason;
+    let room = |bytes| pair.domain.allocate(bytes).unwrap();
+    let nine = SendRequest::fetch_add(4, cells.remote(), 1).piece(room(9));
+    assert_eq!(refused(nine), Refusal::AtomicMemory { count: 1, length: 9 });
+    let two = SendRequest::fetch_add(4, cells.remote(), 1).piece(room(4)).piece(room(4));
+    assert_eq!(refused(two), Refusal::AtomicMemory { count: 2, length: 8 });
+    let inline = SendRequest::compare_swap(4, cells.remote(), 1, 2).inline(&[0; 8]);
+    assert_eq!(refused(inline), Refusal::InlineRead);
+    let odd = cells.remote().part(4, 8).unwrap();
+    let address = odd.address;
+    assert_eq!(refused(SendRequest::fetch_add(4, odd, 1).piece(room(8))), Refusal::Misaligned { address });
+    let short = RemoteMemory { bytes: 7, ..cells.remote() };
+    let refusal = refused(SendRequest::fetch_add(4, short, 1).piece(room(8)));
+    assert_eq!(refusal, Refusal::RemoteTooShort { length: 8, remote: 7 });
+}
+
+#[test]
 fn a_queue_pair_without_reads_refuses_them() {
     let (_function, device) = card();
     let domain = device.create_domain().unwrap();

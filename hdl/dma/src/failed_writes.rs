@@ -1,25 +1,25 @@
 //! Failed writes: tells the one whose write the host has refused.
 //!
 //! ```text
-//!              ┌────────┐ payload ───> payload
-//!  failure ───>│ owner? ├ admin ─────> answer
-//!              └────────┘ else ──────> completion
+//!              ┌────────┐ payload of requests ───> payload
+//!  failure ───>│ owner? ├ admin ─────────────────> answer
+//!              └────────┘ completion, event ─────> completion
 //! ```
 //!
 //! No latency: `answer` and `completion` are pulses of the cycle in which the failure is taken.
 //!
-//! 1. Each failure is told once, to one. Only payload can wait.
+//! 1. Each failure is told once, to one, except payload of answers: place tells of that, in its order. Only payload can wait.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::host::{WriteFailure, WriteOwner};
 
-/// Tells the one whose write has failed: payload is the responder's matter, answers are the admin queue's. A completion or
+/// Tells the one whose write has failed: payload of requests is the responder's matter, answers are the admin queue's. A completion or
 /// an event that the host refused is lost, which only software can mend.
 #[derive(Default, LogicBlock)]
 pub struct FailedWrites {
     /// From the host writer.
     pub failure: StreamRx<WriteFailure>,
-    /// To the responder: payload.
+    /// To the responder: payload of requests.
     pub payload: StreamTx<WriteFailure>,
     /// To the admin queue: an answer.
     pub answer: Signal<Out, Bit>,
@@ -32,7 +32,7 @@ impl Logic for FailedWrites {
     fn update(&mut self) {
         let failure = self.failure.beat.val();
         let valid = self.failure.valid.val();
-        let is_payload = failure.owner == WriteOwner::Payload;
+        let is_payload = failure.owner == WriteOwner::Payload && !failure.is_answer;
         self.payload.beat.next = failure;
         self.payload.valid.next = valid && is_payload;
         self.answer.next = valid && failure.owner == WriteOwner::Admin;
@@ -59,6 +59,7 @@ mod tests {
                     owner: owners[random.random_range(0..3)],
                     queue_pair: bits(random.random_range(0..1024)),
                     generation: bits(random.random_range(0..256)),
+                    is_answer: random.random_bool(0.2),
                     write_count: bits(number),
                 })
                 .collect();
@@ -78,7 +79,8 @@ mod tests {
             let of = |owner| failures.iter().filter(move |failure| failure.owner == owner);
             assert_eq!(told["answer"], of(WriteOwner::Admin).count());
             assert_eq!(told["completion"], of(WriteOwner::Completion).count());
-            assert!(payload.received.iter().eq(of(WriteOwner::Payload)));
+            let requests = of(WriteOwner::Payload).filter(|failure| !failure.is_answer);
+            assert!(payload.received.iter().eq(requests));
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct PayloadWrite<const DATA: usize> {
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// In which generation.
     pub generation: Bits<GENERATION_BITS>,
+    /// It answers a request of the card's own.
+    pub is_answer: Bit,
     /// The word.
     pub data: Bits<DATA>,
     /// The last word of the write.
@@ -87,6 +89,7 @@ struct Owner {
     owner: WriteOwner,
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     generation: Bits<GENERATION_BITS>,
+    is_answer: Bit,
 }
 
 /// A word of payload, or a whole small write.
@@ -251,6 +254,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
                 owner: WriteOwner::Payload,
                 queue_pair: payload.queue_pair,
                 generation: payload.generation,
+                is_answer: payload.is_answer,
             },
             data: bit_cast::<512, DATA>(payload.data),
             has_16: false,
@@ -260,11 +264,17 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         };
         self.arbiter.rx[0].valid.next = self.payload.valid.val();
         self.payload.ready.next = self.arbiter.rx[0].ready.val();
-        let completion = Owner { owner: WriteOwner::Completion, queue_pair: bits(0), generation: bits(0) };
+        let completion = Owner {
+            owner: WriteOwner::Completion,
+            queue_pair: bits(0),
+            generation: bits(0),
+            is_answer: false,
+        };
         self.arbiter.rx[1].beat.next = item_of(self.completion.beat.val(), completion, BYTES as u64 + 2);
         self.arbiter.rx[1].valid.next = self.completion.valid.val();
         self.completion.ready.next = self.arbiter.rx[1].ready.val();
-        let admin = Owner { owner: WriteOwner::Admin, queue_pair: bits(0), generation: bits(0) };
+        let admin =
+            Owner { owner: WriteOwner::Admin, queue_pair: bits(0), generation: bits(0), is_answer: false };
         self.arbiter.rx[2].beat.next = item_of(self.admin.beat.val(), admin, BYTES as u64 + 2);
         self.arbiter.rx[2].valid.next = self.admin.valid.val();
         self.admin.ready.next = self.arbiter.rx[2].ready.val();
@@ -336,6 +346,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
             owner: owner.owner,
             queue_pair: owner.queue_pair,
             generation: owner.generation,
+            is_answer: owner.is_answer,
             write_count: count_with_it,
         };
         if counts {
@@ -421,6 +432,7 @@ mod tests {
             length: bits(write.bytes.len() as u64),
             queue_pair: bits(write.queue_pair),
             generation: bits(write.queue_pair & 0xff),
+            is_answer: write.queue_pair.is_multiple_of(3),
             data: number(chunk),
             last: index + 1 == count,
         };

@@ -6,6 +6,7 @@
 //! | [`Gather`] | fetches the payload of packets to be sent; lets go those that are wholly on the card |
 //! | [`Launch`] | adds to a packet to be sent what its path says, and drops what is stale |
 //! | [`HostWriter`] | writes to host memory for three clients, in one order, and tells each what is done |
+//! | [`PlaceShare`] | lets requests of peers and answers to own requests use one place |
 //! | [`Place`] | puts the payload of received packets where it belongs, then lets completion and reply go |
 #![allow(
     missing_docs,
@@ -20,6 +21,7 @@ pub mod host_reader;
 pub mod host_writer;
 pub mod launch;
 pub mod place;
+pub mod place_share;
 #[cfg(test)]
 mod testing;
 
@@ -30,3 +32,4 @@ pub use host_reader::HostReader;
 pub use host_writer::HostWriter;
 pub use launch::Launch;
 pub use place::Place;
+pub use place_share::PlaceShare;

@@ -26,8 +26,8 @@
 //! 2. Completion and reply of a packet are offered when all writes of it and of the packets before it are reported done: the
 //!    host says nothing about the order of two writes, unless the second is issued after the first is done (DESIGN 3.1). So no
 //!    completion is seen before its payload, whatever the host does. Those of one packet precede those of the next.
-//! 3. If one of the packet's writes failed, its completion says so instead of `Success` (protocol 3.6, row 13). The reply
-//!    stays as it is: the reply stage hears of the failure before.
+//! 3. If one of the packet's writes failed, its completion says so instead of `Success` (protocol 3.6, row 13), and its reply
+//!    says `has_failed`. The reply stage has heard of the failure before; who answers requests of the card's own has not.
 //! 4. `reply.write_count` counts all writes of payload up to the end of the packet.
 //! 5. As many beats of payload are taken as `payload_bytes` fills, whatever becomes of them.
 //! 6. Generations pass through: whoever destroys a queue pair waits for `passage`, and who gets a conclusion compares them.
@@ -85,6 +85,7 @@ struct Cut {
     length: Bits<LENGTH_BITS>,
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     generation: Bits<GENERATION_BITS>,
+    is_answer: Bit,
     /// Lane of the payload at which it begins.
     lane: Bits<LANE_BITS>,
     /// It begins and ends its span.
@@ -109,6 +110,7 @@ struct Piece {
     length: Bits<LENGTH_BITS>,
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     generation: Bits<GENERATION_BITS>,
+    is_answer: Bit,
     /// By how many lanes payload turns.
     turn: Bits<LANE_BITS>,
     /// Cycles, less one.
@@ -132,6 +134,7 @@ struct Word {
     length: Bits<LENGTH_BITS>,
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     generation: Bits<GENERATION_BITS>,
+    is_answer: Bit,
     last: Bit,
 }
 
@@ -309,6 +312,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
                 length,
                 queue_pair: command.queue_pair,
                 generation: command.generation,
+                is_answer: command.reply.is_answer,
                 lane: self.lane.q.val(),
                 begins: self.span_begins.q.val(),
                 ends,
@@ -373,6 +377,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
             length: cut.length,
             queue_pair: cut.queue_pair,
             generation: cut.generation,
+            is_answer: cut.is_answer,
             turn,
             last_slot: if cut.is_write {
                 (last_byte >> Self::LANE_SHIFT) + bit_cast::<SLOT_BITS, 1>(is_ahead.into())
@@ -422,6 +427,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
                     length: piece.length,
                     queue_pair: piece.queue_pair,
                     generation: piece.generation,
+                    is_answer: piece.is_answer,
                     last: is_last,
                 };
                 self.word_valid[stage].d.next = goes && makes_word;
@@ -457,6 +463,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
             length: made.word.length,
             queue_pair: made.word.queue_pair,
             generation: made.word.generation,
+            is_answer: made.word.is_answer,
             data: made.data,
             last: made.word.last,
         };
@@ -508,6 +515,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         self.reply.valid.next = self.reply_waits.q.val();
         self.reply.beat.next = tail.reply;
         self.reply.beat.next.write_count = end;
+        self.reply.beat.next.has_failed = self.has_failed.q.val();
 
         let passed = self.passed.q.val();
         self.passed.d.next = Passage {
@@ -584,7 +592,11 @@ mod tests {
                     ..Default::default()
                 },
                 has_reply,
-                reply: ReplyEvent { psn: bits(index as u64), ..Default::default() },
+                reply: ReplyEvent {
+                    psn: bits(index as u64),
+                    is_answer: index % 3 == 1,
+                    ..Default::default()
+                },
             };
             self.packets.push(Packet { command, payload, end: self.writes.len() });
         }
@@ -691,6 +703,7 @@ mod tests {
                 let at = due_replies.next().expect("no more replies than were asked for");
                 let mut expected = packets[at].command.reply;
                 expected.write_count = bits(packets[at].end as u64 & 0xffff);
+                expected.has_failed = has_failed[at];
                 assert_eq!(token, expected);
                 assert!(done >= packets[at].end, "its writes are done");
             }
@@ -700,6 +713,7 @@ mod tests {
                 assert_eq!((word.address.to_u64(), word.length.to_u64() as usize), (*address, bytes.len()));
                 let command = &packets[*packet].command;
                 assert_eq!((word.queue_pair, word.generation), (command.queue_pair, command.generation));
+                assert_eq!(word.is_answer, command.reply.is_answer);
                 if word.last {
                     let lane = *address as usize % (DATA / 8);
                     assert_eq!(words.len(), (lane + bytes.len()).next_multiple_of(DATA / 8));

@@ -22,6 +22,10 @@ impl<T: Synth> Offers<T> {
         Offers { waiting: tokens.into_iter().collect(), stalls: stalls.source(), is_offering: false }
     }
 
+    pub(crate) fn push(&mut self, token: T) {
+        self.waiting.push_back(token);
+    }
+
     /// Sets the inputs of the port, before the cycle settles.
     pub(crate) fn drive(&mut self, port: &mut StreamRx<T>, random: &mut Random) {
         let may_start = !self.stalls || random.random_bool(0.4);

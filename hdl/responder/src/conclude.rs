@@ -301,6 +301,8 @@ impl Logic for Conclude {
                 msn: select(was_counted, packet.msn - 1, packet.msn),
                 is_read: is_done && packet.is_read,
                 write_count: bits::<16>(0),
+                is_answer: false,
+                has_failed: false,
             },
         };
         self.jobs.rx.valid.next = emits && is_done && packet.is_read;

@@ -54,6 +54,8 @@ pub struct WriteFailure {
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Payload: for which generation.
     pub generation: Bits<GENERATION_BITS>,
+    /// Payload: it answers a request of the card's own, and the place stage tells the requester.
+    pub is_answer: Bit,
     /// How many writes of that owner are done with this one.
     pub write_count: Bits<WRITE_COUNT_BITS>,
 }

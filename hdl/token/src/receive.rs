@@ -21,6 +21,10 @@ pub struct ReplyEvent {
     pub is_read: Bit,
     /// It may leave when so many host writes are done; filled in by the place stage.
     pub write_count: Bits<WRITE_COUNT_BITS>,
+    /// It is for the requester instead, as `place_share` packs it.
+    pub is_answer: Bit,
+    /// A host write of its payload failed; filled in by the place stage.
+    pub has_failed: Bit,
 }
 
 /// What becomes of an admitted packet. One command for every packet, in order; its payload is the next in the payload

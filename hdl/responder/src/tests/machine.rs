@@ -516,6 +516,7 @@ impl Machine {
                 owner: WriteOwner::Payload,
                 queue_pair: bits(index.into()),
                 generation: bits(generation.into()),
+                is_answer: false,
                 write_count: bits((self.done + 1) & 0xffff),
             });
         }

@@ -16,6 +16,8 @@
 //!               │                      └─ regions                  │ completions        │
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
+//!
+//! Data that the card has READ goes from receive through place too: requester ──DepositCommand──> place, and back when it is there.
 use crate::config::Config;
 use crate::stack::{self, Build};
 use rnic_blocks::memory::Storage;
@@ -26,7 +28,7 @@ use rnic_complete::{Complete, Tally};
 use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_control::drained::Drained;
 use rnic_dma::host_writer::PayloadWrite;
-use rnic_dma::{FailedWrites, Gather, GatherShare, HostReader, HostWriter, Launch, Place};
+use rnic_dma::{FailedWrites, Gather, GatherShare, HostReader, HostWriter, Launch, Place, PlaceShare};
 use rnic_host::arrivals::ReadWord;
 use rnic_host::read_engine::LENGTH_BITS;
 use rnic_kernel::prelude::*;
@@ -41,11 +43,12 @@ use rnic_packet::receive::Receive;
 use rnic_requester::requester::Requester;
 use rnic_responder::Responder;
 use rnic_responder::protect::RegionTable;
+use rnic_responder::region_share::RegionShare;
 use rnic_token::PacketToken;
 use rnic_token::complete::{CompletionToken, EventToken};
 use rnic_token::host::{HostSpan, Slot, SlotWrite, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
-use rnic_token::read::ReadClosed;
+use rnic_token::read::{DepositCommand, ReadClosed, ReturnedAnswer};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureEvent, SetupEvent};
 use rnic_token::sizes::VECTOR_BITS;
@@ -174,6 +177,7 @@ pub struct Card<
 
     control: Control,
     requester: Requester,
+    requester_share: RegionShare,
     requester_regions: RegionTable,
     gather: Gather<DATA, BYTES, PAYLOAD, PAYLOADS>,
     launch: Launch<DATA, BYTES>,
@@ -185,6 +189,7 @@ pub struct Card<
     receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     responder: Responder,
     responder_regions: RegionTable,
+    place_share: PlaceShare<DATA, BYTES>,
     place: Place<DATA, BYTES>,
     complete: Complete,
     host_reader: HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>,
@@ -284,6 +289,7 @@ impl<
             observe_accepted: Signal::default(),
             control: Control::new(datapath_bits, clock_khz)?,
             requester: Requester::new()?,
+            requester_share: RegionShare::new()?,
             requester_regions: RegionTable::new()?,
             gather: Gather::new()?,
             launch: Launch::new()?,
@@ -295,6 +301,7 @@ impl<
             receive: Receive::new()?,
             responder: Responder::new()?,
             responder_regions: RegionTable::new()?,
+            place_share: PlaceShare::new()?,
             place: Place::new()?,
             complete: Complete::new()?,
             host_reader: HostReader::new(Storage::Block)?,
@@ -335,6 +342,7 @@ impl<
             core_clock,
             control,
             requester,
+            requester_share,
             requester_regions,
             gather_share,
             gather,
@@ -345,6 +353,7 @@ impl<
             receive,
             responder,
             responder_regions,
+            place_share,
             place,
             complete,
             host_reader,
@@ -379,6 +388,7 @@ impl<
         self.sum_work_refused.reset.next = self.core_reset.val();
         self.sum_local_protection.reset.next = self.core_reset.val();
         self.requester.reset.next = self.control.core_reset.val();
+        self.requester_share.reset.next = self.control.core_reset.val();
         self.requester_regions.reset.next = self.control.core_reset.val();
         self.gather_share.reset.next = self.control.core_reset.val();
         self.gather.reset.next = self.control.core_reset.val();
@@ -387,6 +397,7 @@ impl<
         self.receive.reset.next = self.control.core_reset.val();
         self.responder.reset.next = self.control.core_reset.val();
         self.responder_regions.reset.next = self.control.core_reset.val();
+        self.place_share.reset.next = self.control.core_reset.val();
         self.place.reset.next = self.control.core_reset.val();
         self.complete.reset.next = self.control.core_reset.val();
         self.host_reader.reset.next = self.control.core_reset.val();
@@ -526,9 +537,28 @@ impl<
         // Requests, from doorbell to wire.
         StreamTx::<AccessRequest>::join(
             &mut self.requester.access_request,
+            &mut self.requester_share.request[0],
+        );
+        StreamTx::<AccessAnswer>::join(
+            &mut self.requester_share.answer[0],
+            &mut self.requester.access_answer,
+        );
+        StreamTx::<AccessRequest>::join(
+            &mut self.requester.deposit_request,
+            &mut self.requester_share.request[1],
+        );
+        StreamTx::<AccessAnswer>::join(
+            &mut self.requester_share.answer[1],
+            &mut self.requester.deposit_answer,
+        );
+        StreamTx::<AccessRequest>::join(
+            &mut self.requester_share.table_request,
             &mut self.requester_regions.request,
         );
-        StreamTx::<AccessAnswer>::join(&mut self.requester_regions.answer, &mut self.requester.access_answer);
+        StreamTx::<AccessAnswer>::join(
+            &mut self.requester_regions.answer,
+            &mut self.requester_share.table_answer,
+        );
         StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather_share.requester);
         StreamTx::<GatherCommand>::join(&mut self.responder.gather, &mut self.gather_share.responder);
         StreamTx::<GatherCommand>::join(&mut self.gather_share.command, &mut self.gather.command);
@@ -592,17 +622,27 @@ impl<
         self.observe_accepted.next = self.receive.outcome_valid.val()
             & (self.receive.outcome.val().number >= bits::<REASON_BITS>(ACCEPTED_REQUEST));
         StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.receive.request_payload, &mut self.place.payload);
+        StreamTx::<Beat<DATA, BYTES>>::join(
+            &mut self.receive.request_payload,
+            &mut self.place_share.request_payload,
+        );
         StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);
-        // No response with payload is asked for yet: what comes all the same is refused by its header.
-        self.receive.response_payload.ready.next = true;
+        StreamTx::<Beat<DATA, BYTES>>::join(
+            &mut self.receive.response_payload,
+            &mut self.place_share.answer_payload,
+        );
         StreamTx::<AccessRequest>::join(
             &mut self.responder.access_request,
             &mut self.responder_regions.request,
         );
         StreamTx::<AccessAnswer>::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
-        StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place.command);
-        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.responder.place_reply);
+        StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place_share.request);
+        StreamTx::<DepositCommand>::join(&mut self.requester.place, &mut self.place_share.answer);
+        StreamTx::<PlaceCommand>::join(&mut self.place_share.command, &mut self.place.command);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.place_share.payload, &mut self.place.payload);
+        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.place_share.told);
+        StreamTx::<ReplyEvent>::join(&mut self.place_share.reply, &mut self.responder.place_reply);
+        StreamTx::<ReturnedAnswer>::join(&mut self.place_share.returned, &mut self.requester.returned);
         StreamTx::<CompletionToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
         StreamTx::<CompletionToken>::join(&mut self.place.completion, &mut self.complete.from_responder);
         StreamTx::<EventToken>::join(&mut self.control.event, &mut self.complete.event);
@@ -664,6 +704,7 @@ impl<
         self.tally.pulses[line("response_never_sent")].next = self.requester.counts_response_never_sent.val();
         self.tally.pulses[line("response_reserved")].next = self.requester.counts_response_reserved.val();
         self.tally.pulses[line("response_unexpected")].next = self.requester.counts_response_unexpected.val();
+        self.tally.pulses[line("implied_nak")].next = self.requester.counts_implied_nak.val();
         self.tally.pulses[line("retry_exhausted")].next = self.requester.counts_retry_exhausted.val();
         self.tally.pulses[line("not_ready_exhausted")].next = self.requester.counts_not_ready_exhausted.val();
         self.tally.pulses[line("messages_completed")].next = self.requester.counts_messages_completed.val();
@@ -691,7 +732,6 @@ impl<
         self.tally.pulses[line("unreliable_refused")].next = false;
         self.tally.pulses[line("congestion_notifications_sent")].next = false;
         self.tally.pulses[line("marked_received")].next = false;
-        self.tally.pulses[line("implied_nak")].next = false;
         self.tally.pulses[line("timeout")].next = false;
         self.tally.pulses[line("packets_retransmitted")].next = false;
         self.tally.pulses[line("context_misses")].next = false;

@@ -149,7 +149,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
         send_sges: SEND_SGES,
         receive_sges: limits::RECEIVE_SGES_MAX as u8,
         inline_bytes: limits::INLINE_BYTES_MAX as u8,
-        read_atomic: 0,
+        read_atomic: 1 << READ_SLOT_BITS,
         destination_read_atomic: 1 << READ_SLOT_BITS,
         psn_window_log2: PSN_WINDOW_LOG2,
     };

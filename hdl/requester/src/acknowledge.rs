@@ -8,7 +8,9 @@
 //!  setup ───────────>│                                            │
 //!  gather_failure ──>│─> record: acknowledged, failure ─┐         │
 //!  kick ────────────>│                                  v         │
-//!  responses ───────>│                       line of queue pairs  │
+//!  responses ───────>│─┬────────────────────┐           v         │
+//!                    │ └ behind or with data ─────────────────────┼──> response (deposit)
+//!  returned ────────>│──> when that is placed   line of queue pairs
 //!                    │  pool ──> oldest message ─┬─ turn ─────────┼──> completion
 //!                    │                           ├────────────────┼──> failure
 //!                    │                           └────────────────┼──> wake (segment)
@@ -35,19 +37,24 @@
 //!    with room for all that it can say. A turn waits for seven answers at most.
 //! 6. Behind a change of life or a restart the queue pair stays in line until what had been begun before has left: such messages are
 //!    written down without a kick. Segmentation must have taken the event before.
+//! 7. Data, and while a READ is open every answer, go through deposit and the place stage, and count when they come back, in their order.
+//!    So a READ ends when its data is in memory, and what an answer says of messages behind it is believed then. Answers that come
+//!    back are taken before others.
+//! 8. Every payload is told to deposit once, in order, whatever becomes of its answer.
+//! 9. `passage` counts what is between here and there, from one cycle after the answer was taken until it has come back.
 //!
 //! An answer is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
 //! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK end the queue pair as if no retry were left, and a message
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
-use crate::answer::{Meaning, meaning, status};
+use crate::answer::{Meaning, meaning, returned_meaning, status};
 use crate::numbers::{
-    ACKNOWLEDGE, COMPLETES_SEND, COMPLETES_WRITE, ERROR, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION,
-    READY_TO_RECEIVE, READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
-    SUCCESS,
+    ACKNOWLEDGE, COMPLETES_READ, COMPLETES_SEND, COMPLETES_WRITE, ERROR, FATAL_EVENT, FLUSHED,
+    LOCAL_PROTECTION, READY_TO_RECEIVE, READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, RETRY_EXCEEDED,
+    SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
-    BLOCK_BITS, Begun, Issued, Kick, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Retired,
+    BLOCK_BITS, Begun, Issued, Kick, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Response, Retired,
 };
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn;
@@ -57,7 +64,8 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
 use rnic_token::complete::CompletionToken;
-use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_token::read::{READ_COUNT_BITS, ReturnedAnswer};
+use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_token::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
 };
@@ -76,7 +84,7 @@ struct Peer {
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
 }
 
-/// How far the peer is; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that SEND and WRITE need.
+/// How far the peer is; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that SEND, WRITE and READ need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Progress {
     /// A message was completed in error, or the queue pair is in ERR: the others are flushed.
@@ -171,6 +179,12 @@ pub struct Acknowledge {
     pub kick: StreamRx<Kick>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
+    /// To deposit; registered.
+    pub response: StreamTx<Response>,
+    /// From the place stage: what that has come to.
+    pub returned: StreamRx<ReturnedAnswer>,
+    /// How many went and came back; registered.
+    pub passage: Signal<Out, Passage>,
     /// To the completion queues; registered.
     pub completion: StreamTx<CompletionToken>,
     /// To control; registered.
@@ -225,7 +239,7 @@ pub struct Acknowledge {
     pub counts_response_never_sent: Signal<Out, Bit>,
     /// The syndrome is reserved.
     pub counts_response_reserved: Signal<Out, Bit>,
-    /// Answers to a READ or atomic, which nobody asked.
+    /// Answers to an atomic, which nobody asked.
     pub counts_response_unexpected: Signal<Out, Bit>,
     /// A queue pair ended by NAK 0x60.
     pub counts_retry_exhausted: Signal<Out, Bit>,
@@ -247,6 +261,10 @@ pub struct Acknowledge {
     queue_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
     failures: Fifo<FailureEvent, 2, 3>,
     is_own: DFF<Bit>,
+    is_back: DFF<Bit>,
+    deferred: Fifo<Response, 3, 4>,
+    passed: Reg<Passage>,
+    has_open: DFF<Bit>,
     asked: Reg<Bit>,
     fault: DFF<Fault>,
     meaning: DFF<Meaning>,
@@ -314,6 +332,9 @@ impl Acknowledge {
             gather_failure: StreamRx::default(),
             kick: StreamRx::default(),
             responses: StreamRx::default(),
+            response: StreamTx::default(),
+            returned: StreamRx::default(),
+            passage: Signal::default(),
             completion: StreamTx::default(),
             failure: StreamTx::default(),
             wake: StreamTx::default(),
@@ -357,6 +378,10 @@ impl Acknowledge {
             queue_pair_held: DFF::default(),
             failures: Fifo::new(Storage::Distributed)?,
             is_own: DFF::default(),
+            is_back: DFF::default(),
+            deferred: Fifo::new(Storage::Distributed)?,
+            passed: Reg::default(),
+            has_open: DFF::default(),
             asked: Reg::default(),
             fault: DFF::default(),
             meaning: DFF::default(),
@@ -384,11 +409,13 @@ impl Logic for Acknowledge {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, own_addresses, peers, progresses, line, completions, failures, wakes);
+        clock!(self, clock, own_addresses, peers, progresses, line, completions, failures, wakes, deferred);
         self.line.reset.next = self.reset.val();
         self.completions.reset.next = self.reset.val();
         self.failures.reset.next = self.reset.val();
         self.wakes.reset.next = self.reset.val();
+        self.deferred.reset.next = self.reset.val();
+        StreamTx::<Response>::link(&mut self.response, &mut self.deferred.tx);
         StreamTx::<CompletionToken>::link(&mut self.completion, &mut self.completions.tx);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
@@ -411,6 +438,8 @@ impl Logic for Acknowledge {
             self.gather_failure.beat.val()
         };
         let packet = self.responses.beat.val();
+        let returned = self.returned.beat.val();
+        let is_back = self.is_back.q.val();
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
 
         // Who is next. Answers go before turns, so that a turn finds more to do, but not for long.
@@ -424,9 +453,10 @@ impl Logic for Acknowledge {
             && self.failures.level.val() < FAILURES_MAX
             && self.wakes.level.val() < WAKES_MAX;
         let may_turn = self.line.tx.valid.val() && has_room;
-        let has_turn =
-            is_quiet && may_turn && (!self.responses.valid.val() || self.answers_taken.q.val().all());
-        let has_response = is_quiet && self.responses.valid.val() && !has_turn;
+        let has_answer =
+            self.returned.valid.val() || (self.responses.valid.val() && self.deferred.rx.ready.val());
+        let has_turn = is_quiet && may_turn && (!has_answer || self.answers_taken.q.val().all());
+        let has_response = is_quiet && has_answer && !has_turn;
         let chosen = if has_setup {
             event.queue_pair
         } else if has_lost {
@@ -435,6 +465,8 @@ impl Logic for Acknowledge {
             kick.queue_pair
         } else if has_turn {
             self.line.tx.beat.val()
+        } else if self.returned.valid.val() {
+            returned.queue_pair
         } else {
             packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0)
         };
@@ -442,6 +474,7 @@ impl Logic for Acknowledge {
         if is_idle {
             self.queue_pair_held.d.next = chosen;
             self.is_own.d.next = !has_lost;
+            self.is_back.d.next = self.returned.valid.val();
             if has_turn {
                 self.answers_taken.d.next = bits(0);
             } else if has_response && !self.answers_taken.q.val().all() {
@@ -464,7 +497,8 @@ impl Logic for Acknowledge {
         self.setup.ready.next = step == Step::Setup;
         self.gather_failure.ready.next = step == Step::Lost && !is_own;
         self.kick.ready.next = step == Step::Kick || (step == Step::Lost && is_own);
-        self.responses.ready.next = step == Step::Answer;
+        self.responses.ready.next = step == Step::Answer && !is_back;
+        self.returned.ready.next = step == Step::Answer && is_back;
         self.peers.read_enable.next = step == Step::Idle;
         self.peers.read_address.next = chosen;
         self.progresses.read_enable.next = step == Step::Idle;
@@ -505,9 +539,12 @@ impl Logic for Acknowledge {
         self.own_addresses.index.next = peer.source_address_index;
 
         // An answer: whose it is, what it says, and where its PSN stands.
-        let syndrome = packet.extended.get_bits::<8>(0);
+        let syndrome = select(is_back, returned.syndrome, packet.extended.get_bits::<8>(0));
+        let said_psn = select(is_back, returned.psn, packet.psn);
         // An acknowledgement has no payload; one that has is nothing that anybody asked for.
-        let found = if packet.opcode == ACKNOWLEDGE && packet.payload_bytes.any() {
+        let found = if is_back {
+            returned_meaning(returned)
+        } else if packet.opcode == ACKNOWLEDGE && packet.payload_bytes.any() {
             Meaning::Other
         } else {
             meaning(packet.opcode, syndrome)
@@ -518,6 +555,12 @@ impl Logic for Acknowledge {
             || peer.state == SEND_QUEUE_ERROR;
         self.fault.d.next = if found == Meaning::Congestion {
             Fault::Silent
+        } else if is_back {
+            if returned.generation == peer.generation && takes_answers && !progress.has_failed {
+                Fault::None
+            } else {
+                Fault::Silent
+            }
         } else if packet.destination_qp != peer.local_qp {
             Fault::UnknownQp
         } else if !takes_answers || progress.has_failed {
@@ -532,8 +575,9 @@ impl Logic for Acknowledge {
             Fault::None
         };
         self.meaning.d.next = found;
-        self.ahead.d.next = psn::distance(packet.psn, progress.retired.una_psn);
+        self.ahead.d.next = psn::distance(said_psn, progress.retired.una_psn);
         self.in_flight.d.next = psn::distance(issued.unsent_psn, progress.retired.una_psn);
+        self.has_open.d.next = issued.reads != progress.retired.reads;
         self.is_empty.d.next = issued.count == progress.retired.count || issued.generation != peer.generation;
         // Unasked data is the fault of the oldest message, whatever PSN it has.
         let failing_psn = if step == Step::Failure {
@@ -541,7 +585,7 @@ impl Logic for Acknowledge {
         } else if found == Meaning::ReadData {
             progress.retired.una_psn
         } else {
-            packet.psn
+            said_psn
         };
         self.failing_psn.d.next = failing_psn;
         self.keeps.d.next = progress.will_fail && !psn::is_before(failing_psn, progress.failed_psn);
@@ -551,11 +595,38 @@ impl Logic for Acknowledge {
         let is_ours = step == Step::Answer && fault == Fault::None;
         let is_in_flight = self.ahead.q.val() < self.in_flight.q.val() && !self.is_empty.q.val();
         let is_behind = self.ahead.q.val().get_bit(23);
-        let is_good = is_ours && is_in_flight;
         let is_refusal = said == Meaning::Refusal || said == Meaning::NotReady;
-        let moves = is_good && (said == Meaning::Progress || is_refusal);
+        // Data, and what must not overtake it.
+        let waits = !is_back
+            && (said == Meaning::ReadData
+                || (self.has_open.q.val() && (said == Meaning::Progress || is_refusal)));
+        let is_good = is_ours && is_in_flight && !waits;
+        let is_failure = said == Meaning::Failure;
+        let moves =
+            is_good && (said == Meaning::Progress || said == Meaning::Placed || is_refusal || is_failure);
+        let is_deferred = is_ours && is_in_flight && waits;
+        let defers = step == Step::Answer && !is_back && (is_deferred || packet.payload_bytes.any());
+        self.deferred.rx.valid.next = defers;
+        self.deferred.rx.beat.next = Response {
+            queue_pair,
+            generation: peer.generation,
+            is_good: is_deferred,
+            is_data: said == Meaning::ReadData,
+            opcode: packet.opcode,
+            psn: packet.psn,
+            syndrome: packet.extended.get_bits::<8>(0),
+            payload_bytes: packet.payload_bytes,
+        };
+        let passed = self.passed.q.val();
+        if defers {
+            self.passed.d.next.entered = passed.entered + 1;
+        }
+        if step == Step::Answer && is_back {
+            self.passed.d.next.left = passed.left + 1;
+        }
+        self.passage.next = passed;
         let is_current = lost.generation == peer.generation;
-        let refuses = is_good && (is_refusal || said == Meaning::ReadData);
+        let refuses = is_good && (is_refusal || is_failure || said == Meaning::ReadData);
         let fails = (refuses || (step == Step::Lost && is_current)) && !self.keeps.q.val();
 
         // The record.
@@ -586,6 +657,7 @@ impl Logic for Acknowledge {
         if is_send_psn {
             self.progresses.write_data.next.retired = Retired {
                 count: progress.retired.count,
+                reads: progress.retired.reads,
                 home_lap: progress.retired.home_lap,
                 una_psn: event.psn,
             };
@@ -593,19 +665,28 @@ impl Logic for Acknowledge {
         if moves {
             self.progresses.write_data.next.retired = Retired {
                 count: progress.retired.count,
+                reads: progress.retired.reads,
                 home_lap: progress.retired.home_lap,
-                una_psn: select(is_refusal, packet.psn, packet.psn + 1),
+                una_psn: select(is_refusal || is_failure, said_psn, said_psn + 1),
             };
         }
         if fails {
             self.progresses.write_data.next.will_fail = true;
             self.progresses.write_data.next.failed_psn = self.failing_psn.q.val();
             self.progresses.write_data.next.failed_status =
-                select(step == Step::Lost, bits::<8>(LOCAL_PROTECTION), status(said, syndrome));
+                if step == Step::Lost || (is_failure && returned.has_failed && returned.is_placed) {
+                    bits::<8>(LOCAL_PROTECTION)
+                } else if is_failure {
+                    returned.status
+                } else {
+                    status(said, syndrome)
+                };
             self.progresses.write_data.next.failed_reason = if step == Step::Lost {
                 select(is_own, bits::<8>(0), bits::<8>(REASON_PAYLOAD))
             } else if is_refusal {
                 syndrome
+            } else if is_failure && returned.is_placed {
+                bits::<8>(REASON_PAYLOAD)
             } else {
                 bits::<8>(0)
             };
@@ -629,6 +710,7 @@ impl Logic for Acknowledge {
                 head_count: bits::<4>(0),
                 retired: Retired {
                     count: bits::<MESSAGE_COUNT_BITS>(0),
+                    reads: bits::<READ_COUNT_BITS>(0),
                     home_lap: false,
                     una_psn: bits::<24>(0),
                 },
@@ -720,18 +802,29 @@ impl Logic for Acknowledge {
             self.head_count.d.next = next_count;
             self.retired.d.next.count = self.retired.q.val().count + 1;
             self.left.d.next = self.left.q.val() - 1;
+            if oldest.is_open {
+                // Who waits for a READ to end, is woken.
+                self.retired.d.next.reads = self.retired.q.val().reads + 1;
+                self.frees.d.next = true;
+            }
         }
         let is_told = is_flushed || is_first_error || (is_success && oldest.is_signalled);
         self.completions.rx.valid.next = is_judged && is_told && oldest.has_tag;
         self.completions.rx.beat.next = CompletionToken {
             completion_queue: peer.completion_queue,
             tag: oldest.tag,
-            length: bits::<32>(0),
+            length: select(is_success && oldest.is_read, oldest.length, bits::<32>(0)),
             immediate: bits::<32>(0),
             qp_number: peer.local_qp,
             generation: peer.generation,
             consumer_index: oldest.next_slot,
-            opcode: select(oldest.is_write, bits::<8>(COMPLETES_WRITE), bits::<8>(COMPLETES_SEND)),
+            opcode: if oldest.is_read {
+                bits::<8>(COMPLETES_READ)
+            } else if oldest.is_write {
+                bits::<8>(COMPLETES_WRITE)
+            } else {
+                bits::<8>(COMPLETES_SEND)
+            },
             status: match verdict {
                 Verdict::Flushed => bits::<8>(FLUSHED),
                 Verdict::Own => oldest.status,
@@ -796,8 +889,12 @@ impl Logic for Acknowledge {
             response_stale: is_outside && is_behind,
             response_never_sent: is_outside && !is_behind,
             response_reserved: is_good && said == Meaning::Reserved,
-            response_unexpected: is_good && (said == Meaning::ReadData || said == Meaning::Other),
-            retry_exhausted: fails && is_good && said == Meaning::Refusal && !syndrome.get_bits::<2>(0).any(),
+            // Deposit has counted data that nobody has asked for.
+            response_unexpected: is_good && said == Meaning::Other,
+            retry_exhausted: fails
+                && is_good
+                && ((said == Meaning::Refusal && !syndrome.get_bits::<2>(0).any())
+                    || (is_failure && returned.status == RETRY_EXCEEDED)),
             not_ready_exhausted: fails && is_good && said == Meaning::NotReady,
             messages_completed: is_judged && is_success,
             stale_dropped: step == Step::Lost && !is_current,

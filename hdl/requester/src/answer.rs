@@ -6,7 +6,7 @@
 //! | ACK | 0x20 to 0x3f | everything before its PSN has arrived; the peer was not ready for that one |
 //! | ACK | 0x60 to 0x63 | everything before its PSN has arrived; that one was refused |
 //! | ACK | others | reserved |
-//! | READ responses | any | data that nobody asked for |
+//! | READ responses | any | data |
 //! | CNP | | congestion |
 //! | others | | nothing that was asked for |
 //!
@@ -16,6 +16,7 @@ use crate::numbers::{
     REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
 };
 use rnic_kernel::prelude::*;
+use rnic_token::read::ReturnedAnswer;
 
 /// Bits 7:5 of a syndrome: ACK.
 const ACK: u64 = 0b000;
@@ -41,6 +42,10 @@ pub(crate) enum Meaning {
     Other,
     /// A CNP.
     Congestion,
+    /// Data up to its PSN is in memory: everything up to there has arrived.
+    Placed,
+    /// The READ at its PSN has failed; everything before has arrived.
+    Failure,
 }
 
 /// Says what an answer means.
@@ -61,6 +66,23 @@ pub(crate) fn meaning(opcode: Bits<8>, syndrome: Bits<8>) -> Meaning {
         READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY => Meaning::ReadData,
         CONGESTION => Meaning::Congestion,
         _ => Meaning::Other,
+    }
+}
+
+/// Says what comes back from the place stage means.
+#[kernel]
+pub(crate) fn returned_meaning(answer: ReturnedAnswer) -> Meaning {
+    let said = meaning(bits::<8>(ACKNOWLEDGE), answer.syndrome);
+    if answer.is_failure || (answer.is_placed && answer.has_failed) {
+        Meaning::Failure
+    } else if answer.is_placed {
+        Meaning::Placed
+    } else if answer.is_unasked {
+        Meaning::ReadData
+    } else if answer.is_said {
+        said
+    } else {
+        Meaning::Congestion
     }
 }
 

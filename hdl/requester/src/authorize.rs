@@ -18,9 +18,10 @@
 //! 3. Elements of no bytes are skipped, whatever their key is (protocol 4.6).
 //!
 //! The status is that of `rnic_layout::queue::send::Work::parse`; then LOC_QP_OP for what this card does not do yet: opcodes
-//! other than WRITE and SEND, with immediate data or without, and more than two elements with bytes. Protocol 2.2, 2.11, 8.3.
+//! other than READ, WRITE and SEND, with immediate data or without, READs that may never be open, and more than two elements with
+//! bytes. Protocol 2.2, 2.3, 2.11, 8.3.
 use crate::numbers::{
-    FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_ELEMENTS, REASON_MALFORMED, SUCCESS, WORK_SEND,
+    FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_ELEMENTS, REASON_MALFORMED, SUCCESS, WORK_READ, WORK_SEND,
     WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
 };
 use crate::tokens::{CheckedItem, SLOT_BITS, Stretch, WorkItem};
@@ -38,7 +39,6 @@ const ELEMENTS_FIRST: u64 = SEND_SGES_FIRST_SLOT as u64;
 const ELEMENTS_MAX: u64 = SEND_SGES_MAX as u64;
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 const WORK_SEND_INVALIDATE: u64 = WorkOpcode::SendInvalidate as u64;
-const WORK_READ: u64 = WorkOpcode::Read as u64;
 /// Bits of a sum of six lengths.
 const SUM_BITS: usize = 35;
 
@@ -106,22 +106,23 @@ impl Logic for Authorize {
         if step == Step::Begin {
             let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
             let is_send = fields.opcode == WORK_SEND || fields.opcode == WORK_SEND_IMMEDIATE;
-            let is_known = is_write || is_send;
+            let is_read = fields.opcode == WORK_READ;
+            let is_known = is_write || is_send || is_read;
             // For the status alone: these would be right on another card.
-            let is_legal = is_known || fields.opcode == WORK_SEND_INVALIDATE || fields.opcode == WORK_READ;
+            let is_legal = is_known || fields.opcode == WORK_SEND_INVALIDATE;
             let elements_max =
-                if item.two_slots { bits::<4>(ELEMENTS_MAX) } else { bits::<4>(ELEMENTS_FIRST) };
+                if item.two_slots && !is_read { bits::<4>(ELEMENTS_MAX) } else { bits::<4>(ELEMENTS_FIRST) };
             let inline_max = if item.two_slots { bits::<32>(INLINE_MAX) } else { bits::<32>(INLINE_FIRST) };
             let is_malformed = !is_legal
                 || !item.is_reliable
                 || fields.has_reserved
-                || (fields.inline && fields.sge_count.any())
+                || (fields.inline && (fields.sge_count.any() || is_read))
                 || fields.sge_count > elements_max;
             let walks = is_readable && is_known && !is_malformed && !fields.inline && fields.sge_count.any();
             self.is_malformed.d.next = is_malformed;
             self.is_too_long.d.next =
                 if fields.inline { fields.length > inline_max } else { fields.length > LENGTH_MAX };
-            self.is_unsupported.d.next = !is_known;
+            self.is_unsupported.d.next = !is_known || (is_read && !item.is_open);
             self.index.d.next = bits(0);
             self.sum.d.next = bits(0);
             self.first.d.next.length = bits(0);
@@ -169,6 +170,7 @@ impl Logic for Authorize {
             (bits::<8>(SUCCESS), bits::<8>(0))
         };
         let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
+        let is_read = fields.opcode == WORK_READ;
         let has_immediate = fields.opcode == WORK_WRITE_IMMEDIATE || fields.opcode == WORK_SEND_IMMEDIATE;
         let is_signalled = fields.signalled || item.signal_all;
         let has_inline = fields.inline && status == SUCCESS && fields.length.any() && !item.is_empty;
@@ -184,6 +186,8 @@ impl Logic for Authorize {
             psn: item.psn,
             last_psn: item.last_psn,
             is_long: item.is_long,
+            is_open: item.is_open,
+            read_slot: item.read_slot,
             place: item.place,
             message_count: item.message_count,
             next_slot: item.next_slot,
@@ -193,12 +197,13 @@ impl Logic for Authorize {
             reason,
             is_signalled,
             is_write,
+            is_read,
             has_immediate,
-            // A WRITE without immediate data makes no completion at the peer.
-            solicited: fields.solicited && (!is_write || has_immediate),
-            ack_request: is_signalled || item.asks,
+            // A WRITE without immediate data makes no completion at the peer, and a READ none at all.
+            solicited: fields.solicited && !is_read && (!is_write || has_immediate),
+            ack_request: is_signalled || item.asks || is_read,
             immediate: select(has_immediate, fields.immediate, bits::<32>(0)),
-            remote: if is_write {
+            remote: if is_write || is_read {
                 cat!(
                     swap_bytes(fields.length),
                     swap_bytes(fields.remote_key),

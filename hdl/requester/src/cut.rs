@@ -34,24 +34,29 @@
 //! 8. Segmentation is woken once for each long item: when its last turn begins, or 32 KiB before its end if nobody else stands
 //!    in line and half of the window is open. So who is woken waits for no answer.
 //! 9. While `enable` is low, what stands in line waits there, unless a new item waits for it.
+//! 10. A READ is one packet without payload, and its elements are asked for as a whole, whether they may be written. What its
+//!     responses need is said on `read` with it.
 //!
 //! `turn_count` counts turns of the line that have made a packet, before its first one; `ends_turn` is said with the last.
 use crate::numbers::{
-    FLUSHED, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READY_TO_SEND, SEND_FIRST, SEND_LAST,
+    FLUSHED, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READ_REQUEST, READY_TO_SEND, SEND_FIRST, SEND_LAST,
     SEND_LAST_IMMEDIATE, SEND_MIDDLE, SEND_ONLY, SEND_ONLY_IMMEDIATE, SEND_QUEUE_DRAIN, SUCCESS, WRITE_FIRST,
     WRITE_LAST, WRITE_LAST_IMMEDIATE, WRITE_MIDDLE, WRITE_ONLY, WRITE_ONLY_IMMEDIATE,
 };
 use crate::tokens::{
-    CheckedItem, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, Retired, Stretch,
+    CheckedItem, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, ReadRecord, Retired, Stretch,
 };
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::protect::AccessRequest;
+use rnic_token::read::READ_SLOT_BITS;
 use rnic_token::setup::{SetupEvent, SetupKind};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
+/// Where a READ is written down: its queue pair, and its slot.
+pub const READ_PLACE_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
 const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// Requests that may be waiting when a packet is made; it adds two, and the queue holds eight.
@@ -118,6 +123,12 @@ fn pmtu(code: Bits<3>) -> Bits<13> {
     }
 }
 
+/// What an element gives to the only packet of a message, or whether it is there.
+#[kernel]
+fn part(is_read: Bit, length: Bits<32>) -> Bits<13> {
+    select(is_read, bit_cast::<13, 1>(length.any().into()), length.get_bits::<13>(0))
+}
+
 /// Packets of a quantum.
 #[kernel]
 fn quantum_packets(code: Bits<3>) -> Bits<7> {
@@ -157,6 +168,12 @@ pub struct Cut {
     pub packet: StreamTx<Packet>,
     /// To the region table; registered.
     pub access_request: StreamTx<AccessRequest>,
+    /// To deposit: a READ.
+    pub read: Signal<Out, ReadRecord>,
+    /// Where it is written down.
+    pub read_place: Signal<Out, Bits<READ_PLACE_BITS>>,
+    /// It is written now.
+    pub read_valid: Signal<Out, Bit>,
     /// To segmentation: what follows a long message may come; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// Turns of the line ever begun; registered.
@@ -182,6 +199,7 @@ pub struct Cut {
     ends_burst: DFF<Bit>,
     /// There is no packet to send.
     is_bare: DFF<Bit>,
+    is_read: DFF<Bit>,
     is_last: DFF<Bit>,
     payload_bytes: DFF<Bits<13>>,
     first_part: DFF<Bits<13>>,
@@ -213,6 +231,9 @@ impl Cut {
             retires_valid: Signal::default(),
             packet: StreamTx::default(),
             access_request: StreamTx::default(),
+            read: Signal::default(),
+            read_place: Signal::default(),
+            read_valid: Signal::default(),
             wake: StreamTx::default(),
             turn_count: Signal::default(),
             lives: Memory::new(Storage::Block)?,
@@ -231,6 +252,7 @@ impl Cut {
             starts: DFF::default(),
             ends_burst: DFF::default(),
             is_bare: DFF::default(),
+            is_read: DFF::default(),
             is_last: DFF::default(),
             payload_bytes: DFF::default(),
             first_part: DFF::default(),
@@ -326,7 +348,7 @@ impl Logic for Cut {
         let waits = !is_turn && rest.is_there;
         let is_served = life.serves && life.generation == item.generation;
         let is_good = is_served && item.status == SUCCESS && !item.is_empty;
-        let is_split = is_good && item.psn != item.last_psn;
+        let is_split = is_good && !item.is_read && item.psn != item.last_psn;
         let begins_turn = loads_turn && rest.is_there && is_open;
         let length = select(is_turn, rest.length, item.length);
         let is_alone =
@@ -344,9 +366,12 @@ impl Logic for Cut {
             self.ends_burst.d.next = item.ends_burst && !is_turn;
             self.is_bare.d.next = !is_turn && !is_good;
             self.is_last.d.next = !is_turn && !is_split;
-            self.payload_bytes.d.next = item.length.get_bits::<13>(0);
-            self.first_part.d.next = item.first.length.get_bits::<13>(0);
-            self.second_part.d.next = item.second.length.get_bits::<13>(0);
+            // Parts of a READ only say that there is one.
+            let reads = !is_turn && item.is_read;
+            self.is_read.d.next = reads;
+            self.payload_bytes.d.next = select(reads, bits::<13>(0), item.length.get_bits::<13>(0));
+            self.first_part.d.next = part(reads, item.first.length);
+            self.second_part.d.next = part(reads, item.second.length);
             self.packets_left.d.next = quantum_packets(code);
             self.is_blocked.d.next = waits;
             self.step.d.next = if waits || (is_turn && !rest.is_there) {
@@ -406,6 +431,7 @@ impl Logic for Cut {
 
         let starts = self.starts.q.val();
         let is_bare = self.is_bare.q.val();
+        let is_read = self.is_read.q.val();
         let is_last = self.is_last.q.val();
         let first_part = self.first_part.q.val();
         let second_part = self.second_part.q.val();
@@ -418,6 +444,21 @@ impl Logic for Cut {
         let ends = is_bare || is_last || self.packets_left.q.val() == 1;
         let immediate = select(is_last, current.immediate, bits::<32>(0));
         let inline_count = select(starts, item.inline_count, bits::<2>(0));
+        let message_opcode = match (current.is_write, starts, is_last, current.has_immediate) {
+            (false, true, true, false) => bits::<8>(SEND_ONLY),
+            (false, true, true, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
+            (false, true, false, _) => bits::<8>(SEND_FIRST),
+            (false, false, false, _) => bits::<8>(SEND_MIDDLE),
+            (false, false, true, false) => bits::<8>(SEND_LAST),
+            (false, false, true, true) => bits::<8>(SEND_LAST_IMMEDIATE),
+            (true, true, true, false) => bits::<8>(WRITE_ONLY),
+            (true, true, true, true) => bits::<8>(WRITE_ONLY_IMMEDIATE),
+            (true, true, false, _) => bits::<8>(WRITE_FIRST),
+            (true, false, false, _) => bits::<8>(WRITE_MIDDLE),
+            (true, false, true, false) => bits::<8>(WRITE_LAST),
+            (true, false, true, true) => bits::<8>(WRITE_LAST_IMMEDIATE),
+        };
+        let opcode = select(is_read, bits::<8>(READ_REQUEST), message_opcode);
         self.item.ready.next = makes && starts;
         self.packets.rx.valid.next = makes;
         self.packets.rx.beat.next = Packet {
@@ -444,24 +485,13 @@ impl Logic for Cut {
             reason: item.reason,
             is_signalled: item.is_signalled,
             is_write: current.is_write,
-            opcode: match (current.is_write, starts, is_last, current.has_immediate) {
-                (false, true, true, false) => bits::<8>(SEND_ONLY),
-                (false, true, true, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
-                (false, true, false, _) => bits::<8>(SEND_FIRST),
-                (false, false, false, _) => bits::<8>(SEND_MIDDLE),
-                (false, false, true, false) => bits::<8>(SEND_LAST),
-                (false, false, true, true) => bits::<8>(SEND_LAST_IMMEDIATE),
-                (true, true, true, false) => bits::<8>(WRITE_ONLY),
-                (true, true, true, true) => bits::<8>(WRITE_ONLY_IMMEDIATE),
-                (true, true, false, _) => bits::<8>(WRITE_FIRST),
-                (true, false, false, _) => bits::<8>(WRITE_MIDDLE),
-                (true, false, true, false) => bits::<8>(WRITE_LAST),
-                (true, false, true, true) => bits::<8>(WRITE_LAST_IMMEDIATE),
-            },
+            is_read,
+            is_open: item.is_open && starts,
+            opcode,
             solicited: current.solicited && is_last,
             ack_request: (current.ack_request && is_last) || current.packets.all(),
             psn: current.psn,
-            extended: if starts && current.is_write {
+            extended: if starts && (current.is_write || is_read) {
                 cat!(immediate, item.remote)
             } else {
                 cat!(bits::<128>(0), immediate)
@@ -482,12 +512,22 @@ impl Logic for Cut {
             key: stretch.key,
             domain: current.domain,
             address: stretch.address,
-            length: bit_cast::<32, 13>(part),
-            local_write: false,
+            length: select(is_read, stretch.length, bit_cast::<32, 13>(part)),
+            local_write: is_read,
             remote_write: false,
             remote_read: false,
             remote_atomic: false,
         };
+        self.read.next = ReadRecord {
+            psn: current.psn,
+            length: current.length,
+            path_mtu: current.path_mtu,
+            domain: current.domain,
+            first: current.first,
+            second: current.second,
+        };
+        self.read_place.next = cat!(queue_pair, item.read_slot);
+        self.read_valid.next = makes && is_read && !is_bare;
         let behind = Stretch {
             key: stretch.key,
             address: stretch.address + bit_cast::<64, 13>(part),

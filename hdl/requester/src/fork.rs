@@ -4,7 +4,8 @@
 //!        ┌───────────────────────┐
 //!  rx ──>│ event ─┬─ waits[0] ───┼──> stages[0]
 //!        │        ├─ waits[1] ───┼──> stages[1]
-//!        │        └─ waits[2] ───┼──> stages[2]
+//!        │        ├─ waits[2] ───┼──> stages[2]
+//!        │        └─ waits[3] ───┼──> stages[3]
 //!        └───────────────────────┘
 //! ```
 //!
@@ -19,7 +20,7 @@ use rnic_kernel::prelude::*;
 use rnic_token::setup::SetupEvent;
 
 /// Stages.
-pub const STAGES: usize = 3;
+pub const STAGES: usize = 4;
 
 /// The block.
 #[derive(Default, LogicBlock, Registers)]
@@ -42,7 +43,8 @@ impl Logic for Fork {
     fn update(&mut self) {
         self.hold_registers();
         let is_busy = self.is_busy.q.val();
-        let is_waited_for = self.waits[0].q.val() || self.waits[1].q.val() || self.waits[2].q.val();
+        let is_waited_for =
+            self.waits[0].q.val() || self.waits[1].q.val() || self.waits[2].q.val() || self.waits[3].q.val();
         let is_done = is_busy && !is_waited_for;
         self.event.d.next = self.rx.beat.val();
         self.rx.ready.next = is_done;

@@ -18,10 +18,11 @@
 //! 2. Behind an entry or a packet in error, nothing of the same queue pair is sent, until it is made anew or reset: entries
 //!    are flushed, other packets vanish.
 //! 3. The slots of inline data that leave are those of the packets that leave, in order.
-//! 4. `unsent_psn` is the PSN behind the last packet that left.
-//! 5. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
+//! 4. `unsent_psn` is the PSN behind the last packet that left, and behind the last response to it if it was a READ (protocol 2.1).
+//! 5. A READ that leaves is said on `opened` before, with the slot that segmentation has given to it.
+//! 6. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::numbers::{FLUSHED, LOCAL_PROTECTION, SUCCESS};
-use crate::tokens::{Issued, Kick, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS};
+use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
@@ -29,6 +30,7 @@ use rnic_kernel::prelude::*;
 use rnic_token::host::{HostSpan, Slot};
 use rnic_token::packet::EXTENDED_BITS;
 use rnic_token::protect::AccessAnswer;
+use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_token::transmit::{GatherCommand, LaunchToken};
 
@@ -39,6 +41,8 @@ struct Record {
     has_failed: Bit,
     /// That of the first one that was not sent.
     unsent_psn: Bits<24>,
+    /// READs that were open, free-running. Never starts anew.
+    reads: Bits<READ_COUNT_BITS>,
 }
 
 /// What the block does.
@@ -73,6 +77,8 @@ pub struct Issue {
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge: something has ended that no answer will complete; the block behind is a queue.
     pub kick: StreamTx<Kick>,
+    /// To deposit: a READ is on its way; the block behind is a queue.
+    pub opened: StreamTx<OpenedRead>,
     /// To the pool.
     pub message: Signal<Out, OutstandingMessage>,
     /// Where it stands.
@@ -129,6 +135,7 @@ impl Issue {
             gather: StreamTx::default(),
             inline_slot: StreamTx::default(),
             kick: StreamTx::default(),
+            opened: StreamTx::default(),
             message: Signal::default(),
             message_place: Signal::default(),
             issued_queue_pair: Signal::default(),
@@ -229,7 +236,7 @@ impl Logic for Issue {
         } else {
             item.status
         };
-        let writes = step == Step::Write && may_load && self.kick.ready.val();
+        let writes = step == Step::Write && may_load && self.kick.ready.val() && self.opened.ready.val();
         self.message_valid.next = writes && item.starts;
         self.message_place.next = item.place;
         self.message.next = OutstandingMessage {
@@ -240,18 +247,30 @@ impl Logic for Issue {
             tag: item.tag,
             is_signalled: item.is_signalled,
             is_write: item.is_write,
+            is_read: item.is_read,
+            is_open: item.is_open,
+            // As RETH says it.
+            length: swap_bytes(item.extended.get_bits::<32>(96)),
             status,
             reason: select(is_refused, item.reason, bits::<8>(0)),
         };
+        let reads = select(item.is_open, record.reads + 1, record.reads);
+        self.opened.valid.next = writes && is_sent && item.is_open;
+        self.opened.beat.next = OpenedRead {
+            queue_pair: item.queue_pair,
+            generation: item.generation,
+            slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
+        };
         let unsent_psn = if is_sent {
-            item.psn + 1
+            select(item.is_read, item.last_psn, item.psn) + 1
         } else if has_failed {
             record.unsent_psn
         } else {
             item.psn
         };
         self.issued_queue_pair.next = item.queue_pair;
-        self.issued.next = Issued { count: item.message_count, unsent_psn, generation: item.generation };
+        self.issued.next =
+            Issued { count: item.message_count, reads, unsent_psn, generation: item.generation };
         self.issued_valid.next = writes;
         // A message that was written down fails behind its first packet as one whose payload could not be read.
         let fails_behind = is_protected && !item.starts;
@@ -264,8 +283,11 @@ impl Logic for Issue {
         };
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next = select(is_sweeping, self.sweep_index.val(), item.queue_pair);
-        self.records.write_data.next =
-            Record { has_failed: !is_sweeping && (has_failed || is_refused || is_protected), unsent_psn };
+        self.records.write_data.next = Record {
+            has_failed: !is_sweeping && (has_failed || is_refused || is_protected),
+            unsent_psn,
+            reads: select(is_sweeping, bits::<READ_COUNT_BITS>(0), reads),
+        };
         let is_inline = item.inline_count.any();
         if writes {
             self.is_refused.d.next = is_refused;
@@ -287,7 +309,7 @@ impl Logic for Issue {
                     ends_response: false,
                 },
                 is_inline,
-                span_count: item.request_count,
+                span_count: select(item.is_read, bits::<2>(0), item.request_count),
                 first: HostSpan {
                     address: self.first_address.q.val(),
                     length: bit_cast::<SPAN_BITS, 13>(item.first_length),

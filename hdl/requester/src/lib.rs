@@ -6,6 +6,7 @@
 //!                               └──────────── turn ──────────┘ │ └───── wake ───────┘ │      │
 //!                                                              │                region table │
 //!                                                              └── outstanding (pool) <──────┘
+//!  responses ─> acknowledge ─> deposit ─> (place) ─> acknowledge ─> completion
 //! ```
 //!
 //! Tokens of one queue pair keep their order from end to end; no stage waits for the host while it holds a token of
@@ -20,6 +21,7 @@ mod answer;
 pub mod authorize;
 pub mod collect;
 pub mod cut;
+pub mod deposit;
 pub mod fetch;
 pub mod fork;
 pub mod issue;

@@ -39,10 +39,15 @@ pub const WORK_SEND: u64 = WorkOpcode::Send as u64;
 /// Work: SEND with immediate data.
 pub const WORK_SEND_IMMEDIATE: u64 = WorkOpcode::SendImmediate as u64;
 
+/// Work: RDMA READ.
+pub const WORK_READ: u64 = WorkOpcode::Read as u64;
+
 /// How a SEND completes.
 pub const COMPLETES_SEND: u64 = CompletionOpcode::Send as u64;
 /// How a WRITE completes.
 pub const COMPLETES_WRITE: u64 = CompletionOpcode::Write as u64;
+/// How a READ completes.
+pub const COMPLETES_READ: u64 = CompletionOpcode::Read as u64;
 
 /// All went well.
 pub const SUCCESS: u64 = CompletionStatus::Success as u64;
@@ -62,7 +67,7 @@ pub const REMOTE_INVALID_REQUEST: u64 = CompletionStatus::RemoteInvalidRequest a
 pub const REMOTE_ACCESS: u64 = CompletionStatus::RemoteAccess as u64;
 /// NAK 0x63.
 pub const REMOTE_OPERATION: u64 = CompletionStatus::RemoteOperation as u64;
-/// NAK 0x60, as long as nothing is sent again.
+/// NAK 0x60, or a response that is missing, as long as nothing is sent again.
 pub const RETRY_EXCEEDED: u64 = CompletionStatus::RetryExceeded as u64;
 /// RNR NAK, as long as nothing is sent again.
 pub const NOT_READY_RETRY_EXCEEDED: u64 = CompletionStatus::NotReadyRetryExceeded as u64;
@@ -96,9 +101,15 @@ pub const WRITE_LAST_IMMEDIATE: u64 = reliable(Operation::WriteLastImmediate);
 pub const WRITE_ONLY: u64 = reliable(Operation::WriteOnly);
 /// A whole WRITE with immediate data.
 pub const WRITE_ONLY_IMMEDIATE: u64 = reliable(Operation::WriteOnlyImmediate);
+/// A READ.
+pub const READ_REQUEST: u64 = reliable(Operation::ReadRequest);
 /// First of the answers to a READ.
 pub const READ_RESPONSE_FIRST: u64 = reliable(Operation::ReadResponseFirst);
-/// Last of them.
+/// Neither the first nor the last.
+pub const READ_RESPONSE_MIDDLE: u64 = reliable(Operation::ReadResponseMiddle);
+/// Last of several.
+pub const READ_RESPONSE_LAST: u64 = reliable(Operation::ReadResponseLast);
+/// The only one.
 pub const READ_RESPONSE_ONLY: u64 = reliable(Operation::ReadResponseOnly);
 /// ACK and NAK.
 pub const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
@@ -120,7 +131,7 @@ pub const REASON_OVERRUN: u64 = 3;
 pub const REASON_MALFORMED: u64 = 4;
 /// `vendor_error`: more than two elements with bytes.
 pub const REASON_ELEMENTS: u64 = 6;
-/// `vendor_error`: the host did not give the payload.
+/// `vendor_error`: the host did not give the payload, or did not take it.
 pub const REASON_PAYLOAD: u64 = 7;
 
 /// Queue pairs.

@@ -200,7 +200,9 @@ impl Logic for Outstanding {
             self.begun_counts.write_data.next.count = bits(0);
             self.begun_counts.write_data.next.is_held = false;
             self.issued_counts.write_data.next.count = bits(0);
+            self.issued_counts.write_data.next.reads = bits(0);
             self.retired_counts.write_data.next.count = bits(0);
+            self.retired_counts.write_data.next.reads = bits(0);
             self.retired_counts.write_data.next.home_lap = false;
             self.retired_counts.write_data.next.una_psn = bits(0);
         }

@@ -15,7 +15,8 @@
 //!                     │      │        outstanding <───────┤ kick                     │
 //!                     │      │             ^              v                          │
 //!                     └──────┼─────────────└─────────> acknowledge ──────────────────┘
-//!  responses, gather_failure ┴────────────────────────────┘  └──> completion, failure
+//!  responses, gather_failure ┴───────────────────┬────────┘  └──> completion, failure
+//!                      READs: cut, issue ──> deposit ──> place ──> returned ──> acknowledge
 //! ```
 //!
 //! A message of one slot, one element and one packet takes 3.4 cycles in its slowest part, segmentation; so measured over 1,000
@@ -25,12 +26,13 @@
 //! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
 //!
 //! `passage` counts rounds of bursts of slots, from their being asked for until gather has taken the last packet that was made of
-//! them, and of turns of long messages. A burst is done with when what is left of its last message stands in cut's record: that
+//! them, of turns of long messages, and of answers from their being taken until the place stage has done what they ask for. A burst is done with when what is left of its last message stands in cut's record: that
 //! sends nothing without a turn, and dies with its queue pair.
 use crate::acknowledge::Acknowledge;
 use crate::authorize::Authorize;
 use crate::collect::Collect;
 use crate::cut::Cut;
+use crate::deposit::Deposit;
 use crate::fetch::{Fetch, SLOT_COUNT_BITS, SLOT_QUEUE_BITS};
 use crate::fork::Fork;
 use crate::issue::Issue;
@@ -39,7 +41,9 @@ use crate::rounds::Rounds;
 use crate::schedule::Schedule;
 use crate::segment::Segment;
 use crate::sweep::Sweep;
-use crate::tokens::{Burst, CheckedItem, Kick, Packet, SLOT_BITS, Turn, WorkItem, WorkSlot};
+use crate::tokens::{
+    Burst, CheckedItem, Kick, OpenedRead, Packet, Response, SLOT_BITS, Turn, WorkItem, WorkSlot,
+};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
@@ -50,6 +54,7 @@ use rnic_token::complete::CompletionToken;
 use rnic_token::doorbell::WorkPosted;
 use rnic_token::host::{HostSpan, Slot};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::read::{DepositCommand, ReturnedAnswer};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
 use rnic_token::transmit::{GatherCommand, GatherFailure};
@@ -94,8 +99,16 @@ pub struct Requester {
     pub inline_slot: StreamTx<Slot>,
     /// Packets that could not be sent.
     pub gather_failure: StreamRx<GatherFailure>,
-    /// Answers of peers.
+    /// Answers of peers; each one with payload becomes a command of `place`, in order.
     pub responses: StreamRx<PacketToken>,
+    /// To the region table, for their data; registered.
+    pub deposit_request: StreamTx<AccessRequest>,
+    /// Its answers, in order.
+    pub deposit_answer: StreamRx<AccessAnswer>,
+    /// To the place stage: what becomes of their data; registered.
+    pub place: StreamTx<DepositCommand>,
+    /// From the place stage: that is done; taken whatever outputs do.
+    pub returned: StreamRx<ReturnedAnswer>,
     /// What has ended; registered.
     pub completion: StreamTx<CompletionToken>,
     /// Queue pairs that have failed; registered.
@@ -103,7 +116,7 @@ pub struct Requester {
 
     /// The PSN that the queue pair of the last probe would use next; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// Bursts of slots that are under way; registered.
+    /// Bursts of slots and answers that are under way; registered.
     pub passage: Signal<Out, Passage>,
 
     /// An answer names no queue pair. Registered, as all counts.
@@ -130,7 +143,9 @@ pub struct Requester {
     pub counts_response_reserved: Signal<Out, Bit>,
     /// Answers that nobody asked for.
     pub counts_response_unexpected: Signal<Out, Bit>,
-    /// A queue pair ended by NAK 0x60.
+    /// A response to a READ was lost.
+    pub counts_implied_nak: Signal<Out, Bit>,
+    /// A queue pair ended by that, or by NAK 0x60.
     pub counts_retry_exhausted: Signal<Out, Bit>,
     /// A queue pair ended by an RNR NAK.
     pub counts_not_ready_exhausted: Signal<Out, Bit>,
@@ -158,8 +173,13 @@ pub struct Requester {
     issue: Issue,
     kicks: Fifo<Kick, 2, 3>,
     acknowledge: Acknowledge,
+    opened: Fifo<OpenedRead, 2, 3>,
+    deposit: Deposit,
     rounds: Rounds,
     stale: PulseSum<2>,
+    response_stale: PulseSum<2>,
+    response_unexpected: PulseSum<2>,
+    local_protection: PulseSum<2>,
 }
 
 impl Requester {
@@ -187,6 +207,10 @@ impl Requester {
             inline_slot: StreamTx::default(),
             gather_failure: StreamRx::default(),
             responses: StreamRx::default(),
+            deposit_request: StreamTx::default(),
+            deposit_answer: StreamRx::default(),
+            place: StreamTx::default(),
+            returned: StreamRx::default(),
             completion: StreamTx::default(),
             failure: StreamTx::default(),
             probed: Signal::default(),
@@ -203,6 +227,7 @@ impl Requester {
             counts_response_never_sent: Signal::default(),
             counts_response_reserved: Signal::default(),
             counts_response_unexpected: Signal::default(),
+            counts_implied_nak: Signal::default(),
             counts_retry_exhausted: Signal::default(),
             counts_not_ready_exhausted: Signal::default(),
             counts_messages_completed: Signal::default(),
@@ -224,8 +249,13 @@ impl Requester {
             issue: Issue::new()?,
             kicks: Fifo::new(Storage::Distributed)?,
             acknowledge: Acknowledge::new()?,
+            opened: Fifo::new(Storage::Distributed)?,
+            deposit: Deposit::new()?,
             rounds: Rounds::default(),
             stale: PulseSum::default(),
+            response_stale: PulseSum::default(),
+            response_unexpected: PulseSum::default(),
+            local_protection: PulseSum::default(),
         })
     }
 }
@@ -234,7 +264,21 @@ impl Logic for Requester {
     #[kernel]
     fn update(&mut self) {
         clock!(self, clock, sweep, fork, schedule, fetch, slots, collect, segment, outstanding, authorize);
-        clock!(self, clock, checked, inline_data, cut, issue, kicks, acknowledge, rounds, stale);
+        clock!(
+            self,
+            clock,
+            checked,
+            inline_data,
+            cut,
+            issue,
+            kicks,
+            acknowledge,
+            opened,
+            deposit,
+            rounds,
+            stale
+        );
+        clock!(self, clock, response_stale, response_unexpected, local_protection);
         let reset = self.reset.val();
         self.sweep.reset.next = reset;
         self.fork.reset.next = reset;
@@ -253,6 +297,11 @@ impl Logic for Requester {
         self.acknowledge.reset.next = reset;
         self.rounds.reset.next = reset;
         self.stale.reset.next = reset;
+        self.opened.reset.next = reset;
+        self.deposit.reset.next = reset;
+        self.response_stale.reset.next = reset;
+        self.response_unexpected.reset.next = reset;
+        self.local_protection.reset.next = reset;
 
         let is_sweeping = self.sweep.is_sweeping.val();
         let sweep_index = self.sweep.index.val();
@@ -270,12 +319,15 @@ impl Logic for Requester {
         self.issue.sweep_index.next = sweep_index;
         self.acknowledge.is_sweeping.next = is_sweeping;
         self.acknowledge.sweep_index.next = sweep_index;
+        self.deposit.is_sweeping.next = is_sweeping;
+        self.deposit.sweep_index.next = sweep_index;
 
         StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.fetch.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_segment, &mut self.fork.rx);
         StreamTx::<SetupEvent>::join(&mut self.fork.stages[0], &mut self.segment.setup);
         StreamTx::<SetupEvent>::join(&mut self.fork.stages[1], &mut self.cut.setup);
         StreamTx::<SetupEvent>::join(&mut self.fork.stages[2], &mut self.acknowledge.setup);
+        StreamTx::<SetupEvent>::join(&mut self.fork.stages[3], &mut self.deposit.setup);
 
         // Who has work, and the work.
         self.schedule.posted.next = self.send_posted.val().queue_pair;
@@ -320,6 +372,18 @@ impl Logic for Requester {
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.segment.wake);
 
+        // Data of READs, and what must not overtake it.
+        self.deposit.read.next = self.cut.read.val();
+        self.deposit.read_place.next = self.cut.read_place.val();
+        self.deposit.read_valid.next = self.cut.read_valid.val();
+        StreamTx::<OpenedRead>::join(&mut self.issue.opened, &mut self.opened.rx);
+        StreamTx::<OpenedRead>::join(&mut self.opened.tx, &mut self.deposit.opened);
+        StreamTx::<Response>::join(&mut self.acknowledge.response, &mut self.deposit.response);
+        StreamTx::<AccessRequest>::link(&mut self.deposit_request, &mut self.deposit.access_request);
+        StreamRx::<AccessAnswer>::link(&mut self.deposit_answer, &mut self.deposit.access_answer);
+        StreamTx::<DepositCommand>::link(&mut self.place, &mut self.deposit.place);
+        StreamRx::<ReturnedAnswer>::link(&mut self.returned, &mut self.acknowledge.returned);
+
         // Three writers of the pool.
         self.outstanding.link.next = self.segment.link.val();
         self.outstanding.link_valid.next = self.segment.link_valid.val();
@@ -358,6 +422,7 @@ impl Logic for Requester {
             Passage { entered: self.fetch.burst_count.val(), left: self.issue.burst_count.val() };
         self.rounds.lines[1].next =
             Passage { entered: self.cut.turn_count.val(), left: self.issue.turn_count.val() };
+        self.rounds.lines[2].next = self.acknowledge.passage.val();
         self.passage.next = self.rounds.passage.val();
         self.counts_unknown_qp.next = self.acknowledge.counts_unknown_qp.val();
         self.counts_qp_not_ready.next = self.acknowledge.counts_qp_not_ready.val();
@@ -367,15 +432,22 @@ impl Logic for Requester {
         self.counts_acknowledgements_received.next = self.acknowledge.counts_acknowledgements_received.val();
         self.counts_nak_received.next = self.acknowledge.counts_nak_received.val();
         self.counts_nak_not_ready_received.next = self.acknowledge.counts_nak_not_ready_received.val();
-        self.counts_response_stale.next = self.acknowledge.counts_response_stale.val();
+        self.response_stale.lines[0].next = self.acknowledge.counts_response_stale.val();
+        self.response_stale.lines[1].next = self.deposit.counts_response_stale.val();
+        self.counts_response_stale.next = self.response_stale.pulse.val();
         self.counts_response_never_sent.next = self.acknowledge.counts_response_never_sent.val();
         self.counts_response_reserved.next = self.acknowledge.counts_response_reserved.val();
-        self.counts_response_unexpected.next = self.acknowledge.counts_response_unexpected.val();
+        self.response_unexpected.lines[0].next = self.acknowledge.counts_response_unexpected.val();
+        self.response_unexpected.lines[1].next = self.deposit.counts_response_unexpected.val();
+        self.counts_response_unexpected.next = self.response_unexpected.pulse.val();
+        self.counts_implied_nak.next = self.deposit.counts_implied_nak.val();
         self.counts_retry_exhausted.next = self.acknowledge.counts_retry_exhausted.val();
         self.counts_not_ready_exhausted.next = self.acknowledge.counts_not_ready_exhausted.val();
         self.counts_messages_completed.next = self.acknowledge.counts_messages_completed.val();
         self.counts_work_refused.next = self.issue.counts_work_refused.val();
-        self.counts_local_protection.next = self.issue.counts_local_protection.val();
+        self.local_protection.lines[0].next = self.issue.counts_local_protection.val();
+        self.local_protection.lines[1].next = self.deposit.counts_local_protection.val();
+        self.counts_local_protection.next = self.local_protection.pulse.val();
 
         self.stale.lines[0].next = self.segment.counts_stale_dropped.val();
         self.stale.lines[1].next = self.acknowledge.counts_stale_dropped.val();

@@ -1,8 +1,8 @@
-//! Rounds: tokens of two lines, of which each keeps its order, counted as if they were one line.
+//! Rounds: tokens of three lines, of which each keeps its order, counted as if they were one line.
 //!
-//! A burst of slots takes a microsecond from its being asked for to its last packet, a turn of a long message some cycles. Each
-//! kind leaves in order, but both together do not; so who waits for what is under way now (control, before it lets go
-//! of memory) cannot wait for the sum of both counts. It waits for rounds: a round ends when everything has left, of both
+//! A burst of slots takes a microsecond from its being asked for to its last packet, a turn of a long message some cycles, an answer
+//! as long as the host to write. Each kind leaves in order, but all together do not; so who waits for what is under way now (control, before it lets go
+//! of memory) cannot wait for the sum of the counts. It waits for rounds: a round ends when everything has left, of all
 //! kinds, that had come in when the round began.
 //!
 //! ```text
@@ -24,7 +24,7 @@ use rnic_kernel::prelude::*;
 use rnic_token::setup::Passage;
 
 /// Kinds of tokens.
-pub const LINES: usize = 2;
+pub const LINES: usize = 3;
 
 /// The block.
 #[derive(Default, LogicBlock, Registers)]
@@ -49,10 +49,13 @@ impl Logic for Rounds {
         self.hold_registers();
         let first = self.lines[0].val();
         let second = self.lines[1].val();
-        let is_busy = first.entered != first.left || second.entered != second.left;
+        let third = self.lines[2].val();
+        let is_busy =
+            first.entered != first.left || second.entered != second.left || third.entered != third.left;
         let first_behind = (first.left - self.marks[0].q.val()).get_bit(15);
         let second_behind = (second.left - self.marks[1].q.val()).get_bit(15);
-        let is_over = !first_behind && !second_behind;
+        let third_behind = (third.left - self.marks[2].q.val()).get_bit(15);
+        let is_over = !first_behind && !second_behind && !third_behind;
         let due = self.due.q.val();
         // A round that is over is followed by one from now on; two are due while anything is under way.
         let left = select(due.any(), bits::<2>(1), bits::<2>(0));
@@ -61,6 +64,7 @@ impl Logic for Rounds {
         if is_over {
             self.marks[0].d.next = first.entered;
             self.marks[1].d.next = second.entered;
+            self.marks[2].d.next = third.entered;
             self.due.d.next = next_due;
             self.round.d.next = round;
             self.entered.d.next = round + bit_cast::<16, 2>(next_due);
@@ -93,7 +97,7 @@ mod tests {
         let (mut waited, mut longest) = (0, 0);
         for cycle in 0..12_000u64 {
             let is_end = cycle >= 11_000;
-            for (line, delay) in [(0, 250), (1, 12)] {
+            for (line, delay) in [(0, 250), (1, 12), (2, 100)] {
                 let chance = if (cycle / 500) % 3 == 0 { 0.005 } else { 0.3 };
                 if !is_end && inside[line].len() < 200 && random.random_bool(chance) {
                     inside[line].push_back(cycle + random.random_range(1..=delay));

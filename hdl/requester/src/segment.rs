@@ -32,10 +32,13 @@
 //! 9. A queue pair with messages in flight is held, too, while 2^15 of its PSNs or more are in flight, and while the next message
 //!    would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
 //! 10. Behind a message of more than 16 KiB nothing is taken and fetch stops, until cut says that it may go on; a change of
-//!     life to a state in which nothing is sent ends that, too.
+//!     life to a state in which nothing is sent ends that, too. A READ is one packet, and never long.
+//! 11. A queue pair is held, too, before a READ while `read_atomic` of its READs are open, and before an entry with a fence while
+//!     any is: a READ is open from here until it leaves the pool (protocol 2.3, 2.10). Each has a slot of its own until then.
+//!     Where `read_atomic` is zero, a READ is never open, and refused by authorize.
 use crate::numbers::{
     ERROR, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN,
-    REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
+    REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, WORK_READ,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
@@ -48,6 +51,7 @@ use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::setup::{SetupEvent, SetupKind};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
@@ -83,9 +87,11 @@ struct Life {
     signal_all: Bit,
     path_mtu: Bits<3>,
     domain: Bits<24>,
+    /// READs that may be open.
+    read_atomic: Bits<READ_COUNT_BITS>,
 }
 
-/// How far a queue pair is; mirrors those fields of `rnic_layout::context::SendRecord` that SEND and WRITE need.
+/// How far a queue pair is; mirrors those fields of `rnic_layout::context::SendRecord` that SEND, WRITE and READ need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Send {
     /// The slot that is wanted next.
@@ -94,6 +100,8 @@ struct Send {
     next_psn: Bits<24>,
     /// Messages that have a place. Never starts anew, as the places of the pool do not.
     message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// READs that were open, free-running; the same.
+    reads: Bits<READ_COUNT_BITS>,
     /// The block at the end of the chain; zero is the queue pair's home, so the home is added without carry.
     tail_from_home: Bits<BLOCK_BITS>,
     /// Places taken in it, 0 to 8.
@@ -185,6 +193,7 @@ pub struct Segment {
     is_alone: DFF<Bit>,
     packets_behind: DFF<Bits<24>>,
     is_long: DFF<Bit>,
+    is_open: DFF<Bit>,
     is_flushed: DFF<Bit>,
     is_half: DFF<Bit>,
     is_double: DFF<Bit>,
@@ -237,6 +246,7 @@ impl Segment {
             is_alone: DFF::default(),
             packets_behind: DFF::default(),
             is_long: DFF::default(),
+            is_open: DFF::default(),
             is_flushed: DFF::default(),
             is_half: DFF::default(),
             is_double: DFF::default(),
@@ -325,6 +335,7 @@ impl Logic for Segment {
             signal_all: event.path.signal_all,
             path_mtu: event.path.path_mtu,
             domain: event.path.domain,
+            read_atomic: event.path.read_atomic,
         };
         self.sends.write_enable.next = is_sweeping;
         self.sends.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
@@ -340,6 +351,7 @@ impl Logic for Segment {
                 slot_index: bits::<WORK_INDEX_BITS>(0),
                 next_psn: bits::<24>(0),
                 message_count: bits::<MESSAGE_COUNT_BITS>(0),
+                reads: bits::<READ_COUNT_BITS>(0),
                 tail_from_home: bits::<BLOCK_BITS>(0),
                 tail_count: bits::<4>(0),
                 home_lap: false,
@@ -416,14 +428,19 @@ impl Logic for Segment {
             let is_behind = send.is_reused && in_flight >= BLOCK_MESSAGES;
             let has_block = if reuses { in_flight == 0 } else { !is_behind };
             self.takes.d.next = is_wanted && is_whole && (life.state == READY_TO_SEND || flushes);
-            self.is_blocked.d.next = in_flight >= WINDOW || (needs_block && !has_block);
             self.ahead.d.next = psn::distance(send.next_psn, retired.una_psn);
             self.is_alone.d.next = in_flight == 0;
             let is_plain = !flushes && !work.is_unreadable && !work.is_overrun;
+            let is_read = is_plain && fields.opcode == WORK_READ;
+            let open = send.reads - retired.reads;
+            let waits_for_reads = (is_read && life.read_atomic.any() && open >= life.read_atomic)
+                || (is_plain && fields.fence && open.any());
+            self.is_blocked.d.next = in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads;
+            self.is_open.d.next = is_read && life.read_atomic.any();
             let has_packets = is_plain && !fields.inline && fields.length <= LENGTH_MAX;
             self.packets_behind.d.next =
                 select(has_packets, packets_behind(fields.length, life.path_mtu), bits::<24>(0));
-            self.is_long.d.next = has_packets && fields.length > QUANTUM;
+            self.is_long.d.next = has_packets && !is_read && fields.length > QUANTUM;
             self.is_flushed.d.next = flushes;
             self.is_half.d.next = is_double && !work.has_second;
             self.is_double.d.next = is_double && work.has_second;
@@ -479,6 +496,8 @@ impl Logic for Segment {
             psn: send.next_psn,
             last_psn,
             is_long,
+            is_open: self.is_open.q.val(),
+            read_slot: send.reads.get_bits::<READ_SLOT_BITS>(0),
             place: cat!(block, place.get_bits::<3>(0)),
             message_count,
             next_slot,
@@ -512,6 +531,7 @@ impl Logic for Segment {
                 slot_index: next_slot,
                 next_psn: if self.is_flushed.q.val() { send.next_psn } else { last_psn + 1 },
                 message_count,
+                reads: select(self.is_open.q.val(), send.reads + 1, send.reads),
                 tail_from_home: block ^ home,
                 tail_count: place + 1,
                 home_lap: send.home_lap != (needs_block && self.takes_home.q.val()),

@@ -37,14 +37,15 @@ pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
     entry[0] = match random.random_range(0..20) {
         0 => random.random_range(0..17),
         1 => random.random(),
-        _ => random.random_range(0..4),
+        _ => random.random_range(0..5),
     };
+    let is_read = entry[0] == 4;
     let two_slots: bool = random.random_bool(0.4);
-    let inline: bool = random.random_bool(0.3);
+    let inline: bool = random.random_bool(if is_read { 0.05 } else { 0.3 });
     entry[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
     entry[1] |= if two_slots { TWO_SLOTS } else { 0 } | if inline { INLINE } else { 0 };
     entry[3] = 0;
-    let room = if two_slots { 6 } else { 2 };
+    let room = if two_slots && !is_read { 6 } else { 2 };
     let count = match random.random_range(0..20) {
         0 => random.random_range(0..16),
         1 => room + 1,

@@ -1,5 +1,6 @@
 //! What the blocks of the requester say to each other, and what stands in the pool.
 use rnic_kernel::prelude::*;
+use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
 /// Number of a block of outstanding messages: the first 2^10 are the homes of the queue pairs, the others are shared.
@@ -95,6 +96,10 @@ pub struct WorkItem {
     pub last_psn: Bits<24>,
     /// Segmentation takes nothing more of its queue pair before cut says so.
     pub is_long: Bit,
+    /// It is a READ that counts among those that are open.
+    pub is_open: Bit,
+    /// Where that is written down.
+    pub read_slot: Bits<READ_SLOT_BITS>,
     /// Its place in the pool.
     pub place: Bits<PLACE_BITS>,
     /// Messages of the queue pair up to this one.
@@ -153,6 +158,10 @@ pub struct CheckedItem {
     pub last_psn: Bits<24>,
     /// Segmentation takes nothing more of its queue pair before cut says so.
     pub is_long: Bit,
+    /// It is a READ that counts among those that are open.
+    pub is_open: Bit,
+    /// Where that is written down.
+    pub read_slot: Bits<READ_SLOT_BITS>,
     /// Its place in the pool.
     pub place: Bits<PLACE_BITS>,
     /// Messages of the queue pair up to this one.
@@ -169,8 +178,10 @@ pub struct CheckedItem {
     pub reason: Bits<8>,
     /// It completes visibly also when all goes well.
     pub is_signalled: Bit,
-    /// A WRITE of some kind; else a SEND.
+    /// A WRITE of some kind.
     pub is_write: Bit,
+    /// A READ; if neither, a SEND.
+    pub is_read: Bit,
     /// It has immediate data.
     pub has_immediate: Bit,
     /// BTH of its last packet: SE.
@@ -232,6 +243,10 @@ pub struct Packet {
     pub is_signalled: Bit,
     /// Of the entry: a WRITE of some kind.
     pub is_write: Bit,
+    /// Of the entry: a READ.
+    pub is_read: Bit,
+    /// Of the entry: a READ that counts among those that are open.
+    pub is_open: Bit,
     /// BTH: operation.
     pub opcode: Bits<8>,
     /// BTH: SE.
@@ -248,10 +263,59 @@ pub struct Packet {
     pub inline_count: Bits<2>,
     /// Keys that are being looked up, 0 to 2: one for each stretch of memory.
     pub request_count: Bits<2>,
-    /// Bytes of the first stretch.
+    /// Bytes of the first stretch; nothing of a READ, which sends none.
     pub first_length: Bits<13>,
     /// Bytes of the second stretch.
     pub second_length: Bits<13>,
+}
+
+/// A READ as its responses need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadRecord {
+    /// PSN of its first response.
+    pub psn: Bits<24>,
+    /// In bytes.
+    pub length: Bits<32>,
+    /// Code of the PMTU.
+    pub path_mtu: Bits<3>,
+    /// Protection domain.
+    pub domain: Bits<24>,
+    /// First element with bytes.
+    pub first: Stretch,
+    /// Second element with bytes.
+    pub second: Stretch,
+}
+
+/// A READ is on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct OpenedRead {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Where its record is.
+    pub slot: Bits<READ_SLOT_BITS>,
+}
+
+/// An answer of the peer whose payload is to be placed or dropped, or which must not overtake that of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Response {
+    /// Of which queue pair.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// From the peer, and its PSN is in flight; else its payload is dropped.
+    pub is_good: Bit,
+    /// It answers a READ; else it is an ACK or NAK.
+    pub is_data: Bit,
+    /// BTH: operation.
+    pub opcode: Bits<8>,
+    /// BTH: PSN.
+    pub psn: Bits<24>,
+    /// AETH: syndrome, where there is one.
+    pub syndrome: Bits<8>,
+    /// Bytes of payload.
+    pub payload_bytes: Bits<13>,
 }
 
 /// Something has ended that no answer will complete.
@@ -267,7 +331,7 @@ pub struct Kick {
     pub psn: Bits<24>,
 }
 
-/// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND and WRITE
+/// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND, WRITE and READ
 /// need, and says how it has ended where the card knew that before sending it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct OutstandingMessage {
@@ -285,6 +349,12 @@ pub struct OutstandingMessage {
     pub is_signalled: Bit,
     /// A WRITE of some kind.
     pub is_write: Bit,
+    /// A READ; if neither, a SEND.
+    pub is_read: Bit,
+    /// A READ that counts among those that are open.
+    pub is_open: Bit,
+    /// Bytes of the message; of a READ only.
+    pub length: Bits<32>,
     /// Success if it was sent, else how it has ended.
     pub status: Bits<8>,
     /// More about an error.
@@ -305,7 +375,9 @@ pub struct Begun {
 pub struct Issued {
     /// Messages that stand in the pool.
     pub count: Bits<MESSAGE_COUNT_BITS>,
-    /// First PSN that was not sent.
+    /// READs among those that ever stood there and were open, free-running.
+    pub reads: Bits<READ_COUNT_BITS>,
+    /// First PSN that was not sent, and that no response to a READ will have.
     pub unsent_psn: Bits<24>,
     /// For which generation.
     pub generation: Bits<GENERATION_BITS>,
@@ -316,6 +388,8 @@ pub struct Issued {
 pub struct Retired {
     /// Messages that have left the pool.
     pub count: Bits<MESSAGE_COUNT_BITS>,
+    /// READs among those that were open, free-running.
+    pub reads: Bits<READ_COUNT_BITS>,
     /// Changes when the home block comes back.
     pub home_lap: Bit,
     /// Oldest PSN that is not acknowledged.

@@ -18,6 +18,7 @@ pub const DATA_OFFSET: usize = offset("data");
 const OPCODE: usize = offset("opcode");
 const SIGNALLED: usize = offset("signalled");
 const SOLICITED: usize = offset("solicited");
+const FENCE: usize = offset("fence");
 const INLINE: usize = offset("inline");
 const SGE_COUNT: usize = offset("sge_count");
 const IMMEDIATE: usize = offset("immediate");
@@ -41,6 +42,8 @@ pub struct Fields {
     pub signalled: Bit,
     /// The receiver's completion is a solicited one.
     pub solicited: Bit,
+    /// It waits for all READs before it.
+    pub fence: Bit,
     /// The payload stands in the entry.
     pub inline: Bit,
     /// Elements in use.
@@ -66,6 +69,7 @@ pub fn fields(slot: Bits<SLOT_BITS>) -> Fields {
         opcode: slot.get_bits::<8>(OPCODE),
         signalled: slot.get_bit(SIGNALLED),
         solicited: slot.get_bit(SOLICITED),
+        fence: slot.get_bit(FENCE),
         inline: slot.get_bit(INLINE),
         sge_count: slot.get_bits::<4>(SGE_COUNT),
         has_reserved: slot.get_bits::<3>(RESERVED_FLAGS).any() || slot.get_bits::<12>(RESERVED_COUNTS).any(),

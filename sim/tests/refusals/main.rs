@@ -2,6 +2,7 @@
 //!
 //! * [`legal`]: traffic in both directions with the reference endpoint, which must agree, before anything is wrong;
 //! * [`reads`]: the endpoint READs from the card;
+//! * [`own_reads`]: the card READs from the endpoint, and from a peer whose answers are wrong;
 //! * [`frames`]: frames of a peer, requests and answers;
 //! * [`software`]: doorbells and commands;
 //! * [`faults`]: memory of the host that the card cannot reach.
@@ -11,6 +12,7 @@ mod faults;
 mod frames;
 mod interpose;
 mod legal;
+mod own_reads;
 mod reads;
 mod rig;
 mod software;
@@ -25,6 +27,7 @@ fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 1)?;
     legal::traffic(&mut rig)?;
     reads::traffic(&mut rig)?;
+    own_reads::traffic(&mut rig)?;
     rig.finish()
 }
 
@@ -40,6 +43,7 @@ fn wrong_answers_are_refused(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 3)?;
     let responses = frames::responses(&mut rig)?;
     assert!(responses > 60, "{responses}");
+    own_reads::refused(&mut rig)?;
     rig.finish()
 }
 

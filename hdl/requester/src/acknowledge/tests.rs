@@ -1,5 +1,6 @@
 //! The block between a pool, a segmentation, an issuing stage, a peer and a control that are written down here in plain Rust. When
-//! turns take place is left to the block; what it says in each of them is not.
+//! turns take place is left to the block; what it says in each of them is not. Deposit and the place stage say whatever they like
+//! of the answers that they get, but in order.
 use super::*;
 use crate::numbers::{
     ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, LOCAL_LENGTH, LOCAL_OPERATION,
@@ -21,6 +22,8 @@ const UNMADE: u64 = 77;
 /// So few places that queue pairs are held all the time.
 const WINDOW: u16 = 20;
 const SHARED_BLOCKS: usize = 3;
+/// READs that may be open.
+const READS: u64 = 3;
 const HOMES: usize = 1 << QUEUE_PAIR_BITS;
 
 /// Message of a model: what stands in the pool, and what the peer has said of it.
@@ -41,6 +44,8 @@ struct Model {
     /// PSN, status, reason.
     failure: Option<(Psn, u64, u64)>,
     messages: VecDeque<Message>,
+    /// READs that were open and have left.
+    reads: u64,
 }
 
 /// What segmentation and issuing keep of a queue pair.
@@ -52,6 +57,9 @@ struct Sender {
     unsent_psn: u32,
     slot: u16,
     count: u16,
+    /// READs that were begun, and that were issued.
+    reads: u64,
+    issued_reads: u64,
     /// Blocks of its chain, and the places taken in the last one.
     chain: VecDeque<usize>,
     tail_count: usize,
@@ -101,6 +109,8 @@ struct World {
     losses: Source<GatherFailure>,
     kicks: Source<Kick>,
     responses: Source<PacketToken>,
+    deferred: Sink<Response>,
+    returned: Source<ReturnedAnswer>,
     completions: Sink<CompletionToken>,
     failures: Sink<FailureEvent>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
@@ -109,6 +119,10 @@ struct World {
     losses_offered: VecDeque<GatherFailure>,
     kicks_offered: VecDeque<Kick>,
     responses_offered: VecDeque<PacketToken>,
+    returned_offered: VecDeque<ReturnedAnswer>,
+    /// What deposit has, and when that comes back.
+    placing: VecDeque<(usize, ReturnedAnswer)>,
+    deferred_expected: Vec<Response>,
     // The pool.
     messages: BTreeMap<u64, OutstandingMessage>,
     links: BTreeMap<usize, usize>,
@@ -180,6 +194,7 @@ impl Model {
             has_failed: false,
             failure: None,
             messages: VecDeque::new(),
+            reads: 0,
         }
     }
 
@@ -204,61 +219,143 @@ impl Model {
         is_first
     }
 
-    /// What an answer means, given how many messages had been issued; the names of the counters that it moves.
-    fn takes_answer(&mut self, packet: &PacketToken, issued: Issued) -> Vec<&'static str> {
-        let opcode = packet.opcode.to_u64();
-        if opcode == CONGESTION {
-            return vec![];
-        }
-        let path = self.event.path;
+    /// Whether the queue pair takes answers.
+    fn listens(&self) -> bool {
         let states =
             [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain, QpState::SendQueueError];
-        if packet.destination_qp != path.local_qp {
-            return vec!["unknown_qp"];
+        !self.has_failed && states.iter().any(|&state| self.event.state == state as u64)
+    }
+
+    /// What an answer means, given how many messages had been issued: the names of the counters that it moves, and what deposit is
+    /// told of it.
+    fn takes_answer(
+        &mut self,
+        packet: &PacketToken,
+        issued: Issued,
+    ) -> (Vec<&'static str>, Option<Response>) {
+        let opcode = packet.opcode.to_u64();
+        let mut response = Response {
+            queue_pair: packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            generation: self.event.generation,
+            is_good: false,
+            is_data: (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode),
+            opcode: packet.opcode,
+            psn: packet.psn,
+            syndrome: packet.extended.get_bits::<8>(0),
+            payload_bytes: packet.payload_bytes,
+        };
+        let dropped = packet.payload_bytes.any().then_some(response);
+        if opcode == CONGESTION {
+            return (vec![], dropped);
         }
-        if self.has_failed || !states.iter().any(|&state| self.event.state == state as u64) {
-            return vec!["qp_not_ready"];
-        }
-        if opcode >> 5 != 0 || path.service != Service::ReliableConnected as u64 {
-            return vec!["transport_mismatch"];
-        }
-        if packet.partition_key != path.partition_key {
-            return vec!["partition_key"];
-        }
+        let path = self.event.path;
         let own = own_address(path.source_address_index);
-        if packet.source_address != path.destination_address || packet.destination_address != own {
-            return vec!["source_address"];
+        let fault = if packet.destination_qp != path.local_qp {
+            "unknown_qp"
+        } else if !self.listens() {
+            "qp_not_ready"
+        } else if opcode >> 5 != 0 || path.service != Service::ReliableConnected as u64 {
+            "transport_mismatch"
+        } else if packet.partition_key != path.partition_key {
+            "partition_key"
+        } else if packet.source_address != path.destination_address || packet.destination_address != own {
+            "source_address"
+        } else {
+            ""
+        };
+        if !fault.is_empty() {
+            return (vec![fault], dropped);
         }
         let psn = psn_of(packet.psn);
-        let (generation, una) = (self.event.generation, self.una);
-        let is_sent = !psn.is_before(una) && psn.is_before(psn_of(issued.unsent_psn));
-        let mut in_flight = self.messages.iter_mut().filter(|message| {
-            let is_seen = (issued.count.to_u64() as u16).wrapping_sub(message.count) < 0x8000;
-            is_seen && message.is_sent && !message.is_acknowledged && message.token.generation == generation
-        });
-        let mut before = vec![];
-        let hit = in_flight.find_map(|message| {
+        let Some(hit) = self.hit(psn, issued) else {
+            return (vec![self.outside(psn)], dropped);
+        };
+        let syndrome = response.syndrome.to_u64() as u8;
+        let is_answer = opcode == ACKNOWLEDGE && !packet.payload_bytes.any();
+        if !response.is_data && !is_answer {
+            return (vec!["response_unexpected"], dropped);
+        }
+        let has_open = issued.reads != (self.reads & 31);
+        let is_reserved = is_answer
+            && matches!(
+                Syndrome::parse(syndrome),
+                Syndrome::Reserved(_) | Syndrome::Nak(NakCode::InvalidRdRequest)
+            );
+        if response.is_data || (has_open && !is_reserved) {
+            response.is_good = true;
+            return (vec![], Some(response));
+        }
+        (self.hears(hit, psn, syndrome), None)
+    }
+
+    /// What comes back from the place stage.
+    fn takes_returned(&mut self, returned: ReturnedAnswer, issued: Issued) -> Vec<&'static str> {
+        let says = returned.is_placed || returned.is_said || returned.is_failure || returned.is_unasked;
+        if !says || !self.listens() || returned.generation != self.event.generation {
+            return vec![];
+        }
+        let psn = psn_of(returned.psn);
+        let Some(hit) = self.hit(psn, issued) else {
+            return vec![self.outside(psn)];
+        };
+        if returned.is_said {
+            return self.hears(hit, psn, returned.syndrome.to_u64() as u8);
+        }
+        if returned.is_unasked {
+            self.fails_at(self.una, BAD_RESPONSE, 0);
+            return vec![];
+        }
+        if returned.is_placed && !returned.has_failed {
+            self.moves(hit, psn, true);
+            return vec![];
+        }
+        let (status, reason) = if returned.is_placed {
+            (LOCAL_PROTECTION, REASON_PAYLOAD)
+        } else {
+            (returned.status.to_u64(), 0)
+        };
+        self.moves(hit, psn, false);
+        let ends = self.fails_at(psn, status, reason);
+        if ends && status == RETRY_EXCEEDED { vec!["retry_exhausted"] } else { vec![] }
+    }
+
+    fn outside(&self, psn: Psn) -> &'static str {
+        if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }
+    }
+
+    /// Which message an answer is for, if it is in flight.
+    fn hit(&self, psn: Psn, issued: Issued) -> Option<usize> {
+        let is_sent = !psn.is_before(self.una) && psn.is_before(psn_of(issued.unsent_psn));
+        self.messages.iter().position(|message| {
             let is_within =
                 !psn.is_before(message.first_psn) && !psn_of(message.token.last_psn).is_before(psn);
-            before.push(message);
-            (is_sent && is_within).then(|| before.pop().unwrap())
-        });
-        let Some(hit) = hit else {
-            return vec![if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }];
-        };
-        let syndrome = (packet.extended.get_bits::<8>(0)).to_u64() as u8;
-        if (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode) {
-            self.fails_at(una, BAD_RESPONSE, 0);
-            return vec!["response_unexpected"];
+            is_sent && is_within && self.is_in_flight(message, issued)
+        })
+    }
+
+    fn is_in_flight(&self, message: &Message, issued: Issued) -> bool {
+        let is_seen = (issued.count.to_u64() as u16).wrapping_sub(message.count) < 0x8000;
+        is_seen
+            && message.is_sent
+            && !message.is_acknowledged
+            && message.token.generation == self.event.generation
+    }
+
+    /// The peer has what was sent before this PSN, and this one too perhaps.
+    fn moves(&mut self, hit: usize, psn: Psn, has_it: bool) {
+        let generation = self.event.generation;
+        for message in self.messages.iter_mut().take(hit) {
+            message.is_acknowledged |= message.is_sent && message.token.generation == generation;
         }
-        if opcode != ACKNOWLEDGE {
-            return vec!["response_unexpected"];
-        }
+        self.messages[hit].is_acknowledged = has_it && psn_of(self.messages[hit].token.last_psn) == psn;
+        self.una = if has_it { psn.add(1) } else { psn };
+    }
+
+    /// An ACK or NAK.
+    fn hears(&mut self, hit: usize, psn: Psn, syndrome: u8) -> Vec<&'static str> {
         let (status, counter, exhausted) = match Syndrome::parse(syndrome) {
             Syndrome::Ack { .. } => {
-                before.into_iter().for_each(|message| message.is_acknowledged = true);
-                hit.is_acknowledged = psn_of(hit.token.last_psn) == psn;
-                self.una = psn.add(1);
+                self.moves(hit, psn, true);
                 return vec!["acknowledgements_received"];
             }
             Syndrome::Reserved(_) | Syndrome::Nak(NakCode::InvalidRdRequest) => {
@@ -274,8 +371,7 @@ impl Model {
             Syndrome::Nak(NakCode::RemoteAccessError) => (REMOTE_ACCESS, "nak_received", None),
             Syndrome::Nak(NakCode::RemoteOperationalError) => (REMOTE_OPERATION, "nak_received", None),
         };
-        before.into_iter().for_each(|message| message.is_acknowledged = true);
-        self.una = psn;
+        self.moves(hit, psn, false);
         let ends = self.fails_at(psn, status, u64::from(syndrome));
         std::iter::once(counter).chain(exhausted.filter(|_| ends)).collect()
     }
@@ -323,6 +419,8 @@ impl World {
             losses: Source::of_tokens([], stalls),
             kicks: Source::of_tokens([], stalls),
             responses: Source::of_tokens([], stalls),
+            deferred: Sink::new(stalls),
+            returned: Source::of_tokens([], stalls),
             completions: Sink::new(stalls),
             failures: Sink::new(stalls),
             wakes: Sink::new(stalls),
@@ -330,6 +428,9 @@ impl World {
             losses_offered: VecDeque::new(),
             kicks_offered: VecDeque::new(),
             responses_offered: VecDeque::new(),
+            returned_offered: VecDeque::new(),
+            placing: VecDeque::new(),
+            deferred_expected: vec![],
             messages: BTreeMap::new(),
             links: BTreeMap::new(),
             begun: INDICES.map(|index| (index, Begun::default())).into(),
@@ -373,6 +474,8 @@ impl World {
         self.losses.drive(&mut block.gather_failure, random);
         self.kicks.drive(&mut block.kick, random);
         self.responses.drive(&mut block.responses, random);
+        self.deferred.drive(&mut block.response, random);
+        self.returned.drive(&mut block.returned, random);
         self.completions.drive(&mut block.completion, random);
         block.completion.ready.next &= !self.completions_stall;
         self.failures.drive(&mut block.failure, random);
@@ -383,6 +486,8 @@ impl World {
         let has_loss = self.losses.sample(&block.gather_failure);
         let has_kick = self.kicks.sample(&block.kick);
         let has_answer = self.responses.sample(&block.responses);
+        let deferred = self.deferred.sample(&block.response);
+        let has_returned = self.returned.sample(&block.returned);
         self.completions.sample(&block.completion);
         self.failures.sample(&block.failure);
         self.wakes.sample(&block.wake);
@@ -433,12 +538,46 @@ impl World {
             let packet = self.responses_offered.pop_front().unwrap();
             let index = packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0).to_u64() as usize;
             let issued = self.issued_seen;
-            let counters = match self.models.get_mut(&index) {
+            let unknown = Response {
+                queue_pair: bits(index as u64),
+                is_data: (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&packet.opcode.to_u64()),
+                opcode: packet.opcode,
+                psn: packet.psn,
+                syndrome: packet.extended.get_bits::<8>(0),
+                payload_bytes: packet.payload_bytes,
+                ..Response::default()
+            };
+            let dropped = packet.payload_bytes.any().then_some(unknown);
+            let (counters, response) = match self.models.get_mut(&index) {
                 Some(model) => model.takes_answer(&packet, issued),
-                None if packet.opcode == CONGESTION => vec![],
-                None => vec!["unknown_qp"],
+                None if packet.opcode == CONGESTION => (vec![], dropped),
+                None => (vec!["unknown_qp"], dropped),
             };
             counters.into_iter().for_each(|name| self.count(name));
+            self.deferred_expected.extend(response);
+        }
+        if has_returned {
+            let returned = self.returned_offered.pop_front().unwrap();
+            let issued = self.issued_seen;
+            let index = returned.queue_pair.to_u64() as usize;
+            let model = self.models.get_mut(&index);
+            let counters = model.map_or(vec![], |model| model.takes_returned(returned, issued));
+            counters.into_iter().for_each(|name| self.count(name));
+        }
+        if let Some(response) = deferred {
+            let number = self.deferred.received.len() - 1;
+            assert_eq!(response, self.deferred_expected[number], "answer {number} to deposit");
+            let returned = self.place(response);
+            let soonest = self.placing.back().map_or(0, |placing| placing.0);
+            let due = soonest.max(self.cycle + self.random.random_range(0..60));
+            self.placing.push_back((due, returned));
+        }
+        if let Some(&(due, returned)) = self.placing.front()
+            && due <= self.cycle
+        {
+            self.placing.pop_front();
+            self.returned_offered.push_back(returned);
+            self.returned.push(returned);
         }
         if let Some(block) = freed {
             let owner = self.senders.values_mut().find(|sender| sender.chain.contains(&block));
@@ -470,6 +609,35 @@ impl World {
         self.cycle += 1;
     }
 
+    /// What deposit and the place stage say of an answer.
+    fn place(&mut self, response: Response) -> ReturnedAnswer {
+        let mut returned = ReturnedAnswer {
+            queue_pair: response.queue_pair,
+            generation: response.generation,
+            psn: response.psn,
+            syndrome: response.syndrome,
+            ..ReturnedAnswer::default()
+        };
+        if !response.is_good {
+            return returned;
+        }
+        match self.random.random_range(0..if response.is_data { 50 } else { 30 }) {
+            0 => {
+                returned.is_failure = true;
+                let statuses = [BAD_RESPONSE, RETRY_EXCEEDED, LOCAL_PROTECTION];
+                returned.status = bits(*statuses.choose(&mut self.random).unwrap());
+            }
+            1 => {}
+            2 if response.is_data => returned.is_unasked = true,
+            _ if response.is_data => {
+                returned.is_placed = true;
+                returned.has_failed = self.random.random_range(0..40) == 0;
+            }
+            _ => returned.is_said = true,
+        }
+        returned
+    }
+
     /// A turn has ended: so many messages have left, and they were right to.
     fn turn(&mut self, index: usize, retired: Retired) {
         let before = self.retired[&index];
@@ -482,6 +650,7 @@ impl World {
         for _ in 0..left {
             let verdict = model.verdict().expect("a message that stays has not left");
             let message = model.messages.pop_front().unwrap();
+            model.reads += u64::from(message.token.is_open);
             let unissued = (self.issued_seen.count.to_u64() as u16).wrapping_sub(message.count);
             assert!(unissued < 0x8000, "a message left that had not been issued");
             let Some((status, reason)) = verdict else { continue };
@@ -510,13 +679,19 @@ impl World {
                     qp_number: model.event.path.local_qp,
                     generation: model.event.generation,
                     consumer_index: token.next_slot,
-                    opcode: bits(if token.is_write { COMPLETES_WRITE } else { COMPLETES_SEND }),
+                    length: if token.is_read && status == SUCCESS { token.length } else { bits(0) },
+                    opcode: bits(match (token.is_read, token.is_write) {
+                        (true, _) => COMPLETES_READ,
+                        (false, true) => COMPLETES_WRITE,
+                        (false, false) => COMPLETES_SEND,
+                    }),
                     status: bits(status),
                     vendor_error: bits(reason),
                     ..CompletionToken::default()
                 });
             }
         }
+        assert_eq!(retired.reads, model.reads & 31);
         if left < 8 && retired.count != self.issued_seen.count {
             let verdict = model.verdict();
             let state = (model.una, model.has_failed, model.failure, model.event.state, self.issued_seen);
@@ -569,7 +744,9 @@ impl World {
         }
         if is_sent {
             sender.unsent_psn = item.psn.add(1).value();
-            if fails {
+            if item.token.is_read {
+                sender.unsent_psn = psn_of(item.token.last_psn).add(1).value();
+            } else if fails {
                 self.late_losses.push(GatherFailure {
                     queue_pair: bits(item.queue_pair as u64),
                     generation: item.token.generation,
@@ -580,8 +757,10 @@ impl World {
         } else if !had_failed {
             sender.unsent_psn = item.psn.value();
         }
+        sender.issued_reads += u64::from(item.token.is_open && !item.has_begun);
         let issued = Issued {
             count: bits(u64::from(item.count)),
+            reads: bits(sender.issued_reads & 31),
             unsent_psn: bits(u64::from(sender.unsent_psn)),
             generation: item.token.generation,
         };
@@ -600,7 +779,7 @@ impl World {
         if !is_sent {
             kick.has_failed = fails_behind;
             self.kicks(kick);
-        } else if psn_of(item.token.last_psn) != item.psn {
+        } else if psn_of(item.token.last_psn) != item.psn && !item.token.is_read {
             (item.psn, item.has_begun) = (item.psn.add(1), true);
             self.items.push_front(item);
         }
@@ -680,7 +859,11 @@ impl World {
         let reuses = !has_home && self.free.is_empty();
         let is_behind = sender.is_reused && in_flight >= BLOCK_MESSAGES as u16;
         let has_block = if reuses { in_flight == 0 } else { !is_behind };
-        if in_flight >= self.window || (needs_block && !has_block) {
+        let is_flushed = sender.state == QpState::Error as u64;
+        let is_read = self.signals.is_none() && random.random_range(0..4) == 0;
+        let open = (sender.reads - seen.reads.to_u64()) & 31;
+        let waits_for_reads = is_read && !is_flushed && open >= READS;
+        if in_flight >= self.window || (needs_block && !has_block) || waits_for_reads {
             sender.is_held = true;
             let begun = Begun { count: bits(u64::from(sender.count)), is_held: true };
             self.begun_write = Some((queue_pair, begun));
@@ -708,7 +891,7 @@ impl World {
         sender.count = sender.count.wrapping_add(1);
         sender.slot = sender.slot.wrapping_add(1);
         sender.wanted = sender.wanted.saturating_sub(1);
-        let is_flushed = sender.state == QpState::Error as u64;
+        sender.reads += u64::from(is_read && !is_flushed);
         let status = if is_flushed {
             FLUSHED
         } else if random.random_range(0..1000) < refuses {
@@ -730,7 +913,10 @@ impl World {
             has_tag,
             tag: Stimulus::sample(random),
             is_signalled: self.signals.unwrap_or_else(|| random.random()),
-            is_write: random.random(),
+            is_write: !is_read && random.random(),
+            is_read,
+            is_open: is_read && !is_flushed,
+            length: Stimulus::sample(random),
             status: bits(status),
             reason: Stimulus::sample(random),
         };
@@ -823,8 +1009,21 @@ impl World {
             10..18 => *[0x40, 0x64, 0x65, 0x7f, 0x80, 0xe0, 0xff].choose(&mut self.random).unwrap(),
             _ => self.random.random_range(0..32),
         };
+        // Mostly, READs are answered by data.
+        let of_read = model.messages.iter().any(|message| {
+            let is_within =
+                !psn.is_before(message.first_psn) && !psn_of(message.token.last_psn).is_before(psn);
+            is_within && message.token.is_read
+        });
         let mut packet = self.answer(index, psn, syndrome);
         let random = &mut self.random;
+        if of_read && random.random_range(0..10) > 0 {
+            packet.opcode = bits(random.random_range(READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY));
+            packet.payload_bytes = bits(random.random_range(0..=4096));
+        }
+        if random.random_range(0..50) == 0 {
+            packet.payload_bytes = bits(random.random_range(1..=4096));
+        }
         match random.random_range(0..160) {
             0 => packet.opcode = bits(random.random_range(READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY)),
             1 => packet.opcode = bits(ATOMIC_ACKNOWLEDGE),
@@ -923,7 +1122,10 @@ impl World {
             }
         }
         let mut cycles = 0;
-        while !(self.items.is_empty() && self.late_losses.is_empty() && self.commands.is_empty())
+        while !(self.items.is_empty()
+            && self.late_losses.is_empty()
+            && self.commands.is_empty()
+            && self.placing.is_empty())
             || cycles < 600
         {
             self.live(CALM);
@@ -944,6 +1146,10 @@ impl World {
         let all = if self.window == WINDOW { SHARED_BLOCKS } else { HOMES };
         assert_eq!(self.free.len() + shared, all, "every shared block is in one chain or free");
         assert_eq!(self.free.iter().collect::<BTreeSet<_>>().len(), self.free.len());
+        assert_eq!(self.deferred.received.len(), self.deferred_expected.len());
+        let passage = self.bench.block.passage.val();
+        let passed = bits(self.deferred_expected.len() as u64 & 0xffff);
+        assert_eq!((passage.entered, passage.left), (passed, passed));
         self.counts.retain(|_, count| *count > 0);
         self.counts_expected.retain(|_, count| *count > 0);
         assert_eq!(self.counts, self.counts_expected);

@@ -30,6 +30,8 @@ fn random_item(random: &mut Random) -> (WorkItem, [[u8; 64]; 2]) {
         psn: Stimulus::sample(random),
         last_psn: Stimulus::sample(random),
         is_long: random.random(),
+        is_open: entry[0][0] == 4 && random.random_bool(0.9),
+        read_slot: Stimulus::sample(random),
         place: Stimulus::sample(random),
         message_count: Stimulus::sample(random),
         next_slot: Stimulus::sample(random),
@@ -50,8 +52,9 @@ fn random_item(random: &mut Random) -> (WorkItem, [[u8; 64]; 2]) {
 pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
     let [first, second] = entry;
     let slots = [&first[..], &second[..]].concat();
-    let is_known = first[0] < 4;
+    let is_known = first[0] < 5;
     let is_write = first[0] < 2;
+    let is_read = first[0] == 4;
     let parsed = Work::parse(Service::ReliableConnected, if item.two_slots { &slots } else { first });
     let length = u32::from_le_bytes(first[28..32].try_into().unwrap());
     let filled: Vec<_> = elements(&slots, first[2] & 15).filter(|element| element.length != 0).collect();
@@ -61,7 +64,7 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         (CompletionStatus::Flushed, 0)
     } else if item.reason != 0 {
         (operation, item.reason.to_u64())
-    } else if !is_known || !item.is_reliable {
+    } else if !is_known || !item.is_reliable || (is_read && !item.is_open) {
         (operation, REASON_MALFORMED)
     } else {
         match parsed {
@@ -75,7 +78,7 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
     let is_signalled = first[1] & SIGNALLED != 0 || item.signal_all;
     let has_immediate = first[0] % 2 == 1;
     let mut remote = Vec::new();
-    if is_write {
+    if is_write || is_read {
         remote.extend(u64::from_le_bytes(first[16..24].try_into().unwrap()).to_be_bytes());
         remote.extend(u32::from_le_bytes(first[24..28].try_into().unwrap()).to_be_bytes());
         remote.extend(length.to_be_bytes());
@@ -100,6 +103,8 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         psn: item.psn,
         last_psn: item.last_psn,
         is_long: item.is_long,
+        is_open: item.is_open,
+        read_slot: item.read_slot,
         place: item.place,
         message_count: item.message_count,
         next_slot: item.next_slot,
@@ -109,9 +114,10 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         reason: bits(reason),
         is_signalled,
         is_write,
+        is_read,
         has_immediate,
-        solicited: first[1] & SOLICITED != 0 && first[0] != 0,
-        ack_request: is_signalled || item.asks,
+        solicited: first[1] & SOLICITED != 0 && first[0] != 0 && !is_read,
+        ack_request: is_signalled || item.asks || is_read,
         immediate: bits(if has_immediate { immediate.into() } else { 0 }),
         remote: num_bigint::BigUint::from_bytes_le(&remote).into(),
         length: bits(length.into()),

@@ -29,7 +29,8 @@ struct Message {
 
 /// All packets of an item, if it is sent.
 pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
-    let length = item.length.to_u64();
+    // A READ is one packet without payload.
+    let length = if item.is_read { 0 } else { item.length.to_u64() };
     let pmtu = 128 << item.path_mtu.to_u64();
     let mut elements: VecDeque<_> = [item.first, item.second].into();
     let count = length.div_ceil(pmtu).max(1);
@@ -57,6 +58,18 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
                 elements.pop_front();
             }
         }
+        if item.is_read {
+            requests.extend([item.first, item.second].iter().filter(|element| element.length != 0).map(
+                |element| AccessRequest {
+                    key: element.key,
+                    domain: item.domain,
+                    address: element.address,
+                    length: element.length,
+                    local_write: true,
+                    ..AccessRequest::default()
+                },
+            ));
+        }
         let name = match (is_first, is_last) {
             (true, true) => 4,
             (true, false) => 0,
@@ -64,14 +77,16 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             (false, true) => 2,
         };
         let mut extended = vec![];
-        if item.is_write && is_first {
+        if (item.is_write || item.is_read) && is_first {
             extended.extend(item.remote.to_bytes());
         }
         if item.has_immediate && is_last {
             extended.extend(&item.immediate.to_u64().to_le_bytes()[..4]);
         }
-        let request_bytes =
-            |index: usize| bits(requests.get(index).map_or(0, |r: &AccessRequest| r.length.to_u64()));
+        let request_bytes = |index: usize| match requests.get(index) {
+            Some(request) if !item.is_read => bits(request.length.to_u64()),
+            _ => bits(0),
+        };
         let packet = Packet {
             queue_pair: item.queue_pair,
             generation: item.generation,
@@ -90,7 +105,13 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             reason: item.reason,
             is_signalled: item.is_signalled,
             is_write: item.is_write,
-            opcode: bits(name + 6 * u64::from(item.is_write) + u64::from(item.has_immediate && is_last)),
+            is_read: item.is_read,
+            is_open: item.is_open,
+            opcode: bits(if item.is_read {
+                READ_REQUEST
+            } else {
+                name + 6 * u64::from(item.is_write) + u64::from(item.has_immediate && is_last)
+            }),
             solicited: item.solicited && is_last,
             ack_request: (item.ack_request && is_last) || number % 32 == 31,
             psn: bits(Psn::wrapping(item.psn.to_u64() as u32).add(number as u32).value().into()),
@@ -158,6 +179,8 @@ struct World {
     turns: u64,
     dropped: usize,
     flushed: usize,
+    /// READs that were written down, and those that came.
+    reads: [usize; 2],
     /// Times that a queue pair was at the head of the line.
     looks: u64,
     cycle: u64,
@@ -206,6 +229,7 @@ impl World {
             turns: 0,
             dropped: 0,
             flushed: 0,
+            reads: [0; 2],
             looks: 0,
             cycle: 0,
             goes: vec![],
@@ -255,7 +279,8 @@ impl World {
         let pair = &mut self.pairs[number];
         let pmtu = 128 << pair.path_mtu;
         let behind = (length.div_ceil(pmtu)).max(1) - 1;
-        let is_inline = self.elements.is_none() && length <= 96 && random.random_bool(0.3);
+        let is_read = self.elements.is_none() && random.random_bool(0.2);
+        let is_inline = self.elements.is_none() && !is_read && length <= 96 && random.random_bool(0.3);
         let is_well = self.elements.is_some();
         let cut = match self.elements {
             Some(1) => length,
@@ -274,8 +299,8 @@ impl World {
         let (first, second) = (stretch(first), stretch(second));
         let status = if !is_well && random.random_bool(0.03) { LOCAL_LENGTH } else { SUCCESS };
         let is_empty = !is_well && random.random_bool(0.03);
-        let has_immediate = random.random();
-        let is_write = random.random();
+        let has_immediate = !is_read && random.random();
+        let is_write = !is_read && random.random();
         let item = CheckedItem {
             queue_pair: bits(pair.index as u64),
             generation: bits(pair.generation.into()),
@@ -284,7 +309,9 @@ impl World {
             ends_burst: is_empty || random.random(),
             psn: bits(pair.next_psn.into()),
             last_psn: bits(((pair.next_psn + behind) & 0xff_ffff).into()),
-            is_long: length > 1 << 14,
+            is_long: !is_read && length > 1 << 14,
+            is_open: is_read && random.random_bool(0.9),
+            read_slot: Stimulus::sample(random),
             place: Stimulus::sample(random),
             message_count: Stimulus::sample(random),
             next_slot: Stimulus::sample(random),
@@ -294,11 +321,12 @@ impl World {
             reason: Stimulus::sample(random),
             is_signalled: random.random(),
             is_write,
+            is_read,
             has_immediate,
-            solicited: random.random(),
+            solicited: !is_read && random.random(),
             ack_request: random.random(),
             immediate: if has_immediate { Stimulus::sample(random) } else { bits(0) },
-            remote: if is_write { Stimulus::sample(random) } else { bits(0) },
+            remote: if is_write || is_read { Stimulus::sample(random) } else { bits(0) },
             length: bits(length.into()),
             inline_count: bits(if is_inline { u64::from(length > 0) + u64::from(length > 32) } else { 0 }),
             path_mtu: bits(pair.path_mtu),
@@ -380,6 +408,10 @@ impl World {
             let in_flight = packet.psn.to_u64().wrapping_sub(una.into()) & 0xff_ffff;
             assert!(in_flight < 1 << 15, "{in_flight:#x} packets are in flight");
         }
+        if packet.is_read {
+            self.reads[1] += usize::from(!drops);
+            (packet.first_length, packet.second_length) = (bits(0), bits(0));
+        }
         if !drops {
             let expected = &message.packets[message.made];
             (packet.ends_burst, packet.ends_turn) = (false, false);
@@ -429,7 +461,23 @@ impl World {
                 event.kind == SetupKind::Restart || ![READY_TO_SEND, SEND_QUEUE_DRAIN].contains(&state);
             pair.lives.push((state, event.generation.to_u64() as u8, made, drops));
         }
-        self.item.sample(&block.item);
+        if self.item.sample(&block.item) && block.read_valid.val() {
+            let item = block.item.beat.val();
+            let place = item.queue_pair.to_u64() << READ_SLOT_BITS | item.read_slot.to_u64();
+            assert!(item.is_read && block.read_place.val() == place);
+            let record = ReadRecord {
+                psn: item.psn,
+                length: item.length,
+                path_mtu: item.path_mtu,
+                domain: item.domain,
+                first: item.first,
+                second: item.second,
+            };
+            assert_eq!(block.read.val(), record);
+            self.reads[0] += 1;
+        } else {
+            assert!(!block.read_valid.val());
+        }
         self.looks += u64::from(block.line.tx.valid.val() && block.line.tx.ready.val());
         self.request.sample(&block.access_request);
         if let Some(index) = self.wake.sample(&block.wake) {
@@ -451,6 +499,7 @@ impl World {
     fn sent(&self, pair: usize) -> u32 {
         let pair = &self.pairs[pair];
         match &pair.message {
+            Some(message) if message.item.is_read => (message.item.last_psn.to_u64() as u32 + 1) & 0xff_ffff,
             Some(message) => (message.item.psn.to_u64() as u32 + message.made as u32) & 0xff_ffff,
             None => pair.una,
         }
@@ -482,6 +531,7 @@ impl World {
         assert!(self.request.received == self.requests, "keys are asked for in the order of packets");
         assert_eq!(self.bench.block.turn_count.val(), self.turns & 0xffff);
         assert!(self.pairs.iter().all(|pair| !pair.waits), "who waits is woken");
+        assert_eq!(self.reads[0], self.reads[1], "a READ is written down once, if it comes");
     }
 }
 
@@ -489,7 +539,7 @@ impl World {
 fn packets_are_those_of_their_messages_whatever_happens() {
     let rounds = std::env::var("RNIC_SEEDS").map_or(1, |text| text.parse().expect("RNIC_SEEDS is a number"));
     // Turns, looks without a turn, messages dropped and flushed.
-    let mut all = [0; 4];
+    let (mut all, mut reads) = ([0; 4], 0);
     for round in 0..4 * rounds {
         let mut world = World::new(Stalls::ALL[round % 4]);
         for number in 0..INDICES.len() {
@@ -550,9 +600,11 @@ fn packets_are_those_of_their_messages_whatever_happens() {
             world.dropped,
             world.flushed
         );
+        reads += world.reads[0];
         let seen = [world.turns, world.looks - world.turns, world.dropped as u64, world.flushed as u64];
         (0..4).for_each(|kind| all[kind] += seen[kind]);
     }
+    assert!(reads > 30, "{reads}");
     assert!(all[0] > 40 && all[1] > 20 && all[2] > 0 && all[3] > 0, "{all:?}");
 }
 

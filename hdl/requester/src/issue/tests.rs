@@ -11,8 +11,12 @@ fn random_item(random: &mut Random) -> Packet {
         1 => FLUSHED,
         _ => SUCCESS,
     };
-    let inline_count =
-        if status == SUCCESS && starts && random.random_bool(0.3) { random.random_range(1..3) } else { 0 };
+    let is_read = starts && random.random_bool(0.2);
+    let inline_count = if status == SUCCESS && starts && !is_read && random.random_bool(0.3) {
+        random.random_range(1..3)
+    } else {
+        0
+    };
     Packet {
         queue_pair: bits(0x3fc + random.random_range(0..4)),
         generation: bits(random.random_range(0..2)),
@@ -31,7 +35,9 @@ fn random_item(random: &mut Random) -> Packet {
         status: bits(status),
         reason: Stimulus::sample(random),
         is_signalled: random.random(),
-        is_write: random.random(),
+        is_write: !is_read && random.random(),
+        is_read,
+        is_open: is_read && random.random_bool(0.9),
         opcode: Stimulus::sample(random),
         solicited: random.random(),
         ack_request: random.random(),
@@ -51,6 +57,7 @@ fn messages_are_written_down_and_sent_in_order() {
         let mut items: Vec<_> = (0..1000).map(|_| random_item(&mut random)).collect();
         items.last_mut().unwrap().ends_burst = true;
         let mut unsent = [bits::<24>(0); 4];
+        let (mut reads, mut opened) = ([bits::<READ_COUNT_BITS>(0); 4], vec![]);
         let (mut answers, mut inline, mut commands, mut slots) = (vec![], vec![], vec![], vec![]);
         let (mut messages, mut says, mut kicks, mut failed) = (vec![], vec![], vec![], [false; 4]);
         let (mut refused, mut protected, mut bursts, mut turns, mut vanished) = (0, 0, 0u64, 0u64, 0);
@@ -95,16 +102,34 @@ fn messages_are_written_down_and_sent_in_order() {
                 tag: item.tag,
                 is_signalled: item.is_signalled,
                 is_write: item.is_write,
+                is_read: item.is_read,
+                is_open: item.is_open,
+                length: bits((item.extended.get_bits::<32>(96).to_u64() as u32).swap_bytes().into()),
                 status: bits(status),
                 reason: if status == LOCAL_OPERATION { item.reason } else { bits(0) },
             };
+            if item.is_open {
+                if status == SUCCESS {
+                    let slot = reads[number].get_bits::<READ_SLOT_BITS>(0);
+                    opened.push(OpenedRead {
+                        queue_pair: item.queue_pair,
+                        generation: item.generation,
+                        slot,
+                    });
+                }
+                reads[number] = reads[number] + 1;
+            }
             if status == SUCCESS {
-                unsent[number] = item.psn + 1;
+                unsent[number] = if item.is_read { item.last_psn + 1 } else { item.psn + 1 };
             } else if !had_failed {
                 unsent[number] = item.psn;
             }
-            let issued =
-                Issued { count: item.message_count, unsent_psn: unsent[number], generation: item.generation };
+            let issued = Issued {
+                count: item.message_count,
+                reads: reads[number],
+                unsent_psn: unsent[number],
+                generation: item.generation,
+            };
             messages.push(item.starts.then_some((item.place, message)));
             says.push((item.queue_pair, issued, status == SUCCESS));
             if status == SUCCESS {
@@ -126,7 +151,7 @@ fn messages_are_written_down_and_sent_in_order() {
                         ends_response: false,
                     },
                     is_inline: !data.is_empty(),
-                    span_count: item.request_count,
+                    span_count: if item.is_read { bits(0) } else { item.request_count },
                     first: span(0, item.first_length),
                     second: span(1, item.second_length),
                 });
@@ -152,6 +177,7 @@ fn messages_are_written_down_and_sent_in_order() {
         let mut inline_source = Source::new(inline, stalls);
         let (mut gather, mut inline_sink, mut kick) =
             (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
+        let mut opening = Sink::new(stalls);
         let (mut written, mut refusals, mut protections, mut cycles) = (0, 0, 0, 0);
         let mut sent_at = Vec::new();
         while written < says.len() || bench.block.burst_count.val() != bursts {
@@ -163,12 +189,14 @@ fn messages_are_written_down_and_sent_in_order() {
             gather.drive(&mut bench.block.gather, &mut random);
             inline_sink.drive(&mut bench.block.inline_slot, &mut random);
             kick.drive(&mut bench.block.kick, &mut random);
+            opening.drive(&mut bench.block.opened, &mut random);
             bench.settle();
             item_source.sample(&bench.block.packet);
             answer_source.sample(&bench.block.answers);
             inline_source.sample(&bench.block.inline_data);
             inline_sink.sample(&bench.block.inline_slot);
             kick.sample(&bench.block.kick);
+            opening.sample(&bench.block.opened);
             if bench.block.gather.valid.val() {
                 assert!(sent_at.len() > gather.received.len(), "a packet is seen before it is written down");
             }
@@ -210,6 +238,8 @@ fn messages_are_written_down_and_sent_in_order() {
             bench.tick();
         }
         assert_eq!(inline_sink.received, slots);
+        assert_eq!(opening.received, opened);
+        assert!(opened.len() > 10, "{}", opened.len());
         let said: Vec<_> = kick
             .received
             .iter()

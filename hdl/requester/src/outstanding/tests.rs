@@ -38,6 +38,9 @@ fn reads_see_the_writes_of_earlier_cycles() {
             tag: Stimulus::sample(&mut random),
             is_signalled: random.random(),
             is_write: random.random(),
+            is_read: random.random(),
+            is_open: random.random(),
+            length: Stimulus::sample(&mut random),
             status: Stimulus::sample(&mut random),
             reason: Stimulus::sample(&mut random),
         };
@@ -45,6 +48,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
         block.issued_queue_pair.next = queue_pair(&mut random);
         block.issued.next = Issued {
             count: Stimulus::sample(&mut random),
+            reads: Stimulus::sample(&mut random),
             unsent_psn: Stimulus::sample(&mut random),
             generation: Stimulus::sample(&mut random),
         };
@@ -57,6 +61,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
         block.retired_index.next = queue_pair(&mut random);
         block.retires.next = Retired {
             count: Stimulus::sample(&mut random),
+            reads: Stimulus::sample(&mut random),
             home_lap: random.random(),
             una_psn: Stimulus::sample(&mut random),
         };

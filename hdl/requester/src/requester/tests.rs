@@ -2,7 +2,8 @@ use super::*;
 use crate::authorize::tests::judge;
 use crate::cut::tests::packets;
 use crate::numbers::{
-    ACKNOWLEDGE, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, REASON_PAYLOAD,
+    ACKNOWLEDGE, BAD_RESPONSE, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED,
+    READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, REASON_PAYLOAD,
     REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
 };
 use crate::testing::{Bytes, event, random_entry, slot_bits};
@@ -22,6 +23,8 @@ const OWN_ADDRESS: u64 = 0x0200_00ff_fe00_0001;
 const OWN_PLACE: u64 = 6;
 /// Where the region of a queue pair is, and how long.
 const REGION_BYTES: u64 = 1 << 20;
+/// READs that a queue pair may have open.
+const READ_ATOMIC: u64 = 3;
 
 /// A posted entry, what it must become, and what has become of it.
 struct Entry {
@@ -34,9 +37,39 @@ struct Entry {
     /// The first packet, behind the first of all, with a key that does not hold.
     fails_at: Option<usize>,
     inline: Vec<Bits<SLOT_BITS>>,
+    read: Option<Read>,
     is_acknowledged: bool,
     /// How the peer, gather or a key behind the first packet refused it: statuses and reasons.
     refusals: Vec<(u64, u64)>,
+}
+
+/// A READ: where its bytes go, and its first PSN when it is sent.
+#[derive(Clone)]
+struct Read {
+    length: u64,
+    /// Addresses and lengths.
+    elements: Vec<(u64, u64)>,
+    first_psn: u32,
+}
+
+impl Read {
+    fn responses(&self, pmtu: u64) -> u64 {
+        self.length.div_ceil(pmtu).max(1)
+    }
+
+    /// Where so many bytes behind so many others go.
+    fn spans(&self, mut before: u64, mut bytes: u64) -> Vec<HostSpan> {
+        let mut spans = vec![];
+        for &(address, length) in &self.elements {
+            let skipped = before.min(length);
+            let part = bytes.min(length - skipped);
+            if part > 0 {
+                spans.push(HostSpan { address: bits(address + skipped), length: bits(part) });
+            }
+            (before, bytes) = (before - skipped, bytes - part);
+        }
+        spans
+    }
 }
 
 /// A queue pair as its owner, control, and the peer see it.
@@ -87,6 +120,12 @@ impl Pair {
     fn address(&self) -> u128 {
         0xffff_0a00_0000 | self.number as u128
     }
+
+    /// The peer has all entries before this one; of a READ, only its data says so.
+    fn acknowledges(&mut self, end: usize) {
+        let entries = self.entries[..end].iter_mut();
+        entries.filter(|entry| entry.read.is_none()).for_each(|entry| entry.is_acknowledged = true);
+    }
 }
 
 /// The card's requester and all of its neighbours.
@@ -105,12 +144,22 @@ struct World {
     access_request: Sink<AccessRequest>,
     gather: Sink<GatherCommand>,
     inline_slot: Sink<Slot>,
+    deposit_request: Sink<AccessRequest>,
+    deposit_answer: Source<AccessAnswer>,
+    place: Sink<DepositCommand>,
+    returned: Source<ReturnedAnswer>,
     completion: Sink<CompletionToken>,
     failure: Sink<FailureEvent>,
     doorbells: VecDeque<(usize, u16)>,
     /// When slots and answers are due.
     reads: VecDeque<(u64, u64, bool)>,
     answers: VecDeque<(u64, AccessAnswer)>,
+    deposit_answers: VecDeque<(u64, AccessAnswer)>,
+    /// What the place stage has, and when it tells.
+    placing: VecDeque<(u64, ReturnedAnswer)>,
+    /// Payload of answers that is neither placed nor dropped.
+    payload: VecDeque<u64>,
+    reads_done: usize,
     read_fails: bool,
     expected_inline: VecDeque<Slot>,
     seen_inline: VecDeque<Slot>,
@@ -165,6 +214,10 @@ impl World {
             responses: Source::of_tokens([], stalls),
             gather_failure: Source::of_tokens([], stalls),
             access_answer: Source::of_tokens([], stalls),
+            deposit_request: Sink::new(stalls),
+            deposit_answer: Source::of_tokens([], stalls),
+            place: Sink::new(stalls),
+            returned: Source::of_tokens([], stalls),
             work_read: Sink::new(stalls),
             access_request: Sink::new(stalls),
             gather: Sink::new(stalls),
@@ -174,6 +227,10 @@ impl World {
             doorbells: VecDeque::new(),
             reads: VecDeque::new(),
             answers: VecDeque::new(),
+            deposit_answers: VecDeque::new(),
+            placing: VecDeque::new(),
+            payload: VecDeque::new(),
+            reads_done: 0,
             read_fails: false,
             expected_inline: VecDeque::new(),
             seen_inline: VecDeque::new(),
@@ -211,6 +268,10 @@ impl World {
         self.responses = Source::of_tokens([], stalls);
         self.gather_failure = Source::of_tokens([], stalls);
         self.access_answer = Source::of_tokens([], stalls);
+        self.deposit_request = Sink::new(stalls);
+        self.deposit_answer = Source::of_tokens([], stalls);
+        self.place = Sink::new(stalls);
+        self.returned = Source::of_tokens([], stalls);
         self.work_read = Sink::new(stalls);
         self.access_request = Sink::new(stalls);
         self.gather = Sink::new(stalls);
@@ -225,6 +286,7 @@ impl World {
         event.psn = bits(pair.next_psn.into());
         event.path.local_qp = bits(pair.qpn.into());
         event.path.path_mtu = bits(pair.path_mtu);
+        event.path.read_atomic = bits(READ_ATOMIC);
         event.path.domain = bits(pair.number as u64);
         event.path.send_base_page = bits(pair.ring() >> 12);
         event.path.send_slots_log2 = bits(pair.ring_log2.into());
@@ -269,9 +331,10 @@ impl World {
         let mut entry: [Bytes; 2] = [[0; 64]; 2];
         random.fill(&mut entry[0][4..]);
         random.fill(&mut entry[1][..]);
-        entry[0][0] = random.random_range(0..4);
+        entry[0][0] = random.random_range(0..5);
+        let is_read = entry[0][0] == 4;
         entry[0][1] = random.random::<u8>() & 3;
-        let length: u32 = if random.random_bool(0.4) {
+        let length: u32 = if !is_read && random.random_bool(0.4) {
             entry[0][1] |= INLINE;
             random.random_range(0..=if two { 96 } else { 32 })
         } else {
@@ -326,6 +389,7 @@ impl World {
         item.queue_pair = bits(pair.number as u64);
         item.path_mtu = bits(pair.path_mtu);
         item.domain = bits(pair.number as u64);
+        item.is_open = entry[0][0] == 4;
         (item.first, item.second) = (slot_bits(&entry[0]), slot_bits(&entry[1]));
         let judged = judge(&item, &entry);
         let checked = judged.checked;
@@ -358,11 +422,21 @@ impl World {
                     ends_response: false,
                 },
                 is_inline: !judged.inline.is_empty(),
-                span_count: packet.request_count,
+                span_count: if checked.is_read { bits(0) } else { packet.request_count },
                 first: span(0, packet.first_length),
                 second: span(1, packet.second_length),
             });
         }
+        let elements = [checked.first, checked.second].into_iter().filter(|element| element.length != 0);
+        let elements = elements.map(|element| {
+            let offset = element.address.to_u64().wrapping_sub(pair.region());
+            (pair.device().wrapping_add(offset), element.length.to_u64())
+        });
+        let read = (checked.is_read && checked.status == SUCCESS).then(|| Read {
+            length: checked.length.to_u64(),
+            elements: elements.collect(),
+            first_psn: 0,
+        });
         let status = if fails_at == Some(0) { LOCAL_PROTECTION } else { checked.status.to_u64() };
         let next_slot = pair.producer.wrapping_add(slots);
         pair.entries.push(Entry {
@@ -373,6 +447,7 @@ impl World {
             commands,
             fails_at,
             inline: judged.inline,
+            read,
             is_acknowledged: false,
             refusals: fails_at.map(|_| (LOCAL_PROTECTION, 0)).into_iter().collect(),
         });
@@ -400,6 +475,8 @@ impl World {
             psn: bits(psn.into()),
             ..PacketToken::default()
         };
+        let read = pair.entries[entry].read.clone();
+        let mut tokens = vec![];
         if self.random.random_bool(self.error_rate) {
             let (syndrome, status) = [
                 (0x60, RETRY_EXCEEDED),
@@ -411,21 +488,114 @@ impl World {
             token.extended = bits(syndrome);
             pair.peer_is_silent = true;
             pair.entries[entry].refusals.push((status, syndrome));
-            pair.entries[..entry].iter_mut().for_each(|entry| entry.is_acknowledged = true);
+            pair.acknowledges(entry);
+            tokens.push(token);
+        } else if let Some(read) = read {
+            let pmtu = 128 << pair.path_mtu;
+            let count = read.responses(pmtu);
+            token.extended = bits(0x1f);
+            for number in 0..count {
+                let (is_first, is_last) = (number == 0, number + 1 == count);
+                let opcode = match (is_first, is_last) {
+                    (true, true) => READ_RESPONSE_ONLY,
+                    (true, false) => READ_RESPONSE_FIRST,
+                    (false, false) => READ_RESPONSE_MIDDLE,
+                    (false, true) => READ_RESPONSE_LAST,
+                };
+                tokens.push(PacketToken {
+                    opcode: bits(opcode),
+                    psn: bits((u64::from(psn) + number) & u64::from(PSN_MASK)),
+                    payload_bytes: bits(pmtu.min(read.length - number * pmtu)),
+                    ..token
+                });
+            }
+            let number = self.random.random_range(0..tokens.len());
+            if self.random.random_bool(self.error_rate) {
+                // One is lost, which what comes behind it shows.
+                let lost = tokens.remove(number);
+                let rest = tokens.split_off(number);
+                tokens.push(rest.first().copied().unwrap_or(PacketToken {
+                    opcode: bits(ACKNOWLEDGE),
+                    payload_bytes: bits(0),
+                    ..lost
+                }));
+                pair.entries[entry].refusals.push((RETRY_EXCEEDED, 0));
+                pair.peer_is_silent = true;
+            } else if self.random.random_bool(self.error_rate) {
+                // One is not what it should be.
+                tokens.truncate(number + 1);
+                let token = tokens.last_mut().unwrap();
+                if self.random.random() {
+                    token.payload_bytes = token.payload_bytes + 1;
+                } else {
+                    token.opcode = bits(READ_RESPONSE_FIRST + (token.opcode.to_u64() + 2) % 4);
+                }
+                pair.entries[entry].refusals.push((BAD_RESPONSE, 0));
+                pair.peer_is_silent = true;
+            }
+            pair.acknowledges(entry);
         } else if asks || pair.wire.is_empty() || self.random.random_bool(0.1) {
             token.extended = bits(0x1f);
             let whole = entry + usize::from(is_last);
-            pair.entries[..whole].iter_mut().for_each(|entry| entry.is_acknowledged = true);
+            pair.acknowledges(whole);
+            tokens.push(token);
         } else {
             return;
         }
-        self.responses.push(token);
-        if self.random.random_bool(self.error_rate) {
-            // Said twice; one of another queue pair; one that was not asked for.
-            self.responses.push(token);
-            self.responses.push(PacketToken { destination_qp: token.destination_qp ^ 0x400, ..token });
-            self.responses.push(PacketToken { psn: token.psn + 0x10_0000, ..token });
+        for token in tokens {
+            self.says(token);
+            if self.random.random_bool(self.error_rate / 4.0) {
+                // Said twice; one of another queue pair; one that was not asked for.
+                self.says(token);
+                self.says(PacketToken { destination_qp: token.destination_qp ^ 0x400, ..token });
+                self.says(PacketToken { psn: token.psn + 0x10_0000, ..token });
+            }
         }
+    }
+
+    fn says(&mut self, token: PacketToken) {
+        if token.payload_bytes.any() {
+            self.payload.push_back(token.payload_bytes.to_u64());
+        }
+        self.responses.push(token);
+    }
+
+    /// The place stage gets data or the word to drop it, and what it is to say.
+    fn take_placing(&mut self, command: DepositCommand) {
+        if command.payload_bytes.any() {
+            assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
+        }
+        let mut answer = command.answer;
+        let number = answer.queue_pair.to_u64() as usize;
+        let spans: Vec<_> =
+            [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();
+        let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
+        if let Some(pair) = pair
+            && answer.generation == u64::from(pair.generation)
+            && answer.is_placed
+        {
+            let pmtu = 128 << pair.path_mtu;
+            let behind = |read: &Read| answer.psn.to_u64().wrapping_sub(read.first_psn.into()) & 0xff_ffff;
+            let entry = pair.entries[..pair.sent]
+                .iter_mut()
+                .rfind(|entry| entry.read.as_ref().is_some_and(|read| behind(read) < read.responses(pmtu)))
+                .expect("a READ was sent");
+            let read = entry.read.as_ref().unwrap();
+            let before = behind(read) * pmtu;
+            assert_eq!(spans, read.spans(before, pmtu.min(read.length - before)));
+            answer.has_failed = self.random.random_bool(self.error_rate / 4.0);
+            if answer.has_failed {
+                entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
+            } else if behind(read) + 1 == read.responses(pmtu) {
+                self.reads_done += 1;
+                entry.is_acknowledged = entry.refusals.is_empty();
+            }
+        } else if !answer.is_placed {
+            assert!(spans.is_empty());
+        }
+        let soonest = self.placing.back().map_or(0, |placing| placing.0);
+        let due = soonest.max(self.cycle + self.random.random_range(0..40));
+        self.placing.push_back((due, answer));
     }
 
     fn take_command(&mut self, mut command: GatherCommand) {
@@ -442,6 +612,10 @@ impl World {
             }
             return;
         }
+        let is_open = |entry: &&Entry| entry.read.is_some() && !entry.is_acknowledged;
+        let open =
+            pair.entries[pair.completed.min(pair.sent)..=pair.sent].iter().filter(is_open).count() as u64;
+        assert!(pair.has_failed || open <= READ_ATOMIC, "{open} READs are open");
         let entry = &mut pair.entries[pair.sent];
         assert_eq!(entry.status, SUCCESS, "an entry in error is not sent");
         assert!(entry.fails_at != Some(pair.sent_packets), "a packet whose key does not hold is not sent");
@@ -468,7 +642,12 @@ impl World {
         for (position, &data) in entry.inline.iter().enumerate() {
             self.expected_inline.push_back(Slot { data, last: position + 1 == inline_count, error: false });
         }
-        if is_lost && !pair.peer_is_silent {
+        let mut psns = 1;
+        if let Some(read) = &mut entry.read {
+            read.first_psn = pair.next_psn;
+            psns = read.responses(128 << pair.path_mtu) as u32;
+        }
+        if is_lost && !pair.peer_is_silent && entry.read.is_none() {
             entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
             let number = pair.wire.pop_back().expect("it was pushed").0;
             // The peer still answers what was sent before.
@@ -477,7 +656,7 @@ impl World {
             }
             let pair = &mut self.pairs[index];
             if !pair.peer_is_silent {
-                pair.entries[..number].iter_mut().for_each(|entry| entry.is_acknowledged = true);
+                pair.acknowledges(number);
                 pair.peer_is_silent = true;
                 self.lost.push_back(GatherFailure {
                     queue_pair: command.launch.queue_pair,
@@ -492,7 +671,7 @@ impl World {
         if is_last {
             (pair.sent, pair.sent_packets) = (pair.sent + 1, 0);
         }
-        pair.next_psn = (pair.next_psn + 1) & PSN_MASK;
+        pair.next_psn = (pair.next_psn + psns) & PSN_MASK;
     }
 
     fn take_completion(&mut self, token: CompletionToken) {
@@ -519,6 +698,7 @@ impl World {
                 assert_eq!(status, FLUSHED);
             } else if status == SUCCESS {
                 assert!(entry.is_signalled && entry.is_acknowledged);
+                assert_eq!(token.length, entry.read.as_ref().map_or(0, |read| read.length));
             } else {
                 pair.has_failed = true;
                 if status == FLUSHED {
@@ -570,6 +750,14 @@ impl World {
             let answer = self.answers.pop_front().expect("it is there");
             self.access_answer.push(answer.1);
         }
+        if self.deposit_answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
+            let answer = self.deposit_answers.pop_front().expect("it is there");
+            self.deposit_answer.push(answer.1);
+        }
+        if self.placing.front().is_some_and(|placing| placing.0 <= self.cycle) {
+            let placing = self.placing.pop_front().expect("it is there");
+            self.returned.push(placing.1);
+        }
         if self.lost.front().is_some() && random.random_bool(0.05) {
             self.lost.pop_front().into_iter().for_each(|lost| self.gather_failure.push(lost));
         }
@@ -584,6 +772,10 @@ impl World {
         self.responses.drive(&mut block.responses, random);
         self.gather_failure.drive(&mut block.gather_failure, random);
         self.access_answer.drive(&mut block.access_answer, random);
+        self.deposit_request.drive(&mut block.deposit_request, random);
+        self.deposit_answer.drive(&mut block.deposit_answer, random);
+        self.place.drive(&mut block.place, random);
+        self.returned.drive(&mut block.returned, random);
         self.work_read.drive(&mut block.work_read, random);
         self.access_request.drive(&mut block.access_request, random);
         self.gather.drive(&mut block.gather, random);
@@ -598,6 +790,10 @@ impl World {
         self.responses.sample(&block.responses);
         self.gather_failure.sample(&block.gather_failure);
         self.access_answer.sample(&block.access_answer);
+        self.deposit_answer.sample(&block.deposit_answer);
+        self.returned.sample(&block.returned);
+        let placing = self.place.sample(&block.place);
+        let deposit_request = self.deposit_request.sample(&block.deposit_request);
         for (name, pulse) in [
             ("work_refused", block.counts_work_refused.val()),
             ("local_protection", block.counts_local_protection.val()),
@@ -624,12 +820,29 @@ impl World {
                 self.pairs.iter().find(|pair| request.domain == pair.number as u64).expect("it exists");
             self.answers.push_back((self.cycle + self.answer_delay, access(pair, &request)));
         }
+        if let Some(request) = deposit_request {
+            assert!(request.local_write);
+            let pair =
+                self.pairs.iter_mut().find(|pair| request.domain == pair.number as u64).expect("it exists");
+            let mut answer = access(pair, &request);
+            if self.random.random_bool(self.error_rate / 4.0) {
+                // The region has ended meanwhile.
+                answer.ok = false;
+                let sent = pair.entries[..pair.sent].iter_mut();
+                sent.filter(|entry| entry.read.is_some() && !entry.is_acknowledged)
+                    .for_each(|entry| entry.refusals.push((LOCAL_PROTECTION, 0)));
+            }
+            self.deposit_answers.push_back((self.cycle + self.answer_delay, answer));
+        }
         let command = self.gather.sample(&block.gather);
         let slot = self.inline_slot.sample(&block.inline_slot);
         let completion = self.completion.sample(&block.completion);
         let failure = self.failure.sample(&block.failure);
         if let Some(command) = command {
             self.take_command(command);
+        }
+        if let Some(placing) = placing {
+            self.take_placing(placing);
         }
         if let Some(slot) = slot {
             self.seen_inline.push_back(slot);
@@ -670,6 +883,9 @@ impl World {
             && self.responses.is_done()
             && self.lost.is_empty()
             && self.gather_failure.is_done()
+            && self.placing.is_empty()
+            && self.returned.is_done()
+            && self.payload.is_empty()
     }
 
     /// Whether everything that was posted has ended.
@@ -822,6 +1038,7 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
         statuses.append(&mut world.statuses);
         failed_behind += std::mem::take(&mut world.failed_behind);
     }
+    assert!(world.reads_done > 50, "{} READs", world.reads_done);
     assert!(
         statuses.len() >= 6 && failed_behind > 0,
         "{statuses:?}, {failed_behind} behind the first packet"

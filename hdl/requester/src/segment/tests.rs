@@ -18,6 +18,7 @@ struct Model {
     slot_index: u16,
     psn: u32,
     count: u16,
+    reads: u64,
     tail: u64,
     tail_count: u64,
     home_lap: bool,
@@ -43,8 +44,8 @@ struct Ring {
 #[derive(Clone, Default)]
 struct Chain {
     issued: VecDeque<u64>,
-    /// The last PSN of each.
-    last: VecDeque<u64>,
+    /// The last PSN of each, and whether it is a READ that is open.
+    last: VecDeque<(u64, bool)>,
     issued_count: u16,
     retired: Retired,
     head: u64,
@@ -99,6 +100,8 @@ struct Expected {
     held: usize,
     full_windows: usize,
     full_spans: usize,
+    full_reads: usize,
+    fenced: usize,
     long: usize,
 }
 
@@ -183,7 +186,16 @@ impl Model {
         let ahead = u64::from(self.psn).wrapping_sub(seen.una_psn.to_u64()) & 0xff_ffff;
         let is_span_full = !flushes && in_flight > 0 && (ahead >= 1 << 15 || ahead + packets > 1 << 23);
         let is_window_full = in_flight >= WINDOW;
-        let Some(block) = block.filter(|_| takes && !is_window_full && !is_span_full) else {
+        let counts = !flushes && !slot.is_overrun && !slot.is_unreadable;
+        let is_read = counts && slot.first.get_bits::<8>(0) == WORK_READ;
+        let read_atomic = self.event.path.read_atomic.to_u64();
+        let is_open = is_read && read_atomic > 0;
+        let open = self.reads.wrapping_sub(seen.reads.to_u64()) & 31;
+        assert!(open <= 16, "{open} READs are open");
+        let is_read_full = is_open && open >= read_atomic;
+        let is_fenced = counts && slot.first.get_bit(8 + 2) && open > 0;
+        let waits = is_window_full || is_span_full || is_read_full || is_fenced;
+        let Some(block) = block.filter(|_| takes && !waits) else {
             expected.takes_free = false;
             if slot.ends_burst {
                 expected.items.push_back(empty);
@@ -192,6 +204,8 @@ impl Model {
                 expected.held += 1;
                 expected.full_windows += usize::from(is_window_full);
                 expected.full_spans += usize::from(is_span_full);
+                expected.full_reads += usize::from(is_read_full);
+                expected.fenced += usize::from(is_fenced);
                 self.is_held = true;
                 expected.begun.push_back((number, self.begun()));
                 let has_moved = now != seen;
@@ -219,7 +233,9 @@ impl Model {
             ends_burst: slot.ends_burst,
             psn: bits(self.psn.into()),
             last_psn: bits((u64::from(self.psn) + packets - 1) & 0xff_ffff),
-            is_long: is_plain && length > 1 << 14,
+            is_long: is_plain && !is_read && length > 1 << 14,
+            is_open,
+            read_slot: bits(self.reads & 15),
             place: bits(block << 3 | self.tail_count),
             message_count: bits(self.count.into()),
             next_slot: bits(
@@ -249,6 +265,7 @@ impl Model {
         if !flushes {
             self.psn = (item.last_psn.to_u64() as u32 + 1) & 0xff_ffff;
         }
+        self.reads = (self.reads + u64::from(is_open)) & 31;
         self.is_behind = item.is_long;
         if item.is_long {
             expected.long += 1;
@@ -338,6 +355,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let mut event = event(kind, FIRST + number, state, generation);
             event.psn = bits(0xff_fff0 | random.random::<u64>() & 15);
             event.path.domain = bits(number as u64);
+            event.path.read_atomic = bits([2, 16, 0][number]);
             event.path.signal_all = number == 0;
             event.path.path_mtu =
                 bits([PathMtu::Bytes256, PathMtu::Bytes1024, PathMtu::Bytes4096][number] as u64);
@@ -356,7 +374,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         {
             states[number] = QpState::ReadyToSend;
             let generation = rings[number].generation;
-            let event = event(SetupKind::Life, FIRST + number, QpState::ReadyToSend, generation);
+            let mut event = event(SetupKind::Life, FIRST + number, QpState::ReadyToSend, generation);
+            event.path.read_atomic = bits([2, 16, 0][number]);
             apply(&mut rings, &event);
             setup.push(event);
         }
@@ -374,6 +393,10 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 };
                 let slot =
                     slot & !(bits::<SLOT_BITS>(0xffff_ffff) << 224u64) | bits::<SLOT_BITS>(length) << 224u64;
+                // READs and fences, where the pool is not to be full.
+                let opcode = if changes > 0.0 && random.random_bool(0.3) { WORK_READ } else { 0 };
+                let slot = slot & !bits::<SLOT_BITS>(0xff) | bits::<SLOT_BITS>(opcode);
+                let slot = slot.replace_bit(8 + 2, changes > 0.0 && random.random_bool(0.1));
                 ring.slots.push(slot.replace_bit(TWO_SLOTS, random.random_bool(0.3)));
             }
             ring.is_overrun |= changes > 0.0 && random.random_bool(0.001);
@@ -491,7 +514,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                     cut.push_back((number, item.generation.to_u64() as u8));
                 }
                 chains[number].issued.push_back(item.place.to_u64());
-                chains[number].last.push_back(item.last_psn.to_u64());
+                chains[number].last.push_back((item.last_psn.to_u64(), item.is_open));
                 chains[number].issued_count = item.message_count.to_u64() as u16;
             }
             assert_eq!(item, expected);
@@ -502,7 +525,9 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let mut has_freed = false;
             for _ in 0..random.random_range(1..=8) {
                 let Some(place) = chain.issued.pop_front() else { break };
-                let last_psn = chain.last.pop_front().unwrap();
+                let (last_psn, is_open) = chain.last.pop_front().unwrap();
+                chain.retired.reads = chain.retired.reads + u64::from(is_open);
+                has_freed |= is_open;
                 chain.retired.una_psn = bits((last_psn + 1) & 0xff_ffff);
                 if chain.head_count == 8 {
                     let next = links[&chain.head];
@@ -533,13 +558,15 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
 
 #[test]
 fn entries_leave_once_and_in_order_with_few_blocks() {
-    let (mut stale, mut full_spans) = (0, 0);
+    let (mut stale, mut full_spans, mut full_reads, mut fenced) = (0, 0, 0, 0);
     for stalls in Stalls::ALL {
         let expected = runs(QUEUES, 2, 0.05, 4000, 0.01, stalls);
         assert!(expected.held > 5 && expected.long > 10, "{} {}", expected.held, expected.long);
         (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
+        (full_reads, fenced) = (full_reads + expected.full_reads, fenced + expected.fenced);
     }
     assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
+    assert!(full_reads > 10 && fenced > 10, "{full_reads} {fenced}");
 }
 
 #[test]

@@ -1,0 +1,291 @@
+//! The card READs from the reference endpoint: all lengths and alignments, more at a time than may be open, behind its own WRITEs and
+//! before its own SENDs, with and without a fence. What arrives is what the endpoint's memory holds; and what is wrong with a
+//! READ or its answers ends its queue pair with the status of the protocol.
+use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rnic_driver::state::ReadyToSend;
+use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
+use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::wire::extended::AethRepr;
+use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_sim::chance::Seed;
+use rnic_sim::endpoint::memory::Element;
+use rnic_sim::endpoint::packet::Packet;
+use rnic_sim::endpoint::qp::ReceiveWork;
+use std::collections::BTreeMap;
+
+/// The endpoint's side, and one that only the test plays.
+const PEER: u32 = 0x33;
+const PLAYED: u32 = 0x34;
+/// What is read: so many bytes of the endpoint's memory.
+const WINDOW_BYTES: usize = 60_000;
+/// Where the endpoint receives.
+const PEER_ROOM: u64 = 0x1_0000;
+/// Batches of requests, and READs in each: more than may be open.
+const BATCHES: u64 = 8;
+const READS: u64 = 20;
+
+pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
+    for (version, pmtu) in [(IPV6, Pmtu::Bytes256), (IPV4, Pmtu::Bytes1024), (IPV6, Pmtu::Bytes4096)] {
+        batches(rig, version, pmtu).with_context(|| format!("addresses {version}, {pmtu:?}"))?;
+    }
+    Ok(())
+}
+
+/// Memory of so many bytes that begins at some odd place.
+fn piece(rig: &Rig, offset: usize, length: usize) -> Result<Region> {
+    let memory = rig.domain.allocate(offset + length + 1)?;
+    let (_, behind) = memory.split_at(offset).expect("it is longer");
+    Ok(behind.split_at(length).expect("it is longer").0)
+}
+
+fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
+    let mut random = Seed(9).stream(&format!("own reads/{version}/{pmtu:?}"));
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, pmtu, 0xff_ff00)?;
+    let mut model: Vec<u8> = (0..WINDOW_BYTES).map(|_| random.random()).collect();
+    rig.endpoint(|endpoint| endpoint.memory().bytes[..WINDOW_BYTES].copy_from_slice(&model));
+    let remote = |place: usize, length: usize| RemoteMemory {
+        address: PEER_FIRST + place as u64,
+        key: PEER_KEY,
+        bytes: length as u64,
+    };
+    for batch in 0..BATCHES {
+        // A WRITE before the READs, which must see it, and a SEND behind them.
+        let length = random.random_range(0..=4000);
+        let place = random.random_range(0..=WINDOW_BYTES - length);
+        let bytes: Vec<u8> = (0..length).map(|_| random.random()).collect();
+        model[place..][..length].copy_from_slice(&bytes);
+        let mut written = piece(rig, 0, length)?;
+        written.bytes_mut().copy_from_slice(&bytes);
+        let mut requests = vec![SendRequest::write(0, remote(place, length)).piece(written)];
+        let mut places = Vec::new();
+        for number in 0..READS {
+            let length = match (batch, number) {
+                (0, 1) => 0,
+                (1, _) => pmtu.bytes() as usize * (number as usize % 5),
+                (_, 0) => 20_000,
+                _ => random.random_range(0..=3 * pmtu.bytes() as usize),
+            };
+            let first = random.random_range(0..=length);
+            let place = if number < 3 { place } else { random.random_range(0..WINDOW_BYTES) };
+            let place = place.min(WINDOW_BYTES - length);
+            let mut request = SendRequest::read(number + 1, remote(place, length))
+                .piece(piece(rig, random.random_range(0..70), first)?)
+                .piece(piece(rig, random.random_range(0..70), length - first)?);
+            if random.random_range(0..4) == 0 {
+                request = request.fence();
+            }
+            if random.random_range(0..3) > 0 {
+                request = request.signalled();
+            }
+            requests.push(request);
+            places.push((place, length));
+        }
+        let mut last = SendRequest::send(READS + 1).inline(&[7; 20]).signalled();
+        if batch % 2 == 0 {
+            last = last.fence();
+        }
+        requests.push(last);
+        rig.endpoint(|endpoint| {
+            let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
+            endpoint.post_receive(PEER, ReceiveWork { tag: batch, elements: vec![room] });
+        });
+        queue_pair.post_sends(&mut requests)?;
+        let mut done: Vec<Done> = Vec::new();
+        let count = READS as usize + 2;
+        rig.wait("the batch", |rig| {
+            done.extend(rig.completions()?);
+            Ok((done.len() >= count).then_some(()))
+        })
+        .with_context(|| format!("batch {batch}: {places:?}; {done:?}"))?;
+        ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
+        ensure!(done.iter().map(|done| done.tag).eq(0..READS + 2), "in order: {done:?}");
+        for (done, &(place, length)) in done[1..].iter().zip(&places) {
+            ensure!(done.opcode == CompletionOpcode::Read && done.length as usize == length, "{done:?}");
+            ensure_same(&done.message, &model[place..][..length])
+                .with_context(|| format!("batch {batch}, READ of {length} bytes at {place}"))?;
+        }
+        let mut theirs = Vec::new();
+        rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));
+        ensure!(theirs.len() == 1 && theirs[0].tag == batch, "{theirs:?}");
+    }
+    let moved = rig.moved()?.named();
+    ensure!(moved.is_empty(), "legal traffic moves {moved:?}");
+    drop(queue_pair);
+    rig.completions()?;
+    Ok(())
+}
+
+/// What a peer does wrong.
+struct Wrong {
+    name: &'static str,
+    /// Its answers to a READ of 2,500 bytes with PSN zero, at a PMTU of 1,024: operation, PSN, bytes and syndrome.
+    answers: Vec<(Operation, u32, usize, u8)>,
+    status: CompletionStatus,
+    counters: &'static [(&'static str, u64)],
+}
+
+fn wrongs() -> Vec<Wrong> {
+    use Operation::{
+        Acknowledge, ReadResponseFirst as First, ReadResponseLast as Last, ReadResponseMiddle as Middle,
+        ReadResponseOnly as Only,
+    };
+    let bad = CompletionStatus::BadResponse;
+    let lost = CompletionStatus::RetryExceeded;
+    let wrong = |name, answers: &[(Operation, u32, usize, u8)], status, counters| Wrong {
+        name,
+        answers: answers.to_vec(),
+        status,
+        counters,
+    };
+    let unexpected: &[(&str, u64)] = &[("response_unexpected", 1)];
+    let implied: &[(&str, u64)] = &[("implied_nak", 1), ("retry_exhausted", 1)];
+    vec![
+        wrong(
+            "one that is right",
+            &[(First, 0, 1024, 31), (Middle, 1, 1024, 0), (Last, 2, 452, 31)],
+            CompletionStatus::Success,
+            &[],
+        ),
+        wrong(
+            "a duplicate",
+            &[(First, 0, 1024, 31), (First, 0, 1024, 31), (Middle, 1, 1024, 0), (Last, 2, 452, 31)],
+            CompletionStatus::Success,
+            &[("response_stale", 1)],
+        ),
+        wrong("MIDDLE first", &[(Middle, 0, 1024, 31)], bad, unexpected),
+        wrong("ONLY instead of FIRST", &[(Only, 0, 1024, 31)], bad, unexpected),
+        wrong("LAST too early", &[(First, 0, 1024, 31), (Last, 1, 1024, 31)], bad, unexpected),
+        wrong("FIRST twice", &[(First, 0, 1024, 31), (First, 1, 1024, 31)], bad, unexpected),
+        wrong("FIRST too short", &[(First, 0, 1020, 31)], bad, unexpected),
+        wrong(
+            "LAST too short",
+            &[(First, 0, 1024, 31), (Middle, 1, 1024, 0), (Last, 2, 448, 31)],
+            bad,
+            unexpected,
+        ),
+        wrong(
+            "LAST too long",
+            &[(First, 0, 1024, 31), (Middle, 1, 1024, 0), (Last, 2, 456, 31)],
+            bad,
+            unexpected,
+        ),
+        wrong(
+            "LAST without data",
+            &[(First, 0, 1024, 31), (Middle, 1, 1024, 0), (Last, 2, 0, 31)],
+            bad,
+            unexpected,
+        ),
+        wrong("FIRST with a NAK", &[(First, 0, 1024, 0x62)], bad, unexpected),
+        wrong("FIRST lost", &[(Middle, 1, 1024, 0)], lost, implied),
+        wrong("MIDDLE lost", &[(First, 0, 1024, 31), (Last, 2, 452, 31)], lost, implied),
+        wrong("an ACK instead", &[(Acknowledge, 2, 0, 31)], lost, implied),
+        wrong("an ACK in the middle", &[(First, 0, 1024, 31), (Acknowledge, 1, 0, 31)], lost, implied),
+        wrong("a NAK too far", &[(First, 0, 1024, 31), (Acknowledge, 2, 0, 0x62)], lost, implied),
+        wrong("a NAK", &[(Acknowledge, 0, 0, 0x62)], CompletionStatus::RemoteAccess, &[("nak_received", 1)]),
+        wrong(
+            "a NAK behind data",
+            &[(First, 0, 1024, 31), (Acknowledge, 1, 0, 0x63)],
+            CompletionStatus::RemoteOperation,
+            &[("nak_received", 1)],
+        ),
+    ]
+}
+
+/// A READ whose answers are wrong, and one behind it.
+fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let info = queue_pair.info(IPV4)?;
+    let mut queue_pair: QueuePair<ReadyToSend> = rig.connect(queue_pair, PLAYED, IPV4, Pmtu::Bytes1024, 0)?;
+    rig.heard();
+    let remote = RemoteMemory { address: 0x1000, key: 7, bytes: 5000 };
+    let first = SendRequest::read(1, remote).piece(piece(rig, 5, 1500)?).piece(piece(rig, 9, 1000)?);
+    let second = SendRequest::write(2, remote).inline(&[1; 9]).signalled();
+    queue_pair.post_sends(&mut vec![first.signalled(), second])?;
+    let mut heard = 0;
+    rig.wait("the requests", |rig| {
+        let parts = rig.heard();
+        let is_mine = |frame: &&Vec<u8>| {
+            PacketRepr::parse(frame).is_ok_and(|packet| packet.bth.destination_qp == PLAYED)
+        };
+        heard += parts.iter().filter(is_mine).count();
+        Ok((heard == 2).then_some(()))
+    })?;
+    rig.moved()?;
+    let bytes = |psn: u32, count: usize| -> Vec<u8> {
+        (0..count).map(|place| (psn as usize * 1024 + place) as u8 ^ 0x5a).collect()
+    };
+    let first_psn = Psn::wrapping(info.first_psn);
+    let frames: Vec<_> = wrong
+        .answers
+        .iter()
+        .map(|&(operation, psn, count, syndrome)| {
+            let opcode = Transport::Rc.base() | operation.code();
+            let bth = BthRepr::new(opcode, info.qp_number, first_psn.add(psn));
+            let aeth = ExtendedRepr::Aeth(AethRepr { syndrome, msn: Psn::wrapping(1) });
+            let extended = if operation == Operation::ReadResponseMiddle { vec![] } else { vec![aeth] };
+            Packet::new(bth, extended, bytes(psn, count)).frame(&path_to_card(IPV4), 3)
+        })
+        .collect();
+    rig.send(&frames);
+    let mut done = rig.exchange()?;
+    let is_good = wrong.status == CompletionStatus::Success;
+    let expected: BTreeMap<_, _> = wrong.counters.iter().copied().collect();
+    let moved = rig.moved()?.named();
+    ensure!(moved == expected, "counters: {moved:?}, expected {expected:?}");
+    if is_good {
+        // The WRITE behind it is still to be answered.
+        let bth = BthRepr::new(
+            Transport::Rc.base() | Operation::Acknowledge.code(),
+            info.qp_number,
+            first_psn.add(3),
+        );
+        let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 31, msn: Psn::wrapping(2) });
+        rig.send(&[Packet::new(bth, vec![aeth], Vec::new()).frame(&path_to_card(IPV4), 3)]);
+        done.extend(rig.exchange()?);
+    } else {
+        rig.wait("the end", |rig| {
+            done.extend(rig.completions()?);
+            Ok((done.len() >= 2).then_some(()))
+        })?;
+    }
+    let behind = if is_good { CompletionStatus::Success } else { CompletionStatus::Flushed };
+    let statuses: Vec<_> = done.iter().map(|done| (done.tag, done.status)).collect();
+    ensure!(statuses == [(1, wrong.status), (2, behind)], "{statuses:?}");
+    if is_good {
+        let all = [bytes(0, 1024), bytes(1, 1024), bytes(2, 452)].concat();
+        ensure_same(&done[0].message, &all)?;
+    }
+    drop(queue_pair);
+    rig.completions()?;
+    while rig.event()?.is_some() {}
+    rig.moved()?;
+    Ok(())
+}
+
+/// A READ that the endpoint refuses, and answers of all kinds that are wrong.
+pub(crate) fn refused(rig: &mut Rig) -> Result<()> {
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 5)?;
+    let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY ^ 0x100, bytes: 5000 };
+    let request = SendRequest::read(1, remote).piece(piece(rig, 1, 5000)?).signalled();
+    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    let done = rig.wait("the READ", |rig| Ok(rig.completions()?.pop()))?;
+    ensure!(done.status == CompletionStatus::RemoteAccess, "{done:?}");
+    drop(queue_pair);
+    rig.settle()?;
+    let mut failures = Vec::new();
+    for wrong in wrongs() {
+        if let Err(error) = answers_wrongly(rig, &wrong) {
+            failures.push(format!("{}: {error:#}", wrong.name));
+            rig.settle()?;
+        }
+    }
+    ensure!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+    Ok(())
+}

@@ -24,11 +24,11 @@
 //! rings that consumed nothing since it came by last. Such a ring stands as behind a restart, but for its index, and
 //! what it needs next is fetched into its own line.
 //!
-//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. A line is fetched in 3 cycles
-//! beside that, 64 reads at a time. Latency 7 cycles, and one more where a line begins. Answers come in the order of the
-//! requests, because payload does: one whose entry is not here holds those behind it for a read of the host, while lines of
-//! other rings are fetched. A setup event is taken between two requests, in 4 cycles; behind one that ends a ring, requests rest for
-//! two cycles for each of its lines, 64 at most.
+//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. Beside that a ring is looked at,
+//! and a line of it fetched, in 2 cycles, and each further line in 3; 64 reads are under way at most. Latency 7 cycles, and one
+//! more where a line begins. Answers come in the order of the requests, because payload does: one whose entry is not here holds
+//! those behind it for a read of the host, while lines of other rings are fetched. A setup event is taken between two requests,
+//! in 4 cycles; behind one that ends a ring, requests rest for two cycles for each of its lines, 64 at most.
 //!
 //! 1. Entries of a ring are given in its order, each as the host's memory held it once it was posted. None is read
 //!    behind its consumption.
@@ -506,72 +506,16 @@ impl Logic for ReceiveEntries {
             is_stale: self.passing_stale[3].q.val(),
         };
 
-        // What is looked at for fetching: commands first, then what is waited for.
-        let may_fetch = !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
-        let may_run_ahead = may_fetch && self.enable.val();
-        let has_event = self.setup.valid.val();
-        let has_demand = self.misses.q.val() && !self.is_served.q.val() && may_fetch;
-        let has_notice = self.notices.tx.valid.val() && may_run_ahead;
-        let has_bell = self.rung.tx.valid.val() && may_run_ahead;
-        let may_walk = self.pace.q.val().all() && may_run_ahead;
-        let chooses = step == Step::Choose;
-        let takes_notice = chooses && !has_event && !has_demand && has_notice;
-        let takes_bell = chooses && !has_event && !has_demand && !has_notice && has_bell;
-        let walks = chooses && !has_event && !has_demand && !has_notice && !has_bell && may_walk;
-        self.notices.tx.ready.next = takes_notice;
-        self.rung.tx.ready.next = takes_bell;
+        // Comparing.
         let ring = self.ring.q.val();
-        let walk = self.walk.q.val();
-        let chosen = if has_event {
-            event.queue_pair
-        } else if has_demand {
-            self.missing.q.val()
-        } else if has_notice {
-            self.notices.tx.beat.val()
-        } else if has_bell {
-            self.rung.tx.beat.val()
-        } else {
-            walk
-        };
-        let asked = select(chooses, chosen, ring);
-        if chooses {
-            self.ring.d.next = chosen;
-            self.is_event.d.next = has_event;
-            self.is_demand.d.next = !has_event && has_demand;
-            self.is_notice.d.next = takes_notice;
-            self.is_walk.d.next = walks;
-            self.burst.d.next = bits::<2>(0);
-            if has_event {
-                self.step.d.next = Step::Hold;
-            } else if has_demand || has_notice || has_bell || may_walk {
-                self.step.d.next = Step::Look;
-            }
-        }
-        if !self.pace.q.val().all() {
-            self.pace.d.next = self.pace.q.val() + 1;
-        }
-        if walks {
-            self.pace.d.next = bits::<3>(0);
-            self.walk.d.next = walk + 1;
-        }
-        let looks_up = chooses || step == Step::Again || step == Step::Hold;
-        self.rings.read_enable.next = looks_up;
-        self.rings.read_address.next = asked;
-        self.producers.read_enable.next = looks_up;
-        self.producers.read_address.next = asked;
-        self.taken_copy.read_enable.next = looks_up;
-        self.taken_copy.read_address.next = asked;
-        self.progress.read_enable.next = looks_up;
-        self.progress.read_address.next = asked;
-        self.arrived_copy.read_enable.next = looks_up;
-        self.arrived_copy.read_address.next = asked;
+        let may_fetch = !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
+        let has_event = self.setup.valid.val();
+        let has_demand = self.misses.q.val() && !self.is_served.q.val();
         let record = self.rings.read_data.val();
         let producer = self.producers.read_data.val();
         let consumed = self.taken_copy.read_data.val();
         let progress = self.progress.read_data.val();
         let here = self.arrived_copy.read_data.val();
-
-        // Comparing.
         let distance = progress.index - consumed.index;
         let posted_count = producer - consumed.index;
         let fresh = producer - progress.index;
@@ -624,12 +568,13 @@ impl Logic for ReceiveEntries {
         let takes_own = found.begins && found.has_own;
         let shares = found.begins && !found.has_own && !found.is_spent;
         let has_line = !shares || (self.lines.tx.valid.val() && found.may_share);
-        let fetches = decides
+        let wishes = decides
             && !yields
-            && may_fetch
             && has_line
             && found.may_extend
             && ((found.is_wanted && (!is_walk || found.is_spent)) || (is_demand && found.is_spent));
+        let fetches = wishes && may_fetch;
+        let lingers = wishes && !may_fetch && !has_event;
         let repeats = found.begins && !found.has_own && found.is_spent;
         let stay = select(repeats, !progress.stay, progress.stay);
         let target: Bits<LINE_BITS> = if takes_own {
@@ -642,25 +587,86 @@ impl Logic for ReceiveEntries {
         self.lines.tx.ready.next = fetches && shares;
         let end = progress.index + bit_cast::<WORK_INDEX_BITS, 3>(found.count);
         let burst = self.burst.q.val();
+        // Others come first behind four lines, commands and what is waited for behind one.
+        let waits = has_event
+            || (has_demand && !is_demand)
+            || (burst.all() && (self.notices.tx.valid.val() || self.rung.tx.valid.val()));
+        let goes_on = fetches && found.goes_on && self.enable.val() && !waits && !is_walk;
+        let ends = decides && !yields && !goes_on && !lingers;
         if decides {
-            // Others come first behind four lines, commands and what is waited for behind one.
-            let waits = has_event
-                || (has_demand && !is_demand)
-                || (burst.all() && (self.notices.tx.valid.val() || self.rung.tx.valid.val()));
             self.burst.d.next = select(burst.all(), burst, burst + 1);
+        }
+        if yields {
+            self.step.d.next = Step::Hold;
+        }
+        if goes_on {
+            self.step.d.next = Step::Again;
             self.is_demand.d.next = false;
-            self.is_notice.d.next = false;
-            self.step.d.next = if yields {
-                Step::Hold
-            } else if fetches && found.goes_on && self.enable.val() && !waits && !is_walk {
-                Step::Again
-            } else {
-                Step::Choose
-            };
+        }
+        if ends {
+            self.step.d.next = Step::Choose;
         }
         if step == Step::Again {
             self.step.d.next = Step::Look;
         }
+
+        // What is looked at next: commands first, then what is waited for. A ring whose records are being written waits a cycle.
+        let may_run_ahead = may_fetch && self.enable.val();
+        let has_notice = self.notices.tx.valid.val() && may_run_ahead;
+        let has_bell = self.rung.tx.valid.val() && may_run_ahead;
+        let may_walk = self.pace.q.val().all() && may_run_ahead;
+        let walk = self.walk.q.val();
+        let chosen = if has_event {
+            event.queue_pair
+        } else if has_demand {
+            self.missing.q.val()
+        } else if has_notice {
+            self.notices.tx.beat.val()
+        } else if has_bell {
+            self.rung.tx.beat.val()
+        } else {
+            walk
+        };
+        let chooses = step == Step::Choose || (ends && (has_event || chosen != ring));
+        let takes_notice = chooses && !has_event && !has_demand && has_notice;
+        let takes_bell = chooses && !has_event && !has_demand && !has_notice && has_bell;
+        let walks = chooses && !has_event && !has_demand && !has_notice && !has_bell && may_walk;
+        self.notices.tx.ready.next = takes_notice;
+        self.rung.tx.ready.next = takes_bell;
+        let asked = select(chooses, chosen, ring);
+        if chooses {
+            self.ring.d.next = chosen;
+            self.is_event.d.next = has_event;
+            self.is_demand.d.next = !has_event && has_demand;
+            self.is_notice.d.next = takes_notice;
+            self.is_walk.d.next = walks;
+            self.burst.d.next = bits::<2>(0);
+            self.step.d.next = if has_event {
+                Step::Hold
+            } else if has_demand || has_notice || has_bell || may_walk {
+                Step::Look
+            } else {
+                Step::Choose
+            };
+        }
+        if !self.pace.q.val().all() {
+            self.pace.d.next = self.pace.q.val() + 1;
+        }
+        if walks {
+            self.pace.d.next = bits::<3>(0);
+            self.walk.d.next = walk + 1;
+        }
+        let looks_up = chooses || step == Step::Again || step == Step::Hold;
+        self.rings.read_enable.next = looks_up;
+        self.rings.read_address.next = asked;
+        self.producers.read_enable.next = looks_up;
+        self.producers.read_address.next = asked;
+        self.taken_copy.read_enable.next = looks_up;
+        self.taken_copy.read_address.next = asked;
+        self.progress.read_enable.next = looks_up;
+        self.progress.read_address.next = asked;
+        self.arrived_copy.read_enable.next = looks_up;
+        self.arrived_copy.read_address.next = asked;
 
         // The address is added up a cycle later.
         if fetches {

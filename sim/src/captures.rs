@@ -1,4 +1,6 @@
 //! Captures: reading those that other stacks made, and writing what crossed our own ports.
+pub mod flow;
+
 use anyhow::{Context, Result};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::captures::Capture;
+use crate::captures::flow::{Crossing, Flow, Said};
 use crate::endpoint::qp::{Queue, ReceiveWork};
-use rnic_layout::opcode::{self, Class, Transport};
-use rnic_layout::wire::{Filter, classify};
+use rnic_layout::opcode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -18,88 +18,19 @@ fn capture(name: &str) -> Capture {
     Capture::read(&path).unwrap()
 }
 
-/// What a response says, but for bytes that came out of memory and credits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
-    code: u8,
-    psn: u32,
-    bytes: usize,
-    /// Class of the syndrome with its code, where the code is not one of credits; and the MSN.
-    aeth: Option<(u8, u32)>,
-    /// What the cell of an atomic held.
-    original: Option<u64>,
-}
-
-impl Said {
-    fn of(packet: &PacketRepr) -> Self {
-        let (mut aeth, mut original) = (None, None);
-        for header in packet.extended_headers() {
-            match header {
-                ExtendedRepr::Aeth(header) => {
-                    let syndrome = header.syndrome;
-                    let class = if syndrome >> 5 == 0 { 0 } else { syndrome };
-                    aeth = Some((class, header.msn.value()));
-                }
-                ExtendedRepr::AtomicAckEth(header) => original = Some(header.original),
-                _ => {}
-            }
-        }
-        let (code, psn, bytes) = (packet.bth.opcode, packet.bth.psn.value(), packet.payload.len());
-        Self { code, psn, bytes, aeth, original }
-    }
-}
-
-/// All that went to one queue pair of one host, and what it said.
-#[derive(Default)]
-struct Flow<'a> {
-    requests: Vec<(Vec<u8>, PacketRepr<'a>)>,
-    /// Responses from this host to the peer's address, whatever their queue pair.
-    said: Vec<Said>,
-    peer: Option<u32>,
-}
-
-/// Sorts the RC packets of a capture by who answers them.
-fn flows(capture: &Capture) -> BTreeMap<([u8; 16], u32), Flow<'_>> {
-    let mut flows: BTreeMap<([u8; 16], u32), Flow> = BTreeMap::new();
-    let packets: Vec<(&Vec<u8>, PacketRepr)> = capture
-        .roce_frames()
-        .filter_map(|frame| Some((frame, classify(frame, false, &Filter::PROMISCUOUS).ok()?)))
-        .filter(|(_, packet)| Transport::of(packet.bth.opcode) == Some(Transport::Rc))
-        .collect();
-    for (frame, packet) in &packets {
-        if opcode::class(packet.bth.opcode) == Some(Class::Request) {
-            let flow = flows.entry((packet.ip.destination().0, packet.bth.destination_qp)).or_default();
-            flow.requests.push(((*frame).clone(), *packet));
-        }
-    }
-    // A response belongs to the flow that it answers: from its address, with the PSN of a request.
-    for (_, packet) in &packets {
-        if opcode::class(packet.bth.opcode) != Some(Class::Response) {
-            continue;
-        }
-        let answered = flows.iter_mut().find(|((host, _), flow)| {
-            let near = |request: &PacketRepr| packet.bth.psn.distance(request.bth.psn).abs() < 16;
-            *host == packet.ip.source().0 && flow.requests.iter().any(|(_, request)| near(request))
-        });
-        let (_, flow) = answered.expect("every response answers something");
-        flow.peer = Some(packet.bth.destination_qp);
-        flow.said.push(Said::of(packet));
-    }
-    flows
-}
-
 /// Makes an endpoint in the place of the host that answered, with memory wherever its peer reaches.
-fn stand_in(flow: &Flow, number: u32) -> Endpoint {
-    let first = &flow.requests[0].1;
+fn stand_in(flow: &Flow) -> Endpoint {
+    let (number, first) = (flow.number, &flow.crossings[0].packet);
     let mac = first.ethernet.destination;
     let mut ranges: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut cells: BTreeMap<u64, u64> = BTreeMap::new();
-    for (_, request) in &flow.requests {
+    for Crossing { packet: request, .. } in flow.requests() {
         for header in request.extended_headers() {
             let (key, address, bytes) = match header {
                 ExtendedRepr::Reth(reth) => (reth.remote_key, reth.virtual_address, reth.dma_length.into()),
                 ExtendedRepr::AtomicEth(atomic) => {
-                    let answer = flow.said.iter().find(|said| said.psn == request.bth.psn.value());
+                    let mut answers = flow.answers().map(|answer| Said::of(&answer.packet));
+                    let answer = answers.find(|said| said.psn == request.bth.psn.value());
                     let original = answer.and_then(|said| said.original).unwrap_or_default();
                     // What the first atomic found is what was there; the rest must follow from it.
                     cells.entry(atomic.virtual_address).or_insert(original);
@@ -140,7 +71,7 @@ fn stand_in(flow: &Flow, number: u32) -> Endpoint {
         destination_read_atomic: 128,
         ..QueuePairSetup::new(number, peer, path)
     });
-    for tag in 0..flow.requests.len() as u64 {
+    for tag in 0..flow.requests().count() as u64 {
         let element = Element { address: 0, key: RECEIVE_KEY, length: RECEIVE_BYTES };
         endpoint.post_receive(number, ReceiveWork { tag, elements: vec![element] });
     }
@@ -149,18 +80,17 @@ fn stand_in(flow: &Flow, number: u32) -> Endpoint {
 
 /// Asks an endpoint what Linux was asked, and returns what each of them said.
 fn replay(capture: &Capture) -> Vec<(Vec<Said>, Vec<Said>)> {
-    let flows = flows(capture);
-    let replayed = flows.into_iter().map(|((_, number), flow)| {
-        let mut endpoint = stand_in(&flow, number);
+    let replayed = Flow::of(capture).into_iter().map(|flow| {
+        let mut endpoint = stand_in(&flow);
         let mut ours = Vec::new();
-        for (frame, _) in &flow.requests {
-            endpoint.receive(frame);
+        for request in flow.requests() {
+            endpoint.receive(request.frame);
             while let Some(answer) = endpoint.transmit() {
                 ours.push(Said::of(&PacketRepr::parse(&answer).unwrap()));
             }
         }
         check_receives(&mut endpoint, &flow);
-        (ours, flow.said)
+        (ours, flow.answers().map(|answer| Said::of(&answer.packet)).collect())
     });
     replayed.collect()
 }
@@ -168,7 +98,7 @@ fn replay(capture: &Capture) -> Vec<(Vec<Said>, Vec<Said>)> {
 /// Every SEND and every WRITE with immediate has completed one receive, once, with the right immediate.
 fn check_receives(endpoint: &mut Endpoint, flow: &Flow) {
     let mut expected: BTreeMap<u32, Option<[u8; 4]>> = BTreeMap::new();
-    for (_, request) in &flow.requests {
+    for Crossing { packet: request, .. } in flow.requests() {
         let row = opcode::lookup(request.bth.opcode).unwrap();
         let immediate = request.extended_headers().find_map(|header| match header {
             ExtendedRepr::Immediate(immediate) => Some(immediate.data.to_be_bytes()),

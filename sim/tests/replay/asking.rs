@@ -1,0 +1,178 @@
+//! The card in the place of the host that asked.
+use crate::machine::{Machine, Role, retarget};
+use anyhow::{Context, Result, ensure};
+use rnic_driver::{Completion, RemoteMemory, SendRequest};
+use rnic_layout::opcode::{self, Operation};
+use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::wire::{ExtendedRepr, PacketRepr};
+use rnic_sim::captures::flow::Flow;
+
+/// One message: its packets, in order, and how many PSNs it has, which is more than that for a READ.
+struct Message<'a> {
+    packets: Vec<PacketRepr<'a>>,
+    psns: u32,
+}
+
+fn operation(packet: &PacketRepr) -> Result<Operation> {
+    Ok(opcode::lookup(packet.bth.opcode).context("no packet of the reliable service")?.operation)
+}
+
+impl<'a> Message<'a> {
+    /// What a flow holds, each message once: Linux may have lost patience and asked again, and the card has no reason to.
+    fn all(flow: &Flow<'a>, pmtu: u32) -> Result<Vec<Message<'a>>> {
+        let mut messages: Vec<Message> = Vec::new();
+        let mut next_psn = flow.crossings[0].packet.bth.psn;
+        for request in flow.requests() {
+            let packet = request.packet;
+            if packet.bth.psn.is_before(next_psn) {
+                continue;
+            }
+            ensure!(packet.bth.psn == next_psn, "{:?} is missing", next_psn);
+            let operation = operation(&packet)?;
+            let reth = packet.extended_headers().find_map(|header| match header {
+                ExtendedRepr::Reth(reth) if operation == Operation::ReadRequest => Some(reth),
+                _ => None,
+            });
+            let psns = reth.map_or(1, |reth| reth.dma_length.div_ceil(pmtu).max(1));
+            next_psn = next_psn.add(psns);
+            if operation.starts_message() {
+                messages.push(Message { packets: vec![packet], psns });
+            } else {
+                let message = messages.last_mut().context("a message does not begin")?;
+                message.packets.push(packet);
+                message.psns += psns;
+            }
+        }
+        Ok(messages)
+    }
+
+    fn first_psn(&self) -> Psn {
+        self.packets[0].bth.psn
+    }
+
+    fn last_psn(&self) -> Psn {
+        self.first_psn().add(self.psns - 1)
+    }
+
+    fn is_read(&self) -> bool {
+        self.packets[0].bth.opcode == Operation::ReadRequest as u8
+    }
+
+    /// What the application has posted.
+    fn request(&self, machine: &Machine, tag: u64) -> Result<SendRequest> {
+        let headers: Vec<ExtendedRepr> =
+            self.packets.iter().flat_map(|packet| packet.extended_headers().collect::<Vec<_>>()).collect();
+        let remote = headers.iter().find_map(|header| match header {
+            ExtendedRepr::Reth(reth) => Some(RemoteMemory {
+                address: reth.virtual_address,
+                key: reth.remote_key,
+                bytes: reth.dma_length.into(),
+            }),
+            _ => None,
+        });
+        let immediate = headers.iter().find_map(|header| match header {
+            ExtendedRepr::Immediate(immediate) => Some(immediate.data.to_be_bytes()),
+            _ => None,
+        });
+        let payload: Vec<u8> = self.packets.iter().flat_map(|packet| packet.payload).copied().collect();
+        let (request, bytes) = match (remote, immediate) {
+            (Some(remote), None) if self.is_read() => {
+                (SendRequest::read(tag, remote), vec![0; remote.bytes as usize])
+            }
+            (None, None) => (SendRequest::send(tag), payload),
+            (None, Some(immediate)) => (SendRequest::send_immediate(tag, immediate), payload),
+            (Some(remote), None) => (SendRequest::write(tag, remote), payload),
+            (Some(remote), Some(immediate)) => {
+                (SendRequest::write_immediate(tag, remote, immediate), payload)
+            }
+        };
+        let is_solicited = self.packets.last().is_some_and(|packet| packet.bth.solicited);
+        let request = if is_solicited { request.solicited() } else { request };
+        if bytes.is_empty() {
+            return Ok(request.signalled());
+        }
+        let mut piece = machine.domain.allocate(bytes.len())?;
+        piece.bytes_mut().copy_from_slice(&bytes);
+        Ok(request.piece(piece).signalled())
+    }
+
+    /// The card's packets are those that were captured, but for its own PSNs.
+    fn compare(&self, heard: &[Vec<u8>], flow: &Flow, own: impl Fn(Psn) -> Psn) -> Result<()> {
+        ensure!(heard.len() == self.packets.len(), "{} packets, Linux {}", heard.len(), self.packets.len());
+        for (heard, linux) in heard.iter().zip(&self.packets) {
+            let ours = PacketRepr::parse(heard)?;
+            let expected = retarget(linux, flow.number, own(linux.bth.psn), |header| header)?;
+            let said = |packet: &PacketRepr| {
+                let bth = packet.bth;
+                let numbers = (bth.opcode, bth.psn, bth.solicited, bth.destination_qp, bth.partition_key);
+                let ip = (packet.ip.source(), packet.ip.destination());
+                (numbers, bth.pad_count, packet.extended, packet.ethernet, ip)
+            };
+            let (ours_said, linux_said) = (said(&ours), said(&PacketRepr::parse(&expected)?));
+            ensure!(ours_said == linux_said, "{ours_said:?}, Linux {linux_said:?}");
+            ensure!(ours.payload == linux.payload, "the payload of {:?}", ours.bth);
+        }
+        // All are signalled, so the end of each asks for an answer; a READ is answered in any case.
+        let last = PacketRepr::parse(heard.last().context("a message has a packet")?)?;
+        ensure!(last.bth.ack_request || self.is_read(), "the last packet asks for an answer");
+        Ok(())
+    }
+
+    /// A READ has brought what Linux has answered.
+    fn check_done(&self, done: &Completion, flow: &Flow) -> Result<()> {
+        ensure!(done.status == CompletionStatus::Success, "{done:?}");
+        if self.is_read() {
+            let is_of_it = |psn: Psn| !psn.is_before(self.first_psn()) && !psn.is_after(self.last_psn());
+            let mut answers: Vec<&PacketRepr> = flow.answers().map(|answer| &answer.packet).collect();
+            answers.retain(|answer| is_of_it(answer.bth.psn));
+            answers.dedup_by_key(|answer| answer.bth.psn);
+            let bytes: Vec<u8> = answers.iter().flat_map(|answer| answer.payload).copied().collect();
+            let found: Vec<u8> = done.pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+            ensure!(found == bytes && done.length as usize == bytes.len(), "the bytes of {done:?}");
+        }
+        Ok(())
+    }
+}
+
+/// Has the driver post what Linux was asked to send, and gives the card Linux's answers; its packets must be those that were
+/// captured. Returns how many messages were answered.
+pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
+    let mut machine = Machine::new(width_bits, flow, Role::Requester)?;
+    let own_number = machine.queue_pair.number();
+    let (first_psn, captured_psn) = (machine.first_psn, flow.crossings[0].packet.bth.psn);
+    let own = |psn: Psn| first_psn.add(psn.distance(captured_psn) as u32);
+    let messages = Message::all(flow, machine.pmtu.bytes())?;
+    let mut posted = 0;
+    let mut answered = None;
+    for crossing in &flow.crossings {
+        let packet = &crossing.packet;
+        if !crossing.is_request {
+            machine.send(retarget(packet, own_number, own(packet.bth.psn), |header| header)?);
+            let heard = machine.listen()?;
+            ensure!(heard.is_empty(), "an answer makes the card say {heard:x?}");
+            answered = Some(packet.bth.psn);
+            continue;
+        }
+        let Some(message) = messages.get(posted).filter(|next| next.first_psn() == packet.bth.psn) else {
+            continue;
+        };
+        let request = message.request(&machine, posted as u64)?;
+        machine.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        message.compare(&machine.listen()?, flow, own).with_context(|| format!("message {posted}"))?;
+        posted += 1;
+    }
+    // A capture may end before the last answer.
+    let is_answered =
+        |message: &&Message| answered.is_some_and(|answered| !message.last_psn().is_after(answered));
+    let count = messages.iter().filter(is_answered).count();
+    let done = machine.completions()?;
+    ensure!(done.len() == count, "{} of {count} messages are done", done.len());
+    for (place, (done, message)) in done.iter().zip(&messages).enumerate() {
+        ensure!(done.tag == place as u64, "in order: {done:?}");
+        message.check_done(done, flow).with_context(|| format!("message {place}"))?;
+    }
+    drop(done);
+    machine.finish()?;
+    Ok(count)
+}

@@ -1,0 +1,186 @@
+//! One card with its driver, and a port from which recorded frames come.
+use crate::support::card_model;
+use anyhow::{Context, Result, ensure};
+use rnic_driver::state::ReadyToSend;
+use rnic_driver::{
+    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
+    Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, RemoteRights,
+};
+use rnic_layout::limits::FRAME_BYTES_MAX;
+use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
+use rnic_layout::wire::{Extended, ExtendedRepr, PacketRepr};
+use rnic_sim::captures::flow::Flow;
+use rnic_sim::chance::Delay;
+use rnic_sim::function::{SharedWorld, SimulatedFunction};
+use rnic_sim::host::HostOptions;
+use rnic_sim::wire::{Frame, Station, WireOptions};
+use rnic_sim::world::{CardOptions, Port, World};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Calls of `idle`, of 100 ns each, in which nothing must come before the card is believed to be silent.
+const QUIET: usize = 80;
+/// Calls that anything may take.
+const IDLE_MAX: usize = 4_000;
+
+/// The port: says what it is told to, and hears everything.
+#[derive(Default)]
+struct Tape {
+    waiting: VecDeque<Frame>,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Station for Tape {
+    fn receive(&mut self, _now_ps: u64, frame: &Frame) {
+        self.heard.push(frame.bytes.clone());
+    }
+
+    fn wakes_ps(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(0)
+    }
+
+    fn transmit(&mut self, _now_ps: u64) -> Option<Frame> {
+        self.waiting.pop_front()
+    }
+}
+
+/// The card in the place of one of the two hosts of a flow, with one queue pair that is connected to the other.
+pub(crate) struct Machine {
+    world: SharedWorld,
+    function: Arc<SimulatedFunction>,
+    station: usize,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) queue_pair: QueuePair<ReadyToSend>,
+    completions: CompletionQueue,
+    device: Device,
+    /// The first PSN that the card sends.
+    pub(crate) first_psn: Psn,
+    /// The smallest with which the captured packets can have been made.
+    pub(crate) pmtu: Pmtu,
+}
+
+/// Which of the two hosts of a flow the card is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The one that asked.
+    Requester,
+    /// The one that answered.
+    Responder,
+}
+
+impl Machine {
+    pub(crate) fn new(width_bits: u32, flow: &Flow, role: Role) -> Result<Machine> {
+        let first = &flow.crossings[0].packet;
+        let asking = (first.ethernet.source, first.ip.source(), flow.peer.unwrap_or(flow.number));
+        let answering = (first.ethernet.destination, first.ip.destination(), flow.number);
+        let (own, peer) = match role {
+            Role::Requester => (asking, answering),
+            Role::Responder => (answering, asking),
+        };
+        let options = CardOptions { host: HostOptions::IDEAL, ..CardOptions::standard(width_bits) };
+        let mut world = World::new(1);
+        world.add_card(&card_model(width_bits)?, options)?;
+        let station = world.add_station(Tape::default());
+        let wire = WireOptions { delay: Delay::nanoseconds(20), ..options.wire() };
+        world.connect(Port::Card(0), Port::Station(station), wire)?;
+        world.leave_reset()?;
+        let world = Arc::new(Mutex::new(world));
+        let function = Arc::new(SimulatedFunction::new(Arc::clone(&world), 0));
+        let opening = Options { addresses: vec![own.1], seed: Some(1), ..Options::new(own.0.0) };
+        let device = Device::open(function.clone(), opening)?;
+        let domain = device.create_domain()?;
+        let events = device.events();
+        let completions = device.create_completion_queue(&events, &CompletionQueueOptions::default())?;
+        let queue_pair =
+            domain.create_queue_pair(&completions, &completions, &QueuePairOptions::default())?;
+        let queue_pair = queue_pair.initialize(RemoteRights::ALL).map_err(rnic_driver::Error::from)?;
+        let first_psn = Psn::wrapping(queue_pair.info(0)?.first_psn);
+        let most = flow.crossings.iter().map(|crossing| crossing.packet.payload.len()).max().unwrap_or(0);
+        let pmtus = [Pmtu::Bytes256, Pmtu::Bytes512, Pmtu::Bytes1024, Pmtu::Bytes2048, Pmtu::Bytes4096];
+        let pmtu = pmtus.into_iter().find(|pmtu| pmtu.bytes() as usize >= most).context("no such PMTU")?;
+        let info = ConnectionInfo {
+            qp_number: peer.2,
+            first_psn: first.bth.psn.value(),
+            gid: peer.1,
+            mac: peer.0.0,
+            path_mtu: pmtu,
+        };
+        let path = Some(Path::new(peer.1, peer.0.0));
+        let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
+        Ok(Machine { world, function, station, domain, queue_pair, completions, device, first_psn, pmtu })
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("nobody has panicked")
+    }
+
+    /// Sends a frame to the card.
+    pub(crate) fn send(&self, frame: Vec<u8>) {
+        let mut world = self.world();
+        let tape: &mut Tape = world.station(self.station);
+        tape.waiting.push_back(Frame::new(frame));
+    }
+
+    /// What the card has sent since the last call.
+    fn heard(&self) -> Vec<Vec<u8>> {
+        let mut world = self.world();
+        let tape: &mut Tape = world.station(self.station);
+        std::mem::take(&mut tape.heard)
+    }
+
+    /// What the card says from now on until it is silent.
+    pub(crate) fn listen(&self) -> Result<Vec<Vec<u8>>> {
+        // Doorbells are posted; what is read comes back behind them.
+        self.device.check()?;
+        let (mut heard, mut quiet) = (Vec::new(), 0);
+        for _ in 0..IDLE_MAX {
+            self.function.idle();
+            let news = self.heard();
+            quiet = if news.is_empty() { quiet + 1 } else { 0 };
+            heard.extend(news);
+            if quiet == QUIET {
+                self.world().check()?;
+                return Ok(heard);
+            }
+        }
+        anyhow::bail!("the card does not come to rest")
+    }
+
+    /// All completions that are there.
+    pub(crate) fn completions(&self) -> Result<Vec<Completion>> {
+        let mut done = Vec::new();
+        while let Some(completion) = self.completions.poll_one()? {
+            done.push(completion);
+        }
+        Ok(done)
+    }
+
+    /// Ends the run: nothing unexpected has happened, and the monitors have the last word.
+    pub(crate) fn finish(self) -> Result<()> {
+        let event = self.device.events().poll()?;
+        ensure!(event.is_none(), "{event:?}");
+        let Machine { world, function, domain, queue_pair, completions, device, .. } = self;
+        drop((queue_pair, completions, domain, device, function));
+        world.lock().expect("nobody has panicked").finish()?;
+        Ok(())
+    }
+}
+
+/// A frame with other numbers, which the card has chosen.
+pub(crate) fn retarget(
+    packet: &PacketRepr,
+    destination_qp: u32,
+    psn: Psn,
+    change: impl FnMut(ExtendedRepr) -> ExtendedRepr,
+) -> Result<Vec<u8>> {
+    let mut packet = *packet;
+    packet.bth.destination_qp = destination_qp;
+    packet.bth.psn = psn;
+    let headers: Vec<ExtendedRepr> = packet.extended_headers().map(change).collect();
+    packet.extended = Extended::from_headers(&headers)?;
+    let mut frame = vec![0; FRAME_BYTES_MAX];
+    let length = packet.emit(&mut frame)?;
+    frame.truncate(length);
+    Ok(frame)
+}

@@ -1,7 +1,8 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
 //! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25, and of what ends in the middle of
-//! long messages, by default 3.
+//! long messages, by default 3. `RNIC_CYCLES` says for how many cycles cards read from and write to each other, by default 200,000.
+mod endurance;
 mod middle;
 #[path = "../support/mod.rs"]
 mod support;
@@ -80,7 +81,7 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sixteen pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
+/// Sixty-four pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
     let model = card_model(width_bits)?;
     for seed in 0..seeds(25) {
@@ -108,6 +109,20 @@ fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
     // Behind the fast wire all may be through before software has failed the first queue pair.
     let is_seen = sum[0] > 0 && (sum[1] > 0 || width_bits > 64);
     ensure!(is_seen, "{sum:?}: some messages end well, and some are flushed");
+    Ok(())
+}
+
+/// Two cards that write to each other and read from each other without a pause never lock, on hosts that do whatever a host may
+/// do; in the end nothing is under way.
+fn both_directions_never_lock(width_bits: u32) -> Result<()> {
+    let cycles = std::env::var("RNIC_CYCLES").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
+    let seed = 11;
+    let options = hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+    let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), seed)?;
+    let moved = judged(&world, endurance::run(functions, Seed(seed), cycles))?;
+    lock(&world).finish()?;
+    println!("{width_bits} bits, {cycles} cycles: {moved:?}");
+    ensure!(moved.written.iter().chain(&moved.read).all(|&bytes| bytes > 0), "all four ways: {moved:?}");
     Ok(())
 }
 
@@ -140,6 +155,16 @@ fn random_operations_agree_at_64_bits() -> Result<()> {
 #[test]
 fn random_operations_agree_at_512_bits() -> Result<()> {
     random_operations_agree(512)
+}
+
+#[test]
+fn both_directions_never_lock_at_64_bits() -> Result<()> {
+    both_directions_never_lock(64)
+}
+
+#[test]
+fn both_directions_never_lock_at_512_bits() -> Result<()> {
+    both_directions_never_lock(512)
 }
 
 #[test]

@@ -1,0 +1,294 @@
+//! Two cards that WRITE to each other and READ from each other without a pause, while hosts stall as they like.
+//!
+//! As much is under way as the receive buffers hold, and never more, since what overruns them is not sent again yet. Each
+//! WRITE brings the bytes that belong at its place, so a window holds them wherever it was written, in whatever order; each
+//! READ brings those of memory that nobody writes. In the end nothing is under way on either card, and both say so.
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::function::REGISTER_BAR;
+use rnic_driver::state::ReadyToSend;
+use rnic_driver::{
+    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
+    ProtectionDomain, QueuePair, QueuePairOptions, Region, RemoteMemory, RemoteRights, SendRequest,
+    SharedRegion,
+};
+use rnic_layout::path::Pmtu;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
+use rnic_sim::chance::Seed;
+use rnic_sim::operations::cards;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes of a host's WRITEs that are under way at most, and of its READs: what the smallest receive buffer has room for.
+const BYTES: usize = 24 << 10;
+/// Queue pairs of each host.
+const PAIRS: usize = 6;
+/// Memory that each queue pair opens to its peer, to write and to read.
+const WINDOW_BYTES: usize = 40_000;
+/// Longest message.
+const MESSAGE_BYTES: usize = 12 << 10;
+/// Pieces of memory of each queue pair; as many messages are under way at most.
+const PIECES: usize = 24;
+/// Pieces of memory begin so far before their message at most.
+const GAP_BYTES: usize = 64;
+/// What memory holds before anything comes there.
+const UNTOUCHED: u8 = 0xa5;
+/// A call of `idle` lasts 100 ns.
+const CYCLES_PER_IDLE: usize = 25;
+/// Calls of `idle` within which something completes.
+const IDLE_MAX: usize = 20_000;
+/// Calls of `idle` within which a card that was told to is drained.
+const DRAIN_MAX: usize = 1_000;
+
+/// The byte that belongs at a place of a window or of a source.
+fn pattern(side: usize, pair: usize, place: usize) -> u8 {
+    (place.wrapping_mul(0x9e37) >> 7) as u8 ^ (place as u8).wrapping_mul(29) ^ (side * 0x40 + pair) as u8
+}
+
+/// What a message does.
+#[derive(Clone, Debug)]
+enum Under {
+    Write,
+    Read { place: usize },
+}
+
+struct Flight {
+    under: Under,
+    length: usize,
+    /// What stands before and behind the message in its piece of memory.
+    around: [Region; 2],
+}
+
+/// One end of a pair.
+struct End {
+    queue_pair: QueuePair<ReadyToSend>,
+    /// What the peer writes, and what it reads.
+    window: SharedRegion,
+    #[expect(dead_code, reason = "the peer reads it")]
+    source: SharedRegion,
+    /// The peer's.
+    remote_window: RemoteMemory,
+    remote_source: RemoteMemory,
+    /// What was written of the peer's window.
+    written: Vec<bool>,
+    pieces: Vec<Region>,
+    flights: BTreeMap<u64, Flight>,
+    next_tag: u64,
+}
+
+struct Host {
+    device: Device,
+    queue: CompletionQueue,
+    domain: ProtectionDomain,
+    function: Arc<dyn Function>,
+    /// Bytes of its WRITEs and of its READs that are under way.
+    writing: usize,
+    reading: usize,
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// Bytes of all WRITEs, by the host that asked, and of all READs.
+    pub(crate) written: [u64; 2],
+    pub(crate) read: [u64; 2],
+}
+
+impl End {
+    /// Posts one message if there is room for it; returns whether it did.
+    fn post(
+        &mut self,
+        (side, pair): (usize, usize),
+        host: &mut Host,
+        random: &mut ChaCha8Rng,
+    ) -> Result<bool> {
+        let longest = if random.random_bool(0.3) { MESSAGE_BYTES } else { 1500 };
+        let length = random.random_range(0..=longest);
+        let is_read = random.random();
+        let busy = if is_read { &mut host.reading } else { &mut host.writing };
+        if *busy + length > BYTES {
+            return Ok(false);
+        }
+        let Some(piece) = self.pieces.pop() else { return Ok(false) };
+        let place = random.random_range(0..=WINDOW_BYTES - length);
+        let cut = |region: Region, at: usize| region.split_at(at).ok().context("a piece is longer");
+        let (front, rest) = cut(piece, random.random_range(0..GAP_BYTES))?;
+        let (mut body, back) = cut(rest, length)?;
+        let memory = if is_read { self.remote_source } else { self.remote_window };
+        let remote = RemoteMemory { address: memory.address + place as u64, bytes: length as u64, ..memory };
+        let tag = self.next_tag;
+        let (request, under) = if is_read {
+            body.bytes_mut().fill(UNTOUCHED);
+            (SendRequest::read(tag, remote), Under::Read { place })
+        } else {
+            let mut bytes = body.bytes_mut();
+            bytes.iter_mut().zip(place..).for_each(|(byte, place)| *byte = pattern(1 - side, pair, place));
+            self.written[place..place + length].fill(true);
+            (SendRequest::write(tag, remote), Under::Write)
+        };
+        let (first, second) = cut(body, random.random_range(0..=length))?;
+        let request = request.piece(first).piece(second).signalled();
+        self.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+        *busy += length;
+        self.flights.insert(tag, Flight { under, length, around: [front, back] });
+        self.next_tag += 1;
+        Ok(true)
+    }
+
+    /// Takes a message that has completed, and returns how many bytes it has read, or written.
+    fn complete(&mut self, (side, pair): (usize, usize), done: Completion) -> Result<(bool, usize)> {
+        ensure!(done.status == CompletionStatus::Success, "{done:?}");
+        let Flight { under, length, around: [front, back] } =
+            self.flights.remove(&done.tag).with_context(|| format!("nobody waits for {done:?}"))?;
+        ensure!(
+            self.flights.first_key_value().is_none_or(|(&next, _)| next > done.tag),
+            "{done:?} overtakes"
+        );
+        let join = |one: Region, other: Region| one.join(other).ok().context("pieces are neighbours");
+        let body = done.pieces.into_iter().map(Ok).reduce(|one, other| join(one?, other?));
+        let body = body.context("its memory comes back")??;
+        let is_read = matches!(under, Under::Read { .. });
+        if let Under::Read { place } = under {
+            let expected = (place..place + length).map(|place| pattern(1 - side, pair, place));
+            ensure!(body.bytes().iter().copied().eq(expected), "{} bytes read at {place}", body.len());
+        }
+        self.pieces.push(join(join(front, body)?, back)?);
+        Ok((is_read, length))
+    }
+}
+
+/// Makes all pairs; list are by host.
+fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> {
+    let rights = RemoteRights { read: true, ..RemoteRights::WRITE };
+    let piece_bytes = MESSAGE_BYTES + GAP_BYTES;
+    let mut pairs = Vec::new();
+    for pair in 0..PAIRS {
+        let pmtu = Pmtu::ALL[random.random_range(0..Pmtu::ALL.len())];
+        let begin = |side: usize| -> Result<_> {
+            let Host { queue, domain, .. } = &hosts[side];
+            let queue_pair = domain.create_queue_pair(queue, queue, &QueuePairOptions::default())?;
+            let queue_pair = queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?;
+            let info = ConnectionInfo { path_mtu: pmtu, ..queue_pair.info(0)? };
+            let (window, source) = (domain.share(WINDOW_BYTES, rights)?, domain.share(WINDOW_BYTES, rights)?);
+            window.write(0, &vec![UNTOUCHED; WINDOW_BYTES])?;
+            let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| pattern(side, pair, place)).collect();
+            source.write(0, &bytes)?;
+            Ok((queue_pair, info, window, source))
+        };
+        let [first, second] = [begin(0)?, begin(1)?];
+        let remotes =
+            [&second, &first].map(|(_, info, window, source)| (*info, window.remote(), source.remote()));
+        let mut ends = [first, second].into_iter().zip(remotes).enumerate().map(|(side, (own, remote))| {
+            let (queue_pair, _, window, source) = own;
+            let (info, remote_window, remote_source) = remote;
+            let queue_pair = queue_pair.connect(&info, &ConnectOptions::default())?;
+            let mut rest = hosts[side].domain.allocate(PIECES * piece_bytes + 1)?;
+            let mut pieces = Vec::new();
+            for _ in 0..PIECES {
+                let (piece, behind) = rest.split_at(piece_bytes).ok().context("there is enough for all")?;
+                pieces.push(piece);
+                rest = behind;
+            }
+            let (written, flights) = (vec![false; WINDOW_BYTES], BTreeMap::new());
+            Ok::<_, anyhow::Error>(End {
+                queue_pair,
+                window,
+                source,
+                remote_window,
+                remote_source,
+                written,
+                pieces,
+                flights,
+                next_tag: 0,
+            })
+        });
+        let mut next = || ends.next().context("a pair has two ends")?;
+        pairs.push([next()?, next()?]);
+    }
+    Ok(pairs)
+}
+
+/// Tells a card to finish what it has begun, and waits until it says that nothing is under way.
+fn drain(host: &Host) -> Result<()> {
+    let bar = host.function.bar(REGISTER_BAR)?;
+    let quiet = Control { enable: true, reset: false, quiesce: true };
+    bar.write64(REG_CONTROL.offset.into(), u64::from_le_bytes(quiet.to_bytes()?));
+    for _ in 0..DRAIN_MAX {
+        host.function.idle();
+        let status = Status::parse(&bar.read64(REG_STATUS.offset.into()).to_le_bytes())?;
+        ensure!(!status.fatal, "{status:?}");
+        if status.drained {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("something is under way for ever")
+}
+
+/// Runs two cards for so many cycles of 4 ns.
+pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) -> Result<Moved> {
+    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
+        let device = Device::open(function.clone(), cards::options(seed, side))?;
+        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
+        let domain = device.create_domain()?;
+        Ok(Host { device, queue, domain, function, writing: 0, reading: 0 })
+    };
+    let [first, second] = functions;
+    let mut hosts = [open(first, 0)?, open(second, 1)?];
+    let mut random = seed.stream("endurance");
+    let mut pairs = connect(&hosts, &mut random)?;
+    let numbers: [Vec<u32>; 2] =
+        [0, 1].map(|side| pairs.iter().map(|pair| pair[side].queue_pair.number()).collect());
+    let mut moved = Moved::default();
+    let (mut idle, mut silent) = (0, 0);
+    let end = cycles / CYCLES_PER_IDLE;
+    while idle < end || pairs.iter().flatten().any(|end| !end.flights.is_empty()) {
+        let first = random.random_range(0..PAIRS);
+        for side in 0..2 {
+            for pair in (0..PAIRS).map(|pair| (pair + first) % PAIRS) {
+                while idle < end && pairs[pair][side].post((side, pair), &mut hosts[side], &mut random)? {}
+            }
+        }
+        hosts[0].function.idle();
+        (idle, silent) = (idle + 1, silent + 1);
+        for side in 0..2 {
+            let mut completions = Vec::new();
+            hosts[side].queue.poll(&mut completions, usize::MAX)?;
+            for done in completions {
+                silent = 0;
+                let pair = numbers[side].iter().position(|number| *number == done.qp_number);
+                let pair = pair.with_context(|| format!("{done:?} is nobody's"))?;
+                let context = || format!("host {side}, pair {pair}");
+                let (is_read, length) =
+                    pairs[pair][side].complete((side, pair), done).with_context(context)?;
+                let host = &mut hosts[side];
+                let (busy, sum) = if is_read {
+                    (&mut host.reading, &mut moved.read[side])
+                } else {
+                    (&mut host.writing, &mut moved.written[side])
+                };
+                *busy -= length;
+                *sum += length as u64;
+            }
+        }
+        ensure!(silent < IDLE_MAX, "nothing completes any more");
+    }
+    for (pair, ends) in pairs.iter().enumerate() {
+        for side in 0..2 {
+            let mut found = vec![0; WINDOW_BYTES];
+            ends[side].window.read(0, &mut found)?;
+            let expected =
+                ends[1 - side].written.iter().enumerate().map(|(place, &is_written)| {
+                    if is_written { pattern(side, pair, place) } else { UNTOUCHED }
+                });
+            ensure!(found.into_iter().eq(expected), "the window of pair {pair}, host {side}");
+        }
+    }
+    for host in &hosts {
+        drain(host)?;
+        let event = host.device.events().poll()?;
+        ensure!(event.is_none(), "{event:?}");
+    }
+    Ok(moved)
+}

@@ -117,6 +117,9 @@ pub fn measure(
             target: Target { memory: TargetMemory::Window, place: Place::Offset(0), key_change: 0 },
             signalled: true,
             solicited: false,
+            operand: 0,
+            is_equal: false,
+            fence: false,
             mistake: None,
         };
         ensure!(cards.post_receive(1, pair, tag, &receive)?, "there is no room for one receive");
@@ -125,7 +128,7 @@ pub fn measure(
             cards.idle()?;
         }
         (0..2).for_each(|card| lock(world).host_mut(card).trail_mut().start());
-        let posts = [Post { tag, message: &message, payload: &payload }];
+        let posts = [Post { tag, message: &message, payload: &payload, compare: 0 }];
         ensure!(cards.post_sends(0, pair, &posts)? == 1, "there is no room for one message");
         let mut outcomes = Vec::new();
         for _ in 0..IDLE_MAX {

@@ -21,6 +21,7 @@ use rnic_driver::{
 };
 use rnic_layout::doorbell::Arm;
 use rnic_layout::path::Gid;
+use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::ScatterGather;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,6 +34,8 @@ const COMPLETION_QUEUES: usize = 2;
 const EVENT_IDLE_MAX: u32 = 2_000;
 /// How often a completion queue is armed that is not, each time it is polled.
 const ARM_SHARE: f64 = 0.05;
+/// What peers may do with a window.
+const OPEN: RemoteRights = RemoteRights::ALL;
 /// Entries of the send and receive queues, as a power of two.
 const QUEUE_LOG2: u32 = 6;
 /// Messages as long as a window for which each queue has memory.
@@ -145,7 +148,7 @@ impl Cards {
         for (index, pair) in plan.pairs.iter().enumerate() {
             let mut made = Vec::new();
             for (side, host) in hosts.iter_mut().enumerate() {
-                let rights = if pair.lets_write[side] { RemoteRights::WRITE } else { RemoteRights::NONE };
+                let rights = if pair.lets_write[side] { OPEN } else { RemoteRights::NONE };
                 let domain = &host._domains[0];
                 let queues = &host.queues;
                 let queue = |kind: usize| &queues[kind * COMPLETION_QUEUES + index % COMPLETION_QUEUES].queue;
@@ -209,7 +212,7 @@ impl Host {
             ends: Vec::new(),
             pairs: BTreeMap::new(),
             no_right: domains[0].share(WINDOW_BYTES, RemoteRights::NONE)?,
-            other_domain: domains[1].share(WINDOW_BYTES, RemoteRights::WRITE)?,
+            other_domain: domains[1].share(WINDOW_BYTES, OPEN)?,
             events: VecDeque::new(),
             _domains: domains,
             device,
@@ -220,7 +223,7 @@ impl Host {
     fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize) -> Result<End> {
         let domain = &self._domains[0];
         let bytes = ((pmtu + 4 * super::plan::LANES) << QUEUE_LOG2) + LONG_MESSAGES * WINDOW_BYTES;
-        let window = domain.share(WINDOW_BYTES, RemoteRights::WRITE)?;
+        let window = domain.share(WINDOW_BYTES, OPEN)?;
         let background: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
         window.write(0, &background)?;
         Ok(End {
@@ -242,12 +245,12 @@ impl Host {
         let Completion { tag, status, opcode, length, immediate, solicited, signalled, pieces, .. } =
             completion;
         for piece in pieces {
-            if is_receive {
+            use CompletionOpcode::{CompareSwap, FetchAdd, Read};
+            if is_receive || matches!(opcode, Read | CompareSwap | FetchAdd) {
                 contents.push(piece.bytes().to_vec());
-                end.receives.give(piece);
-            } else {
-                end.sends.give(piece);
             }
+            let arena = if is_receive { &mut end.receives } else { &mut end.sends };
+            arena.give(piece);
         }
         Ok(Outcome {
             pair,
@@ -296,12 +299,16 @@ fn request(
     payload: &[u8],
     pieces: Vec<Region>,
     remote: RemoteMemory,
+    compare: u64,
 ) -> SendRequest {
     let mut request = match message.kind {
         Kind::Send => SendRequest::send(tag),
         Kind::SendImmediate => SendRequest::send_immediate(tag, message.immediate),
         Kind::Write => SendRequest::write(tag, remote),
         Kind::WriteImmediate => SendRequest::write_immediate(tag, remote, message.immediate),
+        Kind::Read => SendRequest::read(tag, remote),
+        Kind::CompareSwap => SendRequest::compare_swap(tag, remote, compare, message.operand),
+        Kind::FetchAdd => SendRequest::fetch_add(tag, remote, message.operand),
     };
     if let Source::Inline(_) = message.source {
         request = request.inline(payload);
@@ -318,6 +325,9 @@ fn request(
     }
     if message.solicited {
         request = request.solicited();
+    }
+    if message.fence {
+        request = request.fence();
     }
     request
 }
@@ -336,7 +346,7 @@ impl Machine for Cards {
         let end = &mut host.ends[pair];
         let mut requests = Vec::new();
         let mut spoiled = Vec::new();
-        for Post { tag, message, payload } in posts {
+        for Post { tag, message, payload, compare } in posts {
             let taken = match &message.source {
                 Source::Inline(_) => Some(Vec::new()),
                 Source::Pieces(pieces) => end.sends.take(pieces),
@@ -357,7 +367,7 @@ impl Machine for Cards {
             if let Some(mistake @ (LocalKey | LocalRange | LocalEnd | TooLong | Opcode)) = message.mistake {
                 spoiled.push((requests.len(), element(&pieces[0]), mistake));
             }
-            requests.push(request(*tag, message, payload, pieces, remote));
+            requests.push(request(*tag, message, payload, pieces, remote, *compare));
         }
         let count = requests.len();
         let (region_end, pmtu) = (end.sends.end(), end.pmtu);

@@ -10,7 +10,7 @@ use crate::endpoint::packet::Path;
 use crate::endpoint::qp::{Data, Operation, Queue, QueuePairSetup, ReceiveWork, SendWork};
 use anyhow::{Context, Result, ensure};
 use rnic_layout::path::Gid;
-use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::{MacAddress, VlanTag};
@@ -37,7 +37,9 @@ const UNTOUCHED: u8 = 0xc3;
 struct Posted {
     tag: u64,
     is_signalled: bool,
-    is_write: bool,
+    opcode: CompletionOpcode,
+    /// What a READ fills.
+    elements: Vec<Element>,
 }
 
 /// A receive that was posted, and where its pieces are.
@@ -93,7 +95,7 @@ impl Host {
         let mut endpoint = Endpoint::new(mac(side), MEMORY_BYTES);
         let memory = endpoint.memory();
         memory.bytes.fill(UNTOUCHED);
-        let write = Rights { local_write: true, remote_write: true, ..Rights::NONE };
+        let write = Rights::ALL;
         let local = Rights { local_write: true, ..Rights::NONE };
         let region = |offset: usize, length: usize, domain: u32, rights: Rights| Region {
             first_address: ADDRESS_BIAS + offset as u64,
@@ -115,10 +117,15 @@ impl Host {
         let free = window_offset(plan.pairs.len());
         memory.register(LOCAL_KEY, region(free, MEMORY_BYTES - free, 0, local));
         for (index, pair) in plan.pairs.iter().enumerate() {
-            let remote_write = pair.lets_write[side];
+            let opens = pair.lets_write[side];
             let numbers = [qp_number(side, index), qp_number(1 - side, index)];
             endpoint.create(QueuePairSetup {
-                rights: Rights { remote_write, ..Rights::NONE },
+                rights: Rights {
+                    remote_write: opens,
+                    remote_read: opens,
+                    remote_atomic: opens,
+                    ..Rights::NONE
+                },
                 pmtu: pair.pmtu,
                 ..QueuePairSetup::new(numbers[0], numbers[1], path(side, &pair.wrapping))
             });
@@ -158,7 +165,7 @@ fn window_offset(pair: usize) -> usize {
 impl Machine for Endpoints {
     fn post_sends(&mut self, side: usize, pair: usize, posts: &[Post]) -> Result<usize> {
         let host = &mut self.hosts[side];
-        for Post { tag, message, payload } in posts {
+        for Post { tag, message, payload, compare } in posts {
             let data = match &message.source {
                 Source::Inline(_) => Data::Inline(payload.to_vec()),
                 Source::Pieces(pieces) => {
@@ -193,14 +200,31 @@ impl Machine for Endpoints {
                 Kind::SendImmediate => Operation::SendImmediate(immediate),
                 Kind::Write => Operation::Write { address, key },
                 Kind::WriteImmediate => Operation::WriteImmediate { address, key, immediate },
+                Kind::Read => Operation::Read { address, key },
+                Kind::CompareSwap => {
+                    Operation::CompareSwap { address, key, compare: *compare, swap: message.operand }
+                }
+                Kind::FetchAdd => Operation::FetchAdd { address, key, add: message.operand },
             };
             let work = SendWork {
                 signalled: message.signalled,
                 solicited: message.solicited,
+                fence: message.fence,
                 ..SendWork::new(*tag, operation, data)
             };
-            let (is_signalled, is_write) = (message.signalled, message.kind.is_write());
-            host.sends[pair].push_back(Posted { tag: *tag, is_signalled, is_write });
+            let opcode = match message.kind {
+                Kind::Send | Kind::SendImmediate => CompletionOpcode::Send,
+                Kind::Write | Kind::WriteImmediate => CompletionOpcode::Write,
+                Kind::Read => CompletionOpcode::Read,
+                Kind::CompareSwap => CompletionOpcode::CompareSwap,
+                Kind::FetchAdd => CompletionOpcode::FetchAdd,
+            };
+            let elements = match &work.data {
+                Data::Elements(elements) if message.kind.is_answered() => elements.clone(),
+                _ => Vec::new(),
+            };
+            let is_signalled = message.signalled;
+            host.sends[pair].push_back(Posted { tag: *tag, is_signalled, opcode, elements });
             host.endpoint.post_send(qp_number(side, pair), work);
         }
         Ok(posts.len())
@@ -267,20 +291,19 @@ impl Machine for Endpoints {
                 .is_some_and(|posted| posted.tag != outcome.tag && !posted.is_signalled)
             {
                 let posted = host.sends[pair].pop_front().context("it is there")?;
-                let opcode = if posted.is_write {
-                    rnic_layout::queue::completion::CompletionOpcode::Write
-                } else {
-                    rnic_layout::queue::completion::CompletionOpcode::Send
-                };
                 outcomes.push(Outcome {
                     tag: posted.tag,
                     status: CompletionStatus::Success,
-                    opcode,
+                    opcode: posted.opcode,
+                    contents: host.contents(&posted.elements),
                     is_signalled: false,
                     ..outcome.clone()
                 });
             }
-            host.sends[pair].pop_front();
+            let posted = host.sends[pair].pop_front().context("a message completes that was not posted")?;
+            if outcome.status == CompletionStatus::Success {
+                outcome.contents = host.contents(&posted.elements);
+            }
             outcomes.push(outcome);
         }
         Ok(())
@@ -323,7 +346,7 @@ mod tests {
     fn endpoints_do_what_the_model_says() {
         let mistakes: Vec<Mistake> =
             Mistake::ALL.into_iter().filter(|mistake| !NO_MISTAKES.contains(mistake)).collect();
-        let options = PlanOptions { mistakes: mistakes.leak(), ..PlanOptions::USUAL };
+        let options = PlanOptions { kinds: &Kind::ALL, mistakes: mistakes.leak(), ..PlanOptions::USUAL };
         for seed in 0..40 {
             let plan = Plan::new(seed, &options);
             let totals = run(&plan, &mut Endpoints::new(&plan)).unwrap();
@@ -383,7 +406,6 @@ mod tests {
 
     impl Faulty {
         fn spoil(&mut self, outcome: &mut Outcome) {
-            use rnic_layout::queue::completion::CompletionOpcode;
             let is_fit = match self.fault {
                 Fault::Status | Fault::Tag => true,
                 Fault::Opcode => !outcome.is_receive,
@@ -399,7 +421,7 @@ mod tests {
             match self.fault {
                 Fault::Status => outcome.status = CompletionStatus::General,
                 Fault::Tag => outcome.tag += 1,
-                Fault::Opcode => outcome.opcode = CompletionOpcode::Read,
+                Fault::Opcode => outcome.opcode = CompletionOpcode::Flush,
                 Fault::Length => outcome.length += 1,
                 Fault::Immediate => {
                     outcome.immediate =

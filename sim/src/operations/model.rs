@@ -5,14 +5,25 @@
 //! that of the responder (protocol 3.6); what is posted there completes flushed, in order (protocol 2.11), and leaves no
 //! trace in memory.
 use super::plan::{
-    Kind, Message, Mistake, Pair, Piece, Place, Plan, Receive, WINDOW_BYTES, background, window_background,
+    Kind, Message, Mistake, Pair, Piece, Place, Plan, Receive, Source, WINDOW_BYTES, background,
+    window_background,
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use std::ops::Range;
 
+impl SendResult {
+    /// What a compare and swap must be given to find what it is to find.
+    pub fn compare(&self, message: &Message) -> u64 {
+        let bytes = self.contents.iter().flatten().flatten().copied();
+        let found =
+            bytes.take(8).enumerate().fold(0, |sum, (place, byte)| sum | u64::from(byte) << (8 * place));
+        if message.is_equal { found } else { !found }
+    }
+}
+
 /// How a message ends at its requester.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendResult {
     /// How.
     pub status: CompletionStatus,
@@ -20,6 +31,8 @@ pub struct SendResult {
     pub opcode: CompletionOpcode,
     /// It must have an entry of its own in the completion queue.
     pub is_signalled: bool,
+    /// A READ or an atomic that was executed: what its pieces hold then.
+    pub contents: Option<Vec<Vec<u8>>>,
 }
 
 /// How a receive ends.
@@ -99,10 +112,11 @@ fn verdict(mistake: Mistake) -> Verdict {
 }
 
 /// Whether packets of a message may have been executed before its mistake was seen. What is wrong with the memory of a WRITE
-/// is seen at its first packet (protocol 3.6, row 11); whether a receive is there, at its last.
+/// is seen at its first packet (protocol 3.6, row 11); whether a receive is there, at its last. What a READ would fill is
+/// looked at before it leaves.
 fn begins(pair: &Pair, message: &Message, mistake: Mistake) -> bool {
     let is_long = message.length() > pair.pmtu.bytes() as usize;
-    is_long && matches!(mistake, Mistake::LocalEnd | Mistake::NotReady)
+    is_long && message.kind != Kind::Read && matches!(mistake, Mistake::LocalEnd | Mistake::NotReady)
 }
 
 impl Model {
@@ -125,17 +139,35 @@ pub fn tag(pair: usize, index: usize) -> u64 {
 
 fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairResult {
     let peer = 1 - side;
-    let mut sends: Vec<SendResult> =
-        pair.lanes[side].sends.iter().map(|message| send(message, CompletionStatus::Success)).collect();
+    // The peer's window, as this side's messages see and change it.
+    let mut remote: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
+    let mut sends: Vec<SendResult> = Vec::new();
+    for (place, message) in pair.lanes[side].sends.iter().enumerate() {
+        let mut result = send(message, CompletionStatus::Success);
+        let range = message.window();
+        if message.kind.is_answered() {
+            let Source::Pieces(pieces) = &message.source else { panic!("it fills memory") };
+            let read = range.clone().map_or(&[][..], |range| &remote[range]);
+            result.contents = Some(contents(0, pieces, read));
+            if let Some(range) = range.filter(|_| message.kind.is_atomic()) {
+                atomic(message, &mut remote[range]);
+            }
+        } else if let Some(range) = range {
+            remote[range].copy_from_slice(&plan.payload(side, index, place, message.length()));
+        }
+        sends.push(result);
+    }
     let mut window: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
     let mut posted = pair.receives(side).enumerate().map(|(place, receive)| (tag(index, place), receive));
     let mut receives = Vec::new();
     for (place, message) in pair.lanes[peer].sends.iter().enumerate() {
         let payload = plan.payload(peer, index, place, message.length());
-        if message.kind.is_write()
-            && let Place::Offset(offset) = message.target.place
-        {
-            window[offset..offset + payload.len()].copy_from_slice(&payload);
+        if let Some(range) = message.window() {
+            match message.kind {
+                Kind::Write | Kind::WriteImmediate => window[range].copy_from_slice(&payload),
+                kind if kind.is_atomic() => atomic(message, &mut window[range]),
+                _ => {}
+            }
         }
         if message.kind.consumes() {
             let (tag, receive) = posted.next().expect("a plan has the receives of its messages");
@@ -161,7 +193,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
                 unpromised = offset..offset + message.length();
             }
             // What has begun and never ends is flushed, with the receive that it had taken.
-            let takes = begins && !message.kind.is_write() && ending.mistake != Mistake::NotReady;
+            let takes = begins && Kind::SENDS.contains(&message.kind) && ending.mistake != Mistake::NotReady;
             if let Some(status) = verdict.receive.or(takes.then_some(CompletionStatus::Flushed)) {
                 posted.next();
                 receives.push(ReceiveResult { status, arrived: None, contents: None });
@@ -177,10 +209,31 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
     QueuePairResult { sends, receives, window, unpromised, events }
 }
 
+/// What an atomic does to a cell (protocol 3.5).
+fn atomic(message: &Message, cell: &mut [u8]) {
+    let original = number(cell);
+    let value = match message.kind {
+        Kind::FetchAdd => original.wrapping_add(message.operand),
+        _ if message.is_equal => message.operand,
+        _ => original,
+    };
+    cell.copy_from_slice(&value.to_le_bytes());
+}
+
+fn number(cell: &[u8]) -> u64 {
+    u64::from_le_bytes(cell.try_into().expect("a cell has eight bytes"))
+}
+
 fn send(message: &Message, status: CompletionStatus) -> SendResult {
-    let opcode = if message.kind.is_write() { CompletionOpcode::Write } else { CompletionOpcode::Send };
+    let opcode = match message.kind {
+        Kind::Send | Kind::SendImmediate => CompletionOpcode::Send,
+        Kind::Write | Kind::WriteImmediate => CompletionOpcode::Write,
+        Kind::Read => CompletionOpcode::Read,
+        Kind::CompareSwap => CompletionOpcode::CompareSwap,
+        Kind::FetchAdd => CompletionOpcode::FetchAdd,
+    };
     let is_signalled = message.signalled || status != CompletionStatus::Success;
-    SendResult { status, opcode, is_signalled }
+    SendResult { status, opcode, is_signalled, contents: None }
 }
 
 fn flushed(message: &Message) -> SendResult {
@@ -218,7 +271,7 @@ fn contents(tag: u64, pieces: &[Piece], mut message: &[u8]) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{PlanOptions, Source, Target, TargetMemory};
+    use super::super::plan::{PlanOptions, Target, TargetMemory};
     use super::*;
 
     fn message(kind: Kind, length: usize, offset: usize) -> Message {
@@ -229,11 +282,14 @@ mod tests {
             target: Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 },
             signalled: false,
             solicited: true,
+            operand: 0,
+            is_equal: false,
+            fence: false,
             mistake: None,
         }
     }
 
-    /// Worked by hand: two WRITEs over each other, a SEND over two pieces, and a receive that is left.
+    /// Worked by hand: two WRITEs over each other, a READ of what they left, a SEND over two pieces, and a receive that is left.
     #[test]
     fn a_small_plan_leads_to_what_was_worked_out_by_hand() {
         let mut plan = Plan::new(1, &PlanOptions::faultless(1, 1));
@@ -244,10 +300,13 @@ mod tests {
         plan.pairs[0].lanes[0].sends =
             vec![message(Kind::Write, 10, 5), message(Kind::Write, 4, 8), message(Kind::SendImmediate, 6, 0)];
         plan.pairs[0].lanes[0].receives = vec![pieces(&[4, 4])];
+        let mut read = message(Kind::Read, 0, 7);
+        read.source = Source::Pieces(pieces(&[2, 1]).pieces);
+        plan.pairs[0].lanes[0].sends.insert(2, read);
         let model = Model::new(&plan);
         let result = &model.sides[1][0];
         let (first, second, third) =
-            (plan.payload(0, 0, 0, 10), plan.payload(0, 0, 1, 4), plan.payload(0, 0, 2, 6));
+            (plan.payload(0, 0, 0, 10), plan.payload(0, 0, 1, 4), plan.payload(0, 0, 3, 6));
         assert_eq!(result.window[5..8], first[..3]);
         assert_eq!(result.window[8..12], second[..]);
         assert_eq!(result.window[12..15], first[7..]);
@@ -258,7 +317,10 @@ mod tests {
         let contents = receive.contents.as_ref().unwrap();
         assert_eq!(contents[0], third[..4]);
         assert_eq!(contents[1], [third[4], third[5], background(0, 2), background(0, 3)]);
-        assert_eq!(model.sides[0][0].sends.len(), 3);
+        let sends = &model.sides[0][0].sends;
+        assert_eq!(sends.len(), 4);
+        assert_eq!(sends[2].opcode, CompletionOpcode::Read);
+        assert_eq!(sends[2].contents, Some(vec![vec![first[2], second[0]], vec![second[1]]]));
     }
 
     #[test]

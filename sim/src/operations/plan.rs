@@ -10,8 +10,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX};
 use rnic_layout::path::Pmtu;
+use std::ops::Range;
 
-/// Bytes of the memory that each queue pair lets its peer write.
+/// Bytes of the memory that each queue pair lets its peer write and read.
 pub const WINDOW_BYTES: usize = 65_537;
 /// Addresses are aligned, or not, as they stand to this number.
 pub const LANES: usize = 64;
@@ -19,6 +20,13 @@ pub const LANES: usize = 64;
 const UNSIGNALLED_MAX: usize = 4;
 /// Packets of most messages, at most.
 const PACKETS_USUAL: usize = 4;
+/// Bytes of an atomic.
+pub const ATOMIC_BYTES: usize = 8;
+/// Where in a window atomics go, a multiple of eight; and how many cells there are.
+const CELLS: usize = 32_768;
+const CELL_COUNT: usize = 6;
+/// Messages that wait for the READs before them without a reason.
+const FENCE_SHARE: f64 = 0.06;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,20 +39,49 @@ pub enum Kind {
     Write,
     /// RDMA WRITE with immediate data.
     WriteImmediate,
+    /// RDMA READ.
+    Read,
+    /// Atomic compare and swap.
+    CompareSwap,
+    /// Atomic addition.
+    FetchAdd,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 4] = [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate];
+    pub const ALL: [Kind; 7] = [
+        Kind::Send,
+        Kind::SendImmediate,
+        Kind::Write,
+        Kind::WriteImmediate,
+        Kind::Read,
+        Kind::CompareSwap,
+        Kind::FetchAdd,
+    ];
+    /// All but atomics.
+    pub const MESSAGES: [Kind; 5] =
+        [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate, Kind::Read];
+    /// Those that reach no memory that the requester names.
+    pub const SENDS: [Kind; 2] = [Kind::Send, Kind::SendImmediate];
 
     /// Whether the peer needs a receive.
     pub const fn consumes(self) -> bool {
-        !matches!(self, Kind::Write)
+        matches!(self, Kind::Send | Kind::SendImmediate | Kind::WriteImmediate)
     }
 
-    /// Whether the message goes to memory that the requester names.
+    /// Whether the message changes memory that the requester names.
     pub const fn is_write(self) -> bool {
         matches!(self, Kind::Write | Kind::WriteImmediate)
+    }
+
+    /// Whether eight bytes of the peer are read and changed at once.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Kind::CompareSwap | Kind::FetchAdd)
+    }
+
+    /// Whether something of the peer's memory comes back.
+    pub const fn is_answered(self) -> bool {
+        matches!(self, Kind::Read) || self.is_atomic()
     }
 
     /// Whether four bytes go to the peer's completion.
@@ -62,7 +99,7 @@ pub struct Piece {
     pub lane: usize,
 }
 
-/// Where a message stands.
+/// Where a message stands, or what a READ fills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In memory.
@@ -76,13 +113,13 @@ pub enum Source {
 pub enum TargetMemory {
     /// That of the peer's queue pair.
     Window,
-    /// Memory that no peer may write.
+    /// Memory that no peer may write or read.
     NoRight,
     /// Memory of another protection domain.
     OtherDomain,
 }
 
-/// Where in it a WRITE begins.
+/// Where in it a WRITE or READ begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// So many bytes behind its first one.
@@ -93,7 +130,7 @@ pub enum Place {
     RoundTheEnd,
 }
 
-/// Where a WRITE goes.
+/// Where a WRITE goes, or a READ comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Which memory.
@@ -118,19 +155,19 @@ impl Target {
 /// What can be wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mistake {
-    /// A WRITE with a key of which one bit is wrong.
+    /// A WRITE or READ with a key of which one bit is wrong.
     RemoteKey,
-    /// A WRITE to memory of another protection domain.
+    /// A WRITE or READ in memory of another protection domain.
     RemoteDomain,
-    /// A WRITE to memory that peers may not write.
+    /// A WRITE or READ in memory that peers may not reach.
     RemoteRight,
-    /// A WRITE that reaches one byte beyond its region.
+    /// A WRITE or READ that reaches one byte beyond its region.
     RemoteEnd,
-    /// A WRITE that begins one byte before its region.
+    /// A WRITE or READ that begins one byte before its region.
     RemoteStart,
-    /// A WRITE that goes round the end of all addresses.
+    /// A WRITE or READ that goes round the end of all addresses.
     RemoteWrap,
-    /// A WRITE to a queue pair that takes none.
+    /// A WRITE to, or a READ from, a queue pair that takes none.
     QueuePairRight,
     /// A local key of which one bit is wrong.
     LocalKey,
@@ -190,12 +227,18 @@ pub struct Message {
     pub source: Source,
     /// For the peer's completion, if its kind has immediate data.
     pub immediate: [u8; 4],
-    /// Where a WRITE goes.
+    /// Where a WRITE goes, or a READ or an atomic reaches.
     pub target: Target,
+    /// What an atomic puts there, or adds.
+    pub operand: u64,
+    /// A compare and swap compares with what is there.
+    pub is_equal: bool,
     /// It asks for a completion.
     pub signalled: bool,
     /// It asks for a solicited event.
     pub solicited: bool,
+    /// It waits for the READs before it.
+    pub fence: bool,
     /// What is wrong with it.
     pub mistake: Option<Mistake>,
 }
@@ -206,6 +249,15 @@ impl Message {
         match &self.source {
             Source::Pieces(pieces) => pieces.iter().map(|piece| piece.length).sum(),
             Source::Inline(length) => *length,
+        }
+    }
+
+    /// What it reaches of the peer's window.
+    pub fn window(&self) -> Option<Range<usize>> {
+        match (self.kind, self.target.place) {
+            (Kind::Send | Kind::SendImmediate, _) => None,
+            (_, Place::Offset(offset)) => Some(offset..offset + self.length()),
+            _ => None,
         }
     }
 }
@@ -265,7 +317,7 @@ pub struct Pair {
     pub pmtu: Pmtu,
     /// How frames look.
     pub wrapping: Wrapping,
-    /// Whether the peer may write at all, by host.
+    /// Whether the peer may write and read at all, by host.
     pub lets_write: [bool; 2],
     /// By the host that sends.
     pub lanes: [Lane; 2],
@@ -301,6 +353,8 @@ pub struct PlanOptions {
     pub messages: usize,
     /// How many of the pairs end with a mistake.
     pub mistaken_share: f64,
+    /// What messages are.
+    pub kinds: &'static [Kind],
     /// Which mistakes are made.
     pub mistakes: &'static [Mistake],
     /// Which PMTU a pair may have.
@@ -314,11 +368,12 @@ pub struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// Sixteen pairs, half of which end with a mistake.
+    /// Sixty-four pairs, half of which end with a mistake.
     pub const USUAL: PlanOptions = PlanOptions {
-        pairs: 16,
-        messages: 12,
+        pairs: 64,
+        messages: 5,
         mistaken_share: 0.5,
+        kinds: &Kind::MESSAGES,
         mistakes: &Mistake::ALL,
         pmtus: &Pmtu::ALL,
         message_bytes_max: 24 << 10,
@@ -427,8 +482,24 @@ impl Draw {
         let count = self.options.messages;
         // Messages of which only the last one is signalled end together, so they leave together.
         let (mut unsignalled, mut bytes) = (0, 0);
+        // A READ may see what a later WRITE or atomic brings, unless that waits for it, and an atomic what a later WRITE does
+        // (protocol 2.10).
+        let (mut reads, mut atomics): (Vec<Range<usize>>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
         for index in 0..count {
             let (mut send, receive) = self.message(pmtu, lets_write);
+            send.fence = self.random.random_bool(FENCE_SHARE);
+            if let Some(range) = send.window() {
+                let meets = |read: &Range<usize>| read.start < range.end && range.start < read.end;
+                send.fence |= match send.kind {
+                    Kind::Read => false,
+                    kind if kind.is_atomic() => reads.iter().any(meets),
+                    _ => reads.iter().chain(&atomics).any(meets),
+                };
+                reads.retain(|_| !send.fence);
+                atomics.retain(|_| !send.fence);
+                reads.extend((send.kind == Kind::Read).then_some(range.clone()));
+                atomics.extend(send.kind.is_atomic().then_some(range));
+            }
             bytes += send.length();
             let is_last = unsignalled == UNSIGNALLED_MAX || index + 1 == count;
             if bytes > self.options.in_flight_bytes {
@@ -445,9 +516,9 @@ impl Draw {
 
     /// A message, and the receive that it needs.
     fn message(&mut self, pmtu: usize, lets_write: bool) -> (Message, Option<Receive>) {
-        let kinds = if lets_write { &Kind::ALL[..] } else { &Kind::ALL[..2] };
+        let kinds = if lets_write { self.options.kinds } else { &Kind::SENDS };
         let kind = kinds[self.random.random_range(0..kinds.len())];
-        let length = self.length(pmtu);
+        let length = if kind.is_atomic() { ATOMIC_BYTES } else { self.length(pmtu) };
         let send = self.send(kind, length);
         let receive = kind.consumes().then(|| match kind.is_write() {
             // Its memory must stay as it is.
@@ -482,11 +553,12 @@ impl Draw {
     }
 
     fn send(&mut self, kind: Kind, length: usize) -> Message {
-        let is_inline = length <= INLINE_BYTES_MAX && self.random.random_bool(0.4);
+        let is_inline = !kind.is_answered() && length <= INLINE_BYTES_MAX && self.random.random_bool(0.4);
         let source = if is_inline {
             Source::Inline(length)
         } else {
-            Source::Pieces(self.pieces(length, self.options.send_pieces_max))
+            let most = if kind.is_atomic() { 1 } else { self.options.send_pieces_max };
+            Source::Pieces(self.pieces(length, most))
         };
         // No key is checked for an empty message (protocol 3.6).
         let target = if length == 0 && self.random.random() {
@@ -496,7 +568,12 @@ impl Draw {
                 key_change: self.random.random(),
             }
         } else {
-            let offset = self.random.random_range(0..=WINDOW_BYTES - length);
+            let offset = if kind.is_atomic() {
+                // Few cells, so that they meet each other.
+                CELLS + ATOMIC_BYTES * self.random.random_range(0..CELL_COUNT)
+            } else {
+                self.random.random_range(0..=WINDOW_BYTES - length)
+            };
             Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 }
         };
         Message {
@@ -504,8 +581,11 @@ impl Draw {
             source,
             immediate: self.random.random(),
             target,
+            operand: self.random.random(),
+            is_equal: self.random.random(),
             signalled: self.random.random_bool(0.6),
             solicited: self.random.random_bool(0.2),
+            fence: false,
             mistake: None,
         }
     }
@@ -573,11 +653,10 @@ impl Draw {
             if mistake == Mistake::LocalEnd { 2 } else { self.random.random_range(1..=PACKETS_USUAL) };
         let least = if mistake == Mistake::LocalEnd { pmtu } else { INLINE_BYTES_MAX };
         let most = (packets * pmtu).min(self.options.message_bytes_max).max(least + 1);
-        let length = self.random.random_range(least + 1..=most);
-        let offset = self.random.random_range(0..=WINDOW_BYTES - length);
-        let mut target = Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 };
+        let mut length = self.random.random_range(least + 1..=most);
+        let mut offset = self.random.random_range(0..=WINDOW_BYTES - length);
         let kind = match mistake {
-            Mistake::ReceiveShort | Mistake::ReceiveKey => Kind::ALL[self.random.random_range(0..2)],
+            Mistake::ReceiveShort | Mistake::ReceiveKey => Kind::SENDS[self.random.random_range(0..2)],
             Mistake::NotReady => {
                 [Kind::Send, Kind::SendImmediate, Kind::WriteImmediate][self.random.random_range(0..3)]
             }
@@ -585,10 +664,19 @@ impl Draw {
             | Mistake::LocalRange
             | Mistake::LocalEnd
             | Mistake::TooLong
-            | Mistake::Opcode => Kind::ALL[self.random.random_range(0..4)],
+            | Mistake::Opcode => Kind::MESSAGES[self.random.random_range(0..Kind::MESSAGES.len())],
+            Mistake::RemoteKey | Mistake::RemoteDomain | Mistake::RemoteRight | Mistake::QueuePairRight => {
+                let most = if self.options.kinds.contains(&Kind::FetchAdd) { 4 } else { 2 };
+                [Kind::Write, Kind::Read, Kind::CompareSwap, Kind::FetchAdd]
+                    [self.random.random_range(0..most)]
+            }
             // With immediate data it would depend on the order of two checks who tells of the mistake.
-            _ => Kind::Write,
+            _ => [Kind::Write, Kind::Read][self.random.random_range(0..2)],
         };
+        if kind.is_atomic() {
+            (length, offset) = (ATOMIC_BYTES, CELLS);
+        }
+        let mut target = Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 };
         match mistake {
             Mistake::RemoteKey => target.key_change = 1 << self.random.random_range(0..32),
             Mistake::RemoteDomain => target.memory = TargetMemory::OtherDomain,
@@ -629,7 +717,8 @@ mod tests {
 
     #[test]
     fn plans_hold_everything_that_can_be_asked_for() {
-        let plans: Vec<Plan> = (0..40).map(|seed| Plan::new(seed, &PlanOptions::USUAL)).collect();
+        let options = PlanOptions { kinds: &Kind::ALL, ..PlanOptions::USUAL };
+        let plans: Vec<Plan> = (0..40).map(|seed| Plan::new(seed, &options)).collect();
         let pairs: Vec<&Pair> = plans.iter().flat_map(|plan| &plan.pairs).collect();
         let sends: Vec<(&Pair, &Message)> = pairs
             .iter()
@@ -640,7 +729,7 @@ mod tests {
         let mistakes: BTreeSet<Mistake> =
             pairs.iter().filter_map(|pair| Some(pair.ending.as_ref()?.mistake)).collect();
         assert_eq!(mistakes.len(), Mistake::ALL.len());
-        for kind in Kind::ALL {
+        for kind in Kind::MESSAGES {
             let of_kind = || sends.iter().filter(|(_, send)| send.kind == kind);
             for pmtu in Pmtu::ALL {
                 let bytes = pmtu.bytes() as usize;
@@ -652,11 +741,21 @@ mod tests {
                 assert!(of_pmtu().any(|length| length > 16 << 10), "a long {kind:?}, PMTU {bytes}");
             }
             assert!(of_kind().any(|(_, send)| send.length() == 0));
-            assert!(of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..))));
+            let is_inline = of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..)));
+            assert_eq!(is_inline, !kind.is_answered());
+            assert!(of_kind().any(|(_, send)| send.fence));
             assert!(
                 of_kind()
                     .any(|(_, send)| matches!(&send.source, Source::Pieces(pieces) if pieces.len() == 2))
             );
+        }
+        for kind in [Kind::CompareSwap, Kind::FetchAdd] {
+            let of_kind = || sends.iter().map(|(_, send)| send).filter(|send| send.kind == kind);
+            for is_equal in [false, true] {
+                assert!(of_kind().any(|send| send.is_equal == is_equal));
+            }
+            assert!(of_kind().all(|send| send.length() == ATOMIC_BYTES));
+            assert!(of_kind().any(|send| send.fence) && of_kind().any(|send| !send.fence));
         }
     }
 

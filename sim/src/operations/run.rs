@@ -25,6 +25,8 @@ pub struct Post<'a> {
     pub message: &'a Message,
     /// Its bytes.
     pub payload: &'a [u8],
+    /// What a compare and swap compares with.
+    pub compare: u64,
 }
 
 /// What became of a request.
@@ -48,7 +50,7 @@ pub struct Outcome {
     pub is_solicited: bool,
     /// It had an entry of its own.
     pub is_signalled: bool,
-    /// Receives: what the pieces hold.
+    /// Receives, READs and atomics: what the pieces hold.
     pub contents: Vec<Vec<u8>>,
 }
 
@@ -305,7 +307,10 @@ impl<M: Machine> Runner<'_, M> {
         let posts: Vec<Post> = payloads
             .iter()
             .enumerate()
-            .map(|(place, (message, payload))| Post { tag: tag(pair, first + place), message, payload })
+            .map(|(place, (message, payload))| {
+                let compare = self.model.sides[side][pair].sends[first + place].compare(message);
+                Post { tag: tag(pair, first + place), message, payload, compare }
+            })
             .collect();
         if posts.is_empty() {
             return Ok(false);
@@ -475,7 +480,7 @@ fn compare_send(expected: &SendResult, outcome: &Outcome) -> Result<()> {
     let found = (outcome.status, outcome.opcode);
     ensure!(found == (expected.status, expected.opcode), "{found:?}, not {expected:?}");
     ensure!(outcome.is_signalled || !expected.is_signalled, "it has no completion of its own");
-    Ok(())
+    compare_contents(expected.contents.as_deref(), outcome)
 }
 
 fn compare_receive(expected: &ReceiveResult, outcome: &Outcome) -> Result<()> {
@@ -485,7 +490,11 @@ fn compare_receive(expected: &ReceiveResult, outcome: &Outcome) -> Result<()> {
         let found = Arrived { opcode, length, immediate, is_solicited };
         ensure!(found == arrived, "{found:?}, not {arrived:?}");
     }
-    for (place, contents) in expected.contents.iter().flatten().enumerate() {
+    compare_contents(expected.contents.as_deref(), outcome)
+}
+
+fn compare_contents(expected: Option<&[Vec<u8>]>, outcome: &Outcome) -> Result<()> {
+    for (place, contents) in expected.into_iter().flatten().enumerate() {
         let found = outcome.contents.get(place).map_or(&[][..], Vec::as_slice);
         if let Some(byte) = first_difference(found, contents) {
             bail!("piece {place}, byte {byte} is {:?}, not {:?}", found.get(byte), contents.get(byte));

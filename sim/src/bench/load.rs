@@ -90,7 +90,7 @@ struct Pair {
     receiver: QueuePair<ReadyToSend>,
     sources: Vec<Region>,
     sinks: Vec<Region>,
-    /// Where its WRITEs go, in the memory of all.
+    /// Where its WRITEs go or its READs come from, in the memory of all.
     target: usize,
     /// Messages that were posted.
     posted: usize,
@@ -107,10 +107,13 @@ fn buffer(rest: &mut Option<Region>, bytes: usize) -> Result<Region> {
     Ok(buffer)
 }
 
+/// What both sides may do.
+const RIGHTS: RemoteRights = RemoteRights { read: true, ..RemoteRights::WRITE };
+
 /// What has been at a time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Frames that the sending card has put on the wire: all of them carry messages.
+    /// Frames that the card with the payload has put on the wire: all of them carry messages.
     frames: u64,
     /// When the last of them began.
     time_ps: u64,
@@ -168,7 +171,7 @@ pub(super) fn measure(
     host(options.host);
     let extent = Extent::new(case, options, window, load.signal_every);
     let seen = || {
-        let counts = lock(world).wire_counts(0)[0];
+        let counts = lock(world).wire_counts(0)[case.source()];
         Seen { frames: counts.sent, time_ps: counts.last_sent_ps }
     };
     let (mut from, mut to) = (None, None);
@@ -190,7 +193,7 @@ pub(super) fn measure(
         };
         if idle == IDLE_MAX {
             // Behind a frame that was lost and is not followed by another one of its queue pair, nobody notices.
-            let dropped = lock(world).counters(1)?[counter(DropReason::BufferFull.name())];
+            let dropped = lock(world).counters(1 - case.source())?[counter(DropReason::BufferFull.name())];
             ensure!(dropped > 0, "nothing happens any more behind {} messages", load.sent);
             break true;
         }
@@ -279,7 +282,7 @@ fn begin(
     options: &QueuePairOptions,
 ) -> Result<(QueuePair<Init>, ConnectionInfo)> {
     let queue_pair = domain.create_queue_pair(queue, queue, options)?;
-    let queue_pair = queue_pair.initialize(RemoteRights::WRITE).map_err(rnic_driver::Error::from)?;
+    let queue_pair = queue_pair.initialize(RIGHTS).map_err(rnic_driver::Error::from)?;
     let info = queue_pair.info(0)?;
     Ok((queue_pair, info))
 }
@@ -321,7 +324,12 @@ impl Load {
         let place_bytes = bytes + GAP_BYTES;
         let mut sources = Some(domains[0].allocate(place_bytes * window * queue_pairs + 1)?);
         let mut sinks = Some(domains[1].allocate(place_bytes * receives * queue_pairs + 1)?);
-        let targets = domains[1].share(place_bytes * queue_pairs, RemoteRights::WRITE)?;
+        let targets = domains[1].share(place_bytes * queue_pairs, RIGHTS)?;
+        if case.kind == Kind::Read {
+            let bytes: Vec<u8> =
+                (0..place_bytes * queue_pairs).map(|offset| (offset * 13) as u8 ^ 0x55).collect();
+            targets.write(0, &bytes)?;
+        }
         let mut pairs = Vec::new();
         let mut places = BTreeMap::new();
         let mut addresses: Option<[AddressHandle; 2]> = None;
@@ -389,6 +397,7 @@ impl Load {
                 let request = match self.case.kind {
                     Kind::Send => SendRequest::send(index as u64),
                     Kind::Write => SendRequest::write(index as u64, remote),
+                    Kind::Read => SendRequest::read(index as u64, remote),
                     other => bail!("the bench has no {other:?}"),
                 };
                 let request = request.piece(source);
@@ -439,12 +448,12 @@ impl Load {
         Ok(if before == (self.sent, self.received) { Progress::None } else { Progress::Some })
     }
 
-    /// What arrived last is what was sent last.
+    /// What arrived last is what was sent last, or what was there.
     fn verify(&self) -> Result<()> {
         for pair in &self.pairs {
             let last = pair.sources.last().context("no message has come back")?;
             let mut found = vec![0; self.case.bytes];
-            if self.case.kind.is_write() {
+            if self.case.kind != Kind::Send {
                 self.targets.read(pair.target, &mut found)?;
             } else {
                 let sink = pair.sinks.last().context("no receive has come back")?;

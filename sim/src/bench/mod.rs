@@ -6,10 +6,10 @@
 //! | Cards | two alike, core clock 250 MHz; 100 Gb/s behind 512 bits, 10 Gb/s behind 64 |
 //! | Wire | 500 ns, no faults |
 //! | Hosts | answer a read after 0.9 to 1.1 us, half of the reads miss writes that are on their way; report writes done up to 0.5 us late; PCI Express Gen3 x16 |
-//! | Messages | from one host to the other, from and to addresses that are not aligned, none inline |
+//! | Messages | from one host to the other, from and to addresses that are not aligned, none inline; READs from the other host to the one that asks |
 //! | Requests | each queue pair posts again what has completed, so that its window is always full; see [`Row::signal_every`] |
 //!
-//! Counted are the frames that begin at the sending card's MAC between two of them while all windows are full, and the time from
+//! Counted are the frames that begin at the MAC of the card with the payload between two of them while all windows are full, and the time from
 //! the one to the other, in cycles of the core clock.
 //! All messages must complete, and the last one of each queue pair must hold its bytes.
 //!
@@ -55,7 +55,7 @@ pub struct Case {
     pub bytes: usize,
     /// Of all queue pairs.
     pub pmtu: Pmtu,
-    /// Queue pairs that send.
+    /// Queue pairs that send or ask.
     pub queue_pairs: usize,
 }
 
@@ -69,7 +69,12 @@ impl Case {
         format!("{:?}", self.kind).to_lowercase()
     }
 
-    /// The frames of one message.
+    /// The card whose frames carry the payload.
+    fn source(&self) -> usize {
+        usize::from(self.kind == Kind::Read)
+    }
+
+    /// The frames of one message that carry its payload.
     pub fn frames(&self) -> Frames {
         Frames::new(self.kind, self.bytes, self.pmtu)
     }
@@ -190,6 +195,19 @@ pub fn cases(is_quick: bool) -> Vec<Case> {
             add(&[64, 4096, 64 << 10], Pmtu::Bytes4096, 64);
             add(&[64], Pmtu::Bytes4096, 1000);
         }
+    }
+    let mut read = |lengths: &[usize], pmtu: Pmtu, queue_pairs: usize| {
+        cases.extend(lengths.iter().map(|&bytes| Case { kind: Kind::Read, bytes, pmtu, queue_pairs }));
+    };
+    if is_quick {
+        read(&[64, 16 << 10], Pmtu::Bytes4096, 1);
+        read(&[16 << 10], Pmtu::Bytes1024, 1);
+        read(&[64], Pmtu::Bytes4096, 64);
+    } else {
+        read(&[64, 1024, 4096, 16 << 10, 64 << 10, 1 << 20], Pmtu::Bytes4096, 1);
+        read(&[16 << 10, 64 << 10, 1 << 20], Pmtu::Bytes1024, 1);
+        read(&[16 << 10, 1 << 20], Pmtu::Bytes256, 1);
+        read(&[64, 4096, 16 << 10], Pmtu::Bytes4096, 64);
     }
     cases
 }

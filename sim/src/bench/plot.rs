@@ -14,11 +14,13 @@ const BYTES: std::ops::Range<f64> = 1.0..(1 << 20) as f64;
 /// Points of the wire's ceiling.
 const CEILING_POINTS: usize = 400;
 /// What is drawn, with its colour and whether the symbol is filled: packets of 4,096 bytes and of 1,024.
-const CURVES: [(Kind, Pmtu, RGBColor, bool); 4] = [
+const CURVES: [(Kind, Pmtu, RGBColor, bool); 6] = [
     (Kind::Write, Pmtu::Bytes4096, RGBColor(0x1f, 0x4e, 0xa0), true),
     (Kind::Send, Pmtu::Bytes4096, RGBColor(0xc0, 0x39, 0x2b), true),
+    (Kind::Read, Pmtu::Bytes4096, RGBColor(0x1e, 0x8e, 0x4e), true),
     (Kind::Write, Pmtu::Bytes1024, RGBColor(0x6f, 0x9b, 0xdc), false),
     (Kind::Send, Pmtu::Bytes1024, RGBColor(0xe8, 0x96, 0x8a), false),
+    (Kind::Read, Pmtu::Bytes1024, RGBColor(0x8f, 0xcf, 0xa8), false),
 ];
 
 /// A panel's value of a row and of the wire.

@@ -7,10 +7,11 @@ use rnic_layout::path::Pmtu;
 const AROUND_BYTES: usize = 8 + 14 + 20 + 8 + 4 + 4 + 12;
 /// The shortest frame of Ethernet with its preamble and gap.
 const SHORTEST_BYTES: usize = 8 + 64 + 12;
-/// Bytes of a RETH.
+/// Bytes of a RETH, and of an AETH.
 const RETH_BYTES: usize = 16;
+const AETH_BYTES: usize = 4;
 
-/// The frames of one message.
+/// The frames of one message that carry its payload: of a READ, the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
     /// How many.
@@ -28,8 +29,13 @@ impl Frames {
         let count = bytes.div_ceil(pmtu).max(1);
         let frame = |index: usize| {
             let payload = (bytes - index * pmtu).min(pmtu);
-            let address = if kind.is_write() && index == 0 { RETH_BYTES } else { 0 };
-            let immediate = if kind.has_immediate() && index + 1 == count { 4 } else { 0 };
+            let is_last = index + 1 == count;
+            let address = match kind {
+                Kind::Read if index == 0 || is_last => AETH_BYTES,
+                _ if kind.is_write() && index == 0 => RETH_BYTES,
+                _ => 0,
+            };
+            let immediate = if kind.has_immediate() && is_last { 4 } else { 0 };
             let headers = AROUND_BYTES + BTH_BYTES + address + immediate;
             (headers + payload.next_multiple_of(4)).max(SHORTEST_BYTES)
         };
@@ -64,11 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_packet_has_an_address_and_only_the_last_has_immediate_data() {
+    fn headers_stand_in_the_first_packet_and_in_the_last() {
         let wire = |kind, bytes| Frames::new(kind, bytes, Pmtu::Bytes256).wire_bytes;
         assert_eq!(wire(Kind::Send, 513), 3 * 82 + 516);
         assert_eq!(wire(Kind::Write, 513), wire(Kind::Send, 513) + 16);
         assert_eq!(wire(Kind::WriteImmediate, 513), wire(Kind::Write, 513) + 4);
+        assert_eq!(wire(Kind::Read, 513), wire(Kind::Send, 513) + 2 * 4);
+        assert_eq!(wire(Kind::Read, 100), wire(Kind::Send, 100) + 4);
         assert_eq!(
             (wire(Kind::Send, 0), wire(Kind::Send, 4), Frames::new(Kind::Send, 0, Pmtu::Bytes256).count),
             (84, 86, 1)

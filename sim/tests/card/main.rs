@@ -130,7 +130,8 @@ fn both_directions_never_lock(width_bits: u32) -> Result<()> {
 #[test]
 fn the_bench_measures_what_a_wire_carries() -> Result<()> {
     let case = |kind| Case { kind, bytes: 20_000, pmtu: Pmtu::Bytes1024, queue_pairs: 2 };
-    let rows = bench::measure(&card_model(64)?, 64, &[case(Kind::Write), case(Kind::Send)], 1)?;
+    let cases = [Kind::Write, Kind::Send, Kind::Read].map(case);
+    let rows = bench::measure(&card_model(64)?, 64, &cases, 1)?;
     for row in rows {
         ensure!((50.0..100.01).contains(&row.percent_of_wire), "{row:?}");
     }

@@ -570,9 +570,11 @@ impl World {
         let spans: Vec<_> =
             [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
+        let is_refused = answer.is_failure && answer.status == LOCAL_PROTECTION;
+        assert!(answer.is_placed || spans.is_empty());
         if let Some(pair) = pair
             && answer.generation == u64::from(pair.generation)
-            && answer.is_placed
+            && (answer.is_placed || is_refused)
         {
             let pmtu = 128 << pair.path_mtu;
             let behind = |read: &Read| answer.psn.to_u64().wrapping_sub(read.first_psn.into()) & 0xff_ffff;
@@ -582,16 +584,17 @@ impl World {
                 .expect("a READ was sent");
             let read = entry.read.as_ref().unwrap();
             let before = behind(read) * pmtu;
-            assert_eq!(spans, read.spans(before, pmtu.min(read.length - before)));
-            answer.has_failed = self.random.random_bool(self.error_rate / 4.0);
-            if answer.has_failed {
+            answer.has_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
+            let all = read.spans(before, pmtu.min(read.length - before));
+            assert_eq!(spans, if is_refused { vec![] } else { all });
+            if is_refused {
+                entry.refusals.push((LOCAL_PROTECTION, 0));
+            } else if answer.has_failed {
                 entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
             } else if behind(read) + 1 == read.responses(pmtu) {
                 self.reads_done += 1;
                 entry.is_acknowledged = entry.refusals.is_empty();
             }
-        } else if !answer.is_placed {
-            assert!(spans.is_empty());
         }
         let soonest = self.placing.back().map_or(0, |placing| placing.0);
         let due = soonest.max(self.cycle + self.random.random_range(0..40));
@@ -828,9 +831,6 @@ impl World {
             if self.random.random_bool(self.error_rate / 4.0) {
                 // The region has ended meanwhile.
                 answer.ok = false;
-                let sent = pair.entries[..pair.sent].iter_mut();
-                sent.filter(|entry| entry.read.is_some() && !entry.is_acknowledged)
-                    .for_each(|entry| entry.refusals.push((LOCAL_PROTECTION, 0)));
             }
             self.deposit_answers.push_back((self.cycle + self.answer_delay, answer));
         }

@@ -46,7 +46,7 @@ use rnic_responder::protect::RegionTable;
 use rnic_responder::region_share::RegionShare;
 use rnic_token::PacketToken;
 use rnic_token::complete::{CompletionToken, EventToken};
-use rnic_token::host::{HostSpan, Slot, SlotWrite, WriteFailure};
+use rnic_token::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
 use rnic_token::read::{DepositCommand, ReadClosed, ReturnedAnswer};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
@@ -66,7 +66,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 const CROSSING: usize = 5;
 const CROSSING_COUNT: usize = CROSSING + 1;
 /// Sections that must be empty for the card to be drained.
-const SECTIONS: usize = 7;
+const SECTIONS: usize = 8;
 /// Counters that stand behind the packet path's.
 const FIRST_EVENT: usize = counter("unknown_qp");
 const LINES: usize = COUNTERS.len() - FIRST_EVENT;
@@ -493,6 +493,7 @@ impl<
         self.control.passages[3].next = self.gather.passage.val();
         self.control.passages[4].next = self.place.passage.val();
         self.control.passages[5].next = self.host_writer.passage.val();
+        self.control.passages[6].next = self.responder.exchange_passage.val();
         self.drained.passages[0].next = self.requester.passage.val();
         self.drained.passages[1].next = self.gather.passage.val();
         self.drained.passages[2].next = self.responder.passage.val();
@@ -500,6 +501,7 @@ impl<
         self.drained.passages[4].next = self.host_writer.passage.val();
         self.drained.passages[5].next = self.host_reader.passage.val();
         self.drained.passages[6].next = self.responder.read_passage.val();
+        self.drained.passages[7].next = self.responder.exchange_passage.val();
         self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
         StreamTx::<FailureEvent>::join(&mut self.requester.failure, &mut self.control.failure[0]);
@@ -516,11 +518,17 @@ impl<
         StreamTx::<HostSpan>::join(&mut self.control.admin_read, &mut self.host_reader.admin_read);
         self.control.admin_slot.next = self.host_reader.admin_slot.val();
         self.control.admin_slot_valid.next = self.host_reader.admin_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.responder.exchange_read, &mut self.host_reader.exchange_read);
+        self.responder.exchange_word.next = self.host_reader.exchange_word.val();
+        self.responder.exchange_word_valid.next = self.host_reader.exchange_word_valid.val();
         StreamTx::<HostSpan>::join(&mut self.gather.read, &mut self.host_reader.payload_read);
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.host_reader.payload, &mut self.gather.from_host);
         StreamTx::<PayloadWrite<DATA>>::join(&mut self.place.write, &mut self.host_writer.payload);
         StreamTx::<SlotWrite>::join(&mut self.complete.write, &mut self.host_writer.completion);
         StreamTx::<SlotWrite>::join(&mut self.control.admin_write, &mut self.host_writer.admin);
+        StreamTx::<WordWrite>::join(&mut self.responder.exchange_write, &mut self.host_writer.exchange);
+        self.responder.exchange_done.next = self.host_writer.exchange_done.val();
+        self.responder.exchange_failed.next = self.host_writer.exchange_failed.val();
         self.place.payload_done_count.next = self.host_writer.payload_done_count.val();
         self.place.payload_failed.next = self.host_writer.payload_failed.val();
         self.responder.done_count.next = self.host_writer.payload_done_count.val();

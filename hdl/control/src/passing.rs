@@ -4,7 +4,7 @@
 //! new begins; what had begun is waited for, section by section in the order in which work passes through them.
 //!
 //! ```text
-//!  passages[0..6] ──> ┌──────────────────────────────┐
+//!  passages[0..7] ──> ┌──────────────────────────────┐
 //!  begins ──────────> │ settle, mark entered, compare│ ──> is_waiting
 //!                     └──────────────────────────────┘
 //! ```
@@ -57,7 +57,8 @@ impl Logic for Passing {
             2 => self.passages[2].val(),
             3 => self.passages[3].val(),
             4 => self.passages[4].val(),
-            _ => self.passages[5].val(),
+            5 => self.passages[5].val(),
+            _ => self.passages[6].val(),
         };
         // Far fewer than half of what the counts can say are in a section.
         let has_left = !(passage.left - self.mark.q.val()).get_bit(15);

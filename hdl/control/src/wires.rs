@@ -4,8 +4,8 @@ use rnic_kernel::prelude::*;
 use rnic_token::sizes::DOORBELL_PAGE_BITS;
 
 /// Sections of the card through which work passes, in the order in which it does: requester, responder, answers of READs,
-/// gather, place, writes. What has left one has entered the next, so waiting for them in this order leaves nothing behind.
-pub const SECTIONS: usize = 6;
+/// gather, place, writes, atomics. What has left one has entered the next, so waiting for them in this order leaves nothing behind.
+pub const SECTIONS: usize = 7;
 /// Bits of a whole number of a queue, as doorbells carry it.
 pub const QUEUE_NUMBER_BITS: usize = 24;
 

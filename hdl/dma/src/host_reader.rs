@@ -1,4 +1,4 @@
-//! Host reader: reads spans of host memory for four clients, many requests at a time.
+//! Host reader: reads spans of host memory for five clients, many requests at a time.
 //!
 //! Queue entries and payload come over one link, so one engine with one store of answers serves all. Its clients see
 //! neither tags nor the order in which the host answers; they must only have room for what they ask for.
@@ -8,11 +8,13 @@
 //!  work_read ───>│ ┌─────────┐   ┌──────────┐ pieces ┌────────────┐             │
 //!  receive_read >│ │ Arbiter ├──>│ Splitter ├───────>│ ReadEngine ├─────────────┼──> to_host
 //!  admin_read ──>│ │ (spans) │   │ (512 B)  │        │            │<────────────┼─── from_host
-//!  payload_read >│ └─────────┘   └──────────┘        └─────┬──────┘             │
+//!  payload_read >│ │         │   │          │        │            │             │
+//!  exchange_read>│ └─────────┘   └──────────┘        └─────┬──────┘             │
 //!                │                                         v                    │
 //!  work_slot <───┤                                    ┌─────────┐               │
 //!  receive_slot <┤<───────────────────────────────────┤ Collect ├───────────────┼──> payload
 //!  admin_slot <──┤                                    └─────────┘               │
+//!  exchange_word<┤                                                              │
 //!                └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -29,10 +31,11 @@
 //!    them all, so that it holds nobody else back for longer than that.
 //! 4. Words of payload keep the lanes of their address. A span that fails may have fewer words; its last one has `last` and
 //!    `error`. So may one that the host answers short without saying so: who counts, knows.
-//! 5. `passage` counts spans.
+//! 5. A word for `exchange` has 8 bytes at a multiple of 8, and comes without `ready`, with `error` if the host did not give it.
+//! 6. `passage` counts spans.
 //!
 //! Refuses what [`ReadEngine`] refuses. Spans of no bytes are not allowed. DESIGN 3.1.
-use crate::collect::{COOKIE_BITS, Collect, Origin, SLOT_CLIENTS, cookie_of};
+use crate::collect::{CLIENT_BITS, COOKIE_BITS, Collect, Origin, SLOT_CLIENTS, WORD_CLIENT, cookie_of};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, Beat, RegisterSlice, Span, Splitter, StreamRx, StreamTx};
@@ -40,7 +43,7 @@ use rnic_host::arrivals::ReadWord;
 use rnic_host::chunk_buffer::ReadBeat;
 use rnic_host::read_engine::{HostRead, LENGTH_BITS, ReadEngine, ReadRequest};
 use rnic_kernel::prelude::*;
-use rnic_token::host::{HostSpan, Slot};
+use rnic_token::host::{HostSpan, HostWord, Slot};
 use rnic_token::setup::Passage;
 use rnic_token::sizes::SPAN_BITS;
 
@@ -59,7 +62,7 @@ const BOUNDARY: usize = LENGTH_BITS - 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Order {
     span: HostSpan,
-    client: Bits<2>,
+    client: Bits<CLIENT_BITS>,
 }
 
 /// Reads with up to `2^TAG` tags and room for `2^CHUNK` words; parameters as those of [`ReadEngine`].
@@ -78,7 +81,7 @@ pub struct HostReader<
     /// Synchronous, active high; forgets all spans. The host must have answered, or never answer, those before.
     pub reset: Signal<In, Bit>,
 
-    /// From the stage that fetches work. `ready` of all four is combinational.
+    /// From the stage that fetches work. `ready` of all five is combinational.
     pub work_read: StreamRx<HostSpan>,
     /// To it; registered.
     pub work_slot: Signal<Out, Slot>,
@@ -97,6 +100,11 @@ pub struct HostReader<
     pub payload_read: StreamRx<HostSpan>,
     /// To gather; `last` ends a span. A function of registers.
     pub payload: StreamTx<Beat<DATA, BYTES>>,
+    /// From exchange: words of 8 bytes.
+    pub exchange_read: StreamRx<HostSpan>,
+    /// To it; registered.
+    pub exchange_word: Signal<Out, HostWord>,
+    pub exchange_word_valid: Signal<Out, Bit>,
 
     /// To the host; registered.
     pub to_host: StreamTx<HostRead<TAG>>,
@@ -116,10 +124,10 @@ pub struct HostReader<
     /// Counter `host_read_errors`; registered.
     pub counts_host_read_errors: Signal<Out, Bit>,
 
-    arbiter: Arbiter<Order, 4>,
+    arbiter: Arbiter<Order, 5>,
     chosen: RegisterSlice<Order>,
     splitter: Splitter<BOUNDARY, LENGTH_BITS>,
-    client: DFF<Bits<2>>,
+    client: DFF<Bits<CLIENT_BITS>>,
     pieces: RegisterSlice<ReadRequest<COOKIE_BITS>>,
     engine: ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE_BITS>,
     collect: Collect<DATA, BYTES>,
@@ -157,6 +165,9 @@ impl<
             admin_slot_valid: Signal::default(),
             payload_read: StreamRx::default(),
             payload: StreamTx::default(),
+            exchange_read: StreamRx::default(),
+            exchange_word: Signal::default(),
+            exchange_word_valid: Signal::default(),
             to_host: StreamTx::default(),
             from_host: Signal::default(),
             from_host_valid: Signal::default(),
@@ -213,7 +224,11 @@ impl<
         self.arbiter.rx[3].beat.next = Order { span: self.payload_read.beat.val(), client: bits(PAYLOAD) };
         self.arbiter.rx[3].valid.next = self.payload_read.valid.val();
         self.payload_read.ready.next = self.arbiter.rx[3].ready.val();
-        self.arbiter.last.next = bits(15);
+        self.arbiter.rx[4].beat.next =
+            Order { span: self.exchange_read.beat.val(), client: bits(WORD_CLIENT) };
+        self.arbiter.rx[4].valid.next = self.exchange_read.valid.val();
+        self.exchange_read.ready.next = self.arbiter.rx[4].ready.val();
+        self.arbiter.last.next = bits(31);
         StreamTx::<Order>::join(&mut self.arbiter.tx, &mut self.chosen.rx);
 
         let order = self.chosen.tx.beat.val();
@@ -230,7 +245,11 @@ impl<
         let origin = Origin {
             client: self.client.q.val(),
             is_final: piece.last,
-            last_slot: piece.length.get_bits::<3>(6) - 1,
+            last_slot: if self.client.q.val() == WORD_CLIENT {
+                piece.address.get_bits::<3>(3)
+            } else {
+                piece.length.get_bits::<3>(6) - 1
+            },
         };
         self.pieces.rx.beat.next = ReadRequest::<COOKIE_BITS> {
             address: piece.address,
@@ -259,6 +278,8 @@ impl<
         self.admin_slot.next = slot;
         self.admin_slot_valid.next = slot_valid.get_bit(2);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.payload, &mut self.collect.payload);
+        self.exchange_word.next = self.collect.word.val();
+        self.exchange_word_valid.next = self.collect.word_valid.val();
 
         let passed = self.passed.q.val();
         let came = self.arbiter.tx.valid.val() && self.chosen.rx.ready.val();
@@ -309,6 +330,9 @@ mod tests {
     fn spans(client: usize, count: usize, random: &mut Random) -> Vec<HostSpan> {
         let one = |random: &mut Random| {
             let address = random.random_range(0..1u64 << 40);
+            if client == WORD_CLIENT as usize {
+                return span(address & !7, 8);
+            }
             if client == PAYLOAD as usize {
                 let length = *[1, 64, random.random_range(1..=4096), random.random_range(1..200)]
                     .choose(random)
@@ -338,6 +362,22 @@ mod tests {
     struct Received {
         slots: [Vec<Slot>; SLOT_CLIENTS],
         words: Vec<(Vec<u8>, u64, bool, bool)>,
+        atomics: Vec<HostWord>,
+    }
+
+    fn check_atomics(spans: &[HostSpan], words: &[HostWord]) -> usize {
+        assert_eq!(spans.len(), words.len(), "a word for each");
+        let mut errors = 0;
+        for (span, word) in spans.iter().zip(words) {
+            let address = span.address.to_u64();
+            // An answer of one word cannot be shorter.
+            assert_eq!(word.error, fault(address) == Fault::Error, "{span:?}");
+            if !word.error {
+                assert_eq!(word.data.to_u64().to_le_bytes(), memory_bytes(address, 8)[..], "{span:?}");
+            }
+            errors += usize::from(word.error);
+        }
+        errors
     }
 
     fn check_slots(spans: &[HostSpan], slots: &[Slot]) -> usize {
@@ -398,7 +438,7 @@ mod tests {
         failures
     }
 
-    /// Runs four clients that ask for much at once, and returns the cycles that it took.
+    /// Runs five clients that ask for much at once, and returns the cycles that it took.
     fn run<
         const DATA: usize,
         const BYTES: usize,
@@ -410,7 +450,7 @@ mod tests {
     >(
         bench: &mut Bench<HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>>,
         host: &mut ReadHost<DATA, BYTES, TAG>,
-        spans: &[Vec<HostSpan>; 4],
+        spans: &[Vec<HostSpan>; 5],
         stalls: Stalls,
         random: &mut Random,
     ) -> (Received, usize) {
@@ -427,6 +467,7 @@ mod tests {
             sources[1].drive(&mut block.receive_read, random);
             sources[2].drive(&mut block.admin_read, random);
             sources[3].drive(&mut block.payload_read, random);
+            sources[4].drive(&mut block.exchange_read, random);
             host_sink.drive(&mut block.to_host, random);
             sink.drive(&mut block.payload, random);
             let word = host.word(random);
@@ -438,6 +479,10 @@ mod tests {
             sources[1].sample(&block.receive_read);
             sources[2].sample(&block.admin_read);
             sources[3].sample(&block.payload_read);
+            sources[4].sample(&block.exchange_read);
+            if block.exchange_word_valid.val() {
+                received.atomics.push(block.exchange_word.val());
+            }
             if let Some(read) = host_sink.sample(&block.to_host) {
                 host.accept(read, random);
             }
@@ -475,32 +520,34 @@ mod tests {
         };
     }
 
-    macro_rules! four_clients {
+    macro_rules! five_clients {
         ($reader:ty, $data:literal, $count:literal) => {
             let mut random = random();
-            let (mut errors, mut failures) = (0, 0);
+            let (mut errors, mut failures, mut words) = (0, 0, 0);
             for stalls in Stalls::ALL {
                 let mut bench = bench!($reader).in_lock_step();
                 let mut host = ReadHost::new(0..=60, true, fault);
-                let spans = [0, 1, 2, 3].map(|client| spans(client, $count, &mut random));
+                let spans = [0, 1, 2, 3, 4].map(|client| spans(client, $count, &mut random));
                 let (received, _) = run(&mut bench, &mut host, &spans, stalls, &mut random);
                 for client in 0..SLOT_CLIENTS {
                     errors += check_slots(&spans[client], &received.slots[client]);
                 }
                 failures += check_payload::<$data>(&spans[3], &received.words);
+                words += check_atomics(&spans[4], &received.atomics);
             }
             assert!(errors > 20 && failures > 2, "{errors} slots and {failures} spans failed");
+            assert!(words > 2, "{words} words failed");
         };
     }
 
     #[test]
-    fn four_clients_get_what_they_asked_for_at_64_bits() {
-        four_clients!(Narrow, 64, 12);
+    fn five_clients_get_what_they_asked_for_at_64_bits() {
+        five_clients!(Narrow, 64, 12);
     }
 
     #[test]
-    fn four_clients_get_what_they_asked_for_at_512_bits() {
-        four_clients!(Wide, 512, 40);
+    fn five_clients_get_what_they_asked_for_at_512_bits() {
+        five_clients!(Wide, 512, 40);
     }
 
     #[test]
@@ -511,7 +558,7 @@ mod tests {
         let mut host = ReadHost::new(100..=100, false, |_| Fault::None);
         let work: Vec<_> = (0..400).map(|index| span(index * 64, 64)).collect();
         let payload: Vec<_> = (0..400).map(|index| span(index * 4096 + 64, 64)).collect();
-        let spans = [work, Vec::new(), Vec::new(), payload];
+        let spans = [work, Vec::new(), Vec::new(), payload, Vec::new()];
         let (_, cycles) = run(&mut bench, &mut host, &spans, Stalls::None, &mut random);
         // 5 to the host, its 100, and 5 to the slot that is counted in the cycle behind it.
         assert!((800 + 105..=800 + 115).contains(&cycles), "{cycles}");
@@ -566,6 +613,7 @@ mod tests {
                 &mut block.receive_read,
                 &mut block.admin_read,
                 &mut block.payload_read,
+                &mut block.exchange_read,
             ] {
                 port.valid.next = random.random_bool(0.3);
                 port.beat.next = span(random.random(), random.random_range(0..8192));

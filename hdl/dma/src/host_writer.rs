@@ -1,4 +1,4 @@
-//! Host writer: writes to host memory for three clients, in one order, and tells each what is done of its own.
+//! Host writer: writes to host memory for four clients, in one order, and tells each what is done of its own.
 //!
 //! The host promises nothing about a write before it reports it done (DESIGN 3.1): so who announces one waits for that. The
 //! host reports in the order of the requests, without saying which; the line of owners knows.
@@ -8,10 +8,10 @@
 //!  payload ─────>│ ┌─────────┐   ┌──────┐──> requests (Fifo) ──────────────┼──> request
 //!  completion ──>│ │ Arbiter ├──>│ item │──> words (Fifo) ─────────────────┼──> words
 //!  admin ───────>│ │ (writes)│   │      │──> owners (Fifo) ──┐             │
-//!                │ └─────────┘   └──────┘                    v             │
+//!  exchange ────>│ └─────────┘   └──────┘                    v             │
 //!                │                            dones ──> one at a time <────┼─── done (no ready)
 //!                │                                           │             │
-//!                │                    three counts, write_failure          │
+//!                │            three counts, a pulse, write_failure         │
 //!                └─────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -20,8 +20,9 @@
 //! 1110 LUT, 43 RAM32M16, 1391 FF, 2 RAMB18 at 512 bits; 789 LUT, 11 RAM32M16, 941 FF, 2 RAMB18 at 64 bits; depth 6.
 //!
 //! 1. Writes are issued in the order in which `ready` took their first words; the words of one follow each other.
-//! 2. Each client has a count of its own writes that are done, and itself counts those that were taken.
-//! 3. A write that failed is reported before it is counted; all counts wait until the report is taken. `payload_failed` is up in
+//! 2. Each client has a count of its own writes that are done, and itself counts those that were taken; `exchange` has a pulse
+//!    for each, with whether it failed.
+//! 3. A write that failed is reported before it is counted, but for one of `exchange`; all counts wait until the report is taken. `payload_failed` is up in
 //!    the first cycle in which `payload_done_count` counts a failed one.
 //! 4. Bytes keep the lanes of their address; other lanes hold anything.
 //! 5. A write that waits for words holds the others back: who begins one has all of it.
@@ -33,10 +34,12 @@ use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
 use rnic_host::read_engine::LENGTH_BITS;
 use rnic_kernel::prelude::*;
 use rnic_packet::collect::check_widths;
-use rnic_token::host::{SlotWrite, WriteFailure, WriteOwner};
+use rnic_token::host::{SlotWrite, WordWrite, WriteFailure, WriteOwner};
 use rnic_token::setup::Passage;
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 
+/// Bytes of a word of an atomic.
+const WORD_BYTES: u64 = 8;
 /// Writes under way at most, as a power of two.
 const OWNERS: usize = 9;
 const OWNER_COUNT: usize = OWNERS + 1;
@@ -99,6 +102,7 @@ struct Item {
     owner: Owner,
     data: Bits<512>,
     /// The data is less than 64 bytes, which are to stand in every lane that their address could mean.
+    has_8: Bit,
     has_16: Bit,
     has_32: Bit,
     /// Words of it, less one.
@@ -114,12 +118,14 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high; forgets all writes. The host must have done those before.
     pub reset: Signal<In, Bit>,
 
-    /// From place: payload. `ready` of all three is combinational.
+    /// From place: payload. `ready` of all four is combinational.
     pub payload: StreamRx<PayloadWrite<DATA>>,
     /// From complete: completions and events.
     pub completion: StreamRx<SlotWrite>,
     /// From control: answers.
     pub admin: StreamRx<SlotWrite>,
+    /// From exchange: words of atomics.
+    pub exchange: StreamRx<WordWrite>,
     /// Writes of payload that are done; registered.
     pub payload_done_count: Signal<Out, Bits<WRITE_COUNT_BITS>>,
     /// That count has just moved, for a write that failed; registered.
@@ -128,6 +134,10 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     pub completion_done_count: Signal<Out, Bits<WRITE_COUNT_BITS>>,
     /// Answers that are done; registered.
     pub admin_done_count: Signal<Out, Bits<WRITE_COUNT_BITS>>,
+    /// A word of an atomic is done; registered.
+    pub exchange_done: Signal<Out, Bit>,
+    /// It was refused; registered.
+    pub exchange_failed: Signal<Out, Bit>,
     /// A write was refused by the host. A function of registers.
     pub write_failure: StreamTx<WriteFailure>,
 
@@ -149,7 +159,7 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Counter `host_write_errors`; registered.
     pub counts_host_write_errors: Signal<Out, Bit>,
 
-    arbiter: Arbiter<Item, 3>,
+    arbiter: Arbiter<Item, 4>,
     /// The next word of payload begins a write.
     payload_begins: Reg<Bit>,
     item: DFF<Item>,
@@ -163,6 +173,8 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Of payload, completions and answers.
     done: [Reg<Bits<WRITE_COUNT_BITS>>; 3],
     payload_has_failed: Reg<Bit>,
+    exchange_is_done: Reg<Bit>,
+    exchange_has_failed: Reg<Bit>,
     /// Requests at the host that it has not reported.
     under_way: Reg<Bits<OWNER_COUNT>>,
     unexpected: Reg<Bit>,
@@ -183,6 +195,9 @@ impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
             payload: StreamRx::default(),
             completion: StreamRx::default(),
             admin: StreamRx::default(),
+            exchange: StreamRx::default(),
+            exchange_done: Signal::default(),
+            exchange_failed: Signal::default(),
             payload_done_count: Signal::default(),
             payload_failed: Signal::default(),
             completion_done_count: Signal::default(),
@@ -208,6 +223,8 @@ impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
             passed: Reg::default(),
             done: core::array::from_fn(|_| Reg::default()),
             payload_has_failed: Reg::default(),
+            exchange_is_done: Reg::default(),
+            exchange_has_failed: Reg::default(),
             under_way: Reg::default(),
             unexpected: Reg::default(),
             writes: Reg::default(),
@@ -223,6 +240,7 @@ fn item_of(write: SlotWrite, owner: Owner, data_log2: u64) -> Item {
         request: HostWrite { address: write.address, length: bit_cast::<LENGTH_BITS, 7>(write.length) },
         owner,
         data: write.data,
+        has_8: false,
         has_16: write.length.get_bit(4),
         has_32: write.length.get_bit(5),
         // Lengths are powers of two, so this is their quotient less one, or zero.
@@ -257,6 +275,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
                 is_answer: payload.is_answer,
             },
             data: bit_cast::<512, DATA>(payload.data),
+            has_8: false,
             has_16: false,
             has_32: false,
             words_behind: bits(0),
@@ -278,7 +297,25 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         self.arbiter.rx[2].beat.next = item_of(self.admin.beat.val(), admin, BYTES as u64 + 2);
         self.arbiter.rx[2].valid.next = self.admin.valid.val();
         self.admin.ready.next = self.arbiter.rx[2].ready.val();
-        self.arbiter.last.next = cat!(true, true, payload.last);
+        let word = self.exchange.beat.val();
+        self.arbiter.rx[3].beat.next = Item {
+            request: HostWrite { address: word.address, length: bits::<LENGTH_BITS>(WORD_BYTES) },
+            owner: Owner {
+                owner: WriteOwner::Exchange,
+                queue_pair: bits(0),
+                generation: bits(0),
+                is_answer: false,
+            },
+            data: bit_cast::<512, 64>(word.data),
+            has_8: true,
+            has_16: true,
+            has_32: false,
+            words_behind: bits(0),
+            last: true,
+        };
+        self.arbiter.rx[3].valid.next = self.exchange.valid.val();
+        self.exchange.ready.next = self.arbiter.rx[3].ready.val();
+        self.arbiter.last.next = cat!(true, true, true, payload.last);
 
         // The item leaves word by word; the first one takes places for the request and its owner too.
         let item = self.item.q.val();
@@ -303,7 +340,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         if came && is_payload {
             self.payload_begins.d.next = payload.last;
         }
-        let low = item.data.get_bits::<128>(0);
+        let second_word = if item.has_8 { item.data.get_bits::<64>(0) } else { item.data.get_bits::<64>(64) };
+        let low: Bits<128> = cat!(second_word, item.data.get_bits::<64>(0));
         let second = if item.has_16 { low } else { item.data.get_bits::<128>(128) };
         let half: Bits<256> = cat!(second, low);
         let upper = if item.has_16 || item.has_32 { half } else { item.data.get_bits::<256>(256) };
@@ -332,16 +370,18 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
 
         let is_done = self.dones.tx.valid.val() && self.owners.tx.valid.val();
         let has_failed = self.dones.tx.beat.val();
-        let counts = is_done && (!has_failed || self.write_failure.ready.val());
         let owner = self.owners.tx.beat.val();
+        let tells = has_failed && owner.owner != WriteOwner::Exchange;
+        let counts = is_done && (!tells || self.write_failure.ready.val());
         self.dones.tx.ready.next = counts;
         self.owners.tx.ready.next = counts;
-        self.write_failure.valid.next = is_done && has_failed;
+        self.write_failure.valid.next = is_done && tells;
         let count_with_it = match owner.owner {
             WriteOwner::Payload => self.done[0].q.val(),
             WriteOwner::Completion => self.done[1].q.val(),
-            WriteOwner::Admin => self.done[2].q.val(),
+            _ => self.done[2].q.val(),
         } + 1;
+        let is_exchange = owner.owner == WriteOwner::Exchange;
         self.write_failure.beat.next = WriteFailure {
             owner: owner.owner,
             queue_pair: owner.queue_pair,
@@ -354,8 +394,13 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
                 WriteOwner::Payload => self.done[0].d.next = count_with_it,
                 WriteOwner::Completion => self.done[1].d.next = count_with_it,
                 WriteOwner::Admin => self.done[2].d.next = count_with_it,
+                WriteOwner::Exchange => {}
             }
         }
+        self.exchange_is_done.d.next = counts && is_exchange;
+        self.exchange_has_failed.d.next = has_failed;
+        self.exchange_done.next = self.exchange_is_done.q.val();
+        self.exchange_failed.next = self.exchange_has_failed.q.val();
         self.payload_has_failed.d.next = counts && has_failed && owner.owner == WriteOwner::Payload;
         self.payload_done_count.next = self.done[0].q.val();
         self.payload_failed.next = self.payload_has_failed.q.val();
@@ -419,6 +464,11 @@ mod tests {
         Meant { owner, address, bytes: noise(length as usize, random), queue_pair: 0 }
     }
 
+    fn word(random: &mut Random) -> Meant {
+        let address = random.random_range(0..1u64 << 50) * 8;
+        Meant { owner: WriteOwner::Exchange, address, bytes: noise(8, random), queue_pair: 0 }
+    }
+
     fn words_of<const DATA: usize>(write: &Meant, random: &mut Random) -> Vec<PayloadWrite<DATA>> {
         let lanes = DATA / 8;
         let lane = write.address as usize % lanes;
@@ -450,7 +500,7 @@ mod tests {
         }
     }
 
-    /// Three clients write at once; the host takes requests and words as it likes and reports late.
+    /// Four clients write at once; the host takes requests and words as it likes and reports late.
     fn writes_arrive<const DATA: usize, const BYTES: usize>(
         count: usize,
         stalls: Stalls,
@@ -462,6 +512,7 @@ mod tests {
             (0..count).map(|_| payload(random)).collect::<Vec<_>>(),
             (0..count).map(|_| slot(WriteOwner::Completion, random)).collect(),
             (0..count / 4).map(|_| slot(WriteOwner::Admin, random)).collect(),
+            (0..count).map(|_| word(random)).collect(),
         ];
         let words: Vec<_> = meant[0].iter().flat_map(|write| words_of::<DATA>(write, random)).collect();
         // Who begins a write has all of it: the words of a write come one a cycle.
@@ -471,6 +522,9 @@ mod tests {
         };
         let mut completion_source = Offers::new(slots(1, random), stalls);
         let mut admin_source = Offers::new(slots(2, random), stalls);
+        let word_write =
+            |write: &Meant| WordWrite { address: bits(write.address), data: number(&write.bytes) };
+        let mut exchange_source = Offers::new(meant[3].iter().map(word_write), stalls);
         let mut waiting = meant.clone().map(VecDeque::from);
         let (mut request_sink, mut word_sink, mut failure_sink) =
             (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
@@ -485,13 +539,14 @@ mod tests {
         let total = meant.iter().map(Vec::len).sum::<usize>();
         let mut cycle = 0;
         let mut done_before = 0;
-        let mut done_of = [0usize; 3];
+        let mut done_of = [0usize; 4];
         while done_before < total {
             assert!(cycle < 40_000, "the writer is stuck: {done_before} of {total}, {stalls:?}");
             let block = &mut bench.block;
             payload_source.drive(&mut block.payload, random);
             completion_source.drive(&mut block.completion, random);
             admin_source.drive(&mut block.admin, random);
+            exchange_source.drive(&mut block.exchange, random);
             request_sink.drive(&mut block.request, random);
             word_sink.drive(&mut block.words, random);
             failure_sink.drive(&mut block.write_failure, random);
@@ -519,6 +574,9 @@ mod tests {
             }
             if admin_source.sample(&block.admin).is_some() {
                 taken.push(waiting[2].pop_front().unwrap());
+            }
+            if exchange_source.sample(&block.exchange).is_some() {
+                taken.push(waiting[3].pop_front().unwrap());
             }
             if let Some(request) = request_sink.sample(&block.request) {
                 requests.push_back(request);
@@ -558,10 +616,21 @@ mod tests {
             bench.tick();
             let block = &bench.block;
             let counts = [&block.payload_done_count, &block.completion_done_count, &block.admin_done_count];
-            done_of = counts.map(|count| count.val().to_u64() as usize);
+            let [payload, completion, admin] = counts.map(|count| count.val().to_u64() as usize);
+            let has_exchanged = block.exchange_done.val();
+            done_of = [payload, completion, admin, done_of[3] + usize::from(has_exchanged)];
             done_before = done_of.iter().sum();
             let of = |owner| taken[..done_before].iter().filter(|write| write.owner == owner).count();
-            assert_eq!(done_of, [WriteOwner::Payload, WriteOwner::Completion, WriteOwner::Admin].map(of));
+            let owners =
+                [WriteOwner::Payload, WriteOwner::Completion, WriteOwner::Admin, WriteOwner::Exchange];
+            assert_eq!(done_of, owners.map(of));
+            if has_exchanged && failed.front() == Some(&done_before) {
+                failed.pop_front();
+                failures += 1;
+                assert!(block.exchange_failed.val(), "it is said which has failed");
+            } else if has_exchanged {
+                assert!(!block.exchange_failed.val());
+            }
             assert_eq!(block.payload_failed.val(), failed_now);
             assert!(done_before <= reported);
             cycle += 1;

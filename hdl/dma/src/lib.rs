@@ -2,10 +2,10 @@
 //!
 //! | Block | What it does |
 //! |---|---|
-//! | [`HostReader`] | reads spans of host memory for four clients |
+//! | [`HostReader`] | reads spans of host memory for five clients |
 //! | [`Gather`] | fetches the payload of packets to be sent; lets go those that are wholly on the card |
 //! | [`Launch`] | adds to a packet to be sent what its path says, and drops what is stale |
-//! | [`HostWriter`] | writes to host memory for three clients, in one order, and tells each what is done |
+//! | [`HostWriter`] | writes to host memory for four clients, in one order, and tells each what is done |
 //! | [`PlaceShare`] | lets requests of peers and answers to own requests use one place |
 //! | [`Place`] | puts the payload of received packets where it belongs, then lets completion and reply go |
 #![allow(

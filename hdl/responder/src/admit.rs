@@ -35,13 +35,13 @@
 //!    are as long as the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
 //! 7. What is not executed, a gap, a duplicate or a LAST without a receive entry, leaves the message as it is.
 //!
-//! 8. A READ takes as many PSNs as it has responses (protocol 2.1), and at most `destination_read_atomic` of a queue pair are
-//!    under way: those that were admitted and not served yet. One more is refused.
+//! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most `destination_read_atomic` of them
+//!    are under way for a queue pair: those that were admitted and not served yet. One more is refused.
+//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands go another way, in order.
 //!
-//! SEND, WRITE and READ are served; SEND with Invalidate and atomics are refused as invalid requests. Duplicate READs
-//! are dropped. Reset
-//! sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
-use crate::stages::{Admitted, Decision, EntryRequest};
+//! SEND, WRITE, READ and atomics are served; SEND with Invalidate is refused as an invalid request. Duplicate READs and atomics
+//! are dropped. Reset sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
+use crate::stages::{Admitted, AtomicOperands, Decision, EntryRequest};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
@@ -54,7 +54,7 @@ use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use rnic_token::PacketToken;
 use rnic_token::doorbell::WorkPosted;
-use rnic_token::read::{READ_COUNT_BITS, ReadsServed};
+use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadsServed};
 use rnic_token::setup::{SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_token::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
@@ -77,6 +77,8 @@ const WRITE_LAST: u64 = Operation::WriteLast as u64;
 const WRITE_LAST_IMMEDIATE: u64 = Operation::WriteLastImmediate as u64;
 const WRITE_ONLY_IMMEDIATE: u64 = Operation::WriteOnlyImmediate as u64;
 const READ_REQUEST: u64 = Operation::ReadRequest as u64;
+const COMPARE_SWAP: u64 = Operation::CompareSwap as u64;
+const FETCH_ADD: u64 = Operation::FetchAdd as u64;
 const SEND_LAST_INVALIDATE: u64 = Operation::SendLastInvalidate as u64;
 const SEND_ONLY_INVALIDATE: u64 = Operation::SendOnlyInvalidate as u64;
 /// AETH syndromes (protocol 1.6). Credits are not limited.
@@ -89,6 +91,10 @@ const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// The shortest PMTU code would be this many bytes.
 const PMTU_BASE_BYTES: u64 = 128;
 const PMTU_BASE_BITS: u64 = 7;
+/// Bytes that an atomic is about.
+const ATOMIC_BYTES: u64 = 8;
+/// Atomics between here and conclude, as a power of two: more than there is room for.
+const ATOMICS: usize = 6;
 /// Bits of an index to the records, with one that says that the sweep is over.
 const SWEEP_BITS: usize = QUEUE_PAIR_BITS + 1;
 
@@ -102,7 +108,8 @@ struct AdmitPath {
     path_mtu: Bits<3>,
     remote_write: Bit,
     remote_read: Bit,
-    /// READs that may be under way.
+    remote_atomic: Bit,
+    /// READs and atomics that may be under way.
     reads_max: Bits<READ_COUNT_BITS>,
     destination_address: Bits<128>,
     source_address_index: Bits<SOURCE_ADDRESS_BITS>,
@@ -143,7 +150,7 @@ struct AdmitRecord {
     message_length: Bits<32>,
     /// WRITE: bytes that came.
     message_bytes: Bits<32>,
-    /// READs ever admitted.
+    /// READs and atomics ever admitted.
     reads: Bits<READ_COUNT_BITS>,
 }
 
@@ -180,6 +187,8 @@ struct Findings {
     is_send: Bit,
     is_write: Bit,
     is_read: Bit,
+    is_atomic: Bit,
+    is_aligned: Bit,
     has_slot: Bit,
     /// Responses behind the first.
     responses: Bits<24>,
@@ -220,7 +229,7 @@ pub struct Admit {
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
-    /// From serve: READs that are answered or dropped.
+    /// From serve: READs and atomics that are answered or dropped.
     pub reads_served: Signal<In, ReadsServed>,
     /// There are more; it is taken in any case.
     pub reads_served_valid: Signal<In, Bit>,
@@ -229,6 +238,8 @@ pub struct Admit {
     pub requests: StreamRx<PacketToken>,
     /// What is to be done; registered.
     pub admitted: StreamTx<Admitted>,
+    /// Operands of atomics that are executed, in the same order; registered.
+    pub operands: StreamTx<AtomicOperands>,
     /// Receive entries that are consumed, one for each packet that takes one; registered.
     pub entry_request: StreamTx<EntryRequest>,
     /// Something went into `admitted`; registered.
@@ -257,10 +268,11 @@ pub struct Admit {
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
     records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
     producers: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
-    /// READs that have been served.
+    /// READs and atomics that have been served.
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     admitted_queue: Fifo<Admitted, 4, 5>,
     requests_queue: Fifo<EntryRequest, 4, 5>,
+    operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
 
     step: Reg<Step>,
     /// Clearing: the next record. Else: the queue pair that is looked at for entries to give back.
@@ -293,6 +305,7 @@ impl Admit {
             reads_served_valid: Signal::default(),
             requests: StreamRx::default(),
             admitted: StreamTx::default(),
+            operands: StreamTx::default(),
             entry_request: StreamTx::default(),
             enters: Signal::default(),
             counts_unknown_qp: Signal::default(),
@@ -311,6 +324,7 @@ impl Admit {
             served: Memory::new(Storage::Block)?,
             admitted_queue: Fifo::new(Storage::Distributed)?,
             requests_queue: Fifo::new(Storage::Distributed)?,
+            operands_queue: Fifo::new(Storage::Block)?,
             step: Reg::new(Step::Clear),
             sweep: Reg::default(),
             patience: Reg::default(),
@@ -360,7 +374,20 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, own_addresses, paths, records, producers, served, admitted_queue, requests_queue);
+        clock!(
+            self,
+            clock,
+            own_addresses,
+            paths,
+            records,
+            producers,
+            served,
+            admitted_queue,
+            requests_queue,
+            operands_queue
+        );
+        self.operands_queue.reset.next = self.reset.val();
+        StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
         self.admitted_queue.reset.next = self.reset.val();
         self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
@@ -371,7 +398,9 @@ impl Logic for Admit {
         let sweep = self.sweep.q.val();
         let event = self.setup.beat.val();
         let is_idle = step == Step::Idle;
-        let may_forward = self.admitted_queue.rx.ready.val() && self.requests_queue.rx.ready.val();
+        let may_forward = self.admitted_queue.rx.ready.val()
+            && self.requests_queue.rx.ready.val()
+            && self.operands_queue.rx.ready.val();
         let takes_event = is_idle && self.setup.valid.val();
         let may_pass = is_idle && !self.setup.valid.val() && may_forward;
         let is_patient = !self.patience.q.val().all();
@@ -428,7 +457,8 @@ impl Logic for Admit {
             is_posted(self.producers.read_data.val(), record.receive_index, path.receive_entries_log2);
         let is_send = opcode <= SEND_ONLY_IMMEDIATE;
         let is_write = !is_send && opcode <= WRITE_ONLY_IMMEDIATE;
-        let is_read = opcode == READ_REQUEST;
+        let is_atomic = opcode == COMPARE_SWAP || opcode == FETCH_ADD;
+        let is_read = opcode == READ_REQUEST || is_atomic;
         let is_middle = opcode == SEND_MIDDLE || opcode == WRITE_MIDDLE;
         let is_last = opcode == SEND_LAST
             || opcode == SEND_LAST_IMMEDIATE
@@ -449,14 +479,20 @@ impl Logic for Admit {
         };
         // A RETH stands in the first packet; what it said is kept for those behind.
         let extended = token.extended;
-        let message_length = select(starts, swap_bytes(extended.get_bits::<32>(96)), record.message_length);
+        let message_length = if is_atomic {
+            bits::<32>(ATOMIC_BYTES)
+        } else if starts {
+            swap_bytes(extended.get_bits::<32>(96))
+        } else {
+            record.message_length
+        };
         let bytes_before = select(starts, bits::<32>(0), record.message_bytes);
         let message_bytes = bytes_before + bit_cast::<32, 13>(token.payload_bytes);
         let pmtu = bits::<14>(PMTU_BASE_BYTES) << path.path_mtu;
         let payload = bit_cast::<14, 13>(token.payload_bytes);
         let reads_open = record.reads - self.served.read_data.val();
         let behind_first = (message_length - 1) >> (bit_cast::<4, 3>(path.path_mtu) + PMTU_BASE_BITS);
-        let has_more = is_read && message_length.any();
+        let has_more = is_read && !is_atomic && message_length.any();
         if step == Step::Compare || step == Step::Look {
             self.findings.d.next = Findings {
                 qp_matches: path.local_qp == token.destination_qp,
@@ -471,6 +507,9 @@ impl Logic for Admit {
                 is_send,
                 is_write,
                 is_read,
+                is_atomic,
+                // The low bits of the address are in its last byte.
+                is_aligned: !extended.get_bits::<3>(56).any(),
                 has_slot: reads_open < path.reads_max,
                 responses: select(has_more, behind_first.get_bits::<24>(0), bits::<24>(0)),
                 starts,
@@ -512,7 +551,9 @@ impl Logic for Admit {
             || opcode == SEND_LAST_INVALIDATE
             || opcode == SEND_ONLY_INVALIDATE;
         let needs_entry = select(found.is_send, found.starts, found.with_immediate);
-        let may_read = found.is_read && path.remote_read && found.has_slot;
+        let has_right =
+            if found.is_atomic { path.remote_atomic && found.is_aligned } else { path.remote_read };
+        let may_read = found.is_read && has_right && found.has_slot;
         let is_allowed = found.is_send || (found.is_write && path.remote_write) || may_read;
         let makes_sense = found.is_in_order && is_allowed;
         let lacks_entry = makes_sense && needs_entry && !found.has_entry;
@@ -571,6 +612,7 @@ impl Logic for Admit {
             decision,
             is_send: found.is_send || flushes || uses_held,
             is_read: executes && found.is_read,
+            is_atomic: executes && found.is_atomic,
             starts: found.starts,
             ends: found.ends,
             takes_entry: takes_entry || flushes_posted,
@@ -603,7 +645,14 @@ impl Logic for Admit {
                 token.psn
             },
             last_psn: token.psn + found.responses,
+            slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
             msn,
+        };
+        self.operands_queue.rx.valid.next = decides && executes && found.is_atomic;
+        self.operands_queue.rx.beat.next = AtomicOperands {
+            is_compare: opcode == COMPARE_SWAP,
+            operand: swap_bytes(extended.get_bits::<64>(96)),
+            compare: swap_bytes(extended.get_bits::<64>(160)),
         };
         self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes_posted;
         self.requests_queue.rx.beat.next = EntryRequest {
@@ -705,6 +754,7 @@ impl Logic for Admit {
             path_mtu: event.path.path_mtu,
             remote_write: event.path.remote_write,
             remote_read: event.path.remote_read,
+            remote_atomic: event.path.remote_atomic,
             reads_max: event.path.destination_read_atomic,
             destination_address: event.path.destination_address,
             source_address_index: event.path.source_address_index,

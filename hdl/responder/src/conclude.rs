@@ -18,8 +18,10 @@
 //! 4. No completion is written for an entry that could not be read, since its tag is not known.
 //! 5. A packet whose queue pair ended before its entry was there is dropped, and so is what is left of its message.
 //! 6. A message counts with its last packet (protocol 3.7).
-//! 7. A READ whose range is good becomes a job, in the cycle of its command; the reply of that command will release it.
-use crate::stages::{Decision, EntryFault, Scattered};
+//! 7. A READ whose range is good becomes a job, in the cycle of its command; the reply of that command will release it. An atomic
+//!    becomes two: one to be done, and one to be answered. Its word must be aligned in host memory too.
+//! 8. Each atomic that is executed takes its operands, whatever becomes of it.
+use crate::stages::{AtomicJob, AtomicOperands, Decision, EntryFault, Scattered};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
@@ -86,8 +88,12 @@ pub struct Conclude {
     pub place: StreamTx<PlaceCommand>,
     /// Queue pairs that must fail; registered.
     pub failure: StreamTx<FailureEvent>,
-    /// To serve: READs; registered.
+    /// From admission: operands of atomics; `ready` is combinational from `atomic.ready`.
+    pub operands: StreamRx<AtomicOperands>,
+    /// To serve: READs and atomics; registered.
     pub job: StreamTx<ReadJob>,
+    /// To exchange: atomics; a function of registers.
+    pub atomic: StreamTx<AtomicJob>,
     /// A command has left; registered.
     pub leaves: Signal<Out, Bit>,
     /// A packet is gone without a command; registered.
@@ -133,7 +139,9 @@ impl Conclude {
             access_answer: StreamRx::default(),
             place: StreamTx::default(),
             failure: StreamTx::default(),
+            operands: StreamRx::default(),
             job: StreamTx::default(),
+            atomic: StreamTx::default(),
             leaves: Signal::default(),
             vanishes: Signal::default(),
             counts_requests_after_failure: Signal::default(),
@@ -200,7 +208,8 @@ impl Logic for Conclude {
         let scattered = self.packet.q.val();
         let packet = scattered.packet;
         let fault = scattered.fault;
-        let refused = self.refused.q.val();
+        let is_off = packet.is_atomic && self.addresses[2].q.val().get_bits::<3>(0).any();
+        let refused = self.refused.q.val() || is_off;
         let had_failed = self.verdicts.read_data.val().failed && !packet.is_first;
         let holds = self.verdicts.read_data.val().holds && !packet.is_first;
         let is_flush = packet.decision == Decision::Flush;
@@ -266,7 +275,18 @@ impl Logic for Conclude {
         let says_something = packet.payload_bytes.any() || has_completion || has_reply;
         let may_emit =
             self.commands.rx.ready.val() && self.failures.rx.ready.val() && self.jobs.rx.ready.val();
-        let emits = step == Step::Emit && may_emit;
+        // The operands were there before the packet.
+        let hands_on = step == Step::Emit && may_emit && is_done && packet.is_atomic;
+        let emits = step == Step::Emit && may_emit && (!hands_on || self.atomic.ready.val());
+        self.operands.ready.next = emits && packet.is_atomic;
+        self.atomic.valid.next = hands_on;
+        self.atomic.beat.next = AtomicJob {
+            queue_pair: packet.queue_pair,
+            generation: packet.generation,
+            slot: packet.slot,
+            address: self.addresses[2].q.val(),
+            operands: self.operands.beat.val(),
+        };
         self.commands.rx.valid.next = emits && says_something;
         self.commands.rx.beat.next = PlaceCommand {
             queue_pair: packet.queue_pair,
@@ -300,6 +320,7 @@ impl Logic for Conclude {
                 psn: select(packet.is_read && is_done, packet.last_psn, packet.psn),
                 msn: select(was_counted, packet.msn - 1, packet.msn),
                 is_read: is_done && packet.is_read,
+                is_atomic: is_done && packet.is_atomic,
                 write_count: bits::<16>(0),
                 is_answer: false,
                 has_failed: false,
@@ -313,7 +334,8 @@ impl Logic for Conclude {
             msn: packet.msn,
             key: packet.key,
             address: packet.address,
-            length: packet.message_length,
+            length: select(packet.is_atomic, bits::<32>(0), packet.message_length),
+            is_atomic: packet.is_atomic,
         };
         self.failures.rx.valid.next = emits && fails;
         self.failures.rx.beat.next = FailureEvent {

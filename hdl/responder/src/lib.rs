@@ -6,6 +6,7 @@
 
 pub mod admit;
 pub mod conclude;
+pub mod exchange;
 pub mod protect;
 pub mod receive_entries;
 pub mod region_share;

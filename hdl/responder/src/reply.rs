@@ -20,10 +20,12 @@
 //! 3. A payload write that the host refused turns into NAK 0x63 for the first PSN that is not yet acknowledged, and ends
 //!    the queue pair; nothing leaves behind it.
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
-//! 5. A READ whose time has come is released, and is open until its last response is on its way to the wire. Replies of a queue
-//!    pair wait while READs are open, so none overtakes a response; in ERR there are no more responses (protocol 3.5, 3.8).
+//! 5. A READ or an atomic whose time has come is released, and is open until its last response is on its way to the wire. Replies
+//!    of a queue pair wait while one is open, so none overtakes a response; in ERR there are no more responses (protocol 3.5, 3.8).
+//! 6. An atomic may be done then, whatever has become of its queue pair: as often as it was admitted.
 //!
 //! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; DESIGN 3 decisions 4 and 11.
+use crate::stages::AtomicRelease;
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -71,7 +73,7 @@ struct ReplyRecord {
     in_line: Bit,
     /// A write failed; nothing more is said.
     failed: Bit,
-    /// READs that are released and not closed.
+    /// READs and atomics that are released and not closed.
     reads_open: Bits<READ_COUNT_BITS>,
     /// First PSN that no reply has covered.
     open_psn: Bits<24>,
@@ -123,8 +125,10 @@ pub struct Reply {
     pub write_failure: StreamRx<WriteFailure>,
     /// Writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// To serve: READs whose time has come; registered.
+    /// To serve: READs and atomics whose time has come; registered.
     pub release: StreamTx<ReadRelease>,
+    /// To exchange: atomics whose time has come; registered.
+    pub atomic_release: StreamTx<AtomicRelease>,
     /// The last response of a READ is on its way; not in two cycles running.
     pub read_closed: Signal<In, ReadClosed>,
     /// It is; it is taken in any case.
@@ -153,6 +157,7 @@ pub struct Reply {
     line: Fifo<Turn, QUEUE_PAIR_BITS, 11>,
     packets: RegisterSlice<LaunchToken>,
     releases: Fifo<ReadRelease, 2, 3>,
+    atomic_releases: Fifo<AtomicRelease, 2, 3>,
     /// They wait for commands and failures only.
     closings: Fifo<ReadClosed, 4, 5>,
     /// Each queue pair fails at most once, so they all find room.
@@ -183,6 +188,7 @@ impl Reply {
             write_failure: StreamRx::default(),
             done_count: Signal::default(),
             release: StreamTx::default(),
+            atomic_release: StreamTx::default(),
             read_closed: Signal::default(),
             read_closed_valid: Signal::default(),
             tx: StreamTx::default(),
@@ -198,6 +204,7 @@ impl Reply {
             line: Fifo::new(Storage::Block)?,
             packets: RegisterSlice::default(),
             releases: Fifo::new(Storage::Distributed)?,
+            atomic_releases: Fifo::new(Storage::Distributed)?,
             closings: Fifo::new(Storage::Distributed)?,
             failures: Fifo::new(Storage::Block)?,
             step: Reg::new(Step::Clear),
@@ -242,8 +249,10 @@ impl Logic for Reply {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, records, line, packets, releases, closings, failures);
+        clock!(self, clock, records, line, packets, releases, atomic_releases, closings, failures);
         self.releases.reset.next = self.reset.val();
+        self.atomic_releases.reset.next = self.reset.val();
+        StreamTx::<AtomicRelease>::link(&mut self.atomic_release, &mut self.atomic_releases.tx);
         self.closings.reset.next = self.reset.val();
         StreamTx::<ReadRelease>::link(&mut self.release, &mut self.releases.tx);
         self.closings.rx.valid.next = self.read_closed_valid.val();
@@ -268,7 +277,8 @@ impl Logic for Reply {
         let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
         let closes = may_fail && !fails && self.closings.tx.valid.val();
         let goes_on = may_fail && !fails && !closes;
-        let may_owe = self.place_reply.valid.val() && self.releases.rx.ready.val();
+        let may_release = self.releases.rx.ready.val() && self.atomic_releases.rx.ready.val();
+        let may_owe = self.place_reply.valid.val() && may_release;
         let owes = goes_on && may_owe && !(may_send && self.line_is_next.q.val());
         self.closings.tx.ready.next = closes;
         let closed = self.closings.tx.beat.val();
@@ -383,6 +393,8 @@ impl Logic for Reply {
         let releases = step == Step::Owe && is_current && news.is_read;
         self.releases.rx.valid.next = releases;
         self.releases.rx.beat.next = ReadRelease { queue_pair, generation: news.generation };
+        self.atomic_releases.rx.valid.next = step == Step::Owe && news.is_atomic;
+        self.atomic_releases.rx.beat.next = AtomicRelease { queue_pair };
         let has_closed = step == Step::Close && is_current && record.reads_open.any();
         let reads_open = if releases {
             record.reads_open + 1

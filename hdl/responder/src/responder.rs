@@ -10,10 +10,14 @@
 //!                    └─────────────────────┘    ┌───────┐
 //!  place_reply, done_count, write_failure ─────>│ reply ├──> reply
 //!                                               └───┬───┘
-//!                                    conclude ─job─┐ │release
+//!                                  conclude ─jobs─┐ │releases
 //!                                               ┌──v─v──┐
 //!  read_lost ──────────────────────────────────>│ serve ├──> gather
-//!                                               └───────┘
+//!                                               └───^───┘
+//!                                                   │result
+//!                                             ┌─────┴────┐
+//!  exchange_word, exchange_done ─────────────>│ exchange ├──> exchange_read, exchange_write
+//!                                             └──────────┘
 //! ```
 //!
 //! Throughput a packet in 3 cycles, in one more for each element of a SEND behind the first, and in one more if it is a packet of
@@ -22,17 +26,22 @@
 //!
 //! 1. Each packet gives at most one command, in the order of the packets.
 //! 2. Nothing that is received waits for what is sent: `reply` never holds `place_reply` back.
-//! 3. `passage` counts packets and reads of receive entries; what was sent to `place` has left.
+//! 3. `passage` counts packets and reads of receive entries; what was sent to `place` has left, or waits in `exchange`.
+//! 4. An atomic is done after all writes of its queue pair before it. A WRITE or SEND behind it does not wait for it, but for a
+//!    fence of the peer (protocol 2.10).
 //!
 //! The stages say in their headers what they refuse. Protocol chapter 3.
 use crate::admit::Admit;
 use crate::conclude::Conclude;
+use crate::exchange::Exchange;
 use crate::receive_entries::ReceiveEntries;
 use crate::region_share::RegionShare;
 use crate::reply::Reply;
 use crate::scatter::Scatter;
 use crate::serve::Serve;
-use crate::stages::{Admitted, EntryRequest, ReceiveEntry, Scattered};
+use crate::stages::{
+    Admitted, AtomicJob, AtomicOperands, AtomicRelease, AtomicResult, EntryRequest, ReceiveEntry, Scattered,
+};
 use crate::tally::{Failures, Passages};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
@@ -40,7 +49,7 @@ use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
 use rnic_token::doorbell::WorkPosted;
-use rnic_token::host::{HostSpan, Slot, WriteFailure};
+use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
 use rnic_token::read::{ReadClosed, ReadJob, ReadRelease};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
@@ -78,6 +87,8 @@ pub struct Responder {
     pub passage: Signal<Out, Passage>,
     /// To control: the same of responses to READs; registered.
     pub read_passage: Signal<Out, Passage>,
+    /// To control: the same of atomics; registered.
+    pub exchange_passage: Signal<Out, Passage>,
     /// From the doorbells.
     pub receive_posted: Signal<In, WorkPosted>,
     /// There is one; it is taken in any case.
@@ -96,6 +107,19 @@ pub struct Responder {
     pub receive_slot: Signal<In, Slot>,
     /// There is one; it is taken in any case.
     pub receive_slot_valid: Signal<In, Bit>,
+
+    /// To the host reader: words of atomics; registered.
+    pub exchange_read: StreamTx<HostSpan>,
+    /// From it, in order.
+    pub exchange_word: Signal<In, HostWord>,
+    /// There is one; it is taken in any case.
+    pub exchange_word_valid: Signal<In, Bit>,
+    /// To the host writer; registered.
+    pub exchange_write: StreamTx<WordWrite>,
+    /// From it: the oldest of these writes is done.
+    pub exchange_done: Signal<In, Bit>,
+    /// The host refused it.
+    pub exchange_failed: Signal<In, Bit>,
 
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
@@ -161,6 +185,7 @@ pub struct Responder {
     conclude: Conclude,
     replies: Reply,
     serve: Serve,
+    exchange: Exchange,
     region_share: RegionShare,
     failures: Failures,
     read_failures: Failures,
@@ -192,6 +217,7 @@ impl Responder {
             failure: StreamTx::default(),
             passage: Signal::default(),
             read_passage: Signal::default(),
+            exchange_passage: Signal::default(),
             receive_posted: Signal::default(),
             receive_posted_valid: Signal::default(),
             requests: StreamRx::default(),
@@ -200,6 +226,12 @@ impl Responder {
             receive_read: StreamTx::default(),
             receive_slot: Signal::default(),
             receive_slot_valid: Signal::default(),
+            exchange_read: StreamTx::default(),
+            exchange_word: Signal::default(),
+            exchange_word_valid: Signal::default(),
+            exchange_write: StreamTx::default(),
+            exchange_done: Signal::default(),
+            exchange_failed: Signal::default(),
             place: StreamTx::default(),
             place_reply: StreamRx::default(),
             done_count: Signal::default(),
@@ -234,6 +266,7 @@ impl Responder {
             conclude: Conclude::new()?,
             replies: Reply::new()?,
             serve: Serve::new()?,
+            exchange: Exchange::new()?,
             region_share: RegionShare::new()?,
             failures: Failures::default(),
             read_failures: Failures::default(),
@@ -259,6 +292,7 @@ impl Logic for Responder {
             conclude,
             replies,
             serve,
+            exchange,
             region_share,
             failures,
             read_failures,
@@ -276,6 +310,7 @@ impl Logic for Responder {
         self.conclude.reset.next = reset;
         self.replies.reset.next = reset;
         self.serve.reset.next = reset;
+        self.exchange.reset.next = reset;
         self.region_share.reset.next = reset;
         self.failures.reset.next = reset;
         self.read_failures.reset.next = reset;
@@ -314,6 +349,17 @@ impl Logic for Responder {
         StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.region_share.table_answer);
         StreamTx::<ReadJob>::join(&mut self.conclude.job, &mut self.serve.job);
         StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.serve.release);
+        StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.conclude.operands);
+        StreamTx::<AtomicJob>::join(&mut self.conclude.atomic, &mut self.exchange.job);
+        StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.exchange.release);
+        StreamTx::<AtomicResult>::join(&mut self.exchange.result, &mut self.serve.result);
+        StreamTx::<HostSpan>::link(&mut self.exchange_read, &mut self.exchange.read);
+        self.exchange.word.next = self.exchange_word.val();
+        self.exchange.word_valid.next = self.exchange_word_valid.val();
+        StreamTx::<WordWrite>::link(&mut self.exchange_write, &mut self.exchange.write);
+        self.exchange.write_done.next = self.exchange_done.val();
+        self.exchange.write_failed.next = self.exchange_failed.val();
+        self.exchange_passage.next = self.exchange.passage.val();
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.serve.gather);
         StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.serve.lost);
         self.replies.read_closed.next = self.read_closed.val();

@@ -13,7 +13,7 @@
 //!
 //! 1. A WRITE with payload asks for one place with the remote key; a SEND for one for each element that takes bytes, with the
 //!    local keys. Elements of no length, and those that the message does not reach, are not looked at (protocol 4.6).
-//!    A READ asks for all that is to be read, with the remote key; a READ of nothing for nothing.
+//!    A READ asks for all that is to be read, with the remote key, and so does an atomic for its word; a READ of nothing for nothing.
 //! 2. The first packet of a WRITE asks for the whole message, so that nothing is written of one that is out of bounds; those behind
 //!    ask again for their own part, since the region can end in between.
 //! 3. The entry of a SEND of several packets is held from the first to the last. What is kept of it is what the next packet needs:
@@ -283,8 +283,8 @@ impl Logic for Scatter {
             ),
             local_write: packet.is_send,
             remote_write: !packet.is_send && !packet.is_read,
-            remote_read: packet.is_read,
-            remote_atomic: false,
+            remote_read: packet.is_read && !packet.is_atomic,
+            remote_atomic: packet.is_atomic,
         };
         let is_asked = asks && self.requests.rx.ready.val();
         let ends_here = step == Step::Ask && may_end && is_last && (is_asked || !waiting.any());

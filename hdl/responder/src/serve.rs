@@ -1,14 +1,16 @@
-//! Serve: answers READs, packet by packet.
+//! Serve: answers READs, packet by packet, and atomics.
 //!
 //! A READ of 2 GiB is one request, and its responses would keep every other queue pair waiting. So queue pairs with READs to be
 //! served stand in a line, and each turn makes the responses of 16 KiB at most. A READ waits in a slot that its queue pair owns, so
-//! admission never waits for the wire (DESIGN 3 decision 4).
+//! admission never waits for the wire (DESIGN 3 decision 4). Atomics stand between them, in the order of their requests; what they
+//! found comes from `exchange`, and waits in a slot too.
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────────────────────┐
 //!  setup ────>│ life                                                             │
 //!  job ──────>│ slots (16 a queue pair), how many there are                      │
 //!  release ──>│ how many may be served ──> line                                  │
+//!  result ───>│ values (16 a queue pair), how many have come                     │
 //!             │                              v                                   │
 //!             │                 oldest job ──> response ──> packets (128) ──┐    │
 //!             │ served <── how far it is <──┘      └────────────────────────┼────┼──> access_request
@@ -26,12 +28,16 @@
 //! 2. Each response asks for its own bytes: a region that has ended meanwhile ends the READ with NAK 0x62 in place of the
 //!    response, one that the host does not give with NAK 0x63 at its PSN. Then the queue pair fails, and nothing more of it is served.
 //! 3. READs without bytes ask for nothing (protocol 3.6).
-//! 4. In ERR, INIT and RESET, and behind a restart, what is left is dropped with the event.
-//! 5. Setup events, jobs and releases are taken within 4 cycles, whatever the outputs do.
-//! 6. `served` says how many READs have been answered or dropped, for who counts those under way.
-//! 7. `passage` counts responses between the line and gather.
+//! 4. An atomic is answered when its result is there, and what is behind it not before: so a READ sees what an atomic
+//!    before it has written. While it waits its queue pair is out of the line. One that has failed at the host ends in NAK 0x63. The
+//!    original value stays in the slot of the atomic.
+//! 5. In ERR, INIT and RESET, and behind a restart, what is left is dropped with the event.
+//! 6. Setup events, jobs, releases and results are taken within 4 cycles, whatever the outputs do.
+//! 7. `served` says how many READs and atomics have been answered or dropped, for who counts those under way.
+//! 8. `passage` counts responses between the line and gather.
 //!
 //! Reset forgets all jobs, in 1,024 cycles.
+use crate::stages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
@@ -57,6 +63,7 @@ const RESPONSE_MIDDLE: u64 = reliable(Operation::ReadResponseMiddle);
 const RESPONSE_LAST: u64 = reliable(Operation::ReadResponseLast);
 const RESPONSE_ONLY: u64 = reliable(Operation::ReadResponseOnly);
 const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
+const ATOMIC_ACKNOWLEDGE: u64 = reliable(Operation::AtomicAcknowledge);
 const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit() as u64;
 const NAK_ACCESS: u64 = Syndrome::Nak(NakCode::RemoteAccessError).emit() as u64;
 const NAK_OPERATIONAL: u64 = Syndrome::Nak(NakCode::RemoteOperationalError).emit() as u64;
@@ -81,6 +88,8 @@ const PACKET_COUNT: usize = PACKETS + 1;
 const PACKETS_MAX: u64 = 1 << TURN_BITS;
 const SLOT_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
 const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+/// Bits of the headers of an answer: AETH, and AtomicAckETH or nothing.
+const HEADER_BITS: usize = 32 + 64;
 
 /// What commands say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -101,6 +110,8 @@ struct Progress {
     bytes: Bits<32>,
     /// Responses that have been made of it.
     packets: Bits<24>,
+    /// Atomics that have been answered.
+    atomics: Bits<READ_COUNT_BITS>,
     /// A response was made since the queue pair was made or reset.
     has_begun: Bit,
 }
@@ -120,6 +131,14 @@ struct Job {
     key: Bits<32>,
     address: Bits<64>,
     length: Bits<32>,
+    is_atomic: Bit,
+}
+
+/// What an atomic has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Value {
+    original: Bits<64>,
+    has_failed: Bit,
 }
 
 /// A response whose bytes have been asked for.
@@ -134,6 +153,10 @@ struct Response {
     msn: Bits<24>,
     payload_bytes: Bits<13>,
     ends: Bit,
+    /// What an atomic has found, else zero.
+    original: Bits<64>,
+    /// The host failed it.
+    has_failed: Bit,
 }
 
 /// What has become of the responses of a queue pair.
@@ -152,13 +175,16 @@ enum Step {
     Clear,
     /// Chooses.
     Idle,
-    /// A command; a job; a release.
+    /// A command; a job; a release; a result.
     Setup,
     Store,
     Release,
+    Result,
     /// A turn: the records, the job, response by response, the records back.
     Load,
     Fetch,
+    /// The result of an atomic is not there.
+    Park,
     Plan,
     Make,
     Look,
@@ -185,10 +211,12 @@ pub struct Serve {
     pub reset: Signal<In, Bit>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
-    /// From conclude: READs in order, before they are released.
+    /// From conclude: READs and atomics in order, before they are released.
     pub job: StreamRx<ReadJob>,
     /// From reply.
     pub release: StreamRx<ReadRelease>,
+    /// From exchange: what atomics have found, those of a queue pair in order; `ready` is a function of registers.
+    pub result: StreamRx<AtomicResult>,
     /// To the table of regions; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// Its answers, in order; `ready` is a function of registers.
@@ -219,6 +247,9 @@ pub struct Serve {
     released: Memory<Released, QUEUE_PAIR_BITS>,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
     slots: Memory<Job, SLOT_BITS>,
+    /// Results that ever came.
+    arrived: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    values: Memory<Value, SLOT_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
     packets: Fifo<Response, PACKETS, PACKET_COUNT>,
     requests: Fifo<AccessRequest, 3, 4>,
@@ -236,6 +267,8 @@ pub struct Serve {
     left: DFF<Bits<32>>,
     packets_left: DFF<Bits<7>>,
     is_last: DFF<Bit>,
+    /// Of the atomic that is answered, else zero.
+    value: DFF<Value>,
     payload_bytes: DFF<Bits<13>>,
     told: DFF<ReadsServed>,
     has_told: Reg<Bit>,
@@ -260,6 +293,7 @@ impl Serve {
             setup: StreamRx::default(),
             job: StreamRx::default(),
             release: StreamRx::default(),
+            result: StreamRx::default(),
             access_request: StreamTx::default(),
             access_answer: StreamRx::default(),
             gather: StreamTx::default(),
@@ -276,6 +310,8 @@ impl Serve {
             released: Memory::new(Storage::Block)?,
             progresses: Memory::new(Storage::Block)?,
             slots: Memory::new(Storage::Ultra)?,
+            arrived: Memory::new(Storage::Block)?,
+            values: Memory::new(Storage::Ultra)?,
             line: Fifo::new(Storage::Block)?,
             packets: Fifo::new(Storage::Block)?,
             requests: Fifo::new(Storage::Distributed)?,
@@ -291,6 +327,7 @@ impl Serve {
             left: DFF::default(),
             packets_left: DFF::default(),
             is_last: DFF::default(),
+            value: DFF::default(),
             payload_bytes: DFF::default(),
             told: DFF::default(),
             has_told: Reg::default(),
@@ -321,8 +358,8 @@ impl Logic for Serve {
     fn update(&mut self) {
         self.hold_registers();
         clock!(
-            self, clock, lives, stored, released, progresses, slots, line, packets, requests, verdicts,
-            commands, failures
+            self, clock, lives, stored, released, progresses, slots, arrived, values, line, packets,
+            requests, verdicts, commands, failures
         );
         self.line.reset.next = self.reset.val();
         self.packets.reset.next = self.reset.val();
@@ -341,12 +378,14 @@ impl Logic for Serve {
         let event = self.setup.beat.val();
         let job = self.job.beat.val();
         let release = self.release.beat.val();
+        let result = self.result.beat.val();
         let current = self.current.q.val();
         let held = self.job_held.q.val();
 
         // Who is next: events go first, but between two of them a turn that is under way makes a response.
         let has_setup = self.setup.valid.val();
-        let has_event = has_setup || self.job.valid.val() || self.release.valid.val();
+        let has_event =
+            has_setup || self.job.valid.val() || self.release.valid.val() || self.result.valid.val();
         let may_make = self.requests.rx.ready.val() && self.packets.rx.ready.val();
         let is_making = step == Step::Make;
         let takes_event =
@@ -360,6 +399,8 @@ impl Logic for Serve {
             job.queue_pair
         } else if self.release.valid.val() {
             release.queue_pair
+        } else if self.result.valid.val() {
+            result.queue_pair
         } else {
             self.line.tx.beat.val()
         };
@@ -373,8 +414,10 @@ impl Logic for Serve {
                 Step::Setup
             } else if self.job.valid.val() {
                 Step::Store
-            } else {
+            } else if self.release.valid.val() {
                 Step::Release
+            } else {
+                Step::Result
             };
         }
         if takes_turn {
@@ -390,6 +433,9 @@ impl Logic for Serve {
         self.released.read_address.next = select(looks, turn_pair, chosen);
         self.progresses.read_enable.next = reads;
         self.progresses.read_address.next = chosen;
+        self.arrived.read_enable.next = reads;
+        self.arrived.read_address.next = chosen;
+        let arrived = self.arrived.read_data.val();
         let life = self.lives.read_data.val();
         let stored = self.stored.read_data.val();
         let released = self.released.read_data.val();
@@ -426,8 +472,14 @@ impl Logic for Serve {
         self.job.ready.next = step == Step::Store;
         self.slots.write_enable.next = stores;
         self.slots.write_address.next = cat!(queue_pair, stored.get_bits::<READ_SLOT_BITS>(0));
-        self.slots.write_data.next =
-            Job { psn: job.psn, msn: job.msn, key: job.key, address: job.address, length: job.length };
+        self.slots.write_data.next = Job {
+            psn: job.psn,
+            msn: job.msn,
+            key: job.key,
+            address: job.address,
+            length: job.length,
+            is_atomic: job.is_atomic,
+        };
         self.stored.write_enable.next = clears || drops || stores;
         self.stored.write_address.next = select(clears, sweep, queue_pair);
         self.stored.write_data.next = select(stores, stored + 1, bits::<READ_COUNT_BITS>(0));
@@ -436,7 +488,18 @@ impl Logic for Serve {
             && life.generation == release.generation
             && released.count != stored;
         self.release.ready.next = step == Step::Release;
-        if sets || step == Step::Store || step == Step::Release {
+        let is_result = step == Step::Result;
+        let keeps_value = is_result && life.serves && life.generation == result.generation;
+        // It may be what its queue pair waits for.
+        let returns = keeps_value && !released.is_in_line && progress.served != released.count;
+        self.result.ready.next = is_result;
+        self.values.write_enable.next = keeps_value;
+        self.values.write_address.next = cat!(queue_pair, result.slot);
+        self.values.write_data.next = Value { original: result.original, has_failed: result.has_failed };
+        self.arrived.write_enable.next = clears || drops || keeps_value;
+        self.arrived.write_address.next = select(clears, sweep, queue_pair);
+        self.arrived.write_data.next = select(keeps_value, arrived + 1, bits::<READ_COUNT_BITS>(0));
+        if sets || step == Step::Store || step == Step::Release || is_result {
             self.step.d.next = if has_turn && !(drops && is_turns) { Step::Make } else { Step::Idle };
         }
         if drops && is_turns {
@@ -447,7 +510,10 @@ impl Logic for Serve {
         let loads = step == Step::Load;
         let has_work = life.serves && progress.served != released.count;
         self.slots.read_enable.next = loads;
-        self.slots.read_address.next = cat!(queue_pair, progress.served.get_bits::<READ_SLOT_BITS>(0));
+        let slot: Bits<SLOT_BITS> = cat!(queue_pair, progress.served.get_bits::<READ_SLOT_BITS>(0));
+        self.slots.read_address.next = slot;
+        self.values.read_enable.next = loads;
+        self.values.read_address.next = slot;
         if loads {
             self.turn_pair.d.next = queue_pair;
             self.life.d.next = life;
@@ -461,7 +527,18 @@ impl Logic for Serve {
             let found = self.slots.read_data.val();
             self.job_held.d.next = found;
             self.left.d.next = found.length - current.bytes;
-            self.step.d.next = Step::Plan;
+            let value = self.values.read_data.val();
+            self.value.d.next = Value {
+                original: select(found.is_atomic, value.original, bits::<64>(0)),
+                has_failed: found.is_atomic && value.has_failed,
+            };
+            let is_waiting = found.is_atomic && arrived == current.atomics;
+            self.step.d.next = if is_waiting { Step::Park } else { Step::Plan };
+        }
+        let parks = step == Step::Park;
+        if parks {
+            self.has_turn.d.next = false;
+            self.step.d.next = Step::Idle;
         }
         let turn_life = self.life.q.val();
         let left = self.left.q.val();
@@ -480,16 +557,22 @@ impl Logic for Serve {
             queue_pair: turn_pair,
             generation: turn_life.generation,
             is_first: !current.has_begun,
-            opcode: match (current.packets.any(), is_last) {
-                (false, true) => bits::<8>(RESPONSE_ONLY),
-                (false, false) => bits::<8>(RESPONSE_FIRST),
-                (true, false) => bits::<8>(RESPONSE_MIDDLE),
-                (true, true) => bits::<8>(RESPONSE_LAST),
+            opcode: if held.is_atomic {
+                bits::<8>(ATOMIC_ACKNOWLEDGE)
+            } else {
+                match (current.packets.any(), is_last) {
+                    (false, true) => bits::<8>(RESPONSE_ONLY),
+                    (false, false) => bits::<8>(RESPONSE_FIRST),
+                    (true, false) => bits::<8>(RESPONSE_MIDDLE),
+                    (true, true) => bits::<8>(RESPONSE_LAST),
+                }
             },
             psn: held.psn + current.packets,
             msn: held.msn,
             payload_bytes,
             ends: is_last,
+            original: self.value.q.val().original,
+            has_failed: self.value.q.val().has_failed,
         };
         self.requests.rx.valid.next = makes && payload_bytes.any();
         self.requests.rx.beat.next = AccessRequest {
@@ -533,9 +616,17 @@ impl Logic for Serve {
             served: select(keeps, served, bits::<READ_COUNT_BITS>(0)),
             bytes: select(keeps && !is_last, current.bytes, bits::<32>(0)),
             packets: select(keeps && !is_last, current.packets, bits::<24>(0)),
+            atomics: if !keeps {
+                bits::<READ_COUNT_BITS>(0)
+            } else if held.is_atomic {
+                current.atomics + 1
+            } else {
+                current.atomics
+            },
             has_begun: !clears && select(keeps, current.has_begun, had_begun && !restarts),
         };
-        self.released.write_enable.next = clears || drops || releases || keeps || (loads && !has_work);
+        self.released.write_enable.next =
+            clears || drops || releases || returns || keeps || parks || (loads && !has_work);
         self.released.write_address.next = if clears {
             sweep
         } else if keeps {
@@ -551,9 +642,9 @@ impl Logic for Serve {
             } else {
                 released.count
             },
-            is_in_line: releases || goes_on || (drops && released.is_in_line && !is_turns),
+            is_in_line: releases || returns || goes_on || (drops && released.is_in_line && !is_turns),
         };
-        self.line.rx.valid.next = goes_on || (releases && !released.is_in_line);
+        self.line.rx.valid.next = goes_on || returns || (releases && !released.is_in_line);
         self.line.rx.beat.next = select(keeps, turn_pair, queue_pair);
         self.has_told.d.next = drops || (keeps && is_last);
         self.told.d.next = ReadsServed {
@@ -589,6 +680,7 @@ impl Logic for Serve {
         let had_failed = verdict.has_failed && !response.is_first;
         let is_granted = !has_bytes || answer.ok;
         let is_refused = sends && !had_failed && !is_granted;
+        let is_undone = sends && !had_failed && response.has_failed;
         let is_lost = loses && !verdict.has_failed && verdict.generation == lost.generation;
         if sends || loses {
             self.sending.d.next = Sending::Look;
@@ -596,8 +688,9 @@ impl Logic for Serve {
         self.lost.ready.next = loses;
         self.packets.tx.ready.next = sends;
         self.access_answer.ready.next = sends && has_bytes;
-        let is_nak = loses || !is_granted;
-        let syndrome = if loses {
+        let is_broken = loses || response.has_failed;
+        let is_nak = is_broken || !is_granted;
+        let syndrome = if is_broken {
             bits::<8>(NAK_OPERATIONAL)
         } else if !is_granted {
             bits::<8>(NAK_ACCESS)
@@ -607,6 +700,8 @@ impl Logic for Serve {
         let msn = select(loses, verdict.msn, response.msn);
         let aeth: Bits<32> = cat!(swap_bytes(msn), syndrome);
         let is_middle = !is_nak && response.opcode == RESPONSE_MIDDLE;
+        let original = select(is_nak, bits::<64>(0), response.original);
+        let headers: Bits<HEADER_BITS> = cat!(swap_bytes(original), select(is_middle, bits::<32>(0), aeth));
         let says = (sends && !had_failed) || is_lost;
         self.commands.rx.valid.next = says;
         self.commands.rx.beat.next = GatherCommand {
@@ -617,7 +712,7 @@ impl Logic for Serve {
                 solicited: false,
                 ack_request: false,
                 psn: select(loses, lost.psn, response.psn),
-                extended: bit_cast::<EXTENDED_BITS, 32>(select(is_middle, bits::<32>(0), aeth)),
+                extended: bit_cast::<EXTENDED_BITS, HEADER_BITS>(headers),
                 payload_bytes: select(is_nak, bits::<13>(0), response.payload_bytes),
                 is_response: true,
                 ends_response: is_nak || response.ends,
@@ -627,13 +722,13 @@ impl Logic for Serve {
             first: HostSpan { address: answer.device_address, length: response.payload_bytes },
             second: HostSpan { address: bits::<64>(0), length: bits::<13>(0) },
         };
-        self.failures.rx.valid.next = is_refused || is_lost;
+        self.failures.rx.valid.next = is_refused || is_undone || is_lost;
         self.failures.rx.beat.next = FailureEvent {
             queue_pair: select(loses, lost.queue_pair, response.queue_pair),
             generation: select(loses, lost.generation, response.generation),
             cause: FailureCause::Responder,
             has_event: true,
-            event_code: select(loses, bits::<8>(FATAL_EVENT), bits::<8>(ACCESS_EVENT)),
+            event_code: select(is_broken, bits::<8>(FATAL_EVENT), bits::<8>(ACCESS_EVENT)),
         };
         self.verdicts.write_enable.next = clears || sends || is_lost;
         self.verdicts.write_address.next = if clears {
@@ -644,7 +739,7 @@ impl Logic for Serve {
             response.queue_pair
         };
         self.verdicts.write_data.next = Verdict {
-            has_failed: !clears && (loses || had_failed || !is_granted),
+            has_failed: !clears && (is_broken || had_failed || !is_granted),
             generation: select(loses, lost.generation, response.generation),
             msn,
         };
@@ -658,7 +753,7 @@ impl Logic for Serve {
             left: passed.left + one(has_left) + one(vanishes),
         };
         self.passage.next = passed;
-        self.counts.d.next = cat!(is_lost, is_refused);
+        self.counts.d.next = cat!(is_lost || is_undone, is_refused);
         self.counts_nak_access_sent.next = self.counts.q.val().get_bit(0);
         self.counts_remote_protection.next = self.counts.q.val().get_bit(0);
         self.counts_nak_operational_sent.next = self.counts.q.val().get_bit(1);

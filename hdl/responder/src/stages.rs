@@ -1,5 +1,6 @@
 //! What the stages of the responder say to each other.
 use rnic_kernel::prelude::*;
+use rnic_token::read::READ_SLOT_BITS;
 use rnic_token::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WORK_INDEX_BITS,
 };
@@ -24,10 +25,12 @@ pub enum Decision {
 pub struct Admitted {
     /// What is to be done.
     pub decision: Decision,
-    /// A SEND, else a WRITE or a READ.
+    /// A SEND, else a WRITE, a READ or an atomic.
     pub is_send: Bit,
-    /// A READ.
+    /// A READ or an atomic.
     pub is_read: Bit,
+    /// An atomic.
+    pub is_atomic: Bit,
     /// The first or only one of its message.
     pub starts: Bit,
     /// The last or only one of its message.
@@ -50,11 +53,11 @@ pub struct Admitted {
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     /// Bytes of payload that came.
     pub payload_bytes: Bits<SPAN_BITS>,
-    /// WRITE: address of the payload in the region; READ: of what is read.
+    /// WRITE: address of the payload in the region; READ: of what is read; atomic: of its word.
     pub address: Bits<64>,
-    /// WRITE, READ: key of the region.
+    /// WRITE, READ, atomic: key of the region.
     pub key: Bits<32>,
-    /// WRITE, READ: length of the message.
+    /// WRITE, READ: length of the message; atomic: that of its word.
     pub message_length: Bits<32>,
     /// Immediate data, first byte on the wire in bits 7:0.
     pub immediate: Bits<32>,
@@ -70,8 +73,10 @@ pub struct Admitted {
     pub syndrome: Bits<8>,
     /// With which PSN.
     pub psn: Bits<24>,
-    /// READ: PSN of its last response.
+    /// READ, atomic: PSN of its last response.
     pub last_psn: Bits<24>,
+    /// READ, atomic: which of those that may be under way.
+    pub slot: Bits<READ_SLOT_BITS>,
     /// With which MSN.
     pub msn: Bits<24>,
 }
@@ -130,4 +135,52 @@ pub struct Scattered {
     pub second_bytes: Bits<SPAN_BITS>,
     /// Length of the place for the third answer.
     pub third_bytes: Bits<SPAN_BITS>,
+}
+
+/// What an atomic does with the word that it finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AtomicOperands {
+    /// COMPARE_SWAP, else FETCH_ADD.
+    pub is_compare: Bit,
+    /// What is put in its place, or added to it.
+    pub operand: Bits<64>,
+    /// COMPARE_SWAP: what it must be for that.
+    pub compare: Bits<64>,
+}
+
+/// An atomic whose word is known, to be done when the writes before it are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AtomicJob {
+    /// Whose.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Which of the READs and atomics that may be under way.
+    pub slot: Bits<READ_SLOT_BITS>,
+    /// Device address of the word, a multiple of 8.
+    pub address: Bits<64>,
+    /// What is done with it.
+    pub operands: AtomicOperands,
+}
+
+/// The writes before the oldest atomic that was not released are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AtomicRelease {
+    /// Whose atomic.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+}
+
+/// An atomic is done; those of a queue pair in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AtomicResult {
+    /// Whose.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// Which of the READs and atomics that may be under way.
+    pub slot: Bits<READ_SLOT_BITS>,
+    /// What the word was.
+    pub original: Bits<64>,
+    /// The host failed to give or to take it.
+    pub has_failed: Bit,
 }

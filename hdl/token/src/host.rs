@@ -34,6 +34,24 @@ pub struct SlotWrite {
     pub data: Bits<512>,
 }
 
+/// The 8 bytes of host memory that an atomic is about, as an integer. Comes without `ready`: who asks has room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostWord {
+    /// The bytes, the first one least significant.
+    pub data: Bits<64>,
+    /// The host failed to give them.
+    pub error: Bit,
+}
+
+/// What is to be written there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WordWrite {
+    /// Device address, a multiple of 8.
+    pub address: Bits<64>,
+    /// The bytes, the first one least significant.
+    pub data: Bits<64>,
+}
+
 /// Who wrote, for the news of a failed write.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum WriteOwner {
@@ -43,6 +61,8 @@ pub enum WriteOwner {
     Completion,
     /// An answer of the admin queue.
     Admin,
+    /// What an atomic made of its word.
+    Exchange,
 }
 
 /// The host refused a write. Comes before it is counted as done.

@@ -1,14 +1,14 @@
-//! READs of the peer, from admission to the responses; and own READs, from the responses to host memory.
+//! READs and atomics of the peer, from admission to the responses; and own READs, from the responses to host memory.
 use crate::host::HostSpan;
 use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
-/// READs of a queue pair that may be under way, as a power of two: as many as `destination_read_atomic` allows (protocol 3.5).
+/// READs and atomics of a queue pair that may be under way, as a power of two: as many as `destination_read_atomic` allows (protocol 3.5).
 pub const READ_SLOT_BITS: usize = 4;
 /// A free-running count of them.
 pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
 
-/// A READ whose range is good, to be served when the writes before it are done.
+/// A READ whose range is good, to be served when the writes before it are done; or an atomic, to be answered when it is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadJob {
     /// Whose.
@@ -23,8 +23,10 @@ pub struct ReadJob {
     pub key: Bits<32>,
     /// In the region's own address space.
     pub address: Bits<64>,
-    /// In bytes, 0 to 2^31.
+    /// In bytes, 0 to 2^31; of an atomic 0.
     pub length: Bits<32>,
+    /// An atomic: its value comes from elsewhere, and key and address do not count.
+    pub is_atomic: Bit,
 }
 
 /// The writes before the oldest job that was not released are done.

@@ -17,8 +17,10 @@ pub struct ReplyEvent {
     pub psn: Bits<24>,
     /// MSN.
     pub msn: Bits<24>,
-    /// A READ is to be answered instead, once its time has come.
+    /// A READ or an atomic is to be answered instead, once its time has come.
     pub is_read: Bit,
+    /// An atomic, which may be done then.
+    pub is_atomic: Bit,
     /// It may leave when so many host writes are done; filled in by the place stage.
     pub write_count: Bits<WRITE_COUNT_BITS>,
     /// It is for the requester instead, as `place_share` packs it.

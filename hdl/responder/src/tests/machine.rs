@@ -15,12 +15,13 @@ use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_token::PacketToken;
 use rnic_token::doorbell::WorkPosted;
-use rnic_token::host::{HostSpan, Slot, WriteFailure, WriteOwner};
+use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
 use rnic_token::path::Path;
 use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::read::ReadClosed;
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
-use rnic_token::transmit::LaunchToken;
+use rnic_token::transmit::{GatherCommand, LaunchToken};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit();
@@ -69,7 +70,8 @@ fn is_before(psn: u32, other: u32) -> bool {
 
 /// A responder and its neighbours.
 pub(super) struct Machine {
-    pub(super) bench: Bench<Responder>,
+    /// In a box, since a responder with all its signals is too much for the stack of a test that moves it about.
+    pub(super) bench: Box<Bench<Responder>>,
     pub(super) random: Random,
     pub(super) model: Model,
     stalls: Stalls,
@@ -108,6 +110,18 @@ pub(super) struct Machine {
     accounts: HashMap<(u16, u8), Account>,
     /// The reply stage's state and generation of each queue pair.
     reply_lives: HashMap<u16, (QpState, u8)>,
+    /// Words of host memory that atomics are about, and what the host does of them.
+    pub(super) words: HashMap<u64, u64>,
+    word_reads: Sink<HostSpan>,
+    word_writes: Sink<WordWrite>,
+    words_read: VecDeque<u64>,
+    words_written: VecDeque<WordWrite>,
+    gather: Sink<GatherCommand>,
+    /// What atomics were answered, and with how many writes done.
+    pub(super) answered: Vec<(GatherCommand, u64)>,
+    /// When the words of atomics were asked for, with how many writes done.
+    pub(super) word_asked: Vec<(u64, u64)>,
+    closed: Option<ReadClosed>,
     counts: HashMap<&'static str, u64>,
     expected_replies: HashMap<&'static str, u64>,
     pub(super) cycle: u64,
@@ -131,7 +145,8 @@ macro_rules! counters {
 
 impl Machine {
     pub(super) fn new(stalls: Stalls) -> Self {
-        let mut bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Box::new(bench);
         bench.block.enable.next = true;
         for place in 0..16 {
             bench.block.source_address_write.next = SourceAddressWrite {
@@ -175,6 +190,15 @@ impl Machine {
             flushes: HashMap::new(),
             accounts: HashMap::new(),
             reply_lives: HashMap::new(),
+            words: HashMap::new(),
+            word_reads: Sink::new(stalls),
+            word_writes: Sink::new(stalls),
+            words_read: VecDeque::new(),
+            words_written: VecDeque::new(),
+            gather: Sink::new(stalls),
+            answered: Vec::new(),
+            word_asked: Vec::new(),
+            closed: None,
             counts: HashMap::new(),
             expected_replies: HashMap::new(),
             cycle: 0,
@@ -288,6 +312,11 @@ impl Machine {
             && self.failing.iter().all(|failing| failing.0 != index)
     }
 
+    /// Writes that the host has done.
+    pub(super) fn done(&self) -> u64 {
+        self.done - FIRST_COUNT
+    }
+
     pub(super) fn step(&mut self) {
         let (accepts, posts, places, writes, slots, starts) = (
             !self.holds_answers,
@@ -321,6 +350,23 @@ impl Machine {
         self.owed.drive(&mut block.place_reply, random);
         self.write_failures.drive(&mut block.write_failure, random);
         block.done_count.next = bits(self.done & 0xffff);
+        self.word_reads.drive(&mut block.exchange_read, random);
+        self.word_writes.drive(&mut block.exchange_write, random);
+        self.gather.drive(&mut block.gather, random);
+        // The host gives a word in the next cycle, and takes one as soon.
+        let read = self.words_read.pop_front();
+        block.exchange_word_valid.next = read.is_some();
+        if let Some(address) = read {
+            let data = self.words.get(&address).copied().unwrap_or_default();
+            block.exchange_word.next = HostWord { data: bits(data), error: false };
+        }
+        let written = self.words_written.pop_front();
+        block.exchange_done.next = written.is_some();
+        if let Some(write) = written {
+            self.words.insert(write.address.to_u64(), write.data.to_u64());
+        }
+        block.read_closed_valid.next = self.closed.is_some();
+        block.read_closed.next = self.closed.take().unwrap_or_default();
         block.receive_slot_valid.next = slots && !self.slots.is_empty();
         if slots && let Some(slot) = self.slots.pop_front() {
             block.receive_slot.next = slot;
@@ -356,6 +402,9 @@ impl Machine {
         self.answers.sample(&block.access_answer);
         let read = self.reads.sample(&block.receive_read);
         let has_owed = self.owed.sample(&block.place_reply);
+        let word_read = self.word_reads.sample(&block.exchange_read);
+        let word_written = self.word_writes.sample(&block.exchange_write);
+        let answered = self.gather.sample(&block.gather);
         let has_write_failure = self.write_failures.sample(&block.write_failure);
         counters!(
             block, self.counts,
@@ -382,6 +431,17 @@ impl Machine {
         bench.tick();
         self.cycle += 1;
 
+        if let Some(read) = word_read {
+            self.word_asked.push((read.address.to_u64(), self.done()));
+            self.words_read.push_back(read.address.to_u64());
+        }
+        self.words_written.extend(word_written);
+        if let Some(command) = answered {
+            self.answered.push((command, self.done()));
+            let GatherCommand { launch, .. } = command;
+            let closed = ReadClosed { queue_pair: launch.queue_pair, generation: launch.generation };
+            self.closed = launch.ends_response.then_some(closed);
+        }
         self.writer(writes, has_write_failure);
         if has_owed {
             self.owe();
@@ -414,7 +474,9 @@ impl Machine {
             self.check_placed(&command);
             self.placing.push_back(command);
         }
-        if !self.placing.is_empty() && self.goes() {
+        // What a READ or an atomic waits for, the place stage waits for itself.
+        let waits = self.placing.front().is_some_and(|command| command.reply.is_read);
+        if !self.placing.is_empty() && !(waits && !self.writes.is_empty()) && self.goes() {
             self.place_next();
         }
         if let Some(reply) = replied {
@@ -533,6 +595,10 @@ impl Machine {
         let (state, current) = self.reply_lives[&index];
         if current != generation || state == QpState::Reset {
             *self.expected_replies.entry("stale_dropped").or_default() += 1;
+            return;
+        }
+        if reply.is_read {
+            // The stage that answers it has a test of its own.
             return;
         }
         let account = self.accounts.entry((index, generation)).or_default();
@@ -733,6 +799,8 @@ fn path_of(attributes: &Attributes) -> Path {
         local_qp: bits(attributes.qpn.into()),
         path_mtu: bits(attributes.pmtu_code.into()),
         remote_write: attributes.remote_write,
+        remote_atomic: attributes.remote_atomic,
+        destination_read_atomic: bits(if attributes.remote_atomic { 16 } else { 0 }),
         destination_address: BigUint::from(attributes.peer).into(),
         source_address_index: bits(attributes.own_place.into()),
         partition_key: bits(attributes.partition_key.into()),
@@ -750,13 +818,19 @@ fn token_of(request: &Request) -> PacketToken {
     let mut extended = Vec::new();
     let operation = request.opcode & 0x1f;
     use Operation::{
-        ReadRequest, SendLastImmediate, SendOnlyImmediate, WriteFirst, WriteLastImmediate, WriteOnly,
-        WriteOnlyImmediate,
+        CompareSwap, FetchAdd, ReadRequest, SendLastImmediate, SendOnlyImmediate, WriteFirst,
+        WriteLastImmediate, WriteOnly, WriteOnlyImmediate,
     };
     if [WriteFirst, WriteOnly, WriteOnlyImmediate, ReadRequest].iter().any(|one| one.code() == operation) {
         extended.extend(request.address.to_be_bytes());
         extended.extend(request.key.to_be_bytes());
         extended.extend(request.length.to_be_bytes());
+    }
+    if [CompareSwap, FetchAdd].iter().any(|one| one.code() == operation) {
+        extended.extend(request.address.to_be_bytes());
+        extended.extend(request.key.to_be_bytes());
+        extended.extend(request.operand.to_be_bytes());
+        extended.extend(request.compare.to_be_bytes());
     }
     let with_immediate = [SendLastImmediate, SendOnlyImmediate, WriteLastImmediate, WriteOnlyImmediate];
     if with_immediate.iter().any(|one| one.code() == operation) {
@@ -779,10 +853,12 @@ fn token_of(request: &Request) -> PacketToken {
 
 fn answer_of(regions: &[Region], request: &AccessRequest) -> AccessAnswer {
     assert!(request.length != bits(0), "nobody asks for nothing");
-    assert!(request.local_write != request.remote_write && !request.remote_read && !request.remote_atomic);
+    let rights = [request.local_write, request.remote_write, request.remote_read, request.remote_atomic];
+    assert_eq!(rights.iter().filter(|&&right| right).count(), 1, "one right is asked for");
+    let is_remote = request.remote_write || request.remote_atomic;
     let (key, domain) = (request.key.to_u64() as u32, request.domain.to_u64() as u32);
     let (address, length) = (request.address.to_u64(), request.length.to_u64() as u32);
-    let device = Region::find(regions, key, domain, request.remote_write, address, length);
+    let device = Region::find(regions, key, domain, is_remote, address, length);
     AccessAnswer { ok: device.is_some(), device_address: bits(device.unwrap_or(0x0bad_0bad)) }
 }
 

@@ -1,5 +1,7 @@
 //! The responder as a whole, in lock step with its Verilog, against what the protocol says of it.
+mod atomics;
 mod entries;
+mod exchange;
 mod machine;
 mod messages;
 mod model;
@@ -36,6 +38,7 @@ fn attributes(place: usize) -> Attributes {
             PathMtu::Bytes256,
         ][place] as u32,
         remote_write: true,
+        remote_atomic: false,
         timer_code: 12 + place as u8,
         completion_queue: 5 + place as u16,
         ring: 0x40_0000 + 0x1_0000 * place as u64,
@@ -61,6 +64,8 @@ fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes:
         length: payload_bytes,
         immediate: 0x0102_0304,
         payload_bytes,
+        operand: 0,
+        compare: 0,
     }
 }
 

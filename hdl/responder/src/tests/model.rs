@@ -1,4 +1,4 @@
-//! What protocol chapter 3 says of a responder of SEND and WRITE, in plain Rust: no stages, no records, one packet after the
+//! What protocol chapter 3 says of a responder of SEND, WRITE and atomics, in plain Rust: no stages, no records, one packet after the
 //! other.
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
@@ -30,6 +30,7 @@ pub(super) struct Attributes {
     pub(super) domain: u32,
     pub(super) pmtu_code: u32,
     pub(super) remote_write: bool,
+    pub(super) remote_atomic: bool,
     pub(super) timer_code: u8,
     pub(super) completion_queue: u16,
     pub(super) ring: u64,
@@ -63,6 +64,9 @@ pub(super) struct Request {
     pub(super) length: u32,
     pub(super) immediate: u32,
     pub(super) payload_bytes: u32,
+    /// Of an atomic.
+    pub(super) operand: u64,
+    pub(super) compare: u64,
 }
 
 /// A receive entry as it stands in host memory.
@@ -408,6 +412,30 @@ impl Model {
 
         // Steps 3 to 6: opcode and its order, right, receive entry, length.
         let arriving = queue.arriving;
+        let is_atomic = [Operation::CompareSwap as u8, Operation::FetchAdd as u8].contains(&request.opcode);
+        if is_atomic
+            && attributes.remote_atomic
+            && arriving.is_none()
+            && request.address.is_multiple_of(8)
+            && request.payload_bytes == 0
+        {
+            queue.expected = (queue.expected + 1) & PSN_MASK;
+            queue.nak_sent = false;
+            let has_right =
+                Region::find(&self.regions, request.key, attributes.domain, true, request.address, 8);
+            if has_right.is_none() {
+                return Some(self.fail(index, request, None, NO_ACCESS));
+            }
+            queue.msn = (queue.msn + 1) & PSN_MASK;
+            return Some(Command {
+                queue_pair: index,
+                generation: attributes.generation,
+                payload_bytes: 0,
+                spans: Vec::new(),
+                completion: None,
+                reply: Some(Owed { syndrome: ACK, psn: request.psn, msn: queue.msn }),
+            });
+        }
         let kind = Kind::of(request.opcode).filter(|kind| kind.follows(arriving));
         let permitted = kind.filter(|kind| kind.is_send || attributes.remote_write);
         let mut taken = None;

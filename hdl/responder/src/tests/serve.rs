@@ -1,5 +1,7 @@
-//! The answers to READs alone: jobs, releases, commands and failures at random, against what each queue pair is owed.
+//! The answers to READs and atomics alone: jobs, releases, results, commands and failures at random, against what each queue pair
+//! is owed.
 use crate::serve::Serve;
+use crate::stages::AtomicResult;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_kernel::prelude::*;
@@ -30,6 +32,17 @@ struct Owed {
     key: u32,
     bytes: u32,
     ends: bool,
+    /// The place of an atomic among those of its queue pair.
+    atomic: Option<usize>,
+}
+
+/// What an atomic finds.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    original: u64,
+    has_failed: bool,
+    slot: u32,
+    is_told: bool,
 }
 
 /// A queue pair from one restart to the next.
@@ -46,6 +59,7 @@ struct Life {
     /// Packets of each job that waits for its release.
     waiting: VecDeque<Vec<Owed>>,
     owed: VecDeque<Owed>,
+    atomics: Vec<Found>,
     /// Of the keys that were asked for.
     asked: VecDeque<Owed>,
     answers: VecDeque<AccessAnswer>,
@@ -65,6 +79,10 @@ struct World {
     setup: Source<SetupEvent>,
     jobs: Source<ReadJob>,
     releases: Source<ReadRelease>,
+    results: Source<AtomicResult>,
+    /// Whose results are in the source, and those that are to come.
+    results_offered: VecDeque<(u16, u8, usize)>,
+    results_due: VecDeque<(u64, (u16, u8, usize))>,
     answers: Source<AccessAnswer>,
     lost: Source<GatherFailure>,
     requests: Sink<AccessRequest>,
@@ -75,6 +93,8 @@ struct World {
     refuses: f64,
     loses: f64,
     naks: [u64; 2],
+    /// Atomics.
+    answered: usize,
 }
 
 impl World {
@@ -87,6 +107,9 @@ impl World {
             setup: Source::of_tokens([], stalls),
             jobs: Source::of_tokens([], stalls),
             releases: Source::of_tokens([], stalls),
+            results: Source::of_tokens([], stalls),
+            results_offered: VecDeque::new(),
+            results_due: VecDeque::new(),
             answers: Source::of_tokens([], stalls),
             lost: Source::of_tokens([], stalls),
             requests: Sink::new(stalls),
@@ -97,6 +120,7 @@ impl World {
             refuses: 0.0,
             loses: 0.0,
             naks: [0; 2],
+            answered: 0,
         };
         QUEUE_PAIRS.iter().for_each(|&number| world.restart(number));
         (0..1200).for_each(|_| world.step());
@@ -144,6 +168,36 @@ impl World {
         is_set && life.state != Some(QpState::Error) && !life.has_failed && life.stored - life.served < SLOTS
     }
 
+    /// An atomic; what it will find is drawn here.
+    fn store_atomic(&mut self, number: u16) {
+        let generation = self.generations[&number];
+        let (original, has_failed) = (self.random.random(), self.random.random_bool(2.0 * self.loses));
+        let life = self.life(number);
+        life.msn = (life.msn + 1) & 0xff_ffff;
+        let (psn, msn) = (life.psn, life.msn);
+        life.waiting.push_back(vec![Owed {
+            operation: Operation::AtomicAcknowledge,
+            psn,
+            msn,
+            address: 0,
+            key: 0,
+            bytes: 0,
+            ends: true,
+            atomic: Some(life.atomics.len()),
+        }]);
+        life.atomics.push(Found { original, has_failed, slot: life.stored % SLOTS, is_told: false });
+        life.psn = (psn + 1) & 0xff_ffff;
+        life.stored += 1;
+        self.jobs.push(ReadJob {
+            queue_pair: bits(number.into()),
+            generation: bits(generation.into()),
+            psn: bits(psn.into()),
+            msn: bits(msn.into()),
+            is_atomic: true,
+            ..ReadJob::default()
+        });
+    }
+
     fn store(&mut self, number: u16, length: u32) {
         let generation = self.generations[&number];
         let (address, key) = (self.random.random::<u64>() >> 1, self.random.random());
@@ -165,6 +219,7 @@ impl World {
             key,
             bytes: pmtu.min(length - index * pmtu),
             ends: index + 1 == count,
+            atomic: None,
         });
         life.waiting.push_back(packets.collect());
         life.psn = (psn + count) & 0xff_ffff;
@@ -177,6 +232,7 @@ impl World {
             key: bits(u64::from(key)),
             address: bits(address),
             length: bits(length.into()),
+            is_atomic: false,
         });
     }
 
@@ -187,9 +243,15 @@ impl World {
         if are_stored && let Some(packets) = life.waiting.pop_front() {
             life.released += 1;
             life.released_owed += packets.len();
+            let atomic = packets[0].atomic;
             life.owed.extend(packets);
             self.releases
                 .push(ReadRelease { queue_pair: bits(number.into()), generation: bits(generation.into()) });
+            if let Some(atomic) = atomic {
+                // Results come in order, and never before the release has.
+                let due = self.cycle + 20 + self.random.random_range(0..150);
+                self.results_due.push_back((due, (number, generation, atomic)));
+            }
         }
     }
 
@@ -197,10 +259,23 @@ impl World {
         while self.due.front().is_some_and(|due| due.0 <= self.cycle) {
             self.answers.push(self.due.pop_front().expect("it is there").1);
         }
+        while self.results_due.front().is_some_and(|due| due.0 <= self.cycle) && self.releases.is_done() {
+            let (_, whose) = self.results_due.pop_front().expect("it is there");
+            let found = self.lives[&(whose.0, whose.1)].atomics[whose.2];
+            self.results_offered.push_back(whose);
+            self.results.push(AtomicResult {
+                queue_pair: bits(whose.0.into()),
+                generation: bits(whose.1.into()),
+                slot: bits(found.slot.into()),
+                original: bits(found.original),
+                has_failed: found.has_failed,
+            });
+        }
         let (block, random) = (&mut self.bench.block, &mut self.random);
         self.setup.drive(&mut block.setup, random);
         self.jobs.drive(&mut block.job, random);
         self.releases.drive(&mut block.release, random);
+        self.results.drive(&mut block.result, random);
         self.answers.drive(&mut block.access_answer, random);
         self.lost.drive(&mut block.lost, random);
         self.requests.drive(&mut block.access_request, random);
@@ -211,6 +286,11 @@ impl World {
         self.setup.sample(&block.setup);
         self.jobs.sample(&block.job);
         self.releases.sample(&block.release);
+        if self.results.sample(&block.result) {
+            let (number, generation, atomic) = self.results_offered.pop_front().expect("it was offered");
+            let life = self.lives.get_mut(&(number, generation)).expect("it lived");
+            life.atomics[atomic].is_told = true;
+        }
         self.answers.sample(&block.access_answer);
         self.lost.sample(&block.lost);
         self.naks[0] += u64::from(block.counts_nak_access_sent.val());
@@ -251,6 +331,10 @@ impl World {
         // Packets without bytes ask for nothing.
         let owed = loop {
             let owed = life.owed.pop_front().expect("no more is asked for than is owed");
+            assert!(
+                owed.atomic.is_none_or(|atomic| life.atomics[atomic].is_told),
+                "nothing behind an atomic is read before its result is there"
+            );
             life.asked.push_back(owed.clone());
             if owed.bytes > 0 {
                 break owed;
@@ -276,8 +360,8 @@ impl World {
         let aeth = launch.extended.get_bits::<32>(0).to_u64() as u32;
         let (syndrome, msn) = (aeth as u8, aeth.swap_bytes() & 0xff_ffff);
         let psn = launch.psn.to_u64() as u32;
-        if launch.opcode == Operation::Acknowledge as u64 && syndrome == NAK_OPERATIONAL {
-            assert!(life.lost.contains(&psn));
+        let is_lost = life.lost.contains(&psn);
+        if launch.opcode == Operation::Acknowledge as u64 && syndrome == NAK_OPERATIONAL && is_lost {
             assert!(launch.ends_response && command.span_count == 0 && launch.payload_bytes == 0);
             life.has_failed = true;
             return;
@@ -287,6 +371,14 @@ impl World {
             None => life.owed.pop_front().expect("nothing is sent that is not owed"),
         };
         life.sent += 1;
+        let found = owed.atomic.map(|atomic| life.atomics[atomic]);
+        assert!(found.is_none_or(|found| found.is_told), "an atomic is answered when its result is there");
+        if found.is_some_and(|found| found.has_failed) {
+            assert_eq!((launch.opcode.to_u64(), syndrome), (Operation::Acknowledge as u64, NAK_OPERATIONAL));
+            assert!(psn == owed.psn && msn == owed.msn && launch.ends_response && command.span_count == 0);
+            life.has_failed = true;
+            return;
+        }
         let answer = if owed.bytes > 0 {
             life.answers.pop_front().expect("it was asked for")
         } else {
@@ -303,6 +395,9 @@ impl World {
             return;
         }
         assert_eq!((launch.opcode.to_u64(), launch.ends_response), (owed.operation as u64, owed.ends));
+        let original = launch.extended.get_bits::<64>(32).to_u64().swap_bytes();
+        assert_eq!(original, found.map_or(0, |found| found.original));
+        self.answered += usize::from(found.is_some());
         if owed.operation == Operation::ReadResponseMiddle {
             assert_eq!(launch.extended, 0);
         } else {
@@ -346,6 +441,8 @@ impl World {
         self.setup.is_done()
             && self.jobs.is_done()
             && self.releases.is_done()
+            && self.results.is_done()
+            && self.results_due.is_empty()
             && self.answers.is_done()
             && self.lost.is_done()
             && self.due.is_empty()
@@ -380,7 +477,7 @@ impl World {
 
 #[test]
 fn every_read_is_answered_once_and_in_order() {
-    let (mut naks, mut sent) = ([0; 2], 0);
+    let (mut naks, mut sent, mut answered) = ([0; 2], 0, 0);
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         for round in 0..3 {
@@ -404,7 +501,11 @@ fn every_read_is_answered_once_and_in_order() {
                         2 => world.random.random_range(0..40_000),
                         _ => world.random.random_range(0..2 * pmtu),
                     };
-                    world.store(number, length);
+                    if world.random.random_bool(0.4) {
+                        world.store_atomic(number);
+                    } else {
+                        world.store(number, length);
+                    }
                 }
                 if world.random.random_bool(0.1) {
                     world.release(number);
@@ -415,9 +516,10 @@ fn every_read_is_answered_once_and_in_order() {
         }
         naks = [naks[0] + world.naks[0], naks[1] + world.naks[1]];
         sent += world.gather.received.len();
+        answered += world.answered;
     }
-    println!("{sent} packets, {naks:?} NAKs");
-    assert!(sent > 2_000 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
+    println!("{sent} packets, {answered} of atomics, {naks:?} NAKs");
+    assert!(sent > 2_000 && answered > 300 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
 }
 
 /// A long READ does not keep a short one of another queue pair waiting.

@@ -48,9 +48,10 @@
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::answer::{Meaning, meaning, returned_meaning, status};
 use crate::numbers::{
-    ACKNOWLEDGE, COMPLETES_READ, COMPLETES_SEND, COMPLETES_WRITE, ERROR, FATAL_EVENT, FLUSHED,
-    LOCAL_PROTECTION, READY_TO_RECEIVE, READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, RETRY_EXCEEDED,
-    SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
+    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPLETES_COMPARE_SWAP, COMPLETES_FETCH_ADD, COMPLETES_READ,
+    COMPLETES_SEND, COMPLETES_WRITE, ERROR, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION, READY_TO_RECEIVE,
+    READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, RETRY_EXCEEDED, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
+    SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
@@ -239,7 +240,7 @@ pub struct Acknowledge {
     pub counts_response_never_sent: Signal<Out, Bit>,
     /// The syndrome is reserved.
     pub counts_response_reserved: Signal<Out, Bit>,
-    /// Answers to an atomic, which nobody asked.
+    /// Answers that nobody asked for.
     pub counts_response_unexpected: Signal<Out, Bit>,
     /// A queue pair ended by NAK 0x60.
     pub counts_retry_exhausted: Signal<Out, Bit>,
@@ -596,9 +597,12 @@ impl Logic for Acknowledge {
         let is_in_flight = self.ahead.q.val() < self.in_flight.q.val() && !self.is_empty.q.val();
         let is_behind = self.ahead.q.val().get_bit(23);
         let is_refusal = said == Meaning::Refusal || said == Meaning::NotReady;
+        // Nobody asks for atomics while nothing is open (protocol 8.3).
+        let is_other = said == Meaning::Other
+            || (!is_back && packet.opcode == ATOMIC_ACKNOWLEDGE && !self.has_open.q.val());
         // Data, and what must not overtake it.
         let waits = !is_back
-            && (said == Meaning::ReadData
+            && ((said == Meaning::ReadData && !is_other)
                 || (self.has_open.q.val() && (said == Meaning::Progress || is_refusal)));
         let is_good = is_ours && is_in_flight && !waits;
         let is_failure = said == Meaning::Failure;
@@ -616,6 +620,7 @@ impl Logic for Acknowledge {
             psn: packet.psn,
             syndrome: packet.extended.get_bits::<8>(0),
             payload_bytes: packet.payload_bytes,
+            original: packet.extended.get_bits::<64>(32),
         };
         let passed = self.passed.q.val();
         if defers {
@@ -626,7 +631,8 @@ impl Logic for Acknowledge {
         }
         self.passage.next = passed;
         let is_current = lost.generation == peer.generation;
-        let refuses = is_good && (is_refusal || is_failure || said == Meaning::ReadData);
+        let is_unasked = said == Meaning::ReadData && !is_other;
+        let refuses = is_good && (is_refusal || is_failure || is_unasked);
         let fails = (refuses || (step == Step::Lost && is_current)) && !self.keeps.q.val();
 
         // The record.
@@ -818,7 +824,11 @@ impl Logic for Acknowledge {
             qp_number: peer.local_qp,
             generation: peer.generation,
             consumer_index: oldest.next_slot,
-            opcode: if oldest.is_read {
+            opcode: if oldest.is_compare {
+                bits::<8>(COMPLETES_COMPARE_SWAP)
+            } else if oldest.is_atomic {
+                bits::<8>(COMPLETES_FETCH_ADD)
+            } else if oldest.is_read {
                 bits::<8>(COMPLETES_READ)
             } else if oldest.is_write {
                 bits::<8>(COMPLETES_WRITE)
@@ -890,7 +900,7 @@ impl Logic for Acknowledge {
             response_never_sent: is_outside && !is_behind,
             response_reserved: is_good && said == Meaning::Reserved,
             // Deposit has counted data that nobody has asked for.
-            response_unexpected: is_good && said == Meaning::Other,
+            response_unexpected: is_good && is_other,
             retry_exhausted: fails
                 && is_good
                 && ((said == Meaning::Refusal && !syndrome.get_bits::<2>(0).any())

@@ -6,14 +6,14 @@
 //! | ACK | 0x20 to 0x3f | everything before its PSN has arrived; the peer was not ready for that one |
 //! | ACK | 0x60 to 0x63 | everything before its PSN has arrived; that one was refused |
 //! | ACK | others | reserved |
-//! | READ responses | any | data |
+//! | READ responses, atomic ACK | any | data |
 //! | CNP | | congestion |
 //! | others | | nothing that was asked for |
 //!
 //! Protocol 1.4, 1.6, 2.5, 2.11.
 use crate::numbers::{
-    ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY,
-    REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
+    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST,
+    READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
 };
 use rnic_kernel::prelude::*;
 use rnic_token::read::ReturnedAnswer;
@@ -36,9 +36,9 @@ pub(crate) enum Meaning {
     NotReady,
     /// A reserved syndrome.
     Reserved,
-    /// A response to a READ.
+    /// A response to a READ or an atomic.
     ReadData,
-    /// Anything else that answers something: a response to an atomic.
+    /// Anything else.
     Other,
     /// A CNP.
     Congestion,
@@ -63,7 +63,7 @@ pub(crate) fn meaning(opcode: Bits<8>, syndrome: Bits<8>) -> Meaning {
     };
     match opcode.to_u64() {
         ACKNOWLEDGE => spoken,
-        READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY => Meaning::ReadData,
+        READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY | ATOMIC_ACKNOWLEDGE => Meaning::ReadData,
         CONGESTION => Meaning::Congestion,
         _ => Meaning::Other,
     }
@@ -147,6 +147,7 @@ mod tests {
                 Operation::ReadResponseMiddle,
                 Operation::ReadResponseLast,
                 Operation::ReadResponseOnly,
+                Operation::AtomicAcknowledge,
             ];
             let expected = if is(Operation::Acknowledge) {
                 Meaning::Reserved

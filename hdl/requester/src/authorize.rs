@@ -21,11 +21,13 @@
 //! other than READ, WRITE and SEND, with immediate data or without, READs that may never be open, and more than two elements with
 //! bytes. Protocol 2.2, 2.3, 2.11, 8.3.
 use crate::numbers::{
-    FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_ELEMENTS, REASON_MALFORMED, SUCCESS, WORK_READ, WORK_SEND,
-    WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
+    ATOMIC_BYTES, FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_ELEMENTS, REASON_MALFORMED, SUCCESS,
+    WORK_COMPARE_SWAP, WORK_READ, WORK_SEND, WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
 };
 use crate::tokens::{CheckedItem, SLOT_BITS, Stretch, WorkItem};
-use crate::work::{DATA_OFFSET, ELEMENT_BITS, Fields, element_address, element_key, element_length, fields};
+use crate::work::{
+    DATA_OFFSET, ELEMENT_BITS, Fields, element_address, element_key, element_length, fields, is_atomic,
+};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::{
@@ -106,7 +108,8 @@ impl Logic for Authorize {
         if step == Step::Begin {
             let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
             let is_send = fields.opcode == WORK_SEND || fields.opcode == WORK_SEND_IMMEDIATE;
-            let is_read = fields.opcode == WORK_READ;
+            let is_atomic = is_atomic(fields.opcode);
+            let is_read = fields.opcode == WORK_READ || is_atomic;
             let is_known = is_write || is_send || is_read;
             // For the status alone: these would be right on another card.
             let is_legal = is_known || fields.opcode == WORK_SEND_INVALIDATE;
@@ -117,6 +120,11 @@ impl Logic for Authorize {
                 || !item.is_reliable
                 || fields.has_reserved
                 || (fields.inline && (fields.sge_count.any() || is_read))
+                || (is_atomic
+                    && (fields.sge_count != 1
+                        || fields.length != ATOMIC_BYTES
+                        || fields.immediate.any()
+                        || item.two_slots))
                 || fields.sge_count > elements_max;
             let walks = is_readable && is_known && !is_malformed && !fields.inline && fields.sge_count.any();
             self.is_malformed.d.next = is_malformed;
@@ -135,12 +143,19 @@ impl Logic for Authorize {
 
         let length = element_length(element);
         let stretch = Stretch { key: element_key(element), address: element_address(element), length };
+        let is_atomic = is_atomic(fields.opcode);
+        // Behind the only element of an atomic stand its operands.
+        let is_operands = is_atomic && index.any();
         if step == Step::Element {
             let has_first = self.first.q.val().length.any();
             let has_second = self.second.q.val().length.any();
             self.index.d.next = next_index;
-            self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(length);
-            if length.any() {
+            if !is_operands {
+                self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(length);
+            }
+            if is_operands {
+                self.second.d.next = stretch;
+            } else if length.any() {
                 if !has_first {
                     self.first.d.next = stretch;
                 } else if !has_second {
@@ -149,18 +164,19 @@ impl Logic for Authorize {
                     self.has_too_many.d.next = true;
                 }
             }
-            if bit_cast::<4, 3>(next_index) == fields.sge_count {
+            if is_operands || (!is_atomic && bit_cast::<4, 3>(next_index) == fields.sge_count) {
                 self.step.d.next = Step::Finish;
             }
         }
 
+        let is_misfit = is_atomic && self.sum.q.val() != ATOMIC_BYTES;
         let differs = !fields.inline && self.sum.q.val() != bit_cast::<SUM_BITS, 32>(fields.length);
         let has_reason = item.reason != 0;
         let (status, reason) = if item.is_flushed {
             (bits::<8>(FLUSHED), bits::<8>(0))
         } else if has_reason {
             (bits::<8>(LOCAL_OPERATION), item.reason)
-        } else if self.is_malformed.q.val() || self.is_unsupported.q.val() {
+        } else if self.is_malformed.q.val() || self.is_unsupported.q.val() || is_misfit {
             (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_MALFORMED))
         } else if self.is_too_long.q.val() || differs {
             (bits::<8>(LOCAL_LENGTH), bits::<8>(REASON_MALFORMED))
@@ -170,7 +186,7 @@ impl Logic for Authorize {
             (bits::<8>(SUCCESS), bits::<8>(0))
         };
         let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
-        let is_read = fields.opcode == WORK_READ;
+        let is_read = fields.opcode == WORK_READ || is_atomic;
         let has_immediate = fields.opcode == WORK_WRITE_IMMEDIATE || fields.opcode == WORK_SEND_IMMEDIATE;
         let is_signalled = fields.signalled || item.signal_all;
         let has_inline = fields.inline && status == SUCCESS && fields.length.any() && !item.is_empty;
@@ -198,6 +214,8 @@ impl Logic for Authorize {
             is_signalled,
             is_write,
             is_read,
+            is_atomic,
+            is_compare: fields.opcode == WORK_COMPARE_SWAP,
             has_immediate,
             // A WRITE without immediate data makes no completion at the peer, and a READ none at all.
             solicited: fields.solicited && !is_read && (!is_write || has_immediate),

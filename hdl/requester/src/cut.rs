@@ -39,9 +39,10 @@
 //!
 //! `turn_count` counts turns of the line that have made a packet, before its first one; `ends_turn` is said with the last.
 use crate::numbers::{
-    FLUSHED, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READ_REQUEST, READY_TO_SEND, SEND_FIRST, SEND_LAST,
-    SEND_LAST_IMMEDIATE, SEND_MIDDLE, SEND_ONLY, SEND_ONLY_IMMEDIATE, SEND_QUEUE_DRAIN, SUCCESS, WRITE_FIRST,
-    WRITE_LAST, WRITE_LAST_IMMEDIATE, WRITE_MIDDLE, WRITE_ONLY, WRITE_ONLY_IMMEDIATE,
+    COMPARE_SWAP, FETCH_ADD, FLUSHED, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READ_REQUEST, READY_TO_SEND,
+    SEND_FIRST, SEND_LAST, SEND_LAST_IMMEDIATE, SEND_MIDDLE, SEND_ONLY, SEND_ONLY_IMMEDIATE,
+    SEND_QUEUE_DRAIN, SUCCESS, WRITE_FIRST, WRITE_LAST, WRITE_LAST_IMMEDIATE, WRITE_MIDDLE, WRITE_ONLY,
+    WRITE_ONLY_IMMEDIATE,
 };
 use crate::tokens::{
     CheckedItem, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, ReadRecord, Retired, Stretch,
@@ -200,6 +201,7 @@ pub struct Cut {
     /// There is no packet to send.
     is_bare: DFF<Bit>,
     is_read: DFF<Bit>,
+    is_atomic: DFF<Bit>,
     is_last: DFF<Bit>,
     payload_bytes: DFF<Bits<13>>,
     first_part: DFF<Bits<13>>,
@@ -253,6 +255,7 @@ impl Cut {
             ends_burst: DFF::default(),
             is_bare: DFF::default(),
             is_read: DFF::default(),
+            is_atomic: DFF::default(),
             is_last: DFF::default(),
             payload_bytes: DFF::default(),
             first_part: DFF::default(),
@@ -371,7 +374,9 @@ impl Logic for Cut {
             self.is_read.d.next = reads;
             self.payload_bytes.d.next = select(reads, bits::<13>(0), item.length.get_bits::<13>(0));
             self.first_part.d.next = part(reads, item.first.length);
-            self.second_part.d.next = part(reads, item.second.length);
+            let has_operands = reads && item.is_atomic;
+            self.is_atomic.d.next = has_operands;
+            self.second_part.d.next = select(has_operands, bits::<13>(0), part(reads, item.second.length));
             self.packets_left.d.next = quantum_packets(code);
             self.is_blocked.d.next = waits;
             self.step.d.next = if waits || (is_turn && !rest.is_there) {
@@ -432,6 +437,7 @@ impl Logic for Cut {
         let starts = self.starts.q.val();
         let is_bare = self.is_bare.q.val();
         let is_read = self.is_read.q.val();
+        let is_atomic = self.is_atomic.q.val();
         let is_last = self.is_last.q.val();
         let first_part = self.first_part.q.val();
         let second_part = self.second_part.q.val();
@@ -458,7 +464,14 @@ impl Logic for Cut {
             (true, false, true, false) => bits::<8>(WRITE_LAST),
             (true, false, true, true) => bits::<8>(WRITE_LAST_IMMEDIATE),
         };
-        let opcode = select(is_read, bits::<8>(READ_REQUEST), message_opcode);
+        let opcode = match (is_read, is_atomic, item.is_compare) {
+            (false, _, _) => message_opcode,
+            (true, false, _) => bits::<8>(READ_REQUEST),
+            (true, true, true) => bits::<8>(COMPARE_SWAP),
+            (true, true, false) => bits::<8>(FETCH_ADD),
+        };
+        let operands = item.second;
+        let swap_add: Bits<64> = cat!(operands.length, operands.key);
         self.item.ready.next = makes && starts;
         self.packets.rx.valid.next = makes;
         self.packets.rx.beat.next = Packet {
@@ -486,15 +499,19 @@ impl Logic for Cut {
             is_signalled: item.is_signalled,
             is_write: current.is_write,
             is_read,
+            is_atomic,
+            is_compare: is_atomic && item.is_compare,
             is_open: item.is_open && starts,
             opcode,
             solicited: current.solicited && is_last,
             ack_request: (current.ack_request && is_last) || current.packets.all(),
             psn: current.psn,
-            extended: if starts && (current.is_write || is_read) {
-                cat!(immediate, item.remote)
+            extended: if is_atomic {
+                cat!(swap_bytes(operands.address), swap_bytes(swap_add), item.remote.get_bits::<96>(0))
+            } else if starts && (current.is_write || is_read) {
+                cat!(bits::<64>(0), immediate, item.remote)
             } else {
-                cat!(bits::<128>(0), immediate)
+                cat!(bits::<192>(0), immediate)
             },
             payload_bytes,
             inline_count,
@@ -523,6 +540,7 @@ impl Logic for Cut {
             length: current.length,
             path_mtu: current.path_mtu,
             domain: current.domain,
+            is_atomic,
             first: current.first,
             second: current.second,
         };

@@ -22,9 +22,9 @@
 //! A response takes 5 cycles, 6 if its data goes to two places. Latency 8 cycles to `place` for one without data.
 //!
 //! 1. Each response makes exactly one command, in order. Payload that is not placed is dropped by it.
-//! 2. Data is placed if it has the PSN that is due, the opcode and the length that the READ calls for at this place, and, where
+//! 2. What an atomic has found is data, too. Data is placed if it has the PSN that is due, the opcode and the length that the READ calls for at this place, and, where
 //!    there is an AETH, an ACK in it (protocol 2.2, 2.5). Other data with the PSN that is due ends the READ with BAD_RESP.
-//! 3. Data with an earlier PSN is dropped. Data with a later one, an ACK of that PSN or a later one, or a NAK of a later one mean
+//! 3. Data with an earlier PSN is dropped, and so is the answer to an atomic where a READ is due. Data with a later one, an ACK of that PSN or a later one, or a NAK of a later one mean
 //!    that a response was lost (protocol 2.5); nothing is sent again yet, so the READ ends with RETRY_EXC.
 //! 4. Data for which no READ is open fails the oldest message, unless it has been here before.
 //! 5. Each stretch of data asks for its own place in the region table, so a region that has ended ends the READ with LOC_PROT.
@@ -34,9 +34,9 @@
 //! 8. Setup events and opened READs are taken within 7 cycles, whatever the outputs do.
 use crate::cut::READ_PLACE_BITS;
 use crate::numbers::{
-    BAD_RESPONSE, LOCAL_PROTECTION, READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE,
-    READ_RESPONSE_ONLY, READY_TO_RECEIVE, READY_TO_SEND, RETRY_EXCEEDED, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
-    SUCCESS,
+    ATOMIC_ACKNOWLEDGE, ATOMIC_BYTES, BAD_RESPONSE, LOCAL_PROTECTION, READ_RESPONSE_FIRST,
+    READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, READY_TO_RECEIVE, READY_TO_SEND,
+    RETRY_EXCEEDED, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
 };
 use crate::tokens::{OpenedRead, ReadRecord, Response};
 use rnic_blocks::logic::psn;
@@ -91,7 +91,11 @@ struct Progress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Waiting {
     answer: ReturnedAnswer,
+    /// Of payload, or of the literal.
     payload_bytes: Bits<13>,
+    /// What an atomic has found goes there; first byte in bits 7:0.
+    is_literal: Bit,
+    literal: Bits<64>,
     /// Of that, what goes to the first place.
     first_bytes: Bits<13>,
     request_count: Bits<2>,
@@ -347,18 +351,23 @@ impl Logic for Deposit {
         let rest = self.rest.q.val();
         let packet_bytes = pmtu(record.path_mtu);
         let fits = rest <= bit_cast::<32, 13>(packet_bytes);
-        let due_bytes = select(fits, rest.get_bits::<13>(0), packet_bytes);
-        let due_opcode = match (progress.has_begun, fits) {
+        // The answer to an atomic stands in its header.
+        let is_atomic = record.is_atomic;
+        let due_data = select(fits, rest.get_bits::<13>(0), packet_bytes);
+        let due_bytes = select(is_atomic, bits::<13>(0), due_data);
+        let data_opcode = match (progress.has_begun, fits) {
             (false, true) => bits::<8>(READ_RESPONSE_ONLY),
             (false, false) => bits::<8>(READ_RESPONSE_FIRST),
             (true, false) => bits::<8>(READ_RESPONSE_MIDDLE),
             (true, true) => bits::<8>(READ_RESPONSE_LAST),
         };
+        let due_opcode = select(is_atomic, bits::<8>(ATOMIC_ACKNOWLEDGE), data_opcode);
         let has_syndrome = response.opcode != READ_RESPONSE_MIDDLE;
         let is_acknowledged = !response.syndrome.get_bits::<3>(SYNDROME_CLASS).any();
         let first_rest = self.first_rest.q.val();
-        let is_enough = first_rest >= bit_cast::<32, 13>(response.payload_bytes);
-        let first_part = select(is_enough, response.payload_bytes, first_rest.get_bits::<13>(0));
+        let placed_bytes = select(is_atomic, bits::<13>(ATOMIC_BYTES), response.payload_bytes);
+        let is_enough = first_rest >= bit_cast::<32, 13>(placed_bytes);
+        let first_part = select(is_enough, placed_bytes, first_rest.get_bits::<13>(0));
         if step == Step::Judge {
             self.is_before.d.next = psn::is_before(response.psn, due_psn);
             self.is_due.d.next = response.psn == due_psn;
@@ -367,7 +376,7 @@ impl Logic for Deposit {
                 && (!has_syndrome || is_acknowledged);
             self.is_last.d.next = fits;
             self.first_part.d.next = first_part;
-            self.second_part.d.next = response.payload_bytes - first_part;
+            self.second_part.d.next = placed_bytes - first_part;
             self.first_address.d.next = record.first.address + bit_cast::<64, 32>(progress.bytes);
             self.second_address.d.next =
                 record.second.address + bit_cast::<64, 32>(self.second_filled.q.val());
@@ -385,7 +394,9 @@ impl Logic for Deposit {
         let is_unasked = is_data && !has_open && !is_stale;
         let meets = is_data && has_open && is_due;
         let places = meets && self.is_right.q.val();
-        let is_bad = meets && !self.is_right.q.val();
+        // Whoever sees an atomic in a READ is not believed (protocol 8.3).
+        let is_foreign = meets && response.opcode == ATOMIC_ACKNOWLEDGE && !record.is_atomic;
+        let is_bad = meets && !self.is_right.q.val() && !is_foreign;
         // A NAK of what is due is the answer to it.
         let is_beyond = !is_before && !(is_due && (response.is_data || is_nak(response.syndrome)));
         let is_missing = is_live && has_open && is_beyond;
@@ -415,7 +426,13 @@ impl Logic for Deposit {
                 },
                 has_failed: false,
             },
-            payload_bytes: response.payload_bytes,
+            payload_bytes: if places && is_atomic {
+                bits::<13>(ATOMIC_BYTES)
+            } else {
+                response.payload_bytes
+            },
+            is_literal: places && is_atomic,
+            literal: swap_bytes(response.original),
             first_bytes: select(asks_first, first_part, second_part),
             request_count: cat!(asks_first && asks_second, asks_first != asks_second),
         };
@@ -524,8 +541,8 @@ impl Logic for Deposit {
                     address: self.second.q.val(),
                     length: waiting.payload_bytes - waiting.first_bytes,
                 },
-                is_literal: false,
-                literal: bits::<64>(0),
+                is_literal: waiting.is_literal,
+                literal: waiting.literal,
                 answer: waiting.answer,
             };
             if is_refused {
@@ -537,8 +554,12 @@ impl Logic for Deposit {
         self.place.valid.next = self.has_command.q.val();
         self.place.beat.next = self.command.q.val();
 
-        self.counts.d.next =
-            cat!(tells && is_refused, acts && is_missing, acts && (is_unasked || is_bad), acts && is_stale);
+        self.counts.d.next = cat!(
+            tells && is_refused,
+            acts && is_missing,
+            acts && (is_unasked || is_bad || is_foreign),
+            acts && is_stale
+        );
         let counts = self.counts.q.val();
         self.counts_response_stale.next = counts.get_bit(0);
         self.counts_response_unexpected.next = counts.get_bit(1);

@@ -21,14 +21,13 @@
 //! 4. `unsent_psn` is the PSN behind the last packet that left, and behind the last response to it if it was a READ (protocol 2.1).
 //! 5. A READ that leaves is said on `opened` before, with the slot that segmentation has given to it.
 //! 6. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
-use crate::numbers::{FLUSHED, LOCAL_PROTECTION, SUCCESS};
+use crate::numbers::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
 use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::host::{HostSpan, Slot};
-use rnic_token::packet::EXTENDED_BITS;
 use rnic_token::protect::AccessAnswer;
 use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
@@ -248,9 +247,15 @@ impl Logic for Issue {
             is_signalled: item.is_signalled,
             is_write: item.is_write,
             is_read: item.is_read,
+            is_atomic: item.is_atomic,
+            is_compare: item.is_compare,
             is_open: item.is_open,
             // As RETH says it.
-            length: swap_bytes(item.extended.get_bits::<32>(96)),
+            length: if item.is_atomic {
+                bits::<32>(ATOMIC_BYTES)
+            } else {
+                swap_bytes(item.extended.get_bits::<32>(96))
+            },
             status,
             reason: select(is_refused, item.reason, bits::<8>(0)),
         };
@@ -303,7 +308,7 @@ impl Logic for Issue {
                     solicited: item.solicited,
                     ack_request: item.ack_request,
                     psn: item.psn,
-                    extended: bit_cast::<EXTENDED_BITS, 160>(item.extended),
+                    extended: item.extended,
                     payload_bytes: item.payload_bytes,
                     is_response: false,
                     ends_response: false,

@@ -41,6 +41,10 @@ pub const WORK_SEND_IMMEDIATE: u64 = WorkOpcode::SendImmediate as u64;
 
 /// Work: RDMA READ.
 pub const WORK_READ: u64 = WorkOpcode::Read as u64;
+/// Work: compare and swap.
+pub const WORK_COMPARE_SWAP: u64 = WorkOpcode::CompareSwap as u64;
+/// Work: fetch and add.
+pub const WORK_FETCH_ADD: u64 = WorkOpcode::FetchAdd as u64;
 
 /// How a SEND completes.
 pub const COMPLETES_SEND: u64 = CompletionOpcode::Send as u64;
@@ -48,6 +52,10 @@ pub const COMPLETES_SEND: u64 = CompletionOpcode::Send as u64;
 pub const COMPLETES_WRITE: u64 = CompletionOpcode::Write as u64;
 /// How a READ completes.
 pub const COMPLETES_READ: u64 = CompletionOpcode::Read as u64;
+/// How a compare and swap completes.
+pub const COMPLETES_COMPARE_SWAP: u64 = CompletionOpcode::CompareSwap as u64;
+/// How a fetch and add completes.
+pub const COMPLETES_FETCH_ADD: u64 = CompletionOpcode::FetchAdd as u64;
 
 /// All went well.
 pub const SUCCESS: u64 = CompletionStatus::Success as u64;
@@ -103,6 +111,10 @@ pub const WRITE_ONLY: u64 = reliable(Operation::WriteOnly);
 pub const WRITE_ONLY_IMMEDIATE: u64 = reliable(Operation::WriteOnlyImmediate);
 /// A READ.
 pub const READ_REQUEST: u64 = reliable(Operation::ReadRequest);
+/// A compare and swap.
+pub const COMPARE_SWAP: u64 = reliable(Operation::CompareSwap);
+/// A fetch and add.
+pub const FETCH_ADD: u64 = reliable(Operation::FetchAdd);
 /// First of the answers to a READ.
 pub const READ_RESPONSE_FIRST: u64 = reliable(Operation::ReadResponseFirst);
 /// Neither the first nor the last.
@@ -133,6 +145,9 @@ pub const REASON_MALFORMED: u64 = 4;
 pub const REASON_ELEMENTS: u64 = 6;
 /// `vendor_error`: the host did not give the payload, or did not take it.
 pub const REASON_PAYLOAD: u64 = 7;
+
+/// Bytes of an atomic.
+pub const ATOMIC_BYTES: u64 = 8;
 
 /// Queue pairs.
 pub const QUEUE_PAIRS: u64 = 1 << QUEUE_PAIR_BITS;

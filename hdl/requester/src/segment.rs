@@ -32,10 +32,10 @@
 //! 9. A queue pair with messages in flight is held, too, while 2^15 of its PSNs or more are in flight, and while the next message
 //!    would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
 //! 10. Behind a message of more than 16 KiB nothing is taken and fetch stops, until cut says that it may go on; a change of
-//!     life to a state in which nothing is sent ends that, too. A READ is one packet, and never long.
-//! 11. A queue pair is held, too, before a READ while `read_atomic` of its READs are open, and before an entry with a fence while
-//!     any is: a READ is open from here until it leaves the pool (protocol 2.3, 2.10). Each has a slot of its own until then.
-//!     Where `read_atomic` is zero, a READ is never open, and refused by authorize.
+//!     life to a state in which nothing is sent ends that, too. A READ or an atomic is one packet, and never long.
+//! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are open, and before an entry with a
+//!     fence while any is: it is open from here until it leaves the pool (protocol 2.3, 2.10). Each has a slot of its own until then.
+//!     Where `read_atomic` is zero, none is ever open, and refused by authorize.
 use crate::numbers::{
     ERROR, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN,
     REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, WORK_READ,
@@ -45,7 +45,7 @@ use crate::tokens::{
     BLOCK_BITS, BLOCK_MESSAGES, Begun, Link, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, QUANTUM_BITS, Retired,
     Turn, WINDOW, WorkItem, WorkSlot,
 };
-use crate::work::{Fields, fields};
+use crate::work::{Fields, fields, is_atomic};
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -431,7 +431,7 @@ impl Logic for Segment {
             self.ahead.d.next = psn::distance(send.next_psn, retired.una_psn);
             self.is_alone.d.next = in_flight == 0;
             let is_plain = !flushes && !work.is_unreadable && !work.is_overrun;
-            let is_read = is_plain && fields.opcode == WORK_READ;
+            let is_read = is_plain && (fields.opcode == WORK_READ || is_atomic(fields.opcode));
             let open = send.reads - retired.reads;
             let waits_for_reads = (is_read && life.read_atomic.any() && open >= life.read_atomic)
                 || (is_plain && fields.fence && open.any());

@@ -30,13 +30,39 @@ pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generati
     event
 }
 
-/// An entry of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, wrong in all ways.
+/// The slot of an atomic, and one behind it: mostly right, wrong in all ways.
+pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
+    let mut slots = [[0; WORK_SLOT_BYTES]; 2];
+    slots.iter_mut().for_each(|slot| random.fill(&mut slot[..]));
+    let entry = &mut slots[0];
+    entry[0] = random.random_range(5..7);
+    entry[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
+    (entry[2], entry[3]) = (1, 0);
+    entry[4..8].fill(0);
+    for length in [28, 44] {
+        entry[length..][..4].copy_from_slice(&8u32.to_le_bytes());
+    }
+    match random.random_range(0..20) {
+        0 => entry[1] |= INLINE,
+        1 => entry[1] |= TWO_SLOTS,
+        2 => entry[1] |= 1 << random.random_range(5..8),
+        3 => entry[2] = random.random_range(0..16),
+        4 => entry[4 + random.random_range(0..4)] = 1,
+        5 => entry[28 + random.random_range(0..4)] ^= 1 << random.random_range(0..8),
+        6 => entry[44 + random.random_range(0..4)] ^= 1 << random.random_range(0..8),
+        _ => {}
+    }
+    slots
+}
+
+/// An entry of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, wrong in all ways. Atomics are none
+/// of them.
 pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
     let mut entry = [0; 2 * WORK_SLOT_BYTES];
     random.fill(&mut entry[..]);
     entry[0] = match random.random_range(0..20) {
-        0 => random.random_range(0..17),
-        1 => random.random(),
+        0 => [0, 1, 2, 3, 4, 7, 8, 9, 10, 15, 16][random.random_range(0..11)],
+        1 => random.random_range(7..=255),
         _ => random.random_range(0..5),
     };
     let is_read = entry[0] == 4;

@@ -1,5 +1,6 @@
 //! What the blocks of the requester say to each other, and what stands in the pool.
 use rnic_kernel::prelude::*;
+use rnic_token::packet::EXTENDED_BITS;
 use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
@@ -96,7 +97,7 @@ pub struct WorkItem {
     pub last_psn: Bits<24>,
     /// Segmentation takes nothing more of its queue pair before cut says so.
     pub is_long: Bit,
-    /// It is a READ that counts among those that are open.
+    /// It is a READ or an atomic that counts among those that are open.
     pub is_open: Bit,
     /// Where that is written down.
     pub read_slot: Bits<READ_SLOT_BITS>,
@@ -158,7 +159,7 @@ pub struct CheckedItem {
     pub last_psn: Bits<24>,
     /// Segmentation takes nothing more of its queue pair before cut says so.
     pub is_long: Bit,
-    /// It is a READ that counts among those that are open.
+    /// It is a READ or an atomic that counts among those that are open.
     pub is_open: Bit,
     /// Where that is written down.
     pub read_slot: Bits<READ_SLOT_BITS>,
@@ -180,8 +181,12 @@ pub struct CheckedItem {
     pub is_signalled: Bit,
     /// A WRITE of some kind.
     pub is_write: Bit,
-    /// A READ; if neither, a SEND.
+    /// A READ or an atomic; if neither, a SEND.
     pub is_read: Bit,
+    /// An atomic.
+    pub is_atomic: Bit,
+    /// It is a compare and swap.
+    pub is_compare: Bit,
     /// It has immediate data.
     pub has_immediate: Bit,
     /// BTH of its last packet: SE.
@@ -202,7 +207,7 @@ pub struct CheckedItem {
     pub domain: Bits<24>,
     /// First element with bytes.
     pub first: Stretch,
-    /// Second element with bytes.
+    /// Second element with bytes. The operands of an atomic: `compare` as its address, the other one as key and length.
     pub second: Stretch,
 }
 
@@ -243,9 +248,13 @@ pub struct Packet {
     pub is_signalled: Bit,
     /// Of the entry: a WRITE of some kind.
     pub is_write: Bit,
-    /// Of the entry: a READ.
+    /// Of the entry: a READ or an atomic.
     pub is_read: Bit,
-    /// Of the entry: a READ that counts among those that are open.
+    /// Of the entry: an atomic.
+    pub is_atomic: Bit,
+    /// Of the entry: it is a compare and swap.
+    pub is_compare: Bit,
+    /// Of the entry: a READ or an atomic that counts among those that are open.
     pub is_open: Bit,
     /// BTH: operation.
     pub opcode: Bits<8>,
@@ -255,8 +264,8 @@ pub struct Packet {
     pub ack_request: Bit,
     /// BTH: PSN.
     pub psn: Bits<24>,
-    /// RETH and ImmDt in wire order.
-    pub extended: Bits<160>,
+    /// RETH and ImmDt, or AtomicETH, in wire order.
+    pub extended: Bits<EXTENDED_BITS>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
     /// Slots of inline data, 0 to 2.
@@ -269,7 +278,7 @@ pub struct Packet {
     pub second_length: Bits<13>,
 }
 
-/// A READ as its responses need it.
+/// A READ or an atomic as its responses need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRecord {
     /// PSN of its first response.
@@ -280,13 +289,15 @@ pub struct ReadRecord {
     pub path_mtu: Bits<3>,
     /// Protection domain.
     pub domain: Bits<24>,
+    /// It is an atomic.
+    pub is_atomic: Bit,
     /// First element with bytes.
     pub first: Stretch,
-    /// Second element with bytes.
+    /// Second element with bytes; means nothing of an atomic.
     pub second: Stretch,
 }
 
-/// A READ is on its way.
+/// A READ or an atomic is on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct OpenedRead {
     /// Of which queue pair.
@@ -306,7 +317,7 @@ pub struct Response {
     pub generation: Bits<GENERATION_BITS>,
     /// From the peer, and its PSN is in flight; else its payload is dropped.
     pub is_good: Bit,
-    /// It answers a READ; else it is an ACK or NAK.
+    /// It answers a READ or an atomic; else it is an ACK or NAK.
     pub is_data: Bit,
     /// BTH: operation.
     pub opcode: Bits<8>,
@@ -316,6 +327,8 @@ pub struct Response {
     pub syndrome: Bits<8>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
+    /// AtomicAckETH as on the wire, where there is one.
+    pub original: Bits<64>,
 }
 
 /// Something has ended that no answer will complete.
@@ -349,11 +362,15 @@ pub struct OutstandingMessage {
     pub is_signalled: Bit,
     /// A WRITE of some kind.
     pub is_write: Bit,
-    /// A READ; if neither, a SEND.
+    /// A READ or an atomic; if neither, a SEND.
     pub is_read: Bit,
-    /// A READ that counts among those that are open.
+    /// An atomic.
+    pub is_atomic: Bit,
+    /// It is a compare and swap.
+    pub is_compare: Bit,
+    /// A READ or an atomic that counts among those that are open.
     pub is_open: Bit,
-    /// Bytes of the message; of a READ only.
+    /// Bytes of the message; of a READ or an atomic only.
     pub length: Bits<32>,
     /// Success if it was sent, else how it has ended.
     pub status: Bits<8>,

@@ -1,4 +1,5 @@
 //! The fields of a send entry's first slot, as a kernel reads them.
+use crate::numbers::{WORK_COMPARE_SWAP, WORK_FETCH_ADD};
 use crate::tokens::SLOT_BITS;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::send::{ScatterGather, SendWork};
@@ -60,6 +61,12 @@ pub struct Fields {
     pub remote_key: Bits<32>,
     /// Bytes of the message.
     pub length: Bits<32>,
+}
+
+/// Says whether an opcode is that of an atomic.
+#[kernel]
+pub fn is_atomic(opcode: Bits<8>) -> Bit {
+    opcode == WORK_COMPARE_SWAP || opcode == WORK_FETCH_ADD
 }
 
 /// Takes a first slot apart.

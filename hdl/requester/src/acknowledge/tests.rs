@@ -17,6 +17,8 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Indices of the queue pairs, and one that nobody has made.
+/// An opcode of the reliable service that is none.
+const NO_ANSWER: u64 = 0x1f;
 const INDICES: [usize; 4] = [0, 5, 0x200, 0x3ff];
 const UNMADE: u64 = 77;
 /// So few places that queue pairs are held all the time.
@@ -238,11 +240,12 @@ impl Model {
             queue_pair: packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: self.event.generation,
             is_good: false,
-            is_data: (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode),
+            is_data: is_data(opcode),
             opcode: packet.opcode,
             psn: packet.psn,
             syndrome: packet.extended.get_bits::<8>(0),
             payload_bytes: packet.payload_bytes,
+            original: packet.extended.get_bits::<64>(32),
         };
         let dropped = packet.payload_bytes.any().then_some(response);
         if opcode == CONGESTION {
@@ -276,6 +279,9 @@ impl Model {
             return (vec!["response_unexpected"], dropped);
         }
         let has_open = issued.reads != (self.reads & 31);
+        if opcode == ATOMIC_ACKNOWLEDGE && !has_open {
+            return (vec!["response_unexpected"], dropped);
+        }
         let is_reserved = is_answer
             && matches!(
                 Syndrome::parse(syndrome),
@@ -540,11 +546,12 @@ impl World {
             let issued = self.issued_seen;
             let unknown = Response {
                 queue_pair: bits(index as u64),
-                is_data: (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&packet.opcode.to_u64()),
+                is_data: is_data(packet.opcode.to_u64()),
                 opcode: packet.opcode,
                 psn: packet.psn,
                 syndrome: packet.extended.get_bits::<8>(0),
                 payload_bytes: packet.payload_bytes,
+                original: packet.extended.get_bits::<64>(32),
                 ..Response::default()
             };
             let dropped = packet.payload_bytes.any().then_some(unknown);
@@ -680,10 +687,12 @@ impl World {
                     generation: model.event.generation,
                     consumer_index: token.next_slot,
                     length: if token.is_read && status == SUCCESS { token.length } else { bits(0) },
-                    opcode: bits(match (token.is_read, token.is_write) {
-                        (true, _) => COMPLETES_READ,
-                        (false, true) => COMPLETES_WRITE,
-                        (false, false) => COMPLETES_SEND,
+                    opcode: bits(match (token.is_read, token.is_atomic, token.is_compare, token.is_write) {
+                        (true, false, _, _) => COMPLETES_READ,
+                        (true, true, true, _) => COMPLETES_COMPARE_SWAP,
+                        (true, true, false, _) => COMPLETES_FETCH_ADD,
+                        (false, _, _, true) => COMPLETES_WRITE,
+                        (false, _, _, false) => COMPLETES_SEND,
                     }),
                     status: bits(status),
                     vendor_error: bits(reason),
@@ -906,6 +915,7 @@ impl World {
             0 if status == SUCCESS && self.signals.is_none() => random.random_range(1..6),
             _ => 0,
         };
+        let is_atomic = is_read && random.random_bool(0.3);
         let token = OutstandingMessage {
             generation: bits(u64::from(sender.generation)),
             last_psn: bits(u64::from(first_psn.add(behind).value())),
@@ -915,6 +925,8 @@ impl World {
             is_signalled: self.signals.unwrap_or_else(|| random.random()),
             is_write: !is_read && random.random(),
             is_read,
+            is_atomic,
+            is_compare: is_atomic && random.random(),
             is_open: is_read && !is_flushed,
             length: Stimulus::sample(random),
             status: bits(status),
@@ -1026,7 +1038,7 @@ impl World {
         }
         match random.random_range(0..160) {
             0 => packet.opcode = bits(random.random_range(READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY)),
-            1 => packet.opcode = bits(ATOMIC_ACKNOWLEDGE),
+            1 => packet.opcode = bits(if random.random() { ATOMIC_ACKNOWLEDGE } else { NO_ANSWER }),
             2 => packet.opcode = bits(CONGESTION),
             3 => packet.opcode = bits(ACKNOWLEDGE | 0x20),
             4 => packet.destination_qp = packet.destination_qp ^ (1 << random.random_range(10..24u64)),
@@ -1342,4 +1354,9 @@ fn waveform_is_as_documented() {
     (0..13).for_each(|_| world.live(CALM));
     world.check();
     world.bench.waves().expect("waves/acknowledge.txt");
+}
+
+/// Whether an opcode answers a READ or an atomic.
+fn is_data(opcode: u64) -> bool {
+    (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode) || opcode == ATOMIC_ACKNOWLEDGE
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{random_entry, slot_bits};
+use crate::testing::{random_atomic, random_entry, slot_bits};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::queue::completion::CompletionStatus;
@@ -13,7 +13,7 @@ pub(crate) struct Expected {
 }
 
 fn random_item(random: &mut Random) -> (WorkItem, [[u8; 64]; 2]) {
-    let entry = random_entry(random);
+    let entry = if random.random_bool(0.2) { random_atomic(random) } else { random_entry(random) };
     let has_two = entry[0][1] & TWO_SLOTS != 0;
     let reason = match random.random_range(0..20) {
         0 => crate::numbers::REASON_UNREADABLE,
@@ -52,9 +52,10 @@ fn random_item(random: &mut Random) -> (WorkItem, [[u8; 64]; 2]) {
 pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
     let [first, second] = entry;
     let slots = [&first[..], &second[..]].concat();
-    let is_known = first[0] < 5;
+    let is_known = first[0] < 7;
     let is_write = first[0] < 2;
-    let is_read = first[0] == 4;
+    let is_atomic = (5..7).contains(&first[0]);
+    let is_read = first[0] == 4 || is_atomic;
     let parsed = Work::parse(Service::ReliableConnected, if item.two_slots { &slots } else { first });
     let length = u32::from_le_bytes(first[28..32].try_into().unwrap());
     let filled: Vec<_> = elements(&slots, first[2] & 15).filter(|element| element.length != 0).collect();
@@ -76,7 +77,7 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
     let is_sent = status == CompletionStatus::Success && !item.is_empty;
     let inline_count = if !is_sent || !inline || length == 0 { 0 } else { 1 + usize::from(length > 32) };
     let is_signalled = first[1] & SIGNALLED != 0 || item.signal_all;
-    let has_immediate = first[0] % 2 == 1;
+    let has_immediate = first[0] < 4 && first[0] % 2 == 1;
     let mut remote = Vec::new();
     if is_write || is_read {
         remote.extend(u64::from_le_bytes(first[16..24].try_into().unwrap()).to_be_bytes());
@@ -93,6 +94,13 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
             length: bits(element.length.into()),
         },
         _ => Stretch::default(),
+    };
+    // Operands stand where a second element would.
+    let number = |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().unwrap());
+    let operands = Stretch {
+        address: bits(u64::from_le_bytes(first[48..56].try_into().unwrap())),
+        key: bits(number(56).into()),
+        length: bits(number(60).into()),
     };
     let checked = CheckedItem {
         queue_pair: item.queue_pair,
@@ -115,6 +123,8 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         is_signalled,
         is_write,
         is_read,
+        is_atomic,
+        is_compare: first[0] == 5,
         has_immediate,
         solicited: first[1] & SOLICITED != 0 && first[0] != 0 && !is_read,
         ack_request: is_signalled || item.asks || is_read,
@@ -125,7 +135,7 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         path_mtu: item.path_mtu,
         domain: item.domain,
         first: stretch(0),
-        second: stretch(1),
+        second: if is_atomic && is_sent { operands } else { stretch(1) },
     };
     let inline = [item.first, item.second][..inline_count].to_vec();
     Expected { checked, inline }

@@ -59,16 +59,17 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             }
         }
         if item.is_read {
-            requests.extend([item.first, item.second].iter().filter(|element| element.length != 0).map(
-                |element| AccessRequest {
+            let elements = if item.is_atomic { &[item.first][..] } else { &[item.first, item.second] };
+            requests.extend(elements.iter().filter(|element| element.length != 0).map(|element| {
+                AccessRequest {
                     key: element.key,
                     domain: item.domain,
                     address: element.address,
                     length: element.length,
                     local_write: true,
                     ..AccessRequest::default()
-                },
-            ));
+                }
+            }));
         }
         let name = match (is_first, is_last) {
             (true, true) => 4,
@@ -77,7 +78,13 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             (false, true) => 2,
         };
         let mut extended = vec![];
-        if (item.is_write || item.is_read) && is_first {
+        if item.is_atomic {
+            // AtomicETH: address, key, what is swapped or added, what is compared.
+            let Stretch { address, key, length } = item.second;
+            extended.extend(&item.remote.to_bytes()[..12]);
+            extended.extend((length.to_u64() << 32 | key.to_u64()).to_be_bytes());
+            extended.extend(address.to_u64().to_be_bytes());
+        } else if (item.is_write || item.is_read) && is_first {
             extended.extend(item.remote.to_bytes());
         }
         if item.has_immediate && is_last {
@@ -106,8 +113,12 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             is_signalled: item.is_signalled,
             is_write: item.is_write,
             is_read: item.is_read,
+            is_atomic: item.is_atomic,
+            is_compare: item.is_compare,
             is_open: item.is_open,
-            opcode: bits(if item.is_read {
+            opcode: bits(if item.is_atomic {
+                if item.is_compare { COMPARE_SWAP } else { FETCH_ADD }
+            } else if item.is_read {
                 READ_REQUEST
             } else {
                 name + 6 * u64::from(item.is_write) + u64::from(item.has_immediate && is_last)
@@ -278,11 +289,14 @@ impl World {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
         let pmtu = 128 << pair.path_mtu;
-        let behind = (length.div_ceil(pmtu)).max(1) - 1;
         let is_read = self.elements.is_none() && random.random_bool(0.2);
+        let is_atomic = is_read && random.random_bool(0.4);
+        let length = if is_atomic { 8 } else { length };
+        let behind = (length.div_ceil(pmtu)).max(1) - 1;
         let is_inline = self.elements.is_none() && !is_read && length <= 96 && random.random_bool(0.3);
         let is_well = self.elements.is_some();
         let cut = match self.elements {
+            None if is_atomic => length,
             Some(1) => length,
             Some(_) => length / 2,
             None if random.random() => length,
@@ -296,7 +310,11 @@ impl World {
             address: Stimulus::sample(random),
             length: bits(length.into()),
         };
-        let (first, second) = (stretch(first), stretch(second));
+        let (first, mut second) = (stretch(first), stretch(second));
+        if is_atomic {
+            // Its operands.
+            second.length = Stimulus::sample(random);
+        }
         let status = if !is_well && random.random_bool(0.03) { LOCAL_LENGTH } else { SUCCESS };
         let is_empty = !is_well && random.random_bool(0.03);
         let has_immediate = !is_read && random.random();
@@ -322,6 +340,8 @@ impl World {
             is_signalled: random.random(),
             is_write,
             is_read,
+            is_atomic,
+            is_compare: is_atomic && random.random(),
             has_immediate,
             solicited: !is_read && random.random(),
             ack_request: random.random(),
@@ -470,6 +490,7 @@ impl World {
                 length: item.length,
                 path_mtu: item.path_mtu,
                 domain: item.domain,
+                is_atomic: item.is_atomic,
                 first: item.first,
                 second: item.second,
             };

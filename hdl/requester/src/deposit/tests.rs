@@ -45,6 +45,7 @@ impl Read {
         let parts = (0..count).map(|number| {
             let before = number * pmtu;
             let operation = match (number == 0, number + 1 == count) {
+                _ if record.is_atomic => Operation::AtomicAcknowledge,
                 (true, true) => Operation::ReadResponseOnly,
                 (true, false) => Operation::ReadResponseFirst,
                 (false, false) => Operation::ReadResponseMiddle,
@@ -53,6 +54,11 @@ impl Read {
             (before, pmtu.min(length - before), operation)
         });
         Read { record, parts: parts.collect() }
+    }
+
+    /// Bytes of payload of a response that has so many bytes.
+    fn payload_bytes(&self, bytes: u64) -> u64 {
+        if self.record.is_atomic { 0 } else { bytes }
     }
 
     fn first_psn(&self) -> Psn {
@@ -183,19 +189,25 @@ impl World {
     fn reads(&mut self, number: usize, length: u64, path_mtu: u64) {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
-        let cut = if random.random() { 0 } else { random.random_range(0..=length) };
+        let is_atomic = length == 8;
+        let cut = if is_atomic || random.random() { 0 } else { random.random_range(0..=length) };
         let (first, second) = if cut == length { (length, 0) } else { (length - cut, cut) };
         let mut stretch = |length: u64| Stretch {
             key: Stimulus::sample(random),
             address: bits(random.random_range(0..1 << 62)),
             length: bits(length),
         };
-        let (first, second) = (stretch(first), stretch(second));
+        let (first, mut second) = (stretch(first), stretch(second));
+        if is_atomic {
+            // Its operands.
+            second.length = Stimulus::sample(random);
+        }
         let record = ReadRecord {
             psn: bits(pair.next_psn.value().into()),
             length: bits(length),
             path_mtu: bits(path_mtu),
             domain: Stimulus::sample(random),
+            is_atomic,
             first,
             second,
         };
@@ -210,7 +222,8 @@ impl World {
                 opcode: opcode(operation),
                 psn: bits(pair.next_psn.add(at as u32).value().into()),
                 syndrome: bits(0x1f),
-                payload_bytes: bits(bytes),
+                payload_bytes: bits(read.payload_bytes(bytes)),
+                original: Stimulus::sample(random),
             });
         }
         pair.next_psn = pair.next_psn.add(read.parts.len() as u32);
@@ -272,7 +285,7 @@ impl World {
                     let Some(next) = pair.script.pop_front() else { return };
                     response = next;
                     match random.random_range(0..4) {
-                        0 => response.opcode = bits(13 + random.random_range(0..4)),
+                        0 => response.opcode = bits([13, 14, 15, 16, 18][random.random_range(0..5)]),
                         1 => response.payload_bytes = bits(random.random_range(0..1024)),
                         2 => response.syndrome = Stimulus::sample(random),
                         _ => response.generation = response.generation + 1,
@@ -348,13 +361,20 @@ impl World {
             } else if psn != due {
                 *implied += 1;
                 pair.has_failed = fails(CompletionStatus::RetryExceeded);
+            } else if response.opcode == opcode(Operation::AtomicAcknowledge) && !read.record.is_atomic {
+                *unexpected += 1;
             } else if response.opcode != opcode(operation)
-                || response.payload_bytes != bytes
+                || response.payload_bytes != read.payload_bytes(bytes)
                 || (operation != Operation::ReadResponseMiddle && !is_acknowledged)
             {
                 *unexpected += 1;
                 pair.has_failed = fails(CompletionStatus::BadResponse);
             } else {
+                if read.record.is_atomic {
+                    command.is_literal = true;
+                    command.literal = bits(response.original.to_u64().swap_bytes());
+                    command.payload_bytes = bits(8);
+                }
                 pair.came += 1;
                 pair.behind = Some(psn.add(1));
                 if pair.came == read.parts.len() {
@@ -446,6 +466,9 @@ impl World {
             if command.span_count == 0 {
                 command.first = HostSpan::default();
             }
+            if !command.is_literal {
+                command.literal = bits(0);
+            }
             assert_eq!(command, self.commands[number], "command {number}");
         }
         if let Some(event) = event {
@@ -502,14 +525,16 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
     let mut counts = [0; 4];
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
-        for cycle in 0..6_000 {
+        for cycle in 0..14_000 {
             let number = world.random.random_range(0..INDICES.len());
             let faults = if cycle < 2_000 { 0.0 } else { 0.03 };
             let may_read = world.pairs[number].held.len() < READS_MAX && world.written.is_none();
             if may_read && world.random.random_bool(0.1) {
                 let path_mtu = world.random.random_range(1..=5);
                 let pmtu = 128 << path_mtu;
-                let length = match world.random.random_range(0..5) {
+                let length = match world.random.random_range(0..6) {
+                    // An atomic.
+                    5 => 8,
                     0 => 0,
                     1 => pmtu * world.random.random_range(1..4),
                     2 => pmtu + 1,

@@ -37,6 +37,8 @@ fn random_item(random: &mut Random) -> Packet {
         is_signalled: random.random(),
         is_write: !is_read && random.random(),
         is_read,
+        is_atomic: is_read && random.random_bool(0.4),
+        is_compare: random.random(),
         is_open: is_read && random.random_bool(0.9),
         opcode: Stimulus::sample(random),
         solicited: random.random(),
@@ -103,8 +105,14 @@ fn messages_are_written_down_and_sent_in_order() {
                 is_signalled: item.is_signalled,
                 is_write: item.is_write,
                 is_read: item.is_read,
+                is_atomic: item.is_atomic,
+                is_compare: item.is_compare,
                 is_open: item.is_open,
-                length: bits((item.extended.get_bits::<32>(96).to_u64() as u32).swap_bytes().into()),
+                length: if item.is_atomic {
+                    bits(8)
+                } else {
+                    bits((item.extended.get_bits::<32>(96).to_u64() as u32).swap_bytes().into())
+                },
                 status: bits(status),
                 reason: if status == LOCAL_OPERATION { item.reason } else { bits(0) },
             };
@@ -145,7 +153,7 @@ fn messages_are_written_down_and_sent_in_order() {
                         solicited: item.solicited,
                         ack_request: item.ack_request,
                         psn: item.psn,
-                        extended: bit_cast::<EXTENDED_BITS, 160>(item.extended),
+                        extended: item.extended,
                         payload_bytes: item.payload_bytes,
                         is_response: false,
                         ends_response: false,

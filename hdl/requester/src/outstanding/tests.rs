@@ -39,6 +39,8 @@ fn reads_see_the_writes_of_earlier_cycles() {
             is_signalled: random.random(),
             is_write: random.random(),
             is_read: random.random(),
+            is_atomic: random.random(),
+            is_compare: random.random(),
             is_open: random.random(),
             length: Stimulus::sample(&mut random),
             status: Stimulus::sample(&mut random),

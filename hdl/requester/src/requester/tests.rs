@@ -12,7 +12,6 @@ use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
 use rnic_token::host::HostSpan;
-use rnic_token::packet::EXTENDED_BITS;
 use rnic_token::setup::{SetupKind, SourceAddressWrite};
 use rnic_token::transmit::LaunchToken;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -416,7 +415,7 @@ impl World {
                     solicited: packet.solicited,
                     ack_request: packet.ack_request,
                     psn: bits(0),
-                    extended: bit_cast::<EXTENDED_BITS, 160>(packet.extended),
+                    extended: packet.extended,
                     payload_bytes: packet.payload_bytes,
                     is_response: false,
                     ends_response: false,

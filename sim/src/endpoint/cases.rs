@@ -97,8 +97,6 @@ pub struct RequestCase {
     pub name: String,
     /// Where the reaction is specified.
     pub section: &'static str,
-    /// It begins with an atomic.
-    pub begins_with_atomic: bool,
     /// What the queue pair must allow the peer.
     pub rights: Rights,
     /// How many READs and atomics it must keep.
@@ -231,14 +229,9 @@ impl Attacker<'_> {
         section: &'static str,
         frames: Vec<Vec<u8>>,
     ) -> &mut RequestCase {
-        let begins_with_atomic = frames.first().is_some_and(|frame| {
-            let code = frame[super::packet::Places::of(frame).bth];
-            matches!(code, op::COMPARE_SWAP | op::FETCH_ADD)
-        });
         self.cases.push(RequestCase {
             name: name.into(),
             section,
-            begins_with_atomic,
             rights: Rights::ALL,
             destination_read_atomic: 4,
             receives: Receives::Two,

@@ -353,8 +353,6 @@ pub struct PlanOptions {
     pub messages: usize,
     /// How many of the pairs end with a mistake.
     pub mistaken_share: f64,
-    /// What messages are.
-    pub kinds: &'static [Kind],
     /// Which mistakes are made.
     pub mistakes: &'static [Mistake],
     /// Which PMTU a pair may have.
@@ -373,7 +371,6 @@ impl PlanOptions {
         pairs: 64,
         messages: 5,
         mistaken_share: 0.5,
-        kinds: &Kind::MESSAGES,
         mistakes: &Mistake::ALL,
         pmtus: &Pmtu::ALL,
         message_bytes_max: 24 << 10,
@@ -516,7 +513,7 @@ impl Draw {
 
     /// A message, and the receive that it needs.
     fn message(&mut self, pmtu: usize, lets_write: bool) -> (Message, Option<Receive>) {
-        let kinds = if lets_write { self.options.kinds } else { &Kind::SENDS };
+        let kinds = if lets_write { &Kind::ALL[..] } else { &Kind::SENDS };
         let kind = kinds[self.random.random_range(0..kinds.len())];
         let length = if kind.is_atomic() { ATOMIC_BYTES } else { self.length(pmtu) };
         let send = self.send(kind, length);
@@ -666,9 +663,7 @@ impl Draw {
             | Mistake::TooLong
             | Mistake::Opcode => Kind::MESSAGES[self.random.random_range(0..Kind::MESSAGES.len())],
             Mistake::RemoteKey | Mistake::RemoteDomain | Mistake::RemoteRight | Mistake::QueuePairRight => {
-                let most = if self.options.kinds.contains(&Kind::FetchAdd) { 4 } else { 2 };
-                [Kind::Write, Kind::Read, Kind::CompareSwap, Kind::FetchAdd]
-                    [self.random.random_range(0..most)]
+                [Kind::Write, Kind::Read, Kind::CompareSwap, Kind::FetchAdd][self.random.random_range(0..4)]
             }
             // With immediate data it would depend on the order of two checks who tells of the mistake.
             _ => [Kind::Write, Kind::Read][self.random.random_range(0..2)],
@@ -717,8 +712,7 @@ mod tests {
 
     #[test]
     fn plans_hold_everything_that_can_be_asked_for() {
-        let options = PlanOptions { kinds: &Kind::ALL, ..PlanOptions::USUAL };
-        let plans: Vec<Plan> = (0..40).map(|seed| Plan::new(seed, &options)).collect();
+        let plans: Vec<Plan> = (0..40).map(|seed| Plan::new(seed, &PlanOptions::USUAL)).collect();
         let pairs: Vec<&Pair> = plans.iter().flat_map(|plan| &plan.pairs).collect();
         let sends: Vec<(&Pair, &Message)> = pairs
             .iter()

@@ -29,7 +29,7 @@ struct Victim {
 
 fn victim(rig: &mut Rig) -> Result<Victim> {
     let before = rig.interposer.mapped().len();
-    let queue_pair = rig.new_queue_pair(RemoteRights::WRITE)?;
+    let queue_pair = rig.new_queue_pair(RemoteRights::ALL)?;
     let rings = rig.interposer.mapped().split_off(before);
     let [send_ring, receive_ring] = rings[..] else {
         anyhow::bail!("a queue pair has two rings: {rings:x?}")
@@ -230,15 +230,41 @@ fn window_unwritable(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// The word of an atomic cannot be read: NAK 0x63, and an event. The atomic behind it is not answered.
+fn word_unreadable(rig: &mut Rig) -> Result<()> {
+    let victim = victim(rig)?;
+    let window = rig.domain.share(BYTES, RemoteRights::ALL)?;
+    let mapping = newest(rig);
+    let RemoteMemory { address, key, .. } = window.remote();
+    let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
+        rig.endpoint(|endpoint| {
+            for tag in 1..=2 {
+                let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 8 };
+                let operation = Operation::FetchAdd { address, key, add: 1 };
+                let data = Data::Elements(vec![element]);
+                endpoint.post_send(VICTIM, SendWork::new(tag, operation, data));
+            }
+        });
+        Ok(())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    ensure!(seen.peer == [CompletionStatus::RemoteOperation, CompletionStatus::Flushed], "{seen:?}");
+    let errors = seen.faults as u64;
+    let expected = counters([("host_read_errors", errors), ("nak_operational_sent", 1)]);
+    ensure!((1..=2).contains(&errors) && seen.counters == expected, "{seen:?}");
+    Ok(())
+}
+
 /// Faults that end one queue pair.
 pub(crate) fn of_one_queue_pair(rig: &mut Rig) -> Result<()> {
     type Fault = fn(&mut Rig) -> Result<()>;
-    let faults: [(&str, Fault); 5] = [
+    let faults: [(&str, Fault); 6] = [
         ("payload unreadable", payload_unreadable),
         ("work unreadable", work_unreadable),
         ("receive unreadable", receive_unreadable),
         ("receive unwritable", receive_unwritable),
         ("window unwritable", window_unwritable),
+        ("word unreadable", word_unreadable),
     ];
     let mut failures = Vec::new();
     for (name, fault) in faults {

@@ -12,16 +12,13 @@ use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendRequest, SharedRegi
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::ScatterGather;
 use rnic_layout::registers::COUNTERS;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::extended::{AethRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use rnic_sim::endpoint::Endpoint;
-use rnic_sim::endpoint::cases::{
-    Answer, Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases,
-};
+use rnic_sim::endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
 use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
 use rnic_sim::endpoint::packet::Packet;
 use rnic_sim::endpoint::qp::{QueuePairSetup, ReceiveWork};
@@ -48,7 +45,7 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(rig: &Rig) -> Result<Ground> {
-        let region = rig.domain.share(TARGET_BYTES, RemoteRights::WRITE)?;
+        let region = rig.domain.share(TARGET_BYTES, RemoteRights::ALL)?;
         let local = rig.domain.share(TARGET_BYTES, RemoteRights::NONE)?;
         let foreign = rig.device.create_domain()?.share(TARGET_BYTES, RemoteRights::WRITE)?;
         let bytes: Vec<u8> = (0..TARGET_BYTES).map(|place| (place * 13) as u8).collect();
@@ -95,8 +92,7 @@ impl Ground {
 
     /// All cases, with their places.
     fn cases(&self, target: &Target) -> Vec<(usize, RequestCase)> {
-        let cases = request_cases(target).into_iter().enumerate();
-        cases.map(|(place, case)| (place, on_this_card(case))).collect()
+        request_cases(target).into_iter().enumerate().collect()
     }
 
     /// The case for another target, in which nothing is wrong but what its name says: a region that may not be used is
@@ -111,14 +107,14 @@ impl Ground {
         };
         let (key, _, bytes) = target.region;
         let target = Target { region: (key, region.remote().address, bytes), ..*target };
-        on_this_card(request_cases(&target).swap_remove(place))
+        request_cases(&target).swap_remove(place)
     }
 
     /// The reference endpoint in the card's place.
     fn reference(&self, target: &Target, case: &RequestCase, rig: &Rig) -> Endpoint {
         let mut endpoint = Endpoint::new(target.path.remote_mac, 4 * TARGET_BYTES);
         let parts = [
-            (&self.region, 1, Rights { local_write: true, remote_write: true, ..Rights::NONE }),
+            (&self.region, 1, Rights::ALL),
             (&self.local, 1, Rights { local_write: true, ..Rights::NONE }),
             (&self.foreign, 2, Rights { local_write: true, remote_write: true, ..Rights::NONE }),
         ];
@@ -172,21 +168,6 @@ impl Ground {
         }
         while endpoint.transmit().is_some() {}
         endpoint
-    }
-}
-
-/// Atomics are not there yet: each is an invalid request, whatever else is wrong with it. What nobody answers is found
-/// before that.
-fn on_this_card(case: RequestCase) -> RequestCase {
-    if !case.begins_with_atomic || case.answers.is_empty() {
-        return case;
-    }
-    RequestCase {
-        answers: vec![Answer { syndrome: 0x61, psn: 0, msn: 0 }],
-        ending: Ending::Event(AsyncEvent::QueuePairRequestError),
-        executed: (0, 0),
-        received: 0,
-        ..case
     }
 }
 
@@ -245,10 +226,6 @@ fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'sta
     }
     if case.ending == Ending::Receive(CompletionStatus::LocalProtection) {
         add("local_protection", 1);
-    }
-    if case.begins_with_atomic && case.ending != Ending::GoesOn {
-        add(LATE, case.frames.len() as u64 - 1);
-        return expected;
     }
     // Why a packet is not executed, and nothing is said about it in the answers.
     for counter in COUNTERS {

@@ -2,16 +2,19 @@
 //!
 //! * [`legal`]: traffic in both directions with the reference endpoint, which must agree, before anything is wrong;
 //! * [`reads`]: the endpoint READs from the card;
-//! * [`own_reads`]: the card READs from the endpoint, and from a peer whose answers are wrong;
+//! * [`atomics`]: the endpoint does atomics on the card's memory;
+//! * [`own_reads`], [`own_atomics`]: the card READs from the endpoint and asks it for atomics, and a peer whose answers are wrong;
 //! * [`frames`]: frames of a peer, requests and answers;
 //! * [`software`]: doorbells and commands;
 //! * [`faults`]: memory of the host that the card cannot reach.
 //!
 //! All of it at 64 and at 512 bits, from one code, under all monitors.
+mod atomics;
 mod faults;
 mod frames;
 mod interpose;
 mod legal;
+mod own_atomics;
 mod own_reads;
 mod reads;
 mod rig;
@@ -28,6 +31,8 @@ fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
     legal::traffic(&mut rig)?;
     reads::traffic(&mut rig)?;
     own_reads::traffic(&mut rig)?;
+    atomics::traffic(&mut rig)?;
+    own_atomics::traffic(&mut rig)?;
     rig.finish()
 }
 
@@ -44,6 +49,7 @@ fn wrong_answers_are_refused(width_bits: u32) -> Result<()> {
     let responses = frames::responses(&mut rig)?;
     assert!(responses > 60, "{responses}");
     own_reads::refused(&mut rig)?;
+    own_atomics::refused(&mut rig)?;
     rig.finish()
 }
 

@@ -6,7 +6,7 @@ use rnic_layout::opcode::{self, Operation};
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
-use rnic_sim::captures::flow::Flow;
+use rnic_sim::captures::flow::{Flow, Said};
 
 /// One message: its packets, in order, and how many PSNs it has, which is more than that for a READ.
 struct Message<'a> {
@@ -59,6 +59,19 @@ impl<'a> Message<'a> {
         self.packets[0].bth.opcode == Operation::ReadRequest as u8
     }
 
+    /// An atomic, as the application has posted it.
+    fn atomic(&self, tag: u64) -> Option<SendRequest> {
+        let packet = &self.packets[0];
+        let Some(ExtendedRepr::AtomicEth(atomic)) = packet.extended_headers().next() else { return None };
+        let remote = RemoteMemory { address: atomic.virtual_address, key: atomic.remote_key, bytes: 8 };
+        let is_swap = packet.bth.opcode == Operation::CompareSwap as u8;
+        Some(if is_swap {
+            SendRequest::compare_swap(tag, remote, atomic.compare, atomic.swap_add)
+        } else {
+            SendRequest::fetch_add(tag, remote, atomic.swap_add)
+        })
+    }
+
     /// What the application has posted.
     fn request(&self, machine: &Machine, tag: u64) -> Result<SendRequest> {
         let headers: Vec<ExtendedRepr> =
@@ -75,6 +88,9 @@ impl<'a> Message<'a> {
             ExtendedRepr::Immediate(immediate) => Some(immediate.data.to_be_bytes()),
             _ => None,
         });
+        if let Some(atomic) = self.atomic(tag) {
+            return Ok(atomic.piece(machine.domain.allocate(8)?).signalled());
+        }
         let payload: Vec<u8> = self.packets.iter().flat_map(|packet| packet.payload).copied().collect();
         let (request, bytes) = match (remote, immediate) {
             (Some(remote), None) if self.is_read() => {
@@ -119,9 +135,13 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// A READ has brought what Linux has answered.
+    /// A READ or an atomic has brought what Linux has answered.
     fn check_done(&self, done: &Completion, flow: &Flow) -> Result<()> {
         ensure!(done.status == CompletionStatus::Success, "{done:?}");
+        let mut answers = flow.answers().map(|answer| Said::of(&answer.packet));
+        let original =
+            answers.find(|said| said.psn == self.first_psn().value()).and_then(|said| said.original);
+        ensure!(done.original() == original, "{:?} was in the cell, and not {original:?}", done.original());
         if self.is_read() {
             let is_of_it = |psn: Psn| !psn.is_before(self.first_psn()) && !psn.is_after(self.last_psn());
             let mut answers: Vec<&PacketRepr> = flow.answers().map(|answer| &answer.packet).collect();

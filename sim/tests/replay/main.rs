@@ -32,10 +32,12 @@ fn with_flows(name: &str, mut play: impl FnMut(&Flow) -> Result<usize>) -> Resul
 }
 
 /// Captures, and how many answers they hold at least.
-const ASKED: [(&str, usize); 9] = [
+const ASKED: [(&str, usize); 11] = [
     ("rxe_rc_send_2500", 10),
     ("rxe_rc_write_3000", 5),
     ("rxe_rc_read_5000", 20),
+    ("rxe_rc_atomic_fa", 5),
+    ("rxe_rc_atomic_cas", 5),
     ("rxe_rsocket_write_imm", 10),
     ("rxe_rc_srq", 10),
     ("rxe_cm_rping", 5),
@@ -45,10 +47,12 @@ const ASKED: [(&str, usize); 9] = [
 ];
 
 /// Captures without loss, and how many messages they hold at least.
-const ASKING: [(&str, usize); 6] = [
+const ASKING: [(&str, usize); 8] = [
     ("rxe_rc_send_2500", 10),
     ("rxe_rc_write_3000", 5),
     ("rxe_rc_read_5000", 5),
+    ("rxe_rc_atomic_fa", 5),
+    ("rxe_rc_atomic_cas", 5),
     ("rxe_rsocket_write_imm", 10),
     ("rxe_rc_srq", 10),
     ("rxe_cm_rping", 5),

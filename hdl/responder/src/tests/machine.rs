@@ -476,7 +476,7 @@ impl Machine {
         }
         // What a READ or an atomic waits for, the place stage waits for itself.
         let waits = self.placing.front().is_some_and(|command| command.reply.is_read);
-        if !self.placing.is_empty() && !(waits && !self.writes.is_empty()) && self.goes() {
+        if !self.placing.is_empty() && (!waits || self.writes.is_empty()) && self.goes() {
             self.place_next();
         }
         if let Some(reply) = replied {

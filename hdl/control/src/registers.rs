@@ -129,7 +129,13 @@ const _: () = {
 
 /// The values at reset of a card of this width and core clock that are not zero.
 fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
-    let features = Features { packet_path: true, reliable_connected: true, ..Features::at_reset() };
+    let features = Features {
+        packet_path: true,
+        reliable_connected: true,
+        read: true,
+        atomics: true,
+        ..Features::at_reset()
+    };
     let geometry = Geometry { datapath_bits, interrupt_vectors: 1 << VECTOR_BITS, clock_khz };
     let tables = TableSizes {
         queue_pairs_log2: QUEUE_PAIR_BITS as u8,

@@ -584,10 +584,7 @@ impl Card {
                 .resolve(peer.create.domain, work.remote_key, work.remote_address, length.into(), right)
                 .filter(|_| peer.attributes.remote_write);
             let Some(target) = target else {
-                self.raise(0, AsyncEvent::QueuePairAccessError, peer_number);
-                self.fail(peer_number);
-                self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteAccess);
-                self.fail(number);
+                self.refuse(number, peer_number, work.tag, opcode);
                 return;
             };
             self.write_memory(target, &payload);
@@ -617,9 +614,30 @@ impl Card {
         }
     }
 
+    /// The peer's memory may not be reached: both queue pairs fail.
+    fn refuse(&mut self, number: u32, peer_number: u32, tag: u64, opcode: CompletionOpcode) {
+        self.raise(0, AsyncEvent::QueuePairAccessError, peer_number);
+        self.fail(peer_number);
+        self.complete_send(number, tag, opcode, CompletionStatus::RemoteAccess);
+        self.fail(number);
+    }
+
     /// Executes a READ.
     fn read(&mut self, number: u32, qp: &QueuePair, work: &SendWork, slots: &[u8], peer: &QueuePair) {
         self.advance_send(number, work.two_slots);
+        let filled = elements(slots, work.sge_count).filter(|element| element.length != 0);
+        let targets: Option<Vec<(u64, usize)>> = filled
+            .map(|ScatterGather { address, local_key, length }| {
+                let right = |region: &CreateRegion| region.local_write;
+                let target = self.resolve(qp.create.domain, local_key, address, length.into(), right)?;
+                Some((target, length as usize))
+            })
+            .collect();
+        let Some(targets) = targets else {
+            self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::LocalProtection);
+            self.fail(number);
+            return;
+        };
         let right = |region: &CreateRegion| region.remote_read;
         let (address, length) = (work.remote_address, work.length);
         let mut bytes = vec![0; length as usize];
@@ -629,19 +647,15 @@ impl Card {
                 .resolve(peer.create.domain, work.remote_key, address, length.into(), right)
                 .filter(|_| peer.attributes.remote_read);
             let Some(source) = source else {
-                self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::RemoteAccess);
-                self.fail(number);
+                self.refuse(number, qp.attributes.destination_qp, work.tag, CompletionOpcode::Read);
                 return;
             };
             self.read_memory(source, &mut bytes);
         }
         let mut rest = &bytes[..];
-        for element in elements(slots, work.sge_count).filter(|element| element.length != 0) {
-            let ScatterGather { address, local_key, length } = element;
-            let right = |region: &CreateRegion| region.local_write;
-            let target = self.resolve(qp.create.domain, local_key, address, length.into(), right);
-            let (part, later) = rest.split_at(length as usize);
-            self.write_memory(target.expect("the driver posts pieces of regions"), part);
+        for (target, length) in targets {
+            let (part, later) = rest.split_at(length);
+            self.write_memory(target, part);
             rest = later;
         }
         assert!(rest.is_empty(), "the elements of a READ hold all of it");
@@ -660,8 +674,7 @@ impl Card {
             .resolve(peer.create.domain, work.remote_key, work.remote_address, 8, right)
             .filter(|_| peer.attributes.remote_atomic);
         let Some(cell) = cell else {
-            self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteAccess);
-            self.fail(number);
+            self.refuse(number, qp.attributes.destination_qp, work.tag, opcode);
             return;
         };
         let mut bytes = [0; 8];

@@ -38,6 +38,8 @@ const WINDOW_SECONDS: f64 = 60e-6;
 const RING_LOG2_MIN: u32 = 6;
 /// How far apart buffers stand beside their length, and where the first one begins: none is aligned.
 const GAP_BYTES: usize = 41;
+/// How far apart the words of atomics stand.
+const CELL_BYTES: usize = 64;
 /// Cycles of the core clock that a measurement lasts at least, if the wire is full.
 const CYCLES: usize = 40_000;
 /// Share of them that comes before the measurement.
@@ -108,7 +110,7 @@ fn buffer(rest: &mut Option<Region>, bytes: usize) -> Result<Region> {
 }
 
 /// What both sides may do.
-const RIGHTS: RemoteRights = RemoteRights { read: true, ..RemoteRights::WRITE };
+const RIGHTS: RemoteRights = RemoteRights::ALL;
 
 /// What has been at a time.
 #[derive(Clone, Copy, Debug)]
@@ -321,9 +323,12 @@ impl Load {
             receive_entries_log2: slots_log2,
             signal_all: false,
         };
-        let place_bytes = bytes + GAP_BYTES;
-        let mut sources = Some(domains[0].allocate(place_bytes * window * queue_pairs + 1)?);
-        let mut sinks = Some(domains[1].allocate(place_bytes * receives * queue_pairs + 1)?);
+        // Each queue pair has a word of its own for atomics.
+        let (gap_bytes, place_bytes) =
+            if case.kind.is_atomic() { (0, CELL_BYTES) } else { (GAP_BYTES, bytes + GAP_BYTES) };
+        let buffer_bytes = bytes + GAP_BYTES;
+        let mut sources = Some(domains[0].allocate(buffer_bytes * window * queue_pairs + 1)?);
+        let mut sinks = Some(domains[1].allocate(buffer_bytes * receives * queue_pairs + 1)?);
         let targets = domains[1].share(place_bytes * queue_pairs, RIGHTS)?;
         if case.kind == Kind::Read {
             let bytes: Vec<u8> =
@@ -355,7 +360,7 @@ impl Load {
                 let pattern = |offset: usize| (offset * 31 + index * 7 + place) as u8;
                 source.bytes_mut().iter_mut().enumerate().for_each(|(offset, byte)| *byte = pattern(offset));
             }
-            let target = place * place_bytes + GAP_BYTES;
+            let target = place * place_bytes + gap_bytes;
             let (sources, sinks) = (own_sources, cut(&mut sinks, receives)?);
             pairs.push(Pair { sender, receiver, sources, sinks, target, posted: 0, receives: 0 });
         }
@@ -398,6 +403,7 @@ impl Load {
                     Kind::Send => SendRequest::send(index as u64),
                     Kind::Write => SendRequest::write(index as u64, remote),
                     Kind::Read => SendRequest::read(index as u64, remote),
+                    Kind::FetchAdd => SendRequest::fetch_add(index as u64, remote, 1),
                     other => bail!("the bench has no {other:?}"),
                 };
                 let request = request.piece(source);
@@ -453,6 +459,16 @@ impl Load {
         for pair in &self.pairs {
             let last = pair.sources.last().context("no message has come back")?;
             let mut found = vec![0; self.case.bytes];
+            if self.case.kind.is_atomic() {
+                // Each has added one to a word that was zero.
+                self.targets.read(pair.target, &mut found)?;
+                ensure!(
+                    found == (pair.posted as u64).to_le_bytes(),
+                    "{found:?} behind {} additions",
+                    pair.posted
+                );
+                continue;
+            }
             if self.case.kind != Kind::Send {
                 self.targets.read(pair.target, &mut found)?;
             } else {

@@ -21,7 +21,7 @@ mod wire;
 
 use crate::function::{SharedWorld, lock};
 use crate::latency::{self, Latency, Ping};
-use crate::operations::plan::Kind;
+use crate::operations::plan::{ATOMIC_BYTES, Kind};
 use crate::operations::{Cards, Plan, PlanOptions};
 use crate::scenario::two_cards;
 use crate::world::{CardOptions, Domain, model_options};
@@ -69,9 +69,9 @@ impl Case {
         format!("{:?}", self.kind).to_lowercase()
     }
 
-    /// The card whose frames carry the payload.
+    /// The card whose frames carry the payload, or what an atomic found.
     fn source(&self) -> usize {
-        usize::from(self.kind == Kind::Read)
+        usize::from(self.kind.is_answered())
     }
 
     /// The frames of one message that carry its payload.
@@ -209,6 +209,9 @@ pub fn cases(is_quick: bool) -> Vec<Case> {
         read(&[16 << 10, 1 << 20], Pmtu::Bytes256, 1);
         read(&[64, 4096, 16 << 10], Pmtu::Bytes4096, 64);
     }
+    let atomic =
+        |queue_pairs| Case { kind: Kind::FetchAdd, bytes: ATOMIC_BYTES, pmtu: Pmtu::Bytes4096, queue_pairs };
+    cases.extend([1, 64].map(atomic));
     cases
 }
 

@@ -7,11 +7,12 @@ use rnic_layout::path::Pmtu;
 const AROUND_BYTES: usize = 8 + 14 + 20 + 8 + 4 + 4 + 12;
 /// The shortest frame of Ethernet with its preamble and gap.
 const SHORTEST_BYTES: usize = 8 + 64 + 12;
-/// Bytes of a RETH, and of an AETH.
+/// Bytes of a RETH, of an AETH, and of an AtomicAckETH.
 const RETH_BYTES: usize = 16;
 const AETH_BYTES: usize = 4;
+const ATOMIC_ACK_BYTES: usize = 8;
 
-/// The frames of one message that carry its payload: of a READ, the responses.
+/// The frames of one message that carry its payload: of a READ, the responses; of an atomic, the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
     /// How many.
@@ -28,10 +29,12 @@ impl Frames {
         let pmtu = pmtu.bytes() as usize;
         let count = bytes.div_ceil(pmtu).max(1);
         let frame = |index: usize| {
-            let payload = (bytes - index * pmtu).min(pmtu);
+            // What an atomic brings back stands in a header.
+            let payload = if kind.is_atomic() { 0 } else { (bytes - index * pmtu).min(pmtu) };
             let is_last = index + 1 == count;
             let address = match kind {
                 Kind::Read if index == 0 || is_last => AETH_BYTES,
+                _ if kind.is_atomic() => AETH_BYTES + ATOMIC_ACK_BYTES,
                 _ if kind.is_write() && index == 0 => RETH_BYTES,
                 _ => 0,
             };
@@ -77,6 +80,7 @@ mod tests {
         assert_eq!(wire(Kind::WriteImmediate, 513), wire(Kind::Write, 513) + 4);
         assert_eq!(wire(Kind::Read, 513), wire(Kind::Send, 513) + 2 * 4);
         assert_eq!(wire(Kind::Read, 100), wire(Kind::Send, 100) + 4);
+        assert_eq!(wire(Kind::FetchAdd, 8), 82 + 4 + 8);
         assert_eq!(
             (wire(Kind::Send, 0), wire(Kind::Send, 4), Frames::new(Kind::Send, 0, Pmtu::Bytes256).count),
             (84, 86, 1)

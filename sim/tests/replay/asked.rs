@@ -1,8 +1,8 @@
 //! The card in the place of the host that was asked.
-use crate::machine::{Machine, Role, retarget};
+use crate::machine::{Machine, Role, operation, retarget};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{Completion, ReceiveRequest, RemoteRights, SharedRegion};
-use rnic_layout::opcode::{self, Operation};
+use rnic_layout::opcode::Operation;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::syndrome::{NakCode, Syndrome};
@@ -92,10 +92,6 @@ struct Replay<'a> {
     next_psn: Psn,
     /// Key and address of the next byte of the WRITE under way.
     target: Option<(u32, u64)>,
-}
-
-fn operation(packet: &PacketRepr) -> Result<Operation> {
-    Ok(opcode::lookup(packet.bth.opcode).context("no packet of the reliable service")?.operation)
 }
 
 impl Replay<'_> {

@@ -1,8 +1,8 @@
 //! The card in the place of the host that asked.
-use crate::machine::{Machine, Role, retarget};
+use crate::machine::{Machine, Role, operation, retarget};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{Completion, RemoteMemory, SendRequest};
-use rnic_layout::opcode::{self, Operation};
+use rnic_layout::opcode::Operation;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
@@ -12,10 +12,6 @@ use rnic_sim::captures::flow::{Flow, Said};
 struct Message<'a> {
     packets: Vec<PacketRepr<'a>>,
     psns: u32,
-}
-
-fn operation(packet: &PacketRepr) -> Result<Operation> {
-    Ok(opcode::lookup(packet.bth.opcode).context("no packet of the reliable service")?.operation)
 }
 
 impl<'a> Message<'a> {

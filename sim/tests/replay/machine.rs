@@ -7,6 +7,7 @@ use rnic_driver::{
     Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, RemoteRights,
 };
 use rnic_layout::limits::FRAME_BYTES_MAX;
+use rnic_layout::opcode::{self, Operation};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::wire::{Extended, ExtendedRepr, PacketRepr};
@@ -183,4 +184,9 @@ pub(crate) fn retarget(
     let length = packet.emit(&mut frame)?;
     frame.truncate(length);
     Ok(frame)
+}
+
+/// What a packet asks for or answers.
+pub(crate) fn operation(packet: &PacketRepr) -> Result<Operation> {
+    Ok(opcode::lookup(packet.bth.opcode).context("no packet of the reliable service")?.operation)
 }

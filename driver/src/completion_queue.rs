@@ -140,6 +140,16 @@ impl CompletionQueueShared {
         before.ok().map(|before| before - 1)
     }
 
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Speaks for many entries, or for none if there are not so many.
+    pub(crate) fn reserve_all(&self, count: u32) -> bool {
+        let take = |unreserved: u32| unreserved.checked_sub(count);
+        self.unreserved.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).is_ok()
+    }
+
     /// Gives reserved entries back.
     pub(crate) fn give_back(&self, count: u32) {
         self.unreserved.fetch_add(count, Ordering::AcqRel);

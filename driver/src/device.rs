@@ -88,6 +88,7 @@ pub(crate) struct AllNumbers {
     pub(crate) event_queues: Numbers,
     pub(crate) regions: Numbers,
     pub(crate) address_handles: Numbers,
+    pub(crate) shared_receive_queues: Numbers,
 }
 
 /// What all objects of a card share. Memory that the card was given goes last, after a reset has ended its use.
@@ -424,5 +425,9 @@ fn start_numbers(rng: ChaCha12Rng, tables: &TableSizes) -> Result<AllNumbers, Er
         event_queues,
         regions: Numbers::new("regions", tables.regions_log2.into()),
         address_handles: Numbers::new("address handles", tables.address_handles_log2.into()),
+        shared_receive_queues: Numbers::new(
+            "shared receive queues",
+            tables.shared_receive_queues_log2.into(),
+        ),
     })
 }

@@ -36,6 +36,7 @@ mod queue_pair;
 mod region;
 mod registers;
 pub mod ring;
+mod shared_receive;
 mod sync;
 mod work;
 
@@ -52,4 +53,5 @@ pub use queue_pair::{
     TransitionError, state,
 };
 pub use region::{RangeError, Region, RemoteMemory, RemoteRights, SharedRegion};
+pub use shared_receive::{SharedReceiveOptions, SharedReceiveQueue};
 pub use work::{Operation, Pieces, PostError, ReceiveRequest, Refusal, SendRequest};

@@ -19,6 +19,7 @@ use crate::memory::{Mapping, Purpose};
 use crate::numbers::RESERVED_QPNS;
 use crate::region::RemoteRights;
 use crate::ring::{WorkRing, write_slot};
+use crate::shared_receive::{SharedReceiveQueue, SharedReceiveShared};
 use crate::sync::lock;
 use crate::work::{Pieces, PostError, ReceiveRequest, Refusal, SendRequest};
 use rand::Rng;
@@ -203,18 +204,20 @@ impl Default for ConnectOptions {
 }
 
 /// Set in the tags that the card sees of receives, so that a tag says which queue it is from.
-const RECEIVE_TAG: u64 = 1 << 63;
+pub(crate) const RECEIVE_TAG: u64 = 1 << 63;
+/// Set besides in those of a shared receive queue.
+pub(crate) const SHARED_TAG: u64 = 1 << 62;
 
 /// A request on the card.
-struct Posted {
+pub(crate) struct Posted {
     /// What the application calls it.
-    tag: u64,
+    pub(crate) tag: u64,
     /// Index of the first slot behind it.
-    end: u16,
-    signalled: bool,
-    opcode: CompletionOpcode,
-    length: u32,
-    pieces: Pieces,
+    pub(crate) end: u16,
+    pub(crate) signalled: bool,
+    pub(crate) opcode: CompletionOpcode,
+    pub(crate) length: u32,
+    pub(crate) pieces: Pieces,
 }
 
 /// A send or receive queue: its ring, and the requests in it, oldest first.
@@ -249,7 +252,12 @@ impl WorkQueue {
     }
 }
 
-fn finish(posted: Posted, qp_number: u32, status: CompletionStatus, signalled: bool) -> Completion {
+pub(crate) fn finish(
+    posted: Posted,
+    qp_number: u32,
+    status: CompletionStatus,
+    signalled: bool,
+) -> Completion {
     Completion {
         tag: posted.tag,
         qp_number,
@@ -273,6 +281,8 @@ pub(crate) struct QueuePairShared {
     receive: Mutex<WorkQueue>,
     send_completions: Arc<CompletionQueueShared>,
     receive_completions: Arc<CompletionQueueShared>,
+    /// Where its receives come from, if not from `receive`, which stays empty then.
+    shared_receive: Option<Arc<SharedReceiveShared>>,
 }
 
 impl QueuePairShared {
@@ -285,6 +295,11 @@ impl QueuePairShared {
         let qp_number = self.number;
         let unknown = CompletionError::UnknownTag { qp_number, tag: entry.tag };
         let receive = entry.tag & RECEIVE_TAG != 0;
+        if receive && let Some(shared) = &self.shared_receive {
+            pending.push_back(shared.retire(entry, qp_number)?);
+            // What it reserved is reserved for the next.
+            return Ok(0);
+        }
         let mut queue = lock(if receive { &self.receive } else { &self.send });
         let oldest = queue.count - queue.posted.len() as u64;
         let place = (entry.tag & !RECEIVE_TAG).checked_sub(oldest).ok_or(unknown)? as usize;
@@ -365,6 +380,9 @@ impl QueuePairShared {
 
     /// Puts a receive into the ring, without telling the card.
     fn put_receive(&self, queue: &mut WorkQueue, request: &mut ReceiveRequest) -> Result<(), Refusal> {
+        if self.shared_receive.is_some() {
+            return Err(Refusal::SharedReceives);
+        }
         request.check(&self.domain, &self.domain.device.limits)?;
         if queue.ring.free() == 0 {
             return Err(Refusal::QueueFull { needed: 1, free: 0 });
@@ -397,7 +415,7 @@ impl QueuePairShared {
 }
 
 /// Puts requests from the front of a list until one is refused, and removes those that were put.
-fn put_list<R>(
+pub(crate) fn put_list<R>(
     requests: &mut Vec<R>,
     mut put: impl FnMut(&mut R) -> Result<(), Refusal>,
 ) -> (usize, Result<(), Refusal>) {
@@ -434,6 +452,9 @@ impl Drop for Owned {
         };
         self.shared.send_completions.detach(*number, |pending| flush(send, pending));
         self.shared.receive_completions.detach(*number, |pending| flush(receive, pending));
+        if let Some(shared) = &self.shared.shared_receive {
+            shared.detach(&self.shared.receive_completions);
+        }
         lock(&domain.device.numbers).queue_pairs.give_back(*number);
     }
 }
@@ -484,6 +505,39 @@ impl ProtectionDomain {
         receive_completions: &CompletionQueue,
         options: &QueuePairOptions,
     ) -> Result<QueuePair<Reset>, Error> {
+        self.create(send_completions, receive_completions, None, options)
+    }
+
+    /// Makes a reliable connected queue pair whose receives come from a shared receive queue of this domain.
+    /// `receive_entries_log2` means nothing then. The completion queue speaks for all entries of the shared receive queue, once
+    /// for all its queue pairs that complete there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_queue_pair`]; and if the completion queue has not so many entries left.
+    pub fn create_queue_pair_with_shared_receives(
+        &self,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+        receives: &SharedReceiveQueue,
+        options: &QueuePairOptions,
+    ) -> Result<QueuePair<Reset>, Error> {
+        if !Arc::ptr_eq(&self.shared, &receives.shared.domain) {
+            let what = "queue pair and shared receive queue";
+            return Err(Error::Mixed { what, owner: "protection domains" });
+        }
+        let options = QueuePairOptions { receive_entries_log2: RING_LOG2_MIN, ..options.clone() };
+        let receives = Some(&receives.shared);
+        self.create(send_completions, receive_completions, receives, &options)
+    }
+
+    fn create(
+        &self,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+        shared_receive: Option<&Arc<SharedReceiveShared>>,
+        options: &QueuePairOptions,
+    ) -> Result<QueuePair<Reset>, Error> {
         let device = &self.shared.device;
         if !device.limits.features.reliable_connected {
             return Err(Error::NotSupported { feature: "reliable_connected" });
@@ -515,7 +569,7 @@ impl ProtectionDomain {
         };
         let body = CreateQueuePair {
             service: Service::ReliableConnected,
-            shared_receive: false,
+            shared_receive: shared_receive.is_some(),
             signal_all,
             send_slots_log2: send_slots_log2 as u8,
             receive_entries_log2: receive_entries_log2 as u8,
@@ -523,11 +577,19 @@ impl ProtectionDomain {
             domain: self.shared.number,
             send_completion_queue: send_completions.number(),
             receive_completion_queue: receive_completions.number(),
-            shared_receive_queue: 0,
+            shared_receive_queue: shared_receive.map_or(0, |shared| shared.number()),
             send_base: send.memory.device_address(),
             receive_base: receive.memory.device_address(),
         };
-        let created = device.execute(CommandOpcode::CreateQueuePair, number, Body::CreateQueuePair(body));
+        let attached = shared_receive.map_or(Ok(()), |shared| shared.attach(&receive_completions.shared));
+        let created = attached.and_then(|()| {
+            let body = Body::CreateQueuePair(body);
+            let created = device.execute(CommandOpcode::CreateQueuePair, number, body);
+            if let (Err(_), Some(shared)) = (&created, shared_receive) {
+                shared.detach(&receive_completions.shared);
+            }
+            created
+        });
         if let Err(error) = created {
             lock(&device.numbers).queue_pairs.give_back(number);
             return Err(error);
@@ -540,6 +602,7 @@ impl ProtectionDomain {
             receive: Mutex::new(receive),
             send_completions: Arc::clone(&send_completions.shared),
             receive_completions: Arc::clone(&receive_completions.shared),
+            shared_receive: shared_receive.map(Arc::clone),
         });
         shared.send_completions.attach(number, &shared);
         shared.receive_completions.attach(number, &shared);

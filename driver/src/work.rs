@@ -489,6 +489,9 @@ pub enum Refusal {
         /// Bytes of the remote memory.
         remote: u64,
     },
+    /// The queue pair receives from a shared receive queue.
+    #[error("the queue pair receives from a shared receive queue; post to that")]
+    SharedReceives,
     /// A piece belongs to another protection domain than the queue pair.
     #[error("a piece belongs to another protection domain; allocate it from that of the queue pair")]
     OtherDomain,

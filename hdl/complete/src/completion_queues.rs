@@ -18,7 +18,9 @@
 //!    counted, reported once as an asynchronous event, and fails its queue pair, as does every later one.
 //! 3. An event leaves behind the entry that made it. Arming a queue that has unread completions that match makes the event
 //!    at once (protocol 4.4); an event that waits for more completions leaves after the period of the queue at the latest.
-//! 4. A queue that does not exist swallows what is said to it.
+//! 4. That a queue pair has no entry of its shared receive queue any more is an asynchronous event, behind the entries of all
+//!    that it had.
+//! 5. A queue that does not exist swallows what is said to it.
 //!
 //! Protocol 2.11 and 4.4, DESIGN 3 decision 11.
 use rnic_blocks::memory::{Memory, Storage};
@@ -46,6 +48,7 @@ const SOLICITED: u64 = Arm::Solicited as u64;
 const COMPLETION_EVENT: u64 = EventKind::Completion as u64;
 const ASYNCHRONOUS_EVENT: u64 = EventKind::Asynchronous as u64;
 const QUEUE_ERROR: u64 = AsyncEvent::CompletionQueueError as u64;
+const LAST_EVENT: u64 = AsyncEvent::LastEntryReached as u64;
 
 /// What leaves for the event queues: an entry, an event, or both, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -331,8 +334,9 @@ impl Logic for CompletionQueues {
         let token = self.asked.q.val();
         let exists = configuration.valid;
         let is_token = decides && operation == Operation::Token && exists;
-        let writes_entry = is_token && !self.is_full.q.val();
-        let overruns = is_token && self.is_full.q.val();
+        let says_last = is_token && token.is_last;
+        let writes_entry = is_token && !token.is_last && !self.is_full.q.val();
+        let overruns = is_token && !token.is_last && self.is_full.q.val();
         let is_special = token.solicited || token.status != SUCCESS;
         let producer_index = record.producer_index + 1;
         let matches = record.matched || record.arm == NEXT || (record.arm == SOLICITED && is_special);
@@ -366,7 +370,8 @@ impl Logic for CompletionQueues {
         self.waiting.rx.beat.next = self.queue.q.val();
         self.waiting.rx.valid.next = lines_up;
 
-        self.steps.rx.valid.next = writes_entry || fires || first_overrun;
+        let is_asynchronous = first_overrun || says_last;
+        self.steps.rx.valid.next = writes_entry || fires || is_asynchronous;
         let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
         let offset: Bits<64> = cat!(bits::<35>(0), self.slot.q.val(), bits::<5>(0));
         let queue_number = bit_cast::<24, QUEUES>(self.queue.q.val());
@@ -374,17 +379,23 @@ impl Logic for CompletionQueues {
             has_entry: writes_entry,
             address: page + offset,
             entry: entry(token, self.phase.q.val()),
-            has_event: fires || first_overrun,
-            event_queue: if first_overrun { bits(0) } else { configuration.event_queue },
+            has_event: fires || is_asynchronous,
+            event_queue: if is_asynchronous { bits(0) } else { configuration.event_queue },
             event: EventToken {
-                object_number: queue_number,
-                detail: if first_overrun {
+                object_number: select(says_last, token.qp_number, queue_number),
+                detail: if is_asynchronous {
                     bits(0)
                 } else {
                     bit_cast::<32, 24>(select(fires_late, record.producer_index, producer_index))
                 },
-                kind: if first_overrun { bits(ASYNCHRONOUS_EVENT) } else { bits(COMPLETION_EVENT) },
-                code: if first_overrun { bits(QUEUE_ERROR) } else { bits(0) },
+                kind: if is_asynchronous { bits(ASYNCHRONOUS_EVENT) } else { bits(COMPLETION_EVENT) },
+                code: if says_last {
+                    bits(LAST_EVENT)
+                } else if first_overrun {
+                    bits(QUEUE_ERROR)
+                } else {
+                    bits(0)
+                },
             },
         };
         self.failures.rx.valid.next = overruns;

@@ -14,7 +14,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::admin::{
     Answer, BODIES, BODY_OFFSET, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus,
     CreateAddressHandle, CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion,
-    ModifyQueuePair, ModifyRegion, Query, RegionKind,
+    CreateSharedReceiveQueue, ModifyQueuePair, ModifyRegion, ModifySharedReceiveQueue, Query, RegionKind,
 };
 use rnic_layout::context::PathRecord;
 use rnic_layout::field::Record;
@@ -70,6 +70,10 @@ struct Model {
     regions: BTreeMap<u32, (u32, Bytes)>,
     completion_queues: BTreeMap<u32, Bytes>,
     event_queues: BTreeMap<u32, Bytes>,
+    /// Shared receive queues, with the limit as it reads back.
+    shared: BTreeMap<u32, Bytes>,
+    /// How often their limits were set.
+    settings: BTreeMap<u32, u8>,
     handles: BTreeMap<u32, Bytes>,
     /// Those in use, one bit each.
     source_addresses: u64,
@@ -147,6 +151,7 @@ impl Model {
             "domain",
             "send_completion_queue",
             "receive_completion_queue",
+            "shared_receive_queue",
         ] {
             set(name, get(create, &pair.created, name));
         }
@@ -180,6 +185,43 @@ impl Model {
             psn: bits(psn),
             path: crate::path::path_of(path),
         })));
+    }
+
+    /// The stages are told of a shared receive queue; of one that ends no limit.
+    fn tell_shared(&mut self, kind: SetupKind, number: u32, exists: bool) {
+        let create = self.shared[&number];
+        let record = &CreateSharedReceiveQueue::RECORD;
+        let mut bytes = [0; 72];
+        let mut set = |name: &str, value: u64| PATH.field(name).set(&mut bytes, value).expect("it fits");
+        set("receive_entries_log2", get(record, &create, "entries_log2"));
+        set("domain", get(record, &create, "domain"));
+        set("receive_base_page", get(record, &create, "base") >> 12);
+        let setting = u64::from(self.settings[&number]) << 16 | get(record, &create, "limit");
+        let state = if exists { QpState::ReadyToReceive } else { QpState::Reset };
+        self.told.push(Told::Setup(Box::new(SetupEvent {
+            kind,
+            queue_pair: bits(number.into()),
+            state: bits(state.number().into()),
+            generation: bits(0),
+            psn: bits(if exists { setting } else { 0 }),
+            path: crate::path::path_of(BigUint::from_bytes_le(&bytes).into()),
+        })));
+    }
+
+    fn set_limit(&mut self, number: u32, limit: u64) {
+        let setting = self.settings.entry(number).or_default();
+        *setting = setting.wrapping_add(1);
+        let create = self.shared.get_mut(&number).expect("it exists");
+        put(&CreateSharedReceiveQueue::RECORD, create, "limit", limit);
+    }
+
+    fn end_shared(&mut self, number: u32) {
+        let page = get(&CreateSharedReceiveQueue::RECORD, &self.shared[&number], "doorbell_page");
+        self.tell_page(Kind::SharedReceive, number, page, false);
+        self.tell_shared(SetupKind::SharedReceive, number, false);
+        let setting = self.settings.get_mut(&number).expect("it exists");
+        *setting = setting.wrapping_add(1);
+        self.shared.remove(&number);
     }
 
     fn tell_page(&mut self, kind: Kind, number: u32, page: u64, valid: bool) {
@@ -279,10 +321,27 @@ impl Model {
             let create = self.event_queues.remove(&number).expect("it exists");
             self.tell_event_queue(number, &create, true, false);
         }
+        sorted(self.shared.keys().copied().collect()).into_iter().for_each(|number| self.end_shared(number));
+    }
+
+    /// A limit is reached; what is not said of its last setting means nothing.
+    fn reach_limit(&mut self, event: FailureEvent) {
+        let number = event.queue_pair.to_u64() as u32;
+        let setting = self.settings.get(&number).copied().unwrap_or(0);
+        if !self.shared.contains_key(&number) || event.generation != u64::from(setting) {
+            return;
+        }
+        put(&CreateSharedReceiveQueue::RECORD, self.shared.get_mut(&number).expect("it exists"), "limit", 0);
+        let kind = u64::from(EventKind::Asynchronous.number());
+        self.told.push(Told::Event(number.into(), 0, kind, event.event_code.to_u64()));
     }
 
     /// A queue pair fails; tells whether the event was of an older generation.
     fn fail(&mut self, event: FailureEvent) -> bool {
+        if event.cause == FailureCause::SharedLimit {
+            self.reach_limit(event);
+            return false;
+        }
         let index = event.queue_pair.to_u64() as u32;
         let Some(pair) = self.pairs.get(&index).cloned() else { return true };
         if event.generation != u64::from(self.generation(index)) {
@@ -292,6 +351,7 @@ impl Model {
             FailureCause::Requester => Cause::RequesterError,
             FailureCause::Responder => Cause::ResponderError,
             FailureCause::Queue => Cause::QueueError,
+            FailureCause::SharedLimit => unreachable!("a limit is no failure"),
         };
         let state = after(Service::ReliableConnected, pair.state, cause);
         if state != pair.state {
@@ -328,12 +388,6 @@ impl Model {
     /// Executes a command; gives the detail of the answer.
     fn execute(&mut self, bytes: &Bytes, probed: (u64, u64)) -> Result<u32, Refusal> {
         use CommandOpcode as Op;
-        let is_shared = CommandOpcode::from_number(bytes[0].into()).is_some() && bytes[0] >> 4 == 4;
-        if is_shared {
-            let status =
-                if bytes[1] == 0 { CommandStatus::NotSupported } else { CommandStatus::ReservedNotZero };
-            return refuse(status, 0);
-        }
         let command = Command::parse(bytes).map_err(|refusal| (refusal.status, refusal.detail))?;
         let number = command.header.object_number;
         match command.header.opcode {
@@ -513,7 +567,39 @@ impl Model {
                 Self::found(&self.handles, number, 8)?;
                 self.handles.remove(&number);
             }
-            _ => unreachable!("shared receive queues are refused above"),
+            Op::CreateSharedReceiveQueue => {
+                let record = &CreateSharedReceiveQueue::RECORD;
+                self.ring(record, bytes, &["base"])?;
+                Self::within(number, 6)?;
+                if self.shared.contains_key(&number) {
+                    return refuse(CommandStatus::AlreadyExists, 0);
+                }
+                self.shared.insert(number, *bytes);
+                self.set_limit(number, get(record, bytes, "limit"));
+                self.tell_shared(SetupKind::SharedReceive, number, true);
+                self.tell_page(Kind::SharedReceive, number, get(record, bytes, "doorbell_page"), true);
+            }
+            Op::ModifySharedReceiveQueue => {
+                Self::found(&self.shared, number, 6)?;
+                self.set_limit(number, get(&ModifySharedReceiveQueue::RECORD, bytes, "limit"));
+                self.tell_shared(SetupKind::SharedLimit, number, true);
+            }
+            Op::QuerySharedReceiveQueue => {
+                Self::room(bytes, 64)?;
+                let create = Self::found(&self.shared, number, 6)?;
+                return Ok(self.write(bytes, Op::CreateSharedReceiveQueue, number, &create));
+            }
+            Op::DestroySharedReceiveQueue => {
+                Self::found(&self.shared, number, 6)?;
+                let of = |pair: &Pair, name| get(&CreateQueuePair::RECORD, &pair.created, name);
+                let uses = |pair: &Pair| {
+                    of(pair, "shared_receive") == 1 && of(pair, "shared_receive_queue") == u64::from(number)
+                };
+                if self.pairs.values().any(uses) {
+                    return refuse(CommandStatus::Busy, 0);
+                }
+                self.end_shared(number);
+            }
         }
         Ok(0)
     }
@@ -583,13 +669,15 @@ impl Model {
 
     fn create_pair(&mut self, bytes: &Bytes, number: u32) -> Result<(), Refusal> {
         let record = &CreateQueuePair::RECORD;
-        for name in ["service", "shared_receive", "shared_receive_queue"] {
-            // Reliable connections have number zero.
-            if get(record, bytes, name) != 0 {
-                return refuse(CommandStatus::NotSupported, at(record, name));
-            }
+        // Reliable connections have number zero.
+        if get(record, bytes, "service") != 0 {
+            return refuse(CommandStatus::NotSupported, at(record, "service"));
         }
         self.ring(record, bytes, &["send_base", "receive_base"])?;
+        let shared = get(record, bytes, "shared_receive_queue");
+        if shared > 63 {
+            return refuse(CommandStatus::ReferenceDoesNotExist, at(record, "shared_receive_queue"));
+        }
         Self::within(number, 24)?;
         if self.pairs.contains_key(&(number % 1024)) {
             return refuse(CommandStatus::AlreadyExists, 0);
@@ -597,6 +685,15 @@ impl Model {
         for name in ["send_completion_queue", "receive_completion_queue"] {
             if !self.completion_queues.contains_key(&(get(record, bytes, name) as u32)) {
                 return refuse(CommandStatus::ReferenceDoesNotExist, at(record, name));
+            }
+        }
+        if get(record, bytes, "shared_receive") == 1 {
+            let detail = at(record, "shared_receive_queue");
+            let Some(queue) = self.shared.get(&(shared as u32)) else {
+                return refuse(CommandStatus::ReferenceDoesNotExist, detail);
+            };
+            if get(&CreateSharedReceiveQueue::RECORD, queue, "domain") != get(record, bytes, "domain") {
+                return refuse(CommandStatus::DomainMismatch, detail);
             }
         }
         self.age(number % 1024);
@@ -924,12 +1021,15 @@ impl World {
         self.stale.0 += usize::from(block.counts_stale_dropped.val());
         if block.setup.valid.val() && block.setup.ready.val() {
             let setup = block.setup.beat.val();
-            if setup.kind == SetupKind::Life || setup.kind == SetupKind::Restart {
+            let is_shared = matches!(setup.kind, SetupKind::SharedReceive | SetupKind::SharedLimit);
+            if matches!(setup.kind, SetupKind::Life | SetupKind::Restart | SetupKind::SharedReceive) {
                 self.mark = Some(self.entered);
             }
-            let has_psn = matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
+            let has_psn = is_shared || matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
             let psn = if has_psn { setup.psn } else { bits(0) };
-            self.told.push(Told::Setup(Box::new(SetupEvent { psn, ..setup })));
+            // That of a shared receive queue means nothing.
+            let generation = if is_shared { bits(0) } else { setup.generation };
+            self.told.push(Told::Setup(Box::new(SetupEvent { psn, generation, ..setup })));
         }
         if block.region_write_valid.val() {
             self.told.push(Told::Region(block.region_write.val()));
@@ -1001,7 +1101,8 @@ impl World {
         let goes_to_reset = bytes[0] == Op::ModifyQueuePair.number()
             && get(&ModifyQueuePair::RECORD, bytes, "mask") & 1 == 1
             && get(&ModifyQueuePair::RECORD, bytes, "next_state") == 0;
-        let waits = [Op::DestroyQueuePair, Op::DestroyRegion, Op::ModifyRegion];
+        let waits =
+            [Op::DestroyQueuePair, Op::DestroyRegion, Op::ModifyRegion, Op::DestroySharedReceiveQueue];
         let waits = goes_to_reset || waits.iter().any(|opcode| opcode.number() == bytes[0]);
         if waits && outcome.is_ok() && self.execute.block.outcome.beat.val().status == 0 {
             let mark = self.mark.expect("somebody was told");
@@ -1152,6 +1253,7 @@ fn draw_number(kind: u8, random: &mut Random) -> u32 {
         1 if edge => 1 << 24 | 1,
         1 => random.random_range(0..3) | *[0, 0, 0, 0x40_0400].choose(random).expect("there are some"),
         2 if edge => *[1023, 1024].choose(random).expect("there are some"),
+        4 if edge => *[63, 64].choose(random).expect("there are some"),
         3 if edge => *[31, 32].choose(random).expect("there are some"),
         5 => random.random_range(0..3) << 8 | *[7, 7, 7, 0x0400_0007].choose(random).expect("there are some"),
         6 if edge => *[255, 256].choose(random).expect("there are some"),
@@ -1165,6 +1267,7 @@ fn draw_existing(model: &Model, kind: u8, random: &mut Random) -> Option<u32> {
         1 => model.pairs.values().map(|pair| pair.number).collect(),
         2 => model.completion_queues.keys().copied().collect(),
         3 => model.event_queues.keys().copied().collect(),
+        4 => model.shared.keys().copied().collect(),
         5 => model.regions.values().map(|region| region.0).collect(),
         6 => model.handles.keys().copied().collect(),
         _ => Vec::new(),
@@ -1189,13 +1292,16 @@ fn draw(world: &mut World) -> Bytes {
     let queue = draw_existing(&world.model, 2, random).unwrap_or(0);
     let handle = draw_existing(&world.model, 6, random).unwrap_or(0);
     let events = draw_existing(&world.model, 3, random).unwrap_or(0);
+    let shared = draw_existing(&world.model, 4, random);
     let mut bytes = blank(opcode, number, random);
     let Some(record) = record_of(opcode) else { return spoil(bytes, random) };
     for field in record.fields.iter().filter(|field| field.width <= 64) {
         let value = random.random::<u64>() & field.max();
         let value = match field.name {
             "domain" => u64::from(random.random_bool(0.1)),
-            "service" | "shared_receive" | "shared_receive_queue" | "first_offset" | "translation" => 0,
+            "service" | "first_offset" | "translation" => 0,
+            "shared_receive" => value & u64::from(shared.is_some()),
+            "shared_receive_queue" => shared.unwrap_or(0).into(),
             "kind" => 1,
             "doorbell_page" => value & 255,
             "base" | "send_base" | "receive_base" => value & !0xfff,
@@ -1266,14 +1372,23 @@ fn spoil(mut bytes: Bytes, random: &mut Random) -> Bytes {
 /// A failure of a queue pair that may exist, in a generation that may be its own.
 fn draw_failure(world: &mut World) -> FailureEvent {
     let index = world.random.random_range(0..3);
-    let generation = world.model.generation(index);
-    let generation = if world.random.random_bool(0.8) { generation } else { generation.wrapping_sub(1) };
+    let is_limit = world.random.random_bool(0.25);
+    let setting = world.model.settings.get(&index).copied().unwrap_or(0);
+    let generation = if is_limit { setting } else { world.model.generation(index) };
+    // Nobody speaks of a setting that is still to come.
+    let may_be_current = !is_limit || world.model.shared.contains_key(&index);
+    let is_current = world.random.random_bool(0.8) && may_be_current;
+    let generation = if is_current { generation } else { generation.wrapping_sub(1) };
     let causes = [FailureCause::Requester, FailureCause::Responder, FailureCause::Queue];
     FailureEvent {
         queue_pair: bits(index.into()),
         generation: bits(generation.into()),
-        cause: *causes.choose(&mut world.random).expect("there are some"),
-        has_event: world.random.random(),
+        cause: if is_limit {
+            FailureCause::SharedLimit
+        } else {
+            *causes.choose(&mut world.random).expect("there are some")
+        },
+        has_event: is_limit || world.random.random(),
         event_code: bits(AsyncEvent::QueuePairAccessError.number().into()),
     }
 }
@@ -1387,6 +1502,70 @@ fn a_queue_pair_lives_through_all_states() {
         put(&Query::RECORD, &mut query, "buffer_bytes", 192);
         assert_eq!(world.command(query).status, CommandStatus::Success);
     }
+}
+
+#[test]
+fn a_shared_receive_queue_outlives_its_queue_pairs() {
+    use CommandOpcode as Op;
+    let mut world = World::new(0.7);
+    prepare(&mut world);
+    let mut random = random();
+    let good = CommandStatus::Success;
+    let record = &CreateSharedReceiveQueue::RECORD;
+    let mut create = blank(Op::CreateSharedReceiveQueue, 63, &mut random);
+    for (name, value) in [("domain", 0x12_3456), ("base", 0x7654_3210_f000), ("limit", 0x8001)] {
+        put(record, &mut create, name, value);
+    }
+    assert_eq!(world.command(create).status, good);
+    let mut pair = blank(Op::CreateQueuePair, 2, &mut random);
+    for (name, value) in [
+        ("send_completion_queue", 2),
+        ("receive_completion_queue", 2),
+        ("shared_receive", 1),
+        ("shared_receive_queue", 63),
+    ] {
+        put(&CreateQueuePair::RECORD, &mut pair, name, value);
+    }
+    assert_eq!(world.command(pair).status, CommandStatus::DomainMismatch);
+    put(&CreateQueuePair::RECORD, &mut pair, "domain", 0x12_3456);
+    assert_eq!(world.command(pair).status, good);
+    assert_eq!(
+        world.command(blank(Op::DestroySharedReceiveQueue, 63, &mut random)).status,
+        CommandStatus::Busy
+    );
+    // The event of a limit comes once, and not any more for one that was set anew.
+    let reached = |world: &mut World, setting: u8| {
+        world.failures.push_back(FailureEvent {
+            queue_pair: bits(63),
+            generation: bits(setting.into()),
+            cause: FailureCause::SharedLimit,
+            has_event: true,
+            event_code: bits(AsyncEvent::SharedReceiveLimit.number().into()),
+        });
+        world.rest();
+        let events = world.told.iter().filter(|told| matches!(told, Told::Event(..))).count();
+        world.compare_told();
+        events
+    };
+    let limit = |world: &mut World| {
+        let mut query = blank(Op::QuerySharedReceiveQueue, 63, &mut world.random);
+        put(&Query::RECORD, &mut query, "buffer_bytes", 64);
+        assert_eq!(world.command(query).status, CommandStatus::Success);
+        get(record, &world.model.shared[&63], "limit")
+    };
+    assert_eq!(limit(&mut world), 0x8001);
+    assert_eq!(reached(&mut world, 0), 0);
+    assert_eq!(reached(&mut world, 1), 1);
+    assert_eq!(limit(&mut world), 0);
+    let mut modify = blank(Op::ModifySharedReceiveQueue, 63, &mut random);
+    put(&ModifySharedReceiveQueue::RECORD, &mut modify, "limit", 7);
+    assert_eq!(world.command(modify).status, good);
+    assert_eq!(reached(&mut world, 1), 0);
+    assert_eq!(limit(&mut world), 7);
+    for (opcode, number) in [(Op::DestroyQueuePair, 2), (Op::DestroySharedReceiveQueue, 63)] {
+        assert_eq!(world.command(blank(opcode, number, &mut random)).status, good);
+    }
+    assert_eq!(reached(&mut world, 2), 0);
 }
 
 #[test]

@@ -11,12 +11,18 @@
 //!
 //! Latency 1 cycle; an event in three cycles if all stages take it at once.
 //!
-//! 1. Every stage gets every event once, in order.
+//! 1. Every stage gets every event that concerns it once, in order: those of shared receive queues only admission and receive
+//!    entries.
 //! 2. No stage gets an event before all stages have taken the one before it.
 //! 3. `from.ready` says that all stages have taken the event.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::setup::SetupEvent;
+use rnic_token::setup::{SetupEvent, SetupKind};
+
+/// Place of admission among the stages.
+pub const ADMIT: usize = 2;
+/// Place of the receive entries.
+pub const RECEIVE_ENTRIES: usize = 3;
 
 /// Sends setup events to `N` stages.
 #[derive(LogicBlock, Registers)]
@@ -61,12 +67,20 @@ impl<const N: usize> Logic for Broadcast<N> {
         let offers = self.offers.q.val();
         let is_taken = offers && !self.any[N - 1].val();
         let begins = self.from.valid.val() && !offers;
+        let kind = self.from.beat.val().kind;
         self.from.ready.next = is_taken;
         self.offers.d.next = begins || (offers && !is_taken);
         for i in 0..N {
             self.to[i].beat.next = self.from.beat.val();
             self.to[i].valid.next = self.open[i].q.val();
-            self.open[i].d.next = begins || (self.open[i].q.val() && !self.to[i].ready.val());
+            let concerns = if i == ADMIT {
+                true
+            } else if i == RECEIVE_ENTRIES {
+                kind != SetupKind::SharedLimit
+            } else {
+                kind != SetupKind::SharedLimit && kind != SetupKind::SharedReceive
+            };
+            self.open[i].d.next = (begins && concerns) || (self.open[i].q.val() && !self.to[i].ready.val());
         }
     }
 }
@@ -75,7 +89,6 @@ impl<const N: usize> Logic for Broadcast<N> {
 mod tests {
     use super::*;
     use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
-    use rnic_token::setup::SetupKind;
 
     const STAGES: usize = 6;
 
@@ -116,6 +129,38 @@ mod tests {
                 assert_eq!(cycles, 3 * events.len() - 1);
             }
             sinks.iter().for_each(|sink| assert_eq!(sink.received, events));
+        }
+    }
+
+    #[test]
+    fn shared_receive_queues_concern_two_stages() {
+        let mut random = random();
+        let mut bench =
+            Bench::clocked(Broadcast::<STAGES>::default(), |block| &mut block.clock).in_lock_step();
+        let kinds = [SetupKind::SharedReceive, SetupKind::SharedLimit, SetupKind::Life];
+        let events = kinds.map(|kind| SetupEvent { kind, ..SetupEvent::default() });
+        let mut source = Source::of_tokens(events, Stalls::None);
+        let mut sinks: Vec<_> = (0..STAGES).map(|_| Sink::new(Stalls::Both)).collect();
+        for _ in 0..60 {
+            source.drive(&mut bench.block.from, &mut random);
+            for (stage, sink) in sinks.iter_mut().enumerate() {
+                sink.drive(&mut bench.block.to[stage], &mut random);
+            }
+            bench.settle();
+            source.sample(&bench.block.from);
+            for (stage, sink) in sinks.iter_mut().enumerate() {
+                sink.sample(&bench.block.to[stage]);
+            }
+            bench.tick();
+        }
+        for (stage, sink) in sinks.iter().enumerate() {
+            let told: Vec<_> = sink.received.iter().map(|event| event.kind).collect();
+            let expected = match stage {
+                ADMIT => &kinds[..],
+                RECEIVE_ENTRIES => &[SetupKind::SharedReceive, SetupKind::Life],
+                _ => &kinds[2..],
+            };
+            assert_eq!(told, expected, "stage {stage}");
         }
     }
 }

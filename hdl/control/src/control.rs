@@ -33,7 +33,7 @@ use rnic_packet::counters::Count;
 use rnic_packet::dispatch::FrameOutcome;
 use rnic_packet::reason::REASON_BITS;
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
-use rnic_token::doorbell::{CompletionsRead, EventsRead, WorkPosted};
+use rnic_token::doorbell::{CompletionsRead, EntriesPosted, EventsRead, WorkPosted};
 use rnic_token::host::{HostSpan, Slot, SlotWrite};
 use rnic_token::protect::RegionWrite;
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
@@ -167,7 +167,7 @@ pub struct Control {
     /// There is one.
     pub send_posted_valid: Signal<Out, Bit>,
     /// Receive queues that were filled; registered.
-    pub receive_posted: Signal<Out, WorkPosted>,
+    pub receive_posted: Signal<Out, EntriesPosted>,
     /// There is one.
     pub receive_posted_valid: Signal<Out, Bit>,
     /// Completion queues that were read; registered.

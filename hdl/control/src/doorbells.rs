@@ -22,8 +22,8 @@
 //! 2. Of two halves, the low one waits in the latch of its page, until a high half of the same doorbell takes it away. A write
 //!    of other bytes than a half or the whole is torn.
 //! 3. While `enable` is low, writes are ignored.
-//! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Of an offset without a doorbell, of a page that
-//!    this card does not have, and of shared receive queues, each write is unknown.
+//! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Of an offset without a doorbell, and of a page that
+//!    this card does not have, each write is unknown.
 //!
 //! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. DESIGN 3 decisions 5 and 14.
 use crate::store::Kind;
@@ -31,10 +31,10 @@ use crate::wires::{PageWrite, QUEUE_NUMBER_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
-use rnic_token::doorbell::{CompletionsRead, EventsRead, WorkPosted};
+use rnic_token::doorbell::{CompletionsRead, EntriesPosted, EventsRead, WorkPosted, own_ring, shared_ring};
 use rnic_token::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    WORK_INDEX_BITS,
+    SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
 };
 
 /// Bits of a byte address in BAR 2.
@@ -63,6 +63,7 @@ mod at {
 
     pub(super) const SEND: u64 = number(&rnic_layout::doorbell::SEND);
     pub(super) const RECEIVE: u64 = number(&rnic_layout::doorbell::RECEIVE);
+    pub(super) const SHARED_RECEIVE: u64 = number(&rnic_layout::doorbell::SHARED_RECEIVE);
     pub(super) const COMPLETION: u64 = number(&rnic_layout::doorbell::COMPLETION);
     pub(super) const EVENT: u64 = number(&rnic_layout::doorbell::EVENT);
 
@@ -146,7 +147,7 @@ pub struct Doorbells {
     /// There is one.
     pub send_posted_valid: Signal<Out, Bit>,
     /// Receive queues that were filled; registered.
-    pub receive_posted: Signal<Out, WorkPosted>,
+    pub receive_posted: Signal<Out, EntriesPosted>,
     /// There is one.
     pub receive_posted_valid: Signal<Out, Bit>,
     /// Completion queues that were read; registered.
@@ -168,6 +169,7 @@ pub struct Doorbells {
     queue_pairs: Memory<Owner, QUEUE_PAIR_BITS>,
     completion_queues: Memory<Owner, COMPLETION_QUEUE_BITS>,
     event_queues: Memory<Owner, EVENT_QUEUE_BITS>,
+    shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,
     halves: Memory<Half, DOORBELL_PAGE_BITS>,
 
     /// A write whose low half is being fetched.
@@ -225,6 +227,7 @@ impl Doorbells {
             queue_pairs: Memory::new(Storage::Block)?,
             completion_queues: Memory::new(Storage::Block)?,
             event_queues: Memory::new(Storage::Distributed)?,
+            shared_receive_queues: Memory::new(Storage::Block)?,
             halves: Memory::new(Storage::Block)?,
             taken: DFF::default(),
             has_taken: Reg::default(),
@@ -250,7 +253,7 @@ impl Logic for Doorbells {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, queue_pairs, completion_queues, event_queues, halves);
+        clock!(self, clock, queue_pairs, completion_queues, event_queues, shared_receive_queues, halves);
         let clears = self.clears.val();
         let clear_index = self.clear_index.val();
 
@@ -271,12 +274,18 @@ impl Logic for Doorbells {
         self.event_queues.write_address.next = index.get_bits::<EVENT_QUEUE_BITS>(0);
         self.event_queues.write_data.next = entry;
 
+        self.shared_receive_queues.write_enable.next =
+            clears || (writes_owner && owner.kind == Kind::SharedReceive);
+        self.shared_receive_queues.write_address.next = index.get_bits::<SHARED_RECEIVE_BITS>(0);
+        self.shared_receive_queues.write_data.next = entry;
+
         // Cycle 0: what is written, and the low half that may have come before.
         let address = self.write_address.val();
         let strobe = self.write_strobe.val();
         let doorbell = address.get_bits::<SELECT_BITS>(SELECT);
         let is_doorbell = doorbell == at::SEND
             || doorbell == at::RECEIVE
+            || doorbell == at::SHARED_RECEIVE
             || doorbell == at::COMPLETION
             || doorbell == at::EVENT;
         let is_place = is_doorbell
@@ -328,6 +337,8 @@ impl Logic for Doorbells {
         self.completion_queues.read_address.next = joined.data.get_bits::<COMPLETION_QUEUE_BITS>(0);
         self.event_queues.read_enable.next = has_joined;
         self.event_queues.read_address.next = joined.data.get_bits::<EVENT_QUEUE_BITS>(0);
+        self.shared_receive_queues.read_enable.next = has_joined;
+        self.shared_receive_queues.read_address.next = joined.data.get_bits::<SHARED_RECEIVE_BITS>(0);
         self.has_looked.d.next = has_joined;
         self.looked.d.next = joined;
 
@@ -337,6 +348,7 @@ impl Logic for Doorbells {
         let entry = match looked.doorbell.to_u64() {
             at::COMPLETION => self.completion_queues.read_data.val(),
             at::EVENT => self.event_queues.read_data.val(),
+            at::SHARED_RECEIVE => self.shared_receive_queues.read_data.val(),
             _ => self.queue_pairs.read_data.val(),
         };
         let exists = entry.valid && entry.number == looked.data.get_bits::<QUEUE_NUMBER_BITS>(0);
@@ -344,7 +356,8 @@ impl Logic for Doorbells {
         let acts = has_looked && exists && is_own;
         self.result.d.next = looked;
         self.sends.d.next = acts && looked.doorbell == at::SEND;
-        self.receives.d.next = acts && looked.doorbell == at::RECEIVE;
+        self.receives.d.next =
+            acts && (looked.doorbell == at::RECEIVE || looked.doorbell == at::SHARED_RECEIVE);
         self.completes.d.next = acts && looked.doorbell == at::COMPLETION;
         self.reads_events.d.next = acts && looked.doorbell == at::EVENT;
         self.is_foreign.d.next = has_looked && exists && !is_own;
@@ -360,7 +373,14 @@ impl Logic for Doorbells {
         let arm = result.data.get_bits::<2>(at::ARM);
         self.send_posted.next = posted;
         self.send_posted_valid.next = self.sends.q.val();
-        self.receive_posted.next = posted;
+        self.receive_posted.next = EntriesPosted {
+            ring: if result.doorbell == at::SHARED_RECEIVE {
+                shared_ring(result.data.get_bits::<SHARED_RECEIVE_BITS>(0))
+            } else {
+                own_ring(result.data.get_bits::<QUEUE_PAIR_BITS>(0))
+            },
+            producer_index: posted.producer_index,
+        };
         self.receive_posted_valid.next = self.receives.q.val();
         self.completions_read.next = CompletionsRead {
             completion_queue: result.data.get_bits::<COMPLETION_QUEUE_BITS>(0),
@@ -399,14 +419,18 @@ mod tests {
     }
 
     fn index_mask(kind: Kind) -> u64 {
-        if kind == Kind::EventQueue { 0x1f } else { 0x3ff }
+        match kind {
+            Kind::EventQueue => 0x1f,
+            Kind::SharedReceive => 0x3f,
+            _ => 0x3ff,
+        }
     }
 
     /// What software notices.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Message {
         Send(WorkPosted),
-        Receive(WorkPosted),
+        Receive(EntriesPosted),
         Completions(CompletionsRead),
         Events(EventsRead),
     }
@@ -448,7 +472,8 @@ mod tests {
             if strobe == 0 {
                 return;
             }
-            let known = [SEND, RECEIVE, COMPLETION, EVENT].map(|doorbell| u64::from(doorbell.offset));
+            let known =
+                [SEND, RECEIVE, SHARED_RECEIVE, COMPLETION, EVENT].map(|doorbell| u64::from(doorbell.offset));
             if page >= 256 || !known.contains(&offset) {
                 self.outcome.unknown += 1;
                 return;
@@ -480,6 +505,8 @@ mod tests {
                 Kind::CompletionQueue
             } else if is(&EVENT) {
                 Kind::EventQueue
+            } else if is(&SHARED_RECEIVE) {
+                Kind::SharedReceive
             } else {
                 Kind::QueuePair
             };
@@ -494,8 +521,10 @@ mod tests {
             let consumer_index = bits(data >> 32 & 0xff_ffff);
             self.outcome.messages.push(if is(&SEND) {
                 Message::Send(posted)
-            } else if is(&RECEIVE) {
-                Message::Receive(posted)
+            } else if is(&RECEIVE) || is(&SHARED_RECEIVE) {
+                let first = if is(&SHARED_RECEIVE) { 1024 } else { 0 };
+                let producer_index = posted.producer_index;
+                Message::Receive(EntriesPosted { ring: bits(first + index), producer_index })
             } else if is(&COMPLETION) {
                 let arm = data >> 24 & 3;
                 let arm = bits(if arm == 3 { 0 } else { arm });
@@ -523,7 +552,8 @@ mod tests {
 
     /// Few objects, so that doorbells meet one now and then, and indices that several numbers share.
     fn object(random: &mut Random) -> (Kind, u64) {
-        let kind = *[Kind::QueuePair, Kind::CompletionQueue, Kind::EventQueue].choose(random).unwrap();
+        let kinds = [Kind::QueuePair, Kind::CompletionQueue, Kind::EventQueue, Kind::SharedReceive];
+        let kind = *kinds.choose(random).unwrap();
         let index = random.random_range(0..4) * 7;
         (kind, if kind == Kind::QueuePair { index | random.random_range(0..3) << 10 } else { index })
     }
@@ -568,6 +598,9 @@ mod tests {
                 Some(((kind, _), (number, page))) if *kind == Kind::EventQueue as u64 => {
                     (&EVENT, *page, *number)
                 }
+                Some(((kind, _), (number, page))) if *kind == Kind::SharedReceive as u64 => {
+                    (&SHARED_RECEIVE, *page, *number)
+                }
                 Some((_, (number, page))) => (&SEND, *page, *number),
                 None => (doorbell, page, object(&mut random).1),
             };
@@ -598,9 +631,12 @@ mod tests {
     #[test]
     fn layout_and_hardware_agree_on_every_doorbell() {
         let mut bench = bench();
-        for (kind, number) in
-            [(Kind::QueuePair, 0xab_cd05), (Kind::CompletionQueue, 0x3ff), (Kind::EventQueue, 31)]
-        {
+        for (kind, number) in [
+            (Kind::QueuePair, 0xab_cd05),
+            (Kind::CompletionQueue, 0x3ff),
+            (Kind::EventQueue, 31),
+            (Kind::SharedReceive, 63),
+        ] {
             own(&mut bench, kind, number, 0xfe, true);
             bench.tick();
         }
@@ -611,9 +647,13 @@ mod tests {
             CompletionDoorbell { object_number: 0x3ff, arm: Arm::Solicited, consumer_index: 0xff_fffe };
         let event = EventDoorbell { object_number: 31, arm: true, consumer_index: 0x12_3456 };
         let posted = WorkPosted { queue_pair: bits(0x105), producer_index: bits(0x8001) };
+        let shared = WorkDoorbell { object_number: 63, producer_index: 0x8001 };
+        let received =
+            |ring| Message::Receive(EntriesPosted { ring: bits(ring), producer_index: bits(0x8001) });
         let cases = [
             (SEND, word(work.to_bytes().unwrap()), Message::Send(posted)),
-            (RECEIVE, word(work.to_bytes().unwrap()), Message::Receive(posted)),
+            (RECEIVE, word(work.to_bytes().unwrap()), received(0x105)),
+            (SHARED_RECEIVE, word(shared.to_bytes().unwrap()), received(1024 + 63)),
             (
                 COMPLETION,
                 word(completion.to_bytes().unwrap()),

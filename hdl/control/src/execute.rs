@@ -18,8 +18,10 @@
 //!    command sees each queue pair in one state, and what is in flight can fail.
 //! 3. A failure of an older generation, or of a queue pair that does not exist, is dropped and counted; one that changes no state
 //!    raises no event, so a peer cannot fill the event queue with one queue pair.
-//! 4. When the device has failed, a command that waits ends.
-//! 5. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
+//! 4. A limit of a shared receive queue that is reached is zero from then on, and an event; one that has been set anew since is
+//!    as if nothing had been said.
+//! 5. When the device has failed, a command that waits ends.
+//! 6. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
 //!    command the reset has cut off.
 //!
 //! DESIGN 3 decision 8, DESIGN 3 decision 12.
@@ -28,8 +30,8 @@ use crate::passing::Passing;
 use crate::programs::{OPCODE_BITS, ROW_BITS, programs};
 use crate::steps::{Action, FIND_EXISTS, FIND_REFERENCE, PUBLISH_RESTARTS, Step, address_of};
 use crate::store::{
-    COMMAND, INDEX_BITS, KIND_BITS, NUMBER, NUMBER_BITS, STATE, STATE_BITS, STORE_BITS, VALID, header_of,
-    index_of, kind,
+    COMMAND, INDEX_BITS, KIND_BITS, LIMIT_BITS, LOADED_WORDS, NUMBER, NUMBER_BITS, STATE, STATE_BITS,
+    STORE_BITS, VALID, header_of, index_of, kind,
 };
 use crate::tell::{
     LOADED_BITS, completion_queue_of, event_queue_body, event_queue_of, generation_of, number_of, page_of,
@@ -80,6 +82,8 @@ mod number {
     pub(super) const PATH: u64 = SetupKind::Path as u64;
     pub(super) const SEND_PSN: u64 = SetupKind::SendPsn as u64;
     pub(super) const RECEIVE_PSN: u64 = SetupKind::ReceivePsn as u64;
+    pub(super) const SHARED_RECEIVE: u64 = SetupKind::SharedReceive as u64;
+    pub(super) const SHARED_LIMIT: u64 = SetupKind::SharedLimit as u64;
 }
 
 /// Bytes of a piece of a query, as a power of two.
@@ -87,7 +91,7 @@ const PIECE_LOG2: usize = COMMAND_BYTES.trailing_zeros() as usize;
 /// Bits of a count of bytes that a query has written.
 const WRITTEN_BITS: usize = 3 + PIECE_LOG2;
 /// Where `errands` has event queue 0.
-const QUEUE_0_ERRAND: u64 = kind::EVENT_QUEUE + 1;
+const QUEUE_0_ERRAND: u64 = kind::SHARED_RECEIVE + 1;
 /// A header that says no more than that the object exists.
 const EXISTS: u64 = 1 << VALID;
 /// Bits behind the state in a header, behind one word, behind a command, and behind the body of event queue 0 in what is loaded.
@@ -95,6 +99,12 @@ const BEHIND_STATE: usize = 64 - STATE - STATE_BITS;
 const BEHIND_WORD: usize = LOADED_BITS - 64;
 const BEHIND_COMMAND: usize = LOADED_BITS - COMMAND_BITS;
 const BEHIND_BODY: usize = LOADED_BITS - 192;
+/// Bits behind the limit in its word.
+const BEHIND_LIMIT: usize = 64 - LIMIT_BITS;
+/// The word of the limit of a shared receive queue, and the words of an object that can fail, as a power of two.
+const LIMIT_WORD: u64 = LOADED_WORDS as u64;
+const OBJECT_BITS: usize = 4;
+const BESIDE_WORD: usize = STORE_BITS - OBJECT_BITS;
 
 /// Where the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -439,6 +449,8 @@ fn setup_kind(number: Bits<SETUP_KIND_BITS>) -> SetupKind {
         number::PATH => SetupKind::Path,
         number::SEND_PSN => SetupKind::SendPsn,
         number::RECEIVE_PSN => SetupKind::ReceivePsn,
+        number::SHARED_RECEIVE => SetupKind::SharedReceive,
+        number::SHARED_LIMIT => SetupKind::SharedLimit,
         _ => SetupKind::Probe,
     }
 }
@@ -450,6 +462,18 @@ fn cause_number(cause: FailureCause) -> Bits<2> {
         FailureCause::Requester => bits::<2>(0),
         FailureCause::Responder => bits::<2>(1),
         FailureCause::Queue => bits::<2>(2),
+        FailureCause::SharedLimit => bits::<2>(3),
+    }
+}
+
+/// Gives the word that a failure is about: the header of the queue pair, or the limit of the shared receive queue.
+#[kernel]
+fn place_of(failure: FailureEvent) -> Bits<STORE_BITS> {
+    if failure.cause == FailureCause::SharedLimit {
+        header_of(bits::<KIND_BITS>(kind::SHARED_RECEIVE), failure.queue_pair)
+            | bits::<STORE_BITS>(LIMIT_WORD)
+    } else {
+        header_of(bits::<KIND_BITS>(kind::QUEUE_PAIR), failure.queue_pair)
     }
 }
 
@@ -459,6 +483,7 @@ fn is_last(kind: Bits<KIND_BITS>, index: Bits<INDEX_BITS>) -> Bit {
     match kind.to_u64() {
         kind::ADDRESS_HANDLE => index.get_bits::<8>(0).all(),
         kind::EVENT_QUEUE => index.get_bits::<5>(0).all(),
+        kind::SHARED_RECEIVE => index.get_bits::<6>(0).all(),
         _ => index.all(),
     }
 }
@@ -498,7 +523,6 @@ impl Logic for Execute {
         let may_command = is_idle && !has_failure && !forgets && !enters_queue_0;
         self.command.ready.next = may_command;
         let failure = self.failure_held.q.val();
-        let failed_pair: Bits<INDEX_BITS> = self.failure.beat.val().queue_pair;
         let sweep_kind = self.sweep_kind.q.val();
         let sweep_index = self.sweep_index.q.val();
         self.errands.address.next = if is_idle { bits::<KIND_BITS>(QUEUE_0_ERRAND) } else { sweep_kind };
@@ -512,8 +536,13 @@ impl Logic for Execute {
         let state = state_of(word);
         self.lives.address.next = cat!(state, cause_number(failure.cause));
         let next_state = self.lives.value.val();
-        let is_stale = !word.get_bit(VALID) || generation_of(word) != failure.generation;
-        let fails = is_deciding && !is_stale && next_state != state;
+        let is_limit = failure.cause == FailureCause::SharedLimit;
+        let is_stale = if is_limit {
+            word.get_bits::<8>(LIMIT_BITS) != failure.generation
+        } else {
+            !word.get_bit(VALID) || generation_of(word) != failure.generation
+        };
+        let fails = is_deciding && !is_stale && (is_limit || next_state != state);
         let succeeds = is_applying && !self.refuses.q.val();
         self.store.read_enable.next = true;
         self.store.read_address.next = match stage {
@@ -535,7 +564,13 @@ impl Logic for Execute {
                 cat!(bits::<8>(0), self.probed_receive.val(), bits::<8>(0), self.probed_send.val())
             }
             Stage::Failed => {
-                cat!(word.get_bits::<BEHIND_STATE>(STATE + STATE_BITS), next_state, word.get_bits::<STATE>(0))
+                let without_limit = cat!(word.get_bits::<BEHIND_LIMIT>(LIMIT_BITS), bits::<LIMIT_BITS>(0));
+                let with_state = cat!(
+                    word.get_bits::<BEHIND_STATE>(STATE + STATE_BITS),
+                    next_state,
+                    word.get_bits::<STATE>(0)
+                );
+                select(is_limit, without_limit, with_state)
             }
             _ => self.result.q.val(),
         };
@@ -592,7 +627,7 @@ impl Logic for Execute {
         self.tells_completion_queue.d.next = false;
         self.tells_event_queue.d.next = false;
         self.tells_page.d.next = false;
-        self.stale.d.next = is_deciding && is_stale;
+        self.stale.d.next = is_deciding && is_stale && !is_limit;
         self.idle.d.next = may_command
             && !self.command.valid.val()
             && !self.forget.val()
@@ -659,7 +694,7 @@ impl Logic for Execute {
         self.cycle.d.next = bits(0);
         match stage {
             Stage::Idle => {
-                self.looked_at.d.next = header_of(bits::<KIND_BITS>(kind::QUEUE_PAIR), failed_pair);
+                self.looked_at.d.next = place_of(self.failure.beat.val());
                 self.failure_held.d.next = self.failure.beat.val();
                 self.is_within_wait.d.next = false;
                 self.seeker.d.next = Seeker::Failure;
@@ -791,6 +826,13 @@ impl Logic for Execute {
                     self.stage.d.next = match purpose {
                         Purpose::Publish => Stage::Publish,
                         Purpose::Write => Stage::Write,
+                        Purpose::Failure => {
+                            if is_limit {
+                                Stage::Raise
+                            } else {
+                                Stage::Setup
+                            }
+                        }
                         _ => Stage::Setup,
                     };
                 }
@@ -822,7 +864,7 @@ impl Logic for Execute {
                 }
             }
             Stage::Wait => {
-                self.looked_at.d.next = header_of(bits::<KIND_BITS>(kind::QUEUE_PAIR), failed_pair);
+                self.looked_at.d.next = place_of(self.failure.beat.val());
                 self.failure_held.d.next = self.failure.beat.val();
                 self.is_within_wait.d.next = true;
                 self.seeker.d.next = Seeker::Failure;
@@ -840,7 +882,8 @@ impl Logic for Execute {
                 }
             }
             Stage::Failed => {
-                self.load_address.d.next = self.looked_at.q.val();
+                self.load_address.d.next =
+                    cat!(self.looked_at.q.val().get_bits::<BESIDE_WORD>(OBJECT_BITS), bits::<OBJECT_BITS>(0));
                 self.purpose.d.next = Purpose::Failure;
                 self.stage.d.next = if fails { Stage::Load } else { returns_to };
             }
@@ -873,7 +916,7 @@ impl Logic for Execute {
             if sweeps_last {
                 self.sweep_kind.d.next = sweep_kind + 1;
             }
-            if sweeps_last && sweep_kind == kind::EVENT_QUEUE {
+            if sweeps_last && sweep_kind == kind::SHARED_RECEIVE {
                 self.stage.d.next = Stage::Idle;
                 self.is_walking.d.next = false;
             }

@@ -7,15 +7,18 @@ use crate::steps::{Program, Run, Step, TO_OTHER, TO_RESET, word};
 use crate::store::{self, BODY, Kind, LOADED_WORDS};
 use rnic_layout::admin::{
     BODY_OFFSET, COMMAND_BYTES, CommandHeader, CommandOpcode, CommandStatus, CreateAddressHandle,
-    CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion, Destroy, ModifyCompletionQueue,
-    ModifyEventQueue, ModifyQueuePair, ModifyRegion, QUEUE_PAIR_QUERY_BYTES, Query, RegionKind, Translation,
+    CreateCompletionQueue, CreateEventQueue, CreateQueuePair, CreateRegion, CreateSharedReceiveQueue,
+    Destroy, ModifyCompletionQueue, ModifyEventQueue, ModifyQueuePair, ModifyRegion,
+    ModifySharedReceiveQueue, QUEUE_PAIR_QUERY_BYTES, Query, RegionKind, Translation,
 };
 use rnic_layout::context::PathRecord;
 use rnic_layout::field::{Field, Record};
 use rnic_layout::limits;
 use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState, Service};
 use rnic_token::setup::SetupKind;
-use rnic_token::sizes::{ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS};
+use rnic_token::sizes::{
+    ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, SHARED_RECEIVE_BITS,
+};
 
 /// Bits of the number of a step.
 pub const ROW_BITS: usize = 10;
@@ -49,7 +52,7 @@ pub struct Programs {
     /// First step for each opcode byte.
     pub starts: Vec<usize>,
     /// First step of the list that forgets an object in a reset, for each kind.
-    pub forgets: [usize; 5],
+    pub forgets: [usize; 6],
     /// First step of the list that enters event queue 0.
     pub event_queue_0: usize,
 }
@@ -64,7 +67,6 @@ pub fn programs() -> Programs {
     let mut next = 0;
     let mut start = |program: Vec<Step>| core::mem::replace(&mut next, append(program));
     let unknown = start(unknown());
-    let unsupported = start(unsupported());
     let mut starts = vec![unknown; 1 << OPCODE_BITS];
     for &opcode in CommandOpcode::ALL {
         use CommandOpcode as Op;
@@ -82,13 +84,10 @@ pub fn programs() -> Programs {
             Op::ModifyEventQueue => modify_event_queue(),
             Op::QueryEventQueue => query(Kind::EventQueue, Op::CreateEventQueue, 2),
             Op::DestroyEventQueue => destroy_event_queue(),
-            Op::CreateSharedReceiveQueue
-            | Op::ModifySharedReceiveQueue
-            | Op::QuerySharedReceiveQueue
-            | Op::DestroySharedReceiveQueue => {
-                starts[usize::from(opcode.number())] = unsupported;
-                continue;
-            }
+            Op::CreateSharedReceiveQueue => create_shared_receive_queue(),
+            Op::ModifySharedReceiveQueue => modify_shared_receive_queue(),
+            Op::QuerySharedReceiveQueue => query_shared_receive_queue(),
+            Op::DestroySharedReceiveQueue => destroy_shared_receive_queue(),
             Op::CreateRegion => create_region(),
             Op::ModifyRegion => modify_region(),
             Op::QueryRegion => query(Kind::Region, Op::CreateRegion, 4),
@@ -100,9 +99,15 @@ pub fn programs() -> Programs {
         };
         starts[usize::from(opcode.number())] = start(program);
     }
-    let forgets =
-        [Kind::QueuePair, Kind::Region, Kind::CompletionQueue, Kind::AddressHandle, Kind::EventQueue]
-            .map(|kind| start(forget(kind)));
+    let forgets = [
+        Kind::QueuePair,
+        Kind::Region,
+        Kind::CompletionQueue,
+        Kind::AddressHandle,
+        Kind::EventQueue,
+        Kind::SharedReceive,
+    ]
+    .map(|kind| start(forget(kind)));
     let event_queue_0 = start(event_queue_0());
     assert!(steps.len() <= 1 << ROW_BITS, "{} steps do not fit", steps.len());
     Programs { steps, starts, forgets, event_queue_0 }
@@ -153,12 +158,6 @@ fn unknown() -> Vec<Step> {
     program.finish()
 }
 
-fn unsupported() -> Vec<Step> {
-    let mut program = begin(&Record { bits: 0, fields: &[], reserved: &[], ..Destroy::RECORD });
-    program.refuse(CommandStatus::NotSupported);
-    program.finish()
-}
-
 fn nothing() -> Vec<Step> {
     begin(&Destroy::RECORD).finish()
 }
@@ -176,6 +175,7 @@ fn number_width(kind: Kind) -> usize {
         Kind::CompletionQueue => COMPLETION_QUEUE_BITS,
         Kind::AddressHandle => ADDRESS_HANDLE_BITS,
         Kind::EventQueue => EVENT_QUEUE_BITS,
+        Kind::SharedReceive => SHARED_RECEIVE_BITS,
     }
 }
 
@@ -286,13 +286,24 @@ fn stamp(program: &mut Program) {
     program.copy(header(Subject, store::GENERATION, 8), path("generation"));
 }
 
-/// Counts the subject as user of its two completion queues, or no more.
+/// Counts the subject as user of its two completion queues and its shared receive queue, or no more.
 fn use_queues(program: &mut Program, amount: u64) {
     for name in CREATED_NUMBERS {
         let number = path(name).low(COMPLETION_QUEUE_BITS);
         program.exists(Kind::CompletionQueue, number, Reference, CommandStatus::DoesNotExist, 0);
         program.add(word(Reference, 0), amount);
     }
+    let flags = Run::new(Subject, BODY, 64);
+    let flag = path("shared_receive").bit - flags.bit;
+    // The flags are 32 bits.
+    program.flags(Run { bit: flags.bit + 32, width: 32, ..flags });
+    program.only_if(flag - 32, |program| {
+        // It may stand in two words.
+        let number = Run::new(Scratch, 64 * NOTE_WORD, SHARED_RECEIVE_BITS);
+        program.copy(path("shared_receive_queue").low(SHARED_RECEIVE_BITS), number);
+        program.exists(Kind::SharedReceive, number, Reference, CommandStatus::DoesNotExist, 0);
+        program.add(word(Reference, 0), amount);
+    });
 }
 
 fn create_queue_pair() -> Vec<Step> {
@@ -303,16 +314,23 @@ fn create_queue_pair() -> Vec<Step> {
         program.unlisted(body(field(name)), is_legal, CommandStatus::NotSupported, detail(field(name)));
     };
     only(&mut program, "service", u64::from(Service::ReliableConnected.number()));
-    only(&mut program, "shared_receive", 0);
-    let shared = field("shared_receive_queue");
-    program.nonzero(body(shared), CommandStatus::NotSupported, detail(shared));
     doorbell_page_within(&mut program, field("doorbell_page"));
     ring_aligned(&mut program, field("send_base"));
     ring_aligned(&mut program, field("receive_base"));
+    let shared = field("shared_receive_queue");
+    let status = CommandStatus::ReferenceDoesNotExist;
+    program.nonzero(body(shared).above(SHARED_RECEIVE_BITS), status, detail(shared));
     place(&mut program, Kind::QueuePair);
     for name in CREATED_NUMBERS {
         reference(&mut program, Kind::CompletionQueue, field(name));
     }
+    program.flags(Run { width: 32, ..word(Command, 1) });
+    program.only_if(field("shared_receive").offset as usize, |program| {
+        reference(program, Kind::SharedReceive, shared);
+        let domain = Run::new(Scratch, 64 * NOTE_WORD, 24);
+        program.copy(Run { base: Reference, ..path("domain") }, domain);
+        program.unequal(body(field("domain")), domain, CommandStatus::DomainMismatch, detail(shared));
+    });
 
     program.copy(zeros(store::GENERATION), header(Subject, 0, store::GENERATION));
     program.add(word(Subject, 0), 1 << store::VALID | GENERATION);
@@ -329,6 +347,8 @@ fn create_queue_pair() -> Vec<Step> {
         let target = path(name);
         program.copy(body(field(name)).low(target.width), target);
     }
+    let number = path("shared_receive_queue");
+    program.copy(body(shared).low(number.width), number);
     for (base, page) in CREATED_RINGS {
         program.copy(body(field(base)).above(RING_ALIGNMENT_LOG2), path(page));
     }
@@ -460,6 +480,8 @@ fn query_queue_pair() -> Vec<Step> {
         let source = path(name);
         program.copy(source, field(0, CREATE.field(name)).low(source.width));
     }
+    let shared = path("shared_receive_queue");
+    program.copy(shared, field(0, CREATE.field("shared_receive_queue")).low(shared.width));
     for (base, page) in CREATED_RINGS {
         program.copy(path(page), field(0, CREATE.field(base)).above(RING_ALIGNMENT_LOG2));
     }
@@ -619,6 +641,99 @@ fn destroy_event_queue() -> Vec<Step> {
     program.finish()
 }
 
+// Shared receive queues.
+
+const SHARED: Record = CreateSharedReceiveQueue::RECORD;
+/// Fields that the create command and the path record have, with their names there.
+const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_entries_log2"), ("domain", "domain")];
+
+/// The limit of the subject.
+fn limit() -> Run {
+    Run::new(Subject, store::LIMIT, store::LIMIT_BITS)
+}
+
+/// The stages are told of limit and generation of its setting.
+fn setting() -> Run {
+    Run::new(Subject, store::LIMIT, 24)
+}
+
+/// What is said of the limit from now on is of another setting.
+fn set_anew(program: &mut Program) {
+    program.add(word(Subject, store::LIMIT / 64), 1 << (store::LIMIT_GENERATION - store::LIMIT));
+}
+
+fn create_shared_receive_queue() -> Vec<Step> {
+    let mut program = begin(&SHARED);
+    doorbell_page_within(&mut program, SHARED.field("doorbell_page"));
+    ring_aligned(&mut program, SHARED.field("base"));
+    place(&mut program, Kind::SharedReceive);
+    enter(&mut program);
+    enter_page(&mut program, SHARED.field("doorbell_page"));
+    // To the stages it is a queue pair that receives.
+    program.add(word(Subject, 0), u64::from(QpState::ReadyToReceive.number()) << store::STATE);
+    for index in 1..LOADED_WORDS {
+        program.put(word(Subject, index), 0);
+    }
+    for (name, kept) in SHARED_KEPT {
+        program.copy(body(SHARED.field(name)), path(kept));
+    }
+    program.copy(body(SHARED.field("base")).above(RING_ALIGNMENT_LOG2), path("receive_base_page"));
+    program.copy(body(SHARED.field("limit")), limit());
+    set_anew(&mut program);
+    program.setup(SetupKind::SharedReceive, setting());
+    program.publish(Kind::SharedReceive, true);
+    program.finish()
+}
+
+fn modify_shared_receive_queue() -> Vec<Step> {
+    const RECORD: Record = ModifySharedReceiveQueue::RECORD;
+    let mut program = begin(&RECORD);
+    subject(&mut program, Kind::SharedReceive);
+    program.copy(body(RECORD.field("limit")), limit());
+    set_anew(&mut program);
+    program.setup(SetupKind::SharedLimit, setting());
+    program.finish()
+}
+
+fn query_shared_receive_queue() -> Vec<Step> {
+    let mut program = begin(&Query::RECORD);
+    room(&mut program, COMMAND_BYTES);
+    subject(&mut program, Kind::SharedReceive);
+    program.put(word(Scratch, 0), u64::from(CommandOpcode::CreateSharedReceiveQueue.number()));
+    for index in 1..COMMAND_WORDS {
+        program.put(word(Scratch, index), 0);
+    }
+    let number = header(Subject, store::NUMBER, store::NUMBER_BITS);
+    program.copy(number, Run::new(Scratch, object_number().bit, store::NUMBER_BITS));
+    let field = |name| Run::field(Scratch, COMMAND_BODY, SHARED.field(name));
+    for (name, kept) in SHARED_KEPT {
+        program.copy(path(kept), field(name));
+    }
+    program.copy(path("receive_base_page"), field("base").above(RING_ALIGNMENT_LOG2));
+    let page = header(Subject, store::PAGE, DOORBELL_PAGE_BITS);
+    program.copy(page, field("doorbell_page").low(DOORBELL_PAGE_BITS));
+    program.copy(limit(), field("limit"));
+    answer_query(program, 1)
+}
+
+/// The stages forget the ring of the subject.
+fn end_shared_receive_queue(program: &mut Program) {
+    program.copy(zeros(store::STATE_BITS), header(Subject, store::STATE, store::STATE_BITS));
+    set_anew(program);
+    program.publish(Kind::SharedReceive, true);
+    program.setup(SetupKind::SharedReceive, zeros(24));
+}
+
+fn destroy_shared_receive_queue() -> Vec<Step> {
+    let mut program = begin(&Destroy::RECORD);
+    subject(&mut program, Kind::SharedReceive);
+    unused(&mut program);
+    leave(&mut program);
+    end_shared_receive_queue(&mut program);
+    program.wait();
+    program.finish()
+}
+
 // Regions.
 
 /// Words of the body of a region that are kept; what is behind them is zero for a contiguous one.
@@ -773,6 +888,10 @@ fn forget(kind: Kind) -> Vec<Step> {
             program.copy(zeros(USERS_BITS), header(Subject, store::USERS, USERS_BITS));
             program.publish(kind, true);
         }
+        Kind::SharedReceive => {
+            program.copy(zeros(USERS_BITS), header(Subject, store::USERS, USERS_BITS));
+            end_shared_receive_queue(&mut program);
+        }
     }
     program.finish()
 }
@@ -881,11 +1000,7 @@ mod tests {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
             let found = first_refusal(&programs, &bytes);
-            let is_shared = bytes[0] >> 4 == CommandOpcode::CreateSharedReceiveQueue.number() >> 4;
             match AdminCommand::parse(&bytes) {
-                Err(_) if is_shared && CommandOpcode::from_number(bytes[0].into()).is_some() => {
-                    assert!(found.is_some());
-                }
                 Err(refusal) => {
                     let expected = (u64::from(refusal.status.number()), u64::from(refusal.detail));
                     assert_eq!(found, Some(expected), "{refusal}: {bytes:x?}");

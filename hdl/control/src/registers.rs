@@ -46,7 +46,7 @@ use rnic_token::read::READ_SLOT_BITS;
 use rnic_token::setup::SourceAddressWrite;
 use rnic_token::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    REGION_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
+    REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
 };
 
 /// Bits of a byte address in the space of BAR 0 as the slave has it, which is larger than the BAR.
@@ -134,6 +134,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
         reliable_connected: true,
         read: true,
         atomics: true,
+        shared_receive_queues: true,
         ..Features::at_reset()
     };
     let geometry = Geometry { datapath_bits, interrupt_vectors: 1 << VECTOR_BITS, clock_khz };
@@ -141,7 +142,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
         queue_pairs_log2: QUEUE_PAIR_BITS as u8,
         completion_queues_log2: COMPLETION_QUEUE_BITS as u8,
         event_queues_log2: EVENT_QUEUE_BITS as u8,
-        shared_receive_queues_log2: 0,
+        shared_receive_queues_log2: SHARED_RECEIVE_BITS as u8,
         regions_log2: REGION_BITS as u8,
         address_handles_log2: ADDRESS_HANDLE_BITS as u8,
         doorbell_pages_log2: DOORBELL_PAGE_BITS as u8,

@@ -5,9 +5,10 @@
 //!  10iiiiiiiiiiwww   region i: header, then the body of its create command
 //!  110iiiiiiiiiiww   completion queue i: the same
 //!  1110iiiiiiiiwww   address handle i: the same
-//!  11110iiiiiwwwww   event queue i: the same
+//!  11110iiiiiiwwww   shared receive queue i: header, a path record of which its ring and domain are in use, and its limit
 //!  111110000000www   the command that is being executed
 //!  1111100001wwwww   room to build in
+//!  11111100iiiiiww   event queue i: header, then the body of its create command
 //! ```
 //!
 //! Every object begins with a header: whether it exists, its whole number, and what the life of the object needs. The
@@ -16,6 +17,7 @@
 use rnic_kernel::prelude::*;
 use rnic_token::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, REGION_BITS,
+    SHARED_RECEIVE_BITS,
 };
 
 /// Bits of an address of the store, in words of 64 bits.
@@ -48,13 +50,22 @@ pub const GENERATION: usize = 56;
 pub const USERS: usize = 52;
 /// Bits of the path record of a queue pair, and of the body of any other object, begin behind the header.
 pub const BODY: usize = 64;
+/// First bit of the limit of a shared receive queue; its other settings stand in a path record, because that is what the stages
+/// want.
+pub const LIMIT: usize = 64 * LOADED_WORDS;
+/// Its width.
+pub const LIMIT_BITS: usize = 16;
+/// First bit behind the limit of the count of its settings, which outlives the object. The field ends nowhere, so that it can be
+/// counted; eight bits of it are looked at.
+pub const LIMIT_GENERATION: usize = LIMIT + LIMIT_BITS;
 
 const _: () = assert!(
     QUEUE_PAIR_BITS == INDEX_BITS
         && REGION_BITS == INDEX_BITS
         && COMPLETION_QUEUE_BITS == INDEX_BITS
         && ADDRESS_HANDLE_BITS == 8
-        && EVENT_QUEUE_BITS == 5,
+        && EVENT_QUEUE_BITS == 5
+        && SHARED_RECEIVE_BITS == 6,
     "the map above"
 );
 
@@ -71,6 +82,8 @@ pub enum Kind {
     AddressHandle,
     /// Event queue.
     EventQueue,
+    /// Shared receive queue.
+    SharedReceive,
 }
 
 /// Bits of a [`Kind`].
@@ -89,6 +102,8 @@ pub mod kind {
     pub const ADDRESS_HANDLE: u64 = Kind::AddressHandle as u64;
     /// Event queue.
     pub const EVENT_QUEUE: u64 = Kind::EventQueue as u64;
+    /// Shared receive queue.
+    pub const SHARED_RECEIVE: u64 = Kind::SharedReceive as u64;
 }
 
 /// Gives the index in its table that the number of an object stands for.
@@ -105,6 +120,7 @@ pub fn header_of(kind: Bits<KIND_BITS>, index: Bits<INDEX_BITS>) -> Bits<STORE_B
         kind::REGION => cat!(bits::<2>(2), index, bits::<3>(0)),
         kind::COMPLETION_QUEUE => cat!(bits::<3>(6), index, bits::<2>(0)),
         kind::ADDRESS_HANDLE => cat!(bits::<4>(14), index.get_bits::<ADDRESS_HANDLE_BITS>(0), bits::<3>(0)),
-        _ => cat!(bits::<5>(30), index.get_bits::<EVENT_QUEUE_BITS>(0), bits::<5>(0)),
+        kind::SHARED_RECEIVE => cat!(bits::<5>(30), index.get_bits::<SHARED_RECEIVE_BITS>(0), bits::<4>(0)),
+        _ => cat!(bits::<8>(0xfc), index.get_bits::<EVENT_QUEUE_BITS>(0), bits::<2>(0)),
     }
 }

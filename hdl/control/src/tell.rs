@@ -159,6 +159,7 @@ pub fn page_of(loaded: Bits<LOADED_BITS>, number_kind: Bits<3>, is_off: Bit) -> 
     let kind = match number_kind.to_u64() {
         kind::COMPLETION_QUEUE => Kind::CompletionQueue,
         kind::EVENT_QUEUE => Kind::EventQueue,
+        kind::SHARED_RECEIVE => Kind::SharedReceive,
         _ => Kind::QueuePair,
     };
     PageWrite {

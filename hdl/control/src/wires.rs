@@ -9,7 +9,7 @@ pub const SECTIONS: usize = 7;
 /// Bits of a whole number of a queue, as doorbells carry it.
 pub const QUEUE_NUMBER_BITS: usize = 24;
 
-/// Which page owns a queue pair, completion queue or event queue; there is no `ready`.
+/// Which page owns a queue pair, completion queue, event queue or shared receive queue; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PageWrite {
     /// A kind of object that has doorbells.

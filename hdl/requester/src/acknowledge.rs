@@ -848,6 +848,7 @@ impl Logic for Acknowledge {
             },
             with_immediate: false,
             with_invalidate: false,
+            is_last: false,
             solicited: false,
         };
         let is_untold = (is_first_error || is_flushed) && !oldest.has_tag;

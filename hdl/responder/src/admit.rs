@@ -6,14 +6,15 @@
 //!
 //! ```text
 //!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
-//!  requests ─────┼──>│ Idle  ├─> Compare ─> Decide ─┤
-//!  sweep (ERR) ──┘   └───┬───┘      ^          │    └──────────> entry_request
+//!  requests ─────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> entry_request
+//!  sweep (ERR) ──┘   └───┬───┘      ^  (Share)  │   └──────────> limit_reached
 //!                        v          │          v
 //!                paths, records, producers (one word a queue pair)
 //! ```
 //!
-//! Three cycles a packet, from the queue pair's records to their new values, so the next packet finds them. Latency 5 cycles
-//! to `admitted`. A setup event is taken between two packets, whatever the outputs do, in two cycles.
+//! Three cycles a packet, four for one that needs an entry of a shared receive queue, from the queue pair's records to their
+//! new values, so the next packet finds them. Latency 5 cycles to `admitted`. A setup event is taken between two packets,
+//! whatever the outputs do, in two cycles.
 //!
 //! | Word of a queue pair | Holds | Written in |
 //! |---|---|---|
@@ -30,6 +31,8 @@
 //!    In ERR the one of a SEND that has not ended is given back, and then those that are left, one after the other:
 //!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case; it
 //!    goes to a queue pair at once when that comes into ERR.
+//!    A shared receive queue keeps its entries; last of all it is said that the queue pair has none of them any more (protocol
+//!    4.3).
 //! 5. A producer index that claims more entries than the ring has is not believed: nothing is posted.
 //! 6. Packets of a message come in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9: FIRST and MIDDLE
 //!    are as long as the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
@@ -38,6 +41,9 @@
 //! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most `destination_read_atomic` of them
 //!    are under way for a queue pair: those that were admitted and not served yet. One more is refused.
 //! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands go another way, in order.
+//! 10. Entries of a shared receive queue are given to its queue pairs in the order in which their packets come. When one needs
+//!     an entry and fewer than the limit are left, be it none before or behind it, the event of the limit is raised, once for
+//!     each setting (protocol 4.5).
 //!
 //! SEND, WRITE, READ and atomics are served; SEND with Invalidate is refused as an invalid request. Duplicate READs and atomics
 //! are dropped. Reset sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
@@ -46,19 +52,20 @@ use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::Operation;
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use rnic_token::PacketToken;
-use rnic_token::doorbell::WorkPosted;
+use rnic_token::doorbell::{EntriesPosted, own_ring, shared_ring};
 use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadsServed};
-use rnic_token::setup::{SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_token::sizes::{
-    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
-    WORK_INDEX_BITS,
+    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SHARED_RECEIVE_BITS,
+    SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES, WORK_INDEX_BITS,
 };
 
 const RESET: u64 = QpState::Reset as u64;
@@ -86,6 +93,7 @@ const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit(
 const NOT_READY: u64 = Syndrome::RnrNak { timer_code: 0 }.emit() as u64;
 const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
 const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
+const LIMIT_EVENT: u64 = AsyncEvent::SharedReceiveLimit as u64;
 /// The longest message.
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// The shortest PMTU code would be this many bytes.
@@ -118,6 +126,18 @@ struct AdmitPath {
     min_rnr_timer: Bits<5>,
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     receive_entries_log2: Bits<4>,
+    /// Receive entries are those of a shared receive queue.
+    is_shared: Bit,
+    shared: Bits<SHARED_RECEIVE_BITS>,
+}
+
+/// What commands say of a shared receive queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct SharedPath {
+    entries_log2: Bits<4>,
+    limit: Bits<WORK_INDEX_BITS>,
+    /// Of this setting of the limit.
+    generation: Bits<GENERATION_BITS>,
 }
 
 /// The message that is arriving.
@@ -150,6 +170,8 @@ struct AdmitRecord {
     message_length: Bits<32>,
     /// WRITE: bytes that came.
     message_bytes: Bits<32>,
+    /// Queue pair of a shared receive queue: in ERR it was said that it has no entry any more.
+    is_last_said: Bit,
     /// READs and atomics ever admitted.
     reads: Bits<READ_COUNT_BITS>,
 }
@@ -165,6 +187,8 @@ enum Step {
     Setup,
     /// A packet meets path and record.
     Compare,
+    /// A packet that needs an entry of a shared receive queue meets that.
+    Share,
     /// Decides and writes back.
     Decide,
     /// The sweep meets path and record.
@@ -183,6 +207,8 @@ struct Findings {
     address_matches: Bit,
     psn_check: PsnCheck,
     has_entry: Bit,
+    /// The shared receive queue has fewer entries than its limit, or will have without the next.
+    is_low: Bit,
     is_error: Bit,
     is_send: Bit,
     is_write: Bit,
@@ -225,7 +251,7 @@ pub struct Admit {
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, WorkPosted>,
+    pub receive_posted: Signal<In, EntriesPosted>,
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
@@ -242,6 +268,8 @@ pub struct Admit {
     pub operands: StreamTx<AtomicOperands>,
     /// Receive entries that are consumed, one for each packet that takes one; registered.
     pub entry_request: StreamTx<EntryRequest>,
+    /// To control: shared receive queues that have fewer entries than their limit; registered.
+    pub limit_reached: StreamTx<FailureEvent>,
     /// Something went into `admitted`; registered.
     pub enters: Signal<Out, Bit>,
 
@@ -267,12 +295,18 @@ pub struct Admit {
     own_addresses: MatchTable<128, SOURCE_ADDRESSES, SOURCE_ADDRESS_BITS>,
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
     records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
-    producers: Memory<Bits<WORK_INDEX_BITS>, QUEUE_PAIR_BITS>,
+    producers: Memory<Bits<WORK_INDEX_BITS>, RECEIVE_RING_BITS>,
+    shared_paths: Memory<SharedPath, SHARED_RECEIVE_BITS>,
+    /// Entries that were consumed of shared receive queues.
+    shared_taken: Memory<Bits<WORK_INDEX_BITS>, SHARED_RECEIVE_BITS>,
+    /// Their limits are armed.
+    armed: Memory<Bit, SHARED_RECEIVE_BITS>,
     /// READs and atomics that have been served.
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     admitted_queue: Fifo<Admitted, 4, 5>,
     requests_queue: Fifo<EntryRequest, 4, 5>,
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
+    limits: RegisterSlice<FailureEvent>,
 
     step: Reg<Step>,
     /// Clearing: the next record. Else: the queue pair that is looked at for entries to give back.
@@ -307,6 +341,7 @@ impl Admit {
             admitted: StreamTx::default(),
             operands: StreamTx::default(),
             entry_request: StreamTx::default(),
+            limit_reached: StreamTx::default(),
             enters: Signal::default(),
             counts_unknown_qp: Signal::default(),
             counts_qp_not_ready: Signal::default(),
@@ -321,10 +356,14 @@ impl Admit {
             paths: Memory::new(Storage::Block)?,
             records: Memory::new(Storage::Block)?,
             producers: Memory::new(Storage::Block)?,
+            shared_paths: Memory::new(Storage::Block)?,
+            shared_taken: Memory::new(Storage::Block)?,
+            armed: Memory::new(Storage::Distributed)?,
             served: Memory::new(Storage::Block)?,
             admitted_queue: Fifo::new(Storage::Distributed)?,
             requests_queue: Fifo::new(Storage::Distributed)?,
             operands_queue: Fifo::new(Storage::Block)?,
+            limits: RegisterSlice::default(),
             step: Reg::new(Step::Clear),
             sweep: Reg::default(),
             patience: Reg::default(),
@@ -346,8 +385,7 @@ fn partitions_meet(a: Bits<16>, b: Bits<16>) -> Bit {
 
 /// Says whether an entry is posted, and the claim can be true.
 #[kernel]
-fn is_posted(producer: Bits<WORK_INDEX_BITS>, consumer: Bits<WORK_INDEX_BITS>, entries_log2: Bits<4>) -> Bit {
-    let posted = producer - consumer;
+fn is_posted(posted: Bits<WORK_INDEX_BITS>, entries_log2: Bits<4>) -> Bit {
     posted.any() && posted <= bits::<WORK_INDEX_BITS>(1) << entries_log2
 }
 
@@ -366,6 +404,7 @@ fn untouched(expected_psn: Bits<24>) -> AdmitRecord {
         write_address: bits::<64>(0),
         message_length: bits::<32>(0),
         message_bytes: bits::<32>(0),
+        is_last_said: false,
         reads: bits::<READ_COUNT_BITS>(0),
     }
 }
@@ -381,13 +420,19 @@ impl Logic for Admit {
             paths,
             records,
             producers,
+            shared_paths,
+            shared_taken,
+            armed,
             served,
             admitted_queue,
             requests_queue,
-            operands_queue
+            operands_queue,
+            limits
         );
         self.operands_queue.reset.next = self.reset.val();
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
+        self.limits.reset.next = self.reset.val();
+        StreamTx::<FailureEvent>::link(&mut self.limit_reached, &mut self.limits.tx);
         self.admitted_queue.reset.next = self.reset.val();
         self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
@@ -431,8 +476,6 @@ impl Logic for Admit {
         self.paths.read_address.next = asked;
         self.records.read_enable.next = is_idle;
         self.records.read_address.next = asked;
-        self.producers.read_enable.next = is_idle;
-        self.producers.read_address.next = asked;
         self.served.read_enable.next = is_idle;
         self.served.read_address.next = asked;
         self.served.write_enable.next = self.reads_served_valid.val();
@@ -441,6 +484,25 @@ impl Logic for Admit {
         let path = self.paths.read_data.val();
         let record = self.records.read_data.val();
         let token = self.token.q.val();
+
+        // The entries are those of the queue pair, or a cycle later those of its shared receive queue.
+        let compares = step == Step::Compare;
+        let shares = step == Step::Share;
+        self.producers.read_enable.next = is_idle || compares;
+        self.producers.read_address.next = if is_idle { own_ring(asked) } else { shared_ring(path.shared) };
+        self.shared_paths.read_enable.next = compares;
+        self.shared_paths.read_address.next = path.shared;
+        self.shared_taken.read_enable.next = compares;
+        self.shared_taken.read_address.next = path.shared;
+        self.armed.read_enable.next = compares;
+        self.armed.read_address.next = path.shared;
+        let shared_path = self.shared_paths.read_data.val();
+        let shared_taken = self.shared_taken.read_data.val();
+        let posted_count =
+            self.producers.read_data.val() - select(shares, shared_taken, record.receive_index);
+        let has_posted =
+            is_posted(posted_count, select(shares, shared_path.entries_log2, path.receive_entries_log2));
+        let is_below = posted_count <= shared_path.limit || !has_posted;
 
         // A packet is for the address that its queue pair sends from (protocol 1.2).
         let own = self.source_address_write.val();
@@ -453,8 +515,7 @@ impl Logic for Admit {
 
         // Comparing, of the packet or of the queue pair that is swept.
         let opcode = token.opcode;
-        let has_entry =
-            is_posted(self.producers.read_data.val(), record.receive_index, path.receive_entries_log2);
+        let has_entry = has_posted && !path.is_shared;
         let is_send = opcode <= SEND_ONLY_IMMEDIATE;
         let is_write = !is_send && opcode <= WRITE_ONLY_IMMEDIATE;
         let is_atomic = opcode == COMPARE_SWAP || opcode == FETCH_ADD;
@@ -503,6 +564,7 @@ impl Logic for Admit {
                     && self.own_addresses.agrees.val(),
                 psn_check: psn::check(token.psn, record.expected_psn),
                 has_entry,
+                is_low: false,
                 is_error: path.state == ERROR,
                 is_send,
                 is_write,
@@ -528,7 +590,13 @@ impl Logic for Admit {
                 message_bytes,
             };
         }
-        if step == Step::Compare {
+        if compares {
+            let asks = path.is_shared && select(is_send, starts, with_immediate);
+            self.step.d.next = if asks { Step::Share } else { Step::Decide };
+        }
+        if shares {
+            self.findings.d.next.has_entry = has_posted;
+            self.findings.d.next.is_low = is_below && self.armed.read_data.val();
             self.step.d.next = Step::Decide;
         }
         if step == Step::Look {
@@ -573,8 +641,10 @@ impl Logic for Admit {
         // The sweep gives back an entry of a queue pair in ERR, and stays there until there is none. The one of a SEND that
         // has not ended was consumed before the others.
         let is_sending = record.message == Message::Send;
-        let flushes = step == Step::Flush && found.is_error && (is_sending || found.has_entry);
-        let flushes_posted = flushes && !is_sending;
+        let owes_last = path.is_shared && !record.is_last_said;
+        let flushes = step == Step::Flush && found.is_error && (is_sending || found.has_entry || owes_last);
+        let flushes_posted = flushes && !is_sending && !path.is_shared;
+        let says_last = flushes && !is_sending && path.is_shared;
         if step == Step::Flush && !flushes {
             self.sweep.d.next = cat!(bits::<1>(0), sweep.get_bits::<QUEUE_PAIR_BITS>(0) + 1);
         }
@@ -602,7 +672,9 @@ impl Logic for Admit {
         } else {
             bits::<8>(ACKNOWLEDGED)
         };
-        let consumed = select(takes_entry || flushes_posted, record.receive_index + 1, record.receive_index);
+        let takes_own = (takes_entry && !path.is_shared) || flushes_posted;
+        let takes_shared = decides && takes_entry && path.is_shared;
+        let consumed = select(takes_own, record.receive_index + 1, record.receive_index);
         let msn = select(executes && found.ends, record.msn + 1, record.msn);
         let with_reth = found.is_write && found.starts;
         let uses_held = is_sending && (executes || refuses || flushes);
@@ -617,6 +689,7 @@ impl Logic for Admit {
             ends: found.ends,
             takes_entry: takes_entry || flushes_posted,
             uses_held,
+            is_last: says_last,
             is_first: !record.is_known,
             queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: path.generation,
@@ -656,8 +729,24 @@ impl Logic for Admit {
         };
         self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes_posted;
         self.requests_queue.rx.beat.next = EntryRequest {
-            queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
+            ring: if path.is_shared {
+                shared_ring(path.shared)
+            } else {
+                own_ring(path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0))
+            },
             generation: path.generation,
+        };
+
+        // The limit of a shared receive queue: its event is raised once, or when there is room for it.
+        let reaches = decides && is_expected && makes_sense && needs_entry && found.is_low;
+        let tells_limit = reaches && self.limits.rx.ready.val();
+        self.limits.rx.valid.next = reaches;
+        self.limits.rx.beat.next = FailureEvent {
+            queue_pair: bit_cast::<QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS>(path.shared),
+            generation: shared_path.generation,
+            cause: FailureCause::SharedLimit,
+            has_event: true,
+            event_code: bits::<8>(LIMIT_EVENT),
         };
         self.entered.d.next = forwards;
         self.enters.next = self.entered.q.val();
@@ -685,9 +774,12 @@ impl Logic for Admit {
             ),
             message_length: select(executes, found.message_length, record.message_length),
             message_bytes: select(executes, found.message_bytes, record.message_bytes),
+            is_last_said: record.is_last_said || says_last,
             reads: select(executes && found.is_read, record.reads + 1, record.reads),
         };
         let restarts = event.kind == SetupKind::Restart;
+        let begins_shared = event.kind == SetupKind::SharedReceive;
+        let is_of_pair = !begins_shared && event.kind != SetupKind::SharedLimit;
         let set = if restarts {
             untouched(bits::<24>(0))
         } else if event.kind == SetupKind::ReceivePsn {
@@ -703,6 +795,7 @@ impl Logic for Admit {
                 write_address: record.write_address,
                 message_length: record.message_length,
                 message_bytes: record.message_bytes,
+                is_last_said: record.is_last_said,
                 reads: record.reads,
             }
         } else {
@@ -729,7 +822,8 @@ impl Logic for Admit {
         }
         self.probed.next = self.probed_psn.q.val();
         let swept = sweep.get_bits::<QUEUE_PAIR_BITS>(0);
-        self.records.write_enable.next = clears || applies || flushes || (decides && meets_order);
+        self.records.write_enable.next =
+            clears || (applies && is_of_pair) || flushes || (decides && meets_order);
         self.records.write_address.next = if clears || flushes {
             swept
         } else if applies {
@@ -744,7 +838,7 @@ impl Logic for Admit {
         } else {
             changed
         };
-        self.paths.write_enable.next = clears || applies;
+        self.paths.write_enable.next = clears || (applies && is_of_pair);
         self.paths.write_address.next = select(clears, swept, event.queue_pair);
         self.paths.write_data.next = AdmitPath {
             state: select(clears, bits::<3>(RESET), event.state),
@@ -763,15 +857,34 @@ impl Logic for Admit {
             min_rnr_timer: event.path.min_rnr_timer,
             completion_queue: event.path.receive_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
             receive_entries_log2: event.path.receive_entries_log2,
+            is_shared: event.path.shared_receive,
+            shared: event.path.shared_receive_queue.get_bits::<SHARED_RECEIVE_BITS>(0),
         };
+        let event_shared = event.queue_pair.get_bits::<SHARED_RECEIVE_BITS>(0);
+        self.shared_paths.write_enable.next = applies && !is_of_pair;
+        self.shared_paths.write_address.next = event_shared;
+        self.shared_paths.write_data.next = SharedPath {
+            entries_log2: event.path.receive_entries_log2,
+            limit: event.psn.get_bits::<WORK_INDEX_BITS>(0),
+            generation: event.psn.get_bits::<GENERATION_BITS>(WORK_INDEX_BITS),
+        };
+        self.armed.write_enable.next = (applies && !is_of_pair) || tells_limit;
+        self.armed.write_address.next = select(tells_limit, path.shared, event_shared);
+        self.armed.write_data.next = !tells_limit && event.psn.get_bits::<WORK_INDEX_BITS>(0).any();
+        self.shared_taken.write_enable.next = (applies && begins_shared) || takes_shared;
+        self.shared_taken.write_address.next = select(takes_shared, path.shared, event_shared);
+        self.shared_taken.write_data.next =
+            select(takes_shared, shared_taken + 1, bits::<WORK_INDEX_BITS>(0));
         let posted = self.receive_posted.val();
-        self.producers.write_enable.next = rings || clears || (applies && restarts);
+        self.producers.write_enable.next = rings || clears || (applies && (restarts || begins_shared));
         self.producers.write_address.next = if rings {
-            posted.queue_pair
+            posted.ring
         } else if clears {
-            swept
+            own_ring(swept)
+        } else if begins_shared {
+            shared_ring(event_shared)
         } else {
-            event.queue_pair
+            own_ring(event.queue_pair)
         };
         self.producers.write_data.next = select(rings, posted.producer_index, bits::<WORK_INDEX_BITS>(0));
 

@@ -257,7 +257,7 @@ impl Logic for Conclude {
 
         let has_entry =
             (packet.takes_entry && fault != EntryFault::Unreadable) || (packet.uses_held && holds);
-        let has_completion = has_entry && !is_stale && (packet.ends || !is_done);
+        let has_completion = packet.is_last || (has_entry && !is_stale && (packet.ends || !is_done));
         let is_answer = packet.decision == Decision::Answer && !had_failed;
         let has_reply = fails || ((is_done || is_answer) && packet.has_reply);
         // With one answer its address is in the last place, with two in the last two.
@@ -311,6 +311,7 @@ impl Logic for Conclude {
                 with_immediate: packet.with_immediate && is_done,
                 with_invalidate: false,
                 solicited: packet.solicited && is_done,
+                is_last: packet.is_last,
             },
             has_reply,
             reply: ReplyEvent {

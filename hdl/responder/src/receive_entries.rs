@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
-//! here; 1,024 further lines are shared. A ring takes one while it holds fewer than an eighth of those that are free, and up to
+//! here; 960 further lines are shared. A ring takes one while it holds fewer than an eighth of those that are free, and up to
 //! 124 entries: these hide 1.4 us of a full wire (2.9 cycles a SEND) if one ring receives; if 64 do, 14 lines are
 //! left to each; and if a thousand receive in turn, the own line is fetched anew long before it is needed. So a
 //! packet whose entry was posted in time waits for no read, neither its own nor that of another ring. Lines of four, because
-//! 1,024 that are not shared are half of the memory: 8,192 words, 15 UltraRAMs. Lines of eight would be read in
+//! those that are not shared are half of the memory: 8,192 words, 15 UltraRAMs. Lines of eight would be read in
 //! half as many pieces, and cost half as much again. The rest is 1,610 LUT, 1,556 FF, 10.5 block RAM; depth 8.
 //!
 //! The lines of a ring are a list (`links`), from that of the last entry that was given to that of the last one that was asked for.
@@ -42,26 +42,38 @@
 //! 7. While `enable` is low nothing is fetched ahead: packets that are here get their entries, and the ring comes to rest
 //!    (DESIGN 3 decision 12).
 //!
+//! Rings are those of the queue pairs and, behind them, of the shared receive queues (protocol 4.5). The card makes the
+//! generation of a shared one itself: queue pairs come and go beside it, and it ends only when none of them can ask for an
+//! entry.
+//!
 //! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and frees all lines, in
-//! 1024 cycles. Today a ring is that of a queue pair. Protocol 3.7; DESIGN 3 decisions 8 and 9.
+//! 1088 cycles. Protocol 3.7; DESIGN 3 decisions 8 and 9.
 use crate::stages::{EntryRequest, ReceiveEntry};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
-use rnic_token::doorbell::WorkPosted;
+use rnic_token::doorbell::{EntriesPosted, own_ring, shared_ring};
 use rnic_token::host::{HostSpan, Slot};
 use rnic_token::setup::{SetupEvent, SetupKind};
-use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WORK_INDEX_BITS};
+use rnic_token::sizes::{
+    GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, RECEIVE_RINGS, SHARED_RECEIVE_BITS, SPAN_BITS,
+    WORK_INDEX_BITS,
+};
 
 const RESET: u64 = QpState::Reset as u64;
 /// Bits of the number of a ring.
-const RING_BITS: usize = QUEUE_PAIR_BITS;
-/// Shared lines, as a power of two.
+const RING_BITS: usize = RECEIVE_RING_BITS;
+/// The last ring.
+const LAST_RING: u64 = RECEIVE_RINGS - 1;
+/// Lines that no queue pair owns, as a power of two: those behind the first, which shared receive queues own, are shared.
 const SHARED_BITS: usize = 10;
-/// Bits of the number of a line: those below the shared ones belong to the ring of the same number.
-const LINE_BITS: usize = 11;
+/// Bits of the number of a line: the first ones belong to the ring of the same number.
+const LINE_BITS: usize = RING_BITS;
+/// First bit above the number of a shared receive queue in that of a line, and how many to the highest.
+const OWNED: usize = SHARED_RECEIVE_BITS;
+const OWNED_BITS: usize = SHARED_BITS - OWNED;
 /// Entries of a line, as a power of two.
 const PLACE_BITS: usize = 2;
 /// Entries of a line.
@@ -230,7 +242,7 @@ pub struct ReceiveEntries {
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, WorkPosted>,
+    pub receive_posted: Signal<In, EntriesPosted>,
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
     /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
@@ -373,13 +385,13 @@ impl ReceiveEntries {
 /// The line that belongs to a ring.
 #[kernel]
 fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {
-    bit_cast::<LINE_BITS, RING_BITS>(ring)
+    ring
 }
 
 /// Says whether a line is one of the shared ones.
 #[kernel]
 fn is_shared(line: Bits<LINE_BITS>) -> Bit {
-    line.get_bit(SHARED_BITS)
+    line.get_bit(SHARED_BITS) && line.get_bits::<OWNED_BITS>(OWNED).any()
 }
 
 /// A record of a ring of which nothing is here, so that its own line is the last that was consumed.
@@ -431,8 +443,14 @@ impl Logic for ReceiveEntries {
         let posted = self.receive_posted.val();
         let rings = self.receive_posted_valid.val();
         self.rung.rx.valid.next = rings;
-        self.rung.rx.beat.next = posted.queue_pair;
+        self.rung.rx.beat.next = posted.ring;
         let event = self.setup.beat.val();
+        let is_of_shared_queue = event.kind == SetupKind::SharedReceive;
+        let event_ring = if is_of_shared_queue {
+            shared_ring(event.queue_pair.get_bits::<SHARED_RECEIVE_BITS>(0))
+        } else {
+            own_ring(event.queue_pair)
+        };
         let slot = self.receive_slot.val();
         let arrives = self.receive_slot_valid.val();
         let completes = arrives && slot.last;
@@ -447,18 +465,19 @@ impl Logic for ReceiveEntries {
         let has_room = !self.given.level.val().get_bits::<2>(2).any();
         let starts = grant == Grant::Choose && may_grant && has_room && self.request.valid.val();
         self.lives.read_enable.next = grant == Grant::Choose;
-        self.lives.read_address.next = wish.queue_pair;
+        self.lives.read_address.next = wish.ring;
         self.taken.read_enable.next = grant == Grant::Choose;
-        self.taken.read_address.next = wish.queue_pair;
+        self.taken.read_address.next = wish.ring;
         self.arrived.read_enable.next = grant == Grant::Choose;
-        self.arrived.read_address.next = wish.queue_pair;
+        self.arrived.read_address.next = wish.ring;
         let life = self.lives.read_data.val();
         let taken = self.taken.read_data.val();
         let arrived = self.arrived.read_data.val();
         let checks = grant == Grant::Check;
         let turns = grant == Grant::Turn;
-        let is_current = life.is_alive && life.generation == wish.generation;
-        let is_here = arrived.generation == wish.generation && arrived.index != taken.index;
+        let is_of_shared = wish.ring.get_bit(QUEUE_PAIR_BITS);
+        let is_current = life.is_alive && (life.generation == wish.generation || is_of_shared);
+        let is_here = arrived.generation == life.generation && arrived.index != taken.index;
         let begins_line = !taken.index.get_bits::<PLACE_BITS>(0).any();
         let stays = begins_line && arrived.stay != taken.stay;
         let moves = begins_line && !stays;
@@ -480,7 +499,7 @@ impl Logic for ReceiveEntries {
         let leaves_shared = turns && is_shared(taken.line);
         let is_last = !behind.get_bits::<PLACE_BITS>(0).any() || behind == arrived.index;
         self.notices.rx.valid.next = grants && is_last;
-        self.notices.rx.beat.next = wish.queue_pair;
+        self.notices.rx.beat.next = wish.ring;
 
         // On the way out: the memory is read in two cycles, and then whether the read failed that brought the entry.
         self.passing[0].d.next = answers;
@@ -617,7 +636,7 @@ impl Logic for ReceiveEntries {
         let may_walk = self.pace.q.val().all() && may_run_ahead;
         let walk = self.walk.q.val();
         let chosen = if has_event {
-            event.queue_pair
+            event_ring
         } else if has_demand {
             self.missing.q.val()
         } else if has_notice {
@@ -654,7 +673,7 @@ impl Logic for ReceiveEntries {
         }
         if walks {
             self.pace.d.next = bits::<3>(0);
-            self.walk.d.next = walk + 1;
+            self.walk.d.next = select(walk == LAST_RING, bits::<RING_BITS>(0), walk + 1);
         }
         let looks_up = chooses || step == Step::Again || step == Step::Hold;
         self.rings.read_enable.next = looks_up;
@@ -697,7 +716,8 @@ impl Logic for ReceiveEntries {
         let is_event = self.is_event.q.val();
         let clears = step == Step::Clear && !rings;
         let applies = step == Step::Apply && !rings && !completes;
-        let restarts = is_event && (event.kind == SetupKind::Restart || event.state == RESET);
+        let restarts =
+            is_event && (event.kind == SetupKind::Restart || is_of_shared_queue || event.state == RESET);
         let empties = applies && (restarts || (!is_event && found.must_yield));
         let first = select(is_event, bits::<WORK_INDEX_BITS>(0), consumed.index);
         self.setup.ready.next = applies && is_event;
@@ -728,7 +748,8 @@ impl Logic for ReceiveEntries {
         }
         if clears {
             self.walk.d.next = walk + 1;
-            if walk.all() {
+            if walk == LAST_RING {
+                self.walk.d.next = bits::<RING_BITS>(0);
                 self.step.d.next = Step::Choose;
             }
         }
@@ -736,7 +757,7 @@ impl Logic for ReceiveEntries {
         // What is waited for. Whatever is written anew is looked at again.
         if checks && is_current && !is_here {
             self.misses.d.next = true;
-            self.missing.d.next = wish.queue_pair;
+            self.missing.d.next = wish.ring;
         }
         if decides && is_demand && self.misses.q.val() && (fetches || !found.is_spent) {
             self.is_served.d.next = true;
@@ -747,21 +768,23 @@ impl Logic for ReceiveEntries {
         }
 
         // The records.
+        // A queue pair of a shared queue has no ring; and every life of a shared one is another generation.
+        let is_alive = event.state != RESET && !event.path.shared_receive && !clears;
+        let generation = select(is_of_shared_queue, record.generation + 1, event.generation);
         self.rings.write_enable.next = clears || (applies && is_event);
         self.rings.write_address.next = select(clears, walk, ring);
         self.rings.write_data.next = Ring {
-            is_alive: event.state != RESET && !clears,
-            generation: event.generation,
+            is_alive,
+            generation,
             base_page: event.path.receive_base_page,
             entries_log2: event.path.receive_entries_log2,
         };
         self.lives.write_enable.next = clears || (applies && is_event);
         self.lives.write_address.next = select(clears, walk, ring);
-        self.lives.write_data.next =
-            Life { is_alive: event.state != RESET && !clears, generation: event.generation };
+        self.lives.write_data.next = Life { is_alive, generation };
         self.producers.write_enable.next = rings || clears || (applies && restarts);
         self.producers.write_address.next = if rings {
-            posted.queue_pair
+            posted.ring
         } else if clears {
             walk
         } else {
@@ -769,7 +792,7 @@ impl Logic for ReceiveEntries {
         };
         self.producers.write_data.next = select(rings, posted.producer_index, bits::<WORK_INDEX_BITS>(0));
         let emptied = select(clears, walk, ring);
-        let taken_address = select(grants, wish.queue_pair, emptied);
+        let taken_address = select(grants, wish.ring, emptied);
         let taken_next = if clears {
             nothing_taken(walk, bits::<WORK_INDEX_BITS>(0))
         } else if grants {
@@ -810,9 +833,10 @@ impl Logic for ReceiveEntries {
         self.links.write_data.next = target;
         self.links.read_enable.next = true;
         self.links.read_address.next = select(frees, freed, taken.line);
-        self.lines.rx.valid.next = clears || leaves_shared || (frees && is_shared(freed));
+        let clears_shared = clears && !walk.get_bit(SHARED_BITS) && walk.get_bits::<OWNED_BITS>(OWNED).any();
+        self.lines.rx.valid.next = clears_shared || leaves_shared || (frees && is_shared(freed));
         self.lines.rx.beat.next = if clears {
-            walk
+            walk.get_bits::<SHARED_BITS>(0)
         } else if frees {
             freed.get_bits::<SHARED_BITS>(0)
         } else {
@@ -838,11 +862,7 @@ impl Logic for ReceiveEntries {
         } else if clears {
             Arrived { generation: bits::<GENERATION_BITS>(0), index: bits::<WORK_INDEX_BITS>(0), stay: false }
         } else {
-            Arrived {
-                generation: select(is_event, event.generation, record.generation),
-                index: first,
-                stay: false,
-            }
+            Arrived { generation: select(is_event, generation, record.generation), index: first, stay: false }
         };
         self.arrived.write_enable.next = completes || clears || empties;
         self.arrived.write_address.next = arrived_address;

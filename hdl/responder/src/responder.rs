@@ -48,7 +48,7 @@ use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
-use rnic_token::doorbell::WorkPosted;
+use rnic_token::doorbell::EntriesPosted;
 use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_token::protect::{AccessAnswer, AccessRequest};
 use rnic_token::read::{ReadClosed, ReadJob, ReadRelease};
@@ -81,7 +81,7 @@ pub struct Responder {
     pub setup_serve: StreamRx<SetupEvent>,
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// To control: queue pairs that must fail; registered.
+    /// To control: queue pairs that must fail, and limits that are reached; registered.
     pub failure: StreamTx<FailureEvent>,
     /// To control: what has entered and what has left; registered.
     pub passage: Signal<Out, Passage>,
@@ -90,7 +90,7 @@ pub struct Responder {
     /// To control: the same of atomics; registered.
     pub exchange_passage: Signal<Out, Passage>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, WorkPosted>,
+    pub receive_posted: Signal<In, EntriesPosted>,
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
@@ -189,6 +189,7 @@ pub struct Responder {
     region_share: RegionShare,
     failures: Failures,
     read_failures: Failures,
+    limit_failures: Failures,
     passages: Passages,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
@@ -270,6 +271,7 @@ impl Responder {
             region_share: RegionShare::new()?,
             failures: Failures::default(),
             read_failures: Failures::default(),
+            limit_failures: Failures::default(),
             passages: Passages::default(),
             after_failure: PulseSum::default(),
             stale: PulseSum::default(),
@@ -296,6 +298,7 @@ impl Logic for Responder {
             region_share,
             failures,
             read_failures,
+            limit_failures,
             passages,
             after_failure,
             stale,
@@ -314,6 +317,7 @@ impl Logic for Responder {
         self.region_share.reset.next = reset;
         self.failures.reset.next = reset;
         self.read_failures.reset.next = reset;
+        self.limit_failures.reset.next = reset;
         self.access_naks.reset.next = reset;
         self.operational_naks.reset.next = reset;
         self.protection.reset.next = reset;
@@ -375,7 +379,9 @@ impl Logic for Responder {
         self.replies.done_count.next = self.done_count.val();
         StreamTx::<LaunchToken>::link(&mut self.reply, &mut self.replies.tx);
 
-        StreamTx::<FailureEvent>::join(&mut self.conclude.failure, &mut self.failures.first);
+        StreamTx::<FailureEvent>::join(&mut self.conclude.failure, &mut self.limit_failures.first);
+        StreamTx::<FailureEvent>::join(&mut self.admit.limit_reached, &mut self.limit_failures.second);
+        StreamTx::<FailureEvent>::join(&mut self.limit_failures.tx, &mut self.failures.first);
         StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.read_failures.first);
         StreamTx::<FailureEvent>::join(&mut self.serve.failure, &mut self.read_failures.second);
         StreamTx::<FailureEvent>::join(&mut self.read_failures.tx, &mut self.failures.second);

@@ -2,7 +2,7 @@
 use rnic_kernel::prelude::*;
 use rnic_token::read::READ_SLOT_BITS;
 use rnic_token::sizes::{
-    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WORK_INDEX_BITS,
+    COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SPAN_BITS, WORK_INDEX_BITS,
 };
 
 /// What is to be done with a packet.
@@ -39,6 +39,8 @@ pub struct Admitted {
     pub takes_entry: Bit,
     /// It belongs to the receive entry that a SEND of several packets has consumed.
     pub uses_held: Bit,
+    /// There is neither packet nor entry: the queue pair in ERR has no entry of its shared receive queue any more.
+    pub is_last: Bit,
     /// The first that is heard of this generation of the queue pair.
     pub is_first: Bit,
     /// Whose packet.
@@ -65,7 +67,7 @@ pub struct Admitted {
     pub with_immediate: Bit,
     /// The sender asked for a solicited event.
     pub solicited: Bit,
-    /// Receive entries consumed with this packet.
+    /// Receive entries consumed with this packet; zero if they are shared.
     pub consumer_index: Bits<WORK_INDEX_BITS>,
     /// The peer is told something, if all goes well.
     pub has_reply: Bit,
@@ -81,12 +83,12 @@ pub struct Admitted {
     pub msn: Bits<24>,
 }
 
-/// A wish for the next receive entry of a queue pair; it is posted.
+/// A wish for the next receive entry of a ring; it is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct EntryRequest {
-    /// Whose.
-    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Which ring.
+    pub ring: Bits<RECEIVE_RING_BITS>,
+    /// For which generation of a queue pair; a shared receive queue outlives those who ask.
     pub generation: Bits<GENERATION_BITS>,
 }
 

@@ -31,6 +31,8 @@ pub struct CompletionToken {
     pub with_invalidate: Bit,
     /// The sender asked for a solicited event.
     pub solicited: Bit,
+    /// There is no entry to write: behind all others, the queue pair in ERR has no entry of its shared receive queue any more.
+    pub is_last: Bit,
 }
 
 /// An asynchronous event, or the news of an admin answer, for event queue 0 (`rnic_layout::queue::event::Event`).

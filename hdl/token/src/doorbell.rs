@@ -1,16 +1,38 @@
 //! Doorbells that were found good: object and page agree.
 use crate::sizes::{
-    COMPLETION_QUEUE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS,
+    COMPLETION_QUEUE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS,
+    SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
 };
 use rnic_kernel::prelude::*;
 
-/// A send or receive queue was filled up to an index.
+/// A send queue was filled up to an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WorkPosted {
     /// Whose queue.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Slots or entries ever written.
+    /// Slots ever written.
     pub producer_index: Bits<WORK_INDEX_BITS>,
+}
+
+/// A receive queue, own or shared, was filled up to an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct EntriesPosted {
+    /// Which ring.
+    pub ring: Bits<RECEIVE_RING_BITS>,
+    /// Entries ever written.
+    pub producer_index: Bits<WORK_INDEX_BITS>,
+}
+
+/// Gives the ring of a queue pair.
+#[kernel]
+pub fn own_ring(queue_pair: Bits<QUEUE_PAIR_BITS>) -> Bits<RECEIVE_RING_BITS> {
+    bit_cast::<RECEIVE_RING_BITS, QUEUE_PAIR_BITS>(queue_pair)
+}
+
+/// Gives the ring of a shared receive queue.
+#[kernel]
+pub fn shared_ring(number: Bits<SHARED_RECEIVE_BITS>) -> Bits<RECEIVE_RING_BITS> {
+    cat!(bits::<5>(1 << (QUEUE_PAIR_BITS - SHARED_RECEIVE_BITS)), number)
 }
 
 /// A completion queue was read up to an index.

@@ -20,6 +20,12 @@ pub enum SetupKind {
     SendPsn,
     /// The first PSN to expect.
     ReceivePsn,
+    /// Not a queue pair but the shared receive queue of that number is made or ended, which RESET says; its ring begins anew. Its
+    /// path has its ring, and `psn` its limit in 16 bits and the [`FailureEvent::generation`] of its event in the next 8. Only
+    /// admission and receive entries are told.
+    SharedReceive,
+    /// The limit of that shared receive queue is set, and its event armed unless the limit is zero. Only admission is told.
+    SharedLimit,
     /// Nothing: the stage shows on `probed` the PSN that it would use next, until the next event.
     Probe,
 }
@@ -50,14 +56,16 @@ pub enum FailureCause {
     Responder,
     /// A completion queue overran.
     Queue,
+    /// Nothing failed: a shared receive queue has fewer entries than its limit.
+    SharedLimit,
 }
 
 /// A stage says that a queue pair has failed; `control` changes its life and tells all stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct FailureEvent {
-    /// Which queue pair.
+    /// Which queue pair, or shared receive queue.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation; an event of an older one is dropped.
+    /// For which generation, or setting of the limit; an event of an older one is dropped.
     pub generation: Bits<GENERATION_BITS>,
     /// Why.
     pub cause: FailureCause,

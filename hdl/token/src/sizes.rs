@@ -4,6 +4,12 @@
 pub const QUEUE_PAIR_BITS: usize = 10;
 /// Number of a completion queue.
 pub const COMPLETION_QUEUE_BITS: usize = 10;
+/// Number of a shared receive queue.
+pub const SHARED_RECEIVE_BITS: usize = 6;
+/// Number of a ring of receive entries: first those of the queue pairs, by their index, behind them the shared ones.
+pub const RECEIVE_RING_BITS: usize = QUEUE_PAIR_BITS + 1;
+/// Rings of receive entries.
+pub const RECEIVE_RINGS: u64 = (1 << QUEUE_PAIR_BITS) + (1 << SHARED_RECEIVE_BITS);
 /// Number of an event queue.
 pub const EVENT_QUEUE_BITS: usize = 5;
 /// Index of a region: the low bits of the high 24 of its key.

@@ -94,7 +94,8 @@ struct Progress {
 /// Work whose payload the card places.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    qp_number: u32,
+    /// None if receives are shared: a tag is enough to know them by.
+    qp_number: Option<u32>,
     tag: u64,
     first: u64,
     length: u64,
@@ -147,7 +148,7 @@ impl OrderMonitor {
     }
 
     /// Tells where the payload of some work goes, in device addresses, until its completion.
-    pub fn expect_payload(&mut self, qp_number: u32, tag: u64, first: u64, length: u64) {
+    pub fn expect_payload(&mut self, qp_number: Option<u32>, tag: u64, first: u64, length: u64) {
         self.work.retain(|work| !(work.is_completed && overlaps(work.first, work.length, first, length)));
         self.work.push(Work { qp_number, tag, first, length, is_completed: false });
     }
@@ -182,10 +183,9 @@ impl OrderMonitor {
         for work in &self.work {
             if work.is_completed && overlaps(work.first, work.length, address, length) {
                 log.report(time_ps, Rule::Order, || {
-                    format!(
-                        "payload of QP {:#x}, tag {:#x} is written at {address:#x} after its completion",
-                        work.qp_number, work.tag
-                    )
+                    let of = work.qp_number.map_or("any QP".into(), |number| format!("QP {number:#x}"));
+                    let tag = work.tag;
+                    format!("payload of {of}, tag {tag:#x} is written at {address:#x} after its completion")
                 });
             }
         }
@@ -233,7 +233,8 @@ impl OrderMonitor {
             Ok(completion) => {
                 self.rings[index].add(time_ps, slot, completion.phase, log);
                 for work in &mut self.work {
-                    work.is_completed |= work.qp_number == completion.qp_number && work.tag == completion.tag;
+                    let is_of_it = work.qp_number.is_none_or(|number| number == completion.qp_number);
+                    work.is_completed |= is_of_it && work.tag == completion.tag;
                 }
             }
             Err(error) => log.report(time_ps, Rule::Order, || {
@@ -540,14 +541,14 @@ mod tests {
     #[test]
     fn payload_comes_before_the_completion_of_its_work() {
         let mut bench = Bench::new();
-        bench.monitor.expect_payload(9, 77, 0x5000, 100);
+        bench.monitor.expect_payload(Some(9), 77, 0x5000, 100);
         bench.monitor.visible(1, 0x5000, &[1; 64], &mut bench.log);
         bench.completion_as(0, true, 77);
         bench.is_good();
         bench.monitor.visible(2, 0x5063, &[1; 64], &mut bench.log);
         bench.is_violated("payload of QP 0x9, tag 0x4d");
         bench.monitor.visible(2, 0x5064, &[1; 64], &mut bench.log);
-        bench.monitor.expect_payload(9, 78, 0x5000, 100);
+        bench.monitor.expect_payload(Some(9), 78, 0x5000, 100);
         bench.monitor.visible(2, 0x5000, &[1; 64], &mut bench.log);
         bench.is_good();
     }

@@ -6,7 +6,7 @@
 use super::order::{OrderMonitor, Ring, RingKind};
 use crate::host::Memory;
 use rnic_layout::admin::{Body, Command, CommandOpcode};
-use rnic_layout::doorbell::{RECEIVE, WorkDoorbell};
+use rnic_layout::doorbell::{RECEIVE, SHARED_RECEIVE, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
 use rnic_layout::queue::receive::ReceiveWork;
 use rnic_layout::registers::{
@@ -45,6 +45,7 @@ pub struct Overheard {
     event_base: u64,
     regions: BTreeMap<u32, Region>,
     receive_queues: BTreeMap<u32, ReceiveQueue>,
+    shared_receive_queues: BTreeMap<u32, ReceiveQueue>,
 }
 
 impl Overheard {
@@ -125,6 +126,10 @@ impl Overheard {
                 };
                 self.receive_queues.insert(number, queue);
             }
+            Body::CreateSharedReceiveQueue(body) => {
+                let queue = ReceiveQueue { base: body.base, entries_log2: body.entries_log2, posted: 0 };
+                self.shared_receive_queues.insert(number, queue);
+            }
             Body::ModifyQueuePair(body)
                 if body.next_state == QpState::Reset
                     && AttributeMask(body.mask).contains(AttributeMask::STATE) =>
@@ -137,6 +142,7 @@ impl Overheard {
                 CommandOpcode::DestroyCompletionQueue => order.forget(RingKind::Completion, number),
                 CommandOpcode::DestroyEventQueue => order.forget(RingKind::Event { vector: 0 }, number),
                 CommandOpcode::DestroyRegion => drop(self.regions.remove(&number)),
+                CommandOpcode::DestroySharedReceiveQueue => drop(self.shared_receive_queues.remove(&number)),
                 CommandOpcode::DestroyQueuePair => drop(self.receive_queues.remove(&number)),
                 _ => {}
             },
@@ -146,14 +152,16 @@ impl Overheard {
 
     /// Software writes a doorbell of eight bytes; `offset` counts from the beginning of the BAR.
     pub fn doorbell(&mut self, offset: u64, value: u64, memory: &Memory, order: &mut OrderMonitor) {
-        if offset % DOORBELL_PAGE_BYTES != u64::from(RECEIVE.offset) {
+        let is_shared = offset % DOORBELL_PAGE_BYTES == u64::from(SHARED_RECEIVE.offset);
+        if !is_shared && offset % DOORBELL_PAGE_BYTES != u64::from(RECEIVE.offset) {
             return;
         }
         let Ok(WorkDoorbell { object_number, producer_index }) = WorkDoorbell::parse(&value.to_le_bytes())
         else {
             return;
         };
-        let Some(queue) = self.receive_queues.get_mut(&object_number) else { return };
+        let queues = if is_shared { &mut self.shared_receive_queues } else { &mut self.receive_queues };
+        let Some(queue) = queues.get_mut(&object_number) else { return };
         let entries = 1_u16 << queue.entries_log2;
         if producer_index.wrapping_sub(queue.posted) > entries {
             // More than the ring holds: whatever the card makes of it, it is no payload that somebody waits for.
@@ -180,7 +188,8 @@ impl Overheard {
                 });
                 if let Some(region) = region {
                     let first = region.device_address.wrapping_add(address - region.first_address);
-                    order.expect_payload(object_number, work.tag, first, length.into());
+                    let qp_number = (!is_shared).then_some(object_number);
+                    order.expect_payload(qp_number, work.tag, first, length.into());
                 }
             }
         }

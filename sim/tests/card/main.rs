@@ -1,9 +1,11 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
 //! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25, and of what ends in the middle of
-//! long messages, by default 3. `RNIC_CYCLES` says for how many cycles cards read from and write to each other, by default 200,000.
+//! long messages, or takes its receives from a shared queue, by default 3. `RNIC_CYCLES` says for how many cycles cards read from
+//! and write to each other, by default 200,000.
 mod endurance;
 mod middle;
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -126,6 +128,23 @@ fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Queue pairs that take their receives from a shared queue, on hosts that do whatever a host may do.
+fn receives_are_shared(width_bits: u32) -> Result<()> {
+    let model = card_model(width_bits)?;
+    let mut sum = [0; 2];
+    for seed in 0..seeds(3) {
+        let options =
+            hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
+        let counts = judged(&world, shared::rounds(functions, Seed(seed)))
+            .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
+        lock(&world).finish()?;
+        sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    }
+    println!("{sum:?}: messages that arrived, and receives that were flushed");
+    Ok(())
+}
+
 /// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
 #[test]
 fn the_bench_measures_what_a_wire_carries() -> Result<()> {
@@ -166,6 +185,16 @@ fn both_directions_never_lock_at_64_bits() -> Result<()> {
 #[test]
 fn both_directions_never_lock_at_512_bits() -> Result<()> {
     both_directions_never_lock(512)
+}
+
+#[test]
+fn receives_are_shared_at_64_bits() -> Result<()> {
+    receives_are_shared(64)
+}
+
+#[test]
+fn receives_are_shared_at_512_bits() -> Result<()> {
+    receives_are_shared(512)
 }
 
 #[test]

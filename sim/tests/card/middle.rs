@@ -87,7 +87,7 @@ fn messages(random: &mut ChaCha8Rng, mut bytes: usize) -> Vec<Message> {
 }
 
 /// Cuts the front of a region off, behind a gap.
-fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
+pub(crate) fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
     let split = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
     let (_, behind) = split(rest.take().context("memory is short")?, gap)?;
     let (taken, behind) = split(behind, bytes)?;

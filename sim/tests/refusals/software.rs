@@ -250,11 +250,31 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
     let cases: Vec<(&str, [u8; COMMAND_BYTES], Status)> = vec![
         ("opcode 0x7f", with_byte(0, 0x7f), Status::UnknownOpcode),
         ("opcode 0xff", with_byte(0, 0xff), Status::UnknownOpcode),
-        ("shared receive queue", with_byte(0, Op::CreateSharedReceiveQueue.number()), Status::NotSupported),
         (
-            "destroy shared receive queue",
-            with_byte(0, Op::DestroySharedReceiveQueue.number()),
-            Status::NotSupported,
+            "shared receive queue: no entries",
+            with_byte(0, Op::CreateSharedReceiveQueue.number()),
+            Status::ValueNotAllowed,
+        ),
+        ("no shared receive queue", destroy(Op::DestroySharedReceiveQueue, 3)?, Status::DoesNotExist),
+        (
+            "shared receive queue beyond the table",
+            destroy(Op::DestroySharedReceiveQueue, 64)?,
+            Status::NumberOutOfRange,
+        ),
+        (
+            "query no shared receive queue",
+            query(Op::QuerySharedReceiveQueue, 63, 0, 64)?,
+            Status::DoesNotExist,
+        ),
+        (
+            "queue pair: no shared receive queue",
+            create_qp(free, CreateQueuePair { shared_receive: true, shared_receive_queue: 5, ..pairs })?,
+            Status::ReferenceDoesNotExist,
+        ),
+        (
+            "queue pair: shared receive queue beyond the table",
+            create_qp(free, CreateQueuePair { shared_receive_queue: 64, ..pairs })?,
+            Status::ReferenceDoesNotExist,
         ),
         ("reserved bit of the header", with_byte(1, 0x40), Status::ReservedNotZero),
         ("reserved bit of the body", with_byte(63, 0x80), Status::ReservedNotZero),

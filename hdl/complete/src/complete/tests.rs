@@ -200,6 +200,7 @@ fn token(completion_queue: u64, tag: u64, status: CompletionStatus, solicited: b
         with_immediate: true,
         with_invalidate: false,
         solicited,
+        is_last: false,
     }
 }
 

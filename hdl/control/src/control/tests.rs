@@ -206,8 +206,10 @@ impl World {
             ("completions", "completions_read", 24),
         ] {
             if self.block.is(&format!("{port}_valid")) {
-                let index = self.block.field(port, 10, index_width);
-                self.posted.push((name, self.block.field(port, 0, 10), index));
+                // Rings of receive entries are more than queue pairs.
+                let width = if name == "receive" { 11 } else { 10 };
+                let index = self.block.field(port, width, index_width);
+                self.posted.push((name, self.block.field(port, 0, width), index));
             }
         }
         if self.block.is("source_address_write_valid") {

@@ -7,7 +7,7 @@ use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
-use rnic_token::doorbell::WorkPosted;
+use rnic_token::doorbell::EntriesPosted;
 use rnic_token::host::{HostSpan, Slot};
 use rnic_token::path::Path;
 use rnic_token::setup::{SetupEvent, SetupKind};
@@ -16,7 +16,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 /// Cycles in which the host answers, here and in the bench of the whole card.
 const HOST_CYCLES: u64 = 275;
 /// Cycles of the sweep behind a reset.
-const SWEEP_CYCLES: usize = 1_030;
+const SWEEP_CYCLES: usize = 1_095;
+/// The ring of shared receive queue 0; 64 there are.
+const FIRST_SHARED: u16 = 1024;
 /// Where the rings lie in host memory, 2^15 entries apart.
 const RINGS_LOG2: u32 = 21;
 /// What a ring is a multiple of.
@@ -125,11 +127,12 @@ impl Machine {
 
     fn event(&mut self, kind: SetupKind, ring: u16, state: QpState) {
         let known = self.rings[&ring];
+        let generation = self.claimed(ring, known.generation);
         self.setup.push(SetupEvent {
             kind,
-            queue_pair: bits(ring.into()),
+            queue_pair: bits(u64::from(ring % FIRST_SHARED)),
             state: bits(state as u64),
-            generation: bits(known.generation.into()),
+            generation: bits(generation.into()),
             path: Path {
                 receive_base_page: bits(u64::from(ring) << (RINGS_LOG2 - 12)),
                 receive_entries_log2: bits(known.entries.ilog2().into()),
@@ -145,8 +148,17 @@ impl Machine {
         let generation = self.rings.get(&ring).map_or(7, |known| known.generation.wrapping_add(1));
         self.rings.insert(ring, Ring { generation, entries, ..Ring::default() });
         self.failed.retain(|key, _| key.0 != ring);
-        self.event(SetupKind::Restart, ring, QpState::Reset);
-        self.event(SetupKind::Life, ring, QpState::ReadyToReceive);
+        if ring < FIRST_SHARED {
+            self.event(SetupKind::Restart, ring, QpState::Reset);
+            self.event(SetupKind::Life, ring, QpState::ReadyToReceive);
+        } else {
+            self.event(SetupKind::SharedReceive, ring, QpState::ReadyToReceive);
+        }
+    }
+
+    /// The generation that is said with a ring: of a shared one it means nothing.
+    fn claimed(&mut self, ring: u16, generation: u8) -> u8 {
+        if ring < FIRST_SHARED { generation } else { self.random.random() }
     }
 
     /// Posts entries, and rings once for all of them.
@@ -178,8 +190,8 @@ impl Machine {
 
     fn push(&mut self, ring: u16, generation: u8, index: u16) {
         self.asked.push_back(Asked { ring, generation, index });
-        self.requests
-            .push(EntryRequest { queue_pair: bits(ring.into()), generation: bits(generation.into()) });
+        let claimed = self.claimed(ring, generation);
+        self.requests.push(EntryRequest { ring: bits(ring.into()), generation: bits(claimed.into()) });
     }
 
     fn run(&mut self, cycles: usize) {
@@ -217,7 +229,7 @@ impl Machine {
         block.receive_posted_valid.next = bell.is_some();
         let (ring, producer) = bell.unwrap_or_default();
         block.receive_posted.next =
-            WorkPosted { queue_pair: bits(ring.into()), producer_index: bits(producer.into()) };
+            EntriesPosted { ring: bits(ring.into()), producer_index: bits(producer.into()) };
         block.receive_slot_valid.next = slot.is_some();
         block.receive_slot.next = slot.unwrap_or_default();
         bench.settle();
@@ -272,6 +284,7 @@ impl Machine {
         self.given.push(self.cycle);
         if entry.is_stale {
             assert_ne!(known.generation, generation, "{ring:#x} was restarted");
+            assert!(ring < FIRST_SHARED, "nobody asks for what has ended");
             self.stale += 1;
             return;
         }
@@ -296,7 +309,8 @@ impl Machine {
 fn every_request_gets_the_entry_that_was_posted_for_it() {
     let mut machine = Machine::new(Stalls::Both);
     machine.host_cycles = 40;
-    let rings: Vec<u16> = (0..24).map(|place| place * 41 % 1024).collect();
+    let own = (0..20).map(|place| place * 41 % 1024);
+    let rings: Vec<u16> = own.chain([1024, 1031, 1056, 1087]).collect();
     for (place, &ring) in rings.iter().enumerate() {
         machine.restart(ring, 64 << (place % 3));
     }
@@ -327,8 +341,14 @@ fn every_request_gets_the_entry_that_was_posted_for_it() {
                 // A request may have to be told that it is too late.
                 let Ring { entries, generation, .. } = machine.rings[&ring];
                 machine.run_while(|machine| !machine.bells.is_empty());
+                let is_shared = ring >= FIRST_SHARED;
+                if is_shared {
+                    // It ends when nobody asks any more.
+                    (machine.holds_reads, machine.holds_entries) = (false, false);
+                    machine.settle();
+                }
                 machine.restart(ring, entries);
-                if machine.requests.is_done() {
+                if !is_shared && machine.requests.is_done() {
                     machine.push(ring, generation, 5);
                 }
             }

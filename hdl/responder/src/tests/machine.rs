@@ -1,7 +1,8 @@
 //! A responder between its neighbours: control, a host, a table of regions, a place stage, a writer and a launch stage. What
 //! it says is held against the model while it runs, and once more when all is quiet.
 use super::model::{
-    Attributes, Command, Completion, Failure, Model, Owed, Received, Region, Request, Work, own_address,
+    Attributes, Command, Completion, Failure, Model, Owed, Received, Region, Request, Shared, Work,
+    own_address,
 };
 use crate::Responder;
 use num_bigint::BigUint;
@@ -14,7 +15,7 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_token::PacketToken;
-use rnic_token::doorbell::WorkPosted;
+use rnic_token::doorbell::EntriesPosted;
 use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
 use rnic_token::path::Path;
 use rnic_token::protect::{AccessAnswer, AccessRequest};
@@ -28,7 +29,9 @@ const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit(
 /// Where the count of writes begins, so that it wraps.
 const FIRST_COUNT: u64 = 0xff00;
 /// Cycles in which a setup event must be taken: reset's sweep and two doorbells.
-const SETUP_CYCLES_MAX: u32 = 1100;
+const SETUP_CYCLES_MAX: u32 = 1170;
+/// The ring of the first shared receive queue.
+const FIRST_SHARED: u16 = 1024;
 
 /// A command to all stages, on its way.
 struct Command3 {
@@ -36,6 +39,8 @@ struct Command3 {
     attributes: Attributes,
     restarts: bool,
     receive_psn: Option<u32>,
+    /// It is about a shared receive queue.
+    shared: Option<(u8, Shared)>,
     is_offered: [bool; 4],
     is_taken: [bool; 4],
     waited: u32,
@@ -277,12 +282,56 @@ impl Machine {
             event,
             attributes,
             restarts: kind == SetupKind::Restart,
+            shared: None,
             receive_psn: (kind == SetupKind::ReceivePsn).then_some(psn),
             is_offered: [false; 4],
             is_taken: [false; 4],
             waited: 0,
         });
         self.lives.insert(attributes.index(), attributes);
+    }
+
+    /// Makes a shared receive queue, or sets its limit.
+    pub(super) fn share(&mut self, kind: SetupKind, number: u8, shared: &Shared) {
+        let event = SetupEvent {
+            kind,
+            queue_pair: bits(number.into()),
+            state: bits(QpState::ReadyToReceive as u64),
+            generation: bits(self.random.random::<u8>().into()),
+            psn: bits(u64::from(shared.limit) | u64::from(shared.setting) << 16),
+            path: Path {
+                receive_base_page: bits(shared.ring >> 12),
+                receive_entries_log2: bits(shared.entries_log2.into()),
+                ..Path::default()
+            },
+        };
+        self.commands.push_back(Command3 {
+            event,
+            attributes: super::attributes(0),
+            restarts: kind == SetupKind::SharedReceive,
+            receive_psn: None,
+            shared: Some((number, shared.clone())),
+            is_offered: [false; 4],
+            // The others are not told.
+            is_taken: [false, kind == SetupKind::SharedLimit, true, true],
+            waited: 0,
+        });
+    }
+
+    /// Writes entries of a shared receive queue, and rings.
+    pub(super) fn post_shared(&mut self, number: u8, works: &[Work]) {
+        let shared = self.model.shared.get_mut(&number).expect("it was made");
+        for work in works {
+            let slot = u64::from(shared.written) % (1 << shared.entries_log2);
+            let mut bytes = work.fields.to_bytes().unwrap();
+            bytes[9] |= u8::from(work.is_malformed);
+            self.memory.insert(shared.ring + slot * 64, (bytes, work.is_unreadable));
+            shared.works.insert(shared.written, *work);
+            shared.indices.insert(work.fields.tag, shared.written);
+            shared.written = shared.written.wrapping_add(1);
+        }
+        let written = shared.written;
+        self.bells.push_back((FIRST_SHARED + u16::from(number), written));
     }
 
     pub(super) fn is_commanding(&self) -> bool {
@@ -374,7 +423,7 @@ impl Machine {
         block.receive_posted_valid.next = posts.is_some();
         if let Some((index, producer)) = posts {
             block.receive_posted.next =
-                WorkPosted { queue_pair: bits(index.into()), producer_index: bits(producer.into()) };
+                EntriesPosted { ring: bits(index.into()), producer_index: bits(producer.into()) };
         }
         let ports = [
             &mut block.setup_admit,
@@ -460,7 +509,12 @@ impl Machine {
                 }
             }
         }
-        if let Some((index, producer)) = posts {
+        if let Some((index, producer)) = posts
+            && index >= FIRST_SHARED
+        {
+            let number = (index - FIRST_SHARED) as u8;
+            self.model.shared.get_mut(&number).expect("it was made").posted = producer;
+        } else if let Some((index, producer)) = posts {
             // A packet that is taken in this cycle has not heard the bell.
             self.model.queues.get_mut(&index).expect("the queue pair exists").posted = producer;
         }
@@ -514,7 +568,17 @@ impl Machine {
         for (taken, takes) in command.is_taken.iter_mut().zip(takes) {
             *taken |= takes;
         }
-        if takes[0] {
+        if takes[0]
+            && let Some((number, shared)) = &command.shared
+        {
+            let number = *number;
+            let known = self.model.shared.remove(&number).unwrap_or_default();
+            let again = if command.restarts { Shared::default() } else { known };
+            let is_armed = shared.limit != 0;
+            let Shared { ring, entries_log2, limit, setting, .. } = *shared;
+            let next = Shared { ring, entries_log2, limit, setting, is_armed, ..again };
+            self.model.shared.insert(number, next);
+        } else if takes[0] {
             self.model.setup(attributes, command.restarts, command.receive_psn);
         }
         if takes[2] {
@@ -616,6 +680,14 @@ impl Machine {
     fn check_placed(&mut self, command: &PlaceCommand) {
         let command = command_of(command);
         let key = (command.queue_pair, command.generation);
+        if let Some(completion) = &command.completion {
+            for shared in self.model.shared.values_mut() {
+                if let Some(index) = shared.indices.get(&completion.tag) {
+                    let ahead = index.wrapping_add(1).wrapping_sub(shared.done);
+                    shared.done = if ahead < 1 << 15 { index.wrapping_add(1) } else { shared.done };
+                }
+            }
+        }
         if command.is_flush() {
             let is_over = !self.is_current(key.0, key.1);
             let late = self.flushes.get_mut(&key).and_then(VecDeque::pop_front);
@@ -706,6 +778,14 @@ impl Machine {
     }
 
     fn check_failure(&mut self, event: &FailureEvent) {
+        if event.cause == FailureCause::SharedLimit {
+            let reached = (event.queue_pair.to_u64() as u8, event.generation.to_u64() as u8);
+            let place = self.model.limits.iter().position(|limit| *limit == reached);
+            self.model.limits.remove(place.expect("a limit is reached"));
+            assert!(event.has_event);
+            assert_eq!(event.event_code, bits(AsyncEvent::SharedReceiveLimit as u64));
+            return;
+        }
         assert_eq!(event.cause, FailureCause::Responder);
         let (index, generation) = (event.queue_pair.to_u64() as u16, event.generation.to_u64() as u8);
         let code = event.has_event.then(|| AsyncEvent::from_number(event.event_code.to_u64()).unwrap());
@@ -809,6 +889,8 @@ fn path_of(attributes: &Attributes) -> Path {
         receive_completion_queue: bits(attributes.completion_queue.into()),
         receive_base_page: bits(attributes.ring >> 12),
         receive_entries_log2: bits(attributes.entries_log2.into()),
+        shared_receive: attributes.shared.is_some(),
+        shared_receive_queue: bits(attributes.shared.unwrap_or(0).into()),
         generation: bits(attributes.generation.into()),
         ..Path::default()
     }
@@ -882,7 +964,8 @@ fn command_of(command: &PlaceCommand) -> Command {
         let status = CompletionStatus::from_number(told.status.to_u64()).unwrap();
         Completion {
             queue: told.completion_queue.to_u64() as u16,
-            tag: told.tag.to_u64(),
+            tag: if told.is_last { 0 } else { told.tag.to_u64() },
+            is_last: told.is_last,
             qpn: told.qp_number.to_u64() as u32,
             consumer_index: told.consumer_index.to_u64() as u16,
             outcome: if status == CompletionStatus::Success {

@@ -8,7 +8,7 @@ mod model;
 mod serve;
 
 use machine::Machine;
-use model::{Arriving, Attributes, Owed, Request, Work, own_address};
+use model::{Arriving, Attributes, Owed, Request, Shared, Work, own_address};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Random, Stalls};
@@ -17,8 +17,10 @@ use rnic_layout::queue::receive::ReceiveWork;
 use rnic_layout::state::{PathMtu, QpState};
 use rnic_token::setup::SetupKind;
 
-/// Five queue pairs.
-const QPNS: [u32; 5] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff];
+/// Seven queue pairs, of which the last two have a shared receive queue.
+const QPNS: [u32; 7] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff, 0x40_0005, 0x00_03fe];
+/// That one.
+const SHARED: u8 = 63;
 const FIRST_PSN: u32 = 0xff_fffe;
 
 fn attributes(place: usize) -> Attributes {
@@ -27,7 +29,7 @@ fn attributes(place: usize) -> Attributes {
         generation: 3,
         state: QpState::ReadyToReceive,
         peer: 0xffff_0a00_0001 + place as u128,
-        own_place: 3 * place as u8,
+        own_place: 3 * place as u8 % 14,
         partition_key: 0xffff,
         domain: 7,
         pmtu_code: [
@@ -36,6 +38,8 @@ fn attributes(place: usize) -> Attributes {
             PathMtu::Bytes2048,
             PathMtu::Bytes4096,
             PathMtu::Bytes256,
+            PathMtu::Bytes512,
+            PathMtu::Bytes256,
         ][place] as u32,
         remote_write: true,
         remote_atomic: false,
@@ -43,7 +47,13 @@ fn attributes(place: usize) -> Attributes {
         completion_queue: 5 + place as u16,
         ring: 0x40_0000 + 0x1_0000 * place as u64,
         entries_log2: if place == 1 { 7 } else { 6 },
+        shared: (place >= 5).then_some(SHARED),
     }
+}
+
+/// The shared receive queue after so many settings of its limit.
+fn shared(limit: u16, setting: u8) -> Shared {
+    Shared { ring: 0x80_0000, entries_log2: 7, limit, setting, ..Shared::default() }
 }
 
 /// A packet that a peer could send; its PSN is the one that is expected if all before it are executed.
@@ -126,6 +136,7 @@ fn send(machine: &mut Machine, make: impl FnOnce(&Machine) -> Request) {
 
 fn connected(stalls: Stalls) -> Machine {
     let mut machine = Machine::new(stalls);
+    machine.share(SetupKind::SharedReceive, SHARED, &shared(0, 1));
     for place in 0..QPNS.len() {
         machine.connect(attributes(place), FIRST_PSN);
     }
@@ -249,6 +260,9 @@ impl Traffic {
         if machine.is_commanding() || queue.attributes.state == QpState::Reset {
             return;
         }
+        if let Some(number) = queue.attributes.shared {
+            return self.post_shared(machine, number);
+        }
         // Software knows what was completed; the model is ahead of it.
         let done = machine.placed.iter().rev().find_map(|(_, command)| {
             let is_mine = command.queue_pair == index && command.generation == queue.attributes.generation;
@@ -271,6 +285,32 @@ impl Traffic {
             })
             .collect();
         machine.post(index, &works);
+    }
+
+    /// The same of a shared receive queue, whose limit is set now and then.
+    fn post_shared(&mut self, machine: &mut Machine, number: u8) {
+        let shared = &machine.model.shared[&number];
+        let (written, setting) = (shared.written, shared.setting);
+        // So few that there are none now and then.
+        let free = 24_u16.saturating_sub(written.wrapping_sub(shared.done));
+        let is_last_bad = written % 8 > 0 && shared.works[&written.wrapping_sub(1)].is_unreadable;
+        let mut is_bad = is_last_bad;
+        let count = free.min(machine.random.random_range(1..24));
+        let works: Vec<_> = (0..count)
+            .map(|ahead| {
+                if written.wrapping_add(ahead).is_multiple_of(8) {
+                    is_bad = machine.random.random_ratio(1, 2 * self.fault_rate);
+                }
+                Work { is_unreadable: is_bad, ..self.work(&mut machine.random) }
+            })
+            .collect();
+        if !works.is_empty() {
+            machine.post_shared(number, &works);
+        }
+        if machine.random.random_ratio(1, 4) {
+            let limit = machine.random.random_range(0..40);
+            machine.share(SetupKind::SharedLimit, number, &self::shared(limit, setting.wrapping_add(1)));
+        }
     }
 
     /// The next packet of a message, or the first of a new one.
@@ -455,6 +495,8 @@ fn many_peers_and_their_mistakes_are_answered_as_the_protocol_says() {
         "a WRITE of several packets",
         "a packet is refused inside a SEND",
         "a message waits for a receive",
+        "a limit is reached",
+        "the last entry is given back",
     ];
     missing.extend(several.into_iter().filter(|name| !machine.model.seen.contains_key(name)));
     assert!(missing.is_empty(), "{missing:?} never happened");

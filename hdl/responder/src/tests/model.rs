@@ -35,6 +35,36 @@ pub(super) struct Attributes {
     pub(super) completion_queue: u16,
     pub(super) ring: u64,
     pub(super) entries_log2: u32,
+    /// Receives come from this shared receive queue, and the ring means nothing.
+    pub(super) shared: Option<u8>,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shared {
+    pub(super) ring: u64,
+    pub(super) entries_log2: u32,
+    pub(super) limit: u16,
+    /// How often the limit was set.
+    pub(super) setting: u8,
+    pub(super) is_armed: bool,
+    pub(super) consumed: u16,
+    /// As the doorbell said.
+    pub(super) posted: u16,
+    /// Entries that software has written.
+    pub(super) written: u16,
+    /// Entries that software knows to be consumed.
+    pub(super) done: u16,
+    pub(super) works: HashMap<u16, Work>,
+    pub(super) indices: HashMap<u64, u16>,
+}
+
+impl Shared {
+    /// Entries that are posted, if the claim can be true.
+    fn available(&self) -> u16 {
+        let count = self.posted.wrapping_sub(self.consumed);
+        if u32::from(count) <= 1 << self.entries_log2 { count } else { 0 }
+    }
 }
 
 impl Attributes {
@@ -134,6 +164,8 @@ pub(super) struct Completion {
     pub(super) tag: u64,
     pub(super) qpn: u32,
     pub(super) consumer_index: u16,
+    /// It is none, but says that there is no entry of a shared receive queue left.
+    pub(super) is_last: bool,
     /// Or why not, with the syndrome that the peer is told.
     pub(super) outcome: Result<Received, (CompletionStatus, u8)>,
 }
@@ -243,6 +275,8 @@ pub(super) struct Queue {
     pub(super) arriving: Option<Arriving>,
     /// The entry of a SEND that has not ended and not failed.
     held: Option<Work>,
+    /// It was said that it has no entry of its shared receive queue left.
+    is_last_said: bool,
     pub(super) consumed: u16,
     /// As the doorbell said.
     pub(super) posted: u16,
@@ -261,7 +295,8 @@ impl Queue {
     /// Entries that come back with a completion in ERR.
     pub(super) fn left_to_flush(&self) -> usize {
         let left = (0..self.available()).map(|ahead| self.works[&self.consumed.wrapping_add(ahead)]);
-        left.chain(self.held).filter(|work| !work.is_unreadable).count()
+        let owes_last = self.attributes.shared.is_some() && !self.is_last_said;
+        left.chain(self.held).filter(|work| !work.is_unreadable).count() + usize::from(owes_last)
     }
 
     fn completion(
@@ -274,6 +309,7 @@ impl Queue {
             tag: work.fields.tag,
             qpn: self.attributes.qpn,
             consumer_index: self.consumed,
+            is_last: false,
             outcome,
         })
     }
@@ -285,6 +321,9 @@ pub(super) struct Model {
     pub(super) regions: Vec<Region>,
     pub(super) queues: HashMap<u16, Queue>,
     pub(super) failures: Vec<Failure>,
+    pub(super) shared: HashMap<u8, Shared>,
+    /// Limits that are reached: the queue, and how often its limit had been set.
+    pub(super) limits: Vec<(u8, u8)>,
     pub(super) counts: HashMap<&'static str, u64>,
     /// What a test should have met, and how often it has.
     pub(super) seen: HashMap<&'static str, u64>,
@@ -325,6 +364,7 @@ impl Model {
             has_failed: false,
             arriving: None,
             held: None,
+            is_last_said: false,
             consumed: 0,
             posted: 0,
             written: 0,
@@ -336,7 +376,7 @@ impl Model {
             (queue.expected, queue.msn) = (0, 0);
             (queue.consumed, queue.posted, queue.written) = (0, 0, 0);
             (queue.nak_sent, queue.has_refused, queue.has_failed) = (false, false, false);
-            (queue.arriving, queue.held) = (None, None);
+            (queue.arriving, queue.held, queue.is_last_said) = (None, None, false);
             queue.works.clear();
         }
         if let Some(psn) = receive_psn {
@@ -442,7 +482,17 @@ impl Model {
         if let Some(Kind { is_send, with_immediate, .. }) = permitted
             && if is_send { arriving.is_none() } else { with_immediate }
         {
-            if queue.available() == 0 {
+            let shared = attributes.shared.map(|number| (number, self.shared.get_mut(&number)));
+            let mut shared = shared.map(|(number, shared)| (number, shared.expect("it was made")));
+            if let Some((number, shared)) = &mut shared {
+                // The next entry counts, which is about to be taken.
+                if shared.is_armed && shared.available() <= shared.limit {
+                    shared.is_armed = false;
+                    self.limits.push((*number, shared.setting));
+                    *self.seen.entry("a limit is reached").or_default() += 1;
+                }
+            }
+            if shared.as_ref().map_or(queue.available(), |(_, shared)| shared.available()) == 0 {
                 queue.nak_sent = true;
                 if arriving.is_some() {
                     *self.seen.entry("a message waits for a receive").or_default() += 1;
@@ -451,8 +501,12 @@ impl Model {
                 let answer = Owed { syndrome, psn: request.psn, msn: queue.msn };
                 return self.answer(index, request, answer);
             }
-            taken = Some(queue.works[&queue.consumed]);
-            queue.consumed = queue.consumed.wrapping_add(1);
+            let (works, consumed) = match shared {
+                Some((_, shared)) => (&shared.works, &mut shared.consumed),
+                None => (&queue.works, &mut queue.consumed),
+            };
+            taken = Some(works[consumed]);
+            *consumed = consumed.wrapping_add(1);
         }
         let begun = arriving.unwrap_or(Arriving::Write {
             address: request.address,
@@ -648,12 +702,32 @@ impl Model {
         let attributes = queue.attributes;
         while attributes.state == QpState::Error
             && attributes.generation == generation
-            && (queue.held.is_some() || queue.available() > 0)
+            && queue.held.is_some()
+                | (queue.available() > 0)
+                | (attributes.shared.is_some() && !queue.is_last_said)
         {
             // The entry of a SEND that has not ended is the oldest.
             let work = if let Some(held) = queue.held.take() {
                 *self.seen.entry("a SEND is flushed").or_default() += 1;
                 held
+            } else if attributes.shared.is_some() {
+                queue.is_last_said = true;
+                *self.seen.entry("the last entry is given back").or_default() += 1;
+                return Some(Command {
+                    queue_pair: index,
+                    generation,
+                    payload_bytes: 0,
+                    spans: Vec::new(),
+                    completion: Some(Completion {
+                        queue: attributes.completion_queue,
+                        tag: 0,
+                        qpn: attributes.qpn,
+                        consumer_index: 0,
+                        is_last: true,
+                        outcome: Err((CompletionStatus::Flushed, 0)),
+                    }),
+                    reply: None,
+                });
             } else {
                 queue.consumed = queue.consumed.wrapping_add(1);
                 queue.works[&queue.consumed.wrapping_sub(1)]

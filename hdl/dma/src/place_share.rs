@@ -117,7 +117,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceShare<DATA, BYTES> {
         self.command.valid.next = is_offered;
         self.command.beat.next = request;
         let told = answer.answer;
-        let kinds: Bits<4> = cat!(told.is_unasked, told.is_failure, told.is_said, told.is_placed);
+        let kinds: Bits<5> =
+            cat!(told.is_middle, told.is_unasked, told.is_failure, told.is_said, told.is_placed);
         if is_answer {
             self.command.beat.next.queue_pair = told.queue_pair;
             self.command.beat.next.generation = told.generation;
@@ -131,7 +132,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceShare<DATA, BYTES> {
             self.command.beat.next.reply.generation = told.generation;
             self.command.beat.next.reply.syndrome = told.syndrome;
             self.command.beat.next.reply.psn = told.psn;
-            self.command.beat.next.reply.msn = cat!(bits::<12>(0), kinds, told.status);
+            self.command.beat.next.reply.msn = cat!(bits::<11>(0), kinds, told.status);
             self.command.beat.next.reply.is_answer = true;
         }
         let bytes = select(is_answer, answer.payload_bytes, request.payload_bytes);
@@ -175,6 +176,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceShare<DATA, BYTES> {
             is_said: event.msn.get_bit(9),
             is_failure: event.msn.get_bit(10),
             is_unasked: event.msn.get_bit(11),
+            is_middle: event.msn.get_bit(12),
             syndrome: event.syndrome,
             status: event.msn.get_bits::<8>(0),
             has_failed: event.has_failed,
@@ -226,6 +228,7 @@ mod tests {
             generation: Stimulus::sample(random),
             psn: bits(number),
             is_placed: kind == 0,
+            is_middle: kind == 0 && random.random(),
             is_said: kind == 1,
             is_failure: kind == 2,
             is_unasked: kind == 3,

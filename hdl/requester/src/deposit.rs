@@ -385,6 +385,7 @@ impl Logic for Deposit {
 
         // What becomes of it.
         let acts = step == Step::Act;
+        let is_last = self.is_last.q.val();
         let is_live = self.is_live.q.val();
         let is_before = self.is_before.q.val();
         let is_due = self.is_due.q.val();
@@ -413,6 +414,7 @@ impl Logic for Deposit {
                 generation: response.generation,
                 psn: select(fails, due_psn, response.psn),
                 is_placed: places,
+                is_middle: places && progress.has_begun && !is_last,
                 is_said,
                 is_failure: fails,
                 is_unasked,
@@ -457,7 +459,6 @@ impl Logic for Deposit {
         }
 
         // The record.
-        let is_last = self.is_last.q.val();
         let ends = places && is_last;
         self.progresses.write_enable.next = is_sweeping || forgets || opens || (acts && (places || fails));
         self.progresses.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
@@ -547,6 +548,7 @@ impl Logic for Deposit {
             };
             if is_refused {
                 self.command.d.next.answer.is_placed = false;
+                self.command.d.next.answer.is_middle = false;
                 self.command.d.next.answer.is_failure = true;
                 self.command.d.next.answer.status = bits(LOCAL_PROTECTION);
             }

@@ -67,6 +67,8 @@ pub struct ReturnedAnswer {
     pub psn: Bits<24>,
     /// The data up to this PSN is in host memory.
     pub is_placed: Bit,
+    /// So was that before it, and more of the same READ is to come: no message ends or begins with it.
+    pub is_middle: Bit,
     /// An ACK or NAK that overtook nothing.
     pub is_said: Bit,
     /// The READ at this PSN ends with `status`.

@@ -639,6 +639,13 @@ impl World {
             _ if response.is_data => {
                 returned.is_placed = true;
                 returned.has_failed = self.random.random_range(0..40) == 0;
+                let oldest = self
+                    .models
+                    .get(&(response.queue_pair.to_u64() as usize))
+                    .and_then(|model| model.messages.front());
+                let is_inside = oldest
+                    .is_some_and(|message| psn_of(response.psn).is_before(psn_of(message.token.last_psn)));
+                returned.is_middle = is_inside && self.random.random();
             }
             _ => returned.is_said = true,
         }

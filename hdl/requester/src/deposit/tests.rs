@@ -375,9 +375,11 @@ impl World {
                     command.literal = bits(response.original.to_u64().swap_bytes());
                     command.payload_bytes = bits(8);
                 }
+                let has_begun = pair.came > 0;
                 pair.came += 1;
+                let is_whole = pair.came == read.parts.len();
                 pair.behind = Some(psn.add(1));
-                if pair.came == read.parts.len() {
+                if is_whole {
                     pair.reads.pop_front();
                     pair.came = 0;
                 }
@@ -398,6 +400,7 @@ impl World {
                     .collect();
                 if spans.iter().all(|(granted, _)| granted.ok) {
                     answer.is_placed = true;
+                    answer.is_middle = has_begun && !is_whole;
                     command.span_count = bits(spans.len() as u64);
                     let span = |at: usize| {
                         spans.get(at).map_or(HostSpan::default(), |&(granted, length)| HostSpan {

@@ -2,7 +2,7 @@
 //!
 //! Everything about the queue pair that a packet can change is changed here, one packet at a time, so nothing behind this
 //! stage has to think about order. What needs memory, keys or receive entries, is only asked for here: if it turns out
-//! bad, `conclude` fails the queue pair and drops what was admitted behind.
+//! bad, `conclude` drops what was admitted behind, and says so here.
 //!
 //! ```text
 //!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
@@ -26,7 +26,7 @@
 //!    opcode, rights, receive entry, length.
 //! 2. A gap is answered once for each expected PSN (protocol 3.2), a duplicate SEND or WRITE when its sender asks for it
 //!    (3.4); nothing is executed twice.
-//! 3. After a packet that is refused nothing of the queue pair is admitted until it is restarted.
+//! 3. After a packet that is refused, here or by `conclude`, nothing of the queue pair is admitted until it is restarted.
 //! 4. Receive entries are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with immediate data.
 //!    In ERR the one of a SEND that has not ended is given back, and then those that are left, one after the other:
 //!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case; it
@@ -47,7 +47,7 @@
 //!
 //! SEND, WRITE, READ and atomics are served; SEND with Invalidate is refused as an invalid request. Duplicate READs and atomics
 //! are dropped. Reset sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
-use crate::stages::{Admitted, AtomicOperands, Decision, EntryRequest};
+use crate::stages::{Admitted, AtomicOperands, Decision, EntryRequest, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
@@ -176,6 +176,13 @@ struct AdmitRecord {
     reads: Bits<READ_COUNT_BITS>,
 }
 
+/// A packet of this generation of a queue pair has failed behind here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Stopped {
+    has_failed: Bit,
+    generation: Bits<GENERATION_BITS>,
+}
+
 /// Where the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
@@ -206,6 +213,8 @@ struct Findings {
     partition_matches: Bit,
     address_matches: Bit,
     psn_check: PsnCheck,
+    /// A packet before it has failed, here or behind.
+    has_failed: Bit,
     has_entry: Bit,
     /// The shared receive queue has fewer entries than its limit, or will have without the next.
     is_low: Bit,
@@ -255,6 +264,11 @@ pub struct Admit {
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
+    /// From conclude: a packet has failed.
+    pub stop: Signal<In, Stop>,
+    /// One has; it is taken in any case.
+    pub stop_valid: Signal<In, Bit>,
+
     /// From serve: READs and atomics that are answered or dropped.
     pub reads_served: Signal<In, ReadsServed>,
     /// There are more; it is taken in any case.
@@ -303,6 +317,7 @@ pub struct Admit {
     armed: Memory<Bit, SHARED_RECEIVE_BITS>,
     /// READs and atomics that have been served.
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
     admitted_queue: Fifo<Admitted, 4, 5>,
     requests_queue: Fifo<EntryRequest, 4, 5>,
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
@@ -335,6 +350,8 @@ impl Admit {
             probed: Signal::default(),
             receive_posted: Signal::default(),
             receive_posted_valid: Signal::default(),
+            stop: Signal::default(),
+            stop_valid: Signal::default(),
             reads_served: Signal::default(),
             reads_served_valid: Signal::default(),
             requests: StreamRx::default(),
@@ -360,6 +377,7 @@ impl Admit {
             shared_taken: Memory::new(Storage::Block)?,
             armed: Memory::new(Storage::Distributed)?,
             served: Memory::new(Storage::Block)?,
+            stopped: Memory::new(Storage::Block)?,
             admitted_queue: Fifo::new(Storage::Distributed)?,
             requests_queue: Fifo::new(Storage::Distributed)?,
             operands_queue: Fifo::new(Storage::Block)?,
@@ -424,6 +442,7 @@ impl Logic for Admit {
             shared_taken,
             armed,
             served,
+            stopped,
             admitted_queue,
             requests_queue,
             operands_queue,
@@ -481,6 +500,8 @@ impl Logic for Admit {
         self.served.write_enable.next = self.reads_served_valid.val();
         self.served.write_address.next = self.reads_served.val().queue_pair;
         self.served.write_data.next = self.reads_served.val().count;
+        self.stopped.read_enable.next = is_idle;
+        self.stopped.read_address.next = asked;
         let path = self.paths.read_data.val();
         let record = self.records.read_data.val();
         let token = self.token.q.val();
@@ -554,6 +575,7 @@ impl Logic for Admit {
         let reads_open = record.reads - self.served.read_data.val();
         let behind_first = (message_length - 1) >> (bit_cast::<4, 3>(path.path_mtu) + PMTU_BASE_BITS);
         let has_more = is_read && !is_atomic && message_length.any();
+        let stopped = self.stopped.read_data.val();
         if step == Step::Compare || step == Step::Look {
             self.findings.d.next = Findings {
                 qp_matches: path.local_qp == token.destination_qp,
@@ -563,6 +585,7 @@ impl Logic for Admit {
                 address_matches: token.source_address == path.destination_address
                     && self.own_addresses.agrees.val(),
                 psn_check: psn::check(token.psn, record.expected_psn),
+                has_failed: record.failed || (stopped.has_failed && stopped.generation == path.generation),
                 has_entry,
                 is_low: false,
                 is_error: path.state == ERROR,
@@ -611,7 +634,7 @@ impl Logic for Admit {
             && found.transport_matches
             && found.partition_matches
             && found.address_matches;
-        let meets_order = is_known && !record.failed;
+        let meets_order = is_known && !found.has_failed;
         let is_expected = meets_order && found.psn_check == PsnCheck::Expected;
         let is_gap = meets_order && found.psn_check == PsnCheck::Ahead;
         let is_duplicate = meets_order && found.psn_check == PsnCheck::Behind;
@@ -801,9 +824,10 @@ impl Logic for Admit {
         } else {
             record
         };
-        // A doorbell in the same cycle is first: the producer index has one port to write.
+        // A doorbell in the same cycle is first, and a failure: there is one port to write.
         let rings = self.receive_posted_valid.val();
-        let applies = step == Step::Setup && !rings;
+        let stops = self.stop_valid.val();
+        let applies = step == Step::Setup && !rings && !stops;
         let clears = step == Step::Clear && !rings;
         self.setup.ready.next = applies;
         if applies {
@@ -860,6 +884,16 @@ impl Logic for Admit {
             is_shared: event.path.shared_receive,
             shared: event.path.shared_receive_queue.get_bits::<SHARED_RECEIVE_BITS>(0),
         };
+        let stop = self.stop.val();
+        self.stopped.write_enable.next = stops || clears || (applies && restarts);
+        self.stopped.write_address.next = if stops {
+            stop.queue_pair
+        } else if clears {
+            swept
+        } else {
+            event.queue_pair
+        };
+        self.stopped.write_data.next = Stopped { has_failed: stops, generation: stop.generation };
         let event_shared = event.queue_pair.get_bits::<SHARED_RECEIVE_BITS>(0);
         self.shared_paths.write_enable.next = applies && !is_of_pair;
         self.shared_paths.write_address.next = event_shared;
@@ -896,7 +930,7 @@ impl Logic for Admit {
         let other_partition = reaches_partition && !found.partition_matches;
         let other_address = reaches_partition && found.partition_matches && !found.address_matches;
         let counts: Bits<9> = cat!(
-            is_known && record.failed,
+            is_known && found.has_failed,
             is_gap,
             is_duplicate && !can_repeat,
             is_duplicate && can_repeat,

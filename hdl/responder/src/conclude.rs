@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  scattered ─────> Load ─> Gather ─> Emit ──┬──> place (payload, completion, reply)
-//!  access_answer ────────────^               └──> failure (the queue pair must fail)
+//!  access_answer ────────────^               └──> stop (to admission: the queue pair fails)
 //!                  verdicts (two bits a queue pair: failed, holds an entry)
 //! ```
 //!
@@ -11,7 +11,8 @@
 //!
 //! 1. One command for every packet that has payload, a completion or a reply, in the order of the packets.
 //! 2. A queue pair fails once: what was admitted behind the packet that failed is dropped, and the receive entries that it
-//!    had consumed are given back as flushed.
+//!    had consumed are given back as flushed. Control hears of it from `reply`, when the NAK leaves: responses before that
+//!    are still sent.
 //! 3. Statuses, NAKs and events are those of protocol 3.6: a packet that holds a receive entry completes it in error, one
 //!    that holds none raises an event. The entry of a SEND of several packets is held from its first packet that was executed to
 //!    its last, and completes once: with the last, with the packet that fails, or flushed in ERR.
@@ -21,20 +22,18 @@
 //! 7. A READ whose range is good becomes a job, in the cycle of its command; the reply of that command will release it. An atomic
 //!    becomes two: one to be done, and one to be answered. Its word must be aligned in host memory too.
 //! 8. Each atomic that is executed takes its operands, whatever becomes of it.
-use crate::stages::{AtomicJob, AtomicOperands, Decision, EntryFault, Scattered};
+use crate::stages::{AtomicJob, AtomicOperands, Decision, EntryFault, Scattered, Stop};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_token::complete::CompletionToken;
 use rnic_token::host::HostSpan;
 use rnic_token::protect::AccessAnswer;
 use rnic_token::read::ReadJob;
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::{FailureCause, FailureEvent};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
 
 const RECEIVE: u64 = CompletionOpcode::Receive as u64;
@@ -46,9 +45,6 @@ const LOCAL_PROTECTION: u64 = CompletionStatus::LocalProtection as u64;
 const REMOTE_INVALID: u64 = CompletionStatus::RemoteInvalidRequest as u64;
 const REMOTE_ACCESS: u64 = CompletionStatus::RemoteAccess as u64;
 const FLUSHED: u64 = CompletionStatus::Flushed as u64;
-const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
-const REQUEST_EVENT: u64 = AsyncEvent::QueuePairRequestError as u64;
-const ACCESS_EVENT: u64 = AsyncEvent::QueuePairAccessError as u64;
 const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
 const NAK_ACCESS: u64 = Syndrome::Nak(NakCode::RemoteAccessError).emit() as u64;
 const NAK_OPERATIONAL: u64 = Syndrome::Nak(NakCode::RemoteOperationalError).emit() as u64;
@@ -86,8 +82,10 @@ pub struct Conclude {
     pub access_answer: StreamRx<AccessAnswer>,
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
-    /// Queue pairs that must fail; registered.
-    pub failure: StreamTx<FailureEvent>,
+    /// To admission: a packet has failed, the first of its queue pair; registered.
+    pub stop: Signal<Out, Stop>,
+    /// One has; registered.
+    pub stop_valid: Signal<Out, Bit>,
     /// From admission: operands of atomics; `ready` is combinational from `atomic.ready`.
     pub operands: StreamRx<AtomicOperands>,
     /// To serve: READs and atomics; registered.
@@ -119,8 +117,8 @@ pub struct Conclude {
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
     jobs: Fifo<ReadJob, 2, 3>,
-    /// Each queue pair fails at most once, so they all find room.
-    failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
+    stopped: DFF<Stop>,
+    has_stopped: Reg<Bit>,
     left_now: Reg<Bit>,
     vanished: Reg<Bit>,
     counts: Reg<Bits<5>>,
@@ -138,7 +136,8 @@ impl Conclude {
             scattered: StreamRx::default(),
             access_answer: StreamRx::default(),
             place: StreamTx::default(),
-            failure: StreamTx::default(),
+            stop: Signal::default(),
+            stop_valid: Signal::default(),
             operands: StreamRx::default(),
             job: StreamTx::default(),
             atomic: StreamTx::default(),
@@ -157,7 +156,8 @@ impl Conclude {
             verdicts: Memory::new(Storage::Distributed)?,
             commands: RegisterSlice::default(),
             jobs: Fifo::new(Storage::Distributed)?,
-            failures: Fifo::new(Storage::Block)?,
+            stopped: DFF::default(),
+            has_stopped: Reg::default(),
             left_now: Reg::default(),
             vanished: Reg::default(),
             counts: Reg::default(),
@@ -169,13 +169,11 @@ impl Logic for Conclude {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, verdicts, commands, jobs, failures);
+        clock!(self, clock, verdicts, commands, jobs);
         self.jobs.reset.next = self.reset.val();
         StreamTx::<ReadJob>::link(&mut self.job, &mut self.jobs.tx);
         self.commands.reset.next = self.reset.val();
-        self.failures.reset.next = self.reset.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.commands.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
 
         let step = self.step.q.val();
         let offered = self.scattered.beat.val();
@@ -247,13 +245,6 @@ impl Logic for Conclude {
         } else {
             bits::<8>(SUCCESS)
         };
-        let event = if is_invalid {
-            bits::<8>(REQUEST_EVENT)
-        } else if is_broken {
-            bits::<8>(FATAL_EVENT)
-        } else {
-            bits::<8>(ACCESS_EVENT)
-        };
 
         let has_entry =
             (packet.takes_entry && fault != EntryFault::Unreadable) || (packet.uses_held && holds);
@@ -273,8 +264,7 @@ impl Logic for Conclude {
         // A message that was admitted as executed and was not counts no more.
         let was_counted = packet.decision == Decision::Execute && packet.ends && fails;
         let says_something = packet.payload_bytes.any() || has_completion || has_reply;
-        let may_emit =
-            self.commands.rx.ready.val() && self.failures.rx.ready.val() && self.jobs.rx.ready.val();
+        let may_emit = self.commands.rx.ready.val() && self.jobs.rx.ready.val();
         // The operands were there before the packet.
         let hands_on = step == Step::Emit && may_emit && is_done && packet.is_atomic;
         let emits = step == Step::Emit && may_emit && (!hands_on || self.atomic.ready.val());
@@ -325,6 +315,7 @@ impl Logic for Conclude {
                 write_count: bits::<16>(0),
                 is_answer: false,
                 has_failed: false,
+                has_event: fails && !has_completion,
             },
         };
         self.jobs.rx.valid.next = emits && is_done && packet.is_read;
@@ -338,14 +329,10 @@ impl Logic for Conclude {
             length: select(packet.is_atomic, bits::<32>(0), packet.message_length),
             is_atomic: packet.is_atomic,
         };
-        self.failures.rx.valid.next = emits && fails;
-        self.failures.rx.beat.next = FailureEvent {
-            queue_pair: packet.queue_pair,
-            generation: packet.generation,
-            cause: FailureCause::Responder,
-            has_event: !has_completion,
-            event_code: event,
-        };
+        self.has_stopped.d.next = emits && fails;
+        self.stopped.d.next = Stop { queue_pair: packet.queue_pair, generation: packet.generation };
+        self.stop.next = self.stopped.q.val();
+        self.stop_valid.next = self.has_stopped.q.val();
         // An answer leaves the message as it is.
         let holds_next = if packet.decision == Decision::Answer {
             holds

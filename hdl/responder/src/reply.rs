@@ -18,11 +18,13 @@
 //! 2. A reply leaves when `write_count` writes are reported done (decision 11). Counts are kept in 32 bits here, so a transmit path
 //!    that stands still does not make them look new again.
 //! 3. A payload write that the host refused turns into NAK 0x63 for the first PSN that is not yet acknowledged, and ends
-//!    the queue pair; nothing leaves behind it.
+//!    the queue pair at once; nothing leaves behind it.
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
 //! 5. A READ or an atomic whose time has come is released, and is open until its last response is on its way to the wire. Replies
 //!    of a queue pair wait while one is open, so none overtakes a response; in ERR there are no more responses (protocol 3.5, 3.8).
 //! 6. An atomic may be done then, whatever has become of its queue pair: as often as it was admitted.
+//!
+//! 7. A NAK that ends the queue pair ends it when it leaves (protocol 3.6), so what the peer was owed before has left.
 //!
 //! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; DESIGN 3 decisions 4 and 11.
 use crate::stages::AtomicRelease;
@@ -47,6 +49,8 @@ const RESET: u64 = QpState::Reset as u64;
 const ERROR: u64 = QpState::Error as u64;
 const ACKNOWLEDGE: u64 = Operation::Acknowledge as u64;
 const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
+const REQUEST_EVENT: u64 = AsyncEvent::QueuePairRequestError as u64;
+const ACCESS_EVENT: u64 = AsyncEvent::QueuePairAccessError as u64;
 const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
 const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
 const NAK_ACCESS: u64 = Syndrome::Nak(NakCode::RemoteAccessError).emit() as u64;
@@ -62,6 +66,8 @@ struct Pending {
     psn: Bits<24>,
     msn: Bits<24>,
     write_count: Bits<COUNT_BITS>,
+    /// An event says that the queue pair fails with it.
+    has_event: Bit,
 }
 
 /// What is owed to a peer.
@@ -160,7 +166,7 @@ pub struct Reply {
     atomic_releases: Fifo<AtomicRelease, 2, 3>,
     /// They wait for commands and failures only.
     closings: Fifo<ReadClosed, 4, 5>,
-    /// Each queue pair fails at most once, so they all find room.
+    /// Room for all queue pairs.
     failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
@@ -229,6 +235,7 @@ fn nothing() -> Pending {
         psn: bits::<24>(0),
         msn: bits::<24>(0),
         write_count: bits::<COUNT_BITS>(0),
+        has_event: false,
     }
 }
 
@@ -270,8 +277,10 @@ impl Logic for Reply {
         let step = self.step.q.val();
         let is_idle = step == Step::Idle;
         let turn = self.line.tx.beat.val();
-        let may_send =
-            self.line.tx.valid.val() && self.packets.rx.ready.val() && is_reached(done, turn.write_count);
+        let may_send = self.line.tx.valid.val()
+            && self.packets.rx.ready.val()
+            && self.failures.rx.ready.val()
+            && is_reached(done, turn.write_count);
         let sets = is_idle && self.setup.valid.val();
         let may_fail = is_idle && !self.setup.valid.val();
         let fails = may_fail && self.write_failure.valid.val() && self.failures.rx.ready.val();
@@ -377,14 +386,7 @@ impl Logic for Reply {
             psn: record.open_psn,
             msn: record.last_msn,
             write_count: done,
-        };
-        self.failures.rx.valid.next = is_hit;
-        self.failures.rx.beat.next = FailureEvent {
-            queue_pair,
-            generation: record.generation,
-            cause: FailureCause::Responder,
-            has_event: true,
-            event_code: bits::<8>(FATAL_EVENT),
+            has_event: false,
         };
 
         // A reply that is owed. A NAK covers what comes before its PSN, an acknowledgement its PSN too.
@@ -410,6 +412,7 @@ impl Logic for Reply {
             psn: news.psn,
             msn: news.msn,
             write_count: self.event_count.q.val(),
+            has_event: news.has_event,
         };
         let newest_is_nak = record.newest.is_owed && record.newest.syndrome.get_bits::<3>(5).any();
         let news_is_nak = news.syndrome.get_bits::<3>(5).any();
@@ -425,6 +428,24 @@ impl Logic for Reply {
         let is_nak = reply.syndrome.get_bits::<3>(5).any();
         let has_next = select(leaves, record.newest.is_owed, reply.is_owed);
         let stays = is_turn && record.is_alive && has_next && !has_reads;
+        // A failed write has told already.
+        let is_fatal = reply.syndrome == NAK_INVALID
+            || reply.syndrome == NAK_ACCESS
+            || reply.syndrome == NAK_OPERATIONAL;
+        self.failures.rx.valid.next = is_hit || (leaves && is_fatal && !record.failed);
+        self.failures.rx.beat.next = FailureEvent {
+            queue_pair,
+            generation: record.generation,
+            cause: FailureCause::Responder,
+            has_event: is_hit || reply.has_event,
+            event_code: if is_hit || reply.syndrome == NAK_OPERATIONAL {
+                bits::<8>(FATAL_EVENT)
+            } else if reply.syndrome == NAK_INVALID {
+                bits::<8>(REQUEST_EVENT)
+            } else {
+                bits::<8>(ACCESS_EVENT)
+            },
+        };
         let aeth: Bits<32> = cat!(swap_bytes(reply.msn), reply.syndrome);
         self.packets.rx.valid.next = leaves;
         self.packets.rx.beat.next = LaunchToken {

@@ -4,7 +4,7 @@
 //!                    ┌───────┐ admitted ┌─────────┐ scattered ┌──────────┐
 //!  requests ────────>│ admit ├─────────>│ scatter ├──────────>│ conclude ├──> place
 //!                    └───┬───┘          └─^─────┬─┘           └─^─────┬──┘
-//!         entry_request  │          entry │     v access_request│answer└──> failure
+//!         entry_request  │          entry │     v access_request│answer└──> stop
 //!                    ┌───v────────────────┴┐
 //!  receive_slot ────>│ receive_entries     ├──> receive_read
 //!                    └─────────────────────┘    ┌───────┐
@@ -189,7 +189,6 @@ pub struct Responder {
     region_share: RegionShare,
     failures: Failures,
     read_failures: Failures,
-    limit_failures: Failures,
     passages: Passages,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
@@ -271,7 +270,6 @@ impl Responder {
             region_share: RegionShare::new()?,
             failures: Failures::default(),
             read_failures: Failures::default(),
-            limit_failures: Failures::default(),
             passages: Passages::default(),
             after_failure: PulseSum::default(),
             stale: PulseSum::default(),
@@ -279,6 +277,16 @@ impl Responder {
             operational_naks: PulseSum::default(),
             protection: PulseSum::default(),
         })
+    }
+}
+
+#[cfg(test)]
+impl Responder {
+    /// Whose packets admission lets in no more from the next cycle on: queue pair and generation.
+    pub(crate) fn stopped(&self) -> Option<(u16, u8)> {
+        let stop = self.conclude.stop.val();
+        let is_stopped = self.conclude.stop_valid.val();
+        is_stopped.then(|| (stop.queue_pair.to_u64() as u16, stop.generation.to_u64() as u8))
     }
 }
 
@@ -298,7 +306,6 @@ impl Logic for Responder {
             region_share,
             failures,
             read_failures,
-            limit_failures,
             passages,
             after_failure,
             stale,
@@ -317,7 +324,6 @@ impl Logic for Responder {
         self.region_share.reset.next = reset;
         self.failures.reset.next = reset;
         self.read_failures.reset.next = reset;
-        self.limit_failures.reset.next = reset;
         self.access_naks.reset.next = reset;
         self.operational_naks.reset.next = reset;
         self.protection.reset.next = reset;
@@ -379,9 +385,9 @@ impl Logic for Responder {
         self.replies.done_count.next = self.done_count.val();
         StreamTx::<LaunchToken>::link(&mut self.reply, &mut self.replies.tx);
 
-        StreamTx::<FailureEvent>::join(&mut self.conclude.failure, &mut self.limit_failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.admit.limit_reached, &mut self.limit_failures.second);
-        StreamTx::<FailureEvent>::join(&mut self.limit_failures.tx, &mut self.failures.first);
+        self.admit.stop.next = self.conclude.stop.val();
+        self.admit.stop_valid.next = self.conclude.stop_valid.val();
+        StreamTx::<FailureEvent>::join(&mut self.admit.limit_reached, &mut self.failures.first);
         StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.read_failures.first);
         StreamTx::<FailureEvent>::join(&mut self.serve.failure, &mut self.read_failures.second);
         StreamTx::<FailureEvent>::join(&mut self.read_failures.tx, &mut self.failures.second);

@@ -83,6 +83,15 @@ pub struct Admitted {
     pub msn: Bits<24>,
 }
 
+/// A packet of a queue pair has failed behind admission: nothing more of it is admitted. There is no `ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Stop {
+    /// Whose.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+}
+
 /// A wish for the next receive entry of a ring; it is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct EntryRequest {

@@ -27,6 +27,8 @@ pub struct ReplyEvent {
     pub is_answer: Bit,
     /// A host write of its payload failed; filled in by the place stage.
     pub has_failed: Bit,
+    /// It is a NAK that ends the queue pair, and no completion says so: an asynchronous event does.
+    pub has_event: Bit,
 }
 
 /// What becomes of an admitted packet. One command for every packet, in order; its payload is the next in the payload

@@ -1,7 +1,7 @@
 //! Every bad input to the whole generated card: what it is refused with, what is counted, and that other queues run on.
 //!
 //! * [`legal`]: traffic in both directions with the reference endpoint, which must agree, before anything is wrong;
-//! * [`reads`]: the endpoint READs from the card;
+//! * [`reads`]: the endpoint READs from the card, and a peer whose request behind READs is refused;
 //! * [`atomics`]: the endpoint does atomics on the card's memory;
 //! * [`own_reads`], [`own_atomics`]: the card READs from the endpoint and asks it for atomics, and a peer whose answers are wrong;
 //! * [`frames`]: frames of a peer, requests and answers;
@@ -41,6 +41,7 @@ fn wrong_frames_are_refused(width_bits: u32) -> Result<()> {
     frames::not_ready(&mut rig)?;
     let requests = frames::requests(&mut rig)?;
     assert!(requests > 220, "{requests}");
+    reads::before_a_refusal(&mut rig)?;
     rig.finish()
 }
 

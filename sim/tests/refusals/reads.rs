@@ -1,13 +1,19 @@
 //! The reference endpoint READs from the card: all lengths and alignments, several at a time, behind its own WRITEs and before its
-//! own SENDs. What arrives is what the card's memory holds.
-use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same};
+//! own SENDs. What arrives is what the card's memory holds. And what a peer gets whose request behind READs is refused.
+use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
-use rnic_driver::RemoteRights;
+use rnic_driver::{RemoteMemory, RemoteRights};
+use rnic_layout::opcode::Operation as Opcode;
 use rnic_layout::path::Pmtu;
+use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::wire::extended::{AethRepr, RethRepr};
+use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use rnic_sim::chance::Seed;
 use rnic_sim::endpoint::memory::Element;
+use rnic_sim::endpoint::packet::Packet;
 use rnic_sim::endpoint::qp::{Data, Operation, SendWork};
 
 /// The endpoint's side.
@@ -19,6 +25,13 @@ const BATCHES: u64 = 12;
 const READS: u64 = 5;
 /// Each READ has its own room in the endpoint's memory.
 const ROOM_BYTES: usize = 0x8000;
+
+/// A peer that the endpoint knows nothing of, and its first PSN.
+const ATTACKER: u32 = 0x53;
+const FIRST_PSN: u32 = 0xff_fff0;
+/// READs that it asks for at once, and requests behind the one that is refused.
+const OPEN_READS: usize = 4;
+const LATE: u64 = 5;
 
 pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
     for (version, pmtu) in [(IPV4, Pmtu::Bytes256), (IPV6, Pmtu::Bytes1024), (IPV4, Pmtu::Bytes4096)] {
@@ -92,5 +105,77 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     ensure!(moved.is_empty(), "legal traffic moves {moved:?}");
     drop(queue_pair);
     rig.completions()?;
+    Ok(())
+}
+
+/// A refused request behind READs: first all responses, then the NAK, then ERR. Meanwhile nothing else is executed.
+pub(crate) fn before_a_refusal(rig: &mut Rig) -> Result<()> {
+    let window = rig.domain.share(WINDOW_BYTES, RemoteRights { read: true, ..RemoteRights::NONE })?;
+    let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 29 / 3) as u8).collect();
+    window.write(0, &bytes)?;
+    let RemoteMemory { address, key, .. } = window.remote();
+    let rights = RemoteRights { read: true, ..RemoteRights::WRITE };
+    let responses = WINDOW_BYTES.div_ceil(256);
+    let refused_psn = Psn::wrapping(FIRST_PSN).add((OPEN_READS * responses) as u32);
+    // Admission refuses the one for what it is, and the other is refused for the rights of its region.
+    let invalid = (Opcode::WriteMiddle, 0x61, AsyncEvent::QueuePairRequestError);
+    let forbidden = (Opcode::WriteOnly, 0x62, AsyncEvent::QueuePairAccessError);
+    for (operation, syndrome, event) in [invalid, forbidden] {
+        let queue_pair = rig.new_queue_pair(rights)?;
+        let number = queue_pair.number();
+        let queue_pair =
+            rig.connect_with(queue_pair, ATTACKER, IPV4, Pmtu::Bytes256, FIRST_PSN, Some(OPEN_READS as u8))?;
+        let request = |operation: Opcode, psn: Psn, length: u32| {
+            let bth = BthRepr { ack_request: true, ..BthRepr::new(operation as u8, number, psn) };
+            let reth = RethRepr { virtual_address: address, remote_key: key, dma_length: length };
+            let (headers, payload) = match operation {
+                Opcode::WriteMiddle => (Vec::new(), vec![0; 256]),
+                Opcode::WriteOnly => (vec![ExtendedRepr::Reth(reth)], vec![0; length as usize]),
+                _ => (vec![ExtendedRepr::Reth(reth)], Vec::new()),
+            };
+            Packet::new(bth, headers, payload).frame(&path_to_card(IPV4), 1)
+        };
+        let psn = |read: usize| Psn::wrapping(FIRST_PSN).add((read * responses) as u32);
+        let mut frames: Vec<_> = (0..OPEN_READS)
+            .map(|read| request(Opcode::ReadRequest, psn(read), WINDOW_BYTES as u32))
+            .collect();
+        frames.push(request(operation, refused_psn, 8));
+        frames.extend((1..=LATE).map(|late| request(Opcode::WriteOnly, refused_psn.add(late as u32), 8)));
+        rig.moved()?;
+        rig.heard();
+        rig.send(&frames);
+        let raised = rig.wait("the event", |rig| rig.event())?;
+        ensure!(raised.code == event && raised.object_number == number, "{raised:?}");
+        rig.exchange()?;
+
+        let (mut read, mut count, mut ending) = (Vec::new(), 0, None);
+        for frame in rig.heard() {
+            let packet = PacketRepr::parse(&frame).map_err(|reason| anyhow::anyhow!("{reason:?}"))?;
+            if packet.bth.destination_qp != ATTACKER {
+                continue;
+            }
+            ensure!(ending.is_none(), "the NAK is the last word, and not {:?}", packet.bth);
+            let told = packet.extended_headers().find_map(|header| match header {
+                ExtendedRepr::Aeth(AethRepr { syndrome, msn }) => Some((syndrome, msn)),
+                _ => None,
+            });
+            if packet.bth.opcode == Opcode::Acknowledge as u8 {
+                ending = told.map(|told| (told.0, told.1, packet.bth.psn));
+                continue;
+            }
+            let expected = Psn::wrapping(FIRST_PSN).add(count);
+            ensure!(packet.bth.psn == expected, "{:?} is out of order", packet.bth);
+            read.extend_from_slice(packet.payload);
+            count += 1;
+        }
+        ensure_same(&read, &bytes.repeat(OPEN_READS))?;
+        let expected = (syndrome, Psn::wrapping(OPEN_READS as u32), refused_psn);
+        ensure!(ending == Some(expected), "{ending:x?}, expected {expected:x?}");
+        let moved = rig.moved()?;
+        let late = moved.of("requests_after_failure") + moved.of("qp_not_ready");
+        ensure!(late == LATE, "{moved:?}");
+        ensure!(rig.completions()?.is_empty() && rig.event()?.is_none());
+        drop(queue_pair);
+    }
     Ok(())
 }

@@ -85,3 +85,38 @@ fn an_atomic_that_may_not_be_is_refused() {
         assert_eq!((last.syndrome, last.psn, last.msn), (syndrome, FIRST_PSN, 0));
     }
 }
+
+#[test]
+fn a_refusal_ends_the_queue_pair_when_its_nak_leaves_behind_the_answers() {
+    use Operation::{FetchAdd, WriteMiddle, WriteOnly};
+    type Fault = fn(&Machine) -> Request;
+    // Admission refuses the first, and a key the second.
+    let faults: [(Fault, u8); 2] = [
+        (|machine| request(machine, 0, WriteMiddle, 64), 0x61),
+        (|machine| Request { key: 0x207, ..request(machine, 0, WriteOnly, 64) }, 0x62),
+    ];
+    for (fault, syndrome) in faults {
+        let mut machine = machine();
+        machine.holds_gather = true;
+        for _ in 0..2 {
+            send(&mut machine, |machine| atomic(machine, FetchAdd, 1, 0));
+        }
+        send(&mut machine, fault);
+        machine.run(200);
+        let late = machine.placed.len();
+        for _ in 0..3 {
+            send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
+        }
+        machine.run(200);
+        assert!(machine.replied.is_empty() && machine.failed.is_empty(), "the answers are first");
+        assert!(machine.placed[late..].iter().all(|(_, command)| command.is_silent()));
+        assert_eq!(machine.count("requests_after_failure"), 3);
+        machine.holds_gather = false;
+        machine.settle();
+        assert_eq!(machine.answered.len(), 2);
+        let (replied, _, last) = machine.replied[0];
+        assert_eq!((last.syndrome, last.psn, last.msn), (syndrome, 0, 2));
+        assert_eq!((machine.replied.len(), machine.failed.len()), (1, 1));
+        assert!(machine.failed[0].0 >= replied - 2, "it fails when the NAK leaves");
+    }
+}

@@ -63,6 +63,8 @@ struct Account {
     /// A write failed, the one of this number.
     failed_write: Option<u64>,
     has_ended: bool,
+    /// It was told that the queue pair fails.
+    has_failed: bool,
 }
 
 fn is_nak(owed: &Owed) -> bool {
@@ -132,12 +134,15 @@ pub(super) struct Machine {
     pub(super) cycle: u64,
     pub(super) placed: Vec<(u64, Command)>,
     pub(super) replied: Vec<(u64, u16, Owed)>,
+    /// Queue pairs that must fail, as control hears it.
+    pub(super) failed: Vec<(u64, u16)>,
     /// Nothing is taken of these outputs.
     pub(super) holds_place: bool,
     pub(super) holds_replies: bool,
     pub(super) holds_reads: bool,
     pub(super) holds_answers: bool,
     pub(super) holds_writes: bool,
+    pub(super) holds_gather: bool,
     /// Generations have ended while packets were under way: what becomes of those is not known exactly.
     is_loose: bool,
 }
@@ -209,11 +214,13 @@ impl Machine {
             cycle: 0,
             placed: Vec::new(),
             replied: Vec::new(),
+            failed: Vec::new(),
             holds_place: false,
             holds_replies: false,
             holds_reads: false,
             holds_answers: false,
             holds_writes: false,
+            holds_gather: false,
             is_loose: false,
         };
         machine.model.regions = vec![Region {
@@ -402,6 +409,7 @@ impl Machine {
         self.word_reads.drive(&mut block.exchange_read, random);
         self.word_writes.drive(&mut block.exchange_write, random);
         self.gather.drive(&mut block.gather, random);
+        block.gather.ready.next &= !self.holds_gather;
         // The host gives a word in the next cycle, and takes one as soon.
         let read = self.words_read.pop_front();
         block.exchange_word_valid.next = read.is_some();
@@ -455,6 +463,7 @@ impl Machine {
         let word_written = self.word_writes.sample(&block.exchange_write);
         let answered = self.gather.sample(&block.gather);
         let has_write_failure = self.write_failures.sample(&block.write_failure);
+        let stopped = block.stopped();
         counters!(
             block, self.counts,
             unknown_qp => counts_unknown_qp,
@@ -508,6 +517,9 @@ impl Machine {
                     self.expected.push_back((command, is_over));
                 }
             }
+        }
+        if let Some((index, generation)) = stopped {
+            self.model.stop(index, generation);
         }
         if let Some((index, producer)) = posts
             && index >= FIRST_SHARED
@@ -791,6 +803,8 @@ impl Machine {
         let code = event.has_event.then(|| AsyncEvent::from_number(event.event_code.to_u64()).unwrap());
         let failure: Failure = (index, generation, code);
         let place = self.model.failures.iter().position(|expected| *expected == failure);
+        self.accounts.entry((index, generation)).or_default().has_failed = true;
+        self.failed.push((self.cycle, index));
         let is_current = self.is_current(index, generation);
         match place {
             Some(place) => _ = self.model.failures.remove(place),
@@ -856,6 +870,11 @@ impl Machine {
         for (name, &count) in &self.expected_replies {
             assert_eq!(self.count(name), count, "{name}");
         }
+        // The last words of a queue pair stand for a NAK that waited.
+        self.model.failures.retain(|&(index, generation, _)| {
+            let account = self.accounts.get(&(index, generation));
+            !account.is_some_and(|account| account.failed_write.is_some() && account.has_failed)
+        });
         if !self.is_loose {
             assert!(self.model.failures.is_empty(), "{:?} were not told", self.model.failures);
             for (name, count) in &self.counts {

@@ -272,6 +272,8 @@ pub(super) struct Queue {
     has_refused: bool,
     /// A packet has failed.
     pub(super) has_failed: bool,
+    /// Admission knows that.
+    is_stopped: bool,
     pub(super) arriving: Option<Arriving>,
     /// The entry of a SEND that has not ended and not failed.
     held: Option<Work>,
@@ -362,6 +364,7 @@ impl Model {
             nak_sent: false,
             has_refused: false,
             has_failed: false,
+            is_stopped: false,
             arriving: None,
             held: None,
             is_last_said: false,
@@ -375,12 +378,22 @@ impl Model {
             self.overtaken += u64::from(queue.available());
             (queue.expected, queue.msn) = (0, 0);
             (queue.consumed, queue.posted, queue.written) = (0, 0, 0);
-            (queue.nak_sent, queue.has_refused, queue.has_failed) = (false, false, false);
+            (queue.nak_sent, queue.has_refused) = (false, false);
+            (queue.has_failed, queue.is_stopped) = (false, false);
             (queue.arriving, queue.held, queue.is_last_said) = (None, None, false);
             queue.works.clear();
         }
         if let Some(psn) = receive_psn {
             (queue.expected, queue.msn, queue.nak_sent) = (psn, 0, false);
+        }
+    }
+
+    /// Admission hears that a packet has failed behind it.
+    pub(super) fn stop(&mut self, index: u16, generation: u8) {
+        if let Some(queue) = self.queues.get_mut(&index)
+            && queue.attributes.generation == generation
+        {
+            queue.is_stopped = true;
         }
     }
 
@@ -420,7 +433,7 @@ impl Model {
                 Some("partition_key")
             } else if request.peer != attributes.peer || request.own != own_address(attributes.own_place) {
                 Some("source_address")
-            } else if queue.has_refused {
+            } else if queue.has_refused || queue.is_stopped {
                 Some("requests_after_failure")
             } else {
                 None

@@ -4,10 +4,10 @@
 //!   Reset ── initialize ──> Init ── ready_to_receive ──> ReadyToReceive ── ready_to_send ──> ReadyToSend
 //!                            │                                                                   ▲
 //!                            └─────────────────────────── connect ───────────────────────────────┘
-//!   any ── fail ──> Error      any ── reset ──> Reset
+//!   any ── fail ──> Error      any ── reset ──> Reset      ReadyToSend ── drain ──> SendQueueDrain ── resume ──> ReadyToSend
 //! ```
 //!
-//! What a state does not allow does not compile: receives are posted from Init on, sends in ReadyToSend. The card may
+//! What a state does not allow does not compile: receives are posted from Init on, sends from ReadyToSend on. The card may
 //! move a queue pair to its error state by itself; the type does not know then, and what is posted completes flushed.
 
 use crate::address::{AddressHandle, Path};
@@ -23,7 +23,10 @@ use crate::shared_receive::{SharedReceiveQueue, SharedReceiveShared};
 use crate::sync::lock;
 use crate::work::{Pieces, PostError, ReceiveRequest, Refusal, SendRequest};
 use rand::Rng;
-use rnic_layout::admin::{Body, CommandOpcode, CreateQueuePair, ModifyQueuePair};
+use rnic_layout::admin::{
+    BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, CreateQueuePair, ModifyQueuePair,
+    QUEUE_PAIR_QUERY_BYTES, Query,
+};
 use rnic_layout::doorbell::{self, Doorbell};
 use rnic_layout::limits::{
     QPN_BITS, RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, SEND_SLOTS_MAX, WORK_SLOT_BYTES,
@@ -48,6 +51,9 @@ pub mod state {
 
     /// A state in which receives can be posted.
     pub trait PostReceive: State {}
+
+    /// A state in which sends can be posted.
+    pub trait PostSend: State {}
 
     mod sealed {
         pub trait Sealed {}
@@ -76,6 +82,8 @@ pub mod state {
         ReadyToReceive: ReadyToReceive;
         /// Everything works.
         ReadyToSend: ReadyToSend;
+        /// Sends that were begun are finished, and all others wait; requests of the peer are answered.
+        SendQueueDrain: SendQueueDrain;
         /// Failed: everything is flushed.
         Error: Error;
     }
@@ -83,9 +91,12 @@ pub mod state {
     impl PostReceive for Init {}
     impl PostReceive for ReadyToReceive {}
     impl PostReceive for ReadyToSend {}
+    impl PostReceive for SendQueueDrain {}
+    impl PostSend for ReadyToSend {}
+    impl PostSend for SendQueueDrain {}
 }
 
-use state::{Init, PostReceive, ReadyToReceive, ReadyToSend, Reset, State};
+use state::{Init, PostReceive, PostSend, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, State};
 
 /// What two sides tell each other before they connect, by whatever means they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -619,8 +630,17 @@ impl<S: State> QueuePair<S> {
         self,
         fill: impl FnOnce(&mut ModifyQueuePair),
     ) -> Result<QueuePair<T>, TransitionError<S>> {
+        self.go_with(AttributeMask::NONE, fill)
+    }
+
+    /// The same with attributes that need not be set.
+    fn go_with<T: State>(
+        self,
+        optional: AttributeMask,
+        fill: impl FnOnce(&mut ModifyQueuePair),
+    ) -> Result<QueuePair<T>, TransitionError<S>> {
         let row = transition(Service::ReliableConnected, S::STATE, T::STATE);
-        let mask = row.map_or(AttributeMask::NONE, |row| row.required);
+        let mask = row.map_or(AttributeMask::NONE, |row| row.required).and(optional);
         let mut body = ModifyQueuePair::at_reset();
         fill(&mut body);
         match self.owned.shared.modify(T::STATE, mask, body) {
@@ -828,6 +848,49 @@ impl<S: PostReceive> QueuePair<S> {
 }
 
 impl QueuePair<ReadyToSend> {
+    /// Goes to SQD: sends that were begun are finished, and all others wait until [`QueuePair::resume`]. When all that were begun
+    /// are done, and if it is asked for, [`AsyncEvent::SendQueueDrained`](rnic_layout::queue::event::AsyncEvent) is raised
+    /// (protocol 3.10); their completions are on their way then.
+    ///
+    /// # Errors
+    ///
+    /// If the card refuses, as it does when the queue pair has failed; the queue pair comes back.
+    pub fn drain(
+        self,
+        raises_event: bool,
+    ) -> Result<QueuePair<SendQueueDrain>, TransitionError<ReadyToSend>> {
+        self.go_with(AttributeMask::DRAIN_NOTIFY, |body| body.drain_notify = raises_event)
+    }
+}
+
+impl QueuePair<SendQueueDrain> {
+    /// Goes back to RTS: sends that have waited are begun.
+    ///
+    /// # Errors
+    ///
+    /// If the card refuses, as it does when the queue pair has failed; the queue pair comes back.
+    pub fn resume(self) -> Result<QueuePair<ReadyToSend>, TransitionError<SendQueueDrain>> {
+        self.go(|_| {})
+    }
+
+    /// Asks the card whether sends that were begun are not done yet.
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot be reached or has failed.
+    pub fn is_draining(&self) -> Result<bool, Error> {
+        let device = &self.owned.shared.domain.device;
+        let room = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
+        let query = Query { buffer: room.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
+        device.execute(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query))?;
+        // The second part is what a modify command would say.
+        let mut bytes = [0; ModifyQueuePair::BYTES];
+        room.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);
+        Ok(ModifyQueuePair::parse(&bytes)?.requests_in_flight)
+    }
+}
+
+impl<S: PostSend> QueuePair<S> {
     /// Posts a send.
     ///
     /// # Errors

@@ -486,6 +486,7 @@ impl<
         self.responder_regions.write.next = self.control.region_write.val();
         self.responder_regions.write_valid.next = self.control.region_write_valid.val();
         self.control.probed_send.next = self.requester.probed.val();
+        self.control.probed_busy.next = self.requester.probed_busy.val();
         self.control.probed_receive.next = self.responder.probed.val();
         self.control.passages[0].next = self.requester.passage.val();
         self.control.passages[1].next = self.responder.passage.val();

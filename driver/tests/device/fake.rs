@@ -7,8 +7,8 @@
 
 use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory};
 use rnic_layout::admin::{
-    Answer, Body, Command, CommandOpcode as Op, CommandStatus, CreateCompletionQueue, CreateQueuePair,
-    CreateRegion, ModifyQueuePair,
+    Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
+    CreateQueuePair, CreateRegion, ModifyQueuePair, Query,
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
@@ -434,6 +434,7 @@ impl Card {
                 Ok(())
             }
             (Op::ModifyQueuePair, Body::ModifyQueuePair(body)) => self.modify(number, body),
+            (Op::QueryQueuePair, Body::Query(query)) => self.query(number, query),
             (Op::DestroyQueuePair, _) => missing(self.queue_pairs.remove(&number).is_some()),
             _ => Err((NotSupported, 0)),
         }
@@ -454,7 +455,12 @@ impl Card {
         if mask.contains(AttributeMask::ADDRESS) && address_domain != Some(qp.create.domain) {
             return Err((CommandStatus::DomainMismatch, 352));
         }
+        let drains = qp.state == QpState::ReadyToSend && body.next_state == QpState::SendQueueDrain;
         qp.state = body.next_state;
+        if mask.contains(AttributeMask::DRAIN_NOTIFY) {
+            qp.attributes.drain_notify = body.drain_notify;
+        }
+        let notifies = drains && qp.attributes.drain_notify;
         match body.next_state {
             QpState::Reset => {
                 (qp.send_producer, qp.send_consumer) = (0, 0);
@@ -465,6 +471,20 @@ impl Card {
             QpState::ReadyToReceive => qp.attributes.destination_qp = body.destination_qp,
             _ => {}
         }
+        // A message is done in one step here, so nothing is ever in flight.
+        if notifies {
+            self.raise(0, AsyncEvent::SendQueueDrained, number);
+        }
+        Ok(())
+    }
+
+    /// Writes what was set, of which the driver wants to see no more than the attributes.
+    fn query(&mut self, number: u32, query: Query) -> Result<(), Refusal> {
+        let qp = self.queue_pairs.get(&number).ok_or((CommandStatus::DoesNotExist, 32))?;
+        let attributes = ModifyQueuePair { next_state: qp.state, ..qp.attributes };
+        let header = CommandHeader { opcode: Op::ModifyQueuePair, tag: 0, object_number: number };
+        let command = Command { header, body: Body::ModifyQueuePair(attributes) };
+        self.write_memory(query.buffer + 64, &command.to_bytes().expect("legal"));
         Ok(())
     }
 
@@ -549,7 +569,8 @@ impl Card {
         let slots = self.send_slots(qp);
         let parsed = Work::parse(qp.create.service, &slots).expect("the driver posts legal work");
         let peer_number = qp.attributes.destination_qp;
-        let ready = |peer: &QueuePair| matches!(peer.state, QpState::ReadyToReceive | QpState::ReadyToSend);
+        use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain};
+        let ready = |peer: &QueuePair| matches!(peer.state, ReadyToReceive | ReadyToSend | SendQueueDrain);
         let Some(peer) = self.queue_pairs.get(&peer_number).filter(|peer| ready(peer)).cloned() else {
             return;
         };

@@ -673,6 +673,28 @@ fn a_refused_transition_gives_the_queue_pair_back() {
 }
 
 #[test]
+fn sends_wait_while_their_queue_drains() {
+    let mut pair = pair();
+    for round in 0..3 {
+        let raises_event = round != 1;
+        pair.right.post_receive(ReceiveRequest::new(round)).unwrap();
+        let mut draining = pair.left.drain(raises_event).unwrap();
+        assert!(!draining.is_draining().unwrap());
+        draining.post_send(SendRequest::send(round).signalled()).unwrap();
+        (0..5).for_each(|_| pair.function.idle());
+        assert!(pair.queues.iter().all(|queue| queue.poll_one().unwrap().is_none()), "it waits");
+        let event = pair.device.events().poll().unwrap();
+        let expected = raises_event.then_some((AsyncEvent::SendQueueDrained, draining.number()));
+        assert_eq!(event.map(|event| (event.code, event.object_number)), expected);
+        pair.left = draining.resume().unwrap();
+        (0..5).for_each(|_| pair.function.idle());
+        for queue in &pair.queues {
+            assert!(queue.poll_one().unwrap().unwrap().is_success());
+        }
+    }
+}
+
+#[test]
 fn objects_of_two_cards_do_not_mix() {
     let ((_, first), (_, second)) = (card(), card());
     let error = first.create_completion_queue(&second.events(), &Default::default()).unwrap_err();

@@ -351,6 +351,13 @@ impl Model {
             FailureCause::Requester => Cause::RequesterError,
             FailureCause::Responder => Cause::ResponderError,
             FailureCause::Queue => Cause::QueueError,
+            FailureCause::Drained => {
+                if pair.state == QpState::SendQueueDrain {
+                    let kind = u64::from(EventKind::Asynchronous.number());
+                    self.told.push(Told::Event(pair.number.into(), 0, kind, event.event_code.to_u64()));
+                }
+                return false;
+            }
             FailureCause::SharedLimit => unreachable!("a limit is no failure"),
         };
         let state = after(Service::ReliableConnected, pair.state, cause);
@@ -386,7 +393,7 @@ impl Model {
     }
 
     /// Executes a command; gives the detail of the answer.
-    fn execute(&mut self, bytes: &Bytes, probed: (u64, u64)) -> Result<u32, Refusal> {
+    fn execute(&mut self, bytes: &Bytes, probed: (u64, u64, bool)) -> Result<u32, Refusal> {
         use CommandOpcode as Op;
         let command = Command::parse(bytes).map_err(|refusal| (refusal.status, refusal.detail))?;
         let number = command.header.object_number;
@@ -785,7 +792,7 @@ impl Model {
         Ok(())
     }
 
-    fn query_pair(&mut self, bytes: &Bytes, number: u32, probed: (u64, u64)) -> Result<u32, Refusal> {
+    fn query_pair(&mut self, bytes: &Bytes, number: u32, probed: (u64, u64, bool)) -> Result<u32, Refusal> {
         Self::room(bytes, 192)?;
         let pair = self.pair(number)?;
         self.tell_setup(SetupKind::Probe, &pair, 0);
@@ -805,6 +812,7 @@ impl Model {
         put(record, &mut modify, "current_state", pair.state.number().into());
         put(record, &mut modify, "send_psn", probed.0);
         put(record, &mut modify, "receive_psn", probed.1);
+        put(record, &mut modify, "requests_in_flight", probed.2.into());
         let mut handle = pair.handle;
         handle[..8].fill(0);
         handle[0] = CommandOpcode::CreateAddressHandle.number();
@@ -1006,7 +1014,8 @@ impl World {
     /// Sees what moves in this cycle.
     fn watch(&mut self) {
         let block = &self.execute.block;
-        let probed = (block.probed_send.val().to_u64(), block.probed_receive.val().to_u64());
+        let psns = (block.probed_send.val().to_u64(), block.probed_receive.val().to_u64());
+        let probed = (psns.0, psns.1, block.probed_busy.val());
         if block.failure.valid.val() && block.failure.ready.val() {
             let event = self.failures.pop_front().expect("it was offered");
             self.stale.1 += usize::from(self.model.fail(event));
@@ -1379,16 +1388,18 @@ fn draw_failure(world: &mut World) -> FailureEvent {
     let may_be_current = !is_limit || world.model.shared.contains_key(&index);
     let is_current = world.random.random_bool(0.8) && may_be_current;
     let generation = if is_current { generation } else { generation.wrapping_sub(1) };
-    let causes = [FailureCause::Requester, FailureCause::Responder, FailureCause::Queue];
+    use FailureCause::{Drained, Queue, Requester, Responder};
+    // Whoever is in SQD drains as a rule.
+    let pair = world.model.pairs.get(&index);
+    let drains = pair.is_some_and(|pair| pair.state == QpState::SendQueueDrain);
+    let causes =
+        if drains { [Drained, Drained, Requester, Queue] } else { [Requester, Responder, Queue, Drained] };
+    let cause = if is_limit { FailureCause::SharedLimit } else { causes[world.random.random_range(0..4)] };
     FailureEvent {
         queue_pair: bits(index.into()),
         generation: bits(generation.into()),
-        cause: if is_limit {
-            FailureCause::SharedLimit
-        } else {
-            *causes.choose(&mut world.random).expect("there are some")
-        },
-        has_event: is_limit || world.random.random(),
+        cause,
+        has_event: [Drained, FailureCause::SharedLimit].contains(&cause) || world.random.random(),
         event_code: bits(AsyncEvent::QueuePairAccessError.number().into()),
     }
 }
@@ -1396,6 +1407,7 @@ fn draw_failure(world: &mut World) -> FailureEvent {
 fn probe(world: &mut World) {
     world.execute.block.probed_send.next = bits(world.random.random::<u64>() & 0xff_ffff);
     world.execute.block.probed_receive.next = bits(world.random.random::<u64>() & 0xff_ffff);
+    world.execute.block.probed_busy.next = world.random.random();
 }
 
 /// Random commands, right and wrong, with failures of queue pairs at any time.

@@ -185,6 +185,8 @@ pub struct Control {
     pub probed_send: Signal<In, Bits<24>>,
     /// From the responder: the PSN that it expects, after a probe.
     pub probed_receive: Signal<In, Bits<24>>,
+    /// Messages of the queue pair are in flight, behind a probe.
+    pub probed_busy: Signal<In, Bit>,
     /// How far the sections are: requester, gather, responder, place, writes.
     pub passages: [Signal<In, Passage>; SECTIONS],
     /// From requester, responder and the completion stage: queue pairs that have failed.
@@ -317,6 +319,7 @@ impl Control {
             setup: std::array::from_fn(|_| StreamTx::default()),
             probed_send: Signal::default(),
             probed_receive: Signal::default(),
+            probed_busy: Signal::default(),
             passages: std::array::from_fn(|_| Signal::default()),
             failure: std::array::from_fn(|_| StreamRx::default()),
             region_write: Signal::default(),
@@ -523,6 +526,7 @@ impl Logic for Control {
         }
         self.execute.probed_send.next = self.probed_send.val();
         self.execute.probed_receive.next = self.probed_receive.val();
+        self.execute.probed_busy.next = self.probed_busy.val();
         for i in 0..SECTIONS {
             self.execute.passages[i].next = self.passages[i].val();
         }

@@ -19,7 +19,8 @@
 //! 3. A failure of an older generation, or of a queue pair that does not exist, is dropped and counted; one that changes no state
 //!    raises no event, so a peer cannot fill the event queue with one queue pair.
 //! 4. A limit of a shared receive queue that is reached is zero from then on, and an event; one that has been set anew since is
-//!    as if nothing had been said.
+//!    as if nothing had been said. That a queue pair has drained is an event, if it still is in SQD (protocol 3.10); what was
+//!    said of an earlier stay there comes before the next command.
 //! 5. When the device has failed, a command that waits ends.
 //! 6. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
 //!    command the reset has cut off.
@@ -72,8 +73,10 @@ const SETUP_KIND_BITS: usize = 3;
 mod number {
     use rnic_layout::admin::{COMMAND_BYTES, CommandStatus};
     use rnic_layout::queue::event::EventKind;
+    use rnic_layout::state::QpState;
     use rnic_token::setup::SetupKind;
 
+    pub(super) const SEND_QUEUE_DRAIN: u64 = QpState::SendQueueDrain as u64;
     pub(super) const DEVICE_FAILED: u64 = CommandStatus::DeviceFailed as u64;
     pub(super) const ASYNCHRONOUS: u64 = EventKind::Asynchronous as u64;
     pub(super) const PIECE_BYTES: u64 = COMMAND_BYTES as u64;
@@ -222,6 +225,8 @@ pub struct Execute {
     pub setup: StreamTx<SetupEvent>,
     /// Next PSN of the requester, behind a probe.
     pub probed_send: Signal<In, Bits<24>>,
+    /// Messages of the queue pair are in flight, behind a probe.
+    pub probed_busy: Signal<In, Bit>,
     /// Next PSN of the responder, behind a probe.
     pub probed_receive: Signal<In, Bits<24>>,
     /// How far the sections are, in the order in which work passes.
@@ -346,6 +351,7 @@ impl Execute {
             is_idle: Signal::default(),
             setup: StreamTx::default(),
             probed_send: Signal::default(),
+            probed_busy: Signal::default(),
             probed_receive: Signal::default(),
             passages: Default::default(),
             failure: StreamRx::default(),
@@ -462,7 +468,7 @@ fn cause_number(cause: FailureCause) -> Bits<2> {
         FailureCause::Requester => bits::<2>(0),
         FailureCause::Responder => bits::<2>(1),
         FailureCause::Queue => bits::<2>(2),
-        FailureCause::SharedLimit => bits::<2>(3),
+        FailureCause::SharedLimit | FailureCause::Drained => bits::<2>(3),
     }
 }
 
@@ -537,12 +543,15 @@ impl Logic for Execute {
         self.lives.address.next = cat!(state, cause_number(failure.cause));
         let next_state = self.lives.value.val();
         let is_limit = failure.cause == FailureCause::SharedLimit;
+        let is_drain = failure.cause == FailureCause::Drained;
+        let is_notice = is_limit || is_drain;
         let is_stale = if is_limit {
             word.get_bits::<8>(LIMIT_BITS) != failure.generation
         } else {
             !word.get_bit(VALID) || generation_of(word) != failure.generation
         };
-        let fails = is_deciding && !is_stale && (is_limit || next_state != state);
+        let has_left = is_drain && state != number::SEND_QUEUE_DRAIN;
+        let fails = is_deciding && !is_stale && !has_left && (is_notice || next_state != state);
         let succeeds = is_applying && !self.refuses.q.val();
         self.store.read_enable.next = true;
         self.store.read_address.next = match stage {
@@ -561,7 +570,13 @@ impl Logic for Execute {
         self.store.write_data.next = match stage {
             Stage::Enter => loaded.get_bits::<64>(0),
             Stage::Probe => {
-                cat!(bits::<8>(0), self.probed_receive.val(), bits::<8>(0), self.probed_send.val())
+                cat!(
+                    bits::<8>(0),
+                    self.probed_receive.val(),
+                    bits::<7>(0),
+                    self.probed_busy.val(),
+                    self.probed_send.val()
+                )
             }
             Stage::Failed => {
                 let without_limit = cat!(word.get_bits::<BEHIND_LIMIT>(LIMIT_BITS), bits::<LIMIT_BITS>(0));
@@ -827,7 +842,7 @@ impl Logic for Execute {
                         Purpose::Publish => Stage::Publish,
                         Purpose::Write => Stage::Write,
                         Purpose::Failure => {
-                            if is_limit {
+                            if is_notice {
                                 Stage::Raise
                             } else {
                                 Stage::Setup

@@ -502,6 +502,7 @@ fn query_queue_pair() -> Vec<Step> {
         program.copy(header(Subject, store::STATE, store::STATE_BITS), field(1, MODIFY.field(name)));
     }
     program.copy(Run::new(Scratch, 64 * NOTE_WORD, 24), field(1, MODIFY.field("send_psn")));
+    program.copy(Run::new(Scratch, 64 * NOTE_WORD + 24, 1), field(1, MODIFY.field("requests_in_flight")));
     program.copy(Run::new(Scratch, 64 * NOTE_WORD + 32, 24), field(1, MODIFY.field("receive_psn")));
 
     let handle = 2 * COMMAND_WORDS;

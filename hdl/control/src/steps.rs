@@ -362,7 +362,7 @@ impl Program {
         self.push(Step { action: Action::Wait, ..Step::default() });
     }
 
-    /// Puts the next PSNs into a word: to send in bits 23:0, to expect in bits 55:32.
+    /// Puts the next PSNs into a word: to send in bits 23:0, to expect in bits 55:32; bit 24 says that messages are in flight.
     pub fn probe(&mut self, target: Run) {
         self.push(Step { action: Action::Probe, target: target.word(), ..Step::default() });
     }

@@ -175,6 +175,9 @@ record! {
         remote_atomic: bool = 51..52, "protocol 4.6";
         /// The end of draining raises an event.
         drain_notify: bool = 52..53, "protocol 3.10";
+        /// What a query writes: sends that were begun are not done, so a queue pair in SQD is still draining. It means nothing
+        /// in a command.
+        requests_in_flight: bool = 53..54, "protocol 3.10";
         /// PMTU, at most that of the port.
         path_mtu: PathMtu = 56..59, "protocol 4.1";
         /// Acknowledgement time-out 4.096 us x 2^n; zero for none.
@@ -205,7 +208,7 @@ record! {
         address_handle: u32 = 288..312, "protocol 4.2";
     }
     reserved {
-        35..40, 43..48, 53..56, 59..64, 69..72, 75..80, 83..88, 93..96, 101..104, 109..112, 113..128, 144..160,
+        35..40, 43..48, 54..56, 59..64, 69..72, 75..80, 83..88, 93..96, 101..104, 109..112, 113..128, 144..160,
         216..224, 248..256, 280..288, 312..448
     }
 }

@@ -37,6 +37,8 @@
 //!    with room for all that it can say. A turn waits for seven answers at most.
 //! 6. Behind a change of life or a restart the queue pair stays in line until what had been begun before has left: such messages are
 //!    written down without a kick. Segmentation must have taken the event before.
+//!    So one in SQD whose path asks for it raises the event of protocol 3.10 once nothing of it is left, behind the completions;
+//!    once for each time that it comes there.
 //! 7. Data, and while a READ is open every answer, go through deposit and the place stage, and count when they come back, in their order.
 //!    So a READ ends when its data is in memory, and what an answer says of messages behind it is believed then. Answers that come
 //!    back are taken before others. Between the first and the last data of a READ no message ends, so that only moves the mark.
@@ -49,9 +51,9 @@
 use crate::answer::{Meaning, meaning, returned_meaning, status};
 use crate::numbers::{
     ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPLETES_COMPARE_SWAP, COMPLETES_FETCH_ADD, COMPLETES_READ,
-    COMPLETES_SEND, COMPLETES_WRITE, ERROR, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION, READY_TO_RECEIVE,
-    READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, RETRY_EXCEEDED, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR,
-    SUCCESS,
+    COMPLETES_SEND, COMPLETES_WRITE, DRAINED_EVENT, ERROR, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION,
+    READY_TO_RECEIVE, READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, RETRY_EXCEEDED, SEND_QUEUE_DRAIN,
+    SEND_QUEUE_ERROR, SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
@@ -105,6 +107,8 @@ struct Progress {
     is_in_line: Bit,
     /// It stays there until nothing is left that was begun before its life changed.
     is_draining: Bit,
+    /// It is in SQD, and says so when nothing is left.
+    tells_drained: Bit,
 }
 
 /// What the block does.
@@ -290,7 +294,8 @@ pub struct Acknowledge {
 const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 /// A turn starts with fewer completions waiting; it adds eight, and the queue holds 32.
 const COMPLETIONS_MAX: u64 = 24;
-/// A turn starts with fewer failures waiting; it adds two, of an error and of a slot behind it, and the queue holds four.
+/// A turn starts with fewer failures waiting; it adds two, of an error and of a slot behind it, or says that nothing is left, and
+/// the queue holds four.
 const FAILURES_MAX: u64 = 3;
 /// A turn starts with fewer wakes waiting; there is one on its way perhaps, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
@@ -642,6 +647,8 @@ impl Logic for Acknowledge {
         let goes_on = !self.stays.q.val() && (has_more || drains);
         // Between the first and the last data of a READ no message can end.
         let is_middle = said == Meaning::Placed && returned.is_middle;
+        let is_empty_now = begun.count == self.retired.q.val().count && !self.has_failed.q.val();
+        let is_drained = step == Step::Store && progress.tells_drained && is_empty_now;
         let joins = is_life
             || is_restart
             || is_send_psn
@@ -661,6 +668,10 @@ impl Logic for Acknowledge {
             self.progresses.write_data.next.has_failed = is_life && (progress.has_failed || has_ended);
             self.progresses.write_data.next.will_fail = is_life && progress.will_fail;
             self.progresses.write_data.next.is_draining = true;
+            self.progresses.write_data.next.tells_drained = is_life
+                && event.state == SEND_QUEUE_DRAIN
+                && event.path.drain_notify
+                && (peer.state != SEND_QUEUE_DRAIN || progress.tells_drained);
         }
         if is_send_psn {
             self.progresses.write_data.next.retired = Retired {
@@ -706,6 +717,7 @@ impl Logic for Acknowledge {
             self.progresses.write_data.next.retired = self.retired.q.val();
             self.progresses.write_data.next.is_in_line = goes_on;
             self.progresses.write_data.next.is_draining = drains && !self.stays.q.val();
+            self.progresses.write_data.next.tells_drained = progress.tells_drained && !is_drained;
         }
         if is_sweeping {
             self.progresses.write_data.next = Progress {
@@ -724,6 +736,7 @@ impl Logic for Acknowledge {
                 },
                 is_in_line: false,
                 is_draining: false,
+                tells_drained: false,
             };
         }
 
@@ -854,13 +867,13 @@ impl Logic for Acknowledge {
             solicited: false,
         };
         let is_untold = (is_first_error || is_flushed) && !oldest.has_tag;
-        self.failures.rx.valid.next = is_judged && (is_first_error || is_untold);
+        self.failures.rx.valid.next = is_drained || (is_judged && (is_first_error || is_untold));
         self.failures.rx.beat.next = FailureEvent {
             queue_pair,
             generation: peer.generation,
-            cause: FailureCause::Requester,
-            has_event: is_untold,
-            event_code: bits::<8>(FATAL_EVENT),
+            cause: if is_drained { FailureCause::Drained } else { FailureCause::Requester },
+            has_event: is_drained || is_untold,
+            event_code: if is_drained { bits::<8>(DRAINED_EVENT) } else { bits::<8>(FATAL_EVENT) },
         };
 
         // Segmentation sees what has left one cycle before it is asked whether it waits for that.

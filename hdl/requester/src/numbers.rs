@@ -132,6 +132,7 @@ pub const CONGESTION: u64 = (Transport::Cnp.base() | Operation::CongestionNotifi
 
 /// The asynchronous event of a queue pair whose work cannot be completed.
 pub const FATAL_EVENT: u64 = AsyncEvent::QueuePairFatal as u64;
+pub const DRAINED_EVENT: u64 = AsyncEvent::SendQueueDrained as u64;
 
 /// Why an entry has no fields to look at: the host did not give the slot.
 pub const REASON_UNREADABLE: u64 = 1;

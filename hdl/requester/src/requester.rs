@@ -116,6 +116,8 @@ pub struct Requester {
 
     /// The PSN that the queue pair of the last probe would use next; registered.
     pub probed: Signal<Out, Bits<24>>,
+    /// Messages of that queue pair were in flight; registered.
+    pub probed_busy: Signal<Out, Bit>,
     /// Bursts of slots and answers that are under way; registered.
     pub passage: Signal<Out, Passage>,
 
@@ -214,6 +216,7 @@ impl Requester {
             completion: StreamTx::default(),
             failure: StreamTx::default(),
             probed: Signal::default(),
+            probed_busy: Signal::default(),
             passage: Signal::default(),
             counts_unknown_qp: Signal::default(),
             counts_qp_not_ready: Signal::default(),
@@ -418,6 +421,7 @@ impl Logic for Requester {
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 
         self.probed.next = self.segment.probed.val();
+        self.probed_busy.next = self.segment.probed_busy.val();
         self.rounds.lines[0].next =
             Passage { entered: self.fetch.burst_count.val(), left: self.issue.burst_count.val() };
         self.rounds.lines[1].next =

@@ -174,6 +174,8 @@ pub struct Segment {
     pub free: StreamRx<Bits<SHARED_BITS>>,
     /// The PSN that the queue pair of the last probe would use next; registered.
     pub probed: Signal<Out, Bits<24>>,
+    /// Messages of that queue pair were in flight; registered.
+    pub probed_busy: Signal<Out, Bit>,
     /// A slot of an older generation was dropped; registered.
     pub counts_stale_dropped: Signal<Out, Bit>,
 
@@ -184,6 +186,7 @@ pub struct Segment {
     step: Reg<Step>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     probed_held: Reg<Bits<24>>,
+    is_busy: Reg<Bit>,
     is_stale: Reg<Bit>,
     seen: DFF<Retired>,
     takes: DFF<Bit>,
@@ -229,6 +232,7 @@ impl Segment {
             retired: Signal::default(),
             free: StreamRx::default(),
             probed: Signal::default(),
+            probed_busy: Signal::default(),
             counts_stale_dropped: Signal::default(),
             lives: Memory::new(Storage::Block)?,
             sends: Memory::new(Storage::Block)?,
@@ -237,6 +241,7 @@ impl Segment {
             step: Reg::default(),
             queue_pair: DFF::default(),
             probed_held: Reg::default(),
+            is_busy: Reg::default(),
             is_stale: Reg::default(),
             seen: DFF::default(),
             takes: DFF::default(),
@@ -267,6 +272,7 @@ impl Logic for Segment {
         StreamTx::<WorkItem>::link(&mut self.item, &mut self.items.tx);
         StreamTx::<Turn>::link(&mut self.turn, &mut self.turns.tx);
         self.probed.next = self.probed_held.q.val();
+        self.probed_busy.next = self.is_busy.q.val();
         self.counts_stale_dropped.next = self.is_stale.q.val();
         self.is_stale.d.next = false;
         let is_sweeping = self.is_sweeping.val();
@@ -392,6 +398,7 @@ impl Logic for Segment {
                 }
                 SetupKind::Probe => {
                     self.probed_held.d.next = send.next_psn;
+                    self.is_busy.d.next = send.message_count != retired.count;
                     self.begun.next.is_held = send.is_held;
                 }
                 _ => {

@@ -58,6 +58,8 @@ pub enum FailureCause {
     Queue,
     /// Nothing failed: a shared receive queue has fewer entries than its limit.
     SharedLimit,
+    /// Nothing failed: a queue pair in SQD has done what it had begun.
+    Drained,
 }
 
 /// A stage says that a queue pair has failed; `control` changes its life and tells all stages.

@@ -1,8 +1,9 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
 //! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25, and of what ends in the middle of
-//! long messages, or takes its receives from a shared queue, by default 3. `RNIC_CYCLES` says for how many cycles cards read from
-//! and write to each other, by default 200,000.
+//! long messages, or takes its receives from a shared queue, by default 3, and of queues that drain, 1. `RNIC_CYCLES` says for how
+//! many cycles cards read from and write to each other, by default 200,000.
+mod drain;
 mod endurance;
 mod middle;
 mod shared;
@@ -145,6 +146,24 @@ fn receives_are_shared(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Send queues that are drained while they are at work, and go on, on hosts that do whatever a host may do.
+fn send_queues_drain(width_bits: u32) -> Result<()> {
+    let model = card_model(width_bits)?;
+    let mut sum = [0; 2];
+    for seed in 0..seeds(1) {
+        let options =
+            hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
+        let counts = judged(&world, drain::rounds(functions, Seed(seed), 2))
+            .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
+        lock(&world).finish()?;
+        sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    }
+    println!("{sum:?}: messages that were done when their queue had drained, and that waited");
+    ensure!(sum.iter().all(|&count| count > 0), "{sum:?}: some are done, and some wait");
+    Ok(())
+}
+
 /// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
 #[test]
 fn the_bench_measures_what_a_wire_carries() -> Result<()> {
@@ -195,6 +214,16 @@ fn receives_are_shared_at_64_bits() -> Result<()> {
 #[test]
 fn receives_are_shared_at_512_bits() -> Result<()> {
     receives_are_shared(512)
+}
+
+#[test]
+fn send_queues_drain_at_64_bits() -> Result<()> {
+    send_queues_drain(64)
+}
+
+#[test]
+fn send_queues_drain_at_512_bits() -> Result<()> {
+    send_queues_drain(512)
 }
 
 #[test]

@@ -48,6 +48,8 @@ struct Model {
     messages: VecDeque<Message>,
     /// READs that were open and have left.
     reads: u64,
+    /// In SQD, and the event is owed.
+    tells_drained: bool,
 }
 
 /// What segmentation and issuing keep of a queue pair.
@@ -197,11 +199,18 @@ impl Model {
             failure: None,
             messages: VecDeque::new(),
             reads: 0,
+            tells_drained: false,
         }
     }
 
     fn takes_event(&mut self, event: SetupEvent) {
+        let drained = QpState::SendQueueDrain as u64;
+        let was_draining = self.event.state == drained;
         self.event = event;
+        if [SetupKind::Life, SetupKind::Restart].contains(&event.kind) {
+            let begins = event.kind == SetupKind::Life && event.state == drained && event.path.drain_notify;
+            self.tells_drained = begins && (!was_draining || self.tells_drained);
+        }
         match event.kind {
             SetupKind::Life => {
                 self.has_failed |=
@@ -707,6 +716,16 @@ impl World {
                 });
             }
         }
+        if model.tells_drained && !model.has_failed && retired.count == self.begun[&index].count {
+            model.tells_drained = false;
+            self.failures_expected.push(FailureEvent {
+                queue_pair: bits(index as u64),
+                generation: model.event.generation,
+                cause: FailureCause::Drained,
+                has_event: true,
+                event_code: bits(DRAINED_EVENT),
+            });
+        }
         assert_eq!(retired.reads, model.reads & 31);
         if left < 8 && retired.count != self.issued_seen.count {
             let verdict = model.verdict();
@@ -961,6 +980,12 @@ impl World {
         self.command(index, |life| (life.kind, life.state) = (SetupKind::Life, bits(state as u64)));
     }
 
+    /// To SQD, or within it.
+    fn drain(&mut self, index: usize, notifies: bool) {
+        self.command(index, |life| life.path.drain_notify = notifies);
+        self.move_to(index, QpState::SendQueueDrain);
+    }
+
     /// A new queue pair at this index, up to RTS.
     fn make(&mut self, index: usize, psn: u32) {
         let path = {
@@ -1070,7 +1095,11 @@ impl World {
             .choose(&mut self.random)
             .unwrap();
         match self.random.random_range(0..10) {
-            0..2 if state == QpState::ReadyToSend as u64 => self.move_to(index, QpState::SendQueueDrain),
+            0..2 if state == QpState::ReadyToSend as u64 => {
+                let notifies = self.random.random();
+                self.drain(index, notifies);
+            }
+            9 if state == QpState::SendQueueDrain as u64 => self.drain(index, true),
             0..8 if state == QpState::SendQueueDrain as u64 => self.move_to(index, QpState::ReadyToSend),
             2..4 if state == QpState::ReadyToSend as u64 => self.move_to(index, QpState::Error),
             4 if state == QpState::ReadyToSend as u64 => self.make(index, psn),
@@ -1109,7 +1138,8 @@ impl World {
             let index = failure.queue_pair.to_u64() as usize;
             let life = self.lives[&index];
             let can_fail = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64];
-            if life.generation == failure.generation && can_fail.contains(&life.state.to_u64()) {
+            let fails = failure.cause != FailureCause::Drained;
+            if fails && life.generation == failure.generation && can_fail.contains(&life.state.to_u64()) {
                 self.move_to(index, QpState::Error);
             }
         }
@@ -1206,6 +1236,11 @@ impl World {
         self.cycle - before
     }
 
+    /// How often it was said that nothing is left.
+    fn drained(&self) -> usize {
+        self.failures.received.iter().filter(|failure| failure.cause == FailureCause::Drained).count()
+    }
+
     /// A world with room for all that is posted, and one queue pair in RTS.
     fn roomy(stalls: Stalls) -> Self {
         let mut world = World::new(stalls);
@@ -1224,7 +1259,7 @@ const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
 #[test]
 fn messages_complete_in_order_once_and_as_the_peer_says() {
     let habits = Habits { events: 12, failures: 8, answers: 120 };
-    let (mut moved, mut wakes, mut turns) = (BTreeSet::new(), 0, 0);
+    let (mut moved, mut wakes, mut turns, mut drained) = (BTreeSet::new(), 0, 0, 0);
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
         INDICES.iter().for_each(|&index| world.make(index, 0xff_ffe0));
@@ -1248,10 +1283,40 @@ fn messages_complete_in_order_once_and_as_the_peer_says() {
         println!("{} turns, {} wakes, {:?}", world.turns, world.wakes.received.len(), world.counts);
         moved.extend(world.counts.keys().copied());
         (wakes, turns) = (wakes + world.wakes.received.len(), turns + world.turns);
+        drained += world.drained();
     }
     let all = counts_of(&Acknowledge::new().unwrap()).map(|(name, _)| name);
     assert_eq!(moved, all.into(), "every counter has moved");
-    assert!(wakes > 50 && turns > 400, "{wakes} wakes, {turns} turns");
+    assert!(wakes > 50 && turns > 400 && drained > 3, "{wakes} wakes, {turns} turns, {drained} drained");
+}
+
+#[test]
+fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
+    let mut world = World::roomy(Stalls::None);
+    let lives = |world: &mut World| (0..200).for_each(|_| world.live(CALM));
+    world.post(5, 3);
+    world.drain(5, true);
+    world.acknowledge(5, 1);
+    lives(&mut world);
+    assert_eq!((world.completions.received.len(), world.drained()), (2, 0), "one message is left");
+    // Another command to the same state changes nothing.
+    world.drain(5, true);
+    lives(&mut world);
+    assert_eq!(world.drained(), 0);
+    world.acknowledge(5, 0);
+    lives(&mut world);
+    assert_eq!((world.completions.received.len(), world.drained()), (3, 1));
+    world.drain(5, true);
+    lives(&mut world);
+    assert_eq!(world.drained(), 1, "it was said");
+    // With nothing in flight it is said at once, and not where it is not asked for.
+    for notifies in [true, false] {
+        world.move_to(5, QpState::ReadyToSend);
+        world.drain(5, notifies);
+        lives(&mut world);
+        assert_eq!(world.drained(), 2);
+    }
+    world.check();
 }
 
 #[test]

@@ -310,7 +310,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let (mut items, mut turns) = (Sink::new(stalls), Sink::new(stalls));
     let mut expected = Expected::default();
     let mut may_wake: Option<usize> = None;
-    let (mut shown, mut probed, mut stale) = (Retired::default(), bits::<24>(0), 0);
+    let (mut shown, mut probed, mut stale) = (Retired::default(), (bits::<24>(0), false), 0);
     let mut late: Option<SetupEvent> = None;
     let apply = |rings: &mut Vec<Ring>, event: &SetupEvent| {
         let ring = &mut rings[event.queue_pair.to_u64() as usize - FIRST];
@@ -420,7 +420,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         bench.settle();
 
         let block = &bench.block;
-        assert_eq!(block.probed.val(), probed);
+        assert_eq!((block.probed.val(), block.probed_busy.val()), probed);
         stale += usize::from(block.counts_stale_dropped.val());
         let seen = shown;
         if block.retired_read.val() {
@@ -436,7 +436,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             }
             models[number].setup(number, event, &mut expected);
             if event.kind == SetupKind::Probe {
-                probed = bits(models[number].psn.into());
+                let is_busy = seen.count != u64::from(models[number].count);
+                probed = (bits(models[number].psn.into()), is_busy);
             }
         }
         if wakes.sample(&block.wake) {

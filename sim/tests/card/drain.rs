@@ -1,0 +1,322 @@
+//! Send queues that software drains while they are at work, and lets go on.
+//!
+//! How far a queue is by then is left to chance. What must hold: what was begun ends well, and nothing else is begun; that it has
+//! ended is told once, by an event if one was asked for, and by a query; when the queue goes on, everything completes in order, what
+//! was posted meanwhile too. What the peer asks for is done all the time.
+use crate::middle::cut;
+use anyhow::{Context, Result, bail, ensure};
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::state::{ReadyToSend, SendQueueDrain};
+use rnic_driver::{
+    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
+    ProtectionDomain, QueuePair, QueuePairOptions, RemoteMemory, RemoteRights, SendOptions, SendRequest,
+    SharedRegion,
+};
+use rnic_layout::path::Pmtu;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_sim::chance::Seed;
+use rnic_sim::operations::cards;
+use std::sync::Arc;
+
+/// Pairs that are under way at once.
+const PAIRS: usize = 3;
+/// Messages of a pair. Each is a READ or has a fence, and one READ may be open: so they follow one another.
+const MESSAGES: usize = 16;
+/// Bytes of the longest message: the smallest receive buffer has room for two of each pair.
+const BYTES: usize = 4 << 10;
+/// Calls of `idle` until a queue is drained, at most.
+const IDLE_UNTIL: usize = 150;
+/// Calls of `idle` in which completions arrive that are on their way.
+const IDLE_SETTLE: usize = 150;
+/// Calls of `idle` within which something happens.
+const IDLE_MAX: usize = 20_000;
+
+enum Sender {
+    Ready(QueuePair<ReadyToSend>),
+    Draining(QueuePair<SendQueueDrain>),
+    Gone,
+}
+
+/// One message: a WRITE to the peer's window, or a READ from it.
+struct Message {
+    is_read: bool,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+/// Two queue pairs: the first host's sends, and the second one answers.
+struct Pair {
+    sender: Sender,
+    number: u32,
+    peer: QueuePair<ReadyToSend>,
+    /// The peer's memory, with a place for each message.
+    window: SharedRegion,
+    /// Own memory that the peer writes to.
+    own: SharedRegion,
+    messages: Vec<Message>,
+    posted: usize,
+    done: usize,
+    notifies: bool,
+    is_drained: bool,
+}
+
+struct Host {
+    device: Device,
+    queue: CompletionQueue,
+    domain: ProtectionDomain,
+}
+
+struct Run<'a> {
+    hosts: [Host; 2],
+    clock: &'a dyn Function,
+    random: ChaCha8Rng,
+    pairs: Vec<Pair>,
+    /// Nothing may complete at the first host.
+    is_quiet: bool,
+    /// What the peers have sent and has completed.
+    answered: usize,
+}
+
+impl Run<'_> {
+    fn connect(&mut self) -> Result<()> {
+        self.pairs.clear();
+        for _ in 0..PAIRS {
+            let pmtu = Pmtu::ALL[self.random.random_range(0..Pmtu::ALL.len())];
+            let rights = RemoteRights { read: true, ..RemoteRights::WRITE };
+            let made = self.hosts.each_ref().map(|host| -> Result<_> {
+                let options = QueuePairOptions::default();
+                let queue_pair = host.domain.create_queue_pair(&host.queue, &host.queue, &options)?;
+                let queue_pair = queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?;
+                let info = ConnectionInfo { path_mtu: pmtu, ..queue_pair.info(0)? };
+                Ok((queue_pair, info, host.domain.share((MESSAGES + 1) * BYTES, rights)?))
+            });
+            let [first, second] = made;
+            let ((first, first_info, own), (second, second_info, window)) = (first?, second?);
+            let messages: Vec<_> = (0..MESSAGES).map(|place| self.message(place, place % 2 == 0)).collect();
+            for message in messages.iter().filter(|message| message.is_read) {
+                window.write(message.offset, &message.bytes)?;
+            }
+            let send = SendOptions { read_atomic: Some(1), ..SendOptions::default() };
+            let connect = ConnectOptions { send, ..ConnectOptions::default() };
+            self.pairs.push(Pair {
+                number: first.number(),
+                sender: Sender::Ready(first.connect(&second_info, &connect)?),
+                peer: second.connect(&first_info, &connect)?,
+                window,
+                own,
+                messages,
+                posted: 0,
+                done: 0,
+                notifies: false,
+                is_drained: false,
+            });
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, place: usize, is_read: bool) -> Message {
+        let length = self.random.random_range(1..=BYTES);
+        let bytes = (0..length).map(|_| self.random.random()).collect();
+        Message { is_read, offset: place * BYTES, bytes }
+    }
+
+    /// What there is to be posted of a pair. To make it takes longer than to send it.
+    fn requests(&self, place: usize) -> Result<Vec<SendRequest>> {
+        let pair = &self.pairs[place];
+        let messages = &pair.messages[pair.posted..];
+        let mut memory = Some(self.hosts[0].domain.allocate(messages.len() * (BYTES + 64) + 64)?);
+        let mut requests = Vec::new();
+        for (tag, message) in (pair.posted as u64..).zip(messages) {
+            let mut piece = cut(&mut memory, 43, message.bytes.len())?;
+            let remote = pair.window.remote();
+            let remote = RemoteMemory {
+                address: remote.address + message.offset as u64,
+                bytes: message.bytes.len() as u64,
+                ..remote
+            };
+            let request = if message.is_read {
+                SendRequest::read(tag, remote)
+            } else {
+                piece.bytes_mut().copy_from_slice(&message.bytes);
+                SendRequest::write(tag, remote).fence()
+            };
+            requests.push(request.piece(piece).signalled());
+        }
+        Ok(requests)
+    }
+
+    fn post(&mut self, place: usize, mut requests: Vec<SendRequest>) -> Result<()> {
+        let pair = &mut self.pairs[place];
+        pair.posted += requests.len();
+        match &mut pair.sender {
+            Sender::Ready(sender) => sender.post_sends(&mut requests)?,
+            Sender::Draining(sender) => sender.post_sends(&mut requests)?,
+            Sender::Gone => bail!("it is gone"),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, completion: &Completion) -> Result<()> {
+        let is_quiet = self.is_quiet;
+        let pair = self.pairs.iter_mut().find(|pair| pair.number == completion.qp_number);
+        let pair = pair.context("an unknown queue pair")?;
+        ensure!(!is_quiet, "{completion:?} comes from a queue that has drained");
+        ensure!(completion.is_success() && completion.tag == pair.done as u64, "{completion:?}");
+        let message = &pair.messages[pair.done];
+        if message.is_read {
+            ensure!(*completion.pieces[0].bytes() == *message.bytes, "{completion:?} holds something else");
+        } else {
+            let mut found = vec![0; message.bytes.len()];
+            pair.window.read(message.offset, &mut found)?;
+            ensure!(found == message.bytes, "what {completion:?} has written is something else");
+        }
+        pair.done += 1;
+        Ok(())
+    }
+
+    /// Takes events and what has completed, and lets time pass.
+    fn turn(&mut self) -> Result<()> {
+        while let Some(event) = self.hosts[0].device.events().poll()? {
+            let pair = self.pairs.iter_mut().find(|pair| pair.number == event.object_number);
+            let pair = pair.with_context(|| format!("{event:?} should not come"))?;
+            ensure!(event.code == AsyncEvent::SendQueueDrained, "{event:?}");
+            let Sender::Draining(sender) = &pair.sender else { bail!("{event:?}: it does not drain") };
+            ensure!(pair.notifies && !pair.is_drained, "{event:?} was not asked for, or came before");
+            ensure!(!sender.is_draining()?, "{event:?} comes too soon");
+            pair.is_drained = true;
+        }
+        let mut completions = Vec::new();
+        self.hosts[0].queue.poll(&mut completions, usize::MAX)?;
+        completions.iter().try_for_each(|completion| self.complete(completion))?;
+        let mut completions = Vec::new();
+        self.hosts[1].queue.poll(&mut completions, usize::MAX)?;
+        ensure!(completions.iter().all(Completion::is_success), "{completions:?}");
+        self.answered += completions.len();
+        self.clock.idle();
+        Ok(())
+    }
+
+    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<()> {
+        for _ in 0..IDLE_MAX {
+            if done(self) {
+                return Ok(());
+            }
+            self.turn()?;
+        }
+        bail!("{what}: nothing happens any more")
+    }
+
+    fn drain(&mut self, place: usize, notifies: bool) -> Result<()> {
+        let pair = &mut self.pairs[place];
+        let Sender::Ready(sender) = std::mem::replace(&mut pair.sender, Sender::Gone) else {
+            bail!("it is not in RTS")
+        };
+        (pair.notifies, pair.is_drained) = (notifies, false);
+        pair.sender = Sender::Draining(sender.drain(notifies).map_err(rnic_driver::Error::from)?);
+        Ok(())
+    }
+
+    fn resume(&mut self, place: usize) -> Result<()> {
+        let pair = &mut self.pairs[place];
+        let Sender::Draining(sender) = std::mem::replace(&mut pair.sender, Sender::Gone) else {
+            bail!("it is not in SQD")
+        };
+        pair.sender = Sender::Ready(sender.resume().map_err(rnic_driver::Error::from)?);
+        Ok(())
+    }
+
+    /// All queues drain, at any moment, and go on. Returns how many messages were done when their queue had drained, and how
+    /// many had to wait.
+    fn round(&mut self) -> Result<[usize; 2]> {
+        self.connect()?;
+        let requests = (0..PAIRS).map(|place| self.requests(place)).collect::<Result<Vec<_>>>()?;
+        for (place, requests) in requests.into_iter().enumerate() {
+            self.post(place, requests)?;
+        }
+        let mut counts = [0; 2];
+        let mut places: Vec<usize> = (0..PAIRS).collect();
+        places.shuffle(&mut self.random);
+        for &place in &places {
+            for _ in 0..self.random.random_range(0..IDLE_UNTIL) / PAIRS {
+                self.turn()?;
+            }
+            let notifies = self.random.random_bool(0.7);
+            self.drain(place, notifies)?;
+            let late = self.message(MESSAGES, true);
+            let pair = &mut self.pairs[place];
+            pair.window.write(late.offset, &late.bytes)?;
+            pair.messages.push(late);
+            let requests = self.requests(place)?;
+            self.post(place, requests)?;
+        }
+        for place in 0..PAIRS {
+            if !self.pairs[place].notifies {
+                let mut turns = 0;
+                while let Sender::Draining(sender) = &self.pairs[place].sender
+                    && sender.is_draining()?
+                {
+                    self.turn()?;
+                    turns += 1;
+                    ensure!(turns < IDLE_MAX, "it does not come to rest");
+                }
+                self.pairs[place].is_drained = true;
+            }
+        }
+        self.turn_until("draining", |run| run.pairs.iter().all(|pair| pair.is_drained))?;
+        for _ in 0..IDLE_SETTLE {
+            self.turn()?;
+        }
+        // Nothing is begun, and the peers are served.
+        self.is_quiet = true;
+        self.answered = 0;
+        for pair in &mut self.pairs {
+            counts[0] += pair.done;
+            counts[1] += MESSAGES - pair.done;
+            let remote = RemoteMemory { bytes: 32, ..pair.own.remote() };
+            let request = SendRequest::write(0, remote).inline(&[7; 32]).signalled();
+            pair.peer.post_send(request).map_err(|refused| refused.reason)?;
+        }
+        self.turn_until("what the peers have sent", |run| run.answered == PAIRS)?;
+        for _ in 0..IDLE_SETTLE {
+            self.turn()?;
+        }
+        self.is_quiet = false;
+        places.shuffle(&mut self.random);
+        places.into_iter().try_for_each(|place| self.resume(place))?;
+        self.turn_until("the rest", |run| run.pairs.iter().all(|pair| pair.done == pair.messages.len()))?;
+        // With nothing in flight a queue has drained at once.
+        for place in 0..PAIRS {
+            self.drain(place, true)?;
+        }
+        self.turn_until("draining of nothing", |run| run.pairs.iter().all(|pair| pair.is_drained))?;
+        Ok(counts)
+    }
+}
+
+/// Opens two cards and runs `rounds` of them.
+pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<[usize; 2]> {
+    let clock = functions[0].clone();
+    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
+        let device = Device::open(function, cards::options(seed, side))?;
+        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
+        let domain = device.create_domain()?;
+        Ok(Host { device, queue, domain })
+    };
+    let [first, second] = functions;
+    let mut run = Run {
+        hosts: [open(first, 0)?, open(second, 1)?],
+        clock: &*clock,
+        random: seed.stream("drain"),
+        pairs: Vec::new(),
+        is_quiet: false,
+        answered: 0,
+    };
+    let mut sum = [0; 2];
+    for index in 0..rounds {
+        let counts = run.round().with_context(|| format!("round {index}"))?;
+        sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    }
+    Ok(sum)
+}

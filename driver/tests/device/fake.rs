@@ -8,7 +8,7 @@
 use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory};
 use rnic_layout::admin::{
     Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
-    CreateQueuePair, CreateRegion, ModifyQueuePair, Query,
+    CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query,
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
@@ -81,6 +81,16 @@ struct QueuePair {
     send_consumer: u16,
     receive_producer: u16,
     receive_consumer: u16,
+    /// It was said that it has no shared receive any more.
+    is_last_said: bool,
+}
+
+#[derive(Clone, Debug)]
+struct SharedRing {
+    /// Its limit is zero once it was reached.
+    create: CreateSharedReceiveQueue,
+    producer: u16,
+    consumer: u16,
 }
 
 /// State of the card.
@@ -103,6 +113,7 @@ pub(crate) struct Card {
     regions: BTreeMap<u32, CreateRegion>,
     addresses: BTreeMap<u32, u32>,
     queue_pairs: BTreeMap<u32, QueuePair>,
+    shared: BTreeMap<u32, SharedRing>,
 }
 
 type Refusal = (CommandStatus, u32);
@@ -161,7 +172,12 @@ impl Card {
         } else if offset == REG_LAYOUT_VERSION.offset {
             fault(self.faults.layout_version, value(LayoutVersion::at_reset().to_bytes()))
         } else if offset == REG_FEATURES.offset {
-            let features = Features { packet_path: true, reliable_connected: true, ..Features::at_reset() };
+            let features = Features {
+                packet_path: true,
+                reliable_connected: true,
+                shared_receive_queues: true,
+                ..Features::at_reset()
+            };
             value(features.to_bytes())
         } else if offset == REG_GEOMETRY.offset {
             let geometry = Geometry { datapath_bits: 512, interrupt_vectors: 4, clock_khz: 250_000 };
@@ -241,7 +257,10 @@ impl Card {
 
     fn write_doorbell(&mut self, offset: u32, value: u64) {
         let bytes = value.to_le_bytes();
-        if offset == doorbell::SEND.offset || offset == doorbell::RECEIVE.offset {
+        if offset == doorbell::SHARED_RECEIVE.offset {
+            let WorkDoorbell { object_number, producer_index } = WorkDoorbell::parse(&bytes).expect("legal");
+            self.shared.get_mut(&object_number).expect("the queue exists").producer = producer_index;
+        } else if offset == doorbell::SEND.offset || offset == doorbell::RECEIVE.offset {
             let WorkDoorbell { object_number, producer_index } = WorkDoorbell::parse(&bytes).expect("legal");
             let qp = self.queue_pairs.get_mut(&object_number).expect("the queue pair exists");
             let posting = if offset == doorbell::SEND.offset {
@@ -409,6 +428,23 @@ impl Card {
                 Ok(())
             }
             (Op::DestroyAddressHandle, _) => missing(self.addresses.remove(&number).is_some()),
+            (Op::CreateSharedReceiveQueue, Body::CreateSharedReceiveQueue(create)) => {
+                let ring = SharedRing { create, producer: 0, consumer: 0 };
+                if self.shared.insert(number, ring).is_some() { Err((AlreadyExists, 32)) } else { Ok(()) }
+            }
+            (Op::ModifySharedReceiveQueue, Body::ModifySharedReceiveQueue(body)) => self
+                .shared
+                .get_mut(&number)
+                .map(|ring| ring.create.limit = body.limit)
+                .ok_or((DoesNotExist, 32)),
+            (Op::DestroySharedReceiveQueue, _) => {
+                let uses =
+                    |qp: &QueuePair| qp.create.shared_receive && qp.create.shared_receive_queue == number;
+                if self.queue_pairs.values().any(uses) {
+                    return Err((Busy, 0));
+                }
+                missing(self.shared.remove(&number).is_some())
+            }
             (Op::CreateQueuePair, Body::CreateQueuePair(create)) => {
                 let index = index_of(number, 4);
                 if self.queue_pairs.keys().any(|&other| index_of(other, 4) == index) {
@@ -421,6 +457,10 @@ impl Card {
                         return Err((ReferenceDoesNotExist, detail));
                     }
                 }
+                let shared = self.shared.get(&create.shared_receive_queue);
+                if create.shared_receive && shared.is_none_or(|ring| ring.create.domain != create.domain) {
+                    return Err((DomainMismatch, 224));
+                }
                 let qp = QueuePair {
                     create,
                     state: QpState::Reset,
@@ -429,6 +469,7 @@ impl Card {
                     send_consumer: 0,
                     receive_producer: 0,
                     receive_consumer: 0,
+                    is_last_said: false,
                 };
                 self.queue_pairs.insert(number, qp);
                 Ok(())
@@ -465,6 +506,7 @@ impl Card {
             QpState::Reset => {
                 (qp.send_producer, qp.send_consumer) = (0, 0);
                 (qp.receive_producer, qp.receive_consumer) = (0, 0);
+                qp.is_last_said = false;
             }
             // The rights of INIT and the peer of RTR are what the rest needs.
             QpState::Init => qp.attributes = body,
@@ -508,6 +550,10 @@ impl Card {
             let opcode = opcode_of(work.opcode);
             self.advance_send(number, work.two_slots);
             self.complete_send(number, work.tag, opcode, CompletionStatus::Flushed);
+        }
+        if qp.create.shared_receive && !qp.is_last_said {
+            self.queue_pairs.get_mut(&number).expect("it exists").is_last_said = true;
+            self.raise(0, AsyncEvent::LastEntryReached, number);
         }
         if qp.receive_consumer != qp.receive_producer {
             let (work, _) = self.take_receive(number).expect("it was posted");
@@ -586,7 +632,11 @@ impl Card {
         let immediate = matches!(work.opcode, WorkOpcode::SendImmediate | WorkOpcode::WriteImmediate);
         let is_write = matches!(work.opcode, WorkOpcode::Write | WorkOpcode::WriteImmediate);
         let consumes = immediate || !is_write;
-        if consumes && peer.receive_consumer == peer.receive_producer {
+        let (producer, consumer) = match self.shared.get(&peer.create.shared_receive_queue) {
+            Some(shared) if peer.create.shared_receive => (shared.producer, shared.consumer),
+            _ => (peer.receive_producer, peer.receive_consumer),
+        };
+        if consumes && producer == consumer {
             // The peer is not ready; a later step tries again.
             return;
         }
@@ -717,12 +767,28 @@ impl Card {
 
     fn take_receive(&mut self, number: u32) -> Option<(ReceiveWork, [u8; WORK_SLOT_BYTES])> {
         let qp = self.queue_pairs.get_mut(&number)?;
-        if qp.receive_consumer == qp.receive_producer {
+        let (base, log2, consumer, producer) = if qp.create.shared_receive {
+            let shared = self.shared.get_mut(&qp.create.shared_receive_queue)?;
+            let CreateSharedReceiveQueue { base, entries_log2, .. } = shared.create;
+            (base, entries_log2, &mut shared.consumer, shared.producer)
+        } else {
+            let CreateQueuePair { receive_base, receive_entries_log2, .. } = qp.create;
+            (receive_base, receive_entries_log2, &mut qp.receive_consumer, qp.receive_producer)
+        };
+        if *consumer == producer {
             return None;
         }
-        let slot = qp.receive_consumer & ((1 << qp.create.receive_entries_log2) - 1);
-        qp.receive_consumer = qp.receive_consumer.wrapping_add(1);
-        let address = qp.create.receive_base + u64::from(slot) * WORK_SLOT_BYTES as u64;
+        let slot = *consumer & ((1 << log2) - 1);
+        *consumer = consumer.wrapping_add(1);
+        let address = base + u64::from(slot) * WORK_SLOT_BYTES as u64;
+        if qp.create.shared_receive {
+            let number = qp.create.shared_receive_queue;
+            let shared = self.shared.get_mut(&number).expect("it was found");
+            if shared.producer.wrapping_sub(shared.consumer) < shared.create.limit {
+                shared.create.limit = 0;
+                self.raise(0, AsyncEvent::SharedReceiveLimit, number);
+            }
+        }
         let mut entry = [0; WORK_SLOT_BYTES];
         self.read_memory(address, &mut entry);
         Some((ReceiveWork::parse(&entry).expect("the driver posts legal receives"), entry))

@@ -6,6 +6,7 @@ use rnic_driver::{
     Completion, CompletionError, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo,
     Device, Error, Function, Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveOptions,
     ReceiveRequest, Refusal, Region, RemoteMemory, RemoteRights, SendOptions, SendRequest,
+    SharedReceiveOptions, SharedReceiveQueue,
 };
 use rnic_layout::admin::{CommandOpcode, CommandStatus};
 use rnic_layout::doorbell::Arm;
@@ -670,6 +671,60 @@ fn a_refused_transition_gives_the_queue_pair_back() {
     drop(address);
     let ready = receiving.ready_to_send(&SendOptions::default()).unwrap();
     assert_eq!(format!("{ready:?}"), format!("QueuePair({:#x}, ready_to_send)", ready.number()));
+}
+
+#[test]
+fn queue_pairs_share_receives() {
+    let (function, device) = card();
+    let domain = device.create_domain().unwrap();
+    let queue = |entries_log2| {
+        let options = CompletionQueueOptions { entries_log2, ..Default::default() };
+        device.create_completion_queue(&device.events(), &options).unwrap()
+    };
+    let queues = [queue(8), queue(8)];
+    let shared = domain.create_shared_receive_queue(&SharedReceiveOptions::default()).unwrap();
+    let create = |queue: &CompletionQueue, shared: &SharedReceiveQueue| {
+        domain.create_queue_pair_with_shared_receives(queue, queue, shared, &Default::default())
+    };
+    let [left, right] = [&queues[0], &queues[1]]
+        .map(|queue| create(queue, &shared).unwrap().initialize(RemoteRights::NONE).unwrap());
+    let infos = [left.info(0).unwrap(), right.info(0).unwrap()];
+    let mut left = left.connect(&infos[1], &ConnectOptions::default()).unwrap();
+    let mut right = right.connect(&infos[0], &ConnectOptions::default()).unwrap();
+    let refused = right.post_receive(ReceiveRequest::new(0)).unwrap_err();
+    assert!(matches!(refused.reason, Refusal::SharedReceives));
+
+    let mut receives: Vec<_> =
+        (10..13).map(|tag| ReceiveRequest::new(tag).piece(domain.allocate(20).unwrap())).collect();
+    shared.post_receives(&mut receives).unwrap();
+    shared.set_limit(2).unwrap();
+    let event = || device.events().poll().unwrap().map(|event| (event.code, event.object_number));
+    // Whoever gets a message takes the next receive, and completes it in its own completion queue.
+    for (tag, sender, receiver) in [(10, &mut left, 1), (11, &mut right, 0)] {
+        assert_eq!(event(), None);
+        sender.post_send(SendRequest::send(tag).inline(&[tag as u8; 7])).unwrap();
+        let received = queues[receiver].spin(LONG).unwrap().expect("a completion comes");
+        assert_eq!((received.tag, received.qp_number), (tag, infos[receiver].qp_number));
+        assert_eq!(received.message(), [tag as u8; 7]);
+    }
+    assert_eq!(event(), Some((AsyncEvent::SharedReceiveLimit, shared.number())));
+    // A queue pair that fails keeps no receive from the others.
+    let failed = right.fail().unwrap();
+    (0..5).for_each(|_| function.idle());
+    assert_eq!(event(), Some((AsyncEvent::LastEntryReached, failed.number())));
+    assert_eq!((event(), shared.in_flight()), (None, 1));
+    drop((left, failed));
+
+    // There must be room for all of them wherever they may complete.
+    let small = queue(6);
+    let reserved = create(&small, &shared).unwrap();
+    let options = SharedReceiveOptions { entries_log2: 7, ..Default::default() };
+    drop((reserved, shared));
+    let large = domain.create_shared_receive_queue(&options).unwrap();
+    assert!(matches!(create(&small, &large).unwrap_err(), Error::Exhausted { .. }));
+    let other = device.create_domain().unwrap();
+    let mixed = other.create_queue_pair_with_shared_receives(&small, &small, &large, &Default::default());
+    assert!(matches!(mixed.unwrap_err(), Error::Mixed { owner: "protection domains", .. }));
 }
 
 #[test]

@@ -310,6 +310,31 @@ fn arming_makes_one_event_behind_its_entry_and_one_interrupt_when_it_is_written(
 }
 
 #[test]
+fn the_last_entry_of_a_shared_receive_queue_is_an_event_behind_the_others() {
+    let mut machine = Machine::new(Stalls::None, 60);
+    machine.make_event_queue(0, 3);
+    machine.make_event_queue(1, 5);
+    machine.make_completion_queue(2, 0, 0);
+    let last = |queue| CompletionToken { is_last: true, ..token(queue, 9, CompletionStatus::Flushed, false) };
+    // As many as there is room for, so that one more entry would overrun the queue.
+    for tag in 0..u64::from(ENTRIES) {
+        machine.sources[1].push(token(2, tag, CompletionStatus::Flushed, false));
+    }
+    machine.sources[1].push(last(2));
+    machine.sources[1].push(last(7));
+    machine.run(1000);
+    let (address, _) = machine.written.last().expect("much is written");
+    assert_eq!(address >> 12, EVENT_PAGE, "the event is the last");
+    let events = machine.events();
+    let [(queue, event)] = events[..] else { panic!("{events:?}: a queue that does not exist says nothing") };
+    assert_eq!((queue, event.kind, event.code), (0, EventKind::Asynchronous, AsyncEvent::LastEntryReached));
+    assert_eq!((event.object_number, event.detail), (0x12_3409, 0));
+    assert_eq!(machine.completions().len(), ENTRIES as usize);
+    assert!(machine.failed.is_empty() && machine.pulses["completion_queue_overrun"] == 0);
+    assert_eq!(machine.pulses["completions_in_error"], u64::from(ENTRIES));
+}
+
+#[test]
 fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
     let mut machine = Machine::new(Stalls::None, 10);
     machine.make_event_queue(1, 0);

@@ -1029,13 +1029,17 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     (world.host_delay, world.answer_delay) = (40, 20);
     // All the ways to stall once, or as often as there are to be seeds.
     let rounds = std::env::var("RNIC_SEEDS").map_or(1, |text| text.parse().expect("RNIC_SEEDS is a number"));
-    for round in 0..4 * rounds {
+    for round in 0..12 * rounds {
         world.stall(Stalls::ALL[round % 4]);
         runs(&mut world, 300, 0.0);
         assert_eq!(world.statuses.keys().collect::<Vec<_>>(), [&(SUCCESS, 0)]);
         runs(&mut world, 1_000, 0.03);
         statuses.append(&mut world.statuses);
         failed_behind += std::mem::take(&mut world.failed_behind);
+        // What is rare is waited for.
+        if round + 1 >= 4 * rounds && failed_behind > 0 {
+            break;
+        }
     }
     assert!(world.reads_done > 50, "{} READs", world.reads_done);
     assert!(
@@ -1091,6 +1095,8 @@ fn nothing_is_begun_while_the_card_rests() {
         assert!(world.cycle < rested_until + 10_000, "it goes on");
     }
     assert!(world.work_read.received.len() > reads);
+    // Of a message that is not signalled nothing is seen but the answer that ends it.
+    (0..100).for_each(|_| world.step());
     assert_eq!(world.counts["messages_completed"], 202);
 }
 

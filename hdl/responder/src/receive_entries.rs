@@ -10,18 +10,18 @@
 //! ```
 //!
 //! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
-//! here; 960 further lines are shared. A ring takes one while it holds fewer than an eighth of those that are free, and up to
-//! 124 entries: these hide 1.4 us of a full wire (2.9 cycles a SEND) if one ring receives; if 64 do, 14 lines are
-//! left to each; and if a thousand receive in turn, the own line is fetched anew long before it is needed. So a
-//! packet whose entry was posted in time waits for no read, neither its own nor that of another ring. Lines of four, because
-//! those that are not shared are half of the memory: 8,192 words, 15 UltraRAMs. Lines of eight would be read in
-//! half as many pieces, and cost half as much again. The rest is 1,610 LUT, 1,556 FF, 10.5 block RAM; depth 8.
+//! here; 2,048 further lines are shared, two for each of a thousand rings. While two thirds of them are free, a ring takes as
+//! many as fill an eighth of what is free, and 124 entries at most: these hide 1.4 us of a full wire (2.9 cycles a SEND).
+//! Below that it has eight entries here, so many as the sender's card fetches of a queue pair at once; and twice as many,
+//! up to all of them, each time it misses an entry for the second time within a walk. So a packet whose entry was posted in
+//! time waits for no read, neither its own nor that of another ring. Lines of four, because those that are not shared are many.
+//! 16,384 words, of which the own lines use a quarter: 32 UltraRAMs.
 //!
 //! The lines of a ring are a list (`links`), from that of the last entry that was given to that of the last one that was asked for.
 //! A line is given back when the first entry behind it is given; a ring of which nothing is left here fetches into its last line
 //! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have nothing here because their
-//! doorbell was one of too many at once; and while less than a quarter of the shared lines is free, it takes them from
-//! rings that consumed nothing since it came by last. Such a ring stands as behind a restart, but for its index, and
+//! doorbell was one of too many at once. When a ring was denied a line that it may have, the walk asks the next 128 rings for theirs: those
+//! that hold more than they need, and those that consumed nothing while 14,000 entries were given to others. Such a ring stands as behind a restart, but for its index, and
 //! what it needs next is fetched into its own line.
 //!
 //! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. Beside that a ring is looked at,
@@ -47,7 +47,7 @@
 //! entry.
 //!
 //! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and frees all lines, in
-//! 1088 cycles. Protocol 3.7; DESIGN 3 decisions 8 and 9.
+//! 2,048 cycles. Protocol 3.7; DESIGN 3 decisions 8 and 9.
 use crate::stages::{EntryRequest, ReceiveEntry};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -67,13 +67,10 @@ const RESET: u64 = QpState::Reset as u64;
 const RING_BITS: usize = RECEIVE_RING_BITS;
 /// The last ring.
 const LAST_RING: u64 = RECEIVE_RINGS - 1;
-/// Lines that no queue pair owns, as a power of two: those behind the first, which shared receive queues own, are shared.
-const SHARED_BITS: usize = 10;
-/// Bits of the number of a line: the first ones belong to the ring of the same number.
-const LINE_BITS: usize = RING_BITS;
-/// First bit above the number of a shared receive queue in that of a line, and how many to the highest.
-const OWNED: usize = SHARED_RECEIVE_BITS;
-const OWNED_BITS: usize = SHARED_BITS - OWNED;
+/// Shared lines, as a power of two.
+const SHARED_BITS: usize = 11;
+/// Bits of the number of a line: in the lower half the first ones belong to the ring of the same number, the upper half is shared.
+const LINE_BITS: usize = SHARED_BITS + 1;
 /// Entries of a line, as a power of two.
 const PLACE_BITS: usize = 2;
 /// Entries of a line.
@@ -82,8 +79,25 @@ const PLACES: u64 = 1 << PLACE_BITS;
 const ENTRY_BITS: usize = LINE_BITS + PLACE_BITS;
 /// A ring with so many entries here, or on their way, fetches no further line.
 const AHEAD: u64 = 124;
-/// Shared lines that are free, as a power of two, below which idle rings give theirs back.
-const SCARCE_BITS: usize = 8;
+/// A ring may have so many entries here whatever it did before.
+const BASE: u64 = 2 * PLACES;
+/// Doublings of that for a ring whose entries are not here in time.
+const QUOTA_BITS: usize = 3;
+/// Most of them.
+const QUOTA_MAX: u64 = 4;
+/// With so many shared lines free there is plenty.
+const PLENTY: u64 = 1408;
+/// A ring grows older with a walk behind so many entries that were given to others, as a power of two. So what counts as idle does
+/// not depend on how fast the others are.
+const SPAN_OF_AGE_BITS: usize = 11;
+/// Bits of the age of a ring that consumes nothing; at the highest it gives back what it has for itself alone.
+const AGE_BITS: usize = 3;
+
+/// Rings that are looked at for lines that they do not need, behind each wish for one that had to be denied, as a power of two.
+const HUNGER_BITS: usize = 7;
+
+/// Bits of a count up to that.
+const GIVEN_BITS: usize = SPAN_OF_AGE_BITS + 1;
 
 /// What commands say of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -125,8 +139,12 @@ struct Progress {
     lap: Bit,
     /// Turns when the last line is taken again.
     stay: Bit,
-    /// Something was consumed since the walk came by.
-    is_busy: Bit,
+    /// So many walks have made it older since something was consumed.
+    age: Bits<AGE_BITS>,
+    /// An entry was not here when it was wanted, since the walk came by last.
+    has_missed: Bit,
+    /// It may have `BASE` entries here, doubled so often.
+    quota: Bits<QUOTA_BITS>,
 }
 
 /// How much of a ring has come.
@@ -182,6 +200,8 @@ struct Findings {
     may_extend: Bit,
     /// Into a shared line, too.
     may_share: Bit,
+    /// It has less than it may have if there is enough for all.
+    is_short: Bit,
     /// It is worth it.
     is_wanted: Bit,
     /// Another line behind it would be, too.
@@ -276,7 +296,7 @@ pub struct ReceiveEntries {
     /// Whether the last read that ended at an entry failed.
     errors: Memory<Bit, ENTRY_BITS>,
     /// Shared lines that are in no list.
-    lines: Fifo<Bits<SHARED_BITS>, 10, 11>,
+    lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
     /// Rings whose doorbell rang; the walk finds those that have no room here.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or are spent.
@@ -308,6 +328,12 @@ pub struct ReceiveEntries {
     burst: Reg<Bits<2>>,
     walk: Reg<Bits<RING_BITS>>,
     pace: Reg<Bits<3>>,
+    /// This walk makes rings older.
+    ages: Reg<Bit>,
+    /// Entries given since the last one that did.
+    given_count: Reg<Bits<GIVEN_BITS>>,
+    /// So many rings more are asked to yield, because there was no line for another.
+    hunger: Reg<Bits<HUNGER_BITS>>,
     /// The line that is given back.
     freed: DFF<Bits<LINE_BITS>>,
     draft: DFF<Draft>,
@@ -372,6 +398,9 @@ impl ReceiveEntries {
             burst: Reg::default(),
             walk: Reg::default(),
             pace: Reg::default(),
+            ages: Reg::default(),
+            given_count: Reg::default(),
+            hunger: Reg::default(),
             freed: DFF::default(),
             draft: DFF::default(),
             has_draft: Reg::default(),
@@ -385,13 +414,13 @@ impl ReceiveEntries {
 /// The line that belongs to a ring.
 #[kernel]
 fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {
-    ring
+    bit_cast::<LINE_BITS, RING_BITS>(ring)
 }
 
 /// Says whether a line is one of the shared ones.
 #[kernel]
 fn is_shared(line: Bits<LINE_BITS>) -> Bit {
-    line.get_bit(SHARED_BITS) && line.get_bits::<OWNED_BITS>(OWNED).any()
+    line.get_bit(SHARED_BITS)
 }
 
 /// A record of a ring of which nothing is here, so that its own line is the last that was consumed.
@@ -403,7 +432,15 @@ fn nothing_taken(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Taken {
 /// The same record for fetching.
 #[kernel]
 fn nothing_fetched(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Progress {
-    Progress { index, line: own_line(ring), lap: true, stay: false, is_busy: false }
+    Progress {
+        index,
+        line: own_line(ring),
+        lap: true,
+        stay: false,
+        age: bits(0),
+        has_missed: false,
+        quota: bits(0),
+    }
 }
 
 impl Logic for ReceiveEntries {
@@ -545,7 +582,11 @@ impl Logic for ReceiveEntries {
         let fewer = fresh < bit_cast::<WORK_INDEX_BITS, 3>(to_end);
         let is_next_posted = fresh >= bit_cast::<WORK_INDEX_BITS, 3>(to_end) + PLACES;
         let free = self.lines.level.val();
-        let half_of_free: Bits<WORK_INDEX_BITS> = bit_cast::<WORK_INDEX_BITS, 11>(free >> 1);
+        let free_lines: Bits<WORK_INDEX_BITS> = bit_cast::<WORK_INDEX_BITS, LINE_BITS>(free);
+        // While there is plenty, a ring may have what it never showed a need for.
+        let spare = select(free >= PLENTY, free_lines >> 1, bits::<WORK_INDEX_BITS>(0));
+        let half = free_lines << 1;
+        let limit = bits::<WORK_INDEX_BITS>(BASE) << progress.quota;
         if step == Step::Look {
             self.step.d.next = Step::Decide;
         }
@@ -555,12 +596,13 @@ impl Logic for ReceiveEntries {
                 begins: !place.any(),
                 has_own: progress.lap == consumed.lap,
                 may_extend: record.is_alive && distance < AHEAD,
-                may_share: distance < half_of_free,
+                may_share: distance < BASE || distance < spare || (distance < limit && distance < half),
+                is_short: distance < limit,
                 is_wanted: has_fresh && (!fewer || distance < PLACES),
                 goes_on: has_fresh
                     && is_next_posted
                     && distance < AHEAD - PLACES
-                    && distance + PLACES < half_of_free,
+                    && (distance < BASE - PLACES || distance + PLACES < spare || distance + PLACES < limit),
                 count: if !has_fresh {
                     bits::<3>(1)
                 } else if fewer {
@@ -570,8 +612,8 @@ impl Logic for ReceiveEntries {
                 },
                 position: progress.index & !(bits::<WORK_INDEX_BITS>(0xffff) << record.entries_log2),
                 must_yield: record.is_alive
-                    && !progress.is_busy
-                    && !(free >> SCARCE_BITS as u64).any()
+                    && self.hunger.q.val().any()
+                    && (progress.age.all() || distance > limit)
                     && (is_shared(consumed.line) || is_shared(progress.line))
                     && here.generation == record.generation
                     && here.index == progress.index,
@@ -604,6 +646,8 @@ impl Logic for ReceiveEntries {
             progress.line
         };
         self.lines.tx.ready.next = fetches && shares;
+        let misses_now = decides && is_demand && !lingers;
+        let is_denied = decides && shares && !has_line && found.is_wanted && found.is_short;
         let end = progress.index + bit_cast::<WORK_INDEX_BITS, 3>(found.count);
         let burst = self.burst.q.val();
         // Others come first behind four lines, commands and what is waited for behind one.
@@ -674,6 +718,23 @@ impl Logic for ReceiveEntries {
         if walks {
             self.pace.d.next = bits::<3>(0);
             self.walk.d.next = select(walk == LAST_RING, bits::<RING_BITS>(0), walk + 1);
+        }
+        let hunger = self.hunger.q.val();
+        // Behind enough entries that were given, one whole walk makes rings older.
+        let ages = self.ages.q.val();
+        let given_count = self.given_count.q.val();
+        if walks && walk == LAST_RING {
+            self.ages.d.next = given_count.get_bit(SPAN_OF_AGE_BITS);
+        }
+        if walks && walk == LAST_RING && given_count.get_bit(SPAN_OF_AGE_BITS) {
+            self.given_count.d.next = bits(0);
+        } else if grants && !given_count.get_bit(SPAN_OF_AGE_BITS) {
+            self.given_count.d.next = given_count + 1;
+        }
+        if is_denied {
+            self.hunger.d.next = !bits::<HUNGER_BITS>(0);
+        } else if walks && hunger.any() {
+            self.hunger.d.next = hunger - 1;
         }
         let looks_up = chooses || step == Step::Again || step == Step::Hold;
         self.rings.read_enable.next = looks_up;
@@ -748,8 +809,7 @@ impl Logic for ReceiveEntries {
         }
         if clears {
             self.walk.d.next = walk + 1;
-            if walk == LAST_RING {
-                self.walk.d.next = bits::<RING_BITS>(0);
+            if walk.all() {
                 self.step.d.next = Step::Choose;
             }
         }
@@ -823,7 +883,21 @@ impl Logic for ReceiveEntries {
                 line: select(fetches, target, progress.line),
                 lap: select(fetches && takes_own, !progress.lap, progress.lap),
                 stay: select(fetches, stay, progress.stay),
-                is_busy: !is_walk && (progress.is_busy || is_demand || self.is_notice.q.val()),
+                age: if is_walk && ages {
+                    select(progress.age.all(), progress.age, progress.age + 1)
+                } else if is_demand || self.is_notice.q.val() {
+                    bits::<AGE_BITS>(0)
+                } else {
+                    progress.age
+                },
+                has_missed: !is_walk && (progress.has_missed || misses_now),
+                quota: if is_walk && progress.age.all() {
+                    bits::<QUOTA_BITS>(0)
+                } else if misses_now && progress.has_missed && progress.quota != QUOTA_MAX {
+                    progress.quota + 1
+                } else {
+                    progress.quota
+                },
             }
         };
 
@@ -833,10 +907,9 @@ impl Logic for ReceiveEntries {
         self.links.write_data.next = target;
         self.links.read_enable.next = true;
         self.links.read_address.next = select(frees, freed, taken.line);
-        let clears_shared = clears && !walk.get_bit(SHARED_BITS) && walk.get_bits::<OWNED_BITS>(OWNED).any();
-        self.lines.rx.valid.next = clears_shared || leaves_shared || (frees && is_shared(freed));
+        self.lines.rx.valid.next = clears || leaves_shared || (frees && is_shared(freed));
         self.lines.rx.beat.next = if clears {
-            walk.get_bits::<SHARED_BITS>(0)
+            walk
         } else if frees {
             freed.get_bits::<SHARED_BITS>(0)
         } else {

@@ -80,9 +80,9 @@ pub(super) fn window(case: &Case, options: &CardOptions) -> Window {
     Window { each, all: each * case.queue_pairs }
 }
 
-/// What is tried when frames were lost: what the receiver's buffer has room for, and then half of it again and again.
+/// What is tried when frames were lost: half of it.
 pub(super) fn smaller(window: Window) -> Option<Window> {
-    let all = (window.all / 2).min(WINDOW_MIN);
+    let all = window.all / 2;
     (all >= UNDER_WAY_MIN).then(|| Window { each: window.each.min(all), all })
 }
 

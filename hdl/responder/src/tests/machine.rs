@@ -29,7 +29,7 @@ const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit(
 /// Where the count of writes begins, so that it wraps.
 const FIRST_COUNT: u64 = 0xff00;
 /// Cycles in which a setup event must be taken: reset's sweep and two doorbells.
-const SETUP_CYCLES_MAX: u32 = 1170;
+const SETUP_CYCLES_MAX: u32 = 2130;
 /// The ring of the first shared receive queue.
 const FIRST_SHARED: u16 = 1024;
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
-//! here; 2,048 further lines are shared, two for each of a thousand rings. While two thirds of them are free, a ring takes as
+//! here; 2,048 further lines are shared, two for each of a thousand rings. While a quarter of them is free, a ring takes as
 //! many as fill an eighth of what is free, and 124 entries at most: these hide 1.4 us of a full wire (2.9 cycles a SEND).
 //! Below that it has eight entries here, so many as the sender's card fetches of a queue pair at once; and twice as many,
 //! up to all of them, each time it misses an entry for the second time within a walk. So a packet whose entry was posted in
@@ -86,7 +86,7 @@ const QUOTA_BITS: usize = 3;
 /// Most of them.
 const QUOTA_MAX: u64 = 4;
 /// With so many shared lines free there is plenty.
-const PLENTY: u64 = 1408;
+const PLENTY: u64 = 512;
 /// A ring grows older with a walk behind so many entries that were given to others, as a power of two. So what counts as idle does
 /// not depend on how fast the others are.
 const SPAN_OF_AGE_BITS: usize = 11;

@@ -436,13 +436,14 @@ fn a_thousand_rings_are_as_fast_as_one() {
     assert!(cycles <= 2.6, "{cycles} cycles");
 }
 
-/// A queue pair that sends eight messages at once finds eight entries, also if that is all that its ring has room for.
+/// A queue pair that sends eight messages at once finds eight entries before long, also if that is all that its ring has room for:
+/// 62 million a second are 4.03 cycles.
 #[test]
-fn a_thousand_rings_keep_up_with_the_wire_with_eight_at_once() {
+fn a_thousand_rings_soon_have_eight_entries_each() {
     let mut machine = Machine::new(Stalls::None);
     let cycles = cycles_in_turn(1_000, 64, 8, 24_000, &mut machine);
     println!("1,000 rings, eight at once: {cycles:.2} cycles");
-    assert!(cycles < 2.9, "{cycles} cycles");
+    assert!(cycles < 4.0, "{cycles} cycles");
 }
 
 /// Software that keeps two entries posted on each of many rings rings for every message, and the card reads each entry alone.

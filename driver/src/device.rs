@@ -7,6 +7,7 @@ use crate::event::{EventQueue, EventQueueOptions, EventRing, Routes};
 use crate::function::Function;
 use crate::memory::{Mapping, Purpose};
 use crate::numbers::Numbers;
+use crate::pages::PageTable;
 use crate::registers::Registers;
 use crate::sync::lock;
 use rand::SeedableRng;
@@ -87,6 +88,7 @@ pub(crate) struct AllNumbers {
     pub(crate) completion_queues: Numbers,
     pub(crate) event_queues: Numbers,
     pub(crate) regions: Numbers,
+    pub(crate) pages: PageTable,
     pub(crate) address_handles: Numbers,
     pub(crate) shared_receive_queues: Numbers,
 }
@@ -424,6 +426,7 @@ fn start_numbers(rng: ChaCha12Rng, tables: &TableSizes) -> Result<AllNumbers, Er
         completion_queues: Numbers::new("completion queues", tables.completion_queues_log2.into()),
         event_queues,
         regions: Numbers::new("regions", tables.regions_log2.into()),
+        pages: PageTable::default(),
         address_handles: Numbers::new("address handles", tables.address_handles_log2.into()),
         shared_receive_queues: Numbers::new(
             "shared receive queues",

@@ -91,6 +91,15 @@ pub enum FunctionError {
     Other(String),
 }
 
+/// Memory that the card sees in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Of its first byte; a multiple of 4096.
+    pub device_address: u64,
+    /// Its size; a multiple of 4096.
+    pub bytes: usize,
+}
+
 /// A card, as far as the driver reaches it.
 ///
 /// Objects of one card share it as `Arc<dyn Function>`, also across threads; a back end with state of its own keeps it
@@ -128,11 +137,23 @@ pub trait Function: Send + Sync {
     /// [`FunctionError::OutOfAddresses`], or what the back end says.
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError>;
 
-    /// Takes memory away from the card: when this returns, the card cannot touch it any more.
+    /// Lets the card reach memory as [`Self::map`] does, but need not make one piece of it: gives what the card sees, in the
+    /// order of the memory. A back end without an IOMMU tells where the pages are. Large pages make short lists: whoever
+    /// finds neighbours joins them.
     ///
     /// # Errors
     ///
-    /// [`FunctionError::NotMapped`] if `device_address` did not come from [`Self::map`].
+    /// As [`Self::map`].
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
+        Ok(vec![Stretch { device_address: self.map(memory)?, bytes: memory.bytes() }])
+    }
+
+    /// Takes memory away from the card: when this returns, the card cannot touch it any more. Scattered memory goes by the
+    /// address of its first stretch.
+    ///
+    /// # Errors
+    ///
+    /// [`FunctionError::NotMapped`] if `device_address` did not come from [`Self::map`] or [`Self::map_scattered`].
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError>;
 
     /// Tells how many interrupt vectors the back end delivers. Zero is legal: the driver then polls.

@@ -32,6 +32,7 @@ mod event;
 pub mod function;
 pub mod memory;
 mod numbers;
+mod pages;
 mod queue_pair;
 mod region;
 mod registers;
@@ -46,7 +47,7 @@ pub use device::{Counters, Device, Limits, Options};
 pub use domain::ProtectionDomain;
 pub use error::{CommandError, CompletionError, Error};
 pub use event::{AsynchronousEvent, EventQueue, EventQueueOptions};
-pub use function::{Bar, Function, FunctionError};
+pub use function::{Bar, Function, FunctionError, Stretch};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
 pub use queue_pair::{
     ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveOptions, SendOptions,

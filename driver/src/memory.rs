@@ -11,7 +11,7 @@
 //! A card behind a bus is outside of Rust's memory model; it touches payload only between the post of a buffer and its
 //! completion, when no slice of it exists.
 
-use crate::function::{Function, FunctionError};
+use crate::function::{Function, FunctionError, Stretch};
 use crate::ring::Words;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -393,6 +393,18 @@ impl Mapping {
         let memory = function.allocate(bytes, purpose)?;
         let device_address = function.map(&memory)?;
         Ok(Self { function: Arc::clone(function), memory, device_address })
+    }
+
+    /// Allocates and maps memory that need not be contiguous for the card, and gives what the card sees.
+    pub(crate) fn scattered(
+        function: &Arc<dyn Function>,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<(Self, Vec<Stretch>), FunctionError> {
+        let memory = function.allocate(bytes, purpose)?;
+        let stretches = function.map_scattered(&memory)?;
+        let device_address = stretches.first().map_or(0, |stretch| stretch.device_address);
+        Ok((Self { function: Arc::clone(function), memory, device_address }, stretches))
     }
 
     pub(crate) fn memory(&self) -> &Memory {

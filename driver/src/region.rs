@@ -5,10 +5,16 @@
 //! | who can reach it | this host's posted work | peers too, at any moment |
 //! | how the application sees it | slices, while it holds the piece | copies, never a slice |
 //! | how it is posted | moves into the post, comes back with the completion | not at all |
+//!
+//! Where there is no IOMMU, the memory of a region may lie scattered: the card is told of its pages then, the largest that fit.
 
+use crate::device::DeviceShared;
 use crate::domain::DomainShared;
 use crate::error::{Error, check_option};
+use crate::function::{FunctionError, Stretch};
 use crate::memory::{Loan, LoanMut, Mapping, Purpose};
+use crate::pages::Pages;
+use crate::ring::Words;
 use crate::sync::lock;
 use rand::Rng;
 use rnic_layout::admin::{Body, CommandOpcode, CreateRegion, RegionKind, Translation};
@@ -16,6 +22,7 @@ use rnic_layout::limits::PAGE_LOG2_MIN;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What peers may do with a region; the same rights of the queue pair must hold too (protocol 4.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +56,60 @@ pub(crate) struct RegionShared {
     first_address: u64,
     bytes: usize,
     mapping: Mapping,
+    /// Its first entry in the card's table of pages, if it lies scattered.
+    first_entry: Option<u16>,
+}
+
+/// Where a region is, as its command says it.
+struct Placed {
+    translation: Translation,
+    page_log2: u8,
+    translation_base: u64,
+    first_offset: u32,
+    first_entry: Option<u16>,
+    /// The card reads it while it executes the command.
+    _list: Option<Mapping>,
+}
+
+impl Placed {
+    fn new(device: &DeviceShared, stretches: &[Stretch], bytes: usize) -> Result<Self, Error> {
+        let Some(pages) = Pages::of(stretches, bytes) else {
+            let translation_base = stretches.first().map_or(0, |stretch| stretch.device_address);
+            return Ok(Self {
+                translation: Translation::Contiguous,
+                page_log2: PAGE_LOG2_MIN,
+                translation_base,
+                first_offset: 0,
+                first_entry: None,
+                _list: None,
+            });
+        };
+        if !device.limits.features.page_lists {
+            return Err(FunctionError::Unsupported { what: "give this card memory in one piece" }.into());
+        }
+        let list = Mapping::new(&device.function, size_of_val(&pages.addresses[..]), Purpose::Ring)?;
+        for (index, &address) in pages.addresses.iter().enumerate() {
+            list.memory().store(index, address.to_le(), Ordering::Relaxed);
+        }
+        let first_entry = lock(&device.numbers).pages.take(pages.addresses.len())?;
+        Ok(Self {
+            translation: Translation::PageList,
+            page_log2: pages.log2,
+            translation_base: list.device_address(),
+            first_offset: pages.first_offset,
+            first_entry: Some(first_entry),
+            _list: Some(list),
+        })
+    }
+}
+
+/// Gives back what only the driver counts.
+fn give_back(device: &DeviceShared, key: u32, first_entry: Option<u16>) {
+    let mut numbers = lock(&device.numbers);
+    numbers.regions.give_back(key >> VARIANT_BITS);
+    if let Some(first) = first_entry {
+        numbers.pages.give_back(first);
+    }
 }
 
 impl RegionShared {
@@ -59,7 +120,7 @@ impl RegionShared {
     ) -> Result<Arc<Self>, Error> {
         check_option("region.bytes", bytes as u64, 1, isize::MAX as u64)?;
         let device = &domain.device;
-        let mapping = Mapping::new(&device.function, bytes, Purpose::Payload)?;
+        let (mapping, stretches) = Mapping::scattered(&device.function, bytes, Purpose::Payload)?;
         let (key, first_address) = {
             let numbers = &mut *lock(&device.numbers);
             let index = numbers.regions.take_secret(&mut numbers.rng, KEY_INDEX_BITS, &[0])?;
@@ -68,6 +129,14 @@ impl RegionShared {
             let page = numbers.rng.random_range(1u64 << 16..1 << 34);
             (index << VARIANT_BITS | u32::from(variant), page << PAGE_LOG2_MIN)
         };
+        let placed = match Placed::new(device, &stretches, bytes) {
+            Ok(placed) => placed,
+            Err(error) => {
+                give_back(device, key, None);
+                return Err(error);
+            }
+        };
+        let Placed { translation, page_log2, translation_base, first_offset, first_entry, .. } = placed;
         let body = CreateRegion {
             kind: RegionKind::Region,
             invalidatable: false,
@@ -78,20 +147,21 @@ impl RegionShared {
             window_bind: false,
             zero_based: false,
             relaxed_order: false,
-            translation: Translation::Contiguous,
-            page_log2: PAGE_LOG2_MIN,
+            translation,
+            page_log2,
             domain: domain.number,
             first_address,
             length: bytes as u64,
-            translation_base: mapping.device_address(),
-            first_offset: 0,
+            translation_base,
+            first_offset,
+            first_entry: first_entry.unwrap_or(0),
         };
         let created = device.execute(CommandOpcode::CreateRegion, key, Body::CreateRegion(body));
         if let Err(error) = created {
-            lock(&device.numbers).regions.give_back(key >> VARIANT_BITS);
+            give_back(device, key, first_entry);
             return Err(error);
         }
-        Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping }))
+        Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping, first_entry }))
     }
 }
 
@@ -100,7 +170,7 @@ impl Drop for RegionShared {
         // Answered when nothing in flight uses the key any more; only then the mapping goes.
         let device = &self.domain.device;
         device.end(CommandOpcode::DestroyRegion, self.key);
-        lock(&device.numbers).regions.give_back(self.key >> VARIANT_BITS);
+        give_back(device, self.key, self.first_entry);
     }
 }
 

@@ -485,6 +485,10 @@ impl<
         self.requester_regions.write_valid.next = self.control.region_write_valid.val();
         self.responder_regions.write.next = self.control.region_write.val();
         self.responder_regions.write_valid.next = self.control.region_write_valid.val();
+        self.host_reader.page_write.next = self.control.page_entry_write.val();
+        self.host_reader.page_write_valid.next = self.control.page_entry_write_valid.val();
+        self.host_writer.page_write.next = self.control.page_entry_write.val();
+        self.host_writer.page_write_valid.next = self.control.page_entry_write_valid.val();
         self.control.probed_send.next = self.requester.probed.val();
         self.control.probed_busy.next = self.requester.probed_busy.val();
         self.control.probed_receive.next = self.responder.probed.val();

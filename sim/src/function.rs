@@ -3,9 +3,12 @@
 //! The world stands still unless it is asked. A read of a register takes as long as it takes and everything else goes on
 //! meanwhile; a write is posted, as on PCI Express; and [`Function::idle`] lets a little time pass. Several functions share a
 //! world behind one lock, so that two drivers can talk to each other from one thread.
-use crate::host::{Access, Backing, Bar as Window, BufferId, Operation, RegisterAccess};
+use crate::host::{Access, Backing, Bar as Window, BufferId, MemoryError, Operation, RegisterAccess};
 use crate::world::World;
-use rnic_driver::function::{Bar, DOORBELL_BAR, Function, FunctionError, REGISTER_BAR};
+use rand::Rng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::function::{Bar, DOORBELL_BAR, Function, FunctionError, REGISTER_BAR, Stretch};
 use rnic_driver::memory::{DeviceView, Memory, PAGE_BYTES};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use std::collections::BTreeMap;
@@ -93,21 +96,79 @@ pub struct SimulatedFunction {
 /// What the driver has mapped. Addresses are not used twice, so that a card that goes on using one is caught.
 struct Mappings {
     next_address: u64,
-    buffers: BTreeMap<u64, BufferId>,
+    /// By the first address: the buffer, and where all of its stretches are.
+    buffers: BTreeMap<u64, (BufferId, Vec<u64>)>,
+    random: ChaCha8Rng,
 }
+
+impl Mappings {
+    /// Gives memory addresses, in one piece or in pages of a size.
+    fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<Stretch>, FunctionError> {
+        let exhausted = FunctionError::OutOfAddresses { bytes };
+        let Some(log2) = page_log2 else {
+            let device_address = self.next_address;
+            // A page between two mappings belongs to nobody.
+            let end = device_address.checked_add((bytes + PAGE_BYTES) as u64);
+            self.next_address = end.ok_or(exhausted)?;
+            return Ok(vec![Stretch { device_address, bytes }]);
+        };
+        // The memory begins in the middle of a page; between all pages one belongs to nobody.
+        let page = 1usize << log2;
+        let most = page.min(bytes) / PAGE_BYTES;
+        let first_bytes = self.random.random_range(1..=most) * PAGE_BYTES;
+        let count = 1 + (bytes - first_bytes).div_ceil(page);
+        let begin = self.next_address.next_multiple_of(page as u64);
+        let end = (2 * count as u64).checked_mul(page as u64).and_then(|bytes| begin.checked_add(bytes));
+        self.next_address = end.ok_or(exhausted)?;
+        let mut pages: Vec<u64> = (0..count as u64).map(|index| begin + 2 * index * page as u64).collect();
+        pages.shuffle(&mut self.random);
+        let mut done = 0;
+        let stretch = |(index, device_page): (usize, u64)| {
+            let bytes = if index == 0 { first_bytes } else { page.min(bytes - done) };
+            done += bytes;
+            let skipped = if index == 0 { page - first_bytes } else { 0 };
+            Stretch { device_address: device_page + skipped as u64, bytes }
+        };
+        Ok(pages.into_iter().enumerate().map(stretch).collect())
+    }
+}
+
+/// Pages in which memory may lie.
+const PAGES_LOG2: [u8; 4] = [12, 16, 21, 30];
 
 impl SimulatedFunction {
     /// Takes a card of a world.
     pub fn new(world: SharedWorld, card: usize) -> SimulatedFunction {
         let bar = |window| SimulatedBar { world: Arc::clone(&world), card, window };
         let (registers, doorbells) = (bar(Window::Registers), bar(Window::Doorbells));
-        let mappings = Mutex::new(Mappings { next_address: FIRST_ADDRESS, buffers: BTreeMap::new() });
+        let random = lock(&world).seed().stream(&format!("function{card}"));
+        let mappings = Mappings { next_address: FIRST_ADDRESS, buffers: BTreeMap::new(), random };
+        let mappings = Mutex::new(mappings);
         SimulatedFunction { world, card, registers, doorbells, mappings }
     }
 
     /// The world, which stands still while it is held.
     pub fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
+    }
+
+    /// Shows memory to the card, in one piece or in pages of a size.
+    fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<Stretch>, FunctionError> {
+        let view = memory.device_view();
+        let mut mappings = lock(&self.mappings);
+        let stretches = mappings.place(view.bytes(), page_log2)?;
+        let mut world = lock(&self.world);
+        let host = world.host_mut(self.card).memory_mut();
+        let buffer = host.adopt(Box::new(DriverMemory(view)));
+        let mut offset = 0;
+        for stretch in &stretches {
+            host.map(stretch.device_address, buffer, offset, stretch.bytes, Access::ReadWrite)
+                .map_err(|error| FunctionError::Other(error.to_string()))?;
+            offset += stretch.bytes;
+        }
+        let addresses: Vec<u64> = stretches.iter().map(|stretch| stretch.device_address).collect();
+        mappings.buffers.insert(addresses[0], (buffer, addresses));
+        Ok(stretches)
     }
 
     fn vector(&self, vector: u32) -> Result<u8, FunctionError> {
@@ -135,31 +196,28 @@ impl Function for SimulatedFunction {
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        let view = memory.device_view();
-        let bytes = view.bytes();
-        let mut mappings = lock(&self.mappings);
-        let address = mappings.next_address;
-        // A page between two mappings belongs to nobody.
-        let end = address.checked_add((bytes + PAGE_BYTES) as u64);
-        let end = end.ok_or(FunctionError::OutOfAddresses { bytes })?;
-        let mut world = lock(&self.world);
-        let host = world.host_mut(self.card).memory_mut();
-        let buffer = host.adopt(Box::new(DriverMemory(view)));
-        host.map(address, buffer, 0, bytes, Access::ReadWrite)
-            .map_err(|error| FunctionError::Other(error.to_string()))?;
-        mappings.next_address = end;
-        mappings.buffers.insert(address, buffer);
-        Ok(address)
+        Ok(self.show(memory, None)?[0].device_address)
+    }
+
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
+        let scatters = lock(&self.world).host(self.card).options().scatters;
+        let page_log2 = {
+            let random = &mut lock(&self.mappings).random;
+            if scatters && random.random_bool(0.7) { PAGES_LOG2.choose(random).copied() } else { None }
+        };
+        self.show(memory, page_log2)
     }
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        let buffer = lock(&self.mappings).buffers.remove(&device_address);
-        let buffer = buffer.ok_or(FunctionError::NotMapped { device_address })?;
+        let mapping = lock(&self.mappings).buffers.remove(&device_address);
+        let (buffer, addresses) = mapping.ok_or(FunctionError::NotMapped { device_address })?;
         let mut world = lock(&self.world);
         let host = world.host_mut(self.card).memory_mut();
-        host.unmap(device_address)
-            .and_then(|_| host.free(buffer))
-            .map_err(|error| FunctionError::Other(error.to_string()))
+        let other = |error: MemoryError| FunctionError::Other(error.to_string());
+        for address in addresses {
+            host.unmap(address).map_err(other)?;
+        }
+        host.free(buffer).map_err(other)
     }
 
     fn interrupt_vectors(&self) -> u32 {

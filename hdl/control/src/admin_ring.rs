@@ -13,7 +13,8 @@
 //! 3. The event of an answer follows when the write of the answer is done.
 //! 4. A command that cannot be read, or an answer that cannot be written, stops the queue, and is fatal for the device.
 //! 5. Once the device has failed, commands are answered with that, and not executed.
-//! 6. When the queue is enabled anew, a command of the time before ends without an answer.
+//! 6. While a command runs, slots that it wants are read for it, one at a time; one that cannot be read is its own affair.
+//! 7. When the queue is enabled anew, a command of the time before ends without an answer.
 //!
 //! Refuses doorbells that claim more commands than the ring holds: they are ignored.
 //!
@@ -141,6 +142,12 @@ pub struct AdminRing {
     pub command: StreamTx<Bits<COMMAND_BITS>>,
     /// From it: how it ended; `ready` is a function of registers.
     pub outcome: StreamRx<Outcome>,
+    /// From it: slots that it wants of the host, one after the other; `ready` is that of `admin_read`, while a command runs.
+    pub list_read: StreamRx<HostSpan>,
+    /// To it: `command` holds that slot; registered, one cycle.
+    pub list_valid: Signal<Out, Bit>,
+    /// The host did not give it; registered.
+    pub list_error: Signal<Out, Bit>,
     /// From it: what it writes; `ready` is that of `admin_write`, while a command runs.
     pub write: StreamRx<SlotWrite>,
 
@@ -153,7 +160,12 @@ pub struct AdminRing {
     is_old: Reg<Bit>,
     index: DFF<Bits<16>>,
     address: DFF<Bits<64>>,
+    /// A command, then slots that it wants.
     held: DFF<Bits<COMMAND_BITS>>,
+    /// The first word of the command, which its answer repeats.
+    header: DFF<Bits<64>>,
+    has_list: Reg<Bit>,
+    has_list_error: DFF<Bit>,
     outcome_held: DFF<Outcome>,
     issued: Reg<Bits<WRITE_COUNT_BITS>>,
     saw_failure: Reg<Bit>,
@@ -198,6 +210,9 @@ impl AdminRing {
             counts_commands_refused: Signal::default(),
             command: StreamTx::default(),
             outcome: StreamRx::default(),
+            list_read: StreamRx::default(),
+            list_valid: Signal::default(),
+            list_error: Signal::default(),
             write: StreamRx::default(),
             stage: Reg::new(Stage::Idle),
             was_enabled: Reg::default(),
@@ -208,6 +223,9 @@ impl AdminRing {
             index: DFF::default(),
             address: DFF::default(),
             held: DFF::default(),
+            header: DFF::default(),
+            has_list: Reg::default(),
+            has_list_error: DFF::default(),
             outcome_held: DFF::default(),
             issued: Reg::default(),
             saw_failure: Reg::default(),
@@ -275,12 +293,19 @@ impl Logic for AdminRing {
         self.counts_commands_executed.next = self.executed.q.val();
         self.counts_commands_refused.next = self.refused.q.val();
 
-        self.admin_read.valid.next = stage == Stage::Read;
-        self.admin_read.beat.next =
-            HostSpan { address: self.address.q.val(), length: bits(number::COMMAND_BYTES_) };
+        let runs = stage == Stage::Running;
+        self.admin_read.valid.next = stage == Stage::Read || (runs && self.list_read.valid.val());
+        self.admin_read.beat.next = HostSpan {
+            address: if runs { self.list_read.beat.val().address } else { self.address.q.val() },
+            length: bits(number::COMMAND_BYTES_),
+        };
+        self.list_read.ready.next = runs && self.admin_read.ready.val();
+        self.list_valid.next = self.has_list.q.val();
+        self.list_error.next = self.has_list_error.q.val();
+        self.has_list.d.next = runs && self.admin_slot_valid.val();
+        self.has_list_error.d.next = self.admin_slot.val().error;
         self.command.valid.next = stage == Stage::Run;
         self.command.beat.next = held;
-        let runs = stage == Stage::Running;
         let answers = stage == Stage::Answer;
         self.outcome.ready.next = runs;
         self.write.ready.next = runs && self.admin_write.ready.val();
@@ -290,7 +315,7 @@ impl Logic for AdminRing {
             SlotWrite {
                 address: self.address.q.val(),
                 length: bits(number::ANSWER_BYTES_),
-                data: answer(held.get_bits::<64>(0), outcome, phase),
+                data: answer(self.header.q.val(), outcome, phase),
             }
         } else {
             self.write.beat.val()
@@ -330,6 +355,7 @@ impl Logic for AdminRing {
             }
             Stage::Fetch => {
                 self.held.d.next = self.admin_slot.val().data;
+                self.header.d.next = self.admin_slot.val().data.get_bits::<64>(0);
                 self.outcome_held.d.next = Outcome { status: bits(number::DEVICE_FAILED), detail: bits(0) };
                 if self.admin_slot_valid.val() {
                     if !self.is_old.q.val() {
@@ -357,6 +383,9 @@ impl Logic for AdminRing {
             }
             Stage::Running => {
                 self.outcome_held.d.next = self.outcome.beat.val();
+                if self.admin_slot_valid.val() {
+                    self.held.d.next = self.admin_slot.val().data;
+                }
                 if self.outcome.valid.val() {
                     self.stage.d.next = Stage::Settle;
                 }

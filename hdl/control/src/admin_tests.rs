@@ -25,9 +25,9 @@ use rnic_layout::state::{
 };
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_token::host::Slot;
-use rnic_token::protect::{Region, RegionWrite};
+use rnic_token::protect::{PageEntryWrite, Region, RegionWrite};
 use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 type Bytes = [u8; COMMAND_BYTES];
 type Refusal = (CommandStatus, u32);
@@ -58,6 +58,7 @@ enum Told {
     CompletionQueue(CompletionQueueSetup),
     EventQueue(EventQueueSetup),
     Page(PageWrite),
+    PageEntry(PageEntryWrite),
     Write(u64, Vec<u8>),
     Event(u64, u64, u64, u64),
 }
@@ -67,7 +68,11 @@ enum Told {
 struct Model {
     pairs: BTreeMap<u32, Pair>,
     generations: BTreeMap<u32, u8>,
-    regions: BTreeMap<u32, (u32, Bytes)>,
+    /// Key, create command, and where the first byte is.
+    regions: BTreeMap<u32, (u32, Bytes, u64)>,
+    /// Entries of lists of pages in host memory, and slots that the host does not give.
+    lists: BTreeMap<u64, u64>,
+    bad_slots: BTreeSet<u64>,
     completion_queues: BTreeMap<u32, Bytes>,
     event_queues: BTreeMap<u32, Bytes>,
     /// Shared receive queues, with the limit as it reads back.
@@ -234,7 +239,7 @@ impl Model {
         }));
     }
 
-    fn tell_region(&mut self, key: u32, create: &Bytes, valid: bool) {
+    fn tell_region(&mut self, &(key, ref create, first_byte): &(u32, Bytes, u64), valid: bool) {
         let record = &CreateRegion::RECORD;
         let flag = |name| get(record, create, name) == 1;
         self.told.push(Told::Region(RegionWrite {
@@ -249,7 +254,7 @@ impl Model {
                 zero_based: flag("zero_based"),
                 first_address: bits(get(record, create, "first_address")),
                 length: bits(get(record, create, "length")),
-                translation_base: bits(get(record, create, "translation_base")),
+                translation_base: bits(first_byte),
                 domain: bits(get(record, create, "domain")),
             },
         }));
@@ -309,8 +314,8 @@ impl Model {
             self.tell_setup(SetupKind::Restart, &pair, 0);
         }
         for index in sorted(self.regions.keys().copied().collect()) {
-            let (key, create) = self.regions.remove(&index).expect("it exists");
-            self.tell_region(key, &create, false);
+            let region = self.regions.remove(&index).expect("it exists");
+            self.tell_region(&region, false);
         }
         for number in sorted(self.completion_queues.keys().copied().collect()) {
             let create = self.completion_queues.remove(&number).expect("it exists");
@@ -371,6 +376,16 @@ impl Model {
             self.pairs.insert(index, pair);
         }
         false
+    }
+
+    /// Eight entries of a list of pages.
+    fn list_slot(&self, address: u64) -> Bytes {
+        let mut bytes = [0; COMMAND_BYTES];
+        for (index, entry) in bytes.chunks_exact_mut(8).enumerate() {
+            let page = self.lists.get(&(address + 8 * index as u64)).copied().unwrap_or(0);
+            entry.copy_from_slice(&page.to_le_bytes());
+        }
+        bytes
     }
 
     fn pair(&self, number: u32) -> Result<Pair, Refusal> {
@@ -495,18 +510,21 @@ impl Model {
                 if kind != u64::from(RegionKind::Region.number()) {
                     return refuse(CommandStatus::NotSupported, at(record, "kind"));
                 }
-                Self::contiguous(record, bytes)?;
+                Self::translatable(record, bytes)?;
                 Self::consistent(bytes)?;
+                Self::placed(bytes)?;
                 if self.regions.contains_key(&(number >> 8 & 1023)) {
                     return refuse(CommandStatus::AlreadyExists, 0);
                 }
-                self.regions.insert(number >> 8 & 1023, (number, *bytes));
-                self.tell_region(number, bytes, true);
+                let region = (number, *bytes, self.first_byte(bytes)?);
+                self.regions.insert(number >> 8 & 1023, region);
+                self.tell_region(&region, true);
             }
             Op::ModifyRegion => {
                 let record = &ModifyRegion::RECORD;
-                Self::contiguous(record, bytes)?;
-                let mut create = self.region(number)?;
+                Self::translatable(record, bytes)?;
+                let before = self.region(number)?;
+                let (_, mut create, mut first_byte) = before;
                 for (change, names) in [
                     (
                         "change_rights",
@@ -529,6 +547,8 @@ impl Model {
                             "first_address",
                             "length",
                             "translation_base",
+                            "first_offset",
+                            "first_entry",
                         ],
                     ),
                 ] {
@@ -539,20 +559,24 @@ impl Model {
                     }
                 }
                 Self::consistent(&create)?;
-                let before = self.region(number)?;
-                self.tell_region(number, &before, false);
-                self.regions.insert(number >> 8 & 1023, (number, create));
-                self.tell_region(number, &create, true);
+                if get(record, bytes, "change_translation") == 1 {
+                    Self::placed(&create)?;
+                    first_byte = self.first_byte(&create)?;
+                }
+                self.tell_region(&before, false);
+                let region = (number, create, first_byte);
+                self.regions.insert(number >> 8 & 1023, region);
+                self.tell_region(&region, true);
             }
             Op::QueryRegion => {
                 Self::room(bytes, 64)?;
-                let create = self.region(number)?;
+                let (_, create, _) = self.region(number)?;
                 return Ok(self.write(bytes, Op::CreateRegion, number, &create));
             }
             Op::DestroyRegion => {
-                let create = self.region(number)?;
+                let region = self.region(number)?;
                 self.regions.remove(&(number >> 8 & 1023));
-                self.tell_region(number, &create, false);
+                self.tell_region(&region, false);
             }
             Op::CreateAddressHandle => {
                 Self::within(number, 8)?;
@@ -640,21 +664,68 @@ impl Model {
         64
     }
 
-    fn region(&self, key: u32) -> Result<Bytes, Refusal> {
+    fn region(&self, key: u32) -> Result<(u32, Bytes, u64), Refusal> {
         match self.regions.get(&(key >> 8 & 1023)) {
-            Some((whole, create)) if *whole == key => Ok(*create),
+            Some(region) if region.0 == key => Ok(*region),
             _ => refuse(CommandStatus::DoesNotExist, 0),
         }
     }
 
-    fn contiguous(record: &Record, bytes: &Bytes) -> Result<(), Refusal> {
-        if get(record, bytes, "translation") != 0 {
+    fn translatable(record: &Record, bytes: &Bytes) -> Result<(), Refusal> {
+        if get(record, bytes, "translation") > 1 {
             return refuse(CommandStatus::NotSupported, at(record, "translation"));
         }
-        if get(record, bytes, "first_offset") != 0 {
+        Ok(())
+    }
+
+    fn placed(create: &Bytes) -> Result<(), Refusal> {
+        let record = &CreateRegion::RECORD;
+        let value = |name| get(record, create, name);
+        if value("translation") == 1 {
+            let is_aligned = value("translation_base").is_multiple_of(4096);
+            return if is_aligned {
+                Ok(())
+            } else {
+                refuse(CommandStatus::Misaligned, at(record, "translation_base"))
+            };
+        }
+        if u128::from(value("translation_base")) + u128::from(value("length")) > 1 << 63 {
+            return refuse(CommandStatus::RangeNotAllowed, at(record, "translation_base"));
+        }
+        match ["first_offset", "first_entry"].iter().find(|name| value(name) != 0) {
+            Some(name) => refuse(CommandStatus::ValueNotAllowed, at(record, name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the first byte is; enters the pages if there are any.
+    fn first_byte(&mut self, create: &Bytes) -> Result<u64, Refusal> {
+        let record = &CreateRegion::RECORD;
+        let value = |name| get(record, create, name);
+        let (base, log2, first) = (value("translation_base"), value("page_log2"), value("first_entry"));
+        if value("translation") == 0 {
+            return Ok(base);
+        }
+        if value("first_offset") >= 1 << log2 {
             return refuse(CommandStatus::ValueNotAllowed, at(record, "first_offset"));
         }
-        Ok(())
+        let count = (u128::from(value("first_offset")) + u128::from(value("length"))).div_ceil(1 << log2);
+        if u128::from(first) + count > 16_384 {
+            return refuse(CommandStatus::RangeNotAllowed, at(record, "length"));
+        }
+        for index in 0..count as u64 {
+            let place = base.wrapping_add(8 * index);
+            if self.bad_slots.contains(&(place & !63)) {
+                return refuse(CommandStatus::HostError, 1 << 31 | index as u32);
+            }
+            let page = self.lists.get(&place).copied().unwrap_or(0);
+            if !page.is_multiple_of(1 << log2) {
+                return refuse(CommandStatus::Misaligned, 1 << 31 | index as u32);
+            }
+            let write = PageEntryWrite { entry: bits(first + index), page: bits(page >> 12) };
+            self.told.push(Told::PageEntry(write));
+        }
+        Ok(1 << 63 | (log2 - 12) << 58 | first << log2 | value("first_offset"))
     }
 
     fn consistent(create: &Bytes) -> Result<(), Refusal> {
@@ -666,10 +737,8 @@ impl Model {
         if value("zero_based") == 1 && value("first_address") != 0 {
             return refuse(CommandStatus::ValueNotAllowed, at(record, "first_address"));
         }
-        for name in ["first_address", "translation_base"] {
-            if u128::from(value(name)) + u128::from(value("length")) > 1 << 64 {
-                return refuse(CommandStatus::RangeNotAllowed, at(record, name));
-            }
+        if u128::from(value("first_address")) + u128::from(value("length")) > 1 << 64 {
+            return refuse(CommandStatus::RangeNotAllowed, at(record, "first_address"));
         }
         Ok(())
     }
@@ -947,7 +1016,7 @@ impl World {
         }
     }
 
-    /// What one says to the other is in registers, but for two `ready`.
+    /// What one says to the other is in registers, but for three `ready`.
     fn join(&mut self) {
         let (ring, execute) = (&mut self.ring.block, &mut self.execute.block);
         ring.outcome.beat.next = execute.outcome.beat.val();
@@ -956,6 +1025,10 @@ impl World {
         ring.write.valid.next = execute.write.valid.val();
         execute.command.beat.next = ring.command.beat.val();
         execute.command.valid.next = ring.command.valid.val();
+        ring.list_read.beat.next = execute.list_read.beat.val();
+        ring.list_read.valid.next = execute.list_read.valid.val();
+        execute.list_valid.next = ring.list_valid.val();
+        execute.list_error.next = ring.list_error.val();
         execute.outcome.ready.next = ring.outcome.ready.val();
     }
 
@@ -977,7 +1050,8 @@ impl World {
         self.ringing = false;
         block.admin_slot_valid.next = false;
         if delivers && let Some((address, error)) = self.reads.pop_front() {
-            let bytes = self.commands.get(&address).copied().unwrap_or([0xee; COMMAND_BYTES]);
+            let bytes = self.commands.get(&address).copied();
+            let bytes = bytes.unwrap_or_else(|| self.model.list_slot(address));
             block.admin_slot_valid.next = true;
             block.admin_slot.next = Slot { data: BigUint::from_bytes_le(&bytes).into(), last: true, error };
         }
@@ -1004,6 +1078,7 @@ impl World {
         }
         self.ring.settle();
         self.execute.block.write.ready.next = self.ring.block.write.ready.val();
+        self.execute.block.list_read.ready.next = self.ring.block.list_read.ready.val();
         self.execute.settle();
         self.ring.block.command.ready.next = self.execute.block.command.ready.val();
         self.watch();
@@ -1046,6 +1121,9 @@ impl World {
                 self.mark = Some(self.entered);
             }
         }
+        if block.page_entry_write_valid.val() {
+            self.told.push(Told::PageEntry(block.page_entry_write.val()));
+        }
         if block.completion_queue_setup_valid.val() {
             self.told.push(Told::CompletionQueue(block.completion_queue_setup.val()));
         }
@@ -1072,6 +1150,7 @@ impl World {
             let span = block.admin_read.beat.val();
             assert_eq!(span.length, bits(64));
             let fails = self.refuses_reads && self.random.random_bool(0.05);
+            let fails = fails || self.model.bad_slots.contains(&span.address.to_u64());
             self.reads.push_back((span.address.to_u64(), fails));
         }
         if block.admin_write.valid.val() && block.admin_write.ready.val() {
@@ -1135,7 +1214,7 @@ impl World {
         let place = u64::from(index) & ((1 << self.entries_log2) - 1);
         let address = ANSWER_BASE + 16 * place;
         let phase = index >> self.entries_log2 & 1 == 0;
-        for _ in 0..20_000 {
+        for _ in 0..100_000 {
             if let Some(bytes) = self.answers.get(&address)
                 && (bytes[15] == 1) == phase
             {
@@ -1209,6 +1288,7 @@ impl World {
             Told::Page(_) => 4,
             Told::Write(..) => 5,
             Told::Event(..) => 6,
+            Told::PageEntry(_) => 7,
         };
         found.sort_by_key(kind);
         expected.sort_by_key(kind);
@@ -1308,9 +1388,11 @@ fn draw(world: &mut World) -> Bytes {
         let value = random.random::<u64>() & field.max();
         let value = match field.name {
             "domain" => u64::from(random.random_bool(0.1)),
-            "service" | "first_offset" | "translation" => 0,
+            "service" | "first_offset" | "first_entry" => 0,
             "shared_receive" => value & u64::from(shared.is_some()),
             "shared_receive_queue" => shared.unwrap_or(0).into(),
+            "translation" => random.random_range(0..2),
+            "page_log2" => random.random_range(12..31),
             "kind" => 1,
             "doorbell_page" => value & 255,
             "base" | "send_base" | "receive_base" => value & !0xfff,
@@ -1354,7 +1436,48 @@ fn draw(world: &mut World) -> Bytes {
         let current = if random.random_bool(0.9) { state } else { QpState::Error };
         put(record, &mut bytes, "current_state", current.number().into());
     }
+    if matches!(opcode, Op::CreateRegion | Op::ModifyRegion) {
+        let is_paged = get(record, &bytes, "translation") == 1;
+        if is_paged {
+            draw_pages(record, &mut bytes, random);
+        }
+        bytes = spoil(bytes, random);
+        draw_list(&mut world.model, record, &bytes, random);
+        return bytes;
+    }
     spoil(bytes, random)
+}
+
+/// A region of some pages, whose first byte and last byte are anywhere in theirs.
+fn draw_pages(record: &Record, bytes: &mut Bytes, random: &mut Random) {
+    let log2 = get(record, bytes, "page_log2");
+    let size = 1u64 << log2;
+    let pages = random.random_range(1..40);
+    let offset = *[0, size - 1, random.random_range(0..size)].choose(random).expect("there are some");
+    let end = *[1, size, random.random_range(1..=size)].choose(random).expect("there are some");
+    let length = ((pages - 1) * size + end).saturating_sub(offset);
+    let last = *[16_384, 16_384 - random.random_range(0..3), 5_000].choose(random).expect("there are some");
+    let beyond = u64::from(random.random_bool(0.1));
+    put(record, bytes, "first_offset", offset);
+    put(record, bytes, "first_entry", last - pages + beyond);
+    put(record, bytes, "length", length);
+    let base = get(record, bytes, "translation_base");
+    put(record, bytes, "translation_base", if random.random_bool(0.95) { base & !0xfff } else { base });
+}
+
+/// What stands in host memory where a region has its list: pages of its size, seldom one that is none.
+fn draw_list(model: &mut Model, record: &Record, bytes: &Bytes, random: &mut Random) {
+    let (base, log2) = (get(record, bytes, "translation_base"), get(record, bytes, "page_log2").max(12));
+    let bad = random.random_range(0..160);
+    for index in 0..40 {
+        let page = random.random::<u64>() >> log2 << log2;
+        let page = if index == bad { page | 1 << random.random_range(0..log2) } else { page };
+        model.lists.insert(base.wrapping_add(8 * index), page);
+    }
+    let slot = base.wrapping_add(64 * random.random_range(0..5)) & !63;
+    if random.random_bool(0.1) {
+        model.bad_slots.insert(slot);
+    }
 }
 
 /// Makes a command wrong in one place, now and then.
@@ -1594,6 +1717,129 @@ fn a_query_that_the_host_refuses_is_answered_with_that() {
     }
     assert!((1..12).contains(&refused), "{refused} of 12 were refused");
     assert!(world.fatal.is_empty() && !world.ring.block.failed.val());
+}
+
+/// A command for a region of pages that are all good: entry, log2 of a page, first offset, length.
+fn paged(
+    world: &mut World,
+    opcode: CommandOpcode,
+    key: u32,
+    (entry, log2): (u64, u64),
+    offset: u64,
+    length: u64,
+) -> Bytes {
+    let record = record_of(opcode).expect("it has a body");
+    let mut bytes = blank(opcode, key, &mut world.random);
+    let list = 0x4_0000_0000 + (u64::from(key) << 20);
+    if opcode == CommandOpcode::CreateRegion {
+        put(record, &mut bytes, "kind", RegionKind::Region.number().into());
+    } else {
+        put(record, &mut bytes, "change_translation", 1);
+    }
+    for (name, value) in [
+        ("translation", 1),
+        ("page_log2", log2),
+        ("length", length),
+        ("translation_base", list),
+        ("first_offset", offset),
+        ("first_entry", entry),
+    ] {
+        put(record, &mut bytes, name, value);
+    }
+    for index in 0..(offset + length).div_ceil(1 << log2).min(2_000) {
+        world.model.lists.insert(list + 8 * index, (index + 7) << log2);
+    }
+    bytes
+}
+
+#[test]
+fn pages_fit_the_table_to_the_last_entry() {
+    use CommandOpcode::{CreateRegion as Create, DestroyRegion, ModifyRegion as Modify, QueryRegion};
+    use CommandStatus::{DoesNotExist, HostError, Misaligned, RangeNotAllowed, Success, ValueNotAllowed};
+    let mut world = World::new(1.0);
+    let size = 1u64 << 30;
+    let cases = [
+        // The first entry of all, the last one, and one too many.
+        (Create, 0x100, (0, 12), 0, 9 << 12, Success),
+        (Create, 0x201, (16_383, 30), size - 1, 1, Success),
+        (Create, 0x302, (16_383, 30), size - 1, 2, RangeNotAllowed),
+        (Create, 0x302, (16_382, 30), size - 1, 2, Success),
+        (Create, 0x403, (16_384 - 9, 21), 1, 8 << 21, Success),
+        (Create, 0x504, (16_384 - 8, 21), 1, 8 << 21, RangeNotAllowed),
+        (Create, 0x504, (0, 12), 4096, 1, ValueNotAllowed),
+        (Create, 0x504, (0, 16), 1 << 16, 1, ValueNotAllowed),
+        (Create, 0x504, (0, 12), 0, u64::MAX, RangeNotAllowed),
+        (Create, 0x504, (1, 30), 0, size << 14, RangeNotAllowed),
+        (Create, 0x504, (0, 16), 4095, 0, Success),
+        // What a region was, it stays if the change is refused.
+        (Modify, 0x100, (16_383, 12), 0, 4097, RangeNotAllowed),
+        (Modify, 0x100, (9, 13), 5000, 9 << 12, Success),
+        (Modify, 0x605, (9, 13), 5000, 9 << 12, DoesNotExist),
+    ];
+    for (opcode, key, (entry, log2), offset, length, status) in cases {
+        let command = paged(&mut world, opcode, key, (entry, log2), offset, length);
+        assert_eq!(world.command(command).status, status, "{opcode:?} {key:#x}");
+    }
+    for (bad, status) in [(8 * 17, Misaligned), (64 * 2, HostError)] {
+        let command = paged(&mut world, Create, 0x706, (100, 16), 0, 20 << 16);
+        let list = get(&CreateRegion::RECORD, &command, "translation_base");
+        if status == Misaligned {
+            world.model.lists.insert(list + bad, 0x8000);
+        } else {
+            world.model.bad_slots.insert(list + bad);
+        }
+        let answer = world.command(command);
+        let page = bad as u32 / 8;
+        assert_eq!((answer.status, answer.detail), (status, 1 << 31 | page));
+    }
+    for (opcode, key, status) in [
+        (QueryRegion, 0x100, Success),
+        (QueryRegion, 0x201, Success),
+        (DestroyRegion, 0x201, Success),
+        (DestroyRegion, 0x706, DoesNotExist),
+    ] {
+        let mut command = blank(opcode, key, &mut world.random);
+        if opcode == QueryRegion {
+            put(&Query::RECORD, &mut command, "buffer_bytes", 64);
+        }
+        assert_eq!(world.command(command).status, status, "{opcode:?} {key:#x}");
+    }
+}
+
+#[test]
+fn queue_pairs_fail_while_pages_are_read() {
+    let mut world = World::new(0.9);
+    prepare(&mut world);
+    for step in [QpState::Reset, QpState::Init, QpState::ReadyToReceive].windows(2) {
+        let command = goes_to(&mut world, step[0], step[1]);
+        assert_eq!(world.command(command).status, CommandStatus::Success);
+    }
+    let index = world.written;
+    let command = paged(&mut world, CommandOpcode::CreateRegion, 0x908, (50, 12), 7, 300 << 12);
+    let entered = |world: &World| world.told.iter().filter(|told| matches!(told, Told::PageEntry(_))).count();
+    world.post(command);
+    while entered(&world) < 80 {
+        world.cycle();
+        assert!(world.cycles < 40_000, "pages are read");
+    }
+    for has_event in [true, false] {
+        let generation = bits(world.model.generation(1).into());
+        let cause = FailureCause::Responder;
+        let code = AsyncEvent::QueuePairAccessError.number();
+        world.failures.push_back(FailureEvent {
+            queue_pair: bits(1),
+            generation,
+            cause,
+            has_event,
+            event_code: bits(code.into()),
+        });
+    }
+    while !world.failures.is_empty() {
+        world.cycle();
+        assert!(entered(&world) < 300, "they are taken in the middle of the list");
+    }
+    assert_eq!(world.answer(index).status, CommandStatus::Success);
+    world.compare();
 }
 
 /// Runs commands until the queue stops.

@@ -35,7 +35,7 @@ use rnic_packet::reason::REASON_BITS;
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
 use rnic_token::doorbell::{CompletionsRead, EntriesPosted, EventsRead, WorkPosted};
 use rnic_token::host::{HostSpan, Slot, SlotWrite};
-use rnic_token::protect::RegionWrite;
+use rnic_token::protect::{PageEntryWrite, RegionWrite};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
@@ -196,6 +196,10 @@ pub struct Control {
     pub region_write: Signal<Out, RegionWrite>,
     /// There is one.
     pub region_write_valid: Signal<Out, Bit>,
+    /// To the tables of pages; registered.
+    pub page_entry_write: Signal<Out, PageEntryWrite>,
+    /// There is one.
+    pub page_entry_write_valid: Signal<Out, Bit>,
     /// To the completion stage; registered.
     pub completion_queue_setup: Signal<Out, CompletionQueueSetup>,
     /// There is one.
@@ -324,6 +328,8 @@ impl Control {
             failure: std::array::from_fn(|_| StreamRx::default()),
             region_write: Signal::default(),
             region_write_valid: Signal::default(),
+            page_entry_write: Signal::default(),
+            page_entry_write_valid: Signal::default(),
             completion_queue_setup: Signal::default(),
             completion_queue_setup_valid: Signal::default(),
             event_queue_setup: Signal::default(),
@@ -515,6 +521,9 @@ impl Logic for Control {
         StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.execute.command);
         StreamTx::<Outcome>::join(&mut self.execute.outcome, &mut self.admin_ring.outcome);
         StreamTx::<SlotWrite>::join(&mut self.execute.write, &mut self.admin_ring.write);
+        StreamTx::<HostSpan>::join(&mut self.execute.list_read, &mut self.admin_ring.list_read);
+        self.execute.list_valid.next = self.admin_ring.list_valid.val();
+        self.execute.list_error.next = self.admin_ring.list_error.val();
 
         // Commands.
         self.execute.source_addresses.next = self.registers.source_addresses.val();
@@ -538,6 +547,8 @@ impl Logic for Control {
         StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.execute.failure);
         self.region_write.next = self.execute.region_write.val();
         self.region_write_valid.next = self.execute.region_write_valid.val();
+        self.page_entry_write.next = self.execute.page_entry_write.val();
+        self.page_entry_write_valid.next = self.execute.page_entry_write_valid.val();
         self.completion_queue_setup.next = self.execute.completion_queue_setup.val();
         self.completion_queue_setup_valid.next = self.execute.completion_queue_setup_valid.val();
         self.event_queue_setup.next = self.execute.event_queue_setup.val();

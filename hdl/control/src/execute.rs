@@ -11,32 +11,34 @@
 //! ```
 //!
 //! Six cycles a step, two for one whose flag is not set; a step that tells somebody [`LOAD_CYCLES`] + 2 more, and until a
-//! stream takes what it is told. A failure takes about 25 cycles. Forgetting looks at an object every 4 cycles.
+//! stream takes what it is told; a list of pages as long as [`page_list`](crate::page_list) says. A failure takes about 25 cycles.
+//! Forgetting looks at an object every 4 cycles.
 //!
 //! 1. A command that is refused has changed nothing.
-//! 2. Failures are taken between two commands, before the next, and while a command waits for what is in flight. So a
-//!    command sees each queue pair in one state, and what is in flight can fail.
+//! 2. Failures are taken between two commands, before the next, while a command waits for what is in flight, and between two slots
+//!    of a list of pages. So a command sees each queue pair in one state, and what is in flight can fail.
 //! 3. A failure of an older generation, or of a queue pair that does not exist, is dropped and counted; one that changes no state
 //!    raises no event, so a peer cannot fill the event queue with one queue pair.
 //! 4. A limit of a shared receive queue that is reached is zero from then on, and an event; one that has been set anew since is
 //!    as if nothing had been said. That a queue pair has drained is an event, if it still is in SQD (protocol 3.10); what was
 //!    said of an earlier stay there comes before the next command.
-//! 5. When the device has failed, a command that waits ends.
+//! 5. When the device has failed, a command that waits ends, and one that reads pages reads no more.
 //! 6. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
 //!    command the reset has cut off.
 //!
 //! DESIGN 3 decision 8, DESIGN 3 decision 12.
 use crate::judge::Judge;
+use crate::page_list::PageList;
 use crate::passing::Passing;
 use crate::programs::{OPCODE_BITS, ROW_BITS, programs};
 use crate::steps::{Action, FIND_EXISTS, FIND_REFERENCE, PUBLISH_RESTARTS, Step, address_of};
 use crate::store::{
-    COMMAND, INDEX_BITS, KIND_BITS, LIMIT_BITS, LOADED_WORDS, NUMBER, NUMBER_BITS, STATE, STATE_BITS,
-    STORE_BITS, VALID, header_of, index_of, kind,
+    COMMAND, INDEX_BITS, KIND_BITS, LIMIT_BITS, LOADED_WORDS, NUMBER, NUMBER_BITS, SCRATCH, STATE,
+    STATE_BITS, STORE_BITS, VALID, header_of, index_of, kind,
 };
 use crate::tell::{
     LOADED_BITS, completion_queue_of, event_queue_body, event_queue_of, generation_of, number_of, page_of,
-    region_of, setup_of, state_of,
+    paged_region_of, region_of, setup_of, state_of,
 };
 use crate::wires::{Outcome, PageWrite, SECTIONS};
 use rnic_blocks::logic::rom::ConstantRom;
@@ -48,8 +50,8 @@ use rnic_layout::admin::COMMAND_BYTES;
 use rnic_layout::limits::SOURCE_ADDRESSES;
 use rnic_layout::state::{Cause, QpState, Service, after};
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
-use rnic_token::host::SlotWrite;
-use rnic_token::protect::RegionWrite;
+use rnic_token::host::{HostSpan, SlotWrite};
+use rnic_token::protect::{PageEntryWrite, RegionWrite};
 use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind};
 
 /// Cycles in which an object is loaded.
@@ -146,6 +148,8 @@ pub enum Stage {
     Write,
     /// Waits until what is in flight has gone.
     Wait,
+    /// Enters pages.
+    Pages,
     /// Gives the outcome away.
     Answer,
     /// Decides what becomes of a queue pair that has failed.
@@ -189,6 +193,8 @@ pub enum Purpose {
     Publish,
     /// [`Action::Write`].
     Write,
+    /// [`Action::Pages`].
+    Pages,
     /// A failure.
     Failure,
 }
@@ -207,6 +213,13 @@ pub struct Execute {
     pub outcome: StreamTx<Outcome>,
     /// To it: what a query writes, before its outcome; a function of registers.
     pub write: StreamTx<SlotWrite>,
+
+    /// To it: the next slot of a list of pages; a function of registers.
+    pub list_read: StreamTx<HostSpan>,
+    /// From it: the slot stands in `command`.
+    pub list_valid: Signal<In, Bit>,
+    /// The host did not give it.
+    pub list_error: Signal<In, Bit>,
 
     /// Source addresses that are in use, one bit each.
     pub source_addresses: Signal<In, Bits<SOURCE_ADDRESSES>>,
@@ -241,6 +254,10 @@ pub struct Execute {
     pub region_write: Signal<Out, RegionWrite>,
     /// In this cycle.
     pub region_write_valid: Signal<Out, Bit>,
+    /// An entry of the table of pages has changed.
+    pub page_entry_write: Signal<Out, PageEntryWrite>,
+    /// In this cycle.
+    pub page_entry_write_valid: Signal<Out, Bit>,
     /// A completion queue has changed.
     pub completion_queue_setup: Signal<Out, CompletionQueueSetup>,
     /// In this cycle.
@@ -266,6 +283,7 @@ pub struct Execute {
     lives: ConstantRom<5, STATE_BITS>,
     judge: Judge,
     passing: Passing,
+    page_list: PageList,
 
     stage: Reg<Stage>,
     cycle: Reg<Bits<CYCLE_BITS>>,
@@ -297,6 +315,7 @@ pub struct Execute {
 
     failure_held: DFF<FailureEvent>,
     is_within_wait: Reg<Bit>,
+    is_within_pages: Reg<Bit>,
     event_held: DFF<EventToken>,
     event_valid: Reg<Bit>,
 
@@ -343,6 +362,9 @@ impl Execute {
             command: StreamRx::default(),
             outcome: StreamTx::default(),
             write: StreamTx::default(),
+            list_read: StreamTx::default(),
+            list_valid: Signal::default(),
+            list_error: Signal::default(),
             source_addresses: Signal::default(),
             event_queue_0: Signal::default(),
             event_queue_0_valid: Signal::default(),
@@ -358,6 +380,8 @@ impl Execute {
             event: StreamTx::default(),
             region_write: Signal::default(),
             region_write_valid: Signal::default(),
+            page_entry_write: Signal::default(),
+            page_entry_write_valid: Signal::default(),
             completion_queue_setup: Signal::default(),
             completion_queue_setup_valid: Signal::default(),
             event_queue_setup: Signal::default(),
@@ -374,6 +398,7 @@ impl Execute {
             lives: ConstantRom::new(life),
             judge: Judge::new(),
             passing: Passing::default(),
+            page_list: PageList::new(),
             stage: Reg::new(Stage::Idle),
             cycle: Reg::default(),
             errand: DFF::default(),
@@ -400,6 +425,7 @@ impl Execute {
             outcome_held: DFF::default(),
             failure_held: DFF::default(),
             is_within_wait: Reg::default(),
+            is_within_pages: Reg::default(),
             event_held: DFF::default(),
             event_valid: Reg::default(),
             queue_0: DFF::default(),
@@ -498,8 +524,9 @@ impl Logic for Execute {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, store, steps, passing);
+        clock!(self, clock, store, steps, passing, page_list);
         self.passing.reset.next = self.reset.val();
+        self.page_list.reset.next = self.reset.val();
         for i in 0..SECTIONS {
             self.passing.passages[i].next = self.passages[i].val();
         }
@@ -525,7 +552,9 @@ impl Logic for Execute {
         let has_failure = self.failure.valid.val();
         let forgets = self.forget_pending.q.val();
         let enters_queue_0 = self.queue_0_pending.q.val();
-        self.failure.ready.next = is_idle || is_waiting;
+        let is_paging = stage == Stage::Pages;
+        let is_between_slots = is_paging && self.page_list.is_asking.val();
+        self.failure.ready.next = is_idle || is_waiting || is_between_slots;
         let may_command = is_idle && !has_failure && !forgets && !enters_queue_0;
         self.command.ready.next = may_command;
         let failure = self.failure_held.q.val();
@@ -560,8 +589,11 @@ impl Logic for Execute {
             Stage::Load => self.load_address.q.val(),
             _ => self.looked_at.q.val(),
         };
+        let ends_pages = is_paging && self.page_list.is_done.val();
+        let pages = self.page_list.outcome.val();
+        let has_pages = ends_pages && !pages.status.any();
         self.store.write_enable.next =
-            is_entering || (succeeds && self.changes.q.val()) || ends_probe || fails;
+            is_entering || (succeeds && self.changes.q.val()) || ends_probe || fails || has_pages;
         self.store.write_address.next = match stage {
             Stage::Enter => bits::<STORE_BITS>(COMMAND) | bit_cast::<STORE_BITS, 3>(cycle.get_bits::<3>(0)),
             Stage::Failed => self.looked_at.q.val(),
@@ -578,6 +610,7 @@ impl Logic for Execute {
                     self.probed_send.val()
                 )
             }
+            Stage::Pages => self.page_list.address.val(),
             Stage::Failed => {
                 let without_limit = cat!(word.get_bits::<BEHIND_LIMIT>(LIMIT_BITS), bits::<LIMIT_BITS>(0));
                 let with_state = cat!(
@@ -601,6 +634,17 @@ impl Logic for Execute {
         self.judge.flags.next = flags;
         self.judge.source_addresses.next = self.source_addresses.val();
         self.passing.begins.next = succeeds && action == Action::Wait;
+
+        // Between two slots a failure may use the place of the words.
+        self.page_list.region.next = paged_region_of(loaded);
+        self.page_list.begins.next = is_paging;
+        self.page_list.may_ask.next = is_paging && !has_failure && !self.device_failed.val();
+        self.page_list.list_valid.next = self.list_valid.val();
+        self.page_list.list_error.next = self.list_error.val();
+        self.page_list.word.next = loaded.get_bits::<64>(0);
+        StreamTx::<HostSpan>::link(&mut self.list_read, &mut self.page_list.list_read);
+        self.page_entry_write.next = self.page_list.page_write.val();
+        self.page_entry_write_valid.next = self.page_list.page_write_valid.val();
 
         // Whom it tells; all of this stands still while it is offered.
         let restarts = constant.get_bit(PUBLISH_RESTARTS);
@@ -692,6 +736,7 @@ impl Logic for Execute {
             | Action::Setup
             | Action::Publish
             | Action::Wait
+            | Action::Pages
             | Action::Probe
             | Action::Write => false,
             _ => succeeds,
@@ -701,10 +746,17 @@ impl Logic for Execute {
             || ends_probe
             || is_written
             || has_passed
+            || has_pages
             || stage == Stage::Publish
             || (is_told && purpose == Purpose::Setup && action != Action::Probe)
             || (stage == Stage::Found && is_good);
-        let returns_to = if self.is_within_wait.q.val() { Stage::Wait } else { Stage::Idle };
+        let returns_to = if self.is_within_wait.q.val() {
+            Stage::Wait
+        } else if self.is_within_pages.q.val() {
+            Stage::Pages
+        } else {
+            Stage::Idle
+        };
 
         self.cycle.d.next = bits(0);
         match stage {
@@ -712,6 +764,7 @@ impl Logic for Execute {
                 self.looked_at.d.next = place_of(self.failure.beat.val());
                 self.failure_held.d.next = self.failure.beat.val();
                 self.is_within_wait.d.next = false;
+                self.is_within_pages.d.next = false;
                 self.seeker.d.next = Seeker::Failure;
                 self.pieces.d.next = bits(0);
                 self.sweep_kind.d.next = bits(0);
@@ -794,6 +847,11 @@ impl Logic for Execute {
                         self.purpose.d.next = Purpose::Write;
                         self.load_address.d.next = source_address;
                     }
+                    Action::Pages => {
+                        self.stage.d.next = Stage::Load;
+                        self.purpose.d.next = Purpose::Pages;
+                        self.load_address.d.next = bits(SCRATCH);
+                    }
                     Action::Wait => self.stage.d.next = Stage::Wait,
                     Action::Finish => {
                         self.stage.d.next =
@@ -848,6 +906,7 @@ impl Logic for Execute {
                                 Stage::Setup
                             }
                         }
+                        Purpose::Pages => Stage::Pages,
                         _ => Stage::Setup,
                     };
                 }
@@ -887,6 +946,28 @@ impl Logic for Execute {
                 if has_failure {
                     self.stage.d.next = Stage::Look;
                 } else if self.device_failed.val() {
+                    self.stage.d.next = Stage::Answer;
+                }
+            }
+            Stage::Pages => {
+                self.looked_at.d.next = place_of(self.failure.beat.val());
+                self.failure_held.d.next = self.failure.beat.val();
+                self.is_within_pages.d.next = true;
+                self.seeker.d.next = Seeker::Failure;
+                self.outcome_held.d.next = pages;
+                if self.list_valid.val() {
+                    self.loaded.d.next = cat!(bits::<BEHIND_COMMAND>(0), self.command.beat.val());
+                } else if self.page_list.takes_word.val() {
+                    self.loaded.d.next = cat!(bits::<64>(0), loaded.get_bits::<BEHIND_WORD>(64));
+                }
+                if ends_pages && pages.status.any() {
+                    self.stage.d.next = Stage::Answer;
+                }
+                if is_between_slots && has_failure {
+                    self.stage.d.next = Stage::Look;
+                } else if is_between_slots && self.device_failed.val() {
+                    self.outcome_held.d.next =
+                        Outcome { status: bits(number::DEVICE_FAILED), detail: bits(0) };
                     self.stage.d.next = Stage::Answer;
                 }
             }

@@ -90,7 +90,7 @@ pub fn programs() -> Programs {
             Op::DestroySharedReceiveQueue => destroy_shared_receive_queue(),
             Op::CreateRegion => create_region(),
             Op::ModifyRegion => modify_region(),
-            Op::QueryRegion => query(Kind::Region, Op::CreateRegion, 4),
+            Op::QueryRegion => query(Kind::Region, Op::CreateRegion, REGION_WORDS),
             Op::DestroyRegion => destroy_region(),
             Op::CreateAddressHandle => create_address_handle(),
             Op::ModifyAddressHandle => modify_address_handle(),
@@ -737,8 +737,14 @@ fn destroy_shared_receive_queue() -> Vec<Step> {
 
 // Regions.
 
-/// Words of the body of a region that are kept; what is behind them is zero for a contiguous one.
-const REGION_WORDS: usize = 4;
+/// Words of the body of a region that are kept.
+const REGION_WORDS: usize = 5;
+/// What a contiguous region must hold to, in the room to build in; zero for others: where it begins, its length, that
+/// doubled, and where a region of pages says where it begins.
+const CONTIGUOUS_WORD: usize = 26;
+const LENGTH_WORD: usize = 27;
+const DOUBLE_WORD: usize = 28;
+const PAGED_WORD: usize = 29;
 const REGION: Record = CreateRegion::RECORD;
 
 /// A field of the region that is being built.
@@ -747,12 +753,67 @@ fn built(name: &str) -> Run {
 }
 
 /// Refuses what this card cannot translate.
-fn contiguous(program: &mut Program, record: &Record) {
+fn translatable(program: &mut Program, record: &Record) {
     let translation = record.field("translation");
-    let legal = |value| value == u64::from(Translation::Contiguous.number());
+    let known = [Translation::Contiguous, Translation::PageList];
+    let legal = |value| known.iter().any(|known| value == u64::from(known.number()));
     program.unlisted(body(translation), legal, CommandStatus::NotSupported, detail(translation));
-    let offset = record.field("first_offset");
-    program.nonzero(body(offset), CommandStatus::ValueNotAllowed, detail(offset));
+}
+
+/// Flag of a command that brings a list of pages, behind [`placed`].
+fn brings_pages() -> usize {
+    assert!(
+        Translation::PageList.number() == 1 && Translation::Contiguous.number() == 0,
+        "bit 0 tells them apart"
+    );
+    REGION.field("translation").offset as usize
+}
+
+/// Checks where the region is to be from now on, if the command says so: with a flag, or in any case. A contiguous one
+/// begins there; for one of pages that is for [`Program::pages`] to say.
+fn placed(program: &mut Program, flag: Option<usize>) {
+    for index in [CONTIGUOUS_WORD, LENGTH_WORD, DOUBLE_WORD, PAGED_WORD, NOTE_WORD] {
+        program.put(word(Scratch, index), 0);
+    }
+    let collect = |program: &mut Program| {
+        let base = built("translation_base");
+        program.copy(base, word(Scratch, CONTIGUOUS_WORD));
+        program.copy(base, word(Scratch, store::FIRST_BYTE));
+        program.copy(built("length"), word(Scratch, LENGTH_WORD));
+        program.copy(word(Scratch, REGION_WORDS), word(Scratch, PAGED_WORD));
+        let translation = Run::field(Scratch, 64 * NOTE_WORD, REGION.field("translation"));
+        program.copy(built("translation"), translation);
+    };
+    match flag {
+        Some(flag) => program.only_if(flag, collect),
+        None => collect(program),
+    }
+    program.flags(Run { width: 32, ..word(Scratch, NOTE_WORD) });
+    program.only_if(brings_pages(), |program| {
+        for index in [CONTIGUOUS_WORD, LENGTH_WORD, PAGED_WORD] {
+            program.put(word(Scratch, index), 0);
+        }
+        let base = REGION.field("translation_base");
+        let place = built("translation_base").low(limits::PAGE_LOG2_MIN.into());
+        program.nonzero(place, CommandStatus::Misaligned, detail(base));
+    });
+    // A contiguous region ends at 2^63 at the latest; above stand addresses in pages.
+    let at = |index: usize, bit: usize, width: usize| Run::new(Scratch, 64 * index + bit, width);
+    let (status, base) = (CommandStatus::RangeNotAllowed, detail(REGION.field("translation_base")));
+    program.nonzero(at(CONTIGUOUS_WORD, 63, 1), status, base);
+    program.nonzero(at(LENGTH_WORD, 63, 1), status, base);
+    program.copy(at(LENGTH_WORD, 0, 63), at(DOUBLE_WORD, 1, 63));
+    program.wraps(at(CONTIGUOUS_WORD, 63, 1), word(Scratch, DOUBLE_WORD), status, base);
+    for name in ["first_offset", "first_entry"] {
+        let field = REGION.field(name);
+        let run = Run::new(Scratch, 64 * PAGED_WORD + field.offset as usize % 64, field.width as usize);
+        program.nonzero(run, CommandStatus::ValueNotAllowed, detail(field));
+    }
+}
+
+/// Enters the pages of the region, the last of all checks.
+fn enter_pages(program: &mut Program) {
+    program.only_if(brings_pages(), |program| program.pages(word(Scratch, store::FIRST_BYTE)));
 }
 
 /// Checks the region that was built, as a whole.
@@ -771,12 +832,10 @@ fn consistent(program: &mut Program) {
     });
     let status = CommandStatus::RangeNotAllowed;
     program.wraps(first, built("length"), status, detail(REGION.field("first_address")));
-    let base = REGION.field("translation_base");
-    program.wraps(built("translation_base"), built("length"), status, detail(base));
 }
 
 fn keep_built(program: &mut Program) {
-    for index in 1..=REGION_WORDS {
+    for index in 1..=store::FIRST_BYTE {
         program.copy(word(Scratch, index), word(Subject, index));
     }
 }
@@ -788,12 +847,14 @@ fn create_region() -> Vec<Step> {
     let (free, region) = (number(RegionKind::Free), number(RegionKind::Region));
     program.unlisted(body(kind), |value| value != free, CommandStatus::ValueNotAllowed, detail(kind));
     program.unlisted(body(kind), |value| value == region, CommandStatus::NotSupported, detail(kind));
-    contiguous(&mut program, &REGION);
+    translatable(&mut program, &REGION);
     for index in 1..=REGION_WORDS {
         program.copy(word(Command, index), word(Scratch, index));
     }
     consistent(&mut program);
+    placed(&mut program, None);
     place(&mut program, Kind::Region);
+    enter_pages(&mut program);
     enter(&mut program);
     keep_built(&mut program);
     program.publish(Kind::Region, true);
@@ -804,12 +865,20 @@ fn modify_region() -> Vec<Step> {
     const RECORD: Record = ModifyRegion::RECORD;
     const RIGHTS_CHANGED: &[&str] =
         &["local_write", "remote_write", "remote_read", "remote_atomic", "window_bind", "relaxed_order"];
-    const TRANSLATION_CHANGED: &[&str] =
-        &["zero_based", "translation", "page_log2", "first_address", "length", "translation_base"];
+    const TRANSLATION_CHANGED: &[&str] = &[
+        "zero_based",
+        "translation",
+        "page_log2",
+        "first_address",
+        "length",
+        "translation_base",
+        "first_offset",
+        "first_entry",
+    ];
     let mut program = begin(&RECORD);
-    contiguous(&mut program, &RECORD);
+    translatable(&mut program, &RECORD);
     subject(&mut program, Kind::Region);
-    for index in 1..=REGION_WORDS {
+    for index in 1..=store::FIRST_BYTE {
         program.copy(word(Subject, index), word(Scratch, index));
     }
     program.flags(Run { width: 32, ..word(Command, 1) });
@@ -823,6 +892,9 @@ fn modify_region() -> Vec<Step> {
         });
     }
     consistent(&mut program);
+    program.flags(Run { width: 32, ..word(Command, 1) });
+    placed(&mut program, Some(RECORD.field("change_translation").offset as usize));
+    enter_pages(&mut program);
     // Accesses that were permitted before end before the change.
     leave(&mut program);
     program.publish(Kind::Region, true);

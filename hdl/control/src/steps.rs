@@ -47,6 +47,9 @@ pub enum Action {
     Publish,
     /// Waits until everything has left the card that was in it.
     Wait,
+    /// The pages of the region that stands in the room to build in are entered; the target becomes the address of its first
+    /// byte. Refuses a list with which that cannot be done.
+    Pages,
     /// The target becomes the PSNs that queue pair A would use next.
     Probe,
     /// Eight words from the source on go to host memory, at the target plus the constant.
@@ -365,6 +368,11 @@ impl Program {
     /// Puts the next PSNs into a word: to send in bits 23:0, to expect in bits 55:32; bit 24 says that messages are in flight.
     pub fn probe(&mut self, target: Run) {
         self.push(Step { action: Action::Probe, target: target.word(), ..Step::default() });
+    }
+
+    /// Enters the pages of the region in the room to build in, and puts into a word where it begins.
+    pub fn pages(&mut self, target: Run) {
+        self.push(Step { action: Action::Pages, target: target.word(), ..Step::default() });
     }
 
     /// Writes eight words to the host, `offset` bytes behind an address.

@@ -48,6 +48,8 @@ pub const GENERATION: usize = 56;
 /// Header of a queue: first bit of the count of its users. The field ends with the word, so that it can be counted
 /// without a neighbour to carry into.
 pub const USERS: usize = 52;
+/// Word of a region, behind its body, that says where its first byte is, as stages take it for a device address.
+pub const FIRST_BYTE: usize = 6;
 /// Bits of the path record of a queue pair, and of the body of any other object, begin behind the header.
 pub const BODY: usize = 64;
 /// First bit of the limit of a shared receive queue; its other settings stand in a path record, because that is what the stages

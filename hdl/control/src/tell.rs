@@ -1,6 +1,7 @@
 //! What the store holds of an object, in the words of those who are told.
 //!
 //! Functions of the first words of an object: header and body, as they were loaded.
+use crate::page_list::{LOG2_BITS, PLACE_BITS, PagedRegion};
 use crate::path::{PATH_BITS, path_of};
 use crate::store::{
     BODY, GENERATION, INDEX_BITS, Kind, LOADED_WORDS, NUMBER, NUMBER_BITS, PAGE, STATE, STATE_BITS, VALID,
@@ -12,8 +13,8 @@ use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_token::protect::{Region, RegionWrite};
 use rnic_token::setup::{SetupEvent, SetupKind};
 use rnic_token::sizes::{
-    COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS,
-    REGION_BITS, VECTOR_BITS,
+    COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, PAGE_ENTRY_BITS,
+    QUEUE_PAIR_BITS, REGION_BITS, VECTOR_BITS,
 };
 
 /// Bits of what is loaded of an object.
@@ -52,7 +53,11 @@ mod at {
     pub(super) const ZERO_BASED: usize = region("zero_based");
     pub(super) const FIRST_ADDRESS: usize = region("first_address");
     pub(super) const LENGTH: usize = region("length");
-    pub(super) const TRANSLATION_BASE: usize = region("translation_base");
+    pub(super) const LIST: usize = region("translation_base");
+    pub(super) const FIRST_OFFSET: usize = region("first_offset");
+    pub(super) const FIRST_ENTRY: usize = region("first_entry");
+    pub(super) const PAGE_LOG2: usize = region("page_log2");
+    pub(super) const FIRST_BYTE: usize = 64 * crate::store::FIRST_BYTE;
     pub(super) const DOMAIN: usize = region("domain");
 
     pub(super) const COMPLETION_ENTRIES: usize = completion_queue("entries_log2");
@@ -113,9 +118,21 @@ pub fn region_of(loaded: Bits<LOADED_BITS>) -> RegionWrite {
             zero_based: loaded.get_bit(at::ZERO_BASED),
             first_address: loaded.get_bits::<64>(at::FIRST_ADDRESS),
             length: loaded.get_bits::<64>(at::LENGTH),
-            translation_base: loaded.get_bits::<64>(at::TRANSLATION_BASE),
+            translation_base: loaded.get_bits::<64>(at::FIRST_BYTE),
             domain: loaded.get_bits::<24>(at::DOMAIN),
         },
+    }
+}
+
+/// Gives the pages of a region to be read.
+#[kernel]
+pub fn paged_region_of(loaded: Bits<LOADED_BITS>) -> PagedRegion {
+    PagedRegion {
+        length: loaded.get_bits::<64>(at::LENGTH),
+        list: loaded.get_bits::<64>(at::LIST),
+        first_offset: loaded.get_bits::<PLACE_BITS>(at::FIRST_OFFSET),
+        page_log2: loaded.get_bits::<LOG2_BITS>(at::PAGE_LOG2),
+        first_entry: loaded.get_bits::<PAGE_ENTRY_BITS>(at::FIRST_ENTRY),
     }
 }
 

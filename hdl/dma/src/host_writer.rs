@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!                ┌─────────────────────────────────────────────────────────┐
-//!  payload ─────>│ ┌─────────┐   ┌──────┐──> requests (Fifo) ──────────────┼──> request
+//!  payload ─────>│ ┌─────────┐   ┌──────┐──> requests (Fifo) ──> Translate ┼──> request
 //!  completion ──>│ │ Arbiter ├──>│ item │──> words (Fifo) ─────────────────┼──> words
 //!  admin ───────>│ │ (writes)│   │      │──> owners (Fifo) ──┐             │
 //!  exchange ────>│ └─────────┘   └──────┘                    v             │
@@ -15,7 +15,7 @@
 //!                └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 3 cycles from a write to `request`; one word of the datapath a cycle, also when each word is a write. From `done` to
+//! Latency 6 cycles from a write to `request`, 3 to its first word; one word of the datapath a cycle, also when each word is a write. From `done` to
 //! the count 3 cycles, one a cycle. Up to 512 writes are under way.
 //! 1110 LUT, 43 RAM32M16, 1391 FF, 2 RAMB18 at 512 bits; 789 LUT, 11 RAM32M16, 941 FF, 2 RAMB18 at 64 bits; depth 6.
 //!
@@ -26,8 +26,10 @@
 //!    the first cycle in which `payload_done_count` counts a failed one.
 //! 4. Bytes keep the lanes of their address; other lanes hold anything.
 //! 5. A write that waits for words holds the others back: who begins one has all of it.
+//! 6. Addresses of `payload` and `exchange` may be in pages (see [`translate`](crate::translate)); the others are device addresses, all 64 bits.
 //!
 //! A write of payload has 1 to 512 bytes and crosses no multiple of 512. DESIGN 3.1, DESIGN 3 decision 11.
+use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
@@ -35,6 +37,7 @@ use rnic_host::read_engine::LENGTH_BITS;
 use rnic_kernel::prelude::*;
 use rnic_packet::collect::check_widths;
 use rnic_token::host::{SlotWrite, WordWrite, WriteFailure, WriteOwner};
+use rnic_token::protect::PageEntryWrite;
 use rnic_token::setup::Passage;
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 
@@ -141,6 +144,10 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// A write was refused by the host. A function of registers.
     pub write_failure: StreamTx<WriteFailure>,
 
+    /// From control: an entry of the table of pages.
+    pub page_write: Signal<In, PageEntryWrite>,
+    pub page_write_valid: Signal<In, Bit>,
+
     /// To the host: requests; registered.
     pub request: StreamTx<HostWrite>,
     /// Their words, in the same order; registered.
@@ -165,7 +172,8 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     item: DFF<Item>,
     item_valid: Reg<Bit>,
     item_begins: DFF<Bit>,
-    requests: Fifo<HostWrite, REQUESTS, REQUEST_COUNT>,
+    requests: Fifo<Access<LENGTH_BITS>, REQUESTS, REQUEST_COUNT>,
+    translate: Translate<LENGTH_BITS>,
     queue: Fifo<WriteWord<DATA>, WORDS, WORD_COUNT>,
     owners: Fifo<Owner, OWNERS, OWNER_COUNT>,
     dones: Fifo<Bit, OWNERS, OWNER_COUNT>,
@@ -203,6 +211,8 @@ impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
             completion_done_count: Signal::default(),
             admin_done_count: Signal::default(),
             write_failure: StreamTx::default(),
+            page_write: Signal::default(),
+            page_write_valid: Signal::default(),
             request: StreamTx::default(),
             words: StreamTx::default(),
             done_valid: Signal::default(),
@@ -217,6 +227,7 @@ impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
             item_valid: Reg::default(),
             item_begins: DFF::default(),
             requests: Fifo::new(Storage::Distributed)?,
+            translate: Translate::new()?,
             queue: Fifo::new(Storage::Distributed)?,
             owners: Fifo::new(Storage::Block)?,
             dones: Fifo::new(Storage::Block)?,
@@ -257,9 +268,10 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, arbiter, requests, queue, owners, dones);
+        clock!(self, clock, arbiter, requests, translate, queue, owners, dones);
         self.arbiter.reset.next = self.reset.val();
         self.requests.reset.next = self.reset.val();
+        self.translate.reset.next = self.reset.val();
         self.queue.reset.next = self.reset.val();
         self.owners.reset.next = self.reset.val();
         self.dones.reset.next = self.reset.val();
@@ -350,16 +362,26 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         self.queue.rx.beat.next =
             WriteWord::<DATA> { data: spread.get_bits::<DATA>(0), last: item.last && is_over };
         self.requests.rx.valid.next = goes && begins;
-        self.requests.rx.beat.next = item.request;
+        self.requests.rx.beat.next = Access::<LENGTH_BITS> {
+            address: item.request.address,
+            is_payload: item.owner.owner == WriteOwner::Payload || item.owner.owner == WriteOwner::Exchange,
+            rest: item.request.length,
+        };
         self.owners.rx.valid.next = goes && begins;
         self.owners.rx.beat.next = item.owner;
-        StreamTx::<HostWrite>::link(&mut self.request, &mut self.requests.tx);
+        self.translate.page_write.next = self.page_write.val();
+        self.translate.page_write_valid.next = self.page_write_valid.val();
+        StreamTx::<Access<LENGTH_BITS>>::join(&mut self.requests.tx, &mut self.translate.rx);
+        let translated = self.translate.tx.beat.val();
+        self.request.valid.next = self.translate.tx.valid.val();
+        self.translate.tx.ready.next = self.request.ready.val();
+        self.request.beat.next = HostWrite { address: translated.address, length: translated.rest };
         StreamTx::<WriteWord<DATA>>::link(&mut self.words, &mut self.queue.tx);
 
         // Reports wait here, at most as many as there are owners.
         let is_expected = self.under_way.q.val().any();
         let reported = self.done_valid.val() && is_expected;
-        let requested = self.requests.tx.valid.val() && self.request.ready.val();
+        let requested = self.translate.tx.valid.val() && self.request.ready.val();
         self.dones.rx.valid.next = reported;
         self.dones.rx.beat.next = self.done_error.val();
         if requested && !reported {
@@ -675,7 +697,7 @@ mod tests {
         let mut payload = Offers::new([payload; 8], Stalls::None);
         let completion = SlotWrite { length: bits(32), ..Default::default() };
         let mut completion = Offers::new([completion; 8], Stalls::None);
-        let (mut requested, mut counted) = (Vec::new(), Vec::new());
+        let (mut given, mut requested, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         for cycle in 0..40 {
             let block = &mut bench.block;
             payload.drive(&mut block.payload, &mut random);
@@ -687,7 +709,9 @@ mod tests {
             let block = &bench.block;
             payload.sample(&block.payload);
             completion.sample(&block.completion);
-            assert_eq!(block.request.valid.val(), block.words.valid.val());
+            if block.words.valid.val() {
+                given.push(cycle);
+            }
             if block.request.valid.val() {
                 requested.push(cycle);
             }
@@ -695,8 +719,9 @@ mod tests {
             counted.resize(done.to_u64() as usize, cycle);
             bench.tick();
         }
-        assert_eq!(requested, (3..3 + 16).collect::<Vec<_>>());
-        assert_eq!(counted, (4 + 3..4 + 3 + 16).collect::<Vec<_>>(), "reported a cycle after the request");
+        assert_eq!(given, (3..3 + 16).collect::<Vec<_>>());
+        assert_eq!(requested, (6..6 + 16).collect::<Vec<_>>());
+        assert_eq!(counted, (7 + 3..7 + 3 + 16).collect::<Vec<_>>(), "reported a cycle after the request");
     }
 
     #[test]

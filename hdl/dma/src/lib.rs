@@ -6,6 +6,7 @@
 //! | [`Gather`] | fetches the payload of packets to be sent; lets go those that are wholly on the card |
 //! | [`Launch`] | adds to a packet to be sent what its path says, and drops what is stale |
 //! | [`HostWriter`] | writes to host memory for four clients, in one order, and tells each what is done |
+//! | [`Translate`] | gives accesses to memory that lies in pages their device addresses |
 //! | [`PlaceShare`] | lets requests of peers and answers to own requests use one place |
 //! | [`Place`] | puts the payload of received packets where it belongs, then lets completion and reply go |
 #![allow(
@@ -24,6 +25,7 @@ pub mod place;
 pub mod place_share;
 #[cfg(test)]
 mod testing;
+pub mod translate;
 
 pub use failed_writes::FailedWrites;
 pub use gather::Gather;
@@ -33,3 +35,4 @@ pub use host_writer::HostWriter;
 pub use launch::Launch;
 pub use place::Place;
 pub use place_share::PlaceShare;
+pub use translate::Translate;

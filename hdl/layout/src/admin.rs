@@ -312,9 +312,10 @@ values! {
 values! {
     /// How addresses of a region become device addresses.
     pub enum Translation, "DESIGN 3.2" {
-        /// One range: device address = `translation_base` + offset.
+        /// One range: device address = `translation_base` + offset. It lies below 2^63.
         Contiguous = 0, "contiguous";
-        /// `translation_base` is a list of device addresses of pages, 8 bytes each.
+        /// `translation_base` is a list of device addresses of pages, 8 bytes each. The card reads it once, while it
+        /// executes the command.
         PageList = 1, "page_list";
         /// `translation_base` is a list of lists: each entry a page of 512 addresses of pages.
         TwoLevels = 2, "two_levels";
@@ -356,8 +357,11 @@ record! {
         translation_base: u64 = 192..256, "DESIGN 3.2";
         /// Place of the first byte in the first page; zero for a contiguous region.
         first_offset: u32 = 256..286, "DESIGN 3.2", unit "bytes";
+        /// Where its pages stand in the card's table of pages, one behind the other from this entry on. No other region may
+        /// use these entries. Zero for a contiguous region.
+        first_entry: u16 = 288..302, "DESIGN 3.2";
     }
-    reserved { 4..8, 15..16, 18..24, 29..32, 56..64, 286..448 }
+    reserved { 4..8, 15..16, 18..24, 29..32, 56..64, 286..288, 302..448 }
 }
 
 record! {
@@ -397,8 +401,10 @@ record! {
         translation_base: u64 = 192..256, "DESIGN 3.2";
         /// Place of the first byte in the first page; zero for a contiguous region.
         first_offset: u32 = 256..286, "DESIGN 3.2", unit "bytes";
+        /// Where its pages stand in the card's table from now on: not in entries that it uses until now.
+        first_entry: u16 = 288..302, "DESIGN 3.2";
     }
-    reserved { 0..4, 7..8, 15..16, 18..24, 29..32, 56..64, 286..448 }
+    reserved { 0..4, 7..8, 15..16, 18..24, 29..32, 56..64, 286..288, 302..448 }
 }
 
 record! {
@@ -459,7 +465,8 @@ record! {
         /// Object number of the command.
         object_number: u32 = 32..64, "DESIGN 3 decision 12";
         /// Success of a query: bytes written. Refusal of a field: its bit offset in the command. Refusal of
-        /// attributes: their mask. Else zero.
+        /// attributes: their mask. A page that is misaligned, or that the host did not give: 2^31 + its index in the list.
+        /// Else zero.
         detail: u32 = 64..96, "DESIGN 3 decision 12";
         /// Turns with every pass of the ring; written last.
         phase: bool = 120..121, "DESIGN 3.2";

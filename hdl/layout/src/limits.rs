@@ -111,6 +111,10 @@ limits! {
     PAGE_LOG2_MIN: u8 = 12;
     /// Largest page of a region, as a power of two.
     PAGE_LOG2_MAX: u8 = 30;
+    /// Entries of the table of pages, which regions that are made of pages share, as a power of two.
+    PAGE_ENTRIES_LOG2: u32 = 14;
+    /// Detail of an answer: the rest of it is the index of a page in its list.
+    DETAIL_IS_PAGE: u32 = 1 << 31;
 
     /// Longest read and write that the card asks of its host.
     HOST_REQUEST_BYTES_MAX: u32 = 512;

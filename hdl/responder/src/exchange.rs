@@ -234,10 +234,10 @@ impl Exchange {
     }
 }
 
-/// Which lock a word has.
+/// Which lock a word has: its place in its page, which is the same by whatever region and pages it is reached.
 #[kernel]
 pub(crate) fn lock_of(address: Bits<64>) -> Bits<LOCK_BITS> {
-    address.get_bits::<LOCK_BITS>(3) ^ address.get_bits::<LOCK_BITS>(12) ^ address.get_bits::<LOCK_BITS>(21)
+    address.get_bits::<LOCK_BITS>(3)
 }
 
 impl Logic for Exchange {

@@ -1,6 +1,7 @@
 //! The question whether somebody may touch memory, and where it is.
-use crate::sizes::REGION_BITS;
+use crate::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, REGION_BITS};
 use rnic_kernel::prelude::*;
+use rnic_layout::limits::PAGE_LOG2_MAX;
 
 /// A stretch of memory as work requests and packets name it (protocol 4.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -67,3 +68,21 @@ pub struct RegionWrite {
     /// What it is from now on.
     pub region: Region,
 }
+
+/// Commands write the table of pages; there is no `ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PageEntryWrite {
+    /// Which entry.
+    pub entry: Bits<PAGE_ENTRY_BITS>,
+    /// Number of the device page of 4,096 bytes with which the page begins.
+    pub page: Bits<PAGE_NUMBER_BITS>,
+}
+
+/// Address of a byte in pages, as stages take it for a device address: bit that says so.
+pub const IS_PAGED: usize = 63;
+/// The same: first bit of the size of the pages, as a power of two, less that of the smallest.
+pub const PAGE_SIZE: usize = 58;
+/// Width of that.
+pub const PAGE_SIZE_BITS: usize = 5;
+/// Bits of the place of a byte behind the first byte of entry 0, were all pages as large as this one.
+pub const PAGED_BITS: usize = PAGE_ENTRY_BITS + PAGE_LOG2_MAX as usize;

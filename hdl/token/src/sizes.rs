@@ -14,6 +14,10 @@ pub const RECEIVE_RINGS: u64 = (1 << QUEUE_PAIR_BITS) + (1 << SHARED_RECEIVE_BIT
 pub const EVENT_QUEUE_BITS: usize = 5;
 /// Index of a region: the low bits of the high 24 of its key.
 pub const REGION_BITS: usize = 10;
+/// Entry of the table of pages.
+pub const PAGE_ENTRY_BITS: usize = rnic_layout::limits::PAGE_ENTRIES_LOG2 as usize;
+/// Number of a device page of the smallest size.
+pub const PAGE_NUMBER_BITS: usize = 64 - rnic_layout::limits::PAGE_LOG2_MIN as usize;
 /// Number of an address handle.
 pub const ADDRESS_HANDLE_BITS: usize = 8;
 /// Number of a doorbell page.

@@ -87,6 +87,9 @@ pub struct HostOptions {
     pub register_latency: Delay,
     /// The register slave's answer is held back, and address and data of a write come apart.
     pub register_stall: f64,
+    /// There is no IOMMU that would make one piece of what is mapped for payload: some of it lies scattered, in pages of 4 KiB
+    /// to 1 GiB.
+    pub scatters: bool,
 }
 
 impl HostOptions {
@@ -110,6 +113,7 @@ impl HostOptions {
         interrupt_latency: Delay::NONE,
         register_latency: Delay::NONE,
         register_stall: 0.0,
+        scatters: false,
     };
 
     /// The host of the standard bench (DESIGN 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported
@@ -156,6 +160,7 @@ impl HostOptions {
             interrupt_latency: Delay::Uniform { min_ps: 0, max_ps: 1_000_000 },
             register_latency: Delay::Uniform { min_ps: 0, max_ps: 300_000 },
             register_stall: stalls[5],
+            scatters: random.random(),
         }
     }
 }

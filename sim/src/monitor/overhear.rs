@@ -5,9 +5,9 @@
 //! as two halves is not overheard; a test that does so tells [`OrderMonitor`] itself.
 use super::order::{OrderMonitor, Ring, RingKind};
 use crate::host::Memory;
-use rnic_layout::admin::{Body, Command, CommandOpcode};
+use rnic_layout::admin::{Body, Command, CommandOpcode, CreateRegion, Translation};
 use rnic_layout::doorbell::{RECEIVE, SHARED_RECEIVE, WorkDoorbell};
-use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
+use rnic_layout::limits::{DOORBELL_PAGE_BYTES, PAGE_ENTRIES_LOG2, WORK_SLOT_BYTES};
 use rnic_layout::queue::receive::ReceiveWork;
 use rnic_layout::registers::{
     AdminControl, Control, EventQueueControl, REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL,
@@ -20,12 +20,49 @@ use std::collections::BTreeMap;
 const COMMAND_BYTES: usize = 64;
 
 /// A region, as far as payload needs it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Region {
     first_address: u64,
     length: u64,
-    /// Where the first byte is in device addresses.
-    device_address: u64,
+    /// Where its pages are in device addresses; of a contiguous one, where it is.
+    pages: Vec<u64>,
+    /// Place of the first byte in the first page, and the size of a page: none, and all of it, if it is contiguous.
+    first_offset: u64,
+    page_bytes: u64,
+}
+
+impl Region {
+    fn new(body: &CreateRegion, memory: &Memory) -> Region {
+        let CreateRegion { first_address, length, translation_base, .. } = *body;
+        if body.translation != Translation::PageList {
+            let pages = vec![translation_base];
+            return Region { first_address, length, pages, first_offset: 0, page_bytes: u64::MAX };
+        }
+        let page_bytes = 1 << body.page_log2;
+        let first_offset = u64::from(body.first_offset);
+        // The card has room for so many; a list that cannot be read is its own to complain about.
+        let count = first_offset.saturating_add(length).div_ceil(page_bytes).min(1 << PAGE_ENTRIES_LOG2);
+        let page = |index: u64| {
+            let mut bytes = [0; 8];
+            let is_there = memory.read_bytes(translation_base.wrapping_add(8 * index), &mut bytes).is_ok();
+            is_there.then_some(u64::from_le_bytes(bytes))
+        };
+        let pages = (0..count).map_while(page).collect();
+        Region { first_address, length, pages, first_offset, page_bytes }
+    }
+
+    /// Device addresses and lengths of a part of it, which may be in several pages.
+    fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
+        let end = self.first_offset + offset + length;
+        let mut next = self.first_offset + offset;
+        std::iter::from_fn(move || {
+            let page = self.pages.get((next / self.page_bytes) as usize).filter(|_| next < end)?;
+            let inside = next % self.page_bytes;
+            let part = (page.wrapping_add(inside), (self.page_bytes - inside).min(end - next));
+            next += part.1;
+            Some(part)
+        })
+    }
 }
 
 /// A receive queue, and how far its doorbells have come.
@@ -90,12 +127,12 @@ impl Overheard {
             if memory.read_bytes(address, &mut bytes).is_ok()
                 && let Ok(command) = Command::parse(&bytes)
             {
-                self.command(&command, order);
+                self.command(&command, memory, order);
             }
         }
     }
 
-    fn command(&mut self, command: &Command, order: &mut OrderMonitor) {
+    fn command(&mut self, command: &Command, memory: &Memory, order: &mut OrderMonitor) {
         let number = command.header.object_number;
         match command.body {
             Body::CreateCompletionQueue(body) => order.watch(Ring {
@@ -112,12 +149,7 @@ impl Overheard {
                 entries_log2: body.entries_log2,
                 doorbell_page: body.doorbell_page,
             }),
-            Body::CreateRegion(body) => {
-                let device_address = body.translation_base.wrapping_add(body.first_offset.into());
-                let region =
-                    Region { first_address: body.first_address, length: body.length, device_address };
-                self.regions.insert(number, region);
-            }
+            Body::CreateRegion(body) => drop(self.regions.insert(number, Region::new(&body, memory))),
             Body::CreateQueuePair(body) => {
                 let queue = ReceiveQueue {
                     base: body.receive_base,
@@ -187,9 +219,10 @@ impl Overheard {
                     length > 0 && offset <= region.length && u64::from(length) <= region.length - offset
                 });
                 if let Some(region) = region {
-                    let first = region.device_address.wrapping_add(address - region.first_address);
                     let qp_number = (!is_shared).then_some(object_number);
-                    order.expect_payload(qp_number, work.tag, first, length.into());
+                    for (first, length) in region.parts(address - region.first_address, length.into()) {
+                        order.expect_payload(qp_number, work.tag, first, length);
+                    }
                 }
             }
         }
@@ -201,7 +234,7 @@ mod tests {
     use super::*;
     use crate::host::Access;
     use crate::monitor::{Log, Rule};
-    use rnic_layout::admin::{CommandHeader, CreateCompletionQueue, CreateQueuePair, CreateRegion};
+    use rnic_layout::admin::{CommandHeader, CreateCompletionQueue, CreateQueuePair};
     use rnic_layout::queue::completion::Completion;
 
     const COMMANDS: u64 = 0x10_000;

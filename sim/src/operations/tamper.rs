@@ -1,5 +1,6 @@
 //! A way to a card on which requests can be spoiled that the driver would never post: between the post and the moment at
 //! which the card reads, as a careless or hostile application could that fills its rings itself.
+use rnic_driver::function::Stretch;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::limits::WORK_SLOT_BYTES;
@@ -64,6 +65,10 @@ impl Function for Tamper {
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
         self.function.map(memory)
+    }
+
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
+        self.function.map_scattered(memory)
     }
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {

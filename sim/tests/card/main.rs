@@ -84,6 +84,15 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Messages between hosts that have no IOMMU, whose memory lies in pages of 4 KiB to 1 GiB.
+fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
+    let host = HostOptions { scatters: true, ..HostOptions::STANDARD };
+    let plan = Plan::new(5, &PlanOptions::faultless(6, 24));
+    let totals = operate(&card_model(width_bits)?, width_bits, [host; 2], &plan)?;
+    assert_eq!(totals.messages, plan.messages() as u64);
+    Ok(())
+}
+
 /// Sixty-four pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
     let model = card_model(width_bits)?;
@@ -184,6 +193,16 @@ fn one_message_arrives_at_64_bits() -> Result<()> {
 #[test]
 fn one_message_arrives_at_512_bits() -> Result<()> {
     one_message_arrives(512)
+}
+
+#[test]
+fn memory_may_lie_scattered_at_64_bits() -> Result<()> {
+    memory_may_lie_scattered(64)
+}
+
+#[test]
+fn memory_may_lie_scattered_at_512_bits() -> Result<()> {
+    memory_may_lie_scattered(512)
 }
 
 #[test]

@@ -15,7 +15,7 @@ use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::PacketRepr;
-use rnic_sim::host::{Bar as Window, Operation, RegisterAccess};
+use rnic_sim::host::{Access, Bar as Window, Operation, RegisterAccess};
 use std::collections::BTreeMap;
 
 /// Doorbell pages that the card has.
@@ -177,6 +177,10 @@ fn with(
     command
 }
 
+/// Device addresses that the driver never comes to: of a list of pages, and of nothing.
+const LIST: u64 = 0x7000_0000_0000;
+const NO_LIST: u64 = LIST + 4096;
+
 /// Commands that are refused, each with its code.
 pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
     use CommandOpcode as Op;
@@ -231,6 +235,15 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
         translation_base: 0x1000_0000,
         ..CreateRegion::at_reset()
     };
+    let pages = CreateRegion { translation: Translation::PageList, ..memory };
+    // A list of what is no page.
+    {
+        let mut world = rig.world();
+        let host = world.host_mut(0).memory_mut();
+        let list = host.allocate(4096);
+        host.buffer_mut(list)?[..8].copy_from_slice(&0x1000_0001_u64.to_le_bytes());
+        host.map(LIST, list, 0, 4096, Access::Read)?;
+    }
     let free_key = region.key() ^ 0x15500;
     let create_mr = |key, body| bytes(Op::CreateRegion, key, Body::CreateRegion(body));
     let mr = CreateRegion::RECORD;
@@ -440,7 +453,52 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
         ("a region of this index exists", create_mr(region.key() ^ 1, memory)?, Status::AlreadyExists),
         ("region of no kind", with(create_mr(free_key, memory)?, &mr, "kind", 0), Status::ValueNotAllowed),
         ("window", with(create_mr(free_key, memory)?, &mr, "kind", 3), Status::NotSupported),
-        ("list of pages", with(create_mr(free_key, memory)?, &mr, "translation", 1), Status::NotSupported),
+        ("lists of lists", with(create_mr(free_key, memory)?, &mr, "translation", 2), Status::NotSupported),
+        (
+            "pages of no size",
+            with(create_mr(free_key, memory)?, &mr, "page_log2", 31),
+            Status::ValueNotAllowed,
+        ),
+        (
+            "a list in the middle of a page",
+            create_mr(free_key, CreateRegion { translation_base: 0x1000_0800, ..pages })?,
+            Status::Misaligned,
+        ),
+        (
+            "a first byte behind the first page",
+            create_mr(free_key, CreateRegion { first_offset: 4096, ..pages })?,
+            Status::ValueNotAllowed,
+        ),
+        (
+            "more pages than entries",
+            create_mr(free_key, CreateRegion { first_entry: 0x3fff, first_offset: 1, ..pages })?,
+            Status::RangeNotAllowed,
+        ),
+        (
+            "an entry for contiguous memory",
+            create_mr(free_key, CreateRegion { first_entry: 1, ..memory })?,
+            Status::ValueNotAllowed,
+        ),
+        (
+            "a place in a page for contiguous memory",
+            create_mr(free_key, CreateRegion { first_offset: 1, ..memory })?,
+            Status::ValueNotAllowed,
+        ),
+        (
+            "pages that are none",
+            create_mr(free_key, CreateRegion { translation_base: LIST, ..pages })?,
+            Status::Misaligned,
+        ),
+        (
+            "a list that is not there",
+            create_mr(free_key, CreateRegion { translation_base: NO_LIST, ..pages })?,
+            Status::HostError,
+        ),
+        (
+            "contiguous memory where pages are",
+            create_mr(free_key, CreateRegion { translation_base: (1 << 63) - 4095, ..memory })?,
+            Status::RangeNotAllowed,
+        ),
         (
             "remote write without local write",
             create_mr(free_key, CreateRegion { local_write: false, remote_write: true, ..memory })?,
@@ -499,9 +557,11 @@ fn refuse(rig: &mut Rig, command: [u8; COMMAND_BYTES], status: CommandStatus) ->
     let moved = rig.moved()?;
     let mut expected = BTreeMap::from([("commands_refused", 1)]);
     if status == CommandStatus::HostError {
-        expected.insert("host_write_errors", 1);
+        let is_list = command[0] == CommandOpcode::CreateRegion.number();
+        expected.insert(if is_list { "host_read_errors" } else { "host_write_errors" }, 1);
         let faults = rig.world().host_mut(0).memory_mut().take_faults();
-        ensure!(faults.len() == 1 && faults[0].address < 64, "{faults:x?}");
+        let first = if is_list { NO_LIST } else { 0 };
+        ensure!(faults.len() == 1 && (first..first + 64).contains(&faults[0].address), "{faults:x?}");
     }
     ensure!(moved.named() == expected, "counters {:?}, expected {expected:?}", moved.named());
     ensure!(moved.of("commands_executed") == 0, "{moved:?}");

@@ -245,7 +245,7 @@ fn the_card_says_what_it_is() {
     let read = |world: &mut World, address| world.read(address).to_le_bytes();
     let features = Features::parse(&read(&mut world, at::FEATURES)).unwrap();
     assert!(features.packet_path && features.reliable_connected && features.read && features.atomics);
-    assert!(!features.retransmission);
+    assert!(features.page_lists && !features.retransmission);
     let geometry = Geometry::parse(&read(&mut world, at::GEOMETRY)).unwrap();
     assert_eq!((geometry.datapath_bits, geometry.clock_khz), (DATAPATH_BITS, CLOCK_KHZ));
     let tables = TableSizes::parse(&read(&mut world, at::TABLE_SIZES)).unwrap();

@@ -340,6 +340,17 @@ fn words_change_one_atomic_after_the_other() {
     assert!(done > 800 && failed > 20 && stayed > 50, "{done} atomics, {failed} failed, {stayed} stayed");
 }
 
+/// Regions of pages reach the words of others by addresses that have only the place in a page in common.
+#[test]
+fn a_word_has_one_lock_by_whatever_pages_it_is_reached() {
+    let place = 0x7f8;
+    let locks: HashSet<u64> = [0x1_2345_6000, 1 << 63 | 5 << 12, 1 << 63 | 9 << 58 | 77 << 21 | 3 << 12]
+        .map(|page: u64| lock_of(bits(page | place)).to_u64())
+        .into();
+    assert_eq!(locks.len(), 1);
+    assert_ne!(lock_of(bits(place)), lock_of(bits(place + 8)));
+}
+
 /// The bar of DESIGN 8: 25 cycles each, with a host whose reads and writes take a microsecond, 250 cycles.
 #[test]
 fn sixty_four_queue_pairs_do_an_atomic_in_less_than_25_cycles() {

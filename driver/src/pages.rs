@@ -1,0 +1,177 @@
+//! Memory that lies scattered: the pages that the card is told of, and their places in the card's table.
+
+use crate::error::Error;
+use crate::function::Stretch;
+use rnic_layout::limits::{PAGE_ENTRIES_LOG2, PAGE_LOG2_MAX, PAGE_LOG2_MIN};
+use std::collections::BTreeMap;
+
+/// Pages of one size that hold a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// Their size, as a power of two.
+    pub(crate) log2: u8,
+    /// Place of the first byte in the first page.
+    pub(crate) first_offset: u32,
+    /// Their device addresses.
+    pub(crate) addresses: Vec<u64>,
+}
+
+impl Pages {
+    /// Chooses the largest pages that hold the first `bytes` bytes of stretches, which follow each other in memory. `None` if
+    /// these lie in one stretch, so that nothing has to be told.
+    pub(crate) fn of(stretches: &[Stretch], bytes: usize) -> Option<Self> {
+        let mut begin = 0;
+        let mut placed = Vec::new();
+        for stretch in stretches {
+            if begin >= bytes as u64 {
+                break;
+            }
+            placed.push((begin, stretch.device_address));
+            begin += stretch.bytes as u64;
+        }
+        let &(_, first) = placed.first().filter(|_| placed.len() > 1)?;
+        // Where the memory leaves one stretch for the next, a page ends, and another one begins.
+        let fits = |log2: &u8| {
+            let size = 1u64 << log2;
+            let is_page = |&(begin, address): &(u64, u64)| {
+                (first % size + begin).is_multiple_of(size) && address.is_multiple_of(size)
+            };
+            placed[1..].iter().all(is_page)
+        };
+        let log2 = (PAGE_LOG2_MIN..=PAGE_LOG2_MAX).rev().find(fits)?;
+        let size = 1u64 << log2;
+        let first_offset = first % size;
+        let count = (first_offset + bytes as u64).div_ceil(size);
+        let address = |index: u64| {
+            let begin = (index * size).saturating_sub(first_offset);
+            let next = placed.partition_point(|&(other, _)| other <= begin);
+            let (stretch, address) = placed[next - 1];
+            (address + (begin - stretch)) / size * size
+        };
+        Some(Self { log2, first_offset: first_offset as u32, addresses: (0..count).map(address).collect() })
+    }
+}
+
+/// Entries of the card's table of pages: which runs of them are in use.
+#[derive(Debug, Default)]
+pub(crate) struct PageTable {
+    /// Lengths of runs in use, by first entry.
+    used: BTreeMap<u32, u32>,
+}
+
+impl PageTable {
+    const ENTRIES: u32 = 1 << PAGE_ENTRIES_LOG2;
+
+    /// Takes the first free run that is long enough, and gives its first entry.
+    pub(crate) fn take(&mut self, count: usize) -> Result<u16, Error> {
+        let exhausted = Error::Exhausted { what: "entries of the table of pages", limit: Self::ENTRIES };
+        let Ok(count) = u32::try_from(count) else { return Err(exhausted) };
+        let mut first = 0;
+        for (&begin, &length) in &self.used {
+            if begin - first >= count {
+                break;
+            }
+            first = begin + length;
+        }
+        if count > Self::ENTRIES - first {
+            return Err(exhausted);
+        }
+        self.used.insert(first, count);
+        Ok(first as u16)
+    }
+
+    /// Gives a run back.
+    pub(crate) fn give_back(&mut self, first: u16) {
+        self.used.remove(&first.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stretch(device_address: u64, bytes: usize) -> Stretch {
+        Stretch { device_address, bytes }
+    }
+
+    #[test]
+    fn the_largest_pages_that_fit_are_chosen() {
+        let [small, large, huge] = [1usize << 12, 2 << 20, 1 << 30];
+        assert_eq!(Pages::of(&[stretch(0x5000, 4 * small)], 4 * small), None);
+        // What is not needed does not count.
+        assert_eq!(Pages::of(&[stretch(0x5000, small), stretch(0x9000, small)], small), None);
+        let pages = Pages::of(&[stretch(0x5000, small), stretch(0x9000, small)], small + 1).unwrap();
+        assert_eq!(pages, Pages { log2: 12, first_offset: 0, addresses: vec![0x5000, 0x9000] });
+        // The end of one page of 1 GiB, and the beginning of another.
+        let halves = [stretch((7 << 30) - 0x3000, 3 * small), stretch(5 << 30, small)];
+        let pages = Pages::of(&halves, 4 * small).unwrap();
+        let first_offset = huge as u32 - 0x3000;
+        assert_eq!(pages, Pages { log2: 30, first_offset, addresses: vec![6 << 30, 5 << 30] });
+        // Large pages, of which one stretch holds two.
+        let stretches = [stretch(0x4020_0000, 2 * large), stretch(0x8000_0000, small)];
+        let pages = Pages::of(&stretches, 2 * large + 5).unwrap();
+        let addresses = vec![0x4020_0000, 0x4040_0000, 0x8000_0000];
+        assert_eq!(pages, Pages { log2: 21, first_offset: 0, addresses });
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_where_its_stretch_is(
+            lengths in proptest::collection::vec(1usize..40, 1..6),
+            places in proptest::collection::vec(0u64..1 << 20, 6),
+            log2 in 12u8..=16,
+            offset in 0u64..16,
+            cut in 0usize..4096,
+        ) {
+            // Pages of one size at least, of which the first is begun in the middle.
+            let size = 1u64 << log2;
+            let offset = offset * 4096 % size;
+            let stretches: Vec<Stretch> = lengths.iter().enumerate().map(|(index, &length)| {
+                let skipped = if index == 0 { offset } else { 0 };
+                let bytes = length * size as usize - skipped as usize;
+                stretch((places[index] << 8) * size + skipped, bytes)
+            }).collect();
+            let bytes = stretches.iter().map(|stretch| stretch.bytes).sum::<usize>() - cut;
+            if let Some(pages) = Pages::of(&stretches, bytes) {
+                prop_assert!(pages.log2 >= log2);
+                let size = 1u64 << pages.log2;
+                let mut begin = 0u64;
+                for stretch in &stretches {
+                    for inside in [0, stretch.bytes as u64 / 2, stretch.bytes as u64 - 1] {
+                        let byte = begin + inside;
+                        if byte < bytes as u64 {
+                            let linear = u64::from(pages.first_offset) + byte;
+                            let page = pages.addresses[(linear / size) as usize];
+                            prop_assert!(page.is_multiple_of(size));
+                            prop_assert_eq!(page + linear % size, stretch.device_address + inside);
+                        }
+                    }
+                    begin += stretch.bytes as u64;
+                }
+            } else {
+                prop_assert!(stretches.len() == 1 || bytes <= stretches[0].bytes);
+            }
+        }
+
+        #[test]
+        fn runs_never_overlap_and_come_back(counts in proptest::collection::vec(1usize..3000, 1..40)) {
+            let mut table = PageTable::default();
+            let mut runs: Vec<(u32, u32)> = Vec::new();
+            for (index, &count) in counts.iter().enumerate() {
+                if let Ok(first) = table.take(count) {
+                    let run = (u32::from(first), u32::from(first) + count as u32);
+                    prop_assert!(run.1 <= 1 << 14);
+                    prop_assert!(runs.iter().all(|other| run.1 <= other.0 || other.1 <= run.0));
+                    runs.push(run);
+                }
+                if index % 3 == 2 && !runs.is_empty() {
+                    table.give_back(runs.swap_remove(index % runs.len()).0 as u16);
+                }
+            }
+            runs.iter().for_each(|run| table.give_back(run.0 as u16));
+            prop_assert_eq!(table.take(1 << 14).unwrap(), 0);
+            prop_assert!(table.take(1).is_err());
+        }
+    }
+}

@@ -10,19 +10,19 @@
 //! ```
 //!
 //! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
-//! here; 2,048 further lines are shared, two for each of a thousand rings. While a quarter of them is free, a ring takes as
-//! many as fill an eighth of what is free, and 124 entries at most: these hide 1.4 us of a full wire (2.9 cycles a SEND).
-//! Below that it has eight entries here, so many as the sender's card fetches of a queue pair at once; and twice as many,
-//! up to all of them, each time it misses an entry for the second time within a walk. So a packet whose entry was posted in
-//! time waits for no read, neither its own nor that of another ring. Lines of four, because those that are not shared are many.
-//! 16,384 words, of which the own lines use a quarter: 32 UltraRAMs.
+//! here; 2,048 further lines are shared, nearly two for each ring. While a quarter of them is free, a ring takes as
+//! many as an eighth of what is free, and 124 entries at most: these hide 1.4 us of a full wire (2.9 cycles a SEND).
+//! Below that it has eight entries here, as many as the sender's card fetches of a queue pair at once, and then twice as many,
+//! up to 124, each time it misses an entry for the second time within a walk. So a ring that needs more than eight waits for reads
+//! of the host until it has been seen to; a thousand rings with eight at once take 3.8 cycles a request when each has had three turns.
+//! 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own ones, and a quarter that nobody uses.
 //!
 //! The lines of a ring are a list (`links`), from that of the last entry that was given to that of the last one that was asked for.
 //! A line is given back when the first entry behind it is given; a ring of which nothing is left here fetches into its last line
 //! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have nothing here because their
-//! doorbell was one of too many at once. When a ring was denied a line that it may have, the walk asks the next 128 rings for theirs: those
-//! that hold more than they need, and those that consumed nothing while 14,000 entries were given to others. Such a ring stands as behind a restart, but for its index, and
-//! what it needs next is fetched into its own line.
+//! doorbell was one of too many at once. When a ring was denied a line that it may have, the walk asks the next 127 rings for theirs:
+//! those that hold more than their share, and those that consumed nothing while 14,000 entries were given to others. Such a
+//! ring stands as behind a restart, but for its index, and what it needs next is fetched into its own line.
 //!
 //! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. Beside that a ring is looked at,
 //! and a line of it fetched, in 2 cycles, and each further line in 3; 64 reads are under way at most. Latency 7 cycles, and one
@@ -90,14 +90,12 @@ const PLENTY: u64 = 512;
 /// A ring grows older with a walk behind so many entries that were given to others, as a power of two. So what counts as idle does
 /// not depend on how fast the others are.
 const SPAN_OF_AGE_BITS: usize = 11;
-/// Bits of the age of a ring that consumes nothing; at the highest it gives back what it has for itself alone.
-const AGE_BITS: usize = 3;
-
-/// Rings that are looked at for lines that they do not need, behind each wish for one that had to be denied, as a power of two.
-const HUNGER_BITS: usize = 7;
-
 /// Bits of a count up to that.
 const GIVEN_BITS: usize = SPAN_OF_AGE_BITS + 1;
+/// Bits of the age of a ring that consumes nothing; at the highest it gives back what it has for itself alone.
+const AGE_BITS: usize = 3;
+/// Bits of a count of rings that the walk asks for lines, behind each wish for one that had to be denied.
+const HUNGER_BITS: usize = 7;
 
 /// What commands say of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -723,12 +721,14 @@ impl Logic for ReceiveEntries {
         // Behind enough entries that were given, one whole walk makes rings older.
         let ages = self.ages.q.val();
         let given_count = self.given_count.q.val();
-        if walks && walk == LAST_RING {
-            self.ages.d.next = given_count.get_bit(SPAN_OF_AGE_BITS);
+        let is_span = given_count.get_bit(SPAN_OF_AGE_BITS);
+        let ends_walk = walks && walk == LAST_RING;
+        if ends_walk {
+            self.ages.d.next = is_span;
         }
-        if walks && walk == LAST_RING && given_count.get_bit(SPAN_OF_AGE_BITS) {
+        if ends_walk && is_span {
             self.given_count.d.next = bits(0);
-        } else if grants && !given_count.get_bit(SPAN_OF_AGE_BITS) {
+        } else if grants && !is_span {
             self.given_count.d.next = given_count + 1;
         }
         if is_denied {

@@ -10,19 +10,20 @@
 //! ```
 //!
 //! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
-//! here; 2,048 further lines are shared, nearly two for each ring. While a quarter of them is free, a ring takes as
-//! many as an eighth of what is free, and 124 entries at most: these hide 1.4 us of a full wire (2.9 cycles a SEND).
-//! Below that it has eight entries here, as many as the sender's card fetches of a queue pair at once, and then twice as many,
-//! up to 124, each time it misses an entry for the second time within a walk. So a ring that needs more than eight waits for reads
-//! of the host until it has been seen to; a thousand rings with eight at once take 3.8 cycles a request when each has had three turns.
+//! here; 2,048 further lines are shared. Each ring that is alive may have its share of them: 2,048 divided by the number of rings,
+//! as a power of two; 124 entries at most, which hide 1.4 us of a full wire (2.9 cycles a SEND), and eight at least, as many as the
+//! sender's card fetches of a queue pair at once. A ring that misses an entry may have more until it is idle: while a quarter of
+//! the lines is free, as many entries as an eighth of what is free holds; below that, twice as many as before each time it misses
+//! one for the second time within a walk.
 //! 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own ones, and a quarter that nobody uses.
 //!
 //! The lines of a ring are a list (`links`), from that of the last entry that was given to that of the last one that was asked for.
 //! A line is given back when the first entry behind it is given; a ring of which nothing is left here fetches into its last line
-//! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have nothing here because their
-//! doorbell was one of too many at once. When a ring was denied a line that it may have, the walk asks the next 127 rings for theirs:
-//! those that hold more than their share, and those that consumed nothing while 14,000 entries were given to others. Such a
-//! ring stands as behind a restart, but for its index, and what it needs next is fetched into its own line.
+//! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have less than their share
+//! here, because their doorbell was one of too many at once, or others had the lines. When a ring was denied a line that it may
+//! have, the walk asks the next 127 rings for theirs: those that hold more than they may, and those that consumed nothing while
+//! 14,000 entries were given to others. Such a ring stands as behind a restart, but for its index, and what it needs next is
+//! fetched into its own line.
 //!
 //! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. Beside that a ring is looked at,
 //! and a line of it fetched, in 2 cycles, and each further line in 3; 64 reads are under way at most. Latency 7 cycles, and one
@@ -79,12 +80,14 @@ const PLACES: u64 = 1 << PLACE_BITS;
 const ENTRY_BITS: usize = LINE_BITS + PLACE_BITS;
 /// A ring with so many entries here, or on their way, fetches no further line.
 const AHEAD: u64 = 124;
-/// A ring may have so many entries here whatever it did before.
+/// A ring may have so many entries here, however many rings there are.
 const BASE: u64 = 2 * PLACES;
 /// Doublings of that for a ring whose entries are not here in time.
 const QUOTA_BITS: usize = 3;
 /// Most of them.
 const QUOTA_MAX: u64 = 4;
+/// Bits of the number of entries that are the share of a ring.
+const SHARE_BITS: usize = 8;
 /// With so many shared lines free there is plenty.
 const PLENTY: u64 = 512;
 /// A ring grows older with a walk behind so many entries that were given to others, as a power of two. So what counts as idle does
@@ -141,6 +144,8 @@ struct Progress {
     age: Bits<AGE_BITS>,
     /// An entry was not here when it was wanted, since the walk came by last.
     has_missed: Bit,
+    /// One was not, since the ring was idle.
+    has_need: Bit,
     /// It may have `BASE` entries here, doubled so often.
     quota: Bits<QUOTA_BITS>,
 }
@@ -200,6 +205,8 @@ struct Findings {
     may_share: Bit,
     /// It has less than it may have if there is enough for all.
     is_short: Bit,
+    /// It has less than its share.
+    is_below: Bit,
     /// It is worth it.
     is_wanted: Bit,
     /// Another line behind it would be, too.
@@ -299,6 +306,9 @@ pub struct ReceiveEntries {
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or are spent.
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
+    /// Rings that others were preferred to while more of them was wanted; those that have no room here are found by the walk, or
+    /// when their next line is consumed.
+    unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
     fetch_queue: Fifo<Fetch, 6, 7>,
     reads: RegisterSlice<HostSpan>,
     given: Fifo<ReceiveEntry, 3, 4>,
@@ -326,6 +336,10 @@ pub struct ReceiveEntries {
     burst: Reg<Bits<2>>,
     walk: Reg<Bits<RING_BITS>>,
     pace: Reg<Bits<3>>,
+    /// Rings that are alive.
+    alive_count: Reg<Bits<RING_BITS>>,
+    /// Entries that each of them may have here, whatever it did before.
+    share: Reg<Bits<SHARE_BITS>>,
     /// This walk makes rings older.
     ages: Reg<Bit>,
     /// Entries given since the last one that did.
@@ -375,6 +389,7 @@ impl ReceiveEntries {
             lines: Fifo::new(Storage::Block)?,
             rung: Fifo::new(Storage::Distributed)?,
             notices: Fifo::new(Storage::Block)?,
+            unfinished: Fifo::new(Storage::Distributed)?,
             fetch_queue: Fifo::new(Storage::Distributed)?,
             reads: RegisterSlice::default(),
             given: Fifo::new(Storage::Distributed)?,
@@ -396,6 +411,8 @@ impl ReceiveEntries {
             burst: Reg::default(),
             walk: Reg::default(),
             pace: Reg::default(),
+            alive_count: Reg::default(),
+            share: Reg::default(),
             ages: Reg::default(),
             given_count: Reg::default(),
             hunger: Reg::default(),
@@ -437,6 +454,7 @@ fn nothing_fetched(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Progr
         stay: false,
         age: bits(0),
         has_missed: false,
+        has_need: false,
         quota: bits(0),
     }
 }
@@ -462,6 +480,7 @@ impl Logic for ReceiveEntries {
             lines,
             rung,
             notices,
+            unfinished,
             fetch_queue,
             reads,
             given
@@ -470,6 +489,7 @@ impl Logic for ReceiveEntries {
         self.lines.reset.next = reset;
         self.rung.reset.next = reset;
         self.notices.reset.next = reset;
+        self.unfinished.reset.next = reset;
         self.fetch_queue.reset.next = reset;
         self.reads.reset.next = reset;
         self.given.reset.next = reset;
@@ -581,10 +601,12 @@ impl Logic for ReceiveEntries {
         let is_next_posted = fresh >= bit_cast::<WORK_INDEX_BITS, 3>(to_end) + PLACES;
         let free = self.lines.level.val();
         let free_lines: Bits<WORK_INDEX_BITS> = bit_cast::<WORK_INDEX_BITS, LINE_BITS>(free);
-        // While there is plenty, a ring may have what it never showed a need for.
+        // While there is plenty, a ring that has shown a need may have more than that need.
         let spare = select(free >= PLENTY, free_lines >> 1, bits::<WORK_INDEX_BITS>(0));
         let half = free_lines << 1;
-        let limit = bits::<WORK_INDEX_BITS>(BASE) << progress.quota;
+        let by_need = bits::<WORK_INDEX_BITS>(BASE) << progress.quota;
+        let share = bit_cast::<WORK_INDEX_BITS, SHARE_BITS>(self.share.q.val());
+        let limit = select(by_need > share, by_need, share);
         if step == Step::Look {
             self.step.d.next = Step::Decide;
         }
@@ -594,13 +616,16 @@ impl Logic for ReceiveEntries {
                 begins: !place.any(),
                 has_own: progress.lap == consumed.lap,
                 may_extend: record.is_alive && distance < AHEAD,
-                may_share: distance < BASE || distance < spare || (distance < limit && distance < half),
+                may_share: distance < share
+                    || (progress.has_need && distance < spare)
+                    || (distance < limit && distance < half),
                 is_short: distance < limit,
+                is_below: distance < share,
                 is_wanted: has_fresh && (!fewer || distance < PLACES),
                 goes_on: has_fresh
                     && is_next_posted
                     && distance < AHEAD - PLACES
-                    && (distance < BASE - PLACES || distance + PLACES < spare || distance + PLACES < limit),
+                    && ((progress.has_need && distance + PLACES < spare) || distance + PLACES < limit),
                 count: if !has_fresh {
                     bits::<3>(1)
                 } else if fewer {
@@ -631,7 +656,8 @@ impl Logic for ReceiveEntries {
             && !yields
             && has_line
             && found.may_extend
-            && ((found.is_wanted && (!is_walk || found.is_spent)) || (is_demand && found.is_spent));
+            && ((found.is_wanted && (!is_walk || found.is_spent || found.is_below))
+                || (is_demand && found.is_spent));
         let fetches = wishes && may_fetch;
         let lingers = wishes && !may_fetch && !has_event;
         let repeats = found.begins && !found.has_own && found.is_spent;
@@ -651,8 +677,14 @@ impl Logic for ReceiveEntries {
         // Others come first behind four lines, commands and what is waited for behind one.
         let waits = has_event
             || (has_demand && !is_demand)
-            || (burst.all() && (self.notices.tx.valid.val() || self.rung.tx.valid.val()));
-        let goes_on = fetches && found.goes_on && self.enable.val() && !waits && !is_walk;
+            || (burst.all()
+                && (self.notices.tx.valid.val()
+                    || self.rung.tx.valid.val()
+                    || self.unfinished.tx.valid.val()));
+        let wants_more = fetches && found.goes_on;
+        let goes_on = wants_more && self.enable.val() && !waits && !is_walk;
+        self.unfinished.rx.valid.next = wants_more && !goes_on;
+        self.unfinished.rx.beat.next = ring;
         let ends = decides && !yields && !goes_on && !lingers;
         if decides {
             self.burst.d.next = select(burst.all(), burst, burst + 1);
@@ -675,6 +707,7 @@ impl Logic for ReceiveEntries {
         let may_run_ahead = may_fetch && self.enable.val();
         let has_notice = self.notices.tx.valid.val() && may_run_ahead;
         let has_bell = self.rung.tx.valid.val() && may_run_ahead;
+        let has_unfinished = self.unfinished.tx.valid.val() && may_run_ahead;
         let may_walk = self.pace.q.val().all() && may_run_ahead;
         let walk = self.walk.q.val();
         let chosen = if has_event {
@@ -685,15 +718,20 @@ impl Logic for ReceiveEntries {
             self.notices.tx.beat.val()
         } else if has_bell {
             self.rung.tx.beat.val()
+        } else if has_unfinished {
+            self.unfinished.tx.beat.val()
         } else {
             walk
         };
         let chooses = step == Step::Choose || (ends && (has_event || chosen != ring));
         let takes_notice = chooses && !has_event && !has_demand && has_notice;
         let takes_bell = chooses && !has_event && !has_demand && !has_notice && has_bell;
-        let walks = chooses && !has_event && !has_demand && !has_notice && !has_bell && may_walk;
+        let resumes = chooses && !has_event && !has_demand && !has_notice && !has_bell && has_unfinished;
+        let walks =
+            chooses && !has_event && !has_demand && !has_notice && !has_bell && !has_unfinished && may_walk;
         self.notices.tx.ready.next = takes_notice;
         self.rung.tx.ready.next = takes_bell;
+        self.unfinished.tx.ready.next = resumes;
         let asked = select(chooses, chosen, ring);
         if chooses {
             self.ring.d.next = chosen;
@@ -704,7 +742,7 @@ impl Logic for ReceiveEntries {
             self.burst.d.next = bits::<2>(0);
             self.step.d.next = if has_event {
                 Step::Hold
-            } else if has_demand || has_notice || has_bell || may_walk {
+            } else if has_demand || has_notice || has_bell || has_unfinished || may_walk {
                 Step::Look
             } else {
                 Step::Choose
@@ -830,6 +868,25 @@ impl Logic for ReceiveEntries {
         // The records.
         // A queue pair of a shared queue has no ring; and every life of a shared one is another generation.
         let is_alive = event.state != RESET && !event.path.shared_receive && !clears;
+        let alive_count = self.alive_count.q.val();
+        if applies && is_event && is_alive && !record.is_alive {
+            self.alive_count.d.next = alive_count + 1;
+        }
+        if applies && is_event && !is_alive && record.is_alive {
+            self.alive_count.d.next = alive_count - 1;
+        }
+        // So many for each fit into the shared lines.
+        self.share.d.next = if alive_count > 512 {
+            bits(BASE)
+        } else if alive_count > 256 {
+            bits(2 * BASE)
+        } else if alive_count > 128 {
+            bits(4 * BASE)
+        } else if alive_count > 64 {
+            bits(8 * BASE)
+        } else {
+            bits(AHEAD)
+        };
         let generation = select(is_of_shared_queue, record.generation + 1, event.generation);
         self.rings.write_enable.next = clears || (applies && is_event);
         self.rings.write_address.next = select(clears, walk, ring);
@@ -891,6 +948,7 @@ impl Logic for ReceiveEntries {
                     progress.age
                 },
                 has_missed: !is_walk && (progress.has_missed || misses_now),
+                has_need: misses_now || (progress.has_need && !(is_walk && progress.age.all())),
                 quota: if is_walk && progress.age.all() {
                     bits::<QUOTA_BITS>(0)
                 } else if misses_now && progress.has_missed && progress.quota != QUOTA_MAX {

@@ -46,6 +46,8 @@ const CYCLES: usize = 40_000;
 const WARM_UP: f64 = 0.25;
 /// The same if the windows are large: what is posted at the beginning leaves faster than what follows.
 const WARM_UP_MAX: f64 = 0.75;
+/// How long receives that were posted lie there before the first message: 100 us.
+const SETTLING_PS: u64 = 100_000_000;
 /// Calls of `idle` without a frame or a completion after which a run has come to a stand.
 const IDLE_MAX: usize = 4_000;
 
@@ -98,6 +100,23 @@ struct Pair {
     posted: usize,
     /// Receives that were posted.
     receives: usize,
+}
+
+impl Pair {
+    /// Posts what there is room for, up to `end` receives, in multiples of `batch`.
+    fn post_receives(&mut self, end: usize, batch: usize) -> Result<()> {
+        let room = (end - self.receives).min(self.sinks.len()) / batch * batch;
+        let receives = self.sinks.drain(..room);
+        let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).piece(sink)).collect();
+        if receives.is_empty() {
+            return Ok(());
+        }
+        let result = self.receiver.post_receives(&mut receives);
+        self.receives += room - receives.len();
+        let back = receives.into_iter().flat_map(|request| request.pieces);
+        self.sinks.splice(0..0, back.collect::<Vec<_>>());
+        refused(result)
+    }
 }
 
 /// Cuts the front of a region off, behind a gap.
@@ -172,6 +191,11 @@ pub(super) fn measure(
     let mut load = Load::new(&devices, case, window)?;
     host(options.host);
     let extent = Extent::new(case, options, window, load.signal_every);
+    // Whoever is sent something has posted receives before.
+    for pair in &mut load.pairs {
+        pair.post_receives(extent.messages, load.signal_every)?;
+    }
+    lock(world).run_for(SETTLING_PS)?;
     let seen = || {
         let counts = lock(world).wire_counts(0)[case.source()];
         Seen { frames: counts.sent, time_ps: counts.last_sent_ps }
@@ -380,16 +404,7 @@ impl Load {
         // Whose turn it is next: the first that has found no room.
         let mut stopped = None;
         for (turn, pair) in turns.enumerate() {
-            let room = (end - pair.receives).min(pair.sinks.len()) / batch * batch;
-            let receives = pair.sinks.drain(..room);
-            let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).piece(sink)).collect();
-            if !receives.is_empty() {
-                let result = pair.receiver.post_receives(&mut receives);
-                pair.receives += room - receives.len();
-                let back = receives.into_iter().flat_map(|request| request.pieces);
-                pair.sinks.splice(0..0, back.collect::<Vec<_>>());
-                refused(result)?;
-            }
+            pair.post_receives(end, batch)?;
             let wanted = (end - pair.posted).min(pair.sources.len()) / batch * batch;
             let room = wanted.min(free / batch * batch);
             if room < wanted {

@@ -7,6 +7,7 @@
 //! | Wire | 500 ns, no faults |
 //! | Hosts | answer a read after 0.9 to 1.1 us, half of the reads miss writes that are on their way; report writes done up to 0.5 us late; PCI Express Gen3 x16 |
 //! | Messages | from one host to the other, from and to addresses that are not aligned, none inline; READs from the other host to the one that asks |
+//! | Receives | twice a window of them, posted 100 us before the first message, and again when they completed |
 //! | Requests | each queue pair posts again what has completed, so that its window is always full; see [`Row::signal_every`] |
 //!
 //! Counted are the frames that begin at the MAC of the card with the payload between two of them while all windows are full, and the time from

@@ -424,6 +424,28 @@ fn entries_that_were_posted_in_time_cost_less_than_a_frame_of_the_wire() {
     }
 }
 
+/// All that a queue pair may have under way can come at once: whoever posted it before finds it here.
+#[test]
+fn each_of_64_rings_has_what_it_needs_before_the_first_message() {
+    let mut machine = Machine::new(Stalls::None);
+    for ring in 0..64 {
+        machine.restart(ring, 128);
+        machine.post(ring, 128, false);
+    }
+    machine.run_while(|machine| !machine.bells.is_empty());
+    machine.run(10_000);
+    let from = machine.given.len();
+    for ring in 0..64 {
+        for _ in 0..64 {
+            machine.ask(ring);
+        }
+        machine.settle();
+    }
+    let cycles = (machine.given.last().unwrap() - machine.given[from]) as f64 / (64.0 * 64.0);
+    println!("64 rings, 64 at once: {cycles:.2} cycles");
+    assert!(cycles <= 2.6, "{cycles} cycles");
+}
+
 #[test]
 fn a_thousand_rings_are_as_fast_as_one() {
     let mut machine = Machine::new(Stalls::None);
@@ -443,7 +465,7 @@ fn a_thousand_rings_soon_have_eight_entries_each() {
     let mut machine = Machine::new(Stalls::None);
     let cycles = cycles_in_turn(1_000, 64, 8, 24_000, &mut machine);
     println!("1,000 rings, eight at once: {cycles:.2} cycles");
-    assert!(cycles < 4.0, "{cycles} cycles");
+    assert!(cycles <= 2.6, "{cycles} cycles");
 }
 
 /// Software that keeps two entries posted on each of many rings rings for every message, and the card reads each entry alone.
@@ -571,8 +593,9 @@ fn lines_are_given_back() {
         machine.run(60);
     }
     for ring in 0..160 {
-        machine.restart(ring, 64);
+        machine.event(SetupKind::Life, ring, QpState::Reset);
     }
+    machine.run(160 * 80);
     assert_eq!(lines_of_a_newcomer(&mut machine), 31);
 }
 
@@ -602,10 +625,10 @@ fn lines_go_where_they_are_needed() {
         machine.post(ring, 1024, false);
         machine.run(400);
     }
-    // While there is plenty each gets what it may have at most, and then two lines.
+    machine.run(60_000);
+    // Each comes to its share, and its own line, whoever was here first.
     let had: Vec<usize> = (0..rings).map(|ring| ahead(&machine, ring)).collect();
-    assert!(had[..15].iter().all(|&entries| entries == 124), "{had:?}");
-    assert!(had[60..].iter().all(|&entries| entries == 8), "{had:?}");
+    assert!(had.iter().all(|&entries| entries >= 64), "{had:?}");
     // Who needs more, gets it.
     for ring in 60..80 {
         consume(&mut machine, ring, 600);

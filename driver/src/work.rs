@@ -179,7 +179,7 @@ impl SendRequest {
         Self::new(tag, Operation::FetchAdd { remote, add })
     }
 
-    /// Appends memory to the payload, or to what a READ or an atomic fills.
+    /// Appends memory to the payload, up to six pieces where the card takes so many, or to what a READ or an atomic fills: two and one.
     pub fn piece(mut self, piece: Region) -> Self {
         self.pieces.push(piece);
         self
@@ -268,7 +268,9 @@ impl SendRequest {
             }
             1 + u16::from(inline.length > INLINE_BYTES_FIRST_SLOT)
         } else {
-            check_pieces(&self.pieces, limits.queues.send_sges.into(), domain)?;
+            // What an answer needs fits the first slot (protocol 2.11).
+            let most = if is_read { SEND_SGES_FIRST_SLOT } else { usize::MAX };
+            check_pieces(&self.pieces, most.min(limits.queues.send_sges.into()), domain)?;
             1 + u16::from(self.pieces.len() > SEND_SGES_FIRST_SLOT)
         };
         let allowed = limits.message_bytes.min(MESSAGE_BYTES_MAX.into());

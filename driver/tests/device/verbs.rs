@@ -249,6 +249,9 @@ fn what_does_not_fit_is_handed_back() {
     let empty = |pair: &ProtectionDomain| pair.allocate(1).unwrap();
     let seven = (0..7).fold(SendRequest::send(5), |request, _| request.piece(empty(&pair.domain)));
     assert_eq!(refused(seven), (Refusal::TooManyPieces { count: 7, allowed: 6 }, 7));
+    let anywhere = RemoteMemory { address: 0, key: 0, bytes: 9 };
+    let three = (0..3).fold(SendRequest::read(5, anywhere), |request, _| request.piece(empty(&pair.domain)));
+    assert_eq!(refused(three), (Refusal::TooManyPieces { count: 3, allowed: 2 }, 3));
     let long = SendRequest::send(5).inline(&[0; 97]);
     assert_eq!(refused(long), (Refusal::InlineTooLong { length: 97, allowed: 96 }, 0));
     let both = SendRequest::send(5).inline(&[0]).piece(empty(&pair.domain));

@@ -177,7 +177,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
 /// Blocks of outstanding messages: one a queue pair, and as many that all share.
 const OUTSTANDING_BLOCKS_LOG2: u8 = QUEUE_PAIR_BITS as u8 + 1;
 /// Pieces that a message is gathered from.
-const SEND_SGES: u8 = 2;
+const SEND_SGES: u8 = limits::SEND_SGES_MAX as u8;
 /// PSNs that a queue pair has in flight, as a power of two.
 const PSN_WINDOW_LOG2: u8 = limits::PSN_WINDOW_LOG2_MAX as u8;
 

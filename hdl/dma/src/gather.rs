@@ -23,8 +23,8 @@
 //!
 //! Latency 2 cycles from a command to `read`, 6 from the last word to `token` and `payload`. A command of one span or none
 //! takes one cycle, of two spans two; a word takes one; a packet whose last word fills one beat and begins another costs a cycle
-//! more. Up to 256 packets are under way, while their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that
-//! answers after 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
+//! more. Of a packet with more than two spans, each further one is a command of its own. Up to 256 commands are under way, while
+//! their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that answers after 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
 //!
 //! 1. Packets leave in the order of their commands: `token` when all payload is in the buffer, else `failure` if the host failed
 //!    to give some; then none of its payload is seen.
@@ -32,7 +32,7 @@
 //! 3. Only reads whose words have room are asked for, and `from_host` waits for no neighbour: inline data is on the card before a
 //!    packet that needs it enters the line. Spans without bytes are not read.
 //! 4. A span fails if the host says so, or if it answers with fewer bytes.
-//! 5. `passage` counts commands, and tokens and failures.
+//! 5. `passage` counts packets with their first command, and tokens and failures.
 //!
 //! Refuses a buffer of less than two packets of 4096 bytes. DESIGN 3 decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
@@ -83,7 +83,9 @@ struct Parcel<const COUNT: usize> {
     has_second: Bit,
     first: Extent,
     second: Extent,
-    /// Beats that are reserved.
+    /// The packet goes on with the next one.
+    continues: Bit,
+    /// Beats that are reserved for the packet.
     beats: Bits<COUNT>,
 }
 
@@ -130,6 +132,9 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
 
     held: DFF<GatherCommand>,
     is_held: Reg<Bit>,
+    /// The next command, or the one that is held, goes on with the packet of the command before.
+    goes_on: Reg<Bit>,
+    held_goes_on: DFF<Bit>,
     beats: DFF<Bits<COUNT>>,
     slots_needed: DFF<Bits<2>>,
     has_first: DFF<Bit>,
@@ -199,6 +204,8 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             passage: Signal::default(),
             held: DFF::default(),
             is_held: Reg::default(),
+            goes_on: Reg::default(),
+            held_goes_on: DFF::default(),
             beats: DFF::default(),
             slots_needed: DFF::default(),
             has_first: DFF::default(),
@@ -269,7 +276,9 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let has_first = self.has_first.q.val();
         let has_second = self.has_second.q.val();
         let second_waits = self.second_waits.q.val();
-        let fits = self.beats.q.val() <= bits::<COUNT>(Self::ROOM) - self.used.q.val();
+        let goes_on = self.held_goes_on.q.val();
+        let has_room = self.beats.q.val() <= bits::<COUNT>(Self::ROOM) - self.used.q.val();
+        let fits = has_room || goes_on;
         let has_places = self.tokens.rx.ready.val() && self.parcels.rx.ready.val();
         let needed = self.slots_needed.q.val();
         let has_slots = bit_cast::<SLOT_COUNT, 2>(needed) <= self.unclaimed.q.val();
@@ -288,6 +297,10 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             self.has_first.d.next = first_counts || second_counts;
             self.has_second.d.next = first_counts && second_counts;
             self.is_held.d.next = self.command.valid.val();
+            self.held_goes_on.d.next = self.goes_on.q.val();
+            if self.command.valid.val() {
+                self.goes_on.d.next = asked.continues;
+            }
             let rounded = (asked.launch.payload_bytes + Self::LANES) >> Self::LANE_SHIFT;
             self.beats.d.next = bit_cast::<COUNT, SPAN_BITS>(rounded);
             self.slots_needed.d.next = if !asked.is_inline || !asked.launch.payload_bytes.any() {
@@ -307,7 +320,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.spans.rx.valid.next = second_waits || (grants && has_first);
         self.spans.rx.beat.next = select(second_waits, self.second.q.val(), command.first);
         StreamTx::<HostSpan>::link(&mut self.read, &mut self.spans.tx);
-        self.tokens.rx.valid.next = grants;
+        self.tokens.rx.valid.next = grants && !goes_on;
         self.tokens.rx.beat.next = command.launch;
         self.parcels.rx.valid.next = grants;
         self.parcels.rx.beat.next = Parcel::<COUNT> {
@@ -320,6 +333,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
                 extent::<BYTES>(command.first.address.get_bits::<LANE_BITS>(0), command.first.length)
             },
             second: extent::<BYTES>(command.second.address.get_bits::<LANE_BITS>(0), command.second.length),
+            continues: command.continues,
             beats: self.beats.q.val(),
         };
         self.inline_queue.rx.valid.next = self.inline_slot.valid.val();
@@ -361,21 +375,22 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let is_short = word.last != is_rest || bit_cast::<LANES_BITS, BYTES>(word.bytes) != count;
         let is_wrong = !parcel.is_inline && (word.error || is_short);
         let fails = self.has_failed.q.val() || is_wrong;
-        let ends = ends_span && (is_second || !parcel.has_second);
+        let ends_parcel = ends_span && (is_second || !parcel.has_second);
+        let ends = ends_parcel && !parcel.continues;
         let has_tail = takes && ends && is_over && !fails;
         let is_empty = has_parcel && !parcel.has_payload;
-        let leaves = is_empty || is_tail || (takes && ends && !has_tail);
+        let leaves = is_empty || is_tail || (takes && ends_parcel && !has_tail);
         self.parcels.tx.ready.next = leaves;
         if takes {
             self.is_started.d.next = !ends_span;
-            self.is_second.d.next = (is_second || ends_span) && !ends;
+            self.is_second.d.next = (is_second || ends_span) && !ends_parcel;
             self.left.d.next = select(is_started, left - Self::LANE_COUNT, extent.rest);
             self.turn.d.next = turn;
             self.fill.d.next = behind;
             self.has_failed.d.next = fails && !ends;
         }
         self.is_tail.d.next = has_tail;
-        if leaves {
+        if leaves && !parcel.continues {
             self.fill.d.next = bits(0);
         }
 
@@ -465,12 +480,16 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let pops = self.buffer.tx.valid.val() && self.payload.ready.val();
         let lost = if loses { parcel.beats } else { bits(0) };
         self.freed.d.next = lost + bit_cast::<COUNT, 1>(pops.into());
-        let reserved = if grants { self.beats.q.val() } else { bits(0) };
+        let reserved = if grants && !goes_on { self.beats.q.val() } else { bits(0) };
         self.used.d.next = self.used.q.val() + reserved - self.freed.q.val();
 
         let passed = self.passed.q.val();
         self.passed.d.next = Passage {
-            entered: if may_take && self.command.valid.val() { passed.entered + 1 } else { passed.entered },
+            entered: if may_take && self.command.valid.val() && !self.goes_on.q.val() {
+                passed.entered + 1
+            } else {
+                passed.entered
+            },
             left: if moves { passed.left + 1 } else { passed.left },
         };
         self.passage.next = passed;
@@ -503,6 +522,8 @@ mod tests {
     #[derive(Clone)]
     struct Order {
         command: GatherCommand,
+        /// Further spans, each a command.
+        more: Vec<HostSpan>,
         slots: Vec<Slot>,
         payload: Vec<u8>,
         reads: usize,
@@ -541,12 +562,13 @@ mod tests {
         let command = GatherCommand {
             launch: launch(psn, payload_bytes),
             is_inline: true,
+            continues: false,
             // What does not count may be anything.
             span_count: Stimulus::sample(random),
             first: span(random.random(), 77),
             second: span(random.random(), 88),
         };
-        Order { command, slots, payload, reads: 0, fails: false }
+        Order { command, more: Vec::new(), slots, payload, reads: 0, fails: false }
     }
 
     /// A packet of two spans, of which those without bytes are not counted, or are.
@@ -566,11 +588,46 @@ mod tests {
         let command = GatherCommand {
             launch: launch(psn, payload.len()),
             is_inline: false,
+            continues: false,
             span_count: bits(span_count),
             first: spans[0],
             second: spans[1],
         };
-        Order { command, slots: Vec::new(), reads: counted.len(), payload, fails }
+        Order { command, more: Vec::new(), slots: Vec::new(), reads: counted.len(), payload, fails }
+    }
+
+    /// A packet of three to six spans with bytes.
+    fn listed<const DATA: usize>(psn: u64, random: &mut Random) -> Order {
+        let count = random.random_range(3..=6);
+        let longest = *[9, 100, 4096 / count].choose(random).unwrap();
+        let spans: Vec<_> =
+            (0..count).map(|_| span(any_address(random), random.random_range(1..=longest))).collect();
+        let each = spans.iter().map(|&one| fetched::<DATA>(psn, [one, span(0, 0)], 1));
+        let payload: Vec<u8> = each.clone().flat_map(|order| order.payload).collect();
+        let fails = each.clone().any(|order| order.fails);
+        let mut order = each.clone().next().expect("there are some");
+        // The first command may have two.
+        let with_second = random.random();
+        order.command.launch = launch(psn, payload.len());
+        order.command.continues = true;
+        order.command.span_count = bits(if with_second { 2 } else { 1 });
+        order.command.second = spans[1];
+        let more = spans[if with_second { 2 } else { 1 }..].to_vec();
+        Order { more, reads: spans.len(), payload, fails, ..order }
+    }
+
+    impl Order {
+        fn commands(&self) -> Vec<GatherCommand> {
+            let count = self.more.len();
+            let mut commands = vec![self.command];
+            commands.extend(self.more.iter().enumerate().map(|(index, &first)| GatherCommand {
+                continues: index + 1 < count,
+                span_count: bits(1),
+                first,
+                ..self.command
+            }));
+            commands
+        }
     }
 
     fn any_order<const DATA: usize>(psn: u64, random: &mut Random) -> Order {
@@ -579,7 +636,8 @@ mod tests {
             .unwrap();
         let first_length = *[0, total, random.random_range(0..=total)].choose(random).unwrap();
         let spans = [first_length, total - first_length].map(|length| span(any_address(random), length));
-        match random.random_range(0..4) {
+        match random.random_range(0..5) {
+            4 => listed::<DATA>(psn, random),
             0 => inline(psn, random.random_range(0..=96), random),
             1 => fetched::<DATA>(psn, [span(any_address(random), total), spans[1]], 1),
             _ => fetched::<DATA>(psn, spans, 2),
@@ -676,7 +734,7 @@ mod tests {
         stalls: Stalls,
         random: &mut Random,
     ) -> Left {
-        let mut commands = Offers::new(orders.iter().map(|order| order.command), stalls);
+        let mut commands = Offers::new(orders.iter().flat_map(Order::commands), stalls);
         let mut slots = Offers::new(orders.iter().flat_map(|order| order.slots.clone()), stalls);
         let mut reader = Reader::<DATA, BYTES>::new(latency, stalls);
         let (mut reads, mut tokens) = (Sink::new(stalls), Sink::new(stalls));

@@ -8,7 +8,7 @@
 //!
 //! A command a cycle, latency 1; failures without latency.
 //!
-//! 1. Commands of one keep their order; while both have some, they take turns.
+//! 1. Commands of one keep their order; while both have some, they take turns packet by packet.
 //! 2. A failure is told to who sent the packet.
 //!
 //! Both wait for the wire alone, behind gather, so neither waits for the other (DESIGN 3 decision 4).
@@ -67,7 +67,8 @@ impl Logic for GatherShare {
         clock!(self, clock, arbiter, slice);
         self.arbiter.reset.next = self.reset.val();
         self.slice.reset.next = self.reset.val();
-        self.arbiter.last.next = bits(3);
+        self.arbiter.last.next =
+            cat!(!self.responder.beat.val().continues, !self.requester.beat.val().continues);
         StreamRx::<GatherCommand>::link(&mut self.requester, &mut self.arbiter.rx[0]);
         StreamRx::<GatherCommand>::link(&mut self.responder, &mut self.arbiter.rx[1]);
         StreamTx::<GatherCommand>::join(&mut self.arbiter.tx, &mut self.slice.rx);
@@ -99,7 +100,9 @@ mod tests {
         let mut random = random();
         for stalls in Stalls::ALL {
             let commands = |is_response| {
+                // Every third packet takes another command.
                 (0..200).map(move |number| GatherCommand {
+                    continues: number % 3 == 0,
                     launch: LaunchToken { psn: bits(number), is_response, ..LaunchToken::default() },
                     ..GatherCommand::default()
                 })
@@ -142,9 +145,10 @@ mod tests {
                 let lost = failures.iter().filter(|failure| failure.is_response == is_response);
                 assert!(told[usize::from(is_response)].received.iter().eq(lost));
             }
+            let changes = |two: &[GatherCommand]| two[0].launch.is_response != two[1].launch.is_response;
+            assert!(command.received.windows(2).all(|two| !two[0].continues || !changes(two)));
             if stalls == Stalls::None {
-                let turns = command.received.windows(2);
-                assert!(turns.take(390).all(|two| two[0].launch.is_response != two[1].launch.is_response));
+                assert!(command.received.windows(2).take(390).all(|two| two[0].continues || changes(two)));
             }
         }
     }

@@ -7,22 +7,25 @@
 //!           ┌──────────────────────────────────────────────────┐
 //!  item ───>│ fields ──> verdict ──────────────────────────────┼──> checked
 //!           │ elements ──> one a cycle ──> sum, two of them    │
+//!           │                              └──> more of them ──┼──> listed
 //!           │ inline data ─────────────────────────────────────┼──> inline_data
 //!           └──────────────────────────────────────────────────┘
 //! ```
 //!
 //! An entry takes 2 cycles and one more for each element and for the second slot of inline data; 3 for a message from one place.
+//! Of more than two elements with bytes it takes one more.
 //!
 //! 1. Items leave in order, each once, with a status.
 //! 2. Exactly `inline_count` slots are given for each item that leaves, in its order.
 //! 3. Elements of no bytes are skipped, whatever their key is (protocol 4.6).
+//! 4. Of more than two elements with bytes, those behind the first are given on `listed`, in order and before the item, which says
+//!    how many. Also of an item that is refused.
 //!
 //! The status is that of `rnic_layout::queue::send::Work::parse`; then LOC_QP_OP for what this card does not do yet: opcodes
-//! other than READ, WRITE and SEND, with immediate data or without, READs that may never be open, and more than two elements with
-//! bytes. Protocol 2.2, 2.3, 2.11, 8.3.
+//! other than READ, WRITE and SEND, with immediate data or without, and READs that may never be open. Protocol 2.2, 2.3, 2.11, 8.3.
 use crate::numbers::{
-    ATOMIC_BYTES, FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_ELEMENTS, REASON_MALFORMED, SUCCESS,
-    WORK_COMPARE_SWAP, WORK_READ, WORK_SEND, WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
+    ATOMIC_BYTES, FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_MALFORMED, SUCCESS, WORK_COMPARE_SWAP,
+    WORK_READ, WORK_SEND, WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
 };
 use crate::tokens::{CheckedItem, SLOT_BITS, Stretch, WorkItem};
 use crate::work::{
@@ -49,6 +52,7 @@ const SUM_BITS: usize = 35;
 enum Step {
     Begin,
     Element,
+    Listed,
     Finish,
     SecondSlot,
 }
@@ -64,6 +68,8 @@ pub struct Authorize {
     pub item: StreamRx<WorkItem>,
     /// To cut; the block behind is a queue, whose `ready` is a register.
     pub checked: StreamTx<CheckedItem>,
+    /// To cut: elements of long lists; the same.
+    pub listed: StreamTx<Stretch>,
     /// To issuing; the same.
     pub inline_data: StreamTx<Bits<SLOT_BITS>>,
     step: Reg<Step>,
@@ -72,7 +78,7 @@ pub struct Authorize {
     sum: DFF<Bits<SUM_BITS>>,
     first: DFF<Stretch>,
     second: DFF<Stretch>,
-    has_too_many: DFF<Bit>,
+    listed_count: DFF<Bits<3>>,
     is_malformed: DFF<Bit>,
     is_too_long: DFF<Bit>,
     is_unsupported: DFF<Bit>,
@@ -102,6 +108,8 @@ impl Logic for Authorize {
 
         self.item.ready.next = false;
         self.checked.valid.next = false;
+        self.listed.valid.next = false;
+        self.listed.beat.next = self.second.q.val();
         self.inline_data.valid.next = false;
         self.inline_data.beat.next = select(step == Step::SecondSlot, item.second, item.first);
 
@@ -135,7 +143,7 @@ impl Logic for Authorize {
             self.sum.d.next = bits(0);
             self.first.d.next.length = bits(0);
             self.second.d.next.length = bits(0);
-            self.has_too_many.d.next = false;
+            self.listed_count.d.next = bits(0);
             if self.item.valid.val() {
                 self.step.d.next = if walks { Step::Element } else { Step::Finish };
             }
@@ -146,27 +154,37 @@ impl Logic for Authorize {
         let is_atomic = is_atomic(fields.opcode);
         // Behind the only element of an atomic stand its operands.
         let is_operands = is_atomic && index.any();
-        if step == Step::Element {
-            let has_first = self.first.q.val().length.any();
-            let has_second = self.second.q.val().length.any();
+        let has_first = self.first.q.val().length.any();
+        let has_second = self.second.q.val().length.any();
+        let is_listed = self.listed_count.q.val().any();
+        // The second place is left for the list when a further one comes, or behind the last one.
+        let lists = (step == Step::Element && has_second && length.any()) || step == Step::Listed;
+        let may_list = self.listed.ready.val();
+        if lists {
+            self.listed.valid.next = true;
+            if may_list {
+                self.listed_count.d.next = self.listed_count.q.val() + 1;
+            }
+        }
+        if lists && !may_list {
+            self.element.d.next = element;
+        }
+        if step == Step::Element && (!lists || may_list) {
             self.index.d.next = next_index;
             if !is_operands {
                 self.sum.d.next = self.sum.q.val() + bit_cast::<SUM_BITS, 32>(length);
             }
-            if is_operands {
+            if is_operands || (length.any() && has_first) {
                 self.second.d.next = stretch;
             } else if length.any() {
-                if !has_first {
-                    self.first.d.next = stretch;
-                } else if !has_second {
-                    self.second.d.next = stretch;
-                } else {
-                    self.has_too_many.d.next = true;
-                }
+                self.first.d.next = stretch;
             }
             if is_operands || (!is_atomic && bit_cast::<4, 3>(next_index) == fields.sge_count) {
-                self.step.d.next = Step::Finish;
+                self.step.d.next = if lists || is_listed { Step::Listed } else { Step::Finish };
             }
+        }
+        if step == Step::Listed && may_list {
+            self.step.d.next = Step::Finish;
         }
 
         let is_misfit = is_atomic && self.sum.q.val() != ATOMIC_BYTES;
@@ -180,8 +198,6 @@ impl Logic for Authorize {
             (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_MALFORMED))
         } else if self.is_too_long.q.val() || differs {
             (bits::<8>(LOCAL_LENGTH), bits::<8>(REASON_MALFORMED))
-        } else if self.has_too_many.q.val() {
-            (bits::<8>(LOCAL_OPERATION), bits::<8>(REASON_ELEMENTS))
         } else {
             (bits::<8>(SUCCESS), bits::<8>(0))
         };
@@ -236,6 +252,7 @@ impl Logic for Authorize {
             domain: item.domain,
             first: self.first.q.val(),
             second: self.second.q.val(),
+            listed_count: self.listed_count.q.val(),
         };
         if step == Step::Finish {
             let may_finish = self.checked.ready.val() && (!has_inline || self.inline_data.ready.val());

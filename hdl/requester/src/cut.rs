@@ -7,22 +7,24 @@
 //!              ┌──────────────────────────────────────────────────────┐
 //!  setup ─────>│ life                                                 │
 //!  item ──────>│─┬─> message ──> parts ──> packet ────────────────────┼──> packet (16 deep)
-//!              │ │      ^                   │ └───────────────────────┼──> access_request (8 deep)
+//!  listed ────>│─│─> list ─┘      ^        │ └───────────────────────┼──> access_request (8 deep), parts
 //!  retired ───>│ │    turn                  │ what is left            │
 //!              │ │      └─ record <─ line <─┘                         │
 //!              │ └────────────────────────────────────────────────────┼──> wake (segment)
 //!              └──────────────────────────────────────────────────────┘
-//!  step     Idle  Load               Plan  Make (Second)   Store
+//!  step     Idle  Load (Fill)        Plan  Make (Second, Listed)  Store
 //! ```
 //!
-//! A message of one packet takes 3 cycles, 4 with two keys. A packet of a longer one takes 2 cycles, 3 with two keys; 3 more
-//! cycles begin and end a quantum. Measured: 2.50 cycles a packet in messages of 4 packets, 2.12 in those of 16, 2.25 in
-//! those of 512. 1,819 LUT, 1,141 FF, 43 RAM32M16, 27 RAMB18, depth 7.
+//! A message of one packet takes 3 cycles, 4 with two keys, 14 with six. A packet of a longer one takes 2 cycles, and one more for
+//! each key behind the first; 3 more cycles begin and end a quantum, and a list of elements takes one for each when it begins.
+//! Measured: 2.50 cycles a packet in messages of 4 packets, 2.12 in those of 16, 2.25 in those of 512. Without lists it takes
+//! 1,819 LUT, 1,141 FF, 43 RAM32M16, 27 RAMB18, depth 7; these need 4 UltraRAMs.
 //!
 //! 1. Items leave in order, and packets of a message in the order of their PSNs. Behind a message the next one of its queue pair
 //!    begins when it has been cut as a whole.
 //! 2. Exactly `request_count` keys are asked for each packet, in its order: one for each stretch of an element that is in
-//!    the packet. So a region that ends in the middle of a message stops it there.
+//!    the packet. So a region that ends in the middle of a message stops it there. Of a list of more than two elements, those
+//!    behind the first one in the packet are not counted, but said on `parts`.
 //! 3. FIRST and MIDDLE have PMTU bytes. RETH stands in FIRST and ONLY, with the length of the message; ImmDt and SE in LAST and
 //!    ONLY. AckReq stands where the item asks for it, in its last packet, and in every 32nd one (protocol 2.2, 2.4).
 //! 4. While both have something to do, the line gets a quantum when items have got theirs, a packet counted as 64 bytes more than its
@@ -30,7 +32,7 @@
 //! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair goes to the end of the line.
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made any more: what is left of a message is
 //!    dropped with the event, also in the middle of a quantum, and items become flushed ones.
-//! 7. Setup events are taken within 4 cycles, whatever the outputs do.
+//! 7. Setup events are taken within 4 cycles, whatever the outputs do; within 10 where there are lists.
 //! 8. Segmentation is woken once for each long item: when its last turn begins, or 32 KiB before its end if nobody else stands
 //!    in line and half of the window is open. So who is woken waits for no answer.
 //! 9. While `enable` is low, what stands in line waits there, unless a new item waits for it.
@@ -45,7 +47,8 @@ use crate::numbers::{
     WRITE_ONLY_IMMEDIATE,
 };
 use crate::tokens::{
-    CheckedItem, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, ReadRecord, Retired, Stretch,
+    CheckedItem, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, Part, QUANTUM_BITS, ReadRecord, Retired,
+    Stretch,
 };
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -62,6 +65,11 @@ const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// Requests that may be waiting when a packet is made; it adds two, and the queue holds eight.
 const REQUESTS_MAX: u64 = 6;
+/// The same where there is a list: it adds six.
+const REQUESTS_LISTED_MAX: u64 = 2;
+/// Elements of a list are kept in eight places a queue pair.
+const LISTED_BITS: usize = 3;
+const LISTED_PLACE_BITS: usize = QUEUE_PAIR_BITS + LISTED_BITS;
 
 /// What commands say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -97,6 +105,9 @@ struct Rest {
     length: Bits<32>,
     first: Stretch,
     second: Stretch,
+    /// Elements behind the first that stand in the list, then nothing stands in `second`; and where the next one is.
+    listed: Bits<LISTED_BITS>,
+    listed_index: Bits<LISTED_BITS>,
 }
 
 /// What the block does.
@@ -106,9 +117,11 @@ enum Step {
     Event,
     Setup,
     Load,
+    Fill,
     Plan,
     Make,
     Second,
+    Listed,
     Store,
 }
 
@@ -159,6 +172,8 @@ pub struct Cut {
     pub setup: StreamRx<SetupEvent>,
     /// From authorize.
     pub item: StreamRx<CheckedItem>,
+    /// From authorize: elements of long lists, before their items.
+    pub listed: StreamRx<Stretch>,
     /// From acknowledge: of which queue pair something is said.
     pub retired_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// How far its peer is.
@@ -167,6 +182,8 @@ pub struct Cut {
     pub retires_valid: Signal<In, Bit>,
     /// To issuing; registered.
     pub packet: StreamTx<Packet>,
+    /// To issuing: what keys behind the first one of a list are asked for; registered.
+    pub parts: StreamTx<Part>,
     /// To the region table; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// To deposit: a READ.
@@ -183,8 +200,10 @@ pub struct Cut {
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     rests: Memory<Rest, QUEUE_PAIR_BITS>,
     unacknowledged: Memory<Bits<24>, QUEUE_PAIR_BITS>,
+    lists: Memory<Stretch, LISTED_PLACE_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
     packets: Fifo<Packet, 4, 5>,
+    part_queue: Fifo<Part, 4, 5>,
     requests: Fifo<AccessRequest, 3, 4>,
     wakes: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
     step: Reg<Step>,
@@ -228,10 +247,12 @@ impl Cut {
             enable: Signal::default(),
             setup: StreamRx::default(),
             item: StreamRx::default(),
+            listed: StreamRx::default(),
             retired_index: Signal::default(),
             retires: Signal::default(),
             retires_valid: Signal::default(),
             packet: StreamTx::default(),
+            parts: StreamTx::default(),
             access_request: StreamTx::default(),
             read: Signal::default(),
             read_place: Signal::default(),
@@ -241,8 +262,10 @@ impl Cut {
             lives: Memory::new(Storage::Block)?,
             rests: Memory::new(Storage::Block)?,
             unacknowledged: Memory::new(Storage::Block)?,
+            lists: Memory::new(Storage::Ultra)?,
             line: Fifo::new(Storage::Block)?,
             packets: Fifo::new(Storage::Distributed)?,
+            part_queue: Fifo::new(Storage::Distributed)?,
             requests: Fifo::new(Storage::Distributed)?,
             wakes: Fifo::new(Storage::Distributed)?,
             step: Reg::default(),
@@ -272,12 +295,14 @@ impl Logic for Cut {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, lives, rests, unacknowledged, line, packets, requests, wakes);
+        clock!(self, clock, lives, rests, unacknowledged, lists, line, packets, part_queue, requests, wakes);
         self.line.reset.next = self.reset.val();
         self.packets.reset.next = self.reset.val();
+        self.part_queue.reset.next = self.reset.val();
         self.requests.reset.next = self.reset.val();
         self.wakes.reset.next = self.reset.val();
         StreamTx::<Packet>::link(&mut self.packet, &mut self.packets.tx);
+        StreamTx::<Part>::link(&mut self.parts, &mut self.part_queue.tx);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         self.turn_count.next = self.turns_begun.q.val();
@@ -383,6 +408,8 @@ impl Logic for Cut {
                 Step::Idle
             } else if is_turn && !is_open {
                 Step::Store
+            } else if !is_turn && item.listed_count.any() {
+                Step::Fill
             } else if is_turn || is_split {
                 Step::Plan
             } else {
@@ -409,6 +436,8 @@ impl Logic for Cut {
                     length: item.length,
                     first: item.first,
                     second: item.second,
+                    listed: item.listed_count,
+                    listed_index: bits::<LISTED_BITS>(0),
                 }
             };
             self.current.d.next.is_woken = !holds || (ends_hold && (!is_turn || begins_turn));
@@ -418,6 +447,22 @@ impl Logic for Cut {
         }
         if begins_turn {
             self.turns_begun.d.next = self.turns_begun.q.val() + 1;
+        }
+
+        // A list is written down as a whole, also that of an item which sends nothing.
+        let listed_index = current.listed_index;
+        let next_index = listed_index + 1;
+        let fills = step == Step::Fill && self.listed.valid.val();
+        self.listed.ready.next = step == Step::Fill;
+        self.lists.write_enable.next = fills;
+        self.lists.write_address.next = cat!(queue_pair, listed_index);
+        self.lists.write_data.next = self.listed.beat.val();
+        if fills {
+            let is_whole = next_index == current.listed;
+            self.current.d.next.listed_index = select(is_whole, bits::<LISTED_BITS>(0), next_index);
+            if is_whole {
+                self.step.d.next = if self.is_bare.q.val() { Step::Make } else { Step::Plan };
+            }
         }
 
         // The next packet, and what each element gives to it.
@@ -442,9 +487,15 @@ impl Logic for Cut {
         let first_part = self.first_part.q.val();
         let second_part = self.second_part.q.val();
         let payload_bytes = self.payload_bytes.q.val();
+        // What the first element does not give comes from the second one, or from the list.
+        let is_listed = current.listed.any();
         let has_first = first_part.any() && !is_bare;
-        let has_second = second_part.any() && !is_bare;
-        let has_room = self.packets.rx.ready.val() && self.requests.level.val() <= REQUESTS_MAX;
+        let has_second = second_part.any() && !is_bare && !is_listed;
+        let has_more = second_part.any() && !is_bare && is_listed;
+        let requests_max = select(is_listed, bits::<4>(REQUESTS_LISTED_MAX), bits::<4>(REQUESTS_MAX));
+        let has_room = self.packets.rx.ready.val()
+            && self.requests.level.val() <= requests_max
+            && !self.part_queue.level.val().get_bits::<2>(3).any();
         let is_making = step == Step::Make;
         let makes = is_making && has_room && !has_event;
         let ends = is_bare || is_last || self.packets_left.q.val() == 1;
@@ -516,15 +567,38 @@ impl Logic for Cut {
             payload_bytes,
             inline_count,
             request_count: cat!(has_first && has_second, has_first && !has_second),
+            is_listed: has_more,
             first_length: first_part,
             second_length: second_part,
         };
 
-        // Its keys, the second one a cycle later.
+        // Its keys, the second one a cycle later, those of a list one after the other.
         let is_second = step == Step::Second;
-        let stretch = if is_second { current.second } else { current.first };
-        let part = select(is_second, second_part, first_part);
-        self.requests.rx.valid.next = (makes && has_first) || is_second;
+        let is_list = step == Step::Listed;
+        self.lists.read_enable.next = true;
+        self.lists.read_address.next = cat!(queue_pair, select(is_list, next_index, listed_index));
+        let element = self.lists.read_data.val();
+        let is_short = element.length <= bit_cast::<32, 13>(second_part);
+        let from_list = select(is_short, element.length.get_bits::<13>(0), second_part);
+        let stretch = if is_list {
+            element
+        } else if is_second {
+            current.second
+        } else {
+            current.first
+        };
+        let part = if is_list {
+            from_list
+        } else if is_second {
+            second_part
+        } else {
+            first_part
+        };
+        let asks_list = is_list && second_part.any();
+        self.part_queue.rx.valid.next = asks_list;
+        self.part_queue.rx.beat.next =
+            Part { length: from_list, is_last: element.length >= bit_cast::<32, 13>(second_part) };
+        self.requests.rx.valid.next = (makes && has_first) || is_second || asks_list;
         self.requests.rx.beat.next = AccessRequest {
             key: stretch.key,
             domain: current.domain,
@@ -552,6 +626,8 @@ impl Logic for Cut {
             length: stretch.length - bit_cast::<32, 13>(part),
         };
         let is_used_up = stretch.length == bit_cast::<32, 13>(part);
+        // A list goes on in this packet, or says what the next one begins with.
+        let walks = makes && is_listed && is_used_up && !is_bare;
         let has_ended = is_bare || is_last;
         let after = if has_ended && !is_turn {
             Step::Idle
@@ -569,7 +645,13 @@ impl Logic for Cut {
             self.current.d.next.packets = current.packets + 1;
             self.current.d.next.length = current.length - bit_cast::<32, 13>(payload_bytes);
             self.starts.d.next = false;
-            self.step.d.next = if has_second { Step::Second } else { after };
+            self.step.d.next = if has_second {
+                Step::Second
+            } else if walks {
+                Step::Listed
+            } else {
+                after
+            };
             if !is_turn && !share.get_bit(QUANTUM_BITS - 6) {
                 let got = select(is_bare, bits::<7>(0), payload_bytes.get_bits::<7>(6));
                 self.share.d.next = share + bit_cast::<9, 7>(got) + 1;
@@ -579,14 +661,28 @@ impl Logic for Cut {
             self.step.d.next = after;
         }
         // The packet is done with, and with it the first element perhaps.
+        let packets_left = self.packets_left.q.val() - 1;
         if (makes && !has_second) || is_second {
-            self.packets_left.d.next = self.packets_left.q.val() - 1;
+            if !walks {
+                self.packets_left.d.next = packets_left;
+            }
             self.current.d.next.first = if is_used_up && !is_second { current.second } else { behind };
             self.current.d.next.second = if is_used_up || is_second {
                 Stretch { key: bits::<32>(0), address: bits::<64>(0), length: bits::<32>(0) }
             } else {
                 current.second
             };
+        }
+        // The first element that the packet leaves something of is the first one of the next.
+        if is_list {
+            self.second_part.d.next = second_part - from_list;
+            self.current.d.next.first = behind;
+            self.current.d.next.listed = current.listed - 1;
+            self.current.d.next.listed_index = next_index;
+            if !is_short || current.listed == 1 {
+                self.packets_left.d.next = packets_left;
+                self.step.d.next = after;
+            }
         }
 
         // What is left waits for its turn; who was dropped stands in line until its turn comes.

@@ -6,13 +6,14 @@
 //! ```text
 //!                 ┌─────────────────────────────────────────────┐
 //!  packet ───────>│ item ──> answers ──> verdict ───────────────┼──> gather
-//!  answers ──────>│            │            ├───────────────────┼──> message, issued (pool)
+//!  answers, parts ─>│           │            ├───────────────────┼──> message, issued (pool)
 //!  inline_data ──>│────────────│────────────│───────────────────┼──> inline_slot
 //!                 │        record <─────────┴───────────────────┼──> kick (acknowledge)
 //!                 └─────────────────────────────────────────────┘
 //! ```
 //!
-//! A packet takes 2 cycles, one more for each key and for each slot of inline data.
+//! A packet takes 2 cycles, one more for each key and for each slot of inline data. Keys behind the first one of a list take one
+//! more each, as each makes a command of its own.
 //!
 //! 1. Messages are written down in the order of the items, each in its place, before their first packet can be seen.
 //! 2. Behind an entry or a packet in error, nothing of the same queue pair is sent, until it is made anew or reset: entries
@@ -20,12 +21,13 @@
 //! 3. The slots of inline data that leave are those of the packets that leave, in order.
 //! 4. `unsent_psn` is the PSN behind the last packet that left, and behind the last response to it if it was a READ (protocol 2.1).
 //! 5. A READ that leaves is said on `opened` before, with the slot that segmentation has given to it.
-//! 6. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
+//! 6. A packet from a list leaves as one command for each of its elements, all or none.
+//! 7. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::numbers::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
-use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS};
+use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, Part, SLOT_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::host::{HostSpan, Slot};
 use rnic_token::protect::AccessAnswer;
@@ -49,8 +51,10 @@ struct Record {
 enum Step {
     Begin,
     Answers,
+    Listed,
     Write,
     Inline,
+    Continue,
 }
 
 /// The block.
@@ -66,6 +70,8 @@ pub struct Issue {
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From cut.
     pub packet: StreamRx<Packet>,
+    /// From cut: what answers behind the first one of a list are about.
+    pub parts: StreamRx<Part>,
     /// From authorize; a queue, whose `valid` is a register.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
     /// From the region table.
@@ -100,6 +106,7 @@ pub struct Issue {
     pub counts_local_protection: Signal<Out, Bit>,
 
     records: Memory<Record, QUEUE_PAIR_BITS>,
+    spans: Fifo<HostSpan, 3, 4>,
     step: Reg<Step>,
     left: DFF<Bits<2>>,
     is_ok: DFF<Bit>,
@@ -129,6 +136,7 @@ impl Issue {
             is_sweeping: Signal::default(),
             sweep_index: Signal::default(),
             packet: StreamRx::default(),
+            parts: StreamRx::default(),
             inline_data: StreamRx::default(),
             answers: StreamRx::default(),
             gather: StreamTx::default(),
@@ -146,6 +154,7 @@ impl Issue {
             counts_work_refused: Signal::default(),
             counts_local_protection: Signal::default(),
             records: Memory::new(Storage::Block)?,
+            spans: Fifo::new(Storage::Distributed)?,
             step: Reg::default(),
             left: DFF::default(),
             is_ok: DFF::default(),
@@ -169,7 +178,8 @@ impl Logic for Issue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, records);
+        clock!(self, clock, records, spans);
+        self.spans.reset.next = self.reset.val();
         let is_sweeping = self.is_sweeping.val();
         let step = self.step.q.val();
         let item = self.packet.beat.val();
@@ -217,8 +227,26 @@ impl Logic for Issue {
                     self.second_address.d.next = answer.device_address;
                 }
                 if self.left.q.val() == 1 {
-                    self.step.d.next = Step::Write;
+                    self.step.d.next = if item.is_listed { Step::Listed } else { Step::Write };
                 }
+            }
+        }
+
+        // Those of a list wait until all of them are known.
+        let part = self.parts.beat.val();
+        let is_listing = step == Step::Listed;
+        let lists = is_listing && self.answers.valid.val() && self.parts.valid.val();
+        self.parts.ready.next = is_listing && self.answers.valid.val();
+        self.spans.rx.valid.next = lists;
+        self.spans.rx.beat.next =
+            HostSpan { address: answer.device_address, length: bit_cast::<SPAN_BITS, 13>(part.length) };
+        if is_listing {
+            self.answers.ready.next = self.parts.valid.val();
+        }
+        if lists {
+            self.is_ok.d.next = self.is_ok.q.val() && answer.ok;
+            if part.is_last {
+                self.step.d.next = Step::Write;
             }
         }
 
@@ -314,6 +342,7 @@ impl Logic for Issue {
                     ends_response: false,
                 },
                 is_inline,
+                continues: item.is_listed,
                 span_count: select(item.is_read, bits::<2>(0), item.request_count),
                 first: HostSpan {
                     address: self.first_address.q.val(),
@@ -327,7 +356,27 @@ impl Logic for Issue {
             self.is_sent.d.next = is_sent;
             self.inline_left.d.next = item.inline_count;
             self.packet.ready.next = true;
-            self.step.d.next = if is_inline { Step::Inline } else { Step::Begin };
+            self.step.d.next = if is_inline {
+                Step::Inline
+            } else if item.is_listed {
+                Step::Continue
+            } else {
+                Step::Begin
+            };
+        }
+
+        // The list of a packet that is not sent is thrown away.
+        let span = self.spans.tx.beat.val();
+        let continues = step == Step::Continue && may_load && self.spans.tx.valid.val();
+        let is_last_span = self.spans.level.val() == 1;
+        self.spans.tx.ready.next = step == Step::Continue && may_load;
+        if continues {
+            self.has_command.d.next = self.is_sent.q.val();
+            self.command.d.next.first = span;
+            self.command.d.next.continues = !is_last_span;
+            if is_last_span {
+                self.step.d.next = Step::Begin;
+            }
         }
 
         // Inline data of a packet that is not sent is thrown away.
@@ -346,11 +395,12 @@ impl Logic for Issue {
         }
 
         // A command that is taken and an item without one can end in the same cycle.
+        let ends_packet = is_taken && !self.command.q.val().continues;
         let vanishes = is_empty || (writes && !is_sent);
         self.bursts_done.d.next = self.bursts_done.q.val()
-            + ended(is_taken && self.command_ends_burst.q.val(), vanishes && item.ends_burst);
+            + ended(ends_packet && self.command_ends_burst.q.val(), vanishes && item.ends_burst);
         self.turns_done.d.next = self.turns_done.q.val()
-            + ended(is_taken && self.command_ends_turn.q.val(), vanishes && item.ends_turn);
+            + ended(ends_packet && self.command_ends_turn.q.val(), vanishes && item.ends_turn);
     }
 }
 

@@ -142,8 +142,6 @@ pub const REASON_HALF_ENTRY: u64 = 2;
 pub const REASON_OVERRUN: u64 = 3;
 /// `vendor_error`: a field of the entry holds what it must not, or the opcode is none that this card does.
 pub const REASON_MALFORMED: u64 = 4;
-/// `vendor_error`: more than two elements with bytes.
-pub const REASON_ELEMENTS: u64 = 6;
 /// `vendor_error`: the host did not give the payload, or did not take it.
 pub const REASON_PAYLOAD: u64 = 7;
 

@@ -42,7 +42,8 @@ use crate::schedule::Schedule;
 use crate::segment::Segment;
 use crate::sweep::Sweep;
 use crate::tokens::{
-    Burst, CheckedItem, Kick, OpenedRead, Packet, Response, SLOT_BITS, Turn, WorkItem, WorkSlot,
+    Burst, CheckedItem, Kick, OpenedRead, Packet, Part, Response, SLOT_BITS, Stretch, Turn, WorkItem,
+    WorkSlot,
 };
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
@@ -170,6 +171,7 @@ pub struct Requester {
     outstanding: Outstanding,
     authorize: Authorize,
     checked: Fifo<CheckedItem, 4, 5>,
+    listed: Fifo<Stretch, 4, 5>,
     inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
     cut: Cut,
     issue: Issue,
@@ -247,6 +249,7 @@ impl Requester {
             outstanding: Outstanding::new()?,
             authorize: Authorize::default(),
             checked: Fifo::new(Storage::Distributed)?,
+            listed: Fifo::new(Storage::Distributed)?,
             inline_data: Fifo::new(Storage::Distributed)?,
             cut: Cut::new()?,
             issue: Issue::new()?,
@@ -271,6 +274,7 @@ impl Logic for Requester {
             self,
             clock,
             checked,
+            listed,
             inline_data,
             cut,
             issue,
@@ -293,6 +297,7 @@ impl Logic for Requester {
         self.outstanding.reset.next = reset;
         self.authorize.reset.next = reset;
         self.checked.reset.next = reset;
+        self.listed.reset.next = reset;
         self.inline_data.reset.next = reset;
         self.cut.reset.next = reset;
         self.issue.reset.next = reset;
@@ -358,6 +363,9 @@ impl Logic for Requester {
         StreamTx::<CheckedItem>::join(&mut self.authorize.checked, &mut self.checked.rx);
         StreamTx::<Bits<SLOT_BITS>>::join(&mut self.authorize.inline_data, &mut self.inline_data.rx);
         StreamTx::<CheckedItem>::join(&mut self.checked.tx, &mut self.cut.item);
+        StreamTx::<Stretch>::join(&mut self.authorize.listed, &mut self.listed.rx);
+        StreamTx::<Stretch>::join(&mut self.listed.tx, &mut self.cut.listed);
+        StreamTx::<Part>::join(&mut self.cut.parts, &mut self.issue.parts);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.cut.access_request);
         StreamTx::<Packet>::join(&mut self.cut.packet, &mut self.issue.packet);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.cut.wake, &mut self.segment.wake_behind);

@@ -84,7 +84,7 @@ pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
         let length: u32 = match random.random_range(0..30) {
             0 => random.random(),
             1 => u32::MAX,
-            2..10 => 0,
+            2..8 => 0,
             _ => random.random_range(1..500),
         };
         if index < count.into() {

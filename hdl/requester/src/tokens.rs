@@ -209,6 +209,8 @@ pub struct CheckedItem {
     pub first: Stretch,
     /// Second element with bytes. The operands of an atomic: `compare` as its address, the other one as key and length.
     pub second: Stretch,
+    /// Elements with bytes behind the first, if there are more than two: they come as a list, and `second` means nothing.
+    pub listed_count: Bits<3>,
 }
 
 /// A packet whose keys are being looked up, or an entry that makes none.
@@ -272,10 +274,21 @@ pub struct Packet {
     pub inline_count: Bits<2>,
     /// Keys that are being looked up, 0 to 2: one for each stretch of memory.
     pub request_count: Bits<2>,
+    /// Behind the only one of these come others, up to the last one that `parts` says.
+    pub is_listed: Bit,
     /// Bytes of the first stretch; nothing of a READ, which sends none.
     pub first_length: Bits<13>,
     /// Bytes of the second stretch.
     pub second_length: Bits<13>,
+}
+
+/// What an element behind the first one of a list gives to a packet, when its key is being looked up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Part {
+    /// In bytes.
+    pub length: Bits<13>,
+    /// The packet is complete with it.
+    pub is_last: Bit,
 }
 
 /// A READ or an atomic as its responses need it.

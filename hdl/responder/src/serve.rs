@@ -718,6 +718,7 @@ impl Logic for Serve {
                 ends_response: is_nak || response.ends,
             },
             is_inline: false,
+            continues: false,
             span_count: select(is_nak || !has_bytes, bits::<2>(0), bits::<2>(1)),
             first: HostSpan { address: answer.device_address, length: response.payload_bytes },
             second: HostSpan { address: bits::<64>(0), length: bits::<13>(0) },

@@ -8,7 +8,7 @@
 use crate::chance::Seed;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX};
+use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX};
 use rnic_layout::path::Pmtu;
 use std::ops::Range;
 
@@ -374,7 +374,7 @@ impl PlanOptions {
         mistakes: &Mistake::ALL,
         pmtus: &Pmtu::ALL,
         message_bytes_max: 24 << 10,
-        send_pieces_max: 2,
+        send_pieces_max: SEND_SGES_MAX,
         in_flight_bytes: 16 << 10,
     };
 
@@ -554,7 +554,11 @@ impl Draw {
         let source = if is_inline {
             Source::Inline(length)
         } else {
-            let most = if kind.is_atomic() { 1 } else { self.options.send_pieces_max };
+            let most = match kind {
+                _ if kind.is_atomic() => 1,
+                _ if kind.is_answered() => SEND_SGES_FIRST_SLOT.min(self.options.send_pieces_max),
+                _ => self.options.send_pieces_max,
+            };
             Source::Pieces(self.pieces(length, most))
         };
         // No key is checked for an empty message (protocol 3.6).
@@ -738,10 +742,12 @@ mod tests {
             let is_inline = of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..)));
             assert_eq!(is_inline, !kind.is_answered());
             assert!(of_kind().any(|(_, send)| send.fence));
-            assert!(
-                of_kind()
-                    .any(|(_, send)| matches!(&send.source, Source::Pieces(pieces) if pieces.len() == 2))
-            );
+            let most = if kind.is_answered() { 2 } else { 6 };
+            for count in 1..=most {
+                let has =
+                    |send: &Message| matches!(&send.source, Source::Pieces(pieces) if pieces.len() == count);
+                assert!(of_kind().any(|(_, send)| has(send)), "{kind:?} of {count} pieces");
+            }
         }
         for kind in [Kind::CompareSwap, Kind::FetchAdd] {
             let of_kind = || sends.iter().map(|(_, send)| send).filter(|send| send.kind == kind);

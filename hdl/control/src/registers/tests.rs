@@ -251,7 +251,7 @@ fn the_card_says_what_it_is() {
     let tables = TableSizes::parse(&read(&mut world, at::TABLE_SIZES)).unwrap();
     assert_eq!(tables.queue_pairs_log2, QUEUE_PAIR_BITS as u8);
     let queues = QueueLimits::parse(&read(&mut world, at::QUEUE_LIMITS)).unwrap();
-    assert_eq!((queues.send_sges, queues.receive_sges, queues.inline_bytes), (2, 3, 96));
+    assert_eq!((queues.send_sges, queues.receive_sges, queues.inline_bytes), (6, 3, 96));
     assert_eq!((world.read(at::MESSAGE_LIMIT), queues.psn_window_log2), (1 << 31, 15));
     assert_eq!(world.read(at::PORT_CONTROL), 4224 << 16 | 5 << 4);
 }

@@ -10,6 +10,8 @@ use rnic_layout::state::Service;
 pub(crate) struct Expected {
     pub(crate) checked: CheckedItem,
     pub(crate) inline: Vec<Bits<SLOT_BITS>>,
+    /// Elements behind the first, if there are more than two.
+    pub(crate) listed: Vec<Stretch>,
 }
 
 fn random_item(random: &mut Random) -> (WorkItem, [[u8; 64]; 2]) {
@@ -70,7 +72,6 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
     } else {
         match parsed {
             Err(error) => (error.status(), REASON_MALFORMED),
-            Ok(_) if filled.len() > 2 => (operation, REASON_ELEMENTS),
             Ok(_) => (CompletionStatus::Success, 0),
         }
     };
@@ -136,41 +137,58 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         domain: item.domain,
         first: stretch(0),
         second: if is_atomic && is_sent { operands } else { stretch(1) },
+        listed_count: bits(if is_sent && filled.len() > 2 { filled.len() as u64 - 1 } else { 0 }),
     };
+    let listed = (0..checked.listed_count.to_u64()).map(|index| stretch(1 + index as usize)).collect();
     let inline = [item.first, item.second][..inline_count].to_vec();
-    Expected { checked, inline }
+    Expected { checked, inline, listed }
 }
 
 #[test]
 fn every_entry_gets_the_verdict_of_the_table() {
     let mut random = random();
     let mut statuses = std::collections::BTreeMap::new();
+    let mut lists = [0; 6];
     for stalls in Stalls::ALL {
         let items: Vec<_> = (0..700).map(|_| random_item(&mut random)).collect();
         let expected: Vec<_> = items.iter().map(|(item, entry)| judge(item, entry)).collect();
         let mut bench = Bench::clocked(Authorize::default(), |block| &mut block.clock).in_lock_step();
         let mut source = Source::of_tokens(items.iter().map(|(item, _)| *item), stalls);
         let (mut checked, mut inline) = (Sink::new(stalls), Sink::new(stalls));
+        let (mut listed, mut claimed) = (Sink::new(stalls), 0);
         for _ in 0..60_000 {
             source.drive(&mut bench.block.item, &mut random);
             checked.drive(&mut bench.block.checked, &mut random);
             inline.drive(&mut bench.block.inline_data, &mut random);
+            listed.drive(&mut bench.block.listed, &mut random);
             bench.settle();
             source.sample(&bench.block.item);
             inline.sample(&bench.block.inline_data);
+            listed.sample(&bench.block.listed);
             if let Some(mut seen) = checked.sample(&bench.block.checked) {
                 let number = checked.received.len() - 1;
+                let list = &expected[number].listed;
                 let expected = &expected[number].checked;
                 if seen.is_empty {
                     (seen.status, seen.reason) = (expected.status, expected.reason);
                 }
                 *statuses.entry((seen.status.to_u64(), seen.reason.to_u64())).or_insert(0) += 1;
-                // Of what is not sent, only this counts.
+                // Of what is not sent, only this counts; but a list comes with it all the same, before it.
+                let given = listed.received.len() - claimed;
+                assert_eq!(given as u64, seen.listed_count.to_u64(), "item {number}");
+                claimed += given;
                 if seen.is_empty || seen.status != SUCCESS {
+                    seen.listed_count = expected.listed_count;
                     seen.solicited = expected.solicited;
                     (seen.immediate, seen.remote) = (expected.immediate, expected.remote);
                     (seen.is_write, seen.has_immediate) = (expected.is_write, expected.has_immediate);
                     (seen.first, seen.second) = (expected.first, expected.second);
+                } else {
+                    assert_eq!(listed.received[claimed - given..], list[..], "item {number}");
+                    lists[given] += 1;
+                    if given > 0 {
+                        seen.second = expected.second;
+                    }
                 }
                 for (seen, expected) in
                     [(&mut seen.first, expected.first), (&mut seen.second, expected.second)]
@@ -189,6 +207,7 @@ fn every_entry_gets_the_verdict_of_the_table() {
         assert!(source.is_done());
         assert_eq!(inline.received, expected.iter().flat_map(|item| item.inline.clone()).collect::<Vec<_>>());
     }
-    println!("{statuses:?}");
-    assert!(statuses.len() >= 8 && statuses.values().all(|&count| count > 3), "{statuses:?}");
+    println!("{statuses:?}, lists {lists:?}");
+    assert!(lists[1] == 0 && lists[2..].iter().all(|&count| count > 3), "{lists:?}");
+    assert!(statuses.len() >= 7 && statuses.values().all(|&count| count > 3), "{statuses:?}");
 }

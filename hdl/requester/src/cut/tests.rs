@@ -28,11 +28,12 @@ struct Message {
 }
 
 /// All packets of an item, if it is sent.
-pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
+pub(crate) fn packets(item: &CheckedItem, listed: &[Stretch]) -> Vec<Expected> {
     // A READ is one packet without payload.
     let length = if item.is_read { 0 } else { item.length.to_u64() };
     let pmtu = 128 << item.path_mtu.to_u64();
-    let mut elements: VecDeque<_> = [item.first, item.second].into();
+    let second = if listed.is_empty() { std::slice::from_ref(&item.second) } else { listed };
+    let mut elements: VecDeque<_> = [&[item.first], second].concat().into();
     let count = length.div_ceil(pmtu).max(1);
     let expected = (0..count).map(|number| {
         let (is_first, is_last) = (number == 0, number + 1 == count);
@@ -94,6 +95,7 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             Some(request) if !item.is_read => bits(request.length.to_u64()),
             _ => bits(0),
         };
+        let is_listed = !listed.is_empty() && requests.len() > 1;
         let packet = Packet {
             queue_pair: item.queue_pair,
             generation: item.generation,
@@ -129,9 +131,10 @@ pub(crate) fn packets(item: &CheckedItem) -> Vec<Expected> {
             extended: num_bigint::BigUint::from_bytes_le(&extended).into(),
             payload_bytes: bits(payload),
             inline_count: if is_first { item.inline_count } else { bits(0) },
-            request_count: bits(requests.len() as u64),
+            request_count: bits(if is_listed { 1 } else { requests.len() as u64 }),
+            is_listed,
             first_length: request_bytes(0),
-            second_length: request_bytes(1),
+            second_length: if is_listed { bits(0) } else { request_bytes(1) },
         };
         Expected { packet, requests }
     });
@@ -179,14 +182,17 @@ struct World {
     pairs: Vec<Pair>,
     setup: Source<SetupEvent>,
     item: Source<CheckedItem>,
+    listed: Source<Stretch>,
     packet: Sink<Packet>,
     request: Sink<AccessRequest>,
+    part: Sink<Part>,
     wake: Sink<Bits<QUEUE_PAIR_BITS>>,
     /// Whose item is next, and whether it is empty.
-    order: VecDeque<(usize, CheckedItem)>,
+    order: VecDeque<(usize, CheckedItem, Vec<Stretch>)>,
     events: VecDeque<SetupEvent>,
     go: Option<Go>,
     requests: Vec<AccessRequest>,
+    parts: Vec<Part>,
     turns: u64,
     dropped: usize,
     flushed: usize,
@@ -230,13 +236,16 @@ impl World {
             pairs: pairs.into(),
             setup: Source::of_tokens([], Stalls::None),
             item: Source::of_tokens([], stalls),
+            listed: Source::of_tokens([], Stalls::None),
             packet: Sink::new(stalls),
             request: Sink::new(stalls),
+            part: Sink::new(stalls),
             wake: Sink::new(stalls),
             order: VecDeque::new(),
             events: VecDeque::new(),
             go: None,
             requests: vec![],
+            parts: vec![],
             turns: 0,
             dropped: 0,
             flushed: 0,
@@ -272,7 +281,7 @@ impl World {
         while !self.setup.is_done() {
             self.step();
         }
-        assert!(self.cycle <= said_at + 5, "{} cycles for an event", self.cycle - said_at);
+        assert!(self.cycle <= said_at + 11, "{} cycles for an event", self.cycle - said_at);
     }
 
     /// What acknowledge says of a queue pair; takes effect with the next cycle.
@@ -298,18 +307,36 @@ impl World {
         let cut = match self.elements {
             None if is_atomic => length,
             Some(1) => length,
-            Some(_) => length / 2,
+            Some(2) => length / 2,
+            // The last five of six.
+            Some(_) => length - length / 6,
             None if random.random() => length,
             None => random.random_range(0..=length),
         };
         // The first one that has bytes comes first.
         let (first, second) = if is_inline { (0, 0) } else { (length - cut, cut) };
         let (first, second) = if first == 0 { (second, 0) } else { (first, second) };
+        let (lists, list_count): (bool, u32) = (random.random(), random.random_range(2..=5));
+        let pieces: [u32; 5] = random.random();
         let mut stretch = |length: u32| Stretch {
             key: Stimulus::sample(random),
             address: Stimulus::sample(random),
             length: bits(length.into()),
         };
+        // What is not in the first may be in a list of two to five others.
+        let mut listed = vec![];
+        let lists = if is_well { self.elements > Some(2) } else { !is_read && lists };
+        let list_count = if is_well { 5 } else { list_count };
+        if lists && second >= list_count {
+            let mut left = second;
+            for others in (0..list_count).rev() {
+                let most = left - others;
+                let share = if is_well { left / (others + 1) } else { 1 + (pieces[others as usize] % most) };
+                let share = if others == 0 { left } else { share };
+                listed.push(stretch(share));
+                left -= share;
+            }
+        }
         let (first, mut second) = (stretch(first), stretch(second));
         if is_atomic {
             // Its operands.
@@ -353,14 +380,16 @@ impl World {
             domain: Stimulus::sample(random),
             first,
             second,
+            listed_count: bits(listed.len() as u64),
         };
+        listed.iter().for_each(|&stretch| self.listed.push(stretch));
         if !is_empty {
             pair.next_psn = (pair.next_psn + behind + 1) & 0xff_ffff;
             pair.waits = item.is_long;
             pair.wakes_due += usize::from(item.is_long);
         }
         self.item.push(item);
-        self.order.push_back((number, item));
+        self.order.push_back((number, item, listed));
     }
 
     /// Whether the life of a queue pair said that packet `number` of all may be made; and whether it was said to be dropped
@@ -378,7 +407,7 @@ impl World {
         let number = self.packet.received.len();
         if packet.starts {
             assert!(self.go.is_none(), "a message begins in the middle of another");
-            let (pair, item) = self.order.pop_front().expect("an item is under way");
+            let (pair, item, listed) = self.order.pop_front().expect("an item is under way");
             assert_eq!(packet.is_empty, item.is_empty);
             let (serves, _) = self.life(pair, number, number);
             let is_served = serves.is_some_and(|generation| item.generation == u64::from(generation));
@@ -402,7 +431,7 @@ impl World {
                 }
                 return;
             }
-            let message = Message { packets: packets(&item), item, began: number, made: 0 };
+            let message = Message { packets: packets(&item, &listed), item, began: number, made: 0 };
             self.pairs[pair].message = Some(message);
             self.go = Some(Go { pair, is_turn: false, packets: 0, ends_burst: item.ends_burst });
         }
@@ -443,13 +472,21 @@ impl World {
                 (packet.tag, packet.has_tag, packet.reason) = (theirs.tag, theirs.has_tag, theirs.reason);
                 packet.is_signalled = theirs.is_signalled;
             }
-            if expected.requests.len() < 2 {
+            if expected.requests.len() < 2 || packet.is_listed {
                 packet.second_length = bits(0);
             }
             if expected.requests.is_empty() {
                 packet.first_length = bits(0);
             }
             assert_eq!(packet, expected.packet);
+            if packet.is_listed {
+                let last = expected.requests.len() - 1;
+                let part = |index: usize| Part {
+                    length: expected.requests[index].length.get_bits::<13>(0),
+                    is_last: index == last,
+                };
+                self.parts.extend((1..=last).map(part));
+            }
             self.requests.extend(expected.requests.iter().copied());
             message.made += 1;
         }
@@ -467,6 +504,8 @@ impl World {
         let (block, random) = (&mut self.bench.block, &mut self.random);
         self.setup.drive(&mut block.setup, random);
         self.item.drive(&mut block.item, random);
+        self.listed.drive(&mut block.listed, random);
+        self.part.drive(&mut block.parts, random);
         self.packet.drive(&mut block.packet, random);
         self.request.drive(&mut block.access_request, random);
         self.wake.drive(&mut block.wake, random);
@@ -501,6 +540,8 @@ impl World {
         }
         self.looks += u64::from(block.line.tx.valid.val() && block.line.tx.ready.val());
         self.request.sample(&block.access_request);
+        self.listed.sample(&block.listed);
+        self.part.sample(&block.parts);
         if let Some(index) = self.wake.sample(&block.wake) {
             let pair = self.pairs.iter_mut().find(|pair| index == pair.index as u64).unwrap();
             pair.waits = false;
@@ -550,6 +591,10 @@ impl World {
         assert_eq!(idle, 200, "everything ends");
         assert!(self.go.is_none());
         assert!(self.request.received == self.requests, "keys are asked for in the order of packets");
+        assert!(
+            self.part.received == self.parts && self.listed.is_done(),
+            "and parts are those of their packets"
+        );
         assert_eq!(self.bench.block.turn_count.val(), self.turns & 0xffff);
         assert!(self.pairs.iter().all(|pair| !pair.waits), "who waits is woken");
         assert_eq!(self.reads[0], self.reads[1], "a READ is written down once, if it comes");
@@ -560,7 +605,7 @@ impl World {
 fn packets_are_those_of_their_messages_whatever_happens() {
     let rounds = std::env::var("RNIC_SEEDS").map_or(1, |text| text.parse().expect("RNIC_SEEDS is a number"));
     // Turns, looks without a turn, messages dropped and flushed.
-    let (mut all, mut reads) = ([0; 4], 0);
+    let (mut all, mut reads, mut parts) = ([0; 4], 0, 0);
     for round in 0..4 * rounds {
         let mut world = World::new(Stalls::ALL[round % 4]);
         for number in 0..INDICES.len() {
@@ -622,10 +667,11 @@ fn packets_are_those_of_their_messages_whatever_happens() {
             world.flushed
         );
         reads += world.reads[0];
+        parts += world.parts.len();
         let seen = [world.turns, world.looks - world.turns, world.dropped as u64, world.flushed as u64];
         (0..4).for_each(|kind| all[kind] += seen[kind]);
     }
-    assert!(reads > 30, "{reads}");
+    assert!(reads > 30 && parts > 100, "{reads}, {parts}");
     assert!(all[0] > 40 && all[1] > 20 && all[2] > 0 && all[3] > 0, "{all:?}");
 }
 
@@ -663,7 +709,10 @@ fn a_packet_takes_three_cycles_and_fewer_behind_another_of_its_message() {
     let quantum = cycles(PathMtu::Bytes1024, 1, 40, 1 << 14);
     let long = cycles(PathMtu::Bytes1024, 1, 2, 1 << 19);
     let long_of_two = cycles(PathMtu::Bytes256, 2, 1, 1 << 17);
-    println!("{alone} {alone_of_two} {few} {quantum} {long} {long_of_two}");
+    let alone_of_six = cycles(PathMtu::Bytes1024, 6, 300, 72);
+    let long_of_six = cycles(PathMtu::Bytes256, 6, 1, 1 << 17);
+    println!("{alone} {alone_of_two} {alone_of_six} {few} {quantum} {long} {long_of_two} {long_of_six}");
+    assert!(alone_of_six <= 14.0 && long_of_six <= 2.4, "{alone_of_six} {long_of_six}");
     assert!(alone <= 3.0 && alone_of_two <= 4.0 && few <= 2.6, "{alone} {alone_of_two} {few}");
     assert!(quantum <= 2.2 && long <= 2.3 && long_of_two <= 2.3, "{quantum} {long} {long_of_two}");
 }

@@ -47,6 +47,7 @@ fn random_item(random: &mut Random) -> Packet {
         payload_bytes: Stimulus::sample(random),
         inline_count: bits(inline_count),
         request_count: bits(if inline_count == 0 { random.random_range(0..3) } else { 0 }),
+        is_listed: false,
         first_length: Stimulus::sample(random),
         second_length: Stimulus::sample(random),
     }
@@ -55,6 +56,7 @@ fn random_item(random: &mut Random) -> Packet {
 #[test]
 fn messages_are_written_down_and_sent_in_order() {
     let mut random = random();
+    let mut continued = 0;
     for stalls in Stalls::ALL {
         let mut items: Vec<_> = (0..1000).map(|_| random_item(&mut random)).collect();
         items.last_mut().unwrap().ends_burst = true;
@@ -62,6 +64,9 @@ fn messages_are_written_down_and_sent_in_order() {
         let (mut reads, mut opened) = ([bits::<READ_COUNT_BITS>(0); 4], vec![]);
         let (mut answers, mut inline, mut commands, mut slots) = (vec![], vec![], vec![], vec![]);
         let (mut messages, mut says, mut kicks, mut failed) = (vec![], vec![], vec![], [false; 4]);
+        // How many packets have been said something of when a command comes.
+        let mut says_of = vec![];
+        let mut parts = vec![];
         let (mut refused, mut protected, mut bursts, mut turns, mut vanished) = (0, 0, 0u64, 0u64, 0);
         for item in &mut items {
             if item.is_empty {
@@ -72,9 +77,19 @@ fn messages_are_written_down_and_sent_in_order() {
             if item.is_empty {
                 continue;
             }
-            let mine: Vec<_> = (0..item.request_count.to_u64())
+            let mut lengths = vec![item.first_length, item.second_length];
+            item.is_listed = item.request_count == 1 && !item.is_read && random.random_bool(0.4);
+            if item.is_listed {
+                lengths = (0..random.random_range(2..=6)).map(|_| Stimulus::sample(&mut random)).collect();
+                lengths[0] = item.first_length;
+                let last = lengths.len() - 1;
+                let part = |index: usize| Part { length: lengths[index], is_last: index == last };
+                parts.extend((1..=last).map(part));
+            }
+            let keys = if item.is_listed { lengths.len() as u64 } else { item.request_count.to_u64() };
+            let mine: Vec<_> = (0..keys)
                 .map(|_| AccessAnswer {
-                    ok: random.random_bool(0.9),
+                    ok: random.random_bool(if item.is_listed { 0.97 } else { 0.9 }),
                     device_address: Stimulus::sample(&mut random),
                 })
                 .collect();
@@ -139,13 +154,13 @@ fn messages_are_written_down_and_sent_in_order() {
                 generation: item.generation,
             };
             messages.push(item.starts.then_some((item.place, message)));
-            says.push((item.queue_pair, issued, status == SUCCESS));
+            says.push((item.queue_pair, issued));
             if status == SUCCESS {
                 let span = |index: usize, length| match mine.get(index) {
                     Some(answer) => HostSpan { address: answer.device_address, length },
                     None => HostSpan::default(),
                 };
-                commands.push(GatherCommand {
+                let command = GatherCommand {
                     launch: LaunchToken {
                         queue_pair: item.queue_pair,
                         generation: item.generation,
@@ -159,10 +174,21 @@ fn messages_are_written_down_and_sent_in_order() {
                         ends_response: false,
                     },
                     is_inline: !data.is_empty(),
+                    continues: item.is_listed,
                     span_count: if item.is_read { bits(0) } else { item.request_count },
-                    first: span(0, item.first_length),
+                    first: span(0, lengths[0]),
                     second: span(1, item.second_length),
-                });
+                };
+                commands.push(command);
+                says_of.push(says.len());
+                if item.is_listed {
+                    commands.extend((1..lengths.len()).map(|index| GatherCommand {
+                        first: span(index, lengths[index]),
+                        continues: index + 1 < lengths.len(),
+                        ..command
+                    }));
+                    says_of.resize(commands.len(), says.len());
+                }
                 let last = data.len();
                 slots.extend(data.iter().enumerate().map(|(index, &data)| Slot {
                     data,
@@ -182,17 +208,18 @@ fn messages_are_written_down_and_sent_in_order() {
         let mut bench = Bench::clocked(Issue::new().unwrap(), |block| &mut block.clock).in_lock_step();
         let mut item_source = Source::of_tokens(items.clone(), stalls);
         let mut answer_source = Source::of_tokens(answers, stalls);
+        let mut part_source = Source::of_tokens(parts, stalls);
         let mut inline_source = Source::new(inline, stalls);
         let (mut gather, mut inline_sink, mut kick) =
             (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
         let mut opening = Sink::new(stalls);
         let (mut written, mut refusals, mut protections, mut cycles) = (0, 0, 0, 0);
-        let mut sent_at = Vec::new();
         while written < says.len() || bench.block.burst_count.val() != bursts {
             cycles += 1;
             assert!(cycles < 60_000, "{written} of {}", says.len());
             item_source.drive(&mut bench.block.packet, &mut random);
             answer_source.drive(&mut bench.block.answers, &mut random);
+            part_source.drive(&mut bench.block.parts, &mut random);
             inline_source.drive(&mut bench.block.inline_data, &mut random);
             gather.drive(&mut bench.block.gather, &mut random);
             inline_sink.drive(&mut bench.block.inline_slot, &mut random);
@@ -201,16 +228,18 @@ fn messages_are_written_down_and_sent_in_order() {
             bench.settle();
             item_source.sample(&bench.block.packet);
             answer_source.sample(&bench.block.answers);
+            part_source.sample(&bench.block.parts);
             inline_source.sample(&bench.block.inline_data);
             inline_sink.sample(&bench.block.inline_slot);
             kick.sample(&bench.block.kick);
             opening.sample(&bench.block.opened);
             if bench.block.gather.valid.val() {
-                assert!(sent_at.len() > gather.received.len(), "a packet is seen before it is written down");
+                let number = gather.received.len();
+                assert!(written >= says_of[number], "a packet is seen before it is written down");
             }
             if let Some(mut command) = gather.sample(&bench.block.gather) {
                 let expected = commands[gather.received.len() - 1];
-                if command.span_count < 2 {
+                if command.span_count < 2 || command.continues {
                     command.second = expected.second;
                 }
                 if command.span_count == 0 {
@@ -225,11 +254,8 @@ fn messages_are_written_down_and_sent_in_order() {
                 let message =
                     block.message_valid.val().then(|| (block.message_place.val(), block.message.val()));
                 assert_eq!(message, messages[written]);
-                let (queue_pair, issued, is_sent) = says[written];
+                let (queue_pair, issued) = says[written];
                 assert_eq!((block.issued_queue_pair.val(), block.issued.val()), (queue_pair, issued));
-                if is_sent {
-                    sent_at.push(written);
-                }
                 written += 1;
             } else {
                 assert!(!block.message_valid.val());
@@ -246,6 +272,8 @@ fn messages_are_written_down_and_sent_in_order() {
             bench.tick();
         }
         assert_eq!(inline_sink.received, slots);
+        assert!(part_source.is_done(), "every part is taken");
+        continued += commands.iter().filter(|command| command.continues).count();
         assert_eq!(opening.received, opened);
         assert!(opened.len() > 10, "{}", opened.len());
         let said: Vec<_> = kick
@@ -266,4 +294,5 @@ fn messages_are_written_down_and_sent_in_order() {
             println!("{cycles} cycles for {} items", items.len());
         }
     }
+    assert!(continued > 50, "{continued} commands that go on");
 }

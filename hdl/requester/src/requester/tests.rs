@@ -33,6 +33,8 @@ struct Entry {
     /// As judged in a queue pair that sends, and the commands of its packets without what depends on the place in the queue.
     status: u64,
     commands: Vec<GatherCommand>,
+    /// What the further commands of each packet say.
+    lists: Vec<VecDeque<HostSpan>>,
     /// The first packet, behind the first of all, with a key that does not hold.
     fails_at: Option<usize>,
     inline: Vec<Bits<SLOT_BITS>>,
@@ -163,6 +165,9 @@ struct World {
     expected_inline: VecDeque<Slot>,
     seen_inline: VecDeque<Slot>,
     lost: VecDeque<GatherFailure>,
+    /// A packet whose commands have not all come, and those that are due.
+    continued: Option<(GatherCommand, VecDeque<HostSpan>)>,
+    continuations: usize,
     counts: BTreeMap<&'static str, u64>,
     statuses: BTreeMap<(u64, u64), u64>,
     cycle: u64,
@@ -234,6 +239,8 @@ impl World {
             expected_inline: VecDeque::new(),
             seen_inline: VecDeque::new(),
             lost: VecDeque::new(),
+            continued: None,
+            continuations: 0,
             counts: BTreeMap::new(),
             statuses: BTreeMap::new(),
             cycle: 0,
@@ -337,7 +344,7 @@ impl World {
             entry[0][1] |= INLINE;
             random.random_range(0..=if two { 96 } else { 32 })
         } else {
-            let count = random.random_range(0..=2);
+            let count = random.random_range(0..=if two && !is_read { 6 } else { 2 });
             entry[0][2] = count;
             let length_max = match random.random_range(0..20) {
                 0..12 => 500,
@@ -347,7 +354,8 @@ impl World {
             (0..count)
                 .map(|number| {
                     let length = random.random_range(0..length_max);
-                    let element = &mut entry[0][32 + 16 * usize::from(number)..];
+                    let (slot, place) = if number < 2 { (0, 2 + number) } else { (1, number - 2) };
+                    let element = &mut entry[slot][16 * usize::from(place)..];
                     let mut address = pair.region() + random.random_range(0..REGION_BYTES - length_max);
                     if random.random_bool(self.error_rate * if length_max > 500 { 5.0 } else { 1.0 }) {
                         // Its end is beyond the end of the region.
@@ -393,7 +401,8 @@ impl World {
         let judged = judge(&item, &entry);
         let checked = judged.checked;
         // What is not sent makes no packets.
-        let made = if checked.status == SUCCESS { packets(&checked) } else { vec![] };
+        let made = if checked.status == SUCCESS { packets(&checked, &judged.listed) } else { vec![] };
+        let mut lists = Vec::new();
         let mut commands = Vec::new();
         let mut fails_at = None;
         for (number, made) in made.iter().enumerate() {
@@ -407,6 +416,15 @@ impl World {
                 None => HostSpan::default(),
             };
             let packet = &made.packet;
+            let behind = |index: usize| HostSpan {
+                address: answers[index].device_address,
+                length: made.requests[index].length.get_bits::<13>(0),
+            };
+            lists.push(if packet.is_listed {
+                (1..answers.len()).map(behind).collect()
+            } else {
+                VecDeque::new()
+            });
             commands.push(GatherCommand {
                 launch: LaunchToken {
                     queue_pair: item.queue_pair,
@@ -421,6 +439,7 @@ impl World {
                     ends_response: false,
                 },
                 is_inline: !judged.inline.is_empty(),
+                continues: packet.is_listed,
                 span_count: if checked.is_read { bits(0) } else { packet.request_count },
                 first: span(0, packet.first_length),
                 second: span(1, packet.second_length),
@@ -444,6 +463,7 @@ impl World {
             next_slot,
             status,
             commands,
+            lists,
             fails_at,
             inline: judged.inline,
             read,
@@ -601,9 +621,18 @@ impl World {
     }
 
     fn take_command(&mut self, mut command: GatherCommand) {
+        if let Some((mut before, mut spans)) = self.continued.take() {
+            before.first = spans.pop_front().expect("the packet goes on");
+            before.continues = !spans.is_empty();
+            assert_eq!(command, before);
+            self.continued = command.continues.then_some((command, spans));
+            self.continuations += 1;
+            return;
+        }
         let number = command.launch.queue_pair.to_u64() as usize;
         let index = self.pairs.iter().position(|pair| pair.number == number).expect("it exists");
         let is_lost = self.random.random_bool(self.error_rate);
+        let taken = command;
         let pair = &mut self.pairs[index];
         let inline_count =
             if command.is_inline { 1 + usize::from(command.launch.payload_bytes.to_u64() > 32) } else { 0 };
@@ -641,6 +670,7 @@ impl World {
             (command.first, expected.first) = (HostSpan::default(), HostSpan::default());
         }
         assert_eq!(command, expected);
+        self.continued = command.continues.then(|| (taken, entry.lists[pair.sent_packets].clone()));
         for (position, &data) in entry.inline.iter().enumerate() {
             self.expected_inline.push_back(Slot { data, last: position + 1 == inline_count, error: false });
         }
@@ -1042,6 +1072,7 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
         }
     }
     assert!(world.reads_done > 50, "{} READs", world.reads_done);
+    assert!(world.continuations > 100, "{} spans of long lists", world.continuations);
     assert!(
         statuses.len() >= 6 && failed_behind > 0,
         "{statuses:?}, {failed_behind} behind the first packet"

@@ -179,7 +179,8 @@ impl SendRequest {
         Self::new(tag, Operation::FetchAdd { remote, add })
     }
 
-    /// Appends memory to the payload, up to six pieces where the card takes so many, or to what a READ or an atomic fills: two and one.
+    /// Appends memory to the payload, up to six pieces where the card takes so many; or to what a READ fills, two at most, or an
+    /// atomic, which is one.
     pub fn piece(mut self, piece: Region) -> Self {
         self.pieces.push(piece);
         self

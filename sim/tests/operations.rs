@@ -21,6 +21,7 @@ const MISTAKES: &[Mistake] = &[
     Mistake::RemoteStart,
     Mistake::RemoteWrap,
     Mistake::LocalKey,
+    Mistake::LastKey,
     Mistake::LocalRange,
     Mistake::ReceiveShort,
 ];

@@ -23,8 +23,9 @@
 //!
 //! Latency 2 cycles from a command to `read`, 6 from the last word to `token` and `payload`. A command of one span or none
 //! takes one cycle, of two spans two; a word takes one; a packet whose last word fills one beat and begins another costs a cycle
-//! more. Of a packet with more than two spans, each further one is a command of its own. Up to 256 commands are under way, while
-//! their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that answers after 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
+//! more. Of a packet with more than two spans, each further one is a command of its own; room is reserved with the first one. Up to
+//! 256 commands are under way, while their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that answers after
+//! 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
 //!
 //! 1. Packets leave in the order of their commands: `token` when all payload is in the buffer, else `failure` if the host failed
 //!    to give some; then none of its payload is seen.

@@ -4,12 +4,12 @@
 //! the reason, so that it completes in its order.
 //!
 //! ```text
-//!                 ┌─────────────────────────────────────────────┐
-//!  packet ───────>│ item ──> answers ──> verdict ───────────────┼──> gather
-//!  answers, parts ─>│           │            ├───────────────────┼──> message, issued (pool)
-//!  inline_data ──>│────────────│────────────│───────────────────┼──> inline_slot
-//!                 │        record <─────────┴───────────────────┼──> kick (acknowledge)
-//!                 └─────────────────────────────────────────────┘
+//!                   ┌─────────────────────────────────────────────┐
+//!  packet ─────────>│ item ──> answers ──> verdict ───────────────┼──> gather
+//!  answers, parts ─>│            │            ├───────────────────┼──> message, issued (pool)
+//!  inline_data ────>│────────────│────────────│───────────────────┼──> inline_slot
+//!                   │        record <─────────┴───────────────────┼──> kick (acknowledge)
+//!                   └─────────────────────────────────────────────┘
 //! ```
 //!
 //! A packet takes 2 cycles, one more for each key and for each slot of inline data. Keys behind the first one of a list take one

@@ -37,7 +37,8 @@ pub struct GatherCommand {
     /// The payload follows as slots of the stream of inline data: from byte 32 of the first on. So many slots as that takes:
     /// none for no payload, one for up to 32 bytes, two for up to 96. They may come before or after this command.
     pub is_inline: Bit,
-    /// More of the packet's payload is where the next command says, which repeats all else. Each of such commands has a span with bytes.
+    /// More of the packet's payload is where the next command says, which repeats all else. Each of such commands has a span with
+    /// bytes.
     pub continues: Bit,
     /// Else it is here, end to end: so many spans, 0 to 2, whose lengths add up to `payload_bytes` in all commands of the packet.
     pub span_count: Bits<2>,

@@ -269,7 +269,7 @@ impl Host {
     /// Spoils a request that was just posted, whose memory is of a region that ends at `end`.
     fn spoil(&self, element: ScatterGather, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
         let count = self.tamper.spoil(element, |slot, place| match mistake {
-            Mistake::LocalKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
+            Mistake::LocalKey | Mistake::LastKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,
             // A packet, and one byte too few.
             Mistake::LocalEnd => {
@@ -363,9 +363,11 @@ impl Machine for Cards {
                 key: memory.key ^ message.target.key_change,
                 bytes: length as u64,
             };
-            use Mistake::{LocalEnd, LocalKey, LocalRange, Opcode, TooLong};
-            if let Some(mistake @ (LocalKey | LocalRange | LocalEnd | TooLong | Opcode)) = message.mistake {
-                spoiled.push((requests.len(), element(&pieces[0]), mistake));
+            use Mistake::{LastKey, LocalEnd, LocalKey, LocalRange, Opcode, TooLong};
+            let spoiling = [LocalKey, LastKey, LocalRange, LocalEnd, TooLong, Opcode];
+            if let Some(mistake) = message.mistake.filter(|mistake| spoiling.contains(mistake)) {
+                let place = if mistake == LastKey { pieces.len() - 1 } else { 0 };
+                spoiled.push((requests.len(), element(&pieces[place]), mistake));
             }
             requests.push(request(*tag, message, payload, pieces, remote, *compare));
         }

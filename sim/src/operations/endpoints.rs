@@ -178,6 +178,9 @@ impl Machine for Endpoints {
                     }
                     match message.mistake {
                         Some(Mistake::LocalKey) => elements[0].key ^= 0x100,
+                        Some(Mistake::LastKey) => {
+                            elements.iter_mut().last().into_iter().for_each(|last| last.key ^= 0x100);
+                        }
                         // An endpoint looks at all of a message before its first packet leaves.
                         Some(Mistake::LocalRange | Mistake::LocalEnd) => {
                             elements[0].address = ADDRESS_BIAS + MEMORY_BYTES as u64 - 1

@@ -104,7 +104,9 @@ fn verdict(mistake: Mistake) -> Verdict {
         Mistake::ReceiveShort => (RemoteInvalidRequest, Some(LocalLength), None),
         Mistake::ReceiveKey => (RemoteOperation, Some(LocalProtection), None),
         Mistake::NotReady => (NotReadyRetryExceeded, None, None),
-        Mistake::LocalKey | Mistake::LocalRange | Mistake::LocalEnd => (LocalProtection, None, None),
+        Mistake::LocalKey | Mistake::LastKey | Mistake::LocalRange | Mistake::LocalEnd => {
+            (LocalProtection, None, None)
+        }
         Mistake::TooLong => (LocalLength, None, None),
         Mistake::Opcode => (LocalQueuePairOperation, None, None),
     };
@@ -116,7 +118,8 @@ fn verdict(mistake: Mistake) -> Verdict {
 /// looked at before it leaves.
 fn begins(pair: &Pair, message: &Message, mistake: Mistake) -> bool {
     let is_long = message.length() > pair.pmtu.bytes() as usize;
-    is_long && message.kind != Kind::Read && matches!(mistake, Mistake::LocalEnd | Mistake::NotReady)
+    let is_late = matches!(mistake, Mistake::LastKey | Mistake::LocalEnd | Mistake::NotReady);
+    is_long && is_late && message.kind != Kind::Read
 }
 
 impl Model {

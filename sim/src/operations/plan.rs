@@ -171,6 +171,8 @@ pub enum Mistake {
     QueuePairRight,
     /// A local key of which one bit is wrong.
     LocalKey,
+    /// The same in the last piece of several.
+    LastKey,
     /// A local address that is not in its region.
     LocalRange,
     /// Local memory whose region ends behind the first packet.
@@ -189,7 +191,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All mistakes.
-    pub const ALL: [Mistake; 15] = [
+    pub const ALL: [Mistake; 16] = [
         Mistake::RemoteKey,
         Mistake::RemoteDomain,
         Mistake::RemoteRight,
@@ -198,6 +200,7 @@ impl Mistake {
         Mistake::RemoteWrap,
         Mistake::QueuePairRight,
         Mistake::LocalKey,
+        Mistake::LastKey,
         Mistake::LocalRange,
         Mistake::LocalEnd,
         Mistake::TooLong,
@@ -213,7 +216,7 @@ impl Mistake {
         match self {
             RemoteKey | RemoteDomain | RemoteRight | RemoteEnd | RemoteStart | RemoteWrap => true,
             QueuePairRight | ReceiveShort | ReceiveKey => true,
-            LocalKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady => false,
+            LocalKey | LastKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady => false,
         }
     }
 }
@@ -662,6 +665,7 @@ impl Draw {
                 [Kind::Send, Kind::SendImmediate, Kind::WriteImmediate][self.random.random_range(0..3)]
             }
             Mistake::LocalKey
+            | Mistake::LastKey
             | Mistake::LocalRange
             | Mistake::LocalEnd
             | Mistake::TooLong
@@ -697,8 +701,15 @@ impl Draw {
             }
             _ => kind.consumes().then(|| self.receive(length)),
         };
-        let source = Source::Pieces(vec![Piece { length, lane: self.random.random_range(0..LANES) }]);
-        (Message { source, target, ..self.send(kind, 0) }, receive)
+        let mut pieces = vec![Piece { length, lane: self.random.random_range(0..LANES) }];
+        if mistake == Mistake::LastKey {
+            let most = if kind.is_answered() { SEND_SGES_FIRST_SLOT } else { self.options.send_pieces_max };
+            // The key of a piece without bytes is nobody's business.
+            let last = self.random.random_range(1..=length.min(300));
+            pieces = self.pieces(length - last, most - 1);
+            pieces.push(Piece { length: last, lane: self.random.random_range(0..LANES) });
+        }
+        (Message { source: Source::Pieces(pieces), target, ..self.send(kind, 0) }, receive)
     }
 }
 

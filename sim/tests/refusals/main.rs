@@ -4,12 +4,14 @@
 //! * [`reads`]: the endpoint READs from the card, and a peer whose request behind READs is refused;
 //! * [`atomics`]: the endpoint does atomics on the card's memory;
 //! * [`own_reads`], [`own_atomics`]: the card READs from the endpoint and asks it for atomics, and a peer whose answers are wrong;
+//! * [`elements`]: messages of the card from six places, receives of three, and keys of these that do not hold;
 //! * [`frames`]: frames of a peer, requests and answers;
 //! * [`software`]: doorbells and commands;
 //! * [`faults`]: memory of the host that the card cannot reach.
 //!
 //! All of it at 64 and at 512 bits, from one code, under all monitors.
 mod atomics;
+mod elements;
 mod faults;
 mod frames;
 mod interpose;
@@ -29,6 +31,7 @@ use rig::Rig;
 fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 1)?;
     legal::traffic(&mut rig)?;
+    elements::traffic(&mut rig)?;
     reads::traffic(&mut rig)?;
     own_reads::traffic(&mut rig)?;
     atomics::traffic(&mut rig)?;
@@ -58,6 +61,7 @@ fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 4)?;
     let doorbells = software::doorbells(&mut rig)?;
     software::overrun(&mut rig)?;
+    elements::wrong_keys(&mut rig)?;
     let commands = software::commands(&mut rig)?;
     assert!(doorbells >= 25 && commands >= 60, "{doorbells}, {commands}");
     rig.finish()

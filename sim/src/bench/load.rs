@@ -136,6 +136,8 @@ const RIGHTS: RemoteRights = RemoteRights::ALL;
 struct Seen {
     /// Frames that the card with the payload has put on the wire: all of them carry messages.
     frames: u64,
+    /// Frames of the other card: what answers them, or asks for them.
+    frames_back: u64,
     /// When the last of them began.
     time_ps: u64,
 }
@@ -197,8 +199,13 @@ pub(super) fn measure(
     }
     lock(world).run_for(SETTLING_PS)?;
     let seen = || {
-        let counts = lock(world).wire_counts(0)[case.source()];
-        Seen { frames: counts.sent, time_ps: counts.last_sent_ps }
+        let directions = lock(world).wire_counts(0);
+        let counts = &directions[case.source()];
+        Seen {
+            frames: counts.sent,
+            frames_back: directions[1 - case.source()].sent,
+            time_ps: counts.last_sent_ps,
+        }
     };
     let (mut from, mut to) = (None, None);
     let mut idle = 0;
@@ -240,7 +247,11 @@ pub(super) fn measure(
     lock(world).finish()?;
     let (from, to) = from.zip(to).context("nothing was measured")?;
     let period_ps = lock(world).card(0).period_ps(Domain::Core);
-    let measured = Seen { frames: to.frames - from.frames, time_ps: to.time_ps - from.time_ps };
+    let measured = Seen {
+        frames: to.frames - from.frames,
+        frames_back: to.frames_back - from.frames_back,
+        time_ps: to.time_ps - from.time_ps,
+    };
     let width_bits = lock(world).card(0).width_bits() as u32;
     let mut row = row(case, width_bits, options.bits_per_second, period_ps, measured);
     (row.window, row.signal_every) = (window.all, signal_every);
@@ -248,7 +259,7 @@ pub(super) fn measure(
 }
 
 fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) -> Row {
-    let Seen { frames, time_ps } = measured;
+    let Seen { frames, frames_back, time_ps } = measured;
     let seconds = time_ps as f64 * 1e-12;
     let cycles = time_ps as f64 / period_ps as f64;
     let of_message = case.frames();
@@ -271,6 +282,7 @@ fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) 
         mmsg_per_s: rate / 1e6,
         wire_payload_gbps: of_message.payload_gbps(wire),
         percent_of_wire: rate / of_message.most_a_second(wire) * 100.0,
+        frames_back_per_message: frames_back as f64 / messages,
     }
 }
 
@@ -515,11 +527,12 @@ mod tests {
 
     #[test]
     fn a_wire_that_is_full_is_full() {
-        let measured = Seen { frames: 100, time_ps: 100 * 4178 * 80 };
+        let measured = Seen { frames: 100, frames_back: 25, time_ps: 100 * 4178 * 80 };
         let row = row(&case(4096, 1), 512, 100_000_000_000, 4000, measured);
         assert!((row.percent_of_wire - 100.0).abs() < 1e-9 && row.cycles == 8356, "{row:?}");
         assert!((row.payload_gbps - 98.0).abs() < 0.1 && (row.wire_payload_gbps - 98.0).abs() < 0.1);
         assert_eq!((row.name.as_str(), row.messages), ("send_4096_pmtu4096_qp1", 100));
+        assert!((row.frames_back_per_message - 0.25).abs() < 1e-9, "{row:?}");
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub struct Row {
     pub wire_payload_gbps: f64,
     /// Of that.
     pub percent_of_wire: f64,
+    /// Frames that went the other way for each message: acknowledgements, or requests of READs and atomics.
+    pub frames_back_per_message: f64,
 }
 
 /// A case that gave no figure.
@@ -275,7 +277,7 @@ impl<'a> Machine<'a> {
     /// All cases, as a table.
     fn rows(&mut self, cases: &[Case], findings: &mut Findings) -> Result<()> {
         println!(
-            "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6}",
+            "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6} {:>6}",
             "case",
             "bytes",
             "PMTU",
@@ -286,13 +288,14 @@ impl<'a> Machine<'a> {
             "cycles/msg",
             "Mmsg/s",
             "Gb/s",
-            "%"
+            "%",
+            "back"
         );
         for case in cases {
             match self.row(case).with_context(|| case.name())? {
                 Outcome::Measured(row) => {
                     println!(
-                        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1}",
+                        "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1} {:>6.3}",
                         row.name,
                         row.bytes,
                         row.pmtu,
@@ -303,7 +306,8 @@ impl<'a> Machine<'a> {
                         row.cycles_per_message,
                         row.mmsg_per_s,
                         row.payload_gbps,
-                        row.percent_of_wire
+                        row.percent_of_wire,
+                        row.frames_back_per_message
                     );
                     findings.rows.push(*row);
                 }

@@ -187,7 +187,7 @@ impl Card {
                 queue_pairs_log2: 4,
                 completion_queues_log2: 3,
                 event_queues_log2: 2,
-                shared_receive_queues_log2: 0,
+                shared_receive_queues_log2: 1,
                 regions_log2: 6,
                 address_handles_log2: 2,
                 doorbell_pages_log2: 0,
@@ -629,6 +629,14 @@ impl Card {
             self.read(number, qp, &work, &slots, &peer);
             return;
         }
+        // What is wrong here is seen whether the peer is ready or not.
+        let opcode = opcode_of(work.opcode);
+        let Some(payload) = self.gather(qp, &work, &slots) else {
+            self.advance_send(number, work.two_slots);
+            self.complete_send(number, work.tag, opcode, CompletionStatus::LocalProtection);
+            self.fail(number);
+            return;
+        };
         let immediate = matches!(work.opcode, WorkOpcode::SendImmediate | WorkOpcode::WriteImmediate);
         let is_write = matches!(work.opcode, WorkOpcode::Write | WorkOpcode::WriteImmediate);
         let consumes = immediate || !is_write;
@@ -641,12 +649,6 @@ impl Card {
             return;
         }
         self.advance_send(number, work.two_slots);
-        let opcode = opcode_of(work.opcode);
-        let Some(payload) = self.gather(qp, &work, &slots) else {
-            self.complete_send(number, work.tag, opcode, CompletionStatus::LocalProtection);
-            self.fail(number);
-            return;
-        };
         let length = payload.len() as u32;
         // No key is checked for an empty message.
         if is_write && length != 0 {

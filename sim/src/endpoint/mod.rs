@@ -130,6 +130,11 @@ impl Endpoint {
         queue_pair(queue_pairs, number).post_receive(host, work);
     }
 
+    /// Posts a receive to a shared receive queue.
+    pub fn post_shared_receive(&mut self, number: u32, work: ReceiveWork) {
+        self.host.shared_receives.entry(number).or_default().push_back(work);
+    }
+
     /// Takes the oldest completion from a completion queue.
     pub fn poll(&mut self, completion_queue: u32) -> Option<Completion> {
         self.host.completions.get_mut(&completion_queue)?.pop_front()

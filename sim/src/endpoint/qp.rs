@@ -54,6 +54,8 @@ pub struct QueuePairSetup {
     pub send_completions: u32,
     /// Completion queue of receives.
     pub receive_completions: u32,
+    /// Receives come from this shared receive queue.
+    pub shared_receives: Option<u32>,
     /// Every send makes a completion.
     pub signal_all: bool,
     /// When to ask for acknowledgements.
@@ -95,6 +97,7 @@ impl QueuePairSetup {
             partition_key: PARTITION_KEY_DEFAULT,
             send_completions: 0,
             receive_completions: 0,
+            shared_receives: None,
             signal_all: false,
             ack_request: AckRequest::EveryMessage,
             window_packets: 128,
@@ -320,6 +323,7 @@ pub(super) struct Host {
     pub(super) memory: Memory,
     pub(super) completions: BTreeMap<u32, VecDeque<Completion>>,
     pub(super) events: VecDeque<Event>,
+    pub(super) shared_receives: BTreeMap<u32, VecDeque<ReceiveWork>>,
     pub(super) counters: BTreeMap<&'static str, u64>,
     pub(super) now_ps: u64,
 }
@@ -348,6 +352,8 @@ pub(super) struct QueuePair {
     pub(super) receives: VecDeque<ReceiveWork>,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
+    /// It was said that it takes no shared receive any more (protocol 4.5).
+    is_last_said: bool,
     identification: u16,
 }
 
@@ -359,6 +365,7 @@ impl QueuePair {
             receives: VecDeque::new(),
             requester: Requester::new(&setup),
             responder: Responder::new(setup.receive_psn),
+            is_last_said: false,
             identification: 0,
         }
     }
@@ -390,6 +397,18 @@ impl QueuePair {
         self.requester.stop();
         self.flush_sends(host);
         self.flush_receives(host);
+        if self.setup.shared_receives.is_some() && !self.is_last_said {
+            self.is_last_said = true;
+            host.raise(self.setup.number, AsyncEvent::LastEntryReached);
+        }
+    }
+
+    /// Takes the oldest receive.
+    pub(super) fn next_receive(&mut self, host: &mut Host) -> Option<ReceiveWork> {
+        match self.setup.shared_receives {
+            Some(number) => host.shared_receives.get_mut(&number)?.pop_front(),
+            None => self.receives.pop_front(),
+        }
     }
 
     /// Follows a modify command.

@@ -209,7 +209,7 @@ impl QueuePair {
 
     fn execute_send(&mut self, host: &mut Host, packet: &PacketRepr, operation: Op) -> Result<(), Refusal> {
         if operation.starts_message() {
-            self.take_receive()?;
+            self.take_receive(host)?;
             self.responder.arriving = Arriving::Send { bytes: 0 };
         }
         let Arriving::Send { bytes } = self.responder.arriving else { return Err(INVALID) };
@@ -242,7 +242,7 @@ impl QueuePair {
         }
         let with_immediate = matches!(operation, Op::WriteLastImmediate | Op::WriteOnlyImmediate);
         if with_immediate {
-            self.take_receive()?;
+            self.take_receive(host)?;
         }
         // Rows 8 and 9.
         self.check_payload(packet)?;
@@ -343,10 +343,10 @@ impl QueuePair {
     }
 
     /// Row 12: consumes a receive, or says that none is there.
-    fn take_receive(&mut self) -> Result<(), Refusal> {
+    fn take_receive(&mut self, host: &mut Host) -> Result<(), Refusal> {
         let timer_code = self.setup.min_rnr_timer;
         let not_ready = Refusal { syndrome: Syndrome::RnrNak { timer_code }, ..INVALID };
-        self.responder.held = Some(self.receives.pop_front().ok_or(not_ready)?);
+        self.responder.held = Some(self.next_receive(host).ok_or(not_ready)?);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! Time passes only in [`Function::idle`] and in accesses to registers. A completion queue is armed now and then, and must
 //! then raise its event as soon as it has a completion, and not before.
 use super::arena::Arena;
+use super::model::shared_index;
 use super::plan::{
     Kind, Message, Mistake, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
     window_background,
@@ -17,7 +18,8 @@ use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{
     Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
     Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Refusal, Region,
-    RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedRegion,
+    RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedReceiveOptions, SharedReceiveQueue,
+    SharedRegion,
 };
 use rnic_layout::doorbell::Arm;
 use rnic_layout::path::Gid;
@@ -38,6 +40,8 @@ const ARM_SHARE: f64 = 0.05;
 const OPEN: RemoteRights = RemoteRights::ALL;
 /// Entries of the send and receive queues, as a power of two.
 const QUEUE_LOG2: u32 = 6;
+/// Bytes of memory for receives of a shared queue.
+const SHARED_BYTES: usize = 160_000;
 /// Messages as long as a window for which each queue has memory.
 const LONG_MESSAGES: usize = 2;
 /// An opcode that is none (the table of send entries has no such number).
@@ -94,6 +98,8 @@ struct Host {
     device: Device,
     queues: Vec<Watched>,
     ends: Vec<End>,
+    shared: SharedReceiveQueue,
+    shared_room: Arena,
     /// Pairs by QPN.
     pairs: BTreeMap<u32, usize>,
     no_right: SharedRegion,
@@ -157,7 +163,13 @@ impl Cards {
                     receive_entries_log2: QUEUE_LOG2,
                     signal_all: false,
                 };
-                let queue_pair = domain.create_queue_pair(queue(0), queue(1), &options)?.initialize(rights);
+                let queue_pair = if pair.shares[side] {
+                    let shared = &host.shared;
+                    domain.create_queue_pair_with_shared_receives(queue(0), queue(1), shared, &options)?
+                } else {
+                    domain.create_queue_pair(queue(0), queue(1), &options)?
+                };
+                let queue_pair = queue_pair.initialize(rights);
                 let queue_pair = queue_pair.map_err(rnic_driver::Error::from)?;
                 let source = usize::from(!pair.wrapping.is_ipv4);
                 let info = ConnectionInfo { path_mtu: pair.pmtu, ..queue_pair.info(source)? };
@@ -210,6 +222,8 @@ impl Host {
             tamper,
             queues,
             ends: Vec::new(),
+            shared: domains[0].create_shared_receive_queue(&SharedReceiveOptions::default())?,
+            shared_room: Arena::new(domains[0].allocate(SHARED_BYTES)?),
             pairs: BTreeMap::new(),
             no_right: domains[0].share(WINDOW_BYTES, RemoteRights::NONE)?,
             other_domain: domains[1].share(WINDOW_BYTES, OPEN)?,
@@ -249,7 +263,11 @@ impl Host {
             if is_receive || matches!(opcode, Read | CompareSwap | FetchAdd) {
                 contents.push(piece.bytes().to_vec());
             }
-            let arena = if is_receive { &mut end.receives } else { &mut end.sends };
+            let arena = match is_receive {
+                true if shared_index(tag).is_some() => &mut self.shared_room,
+                true => &mut end.receives,
+                false => &mut end.sends,
+            };
             arena.give(piece);
         }
         Ok(Outcome {
@@ -332,6 +350,18 @@ fn request(
     request
 }
 
+/// A receive, whose memory is as it must be before anything comes.
+fn receive_request(tag: u64, pieces: Vec<Region>) -> ReceiveRequest {
+    let mut request = ReceiveRequest::new(tag);
+    for mut piece in pieces {
+        for (index, byte) in piece.bytes_mut().iter_mut().enumerate() {
+            *byte = background(tag, index);
+        }
+        request.pieces.push(piece);
+    }
+    request
+}
+
 /// Whether there will be room later.
 fn is_full(reason: Refusal) -> bool {
     matches!(reason, Refusal::QueueFull { .. } | Refusal::CompletionQueueFull { .. })
@@ -395,13 +425,7 @@ impl Machine for Cards {
         let end = &mut host.ends[pair];
         let Some(pieces) = end.receives.take(&receive.pieces) else { return Ok(false) };
         let spoiled = receive.is_mistaken.then(|| element(&pieces[0]));
-        let mut request = ReceiveRequest::new(tag);
-        for mut piece in pieces {
-            for (index, byte) in piece.bytes_mut().iter_mut().enumerate() {
-                *byte = background(tag, index);
-            }
-            request.pieces.push(piece);
-        }
+        let request = receive_request(tag, pieces);
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         if let Err(refused) = queue_pair.post_receive(request) {
             ensure!(is_full(refused.reason), "a receive: {}", refused.reason);
@@ -411,6 +435,17 @@ impl Machine for Cards {
         if let Some(element) = spoiled {
             let end = &host.ends[pair];
             host.spoil(element, Mistake::ReceiveKey, end.receives.end(), end.pmtu)?;
+        }
+        Ok(true)
+    }
+
+    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool> {
+        let host = &mut self.hosts[side];
+        let Some(pieces) = host.shared_room.take(&receive.pieces) else { return Ok(false) };
+        if let Err(refused) = host.shared.post_receive(receive_request(tag, pieces)) {
+            ensure!(is_full(refused.reason), "a shared receive: {}", refused.reason);
+            refused.request.pieces.into_iter().for_each(|piece| host.shared_room.give(piece));
+            return Ok(false);
         }
         Ok(true)
     }
@@ -478,6 +513,7 @@ impl Machine for Cards {
                     "host {side}, pair {pair}: free memory for receives was written"
                 );
             }
+            ensure!(host.shared_room.is_untouched(), "host {side}: free memory for shared receives was written");
             for region in [&host.no_right, &host.other_domain] {
                 let mut bytes = vec![0; WINDOW_BYTES];
                 region.read(0, &mut bytes)?;

@@ -3,6 +3,7 @@ use super::plan::{
     Kind, Mistake, Piece, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
     window_background,
 };
+use super::model::shared_index;
 use super::run::{Machine, Outcome, Post};
 use crate::endpoint::Endpoint;
 use crate::endpoint::memory::{Element, Region, Rights};
@@ -14,7 +15,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::{MacAddress, VlanTag};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
 /// Mistakes that are none for an endpoint, which has work entries of its own: no numbers that are out of range.
@@ -30,6 +31,8 @@ const LOCAL_KEY: u32 = 0x1000_0001;
 const NO_RIGHT_KEY: u32 = 0x2000_0001;
 const OTHER_DOMAIN_KEY: u32 = 0x3000_0001;
 const WINDOW_KEY: u32 = 0x4000_0000;
+/// Number of each endpoint's shared receive queue.
+const SHARED_RECEIVES: u32 = 0;
 /// What memory holds that nobody was given.
 const UNTOUCHED: u8 = 0xc3;
 
@@ -54,6 +57,8 @@ struct Host {
     free: usize,
     sends: Vec<VecDeque<Posted>>,
     receives: Vec<VecDeque<PostedReceive>>,
+    /// Those of the shared receive queue, by tag.
+    shared: BTreeMap<u64, Vec<Element>>,
 }
 
 /// Two endpoints with their queue pairs connected.
@@ -127,13 +132,14 @@ impl Host {
                     ..Rights::NONE
                 },
                 pmtu: pair.pmtu,
+                shared_receives: pair.shares[side].then_some(SHARED_RECEIVES),
                 ..QueuePairSetup::new(numbers[0], numbers[1], path(side, &pair.wrapping))
             });
         }
         let pairs = plan.pairs.len();
         let sends = (0..pairs).map(|_| VecDeque::new()).collect();
         let receives = (0..pairs).map(|_| VecDeque::new()).collect();
-        Host { endpoint, free, sends, receives }
+        Host { endpoint, free, sends, receives, shared: BTreeMap::new() }
     }
 
     /// Memory for pieces, which is used once.
@@ -146,6 +152,16 @@ impl Host {
             Ok(Element { address, key: LOCAL_KEY, length: piece.length as u32 })
         };
         pieces.iter().map(place).collect()
+    }
+
+    /// Memory for a receive, as it is before anything comes.
+    fn receive(&mut self, tag: u64, pieces: &[Piece]) -> Result<Vec<Element>> {
+        let elements = self.elements(pieces)?;
+        for element in &elements {
+            let bytes = self.bytes(element).iter_mut().enumerate();
+            bytes.for_each(|(index, byte)| *byte = background(tag, index));
+        }
+        Ok(elements)
     }
 
     fn bytes(&mut self, element: &Element) -> &mut [u8] {
@@ -235,17 +251,21 @@ impl Machine for Endpoints {
 
     fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool> {
         let host = &mut self.hosts[side];
-        let elements = host.elements(&receive.pieces)?;
-        for element in &elements {
-            let bytes = host.bytes(element).iter_mut().enumerate();
-            bytes.for_each(|(index, byte)| *byte = background(tag, index));
-        }
+        let elements = host.receive(tag, &receive.pieces)?;
         host.receives[pair].push_back(PostedReceive { tag, elements: elements.clone() });
         let mut work = ReceiveWork { tag, elements };
         if receive.is_mistaken {
             work.elements[0].key ^= 0x100;
         }
         host.endpoint.post_receive(qp_number(side, pair), work);
+        Ok(true)
+    }
+
+    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool> {
+        let host = &mut self.hosts[side];
+        let elements = host.receive(tag, &receive.pieces)?;
+        host.shared.insert(tag, elements.clone());
+        host.endpoint.post_shared_receive(SHARED_RECEIVES, ReceiveWork { tag, elements });
         Ok(true)
     }
 
@@ -280,6 +300,12 @@ impl Machine for Endpoints {
                 is_signalled: true,
                 contents: Vec::new(),
             };
+            if outcome.is_receive && shared_index(outcome.tag).is_some() {
+                let elements = host.shared.remove(&outcome.tag);
+                outcome.contents = host.contents(&elements.context("a receive completes twice")?);
+                outcomes.push(outcome);
+                continue;
+            }
             if outcome.is_receive {
                 let posted =
                     host.receives[pair].pop_front().context("a receive completes that was not posted")?;
@@ -447,6 +473,10 @@ mod tests {
 
         fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool> {
             self.endpoints.post_receive(side, pair, tag, receive)
+        }
+
+        fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool> {
+            self.endpoints.post_shared_receive(side, tag, receive)
         }
 
         fn confirm(&mut self, side: usize) -> Result<()> {

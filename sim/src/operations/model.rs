@@ -12,6 +12,9 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use std::ops::Range;
 
+/// Set in tags of receives of shared queues.
+const SHARED_TAG: u64 = 1 << 60;
+
 impl SendResult {
     /// What a compare and swap must be given to find what it is to find.
     pub fn compare(&self, message: &Message) -> u64 {
@@ -44,6 +47,15 @@ pub struct ReceiveResult {
     pub arrived: Option<Arrived>,
     /// What its pieces hold then; `None` if nobody promises anything.
     pub contents: Option<Vec<Vec<u8>>>,
+    /// What comes to the beginning of some receive of a shared queue, instead.
+    pub placed: Option<Vec<u8>>,
+}
+
+impl ReceiveResult {
+    /// What the pieces hold of the receive that was taken, if the queue pair has none of its own.
+    pub fn contents_of(&self, tag: u64, receive: &Receive) -> Option<Vec<Vec<u8>>> {
+        Some(contents(tag, &receive.pieces, self.placed.as_ref()?))
+    }
 }
 
 /// What a completion tells of a message.
@@ -135,6 +147,16 @@ impl Model {
     }
 }
 
+/// The tag of receive `index` of a shared queue.
+pub fn shared_tag(index: usize) -> u64 {
+    SHARED_TAG | index as u64
+}
+
+/// Which receive of a shared queue has a tag.
+pub fn shared_index(tag: u64) -> Option<usize> {
+    (tag & SHARED_TAG != 0).then_some((tag ^ SHARED_TAG) as usize)
+}
+
 /// The tag of request `index` of a pair.
 pub fn tag(pair: usize, index: usize) -> u64 {
     (pair as u64) << 32 | index as u64
@@ -173,8 +195,11 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
             }
         }
         if message.kind.consumes() {
-            let (tag, receive) = posted.next().expect("a plan has the receives of its messages");
-            receives.push(arrive(tag, receive, message, &payload));
+            receives.push(if pair.shares[side] {
+                arrive(None, message, &payload)
+            } else {
+                arrive(Some(posted.next().expect("a plan has the receives of its messages")), message, &payload)
+            });
         }
     }
 
@@ -199,15 +224,18 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
             let takes = begins && Kind::SENDS.contains(&message.kind) && ending.mistake != Mistake::NotReady;
             if let Some(status) = verdict.receive.or(takes.then_some(CompletionStatus::Flushed)) {
                 posted.next();
-                receives.push(ReceiveResult { status, arrived: None, contents: None });
+                receives.push(ReceiveResult { status, arrived: None, contents: None, placed: None });
             }
         }
+        // Both sides end, and each says that it takes no shared receive any more (protocol 4.5).
+        events.extend(pair.shares[side].then_some(AsyncEvent::LastEntryReached));
         sends.extend(ending.late_sends[side].iter().map(flushed));
     }
     receives.extend(posted.map(|(tag, receive)| ReceiveResult {
         status: CompletionStatus::Flushed,
         arrived: None,
         contents: Some(contents(tag, &receive.pieces, &[])),
+        placed: None,
     }));
     QueuePairResult { sends, receives, window, unpromised, events }
 }
@@ -244,7 +272,7 @@ fn flushed(message: &Message) -> SendResult {
 }
 
 /// A message takes a receive. A WRITE leaves its memory alone (protocol 3.7).
-fn arrive(tag: u64, receive: &Receive, message: &Message, payload: &[u8]) -> ReceiveResult {
+fn arrive(own: Option<(u64, &Receive)>, message: &Message, payload: &[u8]) -> ReceiveResult {
     let is_write = message.kind == Kind::WriteImmediate;
     let arrived = Arrived {
         opcode: if is_write { CompletionOpcode::ReceiveWrite } else { CompletionOpcode::Receive },
@@ -256,7 +284,8 @@ fn arrive(tag: u64, receive: &Receive, message: &Message, payload: &[u8]) -> Rec
     ReceiveResult {
         status: CompletionStatus::Success,
         arrived: Some(arrived),
-        contents: Some(contents(tag, &receive.pieces, placed)),
+        contents: own.map(|(tag, receive)| contents(tag, &receive.pieces, placed)),
+        placed: own.is_none().then(|| placed.to_vec()),
     }
 }
 
@@ -295,7 +324,8 @@ mod tests {
     /// Worked by hand: two WRITEs over each other, a READ of what they left, a SEND over two pieces, and a receive that is left.
     #[test]
     fn a_small_plan_leads_to_what_was_worked_out_by_hand() {
-        let mut plan = Plan::new(1, &PlanOptions::faultless(1, 1));
+        let options = PlanOptions { shared_share: 0.0, ..PlanOptions::faultless(1, 1) };
+        let mut plan = Plan::new(1, &options);
         let pieces = |lengths: &[usize]| Receive {
             pieces: lengths.iter().map(|&length| Piece { length, lane: 0 }).collect(),
             is_mistaken: false,
@@ -335,7 +365,8 @@ mod tests {
                 for side in 0..2 {
                     let result = &model.sides[side][index];
                     assert_eq!(result.sends.len(), pair.sends(side).count());
-                    assert_eq!(result.receives.len(), pair.receives(side).count());
+                    let shared = if pair.shares[side] { pair.receives_taken(side) } else { 0 };
+                    assert_eq!(result.receives.len(), pair.receives(side).count() + shared);
                 }
             }
         }

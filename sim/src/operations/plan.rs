@@ -25,6 +25,8 @@ pub const ATOMIC_BYTES: usize = 8;
 /// Where in a window atomics go, a multiple of eight; and how many cells there are.
 const CELLS: usize = 32_768;
 const CELL_COUNT: usize = 6;
+/// Bytes of each receive of a shared queue: any message may take it.
+const SHARED_BYTES: usize = 9000;
 /// Messages that wait for the READs before them without a reason.
 const FENCE_SHARE: f64 = 0.06;
 
@@ -219,6 +221,12 @@ impl Mistake {
             LocalKey | LastKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady => false,
         }
     }
+
+    /// Whether it is about a receive, or may be seen when the message has taken one.
+    const fn needs_own_receive(self) -> bool {
+        use Mistake::*;
+        matches!(self, LastKey | LocalEnd | ReceiveShort | ReceiveKey | NotReady)
+    }
 }
 
 /// A message.
@@ -279,7 +287,7 @@ pub struct Receive {
 pub struct Lane {
     /// Messages, in order.
     pub sends: Vec<Message>,
-    /// What the peer posts for them, in order.
+    /// What the peer posts for them, in order, if it has a receive queue of its own.
     pub receives: Vec<Receive>,
 }
 
@@ -322,6 +330,8 @@ pub struct Pair {
     pub wrapping: Wrapping,
     /// Whether the peer may write and read at all, by host.
     pub lets_write: [bool; 2],
+    /// Whether receives come from the shared queue of the host, by host.
+    pub shares: [bool; 2],
     /// By the host that sends.
     pub lanes: [Lane; 2],
     /// The mistake at its end.
@@ -345,6 +355,11 @@ impl Pair {
             ending.flat_map(move |ending| ending.receives[side].iter().chain(&ending.late_receives[side]));
         self.lanes[1 - side].receives.iter().chain(ending)
     }
+
+    /// How many receives of a host the peer's messages take that are right.
+    pub fn receives_taken(&self, side: usize) -> usize {
+        self.lanes[1 - side].sends.iter().filter(|send| send.kind.consumes()).count()
+    }
 }
 
 /// What is drawn.
@@ -364,6 +379,8 @@ pub struct PlanOptions {
     pub message_bytes_max: usize,
     /// Most pieces of a message.
     pub send_pieces_max: usize,
+    /// How many of the queue pairs take their receives from a shared queue.
+    pub shared_share: f64,
     /// See [`Plan::in_flight_bytes`].
     pub in_flight_bytes: usize,
 }
@@ -378,6 +395,7 @@ impl PlanOptions {
         pmtus: &Pmtu::ALL,
         message_bytes_max: 24 << 10,
         send_pieces_max: SEND_SGES_MAX,
+        shared_share: 0.25,
         in_flight_bytes: 16 << 10,
     };
 
@@ -397,17 +415,23 @@ pub struct Plan {
     pub in_flight_bytes: usize,
     /// The pairs.
     pub pairs: Vec<Pair>,
+    /// What is posted to the shared receive queue of each host: as much as is taken from it, and each fit for any message.
+    pub shared: [Vec<Receive>; 2],
 }
 
 impl Plan {
     /// Draws a plan.
     pub fn new(seed: u64, options: &PlanOptions) -> Plan {
         let seed = Seed(seed);
-        let pairs = (0..options.pairs).map(|pair| {
-            let random = seed.stream(&format!("plan/pair{pair}"));
-            Draw { random, options: *options }.pair()
+        let draw = |name: &str| Draw { random: seed.stream(&format!("plan/{name}")), options: *options };
+        let pairs: Vec<Pair> = (0..options.pairs).map(|pair| draw(&format!("pair{pair}")).pair()).collect();
+        let shared = [0, 1].map(|side: usize| {
+            let mut draw = draw(&format!("shared{side}"));
+            let pairs = pairs.iter().filter(|pair| pair.shares[side]);
+            let count = pairs.map(|pair| pair.receives_taken(side)).sum();
+            (0..count).map(|_| draw.receive(SHARED_BYTES)).collect()
         });
-        Plan { seed, in_flight_bytes: options.in_flight_bytes, pairs: pairs.collect() }
+        Plan { seed, in_flight_bytes: options.in_flight_bytes, pairs, shared }
     }
 
     /// Messages without the mistaken ones and what comes behind them.
@@ -471,13 +495,21 @@ impl Draw {
             traffic_class: self.random.random_range(0..64) << 2,
             hop_limit: self.random.random_range(2..=255),
         };
+        let mut shares = [0, 1].map(|_| self.random.random_bool(self.options.shared_share));
+        shares[1 - side] &= !mistake.is_some_and(Mistake::needs_own_receive);
         let bytes = pmtu.bytes() as usize;
-        let lanes = [0, 1].map(|side: usize| self.lane(bytes, lets_write[1 - side]));
-        let ending = mistake.map(|mistake| self.ending(bytes, side, mistake, lets_write));
-        Pair { pmtu, wrapping, lets_write, lanes, ending }
+        let lanes = [0, 1].map(|side: usize| self.lane(bytes, lets_write[1 - side], shares[1 - side]));
+        let mut ending = mistake.map(|mistake| self.ending(bytes, side, mistake, lets_write));
+        for side in (0..2).filter(|&side| shares[side]) {
+            for ending in &mut ending {
+                ending.receives[side].clear();
+                ending.late_receives[side].clear();
+            }
+        }
+        Pair { pmtu, wrapping, lets_write, shares, lanes, ending }
     }
 
-    fn lane(&mut self, pmtu: usize, lets_write: bool) -> Lane {
+    fn lane(&mut self, pmtu: usize, lets_write: bool, shares: bool) -> Lane {
         let mut lane = Lane::default();
         let count = self.options.messages;
         // Messages of which only the last one is signalled end together, so they leave together.
@@ -486,7 +518,7 @@ impl Draw {
         // (protocol 2.10).
         let (mut reads, mut atomics): (Vec<Range<usize>>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
         for index in 0..count {
-            let (mut send, receive) = self.message(pmtu, lets_write);
+            let (mut send, receive) = self.message(pmtu, lets_write, shares);
             send.fence = self.random.random_bool(FENCE_SHARE);
             if let Some(range) = send.window() {
                 let meets = |read: &Range<usize>| read.start < range.end && range.start < read.end;
@@ -509,16 +541,18 @@ impl Draw {
             send.signalled |= is_last || bytes > self.options.in_flight_bytes;
             (unsignalled, bytes) = if send.signalled { (0, 0) } else { (unsignalled + 1, bytes) };
             lane.sends.push(send);
-            lane.receives.extend(receive);
+            lane.receives.extend(receive.filter(|_| !shares));
         }
         lane
     }
 
-    /// A message, and the receive that it needs.
-    fn message(&mut self, pmtu: usize, lets_write: bool) -> (Message, Option<Receive>) {
+    /// A message, and the receive that it needs; one that is shared has room for it.
+    fn message(&mut self, pmtu: usize, lets_write: bool, shares: bool) -> (Message, Option<Receive>) {
         let kinds = if lets_write { &Kind::ALL[..] } else { &Kind::SENDS };
         let kind = kinds[self.random.random_range(0..kinds.len())];
         let length = if kind.is_atomic() { ATOMIC_BYTES } else { self.length(pmtu) };
+        let is_limited = shares && Kind::SENDS.contains(&kind);
+        let length = if is_limited { length.min(SHARED_BYTES) } else { length };
         let send = self.send(kind, length);
         let receive = kind.consumes().then(|| match kind.is_write() {
             // Its memory must stay as it is.
@@ -628,7 +662,7 @@ impl Draw {
             }
         }
         let mut flushed = |most: usize, lets_write: bool| -> Vec<Message> {
-            (0..self.random.random_range(0..=most)).map(|_| self.message(pmtu, lets_write).0).collect()
+            (0..self.random.random_range(0..=most)).map(|_| self.message(pmtu, lets_write, false).0).collect()
         };
         let mut sends = vec![send];
         sends.extend(flushed(4, lets_write[1 - side]));
@@ -738,6 +772,13 @@ mod tests {
         let mistakes: BTreeSet<Mistake> =
             pairs.iter().filter_map(|pair| Some(pair.ending.as_ref()?.mistake)).collect();
         assert_eq!(mistakes.len(), Mistake::ALL.len());
+        let shared: BTreeSet<Mistake> = pairs
+            .iter()
+            .filter(|pair| pair.shares.contains(&true))
+            .filter_map(|pair| Some(pair.ending.as_ref()?.mistake))
+            .collect();
+        assert_eq!(shared.len(), Mistake::ALL.len());
+        assert!(plans.iter().all(|plan| plan.shared.iter().all(|receives| receives.len() > 10)));
         for kind in Kind::MESSAGES {
             let of_kind = || sends.iter().filter(|(_, send)| send.kind == kind);
             for pmtu in Pmtu::ALL {
@@ -773,18 +814,27 @@ mod tests {
     #[test]
     fn what_a_plan_holds_is_legal_but_for_its_mistakes() {
         for seed in 0..40 {
-            for pair in &Plan::new(seed, &PlanOptions::USUAL).pairs {
-                for lane in &pair.lanes {
+            let plan = Plan::new(seed, &PlanOptions::USUAL);
+            for pair in &plan.pairs {
+                for (side, lane) in pair.lanes.iter().enumerate() {
                     assert!(
                         lane.sends.last().is_some_and(|send| send.signalled),
                         "the last one frees all others"
                     );
                     let consuming = lane.sends.iter().filter(|send| send.kind.consumes());
+                    let room = |receive: &Receive| -> usize {
+                        receive.pieces.iter().map(|piece| piece.length).sum()
+                    };
                     for (send, receive) in consuming.clone().zip(&lane.receives) {
-                        let room: usize = receive.pieces.iter().map(|piece| piece.length).sum();
-                        assert!(send.kind.is_write() || room >= send.length());
+                        assert!(send.kind.is_write() || room(receive) >= send.length());
                     }
-                    assert_eq!(consuming.count(), lane.receives.len());
+                    if pair.shares[1 - side] {
+                        assert!(lane.receives.is_empty());
+                        let longest = consuming.filter(|send| !send.kind.is_write()).map(Message::length).max();
+                        assert!(plan.shared[1 - side].iter().all(|receive| Some(room(receive)) >= longest));
+                    } else {
+                        assert_eq!(consuming.count(), lane.receives.len());
+                    }
                     for group in lane.sends.split_inclusive(|send| send.signalled) {
                         let bytes: usize = group.iter().map(Message::length).sum();
                         assert!(group.len() == 1 || bytes <= PlanOptions::USUAL.in_flight_bytes);

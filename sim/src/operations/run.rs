@@ -2,7 +2,7 @@
 //!
 //! Queue pairs take their turns in an order that is drawn anew each time, and each posts a few requests at a time. A receive
 //! is known to its card before the message that takes it is posted.
-use super::model::{Arrived, Model, ReceiveResult, SendResult, tag};
+use super::model::{Arrived, Model, ReceiveResult, SendResult, shared_index, shared_tag, tag};
 use super::plan::{Message, Plan, Receive};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
@@ -10,6 +10,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
+use std::collections::BTreeSet;
 
 /// Calls of [`Machine::idle`] without anything new after which a run has come to a stand.
 const IDLE_MAX: usize = 20_000;
@@ -67,6 +68,12 @@ pub trait Machine {
     /// # Errors
     /// If it cannot be posted at all.
     fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool>;
+
+    /// Posts a receive to the shared queue of a host, if there is room for it, and returns whether there was.
+    ///
+    /// # Errors
+    /// If it cannot be posted at all.
+    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool>;
 
     /// Returns when the card knows all receives that were posted.
     ///
@@ -134,7 +141,8 @@ pub fn run(plan: &Plan, machine: &mut impl Machine) -> Result<Totals> {
     let model = Model::new(plan);
     let random = plan.seed.stream("run");
     let counts = || vec![Counts::default(); plan.pairs.len()];
-    let mut runner = Runner { plan, model: &model, machine, random, counts: [counts(), counts()], idle: 0 };
+    let (counts, shared) = ([counts(), counts()], Default::default());
+    let mut runner = Runner { plan, model: &model, machine, random, counts, shared, idle: 0 };
     runner.run().with_context(|| format!("seed {}", plan.seed.0))
 }
 
@@ -149,6 +157,20 @@ struct Counts {
     receives_known: usize,
     /// Messages posted to it that take a receive.
     receives_taken: usize,
+    /// Where the next receive of a shared queue may stand that it takes.
+    next_shared: usize,
+}
+
+/// How far a shared receive queue is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Shared {
+    posted: usize,
+    /// Receives that its card knows.
+    known: usize,
+    /// Messages posted that take one.
+    taken: usize,
+    /// Which have completed.
+    done: BTreeSet<usize>,
 }
 
 impl Counts {
@@ -164,6 +186,8 @@ struct Runner<'a, M: Machine> {
     random: ChaCha8Rng,
     /// By host, and then by pair.
     counts: [Vec<Counts>; 2],
+    /// By host.
+    shared: [Shared; 2],
     idle: usize,
 }
 
@@ -183,14 +207,20 @@ impl<M: Machine> Runner<'_, M> {
         let mut turns: Vec<(usize, usize)> = (0..pairs).flat_map(|pair| [(0, pair), (1, pair)]).collect();
         let plan = self.plan;
         let ends = |side: usize, pair: usize| {
-            let lanes = &plan.pairs[pair].lanes;
-            (lanes[side].sends.len(), lanes[1 - side].receives.len())
+            let plan = &plan.pairs[pair];
+            (plan.lanes[side].sends.len(), plan.receives_taken(side))
         };
         loop {
             turns.shuffle(&mut self.random);
             let mut posted = false;
             for &(side, pair) in &turns {
+                if plan.pairs[pair].shares[side] {
+                    continue;
+                }
                 posted |= self.post_receives(side, pair, ends(side, pair).1, BATCH_MAX)?;
+            }
+            for side in 0..2 {
+                posted |= self.post_shared(side)?;
             }
             self.confirm()?;
             for &(side, pair) in &turns {
@@ -295,6 +325,18 @@ impl<M: Machine> Runner<'_, M> {
         Ok(self.counts[side][pair].receives_posted != first)
     }
 
+    /// Posts some receives to the shared queue of a host. Returns whether there was one.
+    fn post_shared(&mut self, side: usize) -> Result<bool> {
+        let first = self.shared[side].posted;
+        for (place, receive) in self.plan.shared[side].iter().enumerate().skip(first).take(BATCH_MAX) {
+            if !self.machine.post_shared_receive(side, shared_tag(place), receive)? {
+                break;
+            }
+            self.shared[side].posted += 1;
+        }
+        Ok(self.shared[side].posted != first)
+    }
+
     /// Posts up to `most` messages for which there is room, none from place `end` on. Returns whether there was one.
     fn post_sends(&mut self, side: usize, pair: usize, end: usize, most: usize) -> Result<bool> {
         let first = self.counts[side][pair].sends_posted;
@@ -317,8 +359,15 @@ impl<M: Machine> Runner<'_, M> {
         }
         let posted = self.machine.post_sends(side, pair, &posts)?;
         self.counts[side][pair].sends_posted += posted;
+        // Nothing of a shared queue is taken by what is posted at the end.
+        let is_shared = self.shares(1 - side, pair);
         let taken = posts[..posted].iter().filter(|post| post.message.kind.consumes()).count();
-        self.counts[1 - side][pair].receives_taken += taken;
+        let counts = &mut self.counts[1 - side][pair];
+        counts.receives_taken += taken;
+        if is_shared {
+            counts.receives_posted += taken;
+            self.shared[1 - side].taken += taken;
+        }
         Ok(posted > 0)
     }
 
@@ -330,6 +379,10 @@ impl<M: Machine> Runner<'_, M> {
         let first = self.counts[side][pair].sends_posted;
         let Counts { receives_known, receives_taken, .. } = self.counts[1 - side][pair];
         let mut room = receives_known.saturating_sub(receives_taken);
+        if self.shares(1 - side, pair) {
+            let Shared { known, taken, .. } = self.shared[1 - side];
+            room = known - taken;
+        }
         let in_flight = self.bytes_in_flight(side);
         let mut bytes = in_flight;
         let mut ready = 0;
@@ -348,6 +401,11 @@ impl<M: Machine> Runner<'_, M> {
         ready
     }
 
+    /// Whether messages to a queue pair take receives of a shared queue: in the end they take none.
+    fn shares(&self, side: usize, pair: usize) -> bool {
+        self.plan.pairs[pair].shares[side] && self.counts[side][pair].receives_known != usize::MAX
+    }
+
     /// Bytes of messages of a host that were posted and have not ended.
     fn bytes_in_flight(&self, side: usize) -> usize {
         let pairs = self.plan.pairs.iter().zip(&self.counts[side]);
@@ -360,8 +418,10 @@ impl<M: Machine> Runner<'_, M> {
     fn confirm(&mut self) -> Result<()> {
         for side in 0..2 {
             let is_news = |counts: &Counts| counts.receives_known < counts.receives_posted;
-            if self.counts[side].iter().any(is_news) {
+            let shared = &self.shared[side];
+            if shared.known < shared.posted || self.counts[side].iter().any(is_news) {
                 self.machine.confirm(side)?;
+                self.shared[side].known = self.shared[side].posted;
                 for counts in &mut self.counts[side] {
                     counts.receives_known = counts.receives_known.max(counts.receives_posted);
                 }
@@ -410,6 +470,9 @@ impl<M: Machine> Runner<'_, M> {
         *done += 1;
         let what = if outcome.is_receive { "receive" } else { "message" };
         let context = || format!("host {side}, pair {pair}, {what} {place}");
+        if outcome.is_receive && self.plan.pairs[pair].shares[side] {
+            return self.compare_shared(side, place, outcome).with_context(context);
+        }
         ensure!(outcome.tag == tag(pair, place), "{}: tag {:#x} completes", context(), outcome.tag);
         let expected = &self.model.sides[side][pair];
         if outcome.is_receive {
@@ -417,6 +480,21 @@ impl<M: Machine> Runner<'_, M> {
         } else {
             compare_send(&expected.sends[place], outcome).with_context(context)
         }
+    }
+
+    /// Any receive of the shared queue may have been taken, but each once, and those of a queue pair in their order.
+    fn compare_shared(&mut self, side: usize, place: usize, outcome: &Outcome) -> Result<()> {
+        let shared = &mut self.shared[side];
+        let index = shared_index(outcome.tag).filter(|&index| index < shared.posted);
+        let index = index.with_context(|| format!("tag {:#x} was not posted", outcome.tag))?;
+        ensure!(shared.done.insert(index), "receive {index} of the shared queue completes twice");
+        let next = &mut self.counts[side][outcome.pair].next_shared;
+        ensure!(index >= *next, "receive {index} of the shared queue was taken before its turn");
+        *next = index + 1;
+        let expected = self.model.sides[side][outcome.pair].receives.get(place);
+        let mut expected = expected.context("nobody has sent it")?.clone();
+        expected.contents = expected.contents_of(outcome.tag, &self.plan.shared[side][index]);
+        compare_receive(&expected, outcome)
     }
 
     fn memory(&mut self) -> Result<()> {

@@ -7,6 +7,7 @@
 //! * [`elements`]: messages of the card from six places, receives of three, and keys of these that do not hold;
 //! * [`frames`]: frames of a peer, requests and answers;
 //! * [`software`]: doorbells and commands;
+//! * [`pages`]: regions of lists of pages at any byte, and regions that change;
 //! * [`faults`]: memory of the host that the card cannot reach.
 //!
 //! All of it at 64 and at 512 bits, from one code, under all monitors.
@@ -18,6 +19,7 @@ mod interpose;
 mod legal;
 mod own_atomics;
 mod own_reads;
+mod pages;
 mod reads;
 mod rig;
 mod software;
@@ -62,6 +64,7 @@ fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
     let doorbells = software::doorbells(&mut rig)?;
     software::overrun(&mut rig)?;
     elements::wrong_keys(&mut rig)?;
+    pages::regions(&mut rig)?;
     let commands = software::commands(&mut rig)?;
     assert!(doorbells >= 25 && commands >= 60, "{doorbells}, {commands}");
     rig.finish()

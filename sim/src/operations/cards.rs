@@ -513,7 +513,10 @@ impl Machine for Cards {
                     "host {side}, pair {pair}: free memory for receives was written"
                 );
             }
-            ensure!(host.shared_room.is_untouched(), "host {side}: free memory for shared receives was written");
+            ensure!(
+                host.shared_room.is_untouched(),
+                "host {side}: free memory for shared receives was written"
+            );
             for region in [&host.no_right, &host.other_domain] {
                 let mut bytes = vec![0; WINDOW_BYTES];
                 region.read(0, &mut bytes)?;

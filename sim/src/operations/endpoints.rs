@@ -1,9 +1,9 @@
 //! Two reference endpoints, back to back: what the model says is held against what somebody else made of the protocol.
+use super::model::shared_index;
 use super::plan::{
     Kind, Mistake, Piece, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
     window_background,
 };
-use super::model::shared_index;
 use super::run::{Machine, Outcome, Post};
 use crate::endpoint::Endpoint;
 use crate::endpoint::memory::{Element, Region, Rights};

@@ -198,7 +198,11 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
             receives.push(if pair.shares[side] {
                 arrive(None, message, &payload)
             } else {
-                arrive(Some(posted.next().expect("a plan has the receives of its messages")), message, &payload)
+                arrive(
+                    Some(posted.next().expect("a plan has the receives of its messages")),
+                    message,
+                    &payload,
+                )
             });
         }
     }

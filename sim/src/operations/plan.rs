@@ -500,8 +500,8 @@ impl Draw {
         let bytes = pmtu.bytes() as usize;
         let lanes = [0, 1].map(|side: usize| self.lane(bytes, lets_write[1 - side], shares[1 - side]));
         let mut ending = mistake.map(|mistake| self.ending(bytes, side, mistake, lets_write));
-        for side in (0..2).filter(|&side| shares[side]) {
-            for ending in &mut ending {
+        if let Some(ending) = &mut ending {
+            for side in (0..2).filter(|&side| shares[side]) {
                 ending.receives[side].clear();
                 ending.late_receives[side].clear();
             }
@@ -830,7 +830,8 @@ mod tests {
                     }
                     if pair.shares[1 - side] {
                         assert!(lane.receives.is_empty());
-                        let longest = consuming.filter(|send| !send.kind.is_write()).map(Message::length).max();
+                        let longest =
+                            consuming.filter(|send| !send.kind.is_write()).map(Message::length).max();
                         assert!(plan.shared[1 - side].iter().all(|receive| Some(room(receive)) >= longest));
                     } else {
                         assert_eq!(consuming.count(), lane.receives.len());

@@ -3,21 +3,18 @@
 //! How far a queue is by then is left to chance. What must hold: what was begun ends well, and nothing else is begun; that it has
 //! ended is told once, by an event if one was asked for, and by a query; when the queue goes on, everything completes in order, what
 //! was posted meanwhile too. What the peer asks for is done all the time.
-use crate::middle::cut;
+use crate::hosts::{Host, TURNS_MAX, Turns, any_pmtu, connect, cut, open};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::{ReadyToSend, SendQueueDrain};
 use rnic_driver::{
-    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    ProtectionDomain, QueuePair, QueuePairOptions, RemoteMemory, RemoteRights, SendOptions, SendRequest,
+    Completion, ConnectOptions, Function, QueuePair, RemoteMemory, RemoteRights, SendOptions, SendRequest,
     SharedRegion,
 };
-use rnic_layout::path::Pmtu;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_sim::chance::Seed;
-use rnic_sim::operations::cards;
 use std::sync::Arc;
 
 /// Pairs that are under way at once.
@@ -30,8 +27,6 @@ const BYTES: usize = 4 << 10;
 const IDLE_UNTIL: usize = 150;
 /// Calls of `idle` in which completions arrive that are on their way.
 const IDLE_SETTLE: usize = 150;
-/// Calls of `idle` within which something happens.
-const IDLE_MAX: usize = 20_000;
 
 enum Sender {
     Ready(QueuePair<ReadyToSend>),
@@ -62,15 +57,8 @@ struct Pair {
     is_drained: bool,
 }
 
-struct Host {
-    device: Device,
-    queue: CompletionQueue,
-    domain: ProtectionDomain,
-}
-
-struct Run<'a> {
+struct Run {
     hosts: [Host; 2],
-    clock: &'a dyn Function,
     random: ChaCha8Rng,
     pairs: Vec<Pair>,
     /// Nothing may complete at the first host.
@@ -79,31 +67,48 @@ struct Run<'a> {
     answered: usize,
 }
 
-impl Run<'_> {
+impl Turns for Run {
+    fn turn(&mut self) -> Result<()> {
+        while let Some(event) = self.hosts[0].device.events().poll()? {
+            let pair = self.pairs.iter_mut().find(|pair| pair.number == event.object_number);
+            let pair = pair.with_context(|| format!("{event:?} should not come"))?;
+            ensure!(event.code == AsyncEvent::SendQueueDrained, "{event:?}");
+            let Sender::Draining(sender) = &pair.sender else { bail!("{event:?}: it does not drain") };
+            ensure!(pair.notifies && !pair.is_drained, "{event:?} was not asked for, or came before");
+            ensure!(!sender.is_draining()?, "{event:?} comes too soon");
+            pair.is_drained = true;
+        }
+        let completions = self.hosts[0].poll()?;
+        completions.iter().try_for_each(|completion| self.complete(completion))?;
+        let completions = self.hosts[1].poll()?;
+        ensure!(completions.iter().all(Completion::is_success), "{completions:?}");
+        self.answered += completions.len();
+        self.hosts[0].function.idle();
+        Ok(())
+    }
+}
+
+impl Run {
     fn connect(&mut self) -> Result<()> {
         self.pairs.clear();
         for _ in 0..PAIRS {
-            let pmtu = Pmtu::ALL[self.random.random_range(0..Pmtu::ALL.len())];
             let rights = RemoteRights { read: true, ..RemoteRights::WRITE };
-            let made = self.hosts.each_ref().map(|host| -> Result<_> {
-                let options = QueuePairOptions::default();
-                let queue_pair = host.domain.create_queue_pair(&host.queue, &host.queue, &options)?;
-                let queue_pair = queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?;
-                let info = ConnectionInfo { path_mtu: pmtu, ..queue_pair.info(0)? };
-                Ok((queue_pair, info, host.domain.share((MESSAGES + 1) * BYTES, rights)?))
-            });
-            let [first, second] = made;
-            let ((first, first_info, own), (second, second_info, window)) = (first?, second?);
+            let [own, window] =
+                self.hosts.each_ref().map(|host| host.domain.share((MESSAGES + 1) * BYTES, rights));
+            let (own, window) = (own?, window?);
             let messages: Vec<_> = (0..MESSAGES).map(|place| self.message(place, place % 2 == 0)).collect();
             for message in messages.iter().filter(|message| message.is_read) {
                 window.write(message.offset, &message.bytes)?;
             }
             let send = SendOptions { read_atomic: Some(1), ..SendOptions::default() };
-            let connect = ConnectOptions { send, ..ConnectOptions::default() };
+            let options = ConnectOptions { send, ..ConnectOptions::default() };
+            let [first, second] = &self.hosts;
+            let queue_pairs = [first.queue_pair(rights)?, second.queue_pair(rights)?];
+            let [sender, peer] = connect(queue_pairs, any_pmtu(&mut self.random), &options)?;
             self.pairs.push(Pair {
-                number: first.number(),
-                sender: Sender::Ready(first.connect(&second_info, &connect)?),
-                peer: second.connect(&first_info, &connect)?,
+                number: sender.number(),
+                sender: Sender::Ready(sender),
+                peer,
                 window,
                 own,
                 messages,
@@ -176,38 +181,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes events and what has completed, and lets time pass.
-    fn turn(&mut self) -> Result<()> {
-        while let Some(event) = self.hosts[0].device.events().poll()? {
-            let pair = self.pairs.iter_mut().find(|pair| pair.number == event.object_number);
-            let pair = pair.with_context(|| format!("{event:?} should not come"))?;
-            ensure!(event.code == AsyncEvent::SendQueueDrained, "{event:?}");
-            let Sender::Draining(sender) = &pair.sender else { bail!("{event:?}: it does not drain") };
-            ensure!(pair.notifies && !pair.is_drained, "{event:?} was not asked for, or came before");
-            ensure!(!sender.is_draining()?, "{event:?} comes too soon");
-            pair.is_drained = true;
-        }
-        let mut completions = Vec::new();
-        self.hosts[0].queue.poll(&mut completions, usize::MAX)?;
-        completions.iter().try_for_each(|completion| self.complete(completion))?;
-        let mut completions = Vec::new();
-        self.hosts[1].queue.poll(&mut completions, usize::MAX)?;
-        ensure!(completions.iter().all(Completion::is_success), "{completions:?}");
-        self.answered += completions.len();
-        self.clock.idle();
-        Ok(())
-    }
-
-    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<()> {
-        for _ in 0..IDLE_MAX {
-            if done(self) {
-                return Ok(());
-            }
-            self.turn()?;
-        }
-        bail!("{what}: nothing happens any more")
-    }
-
     fn drain(&mut self, place: usize, notifies: bool) -> Result<()> {
         let pair = &mut self.pairs[place];
         let Sender::Ready(sender) = std::mem::replace(&mut pair.sender, Sender::Gone) else {
@@ -239,9 +212,8 @@ impl Run<'_> {
         let mut places: Vec<usize> = (0..PAIRS).collect();
         places.shuffle(&mut self.random);
         for &place in &places {
-            for _ in 0..self.random.random_range(0..IDLE_UNTIL) / PAIRS {
-                self.turn()?;
-            }
+            let turns = self.random.random_range(0..IDLE_UNTIL) / PAIRS;
+            self.turn_times(turns)?;
             let notifies = self.random.random_bool(0.7);
             self.drain(place, notifies)?;
             let late = self.message(MESSAGES, true);
@@ -259,15 +231,13 @@ impl Run<'_> {
                 {
                     self.turn()?;
                     turns += 1;
-                    ensure!(turns < IDLE_MAX, "it does not come to rest");
+                    ensure!(turns < TURNS_MAX, "it does not come to rest");
                 }
                 self.pairs[place].is_drained = true;
             }
         }
         self.turn_until("draining", |run| run.pairs.iter().all(|pair| pair.is_drained))?;
-        for _ in 0..IDLE_SETTLE {
-            self.turn()?;
-        }
+        self.turn_times(IDLE_SETTLE)?;
         // Nothing is begun, and the peers are served.
         self.is_quiet = true;
         self.answered = 0;
@@ -279,9 +249,7 @@ impl Run<'_> {
             pair.peer.post_send(request).map_err(|refused| refused.reason)?;
         }
         self.turn_until("what the peers have sent", |run| run.answered == PAIRS)?;
-        for _ in 0..IDLE_SETTLE {
-            self.turn()?;
-        }
+        self.turn_times(IDLE_SETTLE)?;
         self.is_quiet = false;
         places.shuffle(&mut self.random);
         places.into_iter().try_for_each(|place| self.resume(place))?;
@@ -297,17 +265,8 @@ impl Run<'_> {
 
 /// Opens two cards and runs `rounds` of them.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<[usize; 2]> {
-    let clock = functions[0].clone();
-    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
-        let device = Device::open(function, cards::options(seed, side))?;
-        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
-        let domain = device.create_domain()?;
-        Ok(Host { device, queue, domain })
-    };
-    let [first, second] = functions;
     let mut run = Run {
-        hosts: [open(first, 0)?, open(second, 1)?],
-        clock: &*clock,
+        hosts: open(functions, seed)?,
         random: seed.stream("drain"),
         pairs: Vec::new(),
         is_quiet: false,

@@ -3,21 +3,19 @@
 //! As much is under way as the receive buffers hold, and never more, since what overruns them is not sent again yet. Each
 //! WRITE brings the bytes that belong at its place, so a window holds them wherever it was written, in whatever order; each
 //! READ brings those of memory that nobody writes. In the end nothing is under way on either card, and both say so.
+use crate::hosts::{self, Host, TURNS_MAX, any_pmtu, open};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::function::REGISTER_BAR;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{
-    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    ProtectionDomain, QueuePair, QueuePairOptions, Region, RemoteMemory, RemoteRights, SendRequest,
+    Completion, ConnectOptions, Function, QueuePair, Region, RemoteMemory, RemoteRights, SendRequest,
     SharedRegion,
 };
-use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
 use rnic_sim::chance::Seed;
-use rnic_sim::operations::cards;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,8 +35,6 @@ const GAP_BYTES: usize = 64;
 const UNTOUCHED: u8 = 0xa5;
 /// A call of `idle` lasts 100 ns.
 const CYCLES_PER_IDLE: usize = 25;
-/// Calls of `idle` within which something completes.
-const IDLE_MAX: usize = 20_000;
 /// Calls of `idle` within which a card that was told to is drained.
 const DRAIN_MAX: usize = 1_000;
 
@@ -78,12 +74,9 @@ struct End {
     next_tag: u64,
 }
 
-struct Host {
-    device: Device,
-    queue: CompletionQueue,
-    domain: ProtectionDomain,
-    function: Arc<dyn Function>,
-    /// Bytes of its WRITEs and of its READs that are under way.
+/// Bytes of a host's WRITEs and of its READs that are under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Busy {
     writing: usize,
     reading: usize,
 }
@@ -101,13 +94,13 @@ impl End {
     fn post(
         &mut self,
         (side, pair): (usize, usize),
-        host: &mut Host,
+        busy: &mut Busy,
         random: &mut ChaCha8Rng,
     ) -> Result<bool> {
         let longest = if random.random_bool(0.3) { MESSAGE_BYTES } else { 1500 };
         let length = random.random_range(0..=longest);
         let is_read = random.random();
-        let busy = if is_read { &mut host.reading } else { &mut host.writing };
+        let busy = if is_read { &mut busy.reading } else { &mut busy.writing };
         if *busy + length > BYTES {
             return Ok(false);
         }
@@ -165,25 +158,21 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
     let piece_bytes = MESSAGE_BYTES + GAP_BYTES;
     let mut pairs = Vec::new();
     for pair in 0..PAIRS {
-        let pmtu = Pmtu::ALL[random.random_range(0..Pmtu::ALL.len())];
+        let queue_pairs = [hosts[0].queue_pair(rights)?, hosts[1].queue_pair(rights)?];
+        let queue_pairs = hosts::connect(queue_pairs, any_pmtu(random), &ConnectOptions::default())?;
         let begin = |side: usize| -> Result<_> {
-            let Host { queue, domain, .. } = &hosts[side];
-            let queue_pair = domain.create_queue_pair(queue, queue, &QueuePairOptions::default())?;
-            let queue_pair = queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?;
-            let info = ConnectionInfo { path_mtu: pmtu, ..queue_pair.info(0)? };
+            let domain = &hosts[side].domain;
             let (window, source) = (domain.share(WINDOW_BYTES, rights)?, domain.share(WINDOW_BYTES, rights)?);
             window.write(0, &vec![UNTOUCHED; WINDOW_BYTES])?;
             let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| pattern(side, pair, place)).collect();
             source.write(0, &bytes)?;
-            Ok((queue_pair, info, window, source))
+            Ok((window, source))
         };
-        let [first, second] = [begin(0)?, begin(1)?];
-        let remotes =
-            [&second, &first].map(|(_, info, window, source)| (*info, window.remote(), source.remote()));
-        let mut ends = [first, second].into_iter().zip(remotes).enumerate().map(|(side, (own, remote))| {
-            let (queue_pair, _, window, source) = own;
-            let (info, remote_window, remote_source) = remote;
-            let queue_pair = queue_pair.connect(&info, &ConnectOptions::default())?;
+        let regions = [begin(0)?, begin(1)?];
+        let remotes = [1, 0].map(|peer| (regions[peer].0.remote(), regions[peer].1.remote()));
+        let parts = queue_pairs.into_iter().zip(regions).zip(remotes).enumerate();
+        let mut ends = parts.map(|(side, ((queue_pair, (window, source)), remote))| {
+            let (remote_window, remote_source) = remote;
             let mut rest = hosts[side].domain.allocate(PIECES * piece_bytes + 1)?;
             let mut pieces = Vec::new();
             for _ in 0..PIECES {
@@ -228,14 +217,8 @@ fn drain(host: &Host) -> Result<()> {
 
 /// Runs two cards for so many cycles of 4 ns.
 pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) -> Result<Moved> {
-    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
-        let device = Device::open(function.clone(), cards::options(seed, side))?;
-        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
-        let domain = device.create_domain()?;
-        Ok(Host { device, queue, domain, function, writing: 0, reading: 0 })
-    };
-    let [first, second] = functions;
-    let mut hosts = [open(first, 0)?, open(second, 1)?];
+    let hosts = open(functions, seed)?;
+    let mut busy = [Busy::default(); 2];
     let mut random = seed.stream("endurance");
     let mut pairs = connect(&hosts, &mut random)?;
     let numbers: [Vec<u32>; 2] =
@@ -247,32 +230,30 @@ pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) 
         let first = random.random_range(0..PAIRS);
         for side in 0..2 {
             for pair in (0..PAIRS).map(|pair| (pair + first) % PAIRS) {
-                while idle < end && pairs[pair][side].post((side, pair), &mut hosts[side], &mut random)? {}
+                while idle < end && pairs[pair][side].post((side, pair), &mut busy[side], &mut random)? {}
             }
         }
         hosts[0].function.idle();
         (idle, silent) = (idle + 1, silent + 1);
         for side in 0..2 {
-            let mut completions = Vec::new();
-            hosts[side].queue.poll(&mut completions, usize::MAX)?;
-            for done in completions {
+            for done in hosts[side].poll()? {
                 silent = 0;
                 let pair = numbers[side].iter().position(|number| *number == done.qp_number);
                 let pair = pair.with_context(|| format!("{done:?} is nobody's"))?;
                 let context = || format!("host {side}, pair {pair}");
                 let (is_read, length) =
                     pairs[pair][side].complete((side, pair), done).with_context(context)?;
-                let host = &mut hosts[side];
+                let busy = &mut busy[side];
                 let (busy, sum) = if is_read {
-                    (&mut host.reading, &mut moved.read[side])
+                    (&mut busy.reading, &mut moved.read[side])
                 } else {
-                    (&mut host.writing, &mut moved.written[side])
+                    (&mut busy.writing, &mut moved.written[side])
                 };
                 *busy -= length;
                 *sum += length as u64;
             }
         }
-        ensure!(silent < IDLE_MAX, "nothing completes any more");
+        ensure!(silent < TURNS_MAX, "nothing completes any more");
     }
     for (pair, ends) in pairs.iter().enumerate() {
         for side in 0..2 {

@@ -3,20 +3,18 @@
 //! How far they have come by then is left to chance, so what must hold is said of any outcome: each request completes once and
 //! in order, first those that were done and then flushed ones; what has completed at the sender has arrived; what has arrived
 //! is what was sent. Afterwards queue pairs with the same places on the card do everything that they are asked for.
+use crate::hosts::{Host, TURNS_MAX, any_pmtu, connect, cut, open};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{
-    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteMemory, RemoteRights,
-    SendRequest, SharedRegion,
+    Completion, ConnectOptions, Function, ProtectionDomain, QueuePair, ReceiveRequest, RemoteMemory,
+    RemoteRights, SendRequest, SharedRegion,
 };
-use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_sim::chance::Seed;
-use rnic_sim::operations::cards;
 use std::sync::Arc;
 
 /// Pairs that are under way at once.
@@ -25,8 +23,6 @@ const PAIRS: usize = 4;
 const BYTES: usize = 24 << 10;
 /// Calls of `idle` until a queue pair is failed, at most: in that time all messages of a host are through.
 const IDLE_UNTIL: usize = 300;
-/// Calls of `idle` within which everything completes.
-const IDLE_MAX: usize = 20_000;
 
 /// A queue pair, before and after.
 enum Life {
@@ -63,12 +59,6 @@ struct End {
     window: SharedRegion,
 }
 
-struct Host {
-    device: Device,
-    queue: CompletionQueue,
-    domain: ProtectionDomain,
-}
-
 /// Messages with lengths and operations by chance, `bytes` of them together.
 fn messages(random: &mut ChaCha8Rng, mut bytes: usize) -> Vec<Message> {
     let mut messages = Vec::new();
@@ -84,15 +74,6 @@ fn messages(random: &mut ChaCha8Rng, mut bytes: usize) -> Vec<Message> {
         offset += length;
     }
     messages
-}
-
-/// Cuts the front of a region off, behind a gap.
-pub(crate) fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
-    let split = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
-    let (_, behind) = split(rest.take().context("memory is short")?, gap)?;
-    let (taken, behind) = split(behind, bytes)?;
-    *rest = Some(behind);
-    Ok(taken)
 }
 
 impl End {
@@ -168,9 +149,7 @@ fn compare(from: &End, to: &End) -> Result<()> {
 
 fn poll(hosts: &[Host; 2], pairs: &mut [[End; 2]]) -> Result<()> {
     for (side, host) in hosts.iter().enumerate() {
-        let mut completions = Vec::new();
-        host.queue.poll(&mut completions, usize::MAX)?;
-        for completion in completions {
+        for completion in host.poll()? {
             let mut ends = pairs.iter_mut().map(|pair| &mut pair[side]);
             let end = ends.find(|end| end.number == completion.qp_number).context("an unknown queue pair")?;
             let list = if completion.is_receive() { &mut end.receives } else { &mut end.sends };
@@ -182,19 +161,14 @@ fn poll(hosts: &[Host; 2], pairs: &mut [[End; 2]]) -> Result<()> {
 
 /// Pairs of queue pairs that send to each other and are failed one after the other. Returns how many messages completed well,
 /// and how many were flushed.
-fn round(hosts: &[Host; 2], clock: &dyn Function, random: &mut ChaCha8Rng) -> Result<[usize; 2]> {
+fn round(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<[usize; 2]> {
     let mut pairs = Vec::new();
     for _ in 0..PAIRS {
-        let pmtu = Pmtu::ALL[random.random_range(0..Pmtu::ALL.len())];
-        let made = hosts.each_ref().map(|host| -> Result<_> {
-            let options = QueuePairOptions::default();
-            let queue_pair = host.domain.create_queue_pair(&host.queue, &host.queue, &options)?;
-            let queue_pair = queue_pair.initialize(RemoteRights::WRITE).map_err(rnic_driver::Error::from)?;
-            let info = ConnectionInfo { path_mtu: pmtu, ..queue_pair.info(0)? };
-            Ok((queue_pair, info, host.domain.share(BYTES, RemoteRights::WRITE)?))
-        });
-        let [first, second] = made;
-        let ((first, first_info, first_window), (second, second_info, second_window)) = (first?, second?);
+        let [first, second] = hosts;
+        let queue_pairs = [first.queue_pair(RemoteRights::WRITE)?, second.queue_pair(RemoteRights::WRITE)?];
+        let [first, second] = connect(queue_pairs, any_pmtu(random), &ConnectOptions::default())?;
+        let windows = hosts.each_ref().map(|host| host.domain.share(BYTES, RemoteRights::WRITE));
+        let [first_window, second_window] = windows;
         let mut end = |queue_pair: QueuePair<ReadyToSend>, window: SharedRegion| End {
             number: queue_pair.number(),
             life: Life::Ready(queue_pair),
@@ -204,10 +178,7 @@ fn round(hosts: &[Host; 2], clock: &dyn Function, random: &mut ChaCha8Rng) -> Re
             receives_posted: 0,
             window,
         };
-        let connect = ConnectOptions::default();
-        let first = end(first.connect(&second_info, &connect)?, first_window);
-        let second = end(second.connect(&first_info, &connect)?, second_window);
-        pairs.push([first, second]);
+        pairs.push([end(first, first_window?), end(second, second_window?)]);
     }
     for [first, second] in &mut pairs {
         first.post_receives(&hosts[0].domain, &second.messages)?;
@@ -223,17 +194,17 @@ fn round(hosts: &[Host; 2], clock: &dyn Function, random: &mut ChaCha8Rng) -> Re
     ends.shuffle(random);
     for (pair, side) in ends {
         for _ in 0..random.random_range(0..IDLE_UNTIL) / PAIRS {
-            clock.idle();
+            hosts[0].function.idle();
             poll(hosts, &mut pairs)?;
         }
         pairs[pair][side].life.fail()?;
     }
     let mut idle = 0;
     while !pairs.iter().flatten().all(End::is_done) {
-        clock.idle();
+        hosts[0].function.idle();
         poll(hosts, &mut pairs)?;
         idle += 1;
-        ensure!(idle < IDLE_MAX, "something never completes");
+        ensure!(idle < TURNS_MAX, "something never completes");
     }
     let mut counts = [0; 2];
     for (index, [first, second]) in pairs.iter().enumerate() {
@@ -251,19 +222,11 @@ fn round(hosts: &[Host; 2], clock: &dyn Function, random: &mut ChaCha8Rng) -> Re
 
 /// Opens two cards and runs `rounds` of them.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<[usize; 2]> {
-    let clock = functions[0].clone();
-    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
-        let device = Device::open(function, cards::options(seed, side))?;
-        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
-        let domain = device.create_domain()?;
-        Ok(Host { device, queue, domain })
-    };
-    let [first, second] = functions;
-    let hosts = [open(first, 0)?, open(second, 1)?];
+    let hosts = open(functions, seed)?;
     let mut random = seed.stream("middle");
     let mut sum = [0; 2];
     for index in 0..rounds {
-        let counts = round(&hosts, &*clock, &mut random).with_context(|| format!("round {index}"))?;
+        let counts = round(&hosts, &mut random).with_context(|| format!("round {index}"))?;
         sum = [sum[0] + counts[0], sum[1] + counts[1]];
     }
     Ok(sum)

@@ -4,22 +4,19 @@
 //! arrive in order and as they were sent, each in a receive of its own; the event of a limit comes once, if fewer receives were
 //! left, and not else; a queue pair that is failed gives back what it has, says so behind that, and harms no receive that
 //! others may still take.
-use crate::middle::cut;
+use crate::hosts::{Host, TURNS_MAX, Turns, any_pmtu, connect, cut, open};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{
-    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    Pieces, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, RemoteMemory, RemoteRights,
-    SendRequest, SharedReceiveOptions, SharedReceiveQueue, SharedRegion,
+    Completion, ConnectOptions, Function, Pieces, QueuePair, QueuePairOptions, ReceiveRequest, RemoteMemory,
+    RemoteRights, SendRequest, SharedReceiveOptions, SharedReceiveQueue, SharedRegion,
 };
-use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_sim::chance::Seed;
-use rnic_sim::operations::cards;
 use std::sync::Arc;
 
 /// Pairs that are under way at once.
@@ -32,8 +29,6 @@ const ROOM: usize = 4096;
 const BYTES: usize = 16 << 10;
 /// Messages of a round that is cut off.
 const CUT_OFF: usize = 10;
-/// Calls of `idle` within which something happens.
-const IDLE_MAX: usize = 20_000;
 
 /// One message, which needs a receive.
 struct Message {
@@ -45,6 +40,7 @@ struct Message {
 /// Two queue pairs that are connected: the first host sends, and the second one receives.
 struct Pair {
     sender: Option<QueuePair<ReadyToSend>>,
+    sender_number: u32,
     receiver: Option<QueuePair<ReadyToSend>>,
     number: u32,
     failed: Vec<QueuePair<Failed>>,
@@ -57,15 +53,8 @@ struct Pair {
     is_over: bool,
 }
 
-struct Host {
-    device: Device,
-    queue: CompletionQueue,
-    domain: ProtectionDomain,
-}
-
-struct Run<'a> {
+struct Run {
     hosts: [Host; 2],
-    clock: &'a dyn Function,
     random: ChaCha8Rng,
     window: SharedRegion,
     shared: SharedReceiveQueue,
@@ -87,7 +76,38 @@ fn fail(queue_pair: &mut Option<QueuePair<ReadyToSend>>, failed: &mut Vec<QueueP
     Ok(())
 }
 
-impl Run<'_> {
+impl Turns for Run {
+    fn turn(&mut self) -> Result<()> {
+        let mut over = Vec::new();
+        while let Some(event) = self.hosts[1].device.events().poll()? {
+            match event.code {
+                AsyncEvent::SharedReceiveLimit => {
+                    ensure!(event.object_number == self.shared.number(), "{event:?}");
+                    self.limit_events += 1;
+                }
+                AsyncEvent::LastEntryReached => over.push(event.object_number),
+                _ => bail!("{event:?} should not come"),
+            }
+        }
+        self.hosts[1].poll()?.into_iter().try_for_each(|completion| self.receive(completion))?;
+        for number in over {
+            let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
+            let pair = pair.context("an unknown queue pair has ended")?;
+            ensure!(pair.receiver.is_none() && !pair.is_over, "it is not over, or was before");
+            pair.is_over = true;
+        }
+        let completions = self.hosts[0].poll()?;
+        let is_cut_off = self.pairs.iter().any(|pair| pair.receiver.is_none());
+        // What was cut off in the round before may complete late.
+        let is_ours = |number: u32| self.pairs.iter().any(|pair| pair.sender_number == number);
+        let mut ours = completions.iter().filter(|completion| is_ours(completion.qp_number));
+        ensure!(ours.all(Completion::is_success) || is_cut_off, "{completions:?}");
+        self.hosts[0].function.idle();
+        Ok(())
+    }
+}
+
+impl Run {
     fn message(&mut self) -> Message {
         use CompletionOpcode::{Receive, ReceiveWrite};
         let length = match self.random.random_range(0..4) {
@@ -108,25 +128,21 @@ impl Run<'_> {
     fn connect(&mut self, count: usize) -> Result<()> {
         self.pairs.clear();
         for _ in 0..PAIRS {
-            let pmtu = Pmtu::ALL[self.random.random_range(0..Pmtu::ALL.len())];
             let [first, second] = &self.hosts;
-            let options = QueuePairOptions::default();
-            let sender = first.domain.create_queue_pair(&first.queue, &first.queue, &options)?;
+            let sender = first.queue_pair(RemoteRights::NONE)?;
             let receiver = second.domain.create_queue_pair_with_shared_receives(
                 &second.queue,
                 &second.queue,
                 &self.shared,
-                &options,
+                &QueuePairOptions::default(),
             )?;
-            let sender = sender.initialize(RemoteRights::NONE).map_err(rnic_driver::Error::from)?;
             let receiver = receiver.initialize(RemoteRights::WRITE).map_err(rnic_driver::Error::from)?;
-            let infos = [sender.info(0)?, receiver.info(0)?];
-            let [from, to] = infos.map(|info| ConnectionInfo { path_mtu: pmtu, ..info });
-            let connect = ConnectOptions::default();
-            let (sender, mut receiver) = (sender.connect(&to, &connect)?, receiver.connect(&from, &connect)?);
+            let pmtu = any_pmtu(&mut self.random);
+            let [sender, mut receiver] = connect([sender, receiver], pmtu, &ConnectOptions::default())?;
             ensure!(receiver.post_receive(ReceiveRequest::new(0)).is_err(), "it has no receives of its own");
             self.pairs.push(Pair {
                 number: receiver.number(),
+                sender_number: sender.number(),
                 sender: Some(sender),
                 receiver: Some(receiver),
                 failed: Vec::new(),
@@ -214,55 +230,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes events and what has completed, and lets time pass.
-    fn turn(&mut self) -> Result<()> {
-        let mut over = Vec::new();
-        while let Some(event) = self.hosts[1].device.events().poll()? {
-            match event.code {
-                AsyncEvent::SharedReceiveLimit => {
-                    ensure!(event.object_number == self.shared.number(), "{event:?}");
-                    self.limit_events += 1;
-                }
-                AsyncEvent::LastEntryReached => over.push(event.object_number),
-                _ => bail!("{event:?} should not come"),
-            }
-        }
-        let mut completions = Vec::new();
-        self.hosts[1].queue.poll(&mut completions, usize::MAX)?;
-        completions.into_iter().try_for_each(|completion| self.receive(completion))?;
-        for number in over {
-            let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
-            let pair = pair.context("an unknown queue pair has ended")?;
-            ensure!(pair.receiver.is_none() && !pair.is_over, "it is not over, or was before");
-            pair.is_over = true;
-        }
-        let mut completions = Vec::new();
-        self.hosts[0].queue.poll(&mut completions, usize::MAX)?;
-        let is_cut_off = self.pairs.iter().any(|pair| pair.receiver.is_none());
-        let good = completions.iter().all(|completion| completion.is_success());
-        ensure!(good || is_cut_off, "{completions:?}");
-        self.clock.idle();
-        Ok(())
-    }
-
-    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<()> {
-        for _ in 0..IDLE_MAX {
-            if done(self) {
-                return Ok(());
-            }
-            self.turn()?;
-        }
-        bail!("{what}: nothing happens any more")
-    }
-
     /// Fails all queue pairs; those that receive say that they have given everything back.
     fn end(&mut self, pause: usize) -> Result<()> {
         let mut places: Vec<usize> = (0..PAIRS).collect();
         places.shuffle(&mut self.random);
         for place in places {
-            for _ in 0..self.random.random_range(0..=pause) {
-                self.turn()?;
-            }
+            let turns = self.random.random_range(0..=pause);
+            self.turn_times(turns)?;
             let pair = &mut self.pairs[place];
             fail(&mut pair.receiver, &mut pair.failed)?;
         }
@@ -304,11 +278,9 @@ impl Run<'_> {
             let before = self.counts;
             self.turn()?;
             idle = if self.counts == before { idle + 1 } else { 0 };
-            ensure!(idle < IDLE_MAX, "messages do not arrive");
+            ensure!(idle < TURNS_MAX, "messages do not arrive");
         }
-        for _ in 0..200 {
-            self.turn()?;
-        }
+        self.turn_times(200)?;
         let expected = usize::from(usize::from(limit) > left);
         ensure!(
             self.limit_events == expected,
@@ -333,15 +305,7 @@ impl Run<'_> {
 
 /// Opens two cards and runs some rounds. Returns how many messages arrived, and how many receives were flushed.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[usize; 2]> {
-    let clock = functions[0].clone();
-    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
-        let device = Device::open(function, cards::options(seed, side))?;
-        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
-        let domain = device.create_domain()?;
-        Ok(Host { device, queue, domain })
-    };
-    let [first, second] = functions;
-    let hosts = [open(first, 0)?, open(second, 1)?];
+    let hosts = open(functions, seed)?;
     let shared = hosts[1].domain.create_shared_receive_queue(&SharedReceiveOptions::default())?;
     let mut memory = Some(hosts[1].domain.allocate(RECEIVES * (ROOM + 64) + 64)?);
     let free = (0..RECEIVES).map(|_| -> Result<Pieces> {
@@ -356,7 +320,6 @@ pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[u
         window: hosts[1].domain.share(ROOM, RemoteRights::WRITE)?,
         random: seed.stream("shared"),
         hosts,
-        clock: &*clock,
         shared,
         free,
         tag: 0,

@@ -29,6 +29,7 @@ mod support;
 use anyhow::{Context, Result};
 use faults::Common;
 use rig::Rig;
+use support::at_both_widths;
 
 fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 1)?;
@@ -79,20 +80,6 @@ fn faults_of_the_host_end_what_they_must(width_bits: u32) -> Result<()> {
         faults::of_the_device(rig, common).with_context(|| format!("{common:?}"))?;
     }
     Ok(())
-}
-
-macro_rules! at_both_widths {
-    ($( $part:ident: $narrow:ident, $wide:ident; )+) => {$(
-        #[test]
-        fn $narrow() -> Result<()> {
-            $part(64)
-        }
-
-        #[test]
-        fn $wide() -> Result<()> {
-            $part(512)
-        }
-    )+};
 }
 
 at_both_widths! {

@@ -190,7 +190,8 @@ impl Odd {
         let (before, after) = (old.bytes()?, new.bytes()?);
         let mut has_moved = false;
         for number in 0..LATE_WRITES {
-            let is_in = |found: &[u8]| found[number * LATE_STEP..][..LATE_BYTES] == bytes(100 + number, LATE_BYTES);
+            let is_in =
+                |found: &[u8]| found[number * LATE_STEP..][..LATE_BYTES] == bytes(100 + number, LATE_BYTES);
             let found = [is_in(&before), is_in(&after)];
             has_moved |= found[1];
             let expected = [number < good && !has_moved, number < good && has_moved];
@@ -202,8 +203,12 @@ impl Odd {
 
     /// Peers may read from now on, and not write.
     fn closes(&self, rig: &mut Rig, pages: &Pages) -> Result<()> {
-        let rights =
-            ModifyRegion { change_rights: true, local_write: true, remote_read: true, ..ModifyRegion::at_reset() };
+        let rights = ModifyRegion {
+            change_rights: true,
+            local_write: true,
+            remote_read: true,
+            ..ModifyRegion::at_reset()
+        };
         self.execute(rig, CommandOpcode::ModifyRegion, Body::ModifyRegion(rights))?;
         let model = pages.bytes()?;
         let queue_pair = connect(rig)?;

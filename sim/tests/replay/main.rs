@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use rnic_sim::captures::Capture;
 use rnic_sim::captures::flow::Flow;
 use std::path::PathBuf;
+use support::at_both_widths;
 
 /// The flows of a capture.
 fn with_flows(name: &str, mut play: impl FnMut(&Flow) -> Result<usize>) -> Result<usize> {
@@ -58,36 +59,23 @@ const ASKING: [(&str, usize); 8] = [
     ("rxe_cm_rping", 5),
 ];
 
-fn answers_as_linux_does(width_bits: u32) {
+fn the_card_answers_linux_as_linux_does(width_bits: u32) -> Result<()> {
     for (name, least) in ASKED {
-        let count = with_flows(name, |flow| asked::replay(width_bits, flow)).unwrap();
+        let count = with_flows(name, |flow| asked::replay(width_bits, flow))?;
         assert!(count >= least, "{name}: only {count} answers");
     }
+    Ok(())
 }
 
-fn asks_as_linux_does(width_bits: u32) {
+fn the_card_asks_linux_as_linux_does(width_bits: u32) -> Result<()> {
     for (name, least) in ASKING {
-        let count = with_flows(name, |flow| asking::replay(width_bits, flow)).unwrap();
+        let count = with_flows(name, |flow| asking::replay(width_bits, flow))?;
         assert!(count >= least, "{name}: only {count} messages");
     }
+    Ok(())
 }
 
-#[test]
-fn the_card_answers_linux_as_linux_does_at_512() {
-    answers_as_linux_does(512);
-}
-
-#[test]
-fn the_card_answers_linux_as_linux_does_at_64() {
-    answers_as_linux_does(64);
-}
-
-#[test]
-fn the_card_asks_linux_as_linux_does_at_512() {
-    asks_as_linux_does(512);
-}
-
-#[test]
-fn the_card_asks_linux_as_linux_does_at_64() {
-    asks_as_linux_does(64);
+at_both_widths! {
+    the_card_answers_linux_as_linux_does: the_card_answers_linux_as_linux_does_at_64_bits, the_card_answers_linux_as_linux_does_at_512_bits;
+    the_card_asks_linux_as_linux_does: the_card_asks_linux_as_linux_does_at_64_bits, the_card_asks_linux_as_linux_does_at_512_bits;
 }

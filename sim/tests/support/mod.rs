@@ -14,3 +14,19 @@ pub(crate) fn card_model(width_bits: u32) -> Result<Model> {
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     Ok(Model::build(TOP, &product.verilog, &model_options(options))?)
 }
+
+/// Makes two tests of a function that is given the width of a card.
+macro_rules! at_both_widths {
+    ($( $part:ident: $narrow:ident, $wide:ident; )+) => {$(
+        #[test]
+        fn $narrow() -> Result<()> {
+            $part(64)
+        }
+
+        #[test]
+        fn $wide() -> Result<()> {
+            $part(512)
+        }
+    )+};
+}
+pub(crate) use at_both_widths;

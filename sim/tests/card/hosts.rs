@@ -1,0 +1,100 @@
+//! Two hosts, each with a card behind its driver, and what all runs on them need.
+use anyhow::{Context, Result, bail};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::state::{Init, ReadyToSend};
+use rnic_driver::{
+    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
+    ProtectionDomain, QueuePair, QueuePairOptions, Region, RemoteRights,
+};
+use rnic_layout::path::Pmtu;
+use rnic_sim::chance::Seed;
+use rnic_sim::operations::cards;
+use std::sync::Arc;
+
+/// Turns within which something happens.
+pub(crate) const TURNS_MAX: usize = 20_000;
+
+/// A host.
+pub(crate) struct Host {
+    pub(crate) device: Device,
+    pub(crate) queue: CompletionQueue,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) function: Arc<dyn Function>,
+}
+
+impl Host {
+    fn new(function: Arc<dyn Function>, seed: Seed, side: usize) -> Result<Host> {
+        let device = Device::open(function.clone(), cards::options(seed, side))?;
+        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
+        let domain = device.create_domain()?;
+        Ok(Host { device, queue, domain, function })
+    }
+
+    /// A queue pair that may be connected.
+    pub(crate) fn queue_pair(&self, rights: RemoteRights) -> Result<QueuePair<Init>> {
+        let options = QueuePairOptions::default();
+        let queue_pair = self.domain.create_queue_pair(&self.queue, &self.queue, &options)?;
+        Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
+    }
+
+    /// What has completed.
+    pub(crate) fn poll(&self) -> Result<Vec<Completion>> {
+        let mut completions = Vec::new();
+        self.queue.poll(&mut completions, usize::MAX)?;
+        Ok(completions)
+    }
+}
+
+/// Opens both cards.
+pub(crate) fn open(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[Host; 2]> {
+    let [first, second] = functions;
+    Ok([Host::new(first, seed, 0)?, Host::new(second, seed, 1)?])
+}
+
+/// Connects two queue pairs.
+pub(crate) fn connect(
+    [first, second]: [QueuePair<Init>; 2],
+    pmtu: Pmtu,
+    options: &ConnectOptions,
+) -> Result<[QueuePair<ReadyToSend>; 2]> {
+    let infos = [first.info(0)?, second.info(0)?];
+    let [from, to] = infos.map(|info| ConnectionInfo { path_mtu: pmtu, ..info });
+    Ok([first.connect(&to, options)?, second.connect(&from, options)?])
+}
+
+/// Any PMTU.
+pub(crate) fn any_pmtu(random: &mut ChaCha8Rng) -> Pmtu {
+    Pmtu::ALL[random.random_range(0..Pmtu::ALL.len())]
+}
+
+/// Cuts the front of a region off, behind a gap.
+pub(crate) fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
+    let split = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
+    let (_, behind) = split(rest.take().context("memory is short")?, gap)?;
+    let (taken, behind) = split(behind, bytes)?;
+    *rest = Some(behind);
+    Ok(taken)
+}
+
+/// Something that goes on.
+pub(crate) trait Turns {
+    /// Takes what has come, and lets time pass.
+    fn turn(&mut self) -> Result<()>;
+
+    /// Goes on until something is so.
+    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<()> {
+        for _ in 0..TURNS_MAX {
+            if done(self) {
+                return Ok(());
+            }
+            self.turn()?;
+        }
+        bail!("{what}: nothing happens any more")
+    }
+
+    /// Goes on so many times.
+    fn turn_times(&mut self, count: usize) -> Result<()> {
+        (0..count).try_for_each(|_| self.turn())
+    }
+}

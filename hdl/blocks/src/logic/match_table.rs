@@ -1,19 +1,25 @@
 //! Match table: says whether a word is the one that stands at an index, which is known a cycle later than the word.
 //!
-//! A memory could be read at the index and compared behind that, which costs the cycle that is saved here: all entries are
-//! compared while nobody knows yet which one counts.
-//!
 //! ```text
-//!  write ──> entries ──> = ──> equal ──┐
-//!  word ─────────────────┘             ├──> agrees
-//!  index ──────────────────────────────┘
+//!  write ──> entries ──> entry at index ──┐
+//!  index ───────┘                         = ──> agrees
+//!  word ──> register ─────────────────────┘
 //! ```
 //!
 //! Latency 1 cycle from `word`, none from `index`; one word a cycle. Not reset: entries stay as they were written.
+//! The entries stand in LUTs used as memory, and one of them is compared.
 //!
-//! 1. `agrees` says whether the entry at `index` was in use and equal to `word` in the cycle before.
-//! 2. What is written counts for the words of later cycles.
+//! 1. `agrees` says whether the entry at `index` is in use and equal to the `word` of the cycle before.
+//! 2. What is written counts from the next cycle on.
+use crate::memory::LookupMemory;
 use rnic_kernel::prelude::*;
+
+/// What stands in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Entry<const WORD: usize> {
+    used: Bit,
+    word: Bits<WORD>,
+}
 
 /// The table. `ENTRIES` is `2^INDEX`.
 #[derive(LogicBlock, Registers)]
@@ -34,11 +40,8 @@ pub struct MatchTable<const WORD: usize, const ENTRIES: usize, const INDEX: usiz
     pub index: Signal<In, Bits<INDEX>>,
     /// It does, and is in use; combinational from `index`.
     pub agrees: Signal<Out, Bit>,
-    used: [DFF<Bit>; ENTRIES],
-    words: [DFF<Bits<WORD>>; ENTRIES],
-    equal: [DFF<Bit>; ENTRIES],
-    /// One of the entries up to this one is that at the index, and matches.
-    found: [Signal<Local, Bit>; ENTRIES],
+    entries: LookupMemory<Entry<WORD>, INDEX>,
+    wanted: DFF<Bits<WORD>>,
 }
 
 impl<const WORD: usize, const ENTRIES: usize, const INDEX: usize> Default
@@ -55,10 +58,8 @@ impl<const WORD: usize, const ENTRIES: usize, const INDEX: usize> Default
             word: Signal::default(),
             index: Signal::default(),
             agrees: Signal::default(),
-            used: std::array::from_fn(|_| DFF::default()),
-            words: std::array::from_fn(|_| DFF::default()),
-            equal: std::array::from_fn(|_| DFF::default()),
-            found: std::array::from_fn(|_| Signal::default()),
+            entries: LookupMemory::default(),
+            wanted: DFF::default(),
         }
     }
 }
@@ -67,16 +68,15 @@ impl<const WORD: usize, const ENTRIES: usize, const INDEX: usize> Logic for Matc
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        for i in 0..ENTRIES {
-            if self.write_enable.val() && self.write_index.val() == i as u64 {
-                self.used[i].d.next = self.write_used.val();
-                self.words[i].d.next = self.write_word.val();
-            }
-            self.equal[i].d.next = self.used[i].q.val() && self.words[i].q.val() == self.word.val();
-            let here = self.equal[i].q.val() && self.index.val() == i as u64;
-            self.found[i].next = if i == 0 { here } else { self.found[i - 1].val() || here };
-        }
-        self.agrees.next = self.found[ENTRIES - 1].val();
+        clock!(self, clock, entries);
+        self.entries.write_enable.next = self.write_enable.val();
+        self.entries.write_address.next = self.write_index.val();
+        self.entries.write_data.next =
+            Entry::<WORD> { used: self.write_used.val(), word: self.write_word.val() };
+        self.entries.read_address.next = self.index.val();
+        self.wanted.d.next = self.word.val();
+        let entry = self.entries.read_data.val();
+        self.agrees.next = entry.used && entry.word == self.wanted.q.val();
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let block = MatchTable::<5, 4, 2>::default();
         let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
         let mut entries = [None; 4];
-        let mut before: ([Option<u64>; 4], u64) = (entries, 0);
+        let mut word_before = 0;
         let mut matches = 0;
         for _ in 0..2_000 {
             let (index, write_index) = (random.random_range(0..4usize), random.random_range(0..4usize));
@@ -104,11 +104,10 @@ mod tests {
             (block.write_index.next, block.write_word.next) = (bits(write_index as u64), bits(write_word));
             (block.write_enable.next, block.write_used.next) = (writes, used);
             bench.settle();
-            let (entries_before, word_before) = before;
-            let expected = entries_before[index] == Some(word_before);
+            let expected = entries[index] == Some(word_before);
             assert_eq!(bench.block.agrees.val(), expected);
             matches += u32::from(expected);
-            before = (entries, word);
+            word_before = word;
             if writes {
                 entries[write_index] = used.then_some(write_word);
             }

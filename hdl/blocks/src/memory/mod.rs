@@ -6,21 +6,25 @@
 //! | [`ByteMemory`] | the same, each byte written or not | payload, registers |
 //! | [`DualPortMemory`] | two, each reads or writes | tables with two owners |
 //! | [`CrossingMemory`] | one writes, one reads, two clocks | asynchronous FIFOs |
+//! | [`LookupMemory`] | one writes, one reads without a clock | tables of up to 64 words that must answer at once |
 //!
 //! They share these rules:
 //!
-//! 1. A read takes one cycle, and one more with an output register. `read_data` keeps the word of the last read.
+//! 1. A read takes one cycle, and one more with an output register. `read_data` keeps the word of the last read. Only
+//!    [`LookupMemory`] answers within the cycle.
 //! 2. A read in the cycle in which its word is written yields the word as it was before.
 //! 3. The contents at power-on are stated, zero unless said otherwise, so that Rust, Verilator, Icarus and the FPGA
 //!    agree. Reset does not touch them.
 mod bytes;
 mod crossing;
 mod dual;
+mod lookup;
 mod simple;
 
 pub use bytes::ByteMemory;
 pub use crossing::CrossingMemory;
 pub use dual::DualPortMemory;
+pub use lookup::LookupMemory;
 pub use simple::Memory;
 
 use crate::parameter::{ParameterError, check_range};

@@ -1,0 +1,134 @@
+//! Lookup memory: one port writes, one reads, and the word stands there in the cycle of its address.
+//!
+//! For tables so small that LUTs hold them, where the address comes too late for a read that takes a cycle.
+//!
+//! ```text
+//!  write_enable, ─┐  ┌─────────────────────┐
+//!  write_address ─┼─>│ 2^ADDRESS words of T├──> read_data
+//!  write_data ────┘  │                     │
+//!  read_address ────>│                     │
+//!                    └─────────────────────┘
+//! ```
+//!
+//! Word 2 is written in cycle 1, and read all the time:
+//! ```text
+#![doc = include_str!("waves/lookup.txt")]
+//! ```
+//!
+//! Latency none; one write and one read a cycle. A word of 32 is one level of LUTs, one of 64 one and its multiplexer.
+//!
+//! 1. `read_data` is the word at `read_address`: from the cycle behind its write on the new one.
+//!
+//! More than 6 address bits do not compile.
+use super::{Storage, declaration, index};
+use rnic_kernel::prelude::*;
+
+/// Address bits of the largest memory that needs no multiplexers around its LUTs.
+const LOOKUP_MAX: usize = 6;
+
+/// `2^ADDRESS` words of LUTs with a port to write and a port to look.
+#[derive(Clone, Debug, LogicBlock)]
+pub struct LookupMemory<T: Synth, const ADDRESS: usize> {
+    /// Of the writing port.
+    pub clock: Signal<In, Clock>,
+    /// Write in this cycle.
+    pub write_enable: Signal<In, Bit>,
+    /// Index of the word to write.
+    pub write_address: Signal<In, Bits<ADDRESS>>,
+    /// What to write.
+    pub write_data: Signal<In, T>,
+    /// Index of the word to read.
+    pub read_address: Signal<In, Bits<ADDRESS>>,
+    /// That word; combinational.
+    pub read_data: Signal<Out, T>,
+    _words: Vec<T>,
+}
+
+/// A memory of zeros.
+impl<T: Synth, const ADDRESS: usize> Default for LookupMemory<T, ADDRESS> {
+    fn default() -> Self {
+        const { assert!(ADDRESS <= LOOKUP_MAX, "a larger memory needs multiplexers") };
+        LookupMemory {
+            clock: Signal::default(),
+            write_enable: Signal::default(),
+            write_address: Signal::default(),
+            write_data: Signal::default(),
+            read_address: Signal::default(),
+            read_data: Signal::default(),
+            _words: vec![T::default(); 1 << ADDRESS],
+        }
+    }
+}
+
+impl<T: Synth, const ADDRESS: usize> Logic for LookupMemory<T, ADDRESS> {
+    fn update(&mut self) {
+        if self.clock.pos_edge() && self.write_enable.val() {
+            self._words[index(self.write_address.val())] = self.write_data.val();
+        }
+        self.read_data.next = self._words[index(self.read_address.val())];
+    }
+
+    fn connect(&mut self) {
+        self.read_data.connect();
+    }
+
+    fn hdl(&self) -> Verilog {
+        let zeros = vec![T::default(); 1 << ADDRESS];
+        let body = format!(
+            "{}assign read_data = words[read_address];\nalways @(posedge clock) begin\n    \
+             if (write_enable) words[write_address] <= write_data;\nend\n",
+            declaration(Storage::Distributed, &zeros),
+        );
+        let note = "One port writes, one reads without a clock.";
+        rnic_kernel::leaf(core::any::type_name::<Self>(), note, body, &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Bench, Waves, random};
+    use rand::Rng;
+
+    type Small = LookupMemory<Bits<12>, 3>;
+
+    fn bench() -> Bench<Small> {
+        Bench::clocked(Small::default(), |block| &mut block.clock)
+    }
+
+    #[test]
+    fn a_word_stands_there_at_once() {
+        let mut random = random();
+        let mut bench = bench().in_lock_step();
+        let mut words = [0; 8];
+        for _ in 0..1_000 {
+            let (read, write) = (random.random_range(0..8usize), random.random_range(0..8usize));
+            let (writes, data) = (random.random::<bool>(), random.random_range(0..1 << 12));
+            bench.block.write_enable.next = writes;
+            bench.block.write_address.next = bits(write as u64);
+            bench.block.write_data.next = bits(data);
+            bench.block.read_address.next = bits(read as u64);
+            bench.settle();
+            assert_eq!(bench.block.read_data.val(), bits(words[read]));
+            if writes {
+                words[write] = data;
+            }
+            bench.tick();
+        }
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("write_enable").signal("write_data").when("write_enable");
+        let waves = waves.signal("read_address").signal("read_data");
+        let mut bench = bench().recording(waves);
+        bench.block.write_address.next = bits(2);
+        bench.block.write_data.next = bits(0x111);
+        for cycle in 0..5 {
+            bench.block.write_enable.next = cycle == 1;
+            bench.block.read_address.next = bits(if cycle == 3 { 1 } else { 2 });
+            bench.tick();
+        }
+        bench.waves().expect("memory/waves/lookup.txt");
+    }
+}

@@ -378,7 +378,7 @@ impl Admit {
             armed: Memory::new(Storage::Distributed)?,
             served: Memory::new(Storage::Block)?,
             stopped: Memory::new(Storage::Block)?,
-            admitted_queue: Fifo::new(Storage::Distributed)?,
+            admitted_queue: Fifo::new(Storage::Block)?,
             requests_queue: Fifo::new(Storage::Distributed)?,
             operands_queue: Fifo::new(Storage::Block)?,
             limits: RegisterSlice::default(),

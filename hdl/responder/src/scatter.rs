@@ -118,7 +118,7 @@ impl Scatter {
             waiting: DFF::default(),
             answers: DFF::default(),
             requests: RegisterSlice::default(),
-            queue: Fifo::new(Storage::Distributed)?,
+            queue: Fifo::new(Storage::Block)?,
         })
     }
 }

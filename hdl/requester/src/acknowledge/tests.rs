@@ -135,6 +135,8 @@ struct World {
     retired: BTreeMap<usize, Retired>,
     free: VecDeque<usize>,
     begun_write: Option<(usize, Begun)>,
+    /// What the block was told last.
+    begun_seen: Begun,
     issued_seen: Issued,
     // The stages.
     senders: BTreeMap<usize, Sender>,
@@ -453,6 +455,7 @@ impl World {
             retired: INDICES.map(|index| (index, Retired::default())).into(),
             free: (HOMES..HOMES + SHARED_BLOCKS).collect(),
             begun_write: None,
+            begun_seen: Begun::default(),
             issued_seen: Issued::default(),
             senders: INDICES
                 .map(|index| (index, Sender { chain: [index].into(), ..Sender::default() }))
@@ -609,6 +612,9 @@ impl World {
         if reads_issued {
             self.issued_seen = issued;
         }
+        if reads_begun {
+            self.begun_seen = begun;
+        }
         if let Some((index, begun)) = self.begun_write.take() {
             self.begun.insert(index, begun);
         }
@@ -716,7 +722,8 @@ impl World {
                 });
             }
         }
-        if model.tells_drained && !model.has_failed && retired.count == self.begun[&index].count {
+        // A queue pair that goes on again may have begun more since the turn began.
+        if model.tells_drained && !model.has_failed && retired.count == self.begun_seen.count {
             model.tells_drained = false;
             self.failures_expected.push(FailureEvent {
                 queue_pair: bits(index as u64),
@@ -1156,7 +1163,8 @@ impl World {
         for (index, token) in received.iter().enumerate() {
             assert_eq!(*token, self.completions_expected[index], "completion {index}");
         }
-        assert_eq!(self.failures.received[..], self.failures_expected[..self.failures.received.len()]);
+        let (failures, expected) = (&self.failures.received, &self.failures_expected);
+        assert!(expected.starts_with(failures), "{failures:?} are said, and {expected:?} expected");
     }
 
     /// Nothing more is begun by the host; everything must come to rest, flushed, and every block where it belongs.
@@ -1260,8 +1268,16 @@ const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
 fn messages_complete_in_order_once_and_as_the_peer_says() {
     let habits = Habits { events: 12, failures: 8, answers: 120 };
     let (mut moved, mut wakes, mut turns, mut drained) = (BTreeSet::new(), 0, 0, 0);
-    for stalls in Stalls::ALL {
-        let mut world = World::new(stalls);
+    let all: BTreeSet<_> = counts_of(&Acknowledge::new().unwrap()).map(|(name, _)| name).into();
+    // All ways to stall, and again if something rare has not happened yet.
+    for round in 0.. {
+        let is_seen = moved == all && wakes > 50 && turns > 400 && drained > 3;
+        if round >= Stalls::ALL.len() && is_seen {
+            break;
+        }
+        assert!(round < 12, "{moved:?}, {wakes} wakes, {turns} turns, {drained} drained");
+        let mut world = World::new(Stalls::ALL[round % Stalls::ALL.len()]);
+        world.random.set_stream((round / Stalls::ALL.len()) as u64);
         INDICES.iter().for_each(|&index| world.make(index, 0xff_ffe0));
         for _ in 0..3500 {
             let index = *INDICES.choose(&mut world.random).unwrap();
@@ -1285,9 +1301,6 @@ fn messages_complete_in_order_once_and_as_the_peer_says() {
         (wakes, turns) = (wakes + world.wakes.received.len(), turns + world.turns);
         drained += world.drained();
     }
-    let all = counts_of(&Acknowledge::new().unwrap()).map(|(name, _)| name);
-    assert_eq!(moved, all.into(), "every counter has moved");
-    assert!(wakes > 50 && turns > 400 && drained > 3, "{wakes} wakes, {turns} turns, {drained} drained");
 }
 
 #[test]

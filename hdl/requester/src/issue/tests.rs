@@ -56,7 +56,8 @@ fn random_item(random: &mut Random) -> Packet {
 #[test]
 fn messages_are_written_down_and_sent_in_order() {
     let mut random = random();
-    let mut continued = 0;
+    // Commands that go on, READs opened, packets that vanish, entries refused and protected, commands.
+    let mut seen = [0; 6];
     for stalls in Stalls::ALL {
         let mut items: Vec<_> = (0..1000).map(|_| random_item(&mut random)).collect();
         items.last_mut().unwrap().ends_burst = true;
@@ -273,26 +274,22 @@ fn messages_are_written_down_and_sent_in_order() {
         }
         assert_eq!(inline_sink.received, slots);
         assert!(part_source.is_done(), "every part is taken");
-        continued += commands.iter().filter(|command| command.continues).count();
+        let continued = commands.iter().filter(|command| command.continues).count();
+        let counts = [continued, opened.len(), vanished, refused, protected, commands.len()];
+        (0..6).for_each(|kind| seen[kind] += counts[kind]);
         assert_eq!(opening.received, opened);
-        assert!(opened.len() > 10, "{}", opened.len());
         let said: Vec<_> = kick
             .received
             .iter()
             .map(|kick: &Kick| (kick.queue_pair, kick.generation, kick.has_failed, kick.psn))
             .collect();
         assert_eq!(said, kicks);
-        assert!(vanished > 20, "{vanished}");
         assert_eq!(gather.received.len(), commands.len());
         assert_eq!((refusals, protections), (refused, protected));
-        assert!(
-            refused > 3 && protected > 15 && commands.len() > 200,
-            "{refused} {protected} {}",
-            commands.len()
-        );
         if stalls == Stalls::None {
             println!("{cycles} cycles for {} items", items.len());
         }
     }
-    assert!(continued > 50, "{continued} commands that go on");
+    let least = [50, 40, 80, 12, 60, 800];
+    assert!(seen.iter().zip(least).all(|(&seen, least)| seen > least), "{seen:?} of {least:?}");
 }

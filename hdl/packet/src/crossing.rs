@@ -64,7 +64,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             received: Signal::default(),
             received_valid: Signal::default(),
             guard: FrameEntry::default(),
-            fifo: AsyncFifo::new(Storage::Distributed)?,
+            fifo: AsyncFifo::new(Storage::Block)?,
         })
     }
 }
@@ -193,7 +193,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             tx: StreamTx::default(),
             hold: FrameHold::default(),
             release: FrameRelease::default(),
-            fifo: AsyncFifo::new(Storage::Distributed)?,
+            fifo: AsyncFifo::new(Storage::Block)?,
             starts: Synchronizer::default(),
         })
     }

@@ -90,7 +90,7 @@ impl<const DATA: usize, const BYTES: usize> Seal<DATA, BYTES> {
             returns_credit: Default::default(),
             to_mac: Default::default(),
             generate: IcrcGenerate::new()?,
-            beats: Memory::new(Storage::Distributed)?,
+            beats: Memory::new(Storage::Block)?,
             icrcs: Memory::new(Storage::Distributed)?,
             beat_count: Default::default(),
             icrc_count: Default::default(),

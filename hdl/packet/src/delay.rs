@@ -1,13 +1,14 @@
 //! Delays a value by a fixed number of cycles.
 //!
 //! Whatever is known only later about a frame, such as where its payload begins, waits for nothing if the frame
-//! arrives later by just that time. No stage can be stalled, so that the chain becomes shift registers in LUTs.
+//! arrives later by just that time. No stage can be stalled. Stages are reset, which keeps them flip-flops: what is delayed is
+//! hundreds of bits wide for three cycles, and shift registers would cost a LUT a bit.
 //!
 //! ```text
 //!  from ──> ▯ ──> ▯ ──> ... ──> ▯ ──> to          CYCLES registers
 //! ```
 //!
-//! Latency `CYCLES`, throughput one value a cycle. Not reset: who delays a `valid` bit resets it himself.
+//! Latency `CYCLES`, throughput one value a cycle.
 use rnic_kernel::prelude::*;
 
 /// A chain of `CYCLES` registers.
@@ -15,17 +16,24 @@ use rnic_kernel::prelude::*;
 pub struct Delay<T: Synth, const CYCLES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; values become their defaults.
+    pub reset: Signal<In, Bit>,
     /// What goes in.
     pub from: Signal<In, T>,
     /// The same, `CYCLES` cycles later; registered.
     pub to: Signal<Out, T>,
-    stages: [DFF<T>; CYCLES],
+    stages: [Reg<T>; CYCLES],
 }
 
 impl<T: Synth, const CYCLES: usize> Default for Delay<T, CYCLES> {
     fn default() -> Self {
-        let stages = core::array::from_fn(|_| DFF::default());
-        Delay { clock: Signal::default(), from: Signal::default(), to: Signal::default(), stages }
+        Delay {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            from: Signal::default(),
+            to: Signal::default(),
+            stages: core::array::from_fn(|_| Reg::default()),
+        }
     }
 }
 

@@ -191,6 +191,8 @@ impl<
         let reset = self.reset.val();
         self.collect.reset.next = reset;
         self.parse.reset.next = reset;
+        self.beats.reset.next = reset;
+        self.tokens.reset.next = reset;
         self.measure.reset.next = reset;
         self.icrc.reset.next = reset;
         self.strip.reset.next = reset;

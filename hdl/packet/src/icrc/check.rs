@@ -103,7 +103,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcCheck<DATA, BYTES> {
 
         let beat = self.from_frame.val();
         self.covered.count.next = beat.end_bytes;
-        self.state.data.next = if beat.end { beat.data & self.covered.mask.val() } else { beat.data };
+        self.state.data.next = beat.data;
+        self.state.covered.next = if beat.end { self.covered.mask.val() } else { !bits::<DATA>(0) };
         self.state.valid.next = self.from_frame_valid.val();
         self.state.start.next = beat.start;
         self.state.vlan_present.next = beat.vlan_present;

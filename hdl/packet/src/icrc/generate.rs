@@ -105,6 +105,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
 
         let beat = self.from_join.val();
         self.state.data.next = beat.data;
+        self.state.covered.next = !bits::<DATA>(0);
         // The rest of an ICRC leaves the register as it is, so that the answer is the same again.
         self.state.valid.next = self.from_join_valid.val() && !beat.is_rest;
         self.state.start.next = beat.start;

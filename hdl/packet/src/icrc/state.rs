@@ -1,6 +1,7 @@
 //! The part that receive and transmit share: from beats of a frame to the CRC register after each of them.
 use super::crc::{self, HeaderMask};
 use num_bigint::BigUint;
+use rnic_blocks::logic::lane_register::LaneRegister;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::logic::xor_network::XorNetwork;
 use rnic_kernel::prelude::*;
@@ -32,8 +33,10 @@ const INDEX_BITS: usize = 4;
 pub(super) struct IcrcState<const DATA: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
-    /// A beat with zeros in all lanes that are not covered.
+    /// A beat.
     pub(super) data: Signal<In, Bits<DATA>>,
+    /// Ones in the lanes of it that are covered.
+    pub(super) covered: Signal<In, Bits<DATA>>,
     pub(super) valid: Signal<In, Bit>,
     /// The first beat of a frame.
     pub(super) start: Signal<In, Bit>,
@@ -47,7 +50,7 @@ pub(super) struct IcrcState<const DATA: usize> {
     keep: ConstantRom<6, DATA>,
     ones: ConstantRom<6, 32>,
 
-    kept: DFF<Bits<DATA>>,
+    kept: LaneRegister<DATA>,
     kept_ones: DFF<Bits<32>>,
     kept_valid: Reg<Bit>,
     kept_start: DFF<Bit>,
@@ -82,6 +85,7 @@ impl<const DATA: usize> IcrcState<DATA> {
             clock: Default::default(),
             reset: Default::default(),
             data: Default::default(),
+            covered: Default::default(),
             valid: Default::default(),
             start: Default::default(),
             vlan_present: Default::default(),
@@ -109,6 +113,7 @@ impl<const DATA: usize> Logic for IcrcState<DATA> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
+        clock!(self, clock, kept);
 
         // Where in the headers this beat stands.
         let index = select(self.start.val(), bits(0), self.index.q.val());
@@ -120,12 +125,14 @@ impl<const DATA: usize> Logic for IcrcState<DATA> {
         let address = cat!(self.is_ipv6.val(), self.vlan_present.val(), index);
         self.keep.address.next = address;
         self.ones.address.next = address;
-        self.kept.d.next = self.data.val() & self.keep.value.val();
+        self.kept.data.next = self.data.val();
+        self.kept.takes.next = !bits::<DATA>(0);
+        self.kept.clears.next = !(self.keep.value.val() & self.covered.val());
         self.kept_ones.d.next = self.ones.value.val();
         self.kept_valid.d.next = self.valid.val();
         self.kept_start.d.next = self.start.val();
 
-        self.fold.x.next = self.kept.q.val();
+        self.fold.x.next = self.kept.value.val();
         self.folded.d.next = self.fold.y.val() ^ self.kept_ones.q.val();
         self.folded_valid.d.next = self.kept_valid.q.val();
         self.folded_start.d.next = self.kept_start.q.val();

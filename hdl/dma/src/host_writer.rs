@@ -228,7 +228,7 @@ impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
             item_begins: DFF::default(),
             requests: Fifo::new(Storage::Distributed)?,
             translate: Translate::new()?,
-            queue: Fifo::new(Storage::Distributed)?,
+            queue: Fifo::new(Storage::Block)?,
             owners: Fifo::new(Storage::Block)?,
             dones: Fifo::new(Storage::Block)?,
             passed: Reg::default(),

@@ -261,7 +261,7 @@ impl<const DATA: usize, const BYTES: usize> Place<DATA, BYTES> {
             mask: DFF::default(),
             held: DFF::default(),
             made: DFF::default(),
-            queue: Fifo::new(Storage::Distributed)?,
+            queue: Fifo::new(Storage::Block)?,
             tails: Fifo::new(Storage::Block)?,
             ends: Fifo::new(Storage::Block)?,
             planned: Reg::default(),

@@ -37,6 +37,7 @@
 //!
 //! Refuses a buffer of less than two packets of 4096 bytes. DESIGN 3 decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
+use rnic_blocks::logic::lane_register::LaneRegister;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::{ParameterError, check_range};
@@ -166,7 +167,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     fed: [Reg<Bit>; 3],
     fills: [DFF<Bits<LANE_BITS>>; 2],
     mask: DFF<Bits<DATA>>,
-    joined: DFF<Bits<DATA>>,
+    joined: LaneRegister<DATA>,
     made: DFF<Bits<DATA>>,
     buffer: PacketFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
     passed: Reg<Passage>,
@@ -216,7 +217,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             second_waits: Reg::default(),
             used: Reg::default(),
             freed: Reg::default(),
-            inline_queue: Fifo::new(Storage::Distributed)?,
+            inline_queue: Fifo::new(Storage::Block)?,
             unclaimed: Reg::default(),
             tokens: Fifo::new(Storage::Block)?,
             parcels: Fifo::new(Storage::Block)?,
@@ -235,7 +236,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             fed: core::array::from_fn(|_| Reg::default()),
             fills: core::array::from_fn(|_| DFF::default()),
             mask: DFF::default(),
-            joined: DFF::default(),
+            joined: LaneRegister::default(),
             made: DFF::default(),
             buffer: PacketFifo::new(Storage::Block)?,
             passed: Reg::default(),
@@ -264,7 +265,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, spans, inline_queue, tokens, parcels, results, rotator, buffer);
+        clock!(self, clock, spans, inline_queue, tokens, parcels, results, rotator, joined, buffer);
         self.spans.reset.next = self.reset.val();
         self.inline_queue.reset.next = self.reset.val();
         self.tokens.reset.next = self.reset.val();
@@ -445,11 +446,18 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.mask.d.next = self.below.mask.val();
         let turned = self.rotator.rotated.val();
         let mask = self.mask.q.val();
-        let made = (turned & !mask) | (self.joined.q.val() & mask);
+        let made = (turned & !mask) | (self.joined.value.val() & mask);
         self.made.d.next = made;
-        if self.fed[2].q.val() {
-            self.joined.d.next = select(self.steps[2].q.val().is_full, turned, made);
-        }
+        // What was joined before stays while its word is not full; all else is what came.
+        self.joined.data.next = turned;
+        self.joined.clears.next = bits(0);
+        self.joined.takes.next = if !self.fed[2].q.val() {
+            bits(0)
+        } else if self.steps[2].q.val().is_full {
+            !bits::<DATA>(0)
+        } else {
+            !mask
+        };
         let step = self.steps[3].q.val();
         self.buffer.write.next = step.writes;
         self.buffer.beat.next =

@@ -45,6 +45,8 @@ pub struct Completion {
     pub length: u32,
     /// Immediate data of the peer, as on the wire.
     pub immediate: Option<[u8; 4]>,
+    /// Key of this host that the peer has ended with its message.
+    pub invalidated: Option<u32>,
     /// The peer asked for a solicited event.
     pub solicited: bool,
     /// The card wrote an entry for this request; otherwise it was unsignalled, and a later one told of its success.

@@ -53,7 +53,7 @@ impl ProtectionDomain {
     ///
     /// If there is no memory or key left, or the card refuses.
     pub fn allocate(&self, bytes: usize) -> Result<Region, Error> {
-        Ok(Region::whole(RegionShared::create(&self.shared, bytes, RemoteRights::NONE)?))
+        Ok(Region::whole(RegionShared::create(&self.shared, bytes, RemoteRights::NONE, false)?))
     }
 
     /// Registers zeroed memory that peers can reach who know its key.
@@ -62,7 +62,18 @@ impl ProtectionDomain {
     ///
     /// If there is no memory or key left, or the card refuses.
     pub fn share(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
-        Ok(SharedRegion::new(RegionShared::create(&self.shared, bytes, rights)?))
+        Ok(SharedRegion::new(RegionShared::create(&self.shared, bytes, rights, false)?))
+    }
+
+    /// Registers zeroed memory that peers can reach who know its key, until a request of this host or of a peer ends that key
+    /// ([`Operation::LocalInvalidate`](crate::Operation::LocalInvalidate),
+    /// [`Operation::SendInvalidate`](crate::Operation::SendInvalidate)). The memory stays; a key that was ended never holds again.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory or key left, or the card refuses.
+    pub fn share_invalidatable(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
+        Ok(SharedRegion::new(RegionShared::create(&self.shared, bytes, rights, true)?))
     }
 
     /// Makes an address handle.

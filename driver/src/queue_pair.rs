@@ -276,6 +276,7 @@ pub(crate) fn finish(
         opcode: posted.opcode,
         length: if status == CompletionStatus::Success { posted.length } else { 0 },
         immediate: None,
+        invalidated: None,
         solicited: false,
         signalled,
         vendor_error: 0,
@@ -343,6 +344,7 @@ impl QueuePairShared {
             completion.opcode = entry.opcode;
             completion.length = entry.length;
             completion.immediate = entry.with_immediate.then_some(entry.immediate);
+            completion.invalidated = entry.with_invalidate.then(|| u32::from_le_bytes(entry.immediate));
             completion.solicited = entry.solicited;
         }
         pending.push_back(completion);

@@ -117,6 +117,7 @@ impl RegionShared {
         domain: &Arc<DomainShared>,
         bytes: usize,
         rights: RemoteRights,
+        invalidatable: bool,
     ) -> Result<Arc<Self>, Error> {
         check_option("region.bytes", bytes as u64, 1, isize::MAX as u64)?;
         let device = &domain.device;
@@ -139,7 +140,7 @@ impl RegionShared {
         let Placed { translation, page_log2, translation_base, first_offset, first_entry, .. } = placed;
         let body = CreateRegion {
             kind: RegionKind::Region,
-            invalidatable: false,
+            invalidatable,
             local_write: true,
             remote_write: rights.write,
             remote_read: rights.read,
@@ -167,7 +168,8 @@ impl RegionShared {
 
 impl Drop for RegionShared {
     fn drop(&mut self) {
-        // Answered when nothing in flight uses the key any more; only then the mapping goes.
+        // Answered when nothing in flight uses the key any more; only then the mapping goes. A key that work or a peer has ended
+        // still stands on the card until then, and so its index is nobody else's.
         let device = &self.domain.device;
         device.end(CommandOpcode::DestroyRegion, self.key);
         give_back(device, self.key, self.first_entry);

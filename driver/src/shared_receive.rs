@@ -108,6 +108,7 @@ impl SharedReceiveShared {
             completion.opcode = entry.opcode;
             completion.length = entry.length;
             completion.immediate = entry.with_immediate.then_some(entry.immediate);
+            completion.invalidated = entry.with_invalidate.then(|| u32::from_le_bytes(entry.immediate));
             completion.solicited = entry.solicited;
         }
         Ok(completion)

@@ -52,6 +52,13 @@ pub enum Operation {
         /// What to add.
         add: u64,
     },
+    /// SEND that ends a key of the peer, of a region that was made for it
+    /// ([`share_invalidatable`](crate::ProtectionDomain::share_invalidatable)): when the peer's receive completes, nobody
+    /// reaches the region by that key any more. A key that may not be ended fails both queue pairs.
+    SendInvalidate(u32),
+    /// Ends a key of this host, of a region that was made for it, when everything before has ended; what is behind begins
+    /// then. It has no memory. A key that may not be ended fails the queue pair.
+    LocalInvalidate(u32),
 }
 
 impl Operation {
@@ -64,22 +71,25 @@ impl Operation {
             Self::Read(_) => WorkOpcode::Read,
             Self::CompareSwap { .. } => WorkOpcode::CompareSwap,
             Self::FetchAdd { .. } => WorkOpcode::FetchAdd,
+            Self::SendInvalidate(_) => WorkOpcode::SendInvalidate,
+            Self::LocalInvalidate(_) => WorkOpcode::LocalInvalidate,
         }
     }
 
     pub(crate) const fn completes_as(self) -> CompletionOpcode {
         match self {
-            Self::Send | Self::SendImmediate(_) => CompletionOpcode::Send,
+            Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => CompletionOpcode::Send,
             Self::Write(_) | Self::WriteImmediate(..) => CompletionOpcode::Write,
             Self::Read(_) => CompletionOpcode::Read,
             Self::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             Self::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            Self::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         }
     }
 
     const fn remote(self) -> Option<RemoteMemory> {
         match self {
-            Self::Send | Self::SendImmediate(_) => None,
+            Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) | Self::LocalInvalidate(_) => None,
             Self::Write(remote)
             | Self::WriteImmediate(remote, _)
             | Self::Read(remote)
@@ -91,6 +101,7 @@ impl Operation {
     const fn immediate(self) -> [u8; 4] {
         match self {
             Self::SendImmediate(immediate) | Self::WriteImmediate(_, immediate) => immediate,
+            Self::SendInvalidate(key) | Self::LocalInvalidate(key) => key.to_le_bytes(),
             _ => [0; 4],
         }
     }
@@ -152,6 +163,16 @@ impl SendRequest {
     /// A SEND with immediate data.
     pub fn send_immediate(tag: u64, immediate: [u8; 4]) -> Self {
         Self::new(tag, Operation::SendImmediate(immediate))
+    }
+
+    /// A SEND that ends a key of the peer.
+    pub fn send_invalidate(tag: u64, key: u32) -> Self {
+        Self::new(tag, Operation::SendInvalidate(key))
+    }
+
+    /// The end of a key of this host.
+    pub fn local_invalidate(tag: u64, key: u32) -> Self {
+        Self::new(tag, Operation::LocalInvalidate(key))
     }
 
     /// An RDMA WRITE to the beginning of remote memory.
@@ -246,6 +267,11 @@ impl SendRequest {
         let is_read = is_atomic || matches!(self.operation, Operation::Read(_));
         if is_read && read_atomic == 0 {
             return Err(Refusal::NoReads);
+        }
+        if matches!(self.operation, Operation::LocalInvalidate(_))
+            && (self.inline.is_some() || !self.pieces.is_empty())
+        {
+            return Err(Refusal::KeyWithMemory);
         }
         if is_read && self.inline.is_some() {
             return Err(Refusal::InlineRead);
@@ -459,6 +485,9 @@ pub enum Refusal {
     /// A READ or an atomic with inline payload.
     #[error("a READ or an atomic has no payload; give it the memory that it is to fill")]
     InlineRead,
+    /// The end of a key with payload.
+    #[error("the end of a key has neither payload nor memory")]
+    KeyWithMemory,
     /// An atomic whose memory is not one piece of eight bytes.
     #[error("the atomic has {count} pieces with {length} bytes; one of 8 bytes is needed")]
     AtomicMemory {

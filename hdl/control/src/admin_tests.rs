@@ -4,6 +4,7 @@
 //! stages and the sections of the card are played by the test, with random delays.
 use crate::admin_ring::AdminRing;
 use crate::execute::Execute;
+use crate::invalidate::BUSY_CYCLES;
 use crate::store::Kind;
 use crate::wires::{PageWrite, SECTIONS};
 use num_bigint::BigUint;
@@ -25,13 +26,15 @@ use rnic_layout::state::{
 };
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_token::host::Slot;
-use rnic_token::protect::{PageEntryWrite, Region, RegionWrite};
+use rnic_token::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
 use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 type Bytes = [u8; COMMAND_BYTES];
 type Refusal = (CommandStatus, u32);
 
+/// Cycles from a request to end a key to the tables of regions.
+const TOLD_AFTER: u64 = 6;
 const COMMAND_BASE: u64 = 0x1234_5678_9000;
 const ANSWER_BASE: u64 = 0xffff_0000_1000;
 const PATH: Record = PathRecord::RECORD;
@@ -242,11 +245,15 @@ impl Model {
     fn tell_region(&mut self, &(key, ref create, first_byte): &(u32, Bytes, u64), valid: bool) {
         let record = &CreateRegion::RECORD;
         let flag = |name| get(record, create, name) == 1;
+        if !valid || get(record, create, "kind") == u64::from(RegionKind::Free.number()) {
+            self.told.push(Told::Region(no_region(key)));
+            return;
+        }
         self.told.push(Told::Region(RegionWrite {
             index: bits(u64::from(key >> 8 & 1023)),
             region: Region {
                 key: bits(key.into()),
-                valid,
+                valid: true,
                 local_write: flag("local_write"),
                 remote_write: flag("remote_write"),
                 remote_read: flag("remote_read"),
@@ -664,6 +671,21 @@ impl Model {
         64
     }
 
+    /// Ends a key; tells whether it could.
+    fn invalidate(&mut self, key: u32, domain: u64) -> bool {
+        let record = &CreateRegion::RECORD;
+        let Ok(mut region) = self.region(key) else { return false };
+        let is = |name, value| get(record, &region.1, name) == value;
+        let ends = is("kind", RegionKind::Region.number().into()) && is("invalidatable", 1);
+        if !ends || !is("domain", domain) {
+            return false;
+        }
+        put(record, &mut region.1, "kind", RegionKind::Free.number().into());
+        self.regions.insert(key >> 8 & 1023, region);
+        self.tell_region(&region, false);
+        true
+    }
+
     fn region(&self, key: u32) -> Result<(u32, Bytes, u64), Refusal> {
         match self.regions.get(&(key >> 8 & 1023)) {
             Some(region) if region.0 == key => Ok(*region),
@@ -894,6 +916,23 @@ impl Model {
     }
 }
 
+/// An entry that permits nothing: only its index counts.
+fn no_region(key: u32) -> RegionWrite {
+    RegionWrite { index: bits(u64::from(key >> 8 & 1023)), region: Region::default() }
+}
+
+/// A key that is to be ended, and what became of it.
+#[derive(Clone, Copy)]
+struct Ending {
+    asked: Invalidation,
+    /// When it was offered, and when it was taken.
+    offered: u64,
+    taken: u64,
+    ok: bool,
+    /// What had entered the sections when the tables were told.
+    mark: Option<[u64; SECTIONS]>,
+}
+
 /// A write that the host was given.
 struct Pending {
     address: u64,
@@ -930,6 +969,12 @@ struct World {
     /// What had entered when the last life ended.
     mark: Option<[u64; SECTIONS]>,
     ringing: bool,
+    /// Keys that the requester and the responder want to end, and those for which they have no answer yet.
+    keys: [VecDeque<Ending>; 2],
+    endings: [VecDeque<Ending>; 2],
+    /// Answers so far, good and bad, and the longest that a peer has waited, in cycles.
+    ended: (usize, usize),
+    slowest: u64,
     /// Chances of one cycle.
     chance: f64,
     refuses_queries: bool,
@@ -975,6 +1020,10 @@ impl World {
             entered: [0; SECTIONS],
             mark: None,
             ringing: false,
+            keys: Default::default(),
+            endings: Default::default(),
+            ended: (0, 0),
+            slowest: 0,
             chance,
             refuses_queries: false,
             refuses_answers: false,
@@ -1038,6 +1087,7 @@ impl World {
         let (read_ready, write_ready, event_ready, admin_event_ready) =
             (self.happens(), self.happens(), self.happens(), self.happens());
         let setup_ready = self.happens();
+        let own_ready = self.happens();
         let offers_failure = !self.failures.is_empty();
         self.walk();
         let (delivers, completes) = (self.happens(), self.happens());
@@ -1071,6 +1121,15 @@ impl World {
         let block = &mut self.execute.block;
         block.event.ready.next = event_ready;
         block.setup.ready.next = setup_ready;
+        for (source, keys) in self.keys.iter_mut().enumerate() {
+            block.invalidate[source].valid.next = !keys.is_empty();
+            if let Some(ending) = keys.front_mut() {
+                ending.offered = if ending.offered == 0 { self.cycles } else { ending.offered };
+                block.invalidate[source].beat.next = ending.asked;
+            }
+        }
+        block.invalidated[0].ready.next = own_ready;
+        block.invalidated[1].ready.next = true;
         block.failure.valid.next = offers_failure;
         block.source_addresses.next = bits(self.model.source_addresses);
         if let Some(&failure) = self.failures.front() {
@@ -1101,6 +1160,7 @@ impl World {
             let bytes: Bytes = bytes.try_into().expect("64 bytes");
             let outcome = self.model.execute(&bytes, probed);
             self.expected.push_back((bytes, outcome));
+            self.mark = None;
         }
         self.stale.0 += usize::from(block.counts_stale_dropped.val());
         if block.setup.valid.val() && block.setup.ready.val() {
@@ -1116,14 +1176,28 @@ impl World {
             self.told.push(Told::Setup(Box::new(SetupEvent { psn, generation, ..setup })));
         }
         if block.region_write_valid.val() {
-            self.told.push(Told::Region(block.region_write.val()));
-            if !block.region_write.val().region.valid {
-                self.mark = Some(self.entered);
+            let write = block.region_write.val();
+            let is_valid = write.region.valid;
+            self.told.push(Told::Region(if is_valid {
+                write
+            } else {
+                RegionWrite { region: Region::default(), ..write }
+            }));
+            let told = self.cycles - TOLD_AFTER;
+            if let Some(ending) =
+                self.endings.iter_mut().flatten().find(|ending| ending.ok && ending.taken == told)
+            {
+                ending.mark = Some(self.entered);
+            } else if !is_valid {
+                // A region that is changed permits nothing from then on; one whose key has ended is told of twice.
+                self.mark = self.mark.or(Some(self.entered));
             }
         }
         if block.page_entry_write_valid.val() {
             self.told.push(Told::PageEntry(block.page_entry_write.val()));
         }
+        self.watch_keys();
+        let block = &self.execute.block;
         if block.completion_queue_setup_valid.val() {
             self.told.push(Told::CompletionQueue(block.completion_queue_setup.val()));
         }
@@ -1180,6 +1254,49 @@ impl World {
             let report = block.fatal.val();
             self.fatal.push((report.code.to_u64(), report.detail.to_u64()));
         }
+    }
+
+    /// A key ends when the request is taken, and the answer says so when nobody can use it any more.
+    fn watch_keys(&mut self) {
+        let block = &self.execute.block;
+        for source in 0..2 {
+            if block.invalidate[source].valid.val() && block.invalidate[source].ready.val() {
+                let mut ending = self.keys[source].pop_front().expect("it was offered");
+                ending.taken = self.cycles;
+                ending.ok =
+                    self.model.invalidate(ending.asked.key.to_u64() as u32, ending.asked.domain.to_u64());
+                self.endings[source].push_back(ending);
+            }
+            let answer = &block.invalidated[source];
+            if answer.valid.val() && answer.ready.val() {
+                let ending = self.endings[source].pop_front().expect("it was asked for");
+                let Invalidation { queue_pair, generation, .. } = ending.asked;
+                let expected = Invalidated { queue_pair, generation, ok: ending.ok };
+                assert_eq!(answer.beat.val(), expected, "{:?}", ending.asked);
+                assert_eq!(ending.ok, ending.mark.is_some(), "the tables were told");
+                let count = if ending.ok { &mut self.ended.0 } else { &mut self.ended.1 };
+                *count += 1;
+                if source == 1 {
+                    self.slowest = self.slowest.max(self.cycles - ending.offered);
+                    continue;
+                }
+                for (section, marked) in ending.mark.into_iter().flatten().enumerate() {
+                    let left = self.entered[section] - self.inside[section];
+                    assert!(left >= marked, "section {section} holds what was there");
+                }
+            }
+        }
+    }
+
+    /// Somebody wants to end a key.
+    fn end_key(&mut self, source: usize, key: u32, domain: u64) {
+        let asked = Invalidation {
+            queue_pair: bits(self.random.random_range(0..1024)),
+            generation: bits(self.random.random_range(0..256)),
+            key: bits(key.into()),
+            domain: bits(domain),
+        };
+        self.keys[source].push_back(Ending { asked, offered: 0, taken: 0, ok: false, mark: None });
     }
 
     /// A command that ends a life has waited for what could still use it.
@@ -1250,6 +1367,18 @@ impl World {
         answer
     }
 
+    fn answer_and_compare(
+        &mut self,
+        index: u16,
+        command: &Bytes,
+        outcomes: &mut BTreeMap<(u8, CommandStatus), usize>,
+    ) {
+        let answer = self.answer(index);
+        self.compare();
+        *outcomes.entry((command[0], answer.status)).or_default() += 1;
+        assert_eq!(self.admin_events.pop(), Some(index.wrapping_add(1).into()));
+    }
+
     /// Lets everything come to rest.
     fn rest(&mut self) {
         let mut quiet = 0;
@@ -1258,6 +1387,8 @@ impl World {
             let is_quiet = self.execute.block.is_idle.val()
                 && !self.ring.block.busy.val()
                 && self.failures.is_empty()
+                && self.keys.iter().all(VecDeque::is_empty)
+                && self.endings.iter().all(VecDeque::is_empty)
                 && self.writes.is_empty();
             quiet = if is_quiet { quiet + 1 } else { 0 };
             if quiet > 3 {
@@ -1533,6 +1664,23 @@ fn probe(world: &mut World) {
     world.execute.block.probed_busy.next = world.random.random();
 }
 
+/// Somebody wants to end a key: of a region that exists, or of another.
+fn draw_key(world: &mut World) {
+    let regions: Vec<_> = world.model.regions.values().copied().collect();
+    let Some(&(key, create, _)) = regions.choose(&mut world.random) else { return };
+    let domain = get(&CreateRegion::RECORD, &create, "domain");
+    let source = world.random.random_range(0..2);
+    match world.random.random_range(0..6) {
+        0 => world.end_key(source, key ^ 1, domain),
+        1 => {
+            let bit = world.random.random_range(0..24);
+            world.end_key(source, key, domain ^ 1 << bit);
+        }
+        2 => world.end_key(source, key ^ 1 << 31, domain),
+        _ => world.end_key(source, key, domain),
+    }
+}
+
 /// Random commands, right and wrong, with failures of queue pairs at any time.
 fn run(world: &mut World, commands: usize, failing: f64) -> BTreeMap<(u8, CommandStatus), usize> {
     world.model.source_addresses = 0x3f;
@@ -1552,10 +1700,22 @@ fn run(world: &mut World, commands: usize, failing: f64) -> BTreeMap<(u8, Comman
                 world.failures.push_back(failure);
             }
         }
-        let answer = world.answer(index);
-        world.compare();
-        *outcomes.entry((command[0], answer.status)).or_default() += 1;
-        assert_eq!(world.admin_events.pop(), Some(index.wrapping_add(1).into()));
+        // Beside a command about regions the interpreter would have to know more than what was and what will be.
+        let is_region = (0x51..0x55).contains(&command[0]);
+        if is_region {
+            world.answer_and_compare(index, &command, &mut outcomes);
+        }
+        for _ in 0..world.random.random_range(0..4) {
+            draw_key(world);
+            for _ in 0..world.random.random_range(0..100) {
+                world.cycle();
+            }
+        }
+        if is_region {
+            world.compare();
+            continue;
+        }
+        world.answer_and_compare(index, &command, &mut outcomes);
     }
     let good = |(_, status): &(u8, CommandStatus)| *status == CommandStatus::Success;
     let executed: usize = outcomes.iter().filter(|(key, _)| good(key)).map(|(_, count)| count).sum();
@@ -1563,6 +1723,8 @@ fn run(world: &mut World, commands: usize, failing: f64) -> BTreeMap<(u8, Comman
     let mut shown: Vec<_> = outcomes.iter().map(|(key, count)| (key.0, key.1 as u8, count)).collect();
     shown.sort_unstable();
     println!("{} cycles; opcode, status, count: {shown:?}", world.cycles);
+    println!("keys ended {:?}; a peer has waited for {} cycles at most", world.ended, world.slowest);
+    assert!(world.slowest <= BUSY_CYCLES);
     outcomes
 }
 
@@ -1605,6 +1767,7 @@ fn prepare(world: &mut World) {
     assert_eq!(world.command(blank(Op::DestroyCompletionQueue, 2, &mut random)).status, CommandStatus::Busy);
     let mut region = blank(Op::CreateRegion, 0x307, &mut random);
     put(&CreateRegion::RECORD, &mut region, "kind", RegionKind::Region.number().into());
+    put(&CreateRegion::RECORD, &mut region, "invalidatable", 1);
     assert_eq!(world.command(region).status, CommandStatus::Success);
 }
 
@@ -1991,4 +2154,146 @@ fn a_reset_in_a_command_leaves_nothing_behind() {
         let destroy = blank(opcode, number, &mut world.random);
         assert_eq!(world.command(destroy).status, CommandStatus::Success);
     }
+}
+
+/// Makes region `key` of domain 5.
+fn make_region(world: &mut World, key: u32, invalidatable: bool) {
+    let mut create = blank(CommandOpcode::CreateRegion, key, &mut random());
+    let kind = u64::from(RegionKind::Region.number());
+    for (name, value) in
+        [("kind", kind), ("invalidatable", invalidatable.into()), ("domain", 5), ("local_write", 1)]
+    {
+        put(&CreateRegion::RECORD, &mut create, name, value);
+    }
+    assert_eq!(world.command(create).status, CommandStatus::Success);
+}
+
+#[test]
+fn a_key_ends_once_and_its_index_stays_in_use() {
+    use CommandOpcode as Op;
+    let mut world = World::new(0.7);
+    prepare(&mut world);
+    make_region(&mut world, 0x1_0a01, true);
+    make_region(&mut world, 0x1_0b02, false);
+    // Each side: another variant, another domain, a region that is not made for it, no region; then the key, twice.
+    for source in 0..2 {
+        for (key, domain) in [(0x1_0a02, 5), (0x1_0a01, 4), (0x1_0b02, 5), (0x1_0c03, 5)] {
+            world.end_key(source, key, domain);
+        }
+    }
+    world.compare();
+    assert_eq!(world.ended, (0, 8));
+    world.end_key(0, 0x1_0a01, 5);
+    world.end_key(0, 0x1_0a01, 5);
+    world.compare();
+    assert_eq!(world.ended, (1, 9));
+    let mut query = blank(Op::QueryRegion, 0x1_0a01, &mut world.random);
+    put(&Query::RECORD, &mut query, "buffer_bytes", 64);
+    assert_eq!(world.command(query).status, CommandStatus::Success);
+    let mut modify = blank(Op::ModifyRegion, 0x1_0a01, &mut world.random);
+    put(&ModifyRegion::RECORD, &mut modify, "change_rights", 1);
+    assert_eq!(world.command(modify).status, CommandStatus::Success);
+    let mut again = blank(Op::CreateRegion, 0x1_0a07, &mut world.random);
+    put(&CreateRegion::RECORD, &mut again, "kind", RegionKind::Region.number().into());
+    assert_eq!(world.command(again).status, CommandStatus::AlreadyExists);
+    let destroy = blank(Op::DestroyRegion, 0x1_0a01, &mut world.random);
+    assert_eq!(world.command(destroy).status, CommandStatus::Success);
+    make_region(&mut world, 0x1_0a07, true);
+    world.end_key(1, 0x1_0a07, 5);
+    world.compare();
+    assert_eq!(world.ended, (2, 9));
+}
+
+/// While a command waits for the card, and while its host takes nothing, keys end all the same; a key that a command is changing is
+/// none.
+#[test]
+fn keys_end_whatever_a_command_waits_for() {
+    use CommandOpcode as Op;
+    let mut world = World::new(0.9);
+    prepare(&mut world);
+    for index in 0..8 {
+        make_region(&mut world, 0x2_0001 + (index << 8), true);
+    }
+    world.is_stuck = true;
+    let mut modify = blank(Op::ModifyRegion, 0x2_0001, &mut world.random);
+    put(&ModifyRegion::RECORD, &mut modify, "change_rights", 1);
+    let written = world.written;
+    world.post(modify);
+    (0..1500).for_each(|_| world.cycle());
+    // The interpreter is done with it already.
+    let changed = world.model.regions.remove(&0x200).expect("it exists");
+    let last = world.model.told.pop().expect("the tables are told");
+    for index in [1, 0, 2] {
+        world.end_key(1, 0x2_0001 + (index << 8), 5);
+        (0..BUSY_CYCLES).for_each(|_| world.cycle());
+    }
+    // An own one is not answered as long as something is in the card.
+    world.end_key(0, 0x2_0301, 5);
+    (0..1500).for_each(|_| world.cycle());
+    assert_eq!((world.ended, world.endings[0].len()), ((2, 1), 1));
+    world.is_stuck = false;
+    world.model.regions.insert(0x200, changed);
+    world.model.told.push(last);
+    assert_eq!(world.answer(written).status, CommandStatus::Success);
+    world.compare();
+    assert_eq!(world.ended, (3, 1));
+    // The stages do not take what they are told.
+    let life = goes_to(&mut world, QpState::Reset, QpState::Init);
+    let written = world.written;
+    world.post(life);
+    while world.expected.is_empty() {
+        world.cycle();
+    }
+    world.chance = 0.0;
+    (0..1500).for_each(|_| world.cycle());
+    assert!(world.execute.block.setup.valid.val());
+    world.end_key(1, 0x2_0401, 5);
+    (0..BUSY_CYCLES).for_each(|_| world.cycle());
+    assert_eq!(world.ended, (4, 1));
+    world.chance = 0.9;
+    assert_eq!(world.answer(written).status, CommandStatus::Success);
+    world.compare();
+}
+
+/// So they do while pages are read, and nothing of the list is lost, whenever they end.
+#[test]
+fn keys_end_while_pages_are_read() {
+    let mut world = World::new(1.0);
+    prepare(&mut world);
+    for (round, begins) in (-60..=-60).chain(-12..14).enumerate() {
+        let key = 0x2_0001 + ((round as u32) << 8);
+        make_region(&mut world, key, true);
+        let create = paged(&mut world, CommandOpcode::CreateRegion, key + 0x4000, (5, 12), 9, 2 << 12);
+        let written = world.written;
+        world.post(create);
+        while !world.execute.block.list_read.valid.val() {
+            world.cycle();
+        }
+        // The interpreter is done with it already.
+        let made = world.model.told.pop().expect("the tables are told");
+        world.chance = 0.0;
+        if begins < 0 {
+            world.end_key(1, key, 5);
+            (begins..0).for_each(|_| world.cycle());
+        }
+        assert!(begins > -60 || world.ended.0 == 1, "a peer does not wait for the host");
+        world.chance = 1.0;
+        if begins >= 0 {
+            (0..begins).for_each(|_| world.cycle());
+            world.end_key(1, key, 5);
+        }
+        assert_eq!(world.answer(written).status, CommandStatus::Success);
+        world.rest();
+        let is_region = |told: &&Told| matches!(told, Told::Region(_));
+        let place = world.told.iter().filter(is_region).position(|told| *told == made);
+        let at =
+            if place == Some(0) { world.model.told.iter().position(|told| is_region(&told)) } else { None };
+        world.model.told.insert(at.unwrap_or(world.model.told.len()), made);
+        world.compare();
+        assert_eq!(world.ended, (round + 1, 0));
+        let mut query = blank(CommandOpcode::QueryRegion, key, &mut world.random);
+        put(&Query::RECORD, &mut query, "buffer_bytes", 64);
+        assert_eq!(world.command(query).status, CommandStatus::Success);
+    }
+    assert!(world.slowest <= BUSY_CYCLES);
 }

@@ -4,7 +4,7 @@
 //!  host ──> slave ─┬─> registers ──> admin ring <══> execute ──┬─> region_write, *_setup
 //!                  │      ^   │          │             ^ │     └─> doorbells: page_write
 //!                  │      │   v          v event       │ └─> broadcast ──> setup[0..7]
-//!                  │      └─ reset ──> core_reset      └─ failure[0..3]
+//!                  │      └─ reset ──> core_reset      └─ failure[0..3], invalidate[0..2]
 //!                  └─> doorbells ──> send_posted, receive_posted, completions_read, events_read
 //! ```
 //!
@@ -35,7 +35,7 @@ use rnic_packet::reason::REASON_BITS;
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
 use rnic_token::doorbell::{CompletionsRead, EntriesPosted, EventsRead, WorkPosted};
 use rnic_token::host::{HostSpan, Slot, SlotWrite};
-use rnic_token::protect::{PageEntryWrite, RegionWrite};
+use rnic_token::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
@@ -192,7 +192,12 @@ pub struct Control {
     /// From requester, responder and the completion stage: queue pairs that have failed.
     pub failure: [StreamRx<FailureEvent>; FAILING],
 
-    /// To both region tables; registered.
+    /// From requester and responder: keys to be ended; `ready` is combinational.
+    pub invalidate: [StreamRx<Invalidation>; 2],
+    /// To them: what has become of those; a function of registers.
+    pub invalidated: [StreamTx<Invalidated>; 2],
+
+    /// To both region tables; a function of registers.
     pub region_write: Signal<Out, RegionWrite>,
     /// There is one.
     pub region_write_valid: Signal<Out, Bit>,
@@ -326,6 +331,8 @@ impl Control {
             probed_busy: Signal::default(),
             passages: std::array::from_fn(|_| Signal::default()),
             failure: std::array::from_fn(|_| StreamRx::default()),
+            invalidate: Default::default(),
+            invalidated: Default::default(),
             region_write: Signal::default(),
             region_write_valid: Signal::default(),
             page_entry_write: Signal::default(),
@@ -545,6 +552,10 @@ impl Logic for Control {
         self.failures.last.next = !bits::<FAILING>(0);
         StreamTx::<FailureEvent>::join(&mut self.failures.tx, &mut self.failure_slice.rx);
         StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.execute.failure);
+        for i in 0..2 {
+            StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.execute.invalidate[i]);
+            StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.execute.invalidated[i]);
+        }
         self.region_write.next = self.execute.region_write.val();
         self.region_write_valid.next = self.execute.region_write_valid.val();
         self.page_entry_write.next = self.execute.page_entry_write.val();

@@ -23,10 +23,13 @@
 //!    as if nothing had been said. That a queue pair has drained is an event, if it still is in SQD (protocol 3.10); what was
 //!    said of an earlier stay there comes before the next command.
 //! 5. When the device has failed, a command that waits ends, and one that reads pages reads no more.
-//! 6. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
+//! 6. Between two steps, and while somebody or a list of pages is waited for, the store is lent to `invalidate` for six cycles, with
+//!    eight cycles between two times.
+//! 7. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
 //!    command the reset has cut off.
 //!
 //! DESIGN 3 decision 8, DESIGN 3 decision 12.
+use crate::invalidate::Invalidate;
 use crate::judge::Judge;
 use crate::page_list::PageList;
 use crate::passing::Passing;
@@ -51,7 +54,7 @@ use rnic_layout::limits::SOURCE_ADDRESSES;
 use rnic_layout::state::{Cause, QpState, Service, after};
 use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
 use rnic_token::host::{HostSpan, SlotWrite};
-use rnic_token::protect::{PageEntryWrite, RegionWrite};
+use rnic_token::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
 use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind};
 
 /// Cycles in which an object is loaded.
@@ -207,7 +210,7 @@ pub struct Execute {
     /// Synchronous, active high; ends what is under way, and keeps the store.
     pub reset: Signal<In, Bit>,
 
-    /// From the admin ring: a command; `ready` is combinational.
+    /// From the admin ring: a command; `ready` is combinational from all `valid`.
     pub command: StreamRx<Bits<COMMAND_BITS>>,
     /// To it: how the command ended; a function of registers.
     pub outcome: StreamTx<Outcome>,
@@ -245,10 +248,15 @@ pub struct Execute {
     /// How far the sections are, in the order in which work passes.
     pub passages: [Signal<In, Passage>; SECTIONS],
 
-    /// Queue pairs that have failed; `ready` is a function of registers.
+    /// Queue pairs that have failed; `ready` is combinational from the `valid` of `invalidate`.
     pub failure: StreamRx<FailureEvent>,
     /// Asynchronous events; registered.
     pub event: StreamTx<EventToken>,
+
+    /// Keys to be ended, from the requester and from the responder; `ready` is combinational from the other's `valid`.
+    pub invalidate: [StreamRx<Invalidation>; 2],
+    /// What has become of them; functions of registers.
+    pub invalidated: [StreamTx<Invalidated>; 2],
 
     /// A region has changed; a function of registers, as are those below.
     pub region_write: Signal<Out, RegionWrite>,
@@ -284,6 +292,7 @@ pub struct Execute {
     judge: Judge,
     passing: Passing,
     page_list: PageList,
+    ending: Invalidate,
 
     stage: Reg<Stage>,
     cycle: Reg<Bits<CYCLE_BITS>>,
@@ -378,6 +387,8 @@ impl Execute {
             passages: Default::default(),
             failure: StreamRx::default(),
             event: StreamTx::default(),
+            invalidate: Default::default(),
+            invalidated: Default::default(),
             region_write: Signal::default(),
             region_write_valid: Signal::default(),
             page_entry_write: Signal::default(),
@@ -399,6 +410,7 @@ impl Execute {
             judge: Judge::new(),
             passing: Passing::default(),
             page_list: PageList::new(),
+            ending: Invalidate::new()?,
             stage: Reg::new(Stage::Idle),
             cycle: Reg::default(),
             errand: DFF::default(),
@@ -524,9 +536,10 @@ impl Logic for Execute {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, store, steps, passing, page_list);
+        clock!(self, clock, store, steps, passing, page_list, ending);
         self.passing.reset.next = self.reset.val();
         self.page_list.reset.next = self.reset.val();
+        self.ending.reset.next = self.reset.val();
         for i in 0..SECTIONS {
             self.passing.passages[i].next = self.passages[i].val();
         }
@@ -546,14 +559,31 @@ impl Logic for Execute {
         let action = step.action;
         let kind_number = constant.get_bits::<KIND_BITS>(0);
 
+        // Keys end between two steps, and while somebody else is waited for; nothing that needs the store begins then.
+        for i in 0..2 {
+            StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.ending.requests[i]);
+            StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.ending.answers[i]);
+        }
+        self.ending.may_begin.next = stage == Stage::Idle
+            || stage == Stage::Fetch
+            || stage == Stage::Setup
+            || stage == Stage::Write
+            || stage == Stage::Wait
+            || stage == Stage::Pages
+            || stage == Stage::Answer
+            || stage == Stage::Raise;
+        let is_lent = self.ending.holds.val();
+        self.ending.word.next = word;
+        self.ending.is_waiting.next = self.passing.is_waiting[1].val();
+
         // What is done next: failures first.
-        let is_idle = stage == Stage::Idle;
-        let is_waiting = stage == Stage::Wait;
+        let is_idle = stage == Stage::Idle && !is_lent;
+        let is_waiting = stage == Stage::Wait && !is_lent;
         let has_failure = self.failure.valid.val();
         let forgets = self.forget_pending.q.val();
         let enters_queue_0 = self.queue_0_pending.q.val();
         let is_paging = stage == Stage::Pages;
-        let is_between_slots = is_paging && self.page_list.is_asking.val();
+        let is_between_slots = is_paging && self.page_list.is_asking.val() && !is_lent;
         self.failure.ready.next = is_idle || is_waiting || is_between_slots;
         let may_command = is_idle && !has_failure && !forgets && !enters_queue_0;
         self.command.ready.next = may_command;
@@ -587,17 +617,18 @@ impl Logic for Execute {
             Stage::Source => source_address,
             Stage::Target => target_address,
             Stage::Load => self.load_address.q.val(),
-            _ => self.looked_at.q.val(),
+            _ => select(is_lent, self.ending.read_address.val(), self.looked_at.q.val()),
         };
-        let ends_pages = is_paging && self.page_list.is_done.val();
+        let ends_pages = is_paging && self.page_list.is_done.val() && !is_lent;
         let pages = self.page_list.outcome.val();
         let has_pages = ends_pages && !pages.status.any();
+        let ends_key = self.ending.writes.val();
         self.store.write_enable.next =
-            is_entering || (succeeds && self.changes.q.val()) || ends_probe || fails || has_pages;
+            ends_key || is_entering || (succeeds && self.changes.q.val()) || ends_probe || fails || has_pages;
         self.store.write_address.next = match stage {
             Stage::Enter => bits::<STORE_BITS>(COMMAND) | bit_cast::<STORE_BITS, 3>(cycle.get_bits::<3>(0)),
             Stage::Failed => self.looked_at.q.val(),
-            _ => target_address,
+            _ => select(ends_key, self.ending.write_address.val(), target_address),
         };
         self.store.write_data.next = match stage {
             Stage::Enter => loaded.get_bits::<64>(0),
@@ -610,7 +641,7 @@ impl Logic for Execute {
                     self.probed_send.val()
                 )
             }
-            Stage::Pages => self.page_list.address.val(),
+            Stage::Pages => select(ends_key, self.ending.write_data.val(), self.page_list.address.val()),
             Stage::Failed => {
                 let without_limit = cat!(word.get_bits::<BEHIND_LIMIT>(LIMIT_BITS), bits::<LIMIT_BITS>(0));
                 let with_state = cat!(
@@ -620,7 +651,7 @@ impl Logic for Execute {
                 );
                 select(is_limit, without_limit, with_state)
             }
-            _ => self.result.q.val(),
+            _ => select(ends_key, self.ending.write_data.val(), self.result.q.val()),
         };
         self.steps.read_enable.next = stage == Stage::Fetch;
         self.steps.read_address.next = self.row.q.val();
@@ -633,12 +664,14 @@ impl Logic for Execute {
         self.judge.target.next = word;
         self.judge.flags.next = flags;
         self.judge.source_addresses.next = self.source_addresses.val();
-        self.passing.begins.next = succeeds && action == Action::Wait;
+        self.passing.begins[0].next = succeeds && action == Action::Wait;
+        self.passing.begins[1].next = self.ending.wait_begins.val();
 
         // Between two slots a failure may use the place of the words.
         self.page_list.region.next = paged_region_of(loaded);
         self.page_list.begins.next = is_paging;
         self.page_list.may_ask.next = is_paging && !has_failure && !self.device_failed.val();
+        self.page_list.may_end.next = !is_lent;
         self.page_list.list_valid.next = self.list_valid.val();
         self.page_list.list_error.next = self.list_error.val();
         self.page_list.word.next = loaded.get_bits::<64>(0);
@@ -660,8 +693,26 @@ impl Logic for Execute {
         };
         self.setup.valid.next = stage == Stage::Setup;
         self.setup.beat.next = setup_of(loaded, told, turned.get_bits::<24>(0));
-        self.region_write.next = region_of(loaded);
-        self.region_write_valid.next = self.tells_region.q.val();
+        // Of an entry that permits nothing only the index counts.
+        let ends_region = self.ending.tells.val();
+        let changed = region_of(loaded);
+        self.region_write.next = RegionWrite {
+            index: select(ends_region, self.ending.index.val(), changed.index),
+            region: Region {
+                key: changed.region.key,
+                valid: changed.region.valid && !ends_region,
+                local_write: changed.region.local_write,
+                remote_write: changed.region.remote_write,
+                remote_read: changed.region.remote_read,
+                remote_atomic: changed.region.remote_atomic,
+                zero_based: changed.region.zero_based,
+                first_address: changed.region.first_address,
+                length: changed.region.length,
+                translation_base: changed.region.translation_base,
+                domain: changed.region.domain,
+            },
+        };
+        self.region_write_valid.next = self.tells_region.q.val() || ends_region;
         self.completion_queue_setup.next = completion_queue_of(loaded, restarts);
         self.completion_queue_setup_valid.next = self.tells_completion_queue.q.val();
         self.event_queue_setup.next =
@@ -691,6 +742,7 @@ impl Logic for Execute {
             && !self.command.valid.val()
             && !self.forget.val()
             && !self.event_queue_0_valid.val()
+            && self.ending.is_idle.val()
             && !self.event_valid.q.val();
         if self.event.ready.val() {
             self.event_valid.d.next = false;
@@ -729,7 +781,7 @@ impl Logic for Execute {
         let is_told = stage == Stage::Setup && self.setup.ready.val();
         let is_written = stage == Stage::Write && self.write.ready.val();
         let has_passed =
-            is_waiting && !has_failure && !self.device_failed.val() && !self.passing.is_waiting.val();
+            is_waiting && !has_failure && !self.device_failed.val() && !self.passing.is_waiting[0].val();
         let is_done = match action {
             Action::Finish
             | Action::Find
@@ -770,7 +822,7 @@ impl Logic for Execute {
                 self.sweep_kind.d.next = bits(0);
                 self.sweep_index.d.next = bits(0);
                 self.row.d.next = self.errands.value.val();
-                if has_failure {
+                if has_failure && !is_lent {
                     self.stage.d.next = Stage::Look;
                 }
                 if begins_forget {
@@ -809,7 +861,11 @@ impl Logic for Execute {
                     self.stage.d.next = Stage::Fetch;
                 }
             }
-            Stage::Fetch => self.stage.d.next = Stage::Source,
+            Stage::Fetch => {
+                if !is_lent {
+                    self.stage.d.next = Stage::Source;
+                }
+            }
             Stage::Source => self.stage.d.next = Stage::Target,
             Stage::Target => self.stage.d.next = Stage::Turn,
             Stage::Turn => {
@@ -943,9 +999,9 @@ impl Logic for Execute {
                 self.is_within_wait.d.next = true;
                 self.seeker.d.next = Seeker::Failure;
                 self.outcome_held.d.next = Outcome { status: bits(number::DEVICE_FAILED), detail: bits(0) };
-                if has_failure {
+                if has_failure && !is_lent {
                     self.stage.d.next = Stage::Look;
-                } else if self.device_failed.val() {
+                } else if self.device_failed.val() && !is_lent {
                     self.stage.d.next = Stage::Answer;
                 }
             }

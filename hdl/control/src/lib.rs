@@ -17,6 +17,7 @@
 //! | [`admin_ring`] | commands from the host's ring, and their answers |
 //! | [`execute`] | walks the steps of a command, applies failures to the life of queue pairs, forgets everything |
 //! | [`page_list`] | reads the pages of a region from the host, and enters them into the table of pages |
+//! | [`invalidate`] | ends the keys that work requests and peers name |
 //! | [`passing`] | waits until everything has left the card that was in it |
 //! | [`judge`] | what one step says about two words |
 //! | [`programs`] | the steps of every command, made from the tables of the contract |
@@ -39,6 +40,7 @@ pub mod device_failure;
 pub mod doorbells;
 pub mod drained;
 pub mod execute;
+pub mod invalidate;
 pub mod judge;
 pub mod page_list;
 pub mod passing;

@@ -125,7 +125,9 @@ pub struct PageList {
     pub page_write: Signal<Out, PageEntryWrite>,
     /// There is one.
     pub page_write_valid: Signal<Out, Bit>,
-    /// The region is done, in this cycle.
+    /// The region may be done in this cycle.
+    pub may_end: Signal<In, Bit>,
+    /// It is, if it may.
     pub is_done: Signal<Out, Bit>,
     /// How.
     pub outcome: Signal<Out, Outcome>,
@@ -168,6 +170,7 @@ impl PageList {
             takes_word: Signal::default(),
             page_write: Signal::default(),
             page_write_valid: Signal::default(),
+            may_end: Signal::default(),
             is_done: Signal::default(),
             outcome: Signal::default(),
             address: Signal::default(),
@@ -321,7 +324,11 @@ impl Logic for PageList {
                     self.ended.d.next = Outcome { status: bits(number::MISALIGNED), detail: at_page };
                 }
             }
-            Stage::Done => self.stage.d.next = Stage::Idle,
+            Stage::Done => {
+                if self.may_end.val() {
+                    self.stage.d.next = Stage::Idle;
+                }
+            }
         }
     }
 }

@@ -5,15 +5,16 @@
 //!
 //! ```text
 //!  passages[0..7] ──> ┌──────────────────────────────┐
-//!  begins ──────────> │ settle, mark entered, compare│ ──> is_waiting
+//!  begins[0], [1] ──> │ settle, mark entered, compare│ ──> is_waiting[0], [1]
 //!                     └──────────────────────────────┘
 //! ```
 //!
-//! At least [`SETTLE_CYCLES`] + 2 cycles a section.
+//! At least [`SETTLE_CYCLES`] + 2 cycles a section. Two wait: commands, and keys that were ended.
 //!
 //! 1. A section is left when its `left` has come as far as its `entered` was [`SETTLE_CYCLES`] after the section before it
 //!    was left: whatever was on the way between the two has entered by then.
 //! 2. What enters later is not waited for, so traffic of others does not hold it up.
+//! 3. Who begins while the other waits is served next, so neither waits longer than for two rounds.
 //!
 //! DESIGN 3 decision 8.
 use crate::wires::SECTIONS;
@@ -25,6 +26,8 @@ pub const SETTLE_CYCLES: u64 = 8;
 /// The last cycle of settling.
 const SETTLED: u64 = SETTLE_CYCLES - 1;
 const LAST_SECTION: u64 = SECTIONS as u64 - 1;
+/// Who waits: commands, and keys that were ended.
+pub const WAITERS: usize = 2;
 
 /// The block.
 #[derive(Default, LogicBlock, Registers)]
@@ -34,13 +37,16 @@ pub struct Passing {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// Waiting begins in the next cycle.
-    pub begins: Signal<In, Bit>,
+    pub begins: [Signal<In, Bit>; WAITERS],
     /// How far the sections are.
     pub passages: [Signal<In, Passage>; SECTIONS],
     /// Something may still be there; registered.
-    pub is_waiting: Signal<Out, Bit>,
+    pub is_waiting: [Signal<Out, Bit>; WAITERS],
 
     waiting: Reg<Bit>,
+    /// Who is served by this round, and who by the next.
+    served: [Reg<Bit>; WAITERS],
+    wanted: [Reg<Bit>; WAITERS],
     section: Reg<Bits<3>>,
     cycles: Reg<Bits<3>>,
     is_marked: Reg<Bit>,
@@ -62,7 +68,7 @@ impl Logic for Passing {
         };
         // Far fewer than half of what the counts can say are in a section.
         let has_left = !(passage.left - self.mark.q.val()).get_bit(15);
-        self.is_waiting.next = self.waiting.q.val();
+        let waiting = self.waiting.q.val();
         if !self.is_marked.q.val() {
             self.cycles.d.next = self.cycles.q.val() + 1;
             self.mark.d.next = passage.entered;
@@ -75,7 +81,16 @@ impl Logic for Passing {
                 self.waiting.d.next = false;
             }
         }
-        if self.begins.val() {
+        let begins = !waiting && (self.wanted[0].q.val() || self.wanted[1].q.val());
+        for i in 0..WAITERS {
+            let wanted = self.wanted[i].q.val();
+            self.is_waiting[i].next = wanted || (waiting && self.served[i].q.val());
+            self.wanted[i].d.next = self.begins[i].val() || (wanted && waiting);
+            if begins {
+                self.served[i].d.next = wanted;
+            }
+        }
+        if begins {
             self.waiting.d.next = true;
             self.section.d.next = bits(0);
             self.cycles.d.next = bits(0);
@@ -95,7 +110,7 @@ mod tests {
     fn what_was_there_has_left() {
         let mut random = random();
         let mut bench = Bench::clocked(Passing::default(), |block| &mut block.clock).in_lock_step();
-        for _ in 0..30 {
+        for _ in 0..40 {
             // Each token: when it enters and leaves each section. Some come after the beginning; none overtakes another.
             let count = random.random_range(0..20);
             let mut tokens: Vec<[(u64, u64); SECTIONS]> = Vec::new();
@@ -113,7 +128,12 @@ mod tests {
                 tokens.push(before);
             }
             let base: [u16; SECTIONS] = random.random();
-            let begin = 60;
+            // Both wait, or one of them.
+            let mut begin = [60, random.random_range(20..140)];
+            if random.random_bool(0.3) {
+                begin[random.random_range(0..WAITERS)] = u64::MAX;
+            }
+            let mut is_done = begin.map(|begin| begin == u64::MAX);
             let mut cycle = 0;
             loop {
                 for section in 0..SECTIONS {
@@ -125,18 +145,26 @@ mod tests {
                         left: bits((base + left) & 0xffff),
                     };
                 }
-                bench.block.begins.next = cycle == begin;
+                for (i, &begin) in begin.iter().enumerate() {
+                    bench.block.begins[i].next = cycle == begin;
+                }
                 bench.settle();
-                if cycle > begin && !bench.block.is_waiting.val() {
+                for (i, &begin) in begin.iter().enumerate() {
+                    if cycle <= begin {
+                        assert!(!bench.block.is_waiting[i].val(), "nobody has begun");
+                    } else if !is_done[i] && !bench.block.is_waiting[i].val() {
+                        is_done[i] = true;
+                        for token in tokens.iter().filter(|token| token[0].0 <= begin) {
+                            assert!(token[SECTIONS - 1].1 <= cycle, "{token:?} is not gone in cycle {cycle}");
+                        }
+                    }
+                }
+                if is_done == [true; WAITERS] {
                     break;
                 }
-                assert!(cycle < 2000, "the wait does not end");
+                assert!(cycle < 4000, "the wait does not end");
                 bench.tick();
                 cycle += 1;
-            }
-            let begun = tokens.iter().filter(|token| token[0].0 <= begin);
-            for token in begun {
-                assert!(token[SECTIONS - 1].1 <= cycle, "{token:?} is not gone in cycle {cycle}");
             }
         }
     }

@@ -834,8 +834,13 @@ fn consistent(program: &mut Program) {
     program.wraps(first, built("length"), status, detail(REGION.field("first_address")));
 }
 
+/// Copies the region that was built, without the kind: others end keys.
 fn keep_built(program: &mut Program) {
-    for index in 1..=store::FIRST_BYTE {
+    // Its kind it has from the beginning, or not any more.
+    let kind = Run::field(Subject, BODY, REGION.field("kind"));
+    let rest = Run::new(Subject, kind.bit + kind.width, 64 - kind.width);
+    program.copy(Run { base: Scratch, ..rest }, rest);
+    for index in 2..=store::FIRST_BYTE {
         program.copy(word(Scratch, index), word(Subject, index));
     }
 }
@@ -855,8 +860,12 @@ fn create_region() -> Vec<Step> {
     placed(&mut program, None);
     place(&mut program, Kind::Region);
     enter_pages(&mut program);
-    enter(&mut program);
+    // It has all else before it has a key: others may end it from then on.
+    program.put(word(Subject, 0), 0);
+    program.copy(built("kind"), Run::field(Subject, BODY, kind));
     keep_built(&mut program);
+    program.copy(object_number(), header(Subject, store::NUMBER, store::NUMBER_BITS));
+    program.add(word(Subject, 0), 1 << store::VALID);
     program.publish(Kind::Region, true);
     program.finish()
 }

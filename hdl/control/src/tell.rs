@@ -46,6 +46,9 @@ mod at {
     }
 
     pub(super) const KEY_INDEX: usize = crate::store::NUMBER + 8;
+    pub(super) const REGION_KIND: usize = region("kind");
+    pub(super) const REGION_KIND_BITS: usize = CreateRegion::RECORD.field("kind").width as usize;
+    pub(super) const REGION: u64 = rnic_layout::admin::RegionKind::Region as u64;
     pub(super) const LOCAL_WRITE: usize = region("local_write");
     pub(super) const REMOTE_WRITE: usize = region("remote_write");
     pub(super) const REMOTE_READ: usize = region("remote_read");
@@ -110,7 +113,8 @@ pub fn region_of(loaded: Bits<LOADED_BITS>) -> RegionWrite {
         index: loaded.get_bits::<REGION_BITS>(at::KEY_INDEX),
         region: Region {
             key: loaded.get_bits::<NUMBER_BITS>(NUMBER),
-            valid: loaded.get_bit(VALID),
+            valid: loaded.get_bit(VALID)
+                && loaded.get_bits::<{ at::REGION_KIND_BITS }>(at::REGION_KIND) == at::REGION,
             local_write: loaded.get_bit(at::LOCAL_WRITE),
             remote_write: loaded.get_bit(at::REMOTE_WRITE),
             remote_read: loaded.get_bit(at::REMOTE_READ),

@@ -43,17 +43,19 @@
 //!    So a READ ends when its data is in memory, and what an answer says of messages behind it is believed then. Answers that come
 //!    back are taken before others. Between the first and the last data of a READ no message ends, so that only moves the mark.
 //! 8. Every payload is told to deposit once, in order, whatever becomes of its answer.
-//! 9. `passage` counts what is between here and there, from one cycle after the answer was taken until it has come back.
+//! 9. The end of a key of this host completes when control has said that the key is ended, or that it will not be; which comes as
+//!    a kick, for as long as the generation is the same.
+//! 10. `passage` counts what is between here and there, from one cycle after the answer was taken until it has come back.
 //!
 //! An answer is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
 //! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK end the queue pair as if no retry were left, and a message
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::answer::{Meaning, meaning, returned_meaning, status};
 use crate::numbers::{
-    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPLETES_COMPARE_SWAP, COMPLETES_FETCH_ADD, COMPLETES_READ,
-    COMPLETES_SEND, COMPLETES_WRITE, DRAINED_EVENT, ERROR, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION,
-    READY_TO_RECEIVE, READY_TO_SEND, REASON_PAYLOAD, RELIABLE, RESET, RETRY_EXCEEDED, SEND_QUEUE_DRAIN,
-    SEND_QUEUE_ERROR, SUCCESS,
+    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPLETES_COMPARE_SWAP, COMPLETES_FETCH_ADD, COMPLETES_LOCAL_INVALIDATE,
+    COMPLETES_READ, COMPLETES_SEND, COMPLETES_WRITE, DRAINED_EVENT, ERROR, FATAL_EVENT, FLUSHED,
+    LOCAL_OPERATION, LOCAL_PROTECTION, READY_TO_RECEIVE, READY_TO_SEND, REASON_KEY, REASON_PAYLOAD, RELIABLE,
+    RESET, RETRY_EXCEEDED, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
@@ -103,6 +105,10 @@ struct Progress {
     head_count: Bits<4>,
     /// Messages that have left, of which the count never starts anew, and the oldest PSN that is not acknowledged.
     retired: Retired,
+    /// Control has answered to the end of a key, which has not left yet.
+    is_freed: Bit,
+    /// With a refusal.
+    is_denied: Bit,
     /// It stands in line.
     is_in_line: Bit,
     /// It stays there until nothing is left that was begun before its life changed.
@@ -279,6 +285,8 @@ pub struct Acknowledge {
     failing_psn: DFF<Bits<24>>,
     keeps: DFF<Bit>,
     has_failed: DFF<Bit>,
+    /// The end of a key has left in this turn.
+    ended_key: DFF<Bit>,
     head: DFF<Bits<BLOCK_BITS>>,
     head_count: DFF<Bits<4>>,
     retired: DFF<Retired>,
@@ -397,6 +405,7 @@ impl Acknowledge {
             failing_psn: DFF::default(),
             keeps: DFF::default(),
             has_failed: DFF::default(),
+            ended_key: DFF::default(),
             head: DFF::default(),
             head_count: DFF::default(),
             retired: DFF::default(),
@@ -667,11 +676,16 @@ impl Logic for Acknowledge {
         if is_life || is_restart {
             self.progresses.write_data.next.has_failed = is_life && (progress.has_failed || has_ended);
             self.progresses.write_data.next.will_fail = is_life && progress.will_fail;
+            self.progresses.write_data.next.is_freed = is_life && progress.is_freed;
             self.progresses.write_data.next.is_draining = true;
             self.progresses.write_data.next.tells_drained = is_life
                 && event.state == SEND_QUEUE_DRAIN
                 && event.path.drain_notify
                 && (peer.state != SEND_QUEUE_DRAIN || progress.tells_drained);
+        }
+        if step == Step::Kick && kick.is_freed && kick.generation == peer.generation {
+            self.progresses.write_data.next.is_freed = true;
+            self.progresses.write_data.next.is_denied = kick.is_denied;
         }
         if is_send_psn {
             self.progresses.write_data.next.retired = Retired {
@@ -712,6 +726,7 @@ impl Logic for Acknowledge {
         }
         if step == Step::Store {
             self.progresses.write_data.next.has_failed = self.has_failed.q.val();
+            self.progresses.write_data.next.is_freed = progress.is_freed && !self.ended_key.q.val();
             self.progresses.write_data.next.head_from_home = head ^ home;
             self.progresses.write_data.next.head_count = self.head_count.q.val();
             self.progresses.write_data.next.retired = self.retired.q.val();
@@ -734,6 +749,8 @@ impl Logic for Acknowledge {
                     home_lap: false,
                     una_psn: bits::<24>(0),
                 },
+                is_freed: false,
+                is_denied: false,
                 is_in_line: false,
                 is_draining: false,
                 tells_drained: false,
@@ -752,6 +769,7 @@ impl Logic for Acknowledge {
         };
         if step == Step::Load {
             self.has_failed.d.next = progress.has_failed;
+            self.ended_key.d.next = false;
             self.head.d.next = progress.head_from_home ^ home;
             self.head_count.d.next = progress.head_count;
             self.retired.d.next = progress.retired;
@@ -786,15 +804,20 @@ impl Logic for Acknowledge {
         let is_acknowledged = psn::is_before(message.last_psn, progress.retired.una_psn);
         if step == Step::Fetch {
             self.oldest.d.next = message;
+            let is_denied = message.is_local && progress.is_freed && progress.is_denied;
+            if is_denied {
+                self.oldest.d.next.status = bits(LOCAL_OPERATION);
+                self.oldest.d.next.reason = bits(REASON_KEY);
+            }
             self.verdict.d.next = if is_stale {
                 Verdict::Silent
             } else if self.has_failed.q.val() || message.status == FLUSHED {
                 Verdict::Flushed
-            } else if message.status != SUCCESS {
+            } else if message.status != SUCCESS || is_denied {
                 Verdict::Own
             } else if is_failed {
                 Verdict::Failed
-            } else if is_acknowledged {
+            } else if is_acknowledged && (!message.is_local || progress.is_freed) {
                 Verdict::Success
             } else {
                 Verdict::Stays
@@ -823,6 +846,7 @@ impl Logic for Acknowledge {
             self.head_count.d.next = next_count;
             self.retired.d.next.count = self.retired.q.val().count + 1;
             self.left.d.next = self.left.q.val() - 1;
+            self.ended_key.d.next = self.ended_key.q.val() || oldest.is_local;
             if oldest.is_open {
                 // Who waits for a READ to end, is woken.
                 self.retired.d.next.reads = self.retired.q.val().reads + 1;
@@ -839,7 +863,9 @@ impl Logic for Acknowledge {
             qp_number: peer.local_qp,
             generation: peer.generation,
             consumer_index: oldest.next_slot,
-            opcode: if oldest.is_compare {
+            opcode: if oldest.is_local {
+                bits::<8>(COMPLETES_LOCAL_INVALIDATE)
+            } else if oldest.is_compare {
                 bits::<8>(COMPLETES_COMPARE_SWAP)
             } else if oldest.is_atomic {
                 bits::<8>(COMPLETES_FETCH_ADD)

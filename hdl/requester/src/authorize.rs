@@ -22,10 +22,11 @@
 //!    how many. Also of an item that is refused.
 //!
 //! The status is that of `rnic_layout::queue::send::Work::parse`; then LOC_QP_OP for what this card does not do yet: opcodes
-//! other than READ, WRITE and SEND, with immediate data or without, and READs that may never be open. Protocol 2.2, 2.3, 2.11, 8.3.
+//! for windows, fast registration and persistence, and READs that may never be open. Protocol 2.2, 2.3, 2.11, 8.3.
 use crate::numbers::{
     ATOMIC_BYTES, FLUSHED, LOCAL_LENGTH, LOCAL_OPERATION, REASON_MALFORMED, SUCCESS, WORK_COMPARE_SWAP,
-    WORK_READ, WORK_SEND, WORK_SEND_IMMEDIATE, WORK_WRITE, WORK_WRITE_IMMEDIATE,
+    WORK_LOCAL_INVALIDATE, WORK_READ, WORK_SEND, WORK_SEND_IMMEDIATE, WORK_SEND_INVALIDATE, WORK_WRITE,
+    WORK_WRITE_IMMEDIATE,
 };
 use crate::tokens::{CheckedItem, SLOT_BITS, Stretch, WorkItem};
 use crate::work::{
@@ -36,14 +37,12 @@ use rnic_kernel::prelude::*;
 use rnic_layout::limits::{
     INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX,
 };
-use rnic_layout::queue::send::WorkOpcode;
 
 const INLINE_FIRST: u64 = INLINE_BYTES_FIRST_SLOT as u64;
 const INLINE_MAX: u64 = INLINE_BYTES_MAX as u64;
 const ELEMENTS_FIRST: u64 = SEND_SGES_FIRST_SLOT as u64;
 const ELEMENTS_MAX: u64 = SEND_SGES_MAX as u64;
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
-const WORK_SEND_INVALIDATE: u64 = WorkOpcode::SendInvalidate as u64;
 /// Bits of a sum of six lengths.
 const SUM_BITS: usize = 35;
 
@@ -115,19 +114,25 @@ impl Logic for Authorize {
 
         if step == Step::Begin {
             let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
-            let is_send = fields.opcode == WORK_SEND || fields.opcode == WORK_SEND_IMMEDIATE;
+            let is_send = fields.opcode == WORK_SEND
+                || fields.opcode == WORK_SEND_IMMEDIATE
+                || fields.opcode == WORK_SEND_INVALIDATE;
+            let is_local = fields.opcode == WORK_LOCAL_INVALIDATE;
             let is_atomic = is_atomic(fields.opcode);
             let is_read = fields.opcode == WORK_READ || is_atomic;
-            let is_known = is_write || is_send || is_read;
-            // For the status alone: these would be right on another card.
-            let is_legal = is_known || fields.opcode == WORK_SEND_INVALIDATE;
-            let elements_max =
-                if item.two_slots && !is_read { bits::<4>(ELEMENTS_MAX) } else { bits::<4>(ELEMENTS_FIRST) };
+            let is_known = is_write || is_send || is_read || is_local;
+            let elements_max = if is_local {
+                bits::<4>(0)
+            } else if item.two_slots && !is_read {
+                bits::<4>(ELEMENTS_MAX)
+            } else {
+                bits::<4>(ELEMENTS_FIRST)
+            };
             let inline_max = if item.two_slots { bits::<32>(INLINE_MAX) } else { bits::<32>(INLINE_FIRST) };
-            let is_malformed = !is_legal
+            let is_malformed = !is_known
                 || !item.is_reliable
                 || fields.has_reserved
-                || (fields.inline && (fields.sge_count.any() || is_read))
+                || (fields.inline && (fields.sge_count.any() || is_read || is_local))
                 || (is_atomic
                     && (fields.sge_count != 1
                         || fields.length != ATOMIC_BYTES
@@ -138,7 +143,7 @@ impl Logic for Authorize {
             self.is_malformed.d.next = is_malformed;
             self.is_too_long.d.next =
                 if fields.inline { fields.length > inline_max } else { fields.length > LENGTH_MAX };
-            self.is_unsupported.d.next = !is_known || (is_read && !item.is_open);
+            self.is_unsupported.d.next = is_read && !item.is_open;
             self.index.d.next = bits(0);
             self.sum.d.next = bits(0);
             self.first.d.next.length = bits(0);
@@ -203,6 +208,8 @@ impl Logic for Authorize {
         };
         let is_write = fields.opcode == WORK_WRITE || fields.opcode == WORK_WRITE_IMMEDIATE;
         let is_read = fields.opcode == WORK_READ || is_atomic;
+        let with_invalidate = fields.opcode == WORK_SEND_INVALIDATE;
+        let is_local = fields.opcode == WORK_LOCAL_INVALIDATE;
         let has_immediate = fields.opcode == WORK_WRITE_IMMEDIATE || fields.opcode == WORK_SEND_IMMEDIATE;
         let is_signalled = fields.signalled || item.signal_all;
         let has_inline = fields.inline && status == SUCCESS && fields.length.any() && !item.is_empty;
@@ -233,10 +240,18 @@ impl Logic for Authorize {
             is_atomic,
             is_compare: fields.opcode == WORK_COMPARE_SWAP,
             has_immediate,
+            with_invalidate,
+            is_local,
             // A WRITE without immediate data makes no completion at the peer, and a READ none at all.
             solicited: fields.solicited && !is_read && (!is_write || has_immediate),
             ack_request: is_signalled || item.asks || is_read,
-            immediate: select(has_immediate, fields.immediate, bits::<32>(0)),
+            immediate: if with_invalidate {
+                swap_bytes(fields.immediate)
+            } else if has_immediate || is_local {
+                fields.immediate
+            } else {
+                bits::<32>(0)
+            },
             remote: if is_write || is_read {
                 cat!(
                     swap_bytes(fields.length),

@@ -25,7 +25,7 @@
 //! 2. Exactly `request_count` keys are asked for each packet, in its order: one for each stretch of an element that is in
 //!    the packet. So a region that ends in the middle of a message stops it there. Of a list of more than two elements, those
 //!    behind the first one in the packet are not counted, but said on `parts`.
-//! 3. FIRST and MIDDLE have PMTU bytes. RETH stands in FIRST and ONLY, with the length of the message; ImmDt and SE in LAST and
+//! 3. FIRST and MIDDLE have PMTU bytes. RETH stands in FIRST and ONLY, with the length of the message; ImmDt, IETH and SE in LAST and
 //!    ONLY. AckReq stands where the item asks for it, in its last packet, and in every 32nd one (protocol 2.2, 2.4).
 //! 4. While both have something to do, the line gets a quantum when items have got theirs, a packet counted as 64 bytes more than its
 //!    payload; those in line get theirs one after the other.
@@ -39,12 +39,14 @@
 //! 10. A READ is one packet without payload, and its elements are asked for as a whole, whether they may be written. What its
 //!     responses need is said on `read` with it.
 //!
+//! 11. The end of a key of this host is no packet, and goes on with key and domain.
+//!
 //! `turn_count` counts turns of the line that have made a packet, before its first one; `ends_turn` is said with the last.
 use crate::numbers::{
     COMPARE_SWAP, FETCH_ADD, FLUSHED, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READ_REQUEST, READY_TO_SEND,
-    SEND_FIRST, SEND_LAST, SEND_LAST_IMMEDIATE, SEND_MIDDLE, SEND_ONLY, SEND_ONLY_IMMEDIATE,
-    SEND_QUEUE_DRAIN, SUCCESS, WRITE_FIRST, WRITE_LAST, WRITE_LAST_IMMEDIATE, WRITE_MIDDLE, WRITE_ONLY,
-    WRITE_ONLY_IMMEDIATE,
+    SEND_FIRST, SEND_LAST, SEND_LAST_IMMEDIATE, SEND_LAST_INVALIDATE, SEND_MIDDLE, SEND_ONLY,
+    SEND_ONLY_IMMEDIATE, SEND_ONLY_INVALIDATE, SEND_QUEUE_DRAIN, SUCCESS, WRITE_FIRST, WRITE_LAST,
+    WRITE_LAST_IMMEDIATE, WRITE_MIDDLE, WRITE_ONLY, WRITE_ONLY_IMMEDIATE,
 };
 use crate::tokens::{
     CheckedItem, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, Part, QUANTUM_BITS, ReadRecord, Retired,
@@ -92,6 +94,7 @@ struct Rest {
     message_count: Bits<MESSAGE_COUNT_BITS>,
     is_write: Bit,
     has_immediate: Bit,
+    with_invalidate: Bit,
     solicited: Bit,
     ack_request: Bit,
     immediate: Bits<32>,
@@ -221,6 +224,7 @@ pub struct Cut {
     is_bare: DFF<Bit>,
     is_read: DFF<Bit>,
     is_atomic: DFF<Bit>,
+    is_local: DFF<Bit>,
     is_last: DFF<Bit>,
     payload_bytes: DFF<Bits<13>>,
     first_part: DFF<Bits<13>>,
@@ -279,6 +283,7 @@ impl Cut {
             is_bare: DFF::default(),
             is_read: DFF::default(),
             is_atomic: DFF::default(),
+            is_local: DFF::default(),
             is_last: DFF::default(),
             payload_bytes: DFF::default(),
             first_part: DFF::default(),
@@ -376,7 +381,7 @@ impl Logic for Cut {
         let waits = !is_turn && rest.is_there;
         let is_served = life.serves && life.generation == item.generation;
         let is_good = is_served && item.status == SUCCESS && !item.is_empty;
-        let is_split = is_good && !item.is_read && item.psn != item.last_psn;
+        let is_split = is_good && !item.is_read && !item.is_local && item.psn != item.last_psn;
         let begins_turn = loads_turn && rest.is_there && is_open;
         let length = select(is_turn, rest.length, item.length);
         let is_alone =
@@ -392,7 +397,8 @@ impl Logic for Cut {
             self.was_in_line.d.next = !is_turn && rest.is_in_line;
             self.starts.d.next = !is_turn;
             self.ends_burst.d.next = item.ends_burst && !is_turn;
-            self.is_bare.d.next = !is_turn && !is_good;
+            self.is_bare.d.next = !is_turn && (!is_good || item.is_local);
+            self.is_local.d.next = !is_turn && is_good && item.is_local;
             self.is_last.d.next = !is_turn && !is_split;
             // Parts of a READ only say that there is one.
             let reads = !is_turn && item.is_read;
@@ -426,6 +432,7 @@ impl Logic for Cut {
                     message_count: item.message_count,
                     is_write: item.is_write,
                     has_immediate: item.has_immediate,
+                    with_invalidate: item.with_invalidate,
                     solicited: item.solicited,
                     ack_request: item.ack_request,
                     immediate: item.immediate,
@@ -483,6 +490,7 @@ impl Logic for Cut {
         let is_bare = self.is_bare.q.val();
         let is_read = self.is_read.q.val();
         let is_atomic = self.is_atomic.q.val();
+        let is_local = self.is_local.q.val();
         let is_last = self.is_last.q.val();
         let first_part = self.first_part.q.val();
         let second_part = self.second_part.q.val();
@@ -501,7 +509,7 @@ impl Logic for Cut {
         let ends = is_bare || is_last || self.packets_left.q.val() == 1;
         let immediate = select(is_last, current.immediate, bits::<32>(0));
         let inline_count = select(starts, item.inline_count, bits::<2>(0));
-        let message_opcode = match (current.is_write, starts, is_last, current.has_immediate) {
+        let plain_opcode = match (current.is_write, starts, is_last, current.has_immediate) {
             (false, true, true, false) => bits::<8>(SEND_ONLY),
             (false, true, true, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
             (false, true, false, _) => bits::<8>(SEND_FIRST),
@@ -514,6 +522,11 @@ impl Logic for Cut {
             (true, false, false, _) => bits::<8>(WRITE_MIDDLE),
             (true, false, true, false) => bits::<8>(WRITE_LAST),
             (true, false, true, true) => bits::<8>(WRITE_LAST_IMMEDIATE),
+        };
+        let message_opcode = if current.with_invalidate && is_last {
+            select(starts, bits::<8>(SEND_ONLY_INVALIDATE), bits::<8>(SEND_LAST_INVALIDATE))
+        } else {
+            plain_opcode
         };
         let opcode = match (is_read, is_atomic, item.is_compare) {
             (false, _, _) => message_opcode,
@@ -541,7 +554,7 @@ impl Logic for Cut {
             tag: item.tag,
             status: if !starts {
                 bits::<8>(SUCCESS)
-            } else if is_bare && item.status == SUCCESS {
+            } else if is_bare && !is_local && item.status == SUCCESS {
                 bits::<8>(FLUSHED)
             } else {
                 item.status
@@ -553,6 +566,7 @@ impl Logic for Cut {
             is_atomic,
             is_compare: is_atomic && item.is_compare,
             is_open: item.is_open && starts,
+            is_local,
             opcode,
             solicited: current.solicited && is_last,
             ack_request: (current.ack_request && is_last) || current.packets.all(),
@@ -562,7 +576,7 @@ impl Logic for Cut {
             } else if starts && (current.is_write || is_read) {
                 cat!(bits::<64>(0), immediate, item.remote)
             } else {
-                cat!(bits::<192>(0), immediate)
+                cat!(bits::<168>(0), select(is_local, current.domain, bits::<24>(0)), immediate)
             },
             payload_bytes,
             inline_count,
@@ -697,6 +711,7 @@ impl Logic for Cut {
         let drops_current = is_setup && drops && event.queue_pair == queue_pair;
         if drops_current {
             self.is_bare.d.next = true;
+            self.is_local.d.next = false;
         }
         self.rests.write_enable.next = is_sweeping || is_setup || stores || (loads_turn && !rest.is_there);
         self.rests.write_address.next = if is_sweeping {

@@ -22,7 +22,8 @@
 //! 4. `unsent_psn` is the PSN behind the last packet that left, and behind the last response to it if it was a READ (protocol 2.1).
 //! 5. A READ that leaves is said on `opened` before, with the slot that segmentation has given to it.
 //! 6. A packet from a list leaves as one command for each of its elements, all or none.
-//! 7. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
+//! 7. The end of a key of this host is written down, and asked for behind everything that has left; control's answer completes it.
+//! 8. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::numbers::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
 use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, Part, SLOT_BITS};
 use rnic_blocks::memory::{Memory, Storage};
@@ -30,7 +31,7 @@ use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::host::{HostSpan, Slot};
-use rnic_token::protect::AccessAnswer;
+use rnic_token::protect::{AccessAnswer, Invalidation};
 use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_token::transmit::{GatherCommand, LaunchToken};
@@ -84,6 +85,8 @@ pub struct Issue {
     pub kick: StreamTx<Kick>,
     /// To deposit: a READ is on its way; the block behind is a queue.
     pub opened: StreamTx<OpenedRead>,
+    /// To control: a key that is to be ended; the block behind is a queue.
+    pub invalidate: StreamTx<Invalidation>,
     /// To the pool.
     pub message: Signal<Out, OutstandingMessage>,
     /// Where it stands.
@@ -143,6 +146,7 @@ impl Issue {
             inline_slot: StreamTx::default(),
             kick: StreamTx::default(),
             opened: StreamTx::default(),
+            invalidate: StreamTx::default(),
             message: Signal::default(),
             message_place: Signal::default(),
             issued_queue_pair: Signal::default(),
@@ -255,7 +259,9 @@ impl Logic for Issue {
         let is_flushed = has_failed || item.status == FLUSHED;
         let is_refused = !is_flushed && item.status != SUCCESS;
         let is_protected = !is_flushed && item.status == SUCCESS && !self.is_ok.q.val();
-        let is_sent = !is_flushed && !is_refused && !is_protected;
+        let is_right = !is_flushed && !is_refused && !is_protected;
+        let ends_key = is_right && item.is_local;
+        let is_sent = is_right && !item.is_local;
         let status = if is_flushed {
             bits::<8>(FLUSHED)
         } else if is_protected {
@@ -263,7 +269,11 @@ impl Logic for Issue {
         } else {
             item.status
         };
-        let writes = step == Step::Write && may_load && self.kick.ready.val() && self.opened.ready.val();
+        let writes = step == Step::Write
+            && may_load
+            && self.kick.ready.val()
+            && self.opened.ready.val()
+            && self.invalidate.ready.val();
         self.message_valid.next = writes && item.starts;
         self.message_place.next = item.place;
         self.message.next = OutstandingMessage {
@@ -278,6 +288,7 @@ impl Logic for Issue {
             is_atomic: item.is_atomic,
             is_compare: item.is_compare,
             is_open: item.is_open,
+            is_local: ends_key,
             // As RETH says it.
             length: if item.is_atomic {
                 bits::<32>(ATOMIC_BYTES)
@@ -307,12 +318,21 @@ impl Logic for Issue {
         self.issued_valid.next = writes;
         // A message that was written down fails behind its first packet as one whose payload could not be read.
         let fails_behind = is_protected && !item.starts;
-        self.kick.valid.next = writes && !is_sent && (item.starts || fails_behind);
+        self.kick.valid.next = writes && !is_right && (item.starts || fails_behind);
         self.kick.beat.next = Kick {
             queue_pair: item.queue_pair,
             generation: item.generation,
             has_failed: fails_behind,
             psn: item.psn,
+            is_freed: false,
+            is_denied: false,
+        };
+        self.invalidate.valid.next = writes && ends_key;
+        self.invalidate.beat.next = Invalidation {
+            queue_pair: item.queue_pair,
+            generation: item.generation,
+            key: item.extended.get_bits::<32>(0),
+            domain: item.extended.get_bits::<24>(32),
         };
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next = select(is_sweeping, self.sweep_index.val(), item.queue_pair);

@@ -46,6 +46,11 @@ pub const WORK_COMPARE_SWAP: u64 = WorkOpcode::CompareSwap as u64;
 /// Work: fetch and add.
 pub const WORK_FETCH_ADD: u64 = WorkOpcode::FetchAdd as u64;
 
+/// Work: SEND that ends a key of the peer.
+pub const WORK_SEND_INVALIDATE: u64 = WorkOpcode::SendInvalidate as u64;
+/// Work: the end of a key of this host.
+pub const WORK_LOCAL_INVALIDATE: u64 = WorkOpcode::LocalInvalidate as u64;
+
 /// How a SEND completes.
 pub const COMPLETES_SEND: u64 = CompletionOpcode::Send as u64;
 /// How a WRITE completes.
@@ -56,6 +61,8 @@ pub const COMPLETES_READ: u64 = CompletionOpcode::Read as u64;
 pub const COMPLETES_COMPARE_SWAP: u64 = CompletionOpcode::CompareSwap as u64;
 /// How a fetch and add completes.
 pub const COMPLETES_FETCH_ADD: u64 = CompletionOpcode::FetchAdd as u64;
+/// How the end of a key completes.
+pub const COMPLETES_LOCAL_INVALIDATE: u64 = CompletionOpcode::LocalInvalidate as u64;
 
 /// All went well.
 pub const SUCCESS: u64 = CompletionStatus::Success as u64;
@@ -97,6 +104,10 @@ pub const SEND_LAST_IMMEDIATE: u64 = reliable(Operation::SendLastImmediate);
 pub const SEND_ONLY: u64 = reliable(Operation::SendOnly);
 /// A whole SEND with immediate data.
 pub const SEND_ONLY_IMMEDIATE: u64 = reliable(Operation::SendOnlyImmediate);
+/// Last packet of a SEND that ends a key of the peer.
+pub const SEND_LAST_INVALIDATE: u64 = reliable(Operation::SendLastInvalidate);
+/// A whole SEND that ends a key of the peer.
+pub const SEND_ONLY_INVALIDATE: u64 = reliable(Operation::SendOnlyInvalidate);
 /// First packet of a WRITE.
 pub const WRITE_FIRST: u64 = reliable(Operation::WriteFirst);
 /// Neither the first nor the last.
@@ -144,6 +155,9 @@ pub const REASON_OVERRUN: u64 = 3;
 pub const REASON_MALFORMED: u64 = 4;
 /// `vendor_error`: the host did not give the payload, or did not take it.
 pub const REASON_PAYLOAD: u64 = 7;
+
+/// `vendor_error`: no key of the domain that work may end.
+pub const REASON_KEY: u64 = 8;
 
 /// Bytes of an atomic.
 pub const ATOMIC_BYTES: u64 = 8;

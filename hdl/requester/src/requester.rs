@@ -48,13 +48,13 @@ use crate::tokens::{
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
-use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
+use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
 use rnic_token::complete::CompletionToken;
 use rnic_token::doorbell::WorkPosted;
 use rnic_token::host::{HostSpan, Slot};
-use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_token::read::{DepositCommand, ReturnedAnswer};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
@@ -93,6 +93,11 @@ pub struct Requester {
     pub access_request: StreamTx<AccessRequest>,
     /// Its answers, in order.
     pub access_answer: StreamRx<AccessAnswer>,
+
+    /// To control: keys of this host to be ended; registered.
+    pub invalidate: StreamTx<Invalidation>,
+    /// What has become of them; `ready` is a function of registers.
+    pub invalidated: StreamRx<Invalidated>,
 
     /// Packets to be sent; registered.
     pub gather: StreamTx<GatherCommand>,
@@ -176,6 +181,8 @@ pub struct Requester {
     cut: Cut,
     issue: Issue,
     kicks: Fifo<Kick, 2, 3>,
+    kick: RegisterSlice<Kick>,
+    keys: Fifo<Invalidation, 2, 3>,
     acknowledge: Acknowledge,
     opened: Fifo<OpenedRead, 2, 3>,
     deposit: Deposit,
@@ -207,6 +214,8 @@ impl Requester {
             work_slot_valid: Signal::default(),
             access_request: StreamTx::default(),
             access_answer: StreamRx::default(),
+            invalidate: StreamTx::default(),
+            invalidated: StreamRx::default(),
             gather: StreamTx::default(),
             inline_slot: StreamTx::default(),
             gather_failure: StreamRx::default(),
@@ -254,6 +263,8 @@ impl Requester {
             cut: Cut::new()?,
             issue: Issue::new()?,
             kicks: Fifo::new(Storage::Distributed)?,
+            kick: RegisterSlice::default(),
+            keys: Fifo::new(Storage::Distributed)?,
             acknowledge: Acknowledge::new()?,
             opened: Fifo::new(Storage::Distributed)?,
             deposit: Deposit::new()?,
@@ -279,6 +290,8 @@ impl Logic for Requester {
             cut,
             issue,
             kicks,
+            kick,
+            keys,
             acknowledge,
             opened,
             deposit,
@@ -302,6 +315,8 @@ impl Logic for Requester {
         self.cut.reset.next = reset;
         self.issue.reset.next = reset;
         self.kicks.reset.next = reset;
+        self.kick.reset.next = reset;
+        self.keys.reset.next = reset;
         self.acknowledge.reset.next = reset;
         self.rounds.reset.next = reset;
         self.stale.reset.next = reset;
@@ -374,7 +389,27 @@ impl Logic for Requester {
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.issue.gather);
         StreamTx::<Slot>::link(&mut self.inline_slot, &mut self.issue.inline_slot);
         StreamTx::<Kick>::join(&mut self.issue.kick, &mut self.kicks.rx);
-        StreamTx::<Kick>::join(&mut self.kicks.tx, &mut self.acknowledge.kick);
+        StreamTx::<Invalidation>::join(&mut self.issue.invalidate, &mut self.keys.rx);
+        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
+        // What issuing says goes before what control says, which waits here.
+        let has_kick = self.kicks.tx.valid.val();
+        let freed = self.invalidated.beat.val();
+        self.kick.rx.valid.next = has_kick || self.invalidated.valid.val();
+        self.kick.rx.beat.next = if has_kick {
+            self.kicks.tx.beat.val()
+        } else {
+            Kick {
+                queue_pair: freed.queue_pair,
+                generation: freed.generation,
+                has_failed: false,
+                psn: bits::<24>(0),
+                is_freed: true,
+                is_denied: !freed.ok,
+            }
+        };
+        self.kicks.tx.ready.next = self.kick.rx.ready.val();
+        self.invalidated.ready.next = self.kick.rx.ready.val() && !has_kick;
+        StreamTx::<Kick>::join(&mut self.kick.tx, &mut self.acknowledge.kick);
 
         // From answer to completion.
         StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);

@@ -36,9 +36,14 @@
 //! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are open, and before an entry with a
 //!     fence while any is: it is open from here until it leaves the pool (protocol 2.3, 2.10). Each has a slot of its own until then.
 //!     Where `read_atomic` is zero, none is ever open, and refused by authorize.
+//! 12. A queue pair is held, too, before the end of a key of this host while any message is in flight, and behind it until it has left
+//!     the pool (protocol 2.10). It takes no PSN.
+//! 13. So the last message that was posted asks for an answer, too, and the last one before the end of a key; and each of two slots,
+//!     as what stands behind it is not seen here. An entry at the end of a burst is taken with the next one, if there is a next one,
+//!     where it stands first.
 use crate::numbers::{
     ERROR, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN,
-    REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, WORK_READ,
+    REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, WORK_LOCAL_INVALIDATE, WORK_READ,
 };
 use crate::outstanding::SHARED_BITS;
 use crate::tokens::{
@@ -114,6 +119,8 @@ struct Send {
     is_held: Bit,
     /// It waits for cut, which has a long message.
     is_behind: Bit,
+    /// The last entry was the end of a key.
+    follows_local: Bit,
     /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
     has_ended: Bit,
     /// An entry was taken since the queue pair was made or reset.
@@ -197,6 +204,8 @@ pub struct Segment {
     packets_behind: DFF<Bits<24>>,
     is_long: DFF<Bit>,
     is_open: DFF<Bit>,
+    is_local: DFF<Bit>,
+    is_unseen: DFF<Bit>,
     is_flushed: DFF<Bit>,
     is_half: DFF<Bit>,
     is_double: DFF<Bit>,
@@ -252,6 +261,8 @@ impl Segment {
             packets_behind: DFF::default(),
             is_long: DFF::default(),
             is_open: DFF::default(),
+            is_local: DFF::default(),
+            is_unseen: DFF::default(),
             is_flushed: DFF::default(),
             is_half: DFF::default(),
             is_double: DFF::default(),
@@ -364,6 +375,7 @@ impl Logic for Segment {
                 is_reused: false,
                 is_held: false,
                 is_behind: false,
+                follows_local: false,
                 has_ended: false,
                 has_begun: false,
             };
@@ -379,6 +391,7 @@ impl Logic for Segment {
                     self.sends.write_data.next.has_ended = false;
                     self.sends.write_data.next.is_held = false;
                     self.sends.write_data.next.is_behind = false;
+                    self.sends.write_data.next.follows_local = false;
                     self.sends.write_data.next.has_begun = false;
                 }
                 SetupKind::SendPsn => {
@@ -425,8 +438,8 @@ impl Logic for Segment {
             let is_next = work.index == send.slot_index || work.is_overrun;
             let is_wanted = is_next && is_current && !send.is_held && !send.is_behind && !send.has_ended;
             let flushes = life.state == ERROR || life.state == SEND_QUEUE_ERROR;
-            // The second slot may come with the next burst; only at the end of all bursts is it missing.
-            let is_whole = !is_double || work.has_second || work.ends_queue;
+            // What stands behind it may come with the next burst; only at the end of all bursts is it missing.
+            let is_whole = work.has_second || work.ends_queue || work.is_overrun;
             let in_flight = send.message_count - retired.count;
             let needs_block = send.tail_count.get_bit(3);
             let has_home = send.home_lap != retired.home_lap;
@@ -442,11 +455,23 @@ impl Logic for Segment {
             let open = send.reads - retired.reads;
             let waits_for_reads = (is_read && life.read_atomic.any() && open >= life.read_atomic)
                 || (is_plain && fields.fence && open.any());
-            self.is_blocked.d.next = in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads;
+            let is_local = is_plain && fields.opcode == WORK_LOCAL_INVALIDATE;
+            let waits_for_all = is_plain && (is_local || send.follows_local) && in_flight.any();
+            self.is_local.d.next = is_local;
+            let behind: Fields = crate::work::fields(work.second);
+            self.is_unseen.d.next = is_double || !work.has_second || behind.opcode == WORK_LOCAL_INVALIDATE;
+            self.is_blocked.d.next =
+                in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads || waits_for_all;
             self.is_open.d.next = is_read && life.read_atomic.any();
-            let has_packets = is_plain && !fields.inline && fields.length <= LENGTH_MAX;
-            self.packets_behind.d.next =
-                select(has_packets, packets_behind(fields.length, life.path_mtu), bits::<24>(0));
+            let has_packets = is_plain && !is_local && !fields.inline && fields.length <= LENGTH_MAX;
+            // One less than none: its last PSN is the one before it.
+            self.packets_behind.d.next = if is_local {
+                !bits::<24>(0)
+            } else if has_packets {
+                packets_behind(fields.length, life.path_mtu)
+            } else {
+                bits::<24>(0)
+            };
             self.is_long.d.next = has_packets && !is_read && fields.length > QUANTUM;
             self.is_flushed.d.next = flushes;
             self.is_half.d.next = is_double && !work.has_second;
@@ -508,7 +533,7 @@ impl Logic for Segment {
             place: cat!(block, place.get_bits::<3>(0)),
             message_count,
             next_slot,
-            asks: place == BLOCK_MESSAGES - 1,
+            asks: place == BLOCK_MESSAGES - 1 || self.is_unseen.q.val(),
             two_slots: self.is_double.q.val(),
             is_flushed: self.is_flushed.q.val(),
             reason: if work.is_overrun {
@@ -545,6 +570,7 @@ impl Logic for Segment {
                 is_reused: select(needs_block, self.reuses_block.q.val(), send.is_reused),
                 is_held: false,
                 is_behind: is_long,
+                follows_local: self.is_local.q.val(),
                 has_ended: work.is_overrun || work.is_unreadable,
                 has_begun: true,
             };

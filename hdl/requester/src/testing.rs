@@ -63,6 +63,8 @@ pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
     entry[0] = match random.random_range(0..20) {
         0 => [0, 1, 2, 3, 4, 7, 8, 9, 10, 15, 16][random.random_range(0..11)],
         1 => random.random_range(7..=255),
+        2 => 7,
+        3 => 9,
         _ => random.random_range(0..5),
     };
     let is_read = entry[0] == 4;
@@ -109,6 +111,11 @@ pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
         1 => entry[2] |= 1 << random.random_range(4..8),
         2 => entry[3] |= 1 << random.random_range(0..8),
         _ => {}
+    }
+    if entry[0] == 7 && random.random_bool(0.7) {
+        // The end of a key has neither elements nor bytes.
+        (entry[1], entry[2]) = (entry[1] & !INLINE, 0);
+        entry[28..32].fill(0);
     }
     [entry[..64].try_into().unwrap(), entry[64..].try_into().unwrap()]
 }

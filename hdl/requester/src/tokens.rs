@@ -189,11 +189,15 @@ pub struct CheckedItem {
     pub is_compare: Bit,
     /// It has immediate data.
     pub has_immediate: Bit,
+    /// A SEND that ends a key of the peer.
+    pub with_invalidate: Bit,
+    /// The end of a key of this host: nothing is sent.
+    pub is_local: Bit,
     /// BTH of its last packet: SE.
     pub solicited: Bit,
     /// BTH of its last packet: AckReq.
     pub ack_request: Bit,
-    /// ImmDt as on the wire; zero if there is none.
+    /// ImmDt or IETH as on the wire; of the end of a key of this host, the key as a number; else zero.
     pub immediate: Bits<32>,
     /// RETH in wire order; zero for a SEND.
     pub remote: Bits<128>,
@@ -258,6 +262,8 @@ pub struct Packet {
     pub is_compare: Bit,
     /// Of the entry: a READ or an atomic that counts among those that are open.
     pub is_open: Bit,
+    /// It is the end of a key of this host, and no packet.
+    pub is_local: Bit,
     /// BTH: operation.
     pub opcode: Bits<8>,
     /// BTH: SE.
@@ -266,7 +272,7 @@ pub struct Packet {
     pub ack_request: Bit,
     /// BTH: PSN.
     pub psn: Bits<24>,
-    /// RETH and ImmDt, or AtomicETH, in wire order.
+    /// RETH and ImmDt, or IETH, or AtomicETH, in wire order; of the end of a key of this host, key and protection domain.
     pub extended: Bits<EXTENDED_BITS>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
@@ -344,7 +350,7 @@ pub struct Response {
     pub original: Bits<64>,
 }
 
-/// Something has ended that no answer will complete.
+/// Something has ended that no answer of the peer will complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Kick {
     /// Of which queue pair.
@@ -355,6 +361,10 @@ pub struct Kick {
     pub has_failed: Bit,
     /// The PSN of that packet.
     pub psn: Bits<24>,
+    /// Control has ended a key, or has refused to.
+    pub is_freed: Bit,
+    /// It has refused.
+    pub is_denied: Bit,
 }
 
 /// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND, WRITE and READ
@@ -383,6 +393,8 @@ pub struct OutstandingMessage {
     pub is_compare: Bit,
     /// A READ or an atomic that counts among those that are open.
     pub is_open: Bit,
+    /// The end of a key of this host, which control must say.
+    pub is_local: Bit,
     /// Bytes of the message; of a READ or an atomic only.
     pub length: Bits<32>,
     /// Success if it was sent, else how it has ended.

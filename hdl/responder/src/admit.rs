@@ -45,8 +45,8 @@
 //!     an entry and fewer than the limit are left, be it none before or behind it, the event of the limit is raised, once for
 //!     each setting (protocol 4.5).
 //!
-//! SEND, WRITE, READ and atomics are served; SEND with Invalidate is refused as an invalid request. Duplicate READs and atomics
-//! are dropped. Reset sweeps all records, which takes 1024 cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
+//! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1024
+//! cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
 use crate::stages::{Admitted, AtomicOperands, Decision, EntryRequest, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
@@ -230,6 +230,7 @@ struct Findings {
     starts: Bit,
     ends: Bit,
     with_immediate: Bit,
+    with_invalidate: Bit,
     is_in_order: Bit,
     is_empty: Bit,
     is_full: Bit,
@@ -537,13 +538,15 @@ impl Logic for Admit {
         // Comparing, of the packet or of the queue pair that is swept.
         let opcode = token.opcode;
         let has_entry = has_posted && !path.is_shared;
-        let is_send = opcode <= SEND_ONLY_IMMEDIATE;
+        let with_invalidate = opcode == SEND_LAST_INVALIDATE || opcode == SEND_ONLY_INVALIDATE;
+        let is_send = opcode <= SEND_ONLY_IMMEDIATE || with_invalidate;
         let is_write = !is_send && opcode <= WRITE_ONLY_IMMEDIATE;
         let is_atomic = opcode == COMPARE_SWAP || opcode == FETCH_ADD;
         let is_read = opcode == READ_REQUEST || is_atomic;
         let is_middle = opcode == SEND_MIDDLE || opcode == WRITE_MIDDLE;
         let is_last = opcode == SEND_LAST
             || opcode == SEND_LAST_IMMEDIATE
+            || opcode == SEND_LAST_INVALIDATE
             || opcode == WRITE_LAST
             || opcode == WRITE_LAST_IMMEDIATE;
         let is_first = opcode == SEND_FIRST || opcode == WRITE_FIRST;
@@ -600,6 +603,7 @@ impl Logic for Admit {
                 starts,
                 ends: !is_middle && !is_first,
                 with_immediate,
+                with_invalidate,
                 is_in_order: record.message == before,
                 is_empty: !token.payload_bytes.any(),
                 is_full: payload == pmtu,
@@ -638,9 +642,7 @@ impl Logic for Admit {
         let is_expected = meets_order && found.psn_check == PsnCheck::Expected;
         let is_gap = meets_order && found.psn_check == PsnCheck::Ahead;
         let is_duplicate = meets_order && found.psn_check == PsnCheck::Behind;
-        let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE
-            || opcode == SEND_LAST_INVALIDATE
-            || opcode == SEND_ONLY_INVALIDATE;
+        let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE || with_invalidate;
         let needs_entry = select(found.is_send, found.starts, found.with_immediate);
         let has_right =
             if found.is_atomic { path.remote_atomic && found.is_aligned } else { path.remote_read };
@@ -723,8 +725,15 @@ impl Logic for Admit {
             address: found.write_address,
             key: found.write_key,
             message_length: found.message_length,
-            immediate: select(with_reth, extended.get_bits::<32>(128), extended.get_bits::<32>(0)),
+            immediate: if with_reth {
+                extended.get_bits::<32>(128)
+            } else if found.with_invalidate {
+                swap_bytes(extended.get_bits::<32>(0))
+            } else {
+                extended.get_bits::<32>(0)
+            },
             with_immediate: found.with_immediate && !flushes,
+            with_invalidate: found.with_invalidate && executes,
             solicited: token.solicited && !flushes,
             consumer_index: consumed,
             has_reply: token.ack_request

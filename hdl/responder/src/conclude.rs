@@ -1,12 +1,15 @@
 //! Conclude: what becomes of a packet, once it is known whether it may touch the memory that it names.
 //!
 //! ```text
-//!  scattered ─────> Load ─> Gather ─> Emit ──┬──> place (payload, completion, reply)
-//!  access_answer ────────────^               └──> stop (to admission: the queue pair fails)
+//!  scattered ─────> Load ─> Gather ──────────> Emit ──┬──> place (payload, completion, reply)
+//!  access_answer ────────────^ └─> Ask ─> Wait ─^     └──> stop (to admission: the queue pair fails)
+//!                                   │      ^ invalidated
+//!                                   └──> invalidate (control)
 //!                  verdicts (two bits a queue pair: failed, holds an entry)
 //! ```
 //!
-//! Three cycles a packet, one more for each place behind the first. A packet is through before the next one is looked at, so
+//! Three cycles a packet, one more for each place behind the first; for one that ends a key two more, and those that control
+//! takes. A packet is through before the next one is looked at, so
 //! that one finds the verdict on it.
 //!
 //! 1. One command for every packet that has payload, a completion or a reply, in the order of the packets.
@@ -22,6 +25,10 @@
 //! 7. A READ whose range is good becomes a job, in the cycle of its command; the reply of that command will release it. An atomic
 //!    becomes two: one to be done, and one to be answered. Its word must be aligned in host memory too.
 //! 8. Each atomic that is executed takes its operands, whatever becomes of it.
+//! 9. A SEND with Invalidate whose data may be placed ends its key before its command leaves, so that the completion, which stands
+//!    behind the data, finds it ended (protocol 3.7). A key that may not be ended fails the queue pair as a forbidden access, with
+//!    NAK 0x62 and the receive in error, and nothing of its last packet is placed: protocol 3.6 row 15 knows no consensus, and a
+//!    peer that is told does not wait in vain.
 use crate::stages::{AtomicJob, AtomicOperands, Decision, EntryFault, Scattered, Stop};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
@@ -31,7 +38,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_token::complete::CompletionToken;
 use rnic_token::host::HostSpan;
-use rnic_token::protect::AccessAnswer;
+use rnic_token::protect::{AccessAnswer, Invalidated, Invalidation};
 use rnic_token::read::ReadJob;
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
@@ -56,6 +63,10 @@ enum Step {
     Load,
     /// Takes the answers.
     Gather,
+    /// Asks for the end of a key, if all is well so far.
+    Ask,
+    /// Waits for it.
+    Wait,
     /// Says what becomes of it.
     Emit,
 }
@@ -86,6 +97,12 @@ pub struct Conclude {
     pub stop: Signal<Out, Stop>,
     /// One has; registered.
     pub stop_valid: Signal<Out, Bit>,
+    /// To control: keys to be ended; registered.
+    pub invalidate: StreamTx<Invalidation>,
+    /// From it: what has become of each; `ready` is a function of registers.
+    pub invalidated: StreamRx<Invalidated>,
+    /// To scatter: the packet that was to end a key is done with; registered.
+    pub ended: Signal<Out, Bit>,
     /// From admission: operands of atomics; `ready` is combinational from `atomic.ready`.
     pub operands: StreamRx<AtomicOperands>,
     /// To serve: READs and atomics; registered.
@@ -112,6 +129,10 @@ pub struct Conclude {
     packet: DFF<Scattered>,
     left: DFF<Bits<2>>,
     refused: DFF<Bit>,
+    /// The key may not be ended.
+    denied: DFF<Bit>,
+    ended_now: Reg<Bit>,
+    keys: RegisterSlice<Invalidation>,
     /// The newest answer in the last place.
     addresses: [DFF<Bits<64>>; 3],
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
@@ -138,6 +159,9 @@ impl Conclude {
             place: StreamTx::default(),
             stop: Signal::default(),
             stop_valid: Signal::default(),
+            invalidate: StreamTx::default(),
+            invalidated: StreamRx::default(),
+            ended: Signal::default(),
             operands: StreamRx::default(),
             job: StreamTx::default(),
             atomic: StreamTx::default(),
@@ -152,6 +176,9 @@ impl Conclude {
             packet: DFF::default(),
             left: DFF::default(),
             refused: DFF::default(),
+            denied: DFF::default(),
+            ended_now: Reg::default(),
+            keys: RegisterSlice::default(),
             addresses: Default::default(),
             verdicts: Memory::new(Storage::Block)?,
             commands: RegisterSlice::default(),
@@ -169,7 +196,9 @@ impl Logic for Conclude {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, verdicts, commands, jobs);
+        clock!(self, clock, verdicts, commands, jobs, keys);
+        self.keys.reset.next = self.reset.val();
+        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
         self.jobs.reset.next = self.reset.val();
         StreamTx::<ReadJob>::link(&mut self.job, &mut self.jobs.tx);
         self.commands.reset.next = self.reset.val();
@@ -184,7 +213,14 @@ impl Logic for Conclude {
             self.packet.d.next = offered;
             self.left.d.next = offered.answers;
             self.refused.d.next = false;
-            self.step.d.next = select(offered.answers.any(), Step::Gather, Step::Emit);
+            self.denied.d.next = false;
+            self.step.d.next = if offered.answers.any() {
+                Step::Gather
+            } else if offered.packet.with_invalidate {
+                Step::Ask
+            } else {
+                Step::Emit
+            };
         }
 
         // Answers move up, so that the first of them ends in front.
@@ -198,7 +234,7 @@ impl Logic for Conclude {
             self.refused.d.next = self.refused.q.val() || !answer.ok;
             self.left.d.next = self.left.q.val() - 1;
             if self.left.q.val() == 1 {
-                self.step.d.next = Step::Emit;
+                self.step.d.next = select(self.packet.q.val().packet.with_invalidate, Step::Ask, Step::Emit);
             }
         }
 
@@ -222,13 +258,17 @@ impl Logic for Conclude {
         let is_tried = packet.decision == Decision::Execute && !had_failed && !is_stale;
         let is_invalid = packet.decision == Decision::Refuse && !had_failed && !is_stale;
         let is_broken = is_tried && fault != EntryFault::Good;
-        let is_kept_out = is_tried && fault == EntryFault::Good && refused;
-        let is_done = is_tried && fault == EntryFault::Good && !refused;
+        let may_be_done = is_tried && fault == EntryFault::Good && !refused;
+        let denied = self.denied.q.val();
+        let is_kept_out = is_tried && fault == EntryFault::Good && (refused || denied);
+        let is_done = may_be_done && !denied;
+        // Kept out by a key of this host.
+        let is_local = packet.is_send && !denied;
         let fails = is_invalid || is_broken || is_kept_out;
         let syndrome = if is_broken {
             select(fault == EntryFault::TooShort, bits::<8>(NAK_INVALID), bits::<8>(NAK_OPERATIONAL))
         } else if is_kept_out {
-            select(packet.is_send, bits::<8>(NAK_OPERATIONAL), bits::<8>(NAK_ACCESS))
+            select(is_local, bits::<8>(NAK_OPERATIONAL), bits::<8>(NAK_ACCESS))
         } else {
             packet.syndrome
         };
@@ -241,10 +281,32 @@ impl Logic for Conclude {
         } else if fault == EntryFault::Malformed {
             bits::<8>(LOCAL_OPERATION)
         } else if is_kept_out {
-            select(packet.is_send, bits::<8>(LOCAL_PROTECTION), bits::<8>(REMOTE_ACCESS))
+            select(is_local, bits::<8>(LOCAL_PROTECTION), bits::<8>(REMOTE_ACCESS))
         } else {
             bits::<8>(SUCCESS)
         };
+
+        // A key is ended when nothing else can go wrong.
+        let asks = step == Step::Ask;
+        self.keys.rx.valid.next = asks && may_be_done;
+        self.keys.rx.beat.next = Invalidation {
+            queue_pair: packet.queue_pair,
+            generation: packet.generation,
+            key: packet.immediate,
+            domain: packet.domain,
+        };
+        if asks {
+            if !may_be_done {
+                self.step.d.next = Step::Emit;
+            } else if self.keys.rx.ready.val() {
+                self.step.d.next = Step::Wait;
+            }
+        }
+        self.invalidated.ready.next = step == Step::Wait;
+        if step == Step::Wait && self.invalidated.valid.val() {
+            self.denied.d.next = !self.invalidated.beat.val().ok;
+            self.step.d.next = Step::Emit;
+        }
 
         let has_entry =
             (packet.takes_entry && fault != EntryFault::Unreadable) || (packet.uses_held && holds);
@@ -299,7 +361,7 @@ impl Logic for Conclude {
                 status,
                 vendor_error: select(fails, syndrome, bits::<8>(0)),
                 with_immediate: packet.with_immediate && is_done,
-                with_invalidate: false,
+                with_invalidate: packet.with_invalidate && is_done,
                 solicited: packet.solicited && is_done,
                 is_last: packet.is_last,
             },
@@ -345,6 +407,8 @@ impl Logic for Conclude {
         if emits {
             self.step.d.next = Step::Load;
         }
+        self.ended_now.d.next = emits && packet.with_invalidate;
+        self.ended.next = self.ended_now.q.val();
         self.left_now.d.next = self.commands.tx.valid.val() && self.place.ready.val();
         self.leaves.next = self.left_now.q.val();
         self.vanished.d.next = emits && !says_something;
@@ -353,8 +417,8 @@ impl Logic for Conclude {
         let counts: Bits<5> = cat!(
             is_stale,
             (is_broken && fault == EntryFault::Malformed),
-            is_kept_out && packet.is_send,
-            is_kept_out && !packet.is_send,
+            is_kept_out && is_local,
+            is_kept_out && !is_local,
             is_late
         );
         self.counts.d.next = select(emits, counts, bits::<5>(0));

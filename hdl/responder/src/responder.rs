@@ -27,7 +27,8 @@
 //! 1. Each packet gives at most one command, in the order of the packets.
 //! 2. Nothing that is received waits for what is sent: `reply` never holds `place_reply` back.
 //! 3. `passage` counts packets and reads of receive entries; what was sent to `place` has left, or waits in `exchange`.
-//! 4. An atomic is done after all writes of its queue pair before it. A WRITE or SEND behind it does not wait for it, but for a
+//! 4. A SEND with Invalidate holds up the packets behind it until its key is ended, for some 20 cycles and those of control.
+//! 5. An atomic is done after all writes of its queue pair before it. A WRITE or SEND behind it does not wait for it, but for a
 //!    fence of the peer (protocol 2.10).
 //!
 //! The stages say in their headers what they refuse. Protocol chapter 3.
@@ -50,7 +51,7 @@ use rnic_kernel::prelude::*;
 use rnic_token::PacketToken;
 use rnic_token::doorbell::EntriesPosted;
 use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
-use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_token::read::{ReadClosed, ReadJob, ReadRelease};
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
@@ -100,6 +101,10 @@ pub struct Responder {
     pub access_request: StreamTx<AccessRequest>,
     /// Its answers, in order.
     pub access_answer: StreamRx<AccessAnswer>,
+    /// To control: keys to be ended; registered.
+    pub invalidate: StreamTx<Invalidation>,
+    /// From control: what has become of each.
+    pub invalidated: StreamRx<Invalidated>,
 
     /// To the host reader: receive entries; registered.
     pub receive_read: StreamTx<HostSpan>,
@@ -223,6 +228,8 @@ impl Responder {
             requests: StreamRx::default(),
             access_request: StreamTx::default(),
             access_answer: StreamRx::default(),
+            invalidate: StreamTx::default(),
+            invalidated: StreamRx::default(),
             receive_read: StreamTx::default(),
             receive_slot: Signal::default(),
             receive_slot_valid: Signal::default(),
@@ -357,6 +364,9 @@ impl Logic for Responder {
         StreamTx::<AccessAnswer>::join(&mut self.region_share.answer[1], &mut self.serve.access_answer);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.region_share.table_request);
         StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.region_share.table_answer);
+        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.conclude.invalidate);
+        StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.conclude.invalidated);
+        self.scatter.ended.next = self.conclude.ended.val();
         StreamTx::<ReadJob>::join(&mut self.conclude.job, &mut self.serve.job);
         StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.serve.release);
         StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.conclude.operands);

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Three cycles a packet, one more for each place behind the first, and one more for a packet that belongs to an entry that is
-//! held. A packet is through before the next one is looked at, so that one finds what is left of the entry.
+//! held. A packet is through before the next one is looked at, so that one finds what is left of the entry; one that ends a key is
+//! through when the key is ended.
 //!
 //! 1. A WRITE with payload asks for one place with the remote key; a SEND for one for each element that takes bytes, with the
 //!    local keys. Elements of no length, and those that the message does not reach, are not looked at (protocol 4.6).
@@ -22,6 +23,7 @@
 //! 4. Lengths are added in 34 bits (DESIGN 3 decision 14). A SEND of more than 2 GiB is too long for any entry.
 //! 5. An entry that could not be read, has reserved bits set, or is too short for the SEND asks for nothing.
 //! 6. Nothing is asked for packets that are not executed.
+//! 7. Behind a packet that ends a key nothing is asked for before the tables say so: what comes behind it meets the dead key.
 //!
 //! Protocol 3.6, 3.7.
 use crate::stages::{Admitted, Decision, EntryFault, ReceiveEntry, Scattered};
@@ -54,6 +56,8 @@ enum Step {
     Measure,
     /// Asks for their places.
     Ask,
+    /// Waits until a key is ended, or will not be.
+    Hold,
 }
 
 /// What is left of a receive entry.
@@ -81,6 +85,8 @@ pub struct Scatter {
     pub access_request: StreamTx<AccessRequest>,
     /// To conclude; registered.
     pub scattered: StreamTx<Scattered>,
+    /// From it: the packet that is to end a key is done with.
+    pub ended: Signal<In, Bit>,
 
     held: Memory<Held, QUEUE_PAIR_BITS>,
     step: Reg<Step>,
@@ -108,6 +114,7 @@ impl Scatter {
             entry: StreamRx::default(),
             access_request: StreamTx::default(),
             scattered: StreamTx::default(),
+            ended: Signal::default(),
             held: Memory::new(Storage::Block)?,
             step: Reg::new(Step::Load),
             packet: DFF::default(),
@@ -292,6 +299,9 @@ impl Logic for Scatter {
             self.waiting.d.next = later;
         }
         if ends_here {
+            self.step.d.next = select(packet.with_invalidate, Step::Hold, Step::Load);
+        }
+        if step == Step::Hold && self.ended.val() {
             self.step.d.next = Step::Load;
         }
         let message_bytes = entry_left.bytes + bit_cast::<32, SPAN_BITS>(payload);

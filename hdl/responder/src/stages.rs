@@ -65,6 +65,8 @@ pub struct Admitted {
     pub immediate: Bits<32>,
     /// There is immediate data.
     pub with_immediate: Bit,
+    /// A key of this host is to be ended, which stands in `immediate` as a number.
+    pub with_invalidate: Bit,
     /// The sender asked for a solicited event.
     pub solicited: Bit,
     /// Receive entries consumed with this packet; zero if they are shared.

@@ -1,5 +1,5 @@
 //! The question whether somebody may touch memory, and where it is.
-use crate::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, REGION_BITS};
+use crate::sizes::{GENERATION_BITS, PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, QUEUE_PAIR_BITS, REGION_BITS};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::PAGE_LOG2_MAX;
 
@@ -86,3 +86,27 @@ pub const PAGE_SIZE: usize = 58;
 pub const PAGE_SIZE_BITS: usize = 5;
 /// Bits of the place of a byte behind the first byte of entry 0, were all pages as large as this one.
 pub const PAGED_BITS: usize = PAGE_ENTRY_BITS + PAGE_LOG2_MAX as usize;
+
+/// A key that a work request or a peer wants to end (protocol 4.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Invalidation {
+    /// Who wants it.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// The key, compared whole.
+    pub key: Bits<32>,
+    /// Protection domain of the queue pair.
+    pub domain: Bits<24>,
+}
+
+/// What has become of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Invalidated {
+    /// Who wanted it.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// For which generation.
+    pub generation: Bits<GENERATION_BITS>,
+    /// The key permits nothing any more; else nothing has changed.
+    pub ok: Bit,
+}

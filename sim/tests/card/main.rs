@@ -1,11 +1,12 @@
 //! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
 //!
 //! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25, and of what ends in the middle of
-//! long messages, or takes its receives from a shared queue, by default 3, and of queues that drain, 1. `RNIC_CYCLES` says for how
-//! many cycles cards read from and write to each other, by default 200,000.
+//! long messages, takes its receives from a shared queue, or ends keys, by default 3, and of queues that drain, 1. `RNIC_CYCLES` says
+//! for how many cycles cards read from and write to each other, by default 200,000.
 mod drain;
 mod endurance;
 mod hosts;
+mod keys;
 mod middle;
 mod shared;
 #[path = "../support/mod.rs"]
@@ -173,6 +174,20 @@ fn send_queues_drain(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Keys that the owner or the peer ends, on hosts that do whatever a host may do.
+fn keys_end(width_bits: u32) -> Result<()> {
+    let model = card_model(width_bits)?;
+    for seed in 0..seeds(3) {
+        let options =
+            hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
+        judged(&world, keys::rounds(functions, Seed(seed), 8))
+            .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
+        lock(&world).finish()?;
+    }
+    Ok(())
+}
+
 /// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
 #[test]
 fn the_bench_measures_what_a_wire_carries() -> Result<()> {
@@ -193,4 +208,5 @@ at_both_widths! {
     receives_are_shared: receives_are_shared_at_64_bits, receives_are_shared_at_512_bits;
     send_queues_drain: send_queues_drain_at_64_bits, send_queues_drain_at_512_bits;
     messages_end_in_the_middle: messages_end_in_the_middle_at_64_bits, messages_end_in_the_middle_at_512_bits;
+    keys_end: keys_end_at_64_bits, keys_end_at_512_bits;
 }

@@ -770,6 +770,8 @@ impl World {
             generation: item.token.generation,
             has_failed: false,
             psn: bits(item.psn.value().into()),
+            is_freed: false,
+            is_denied: false,
         };
         if item.has_begun && !serves {
             // What is left of it was dropped.
@@ -961,6 +963,7 @@ impl World {
             is_atomic,
             is_compare: is_atomic && random.random(),
             is_open: is_read && !is_flushed,
+            is_local: false,
             length: Stimulus::sample(random),
             status: bits(status),
             reason: Stimulus::sample(random),

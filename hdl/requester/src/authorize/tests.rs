@@ -54,7 +54,7 @@ fn random_item(random: &mut Random) -> (WorkItem, [[u8; 64]; 2]) {
 pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
     let [first, second] = entry;
     let slots = [&first[..], &second[..]].concat();
-    let is_known = first[0] < 7;
+    let is_known = first[0] < 8 || first[0] == 9;
     let is_write = first[0] < 2;
     let is_atomic = (5..7).contains(&first[0]);
     let is_read = first[0] == 4 || is_atomic;
@@ -127,9 +127,17 @@ pub(crate) fn judge(item: &WorkItem, entry: &[[u8; 64]; 2]) -> Expected {
         is_atomic,
         is_compare: first[0] == 5,
         has_immediate,
+        with_invalidate: first[0] == 9,
+        is_local: first[0] == 7,
         solicited: first[1] & SOLICITED != 0 && first[0] != 0 && !is_read,
         ack_request: is_signalled || item.asks || is_read,
-        immediate: bits(if has_immediate { immediate.into() } else { 0 }),
+        immediate: bits(match first[0] {
+            // A key: as a number, or as on the wire.
+            7 => immediate.into(),
+            9 => immediate.swap_bytes().into(),
+            _ if has_immediate => immediate.into(),
+            _ => 0,
+        }),
         remote: num_bigint::BigUint::from_bytes_le(&remote).into(),
         length: bits(length.into()),
         inline_count: bits(inline_count as u64),

@@ -88,8 +88,11 @@ pub(crate) fn packets(item: &CheckedItem, listed: &[Stretch]) -> Vec<Expected> {
         } else if (item.is_write || item.is_read) && is_first {
             extended.extend(item.remote.to_bytes());
         }
-        if item.has_immediate && is_last {
+        if (item.has_immediate || item.with_invalidate || item.is_local) && is_last {
             extended.extend(&item.immediate.to_u64().to_le_bytes()[..4]);
+        }
+        if item.is_local {
+            extended.extend(&item.domain.to_u64().to_le_bytes()[..3]);
         }
         let request_bytes = |index: usize| match requests.get(index) {
             Some(request) if !item.is_read => bits(request.length.to_u64()),
@@ -118,7 +121,10 @@ pub(crate) fn packets(item: &CheckedItem, listed: &[Stretch]) -> Vec<Expected> {
             is_atomic: item.is_atomic,
             is_compare: item.is_compare,
             is_open: item.is_open,
-            opcode: bits(if item.is_atomic {
+            is_local: item.is_local,
+            opcode: bits(if item.with_invalidate && is_last {
+                if is_first { 0x17 } else { 0x16 }
+            } else if item.is_atomic {
                 if item.is_compare { COMPARE_SWAP } else { FETCH_ADD }
             } else if item.is_read {
                 READ_REQUEST
@@ -346,6 +352,7 @@ impl World {
         let is_empty = !is_well && random.random_bool(0.03);
         let has_immediate = !is_read && random.random();
         let is_write = !is_read && random.random();
+        let with_invalidate = !is_read && !is_write && !has_immediate && random.random();
         let item = CheckedItem {
             queue_pair: bits(pair.index as u64),
             generation: bits(pair.generation.into()),
@@ -370,9 +377,11 @@ impl World {
             is_atomic,
             is_compare: is_atomic && random.random(),
             has_immediate,
+            with_invalidate,
+            is_local: false,
             solicited: !is_read && random.random(),
             ack_request: random.random(),
-            immediate: if has_immediate { Stimulus::sample(random) } else { bits(0) },
+            immediate: if has_immediate || with_invalidate { Stimulus::sample(random) } else { bits(0) },
             remote: if is_write || is_read { Stimulus::sample(random) } else { bits(0) },
             length: bits(length.into()),
             inline_count: bits(if is_inline { u64::from(length > 0) + u64::from(length > 32) } else { 0 }),

@@ -42,6 +42,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
             is_atomic: random.random(),
             is_compare: random.random(),
             is_open: random.random(),
+            is_local: random.random(),
             length: Stimulus::sample(&mut random),
             status: Stimulus::sample(&mut random),
             reason: Stimulus::sample(&mut random),

@@ -2,9 +2,10 @@ use super::*;
 use crate::authorize::tests::judge;
 use crate::cut::tests::packets;
 use crate::numbers::{
-    ACKNOWLEDGE, BAD_RESPONSE, FATAL_EVENT, FLUSHED, LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED,
-    READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, REASON_PAYLOAD,
-    REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
+    ACKNOWLEDGE, BAD_RESPONSE, COMPLETES_LOCAL_INVALIDATE, FATAL_EVENT, FLUSHED, LOCAL_OPERATION,
+    LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_LAST,
+    READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, REASON_KEY, REASON_PAYLOAD, REMOTE_ACCESS,
+    REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
 };
 use crate::testing::{Bytes, event, random_entry, slot_bits};
 use rand::Rng;
@@ -39,6 +40,8 @@ struct Entry {
     fails_at: Option<usize>,
     inline: Vec<Bits<SLOT_BITS>>,
     read: Option<Read>,
+    /// The end of a key of this host: which.
+    key: Option<u64>,
     is_acknowledged: bool,
     /// How the peer, gather or a key behind the first packet refused it: statuses and reasons.
     refusals: Vec<(u64, u64)>,
@@ -145,6 +148,14 @@ struct World {
     access_request: Sink<AccessRequest>,
     gather: Sink<GatherCommand>,
     inline_slot: Sink<Slot>,
+    invalidate: Sink<Invalidation>,
+    invalidated: Source<Invalidated>,
+    /// Keys that control ends, and when it says so.
+    endings: VecDeque<(u64, Invalidated)>,
+    /// Keys that were ended.
+    ended: usize,
+    /// Peers say nothing that they are not asked for.
+    is_strict: bool,
     deposit_request: Sink<AccessRequest>,
     deposit_answer: Source<AccessAnswer>,
     place: Sink<DepositCommand>,
@@ -218,6 +229,11 @@ impl World {
             responses: Source::of_tokens([], stalls),
             gather_failure: Source::of_tokens([], stalls),
             access_answer: Source::of_tokens([], stalls),
+            invalidate: Sink::new(stalls),
+            invalidated: Source::of_tokens([], stalls),
+            endings: VecDeque::new(),
+            ended: 0,
+            is_strict: false,
             deposit_request: Sink::new(stalls),
             deposit_answer: Source::of_tokens([], stalls),
             place: Sink::new(stalls),
@@ -274,6 +290,8 @@ impl World {
         self.responses = Source::of_tokens([], stalls);
         self.gather_failure = Source::of_tokens([], stalls);
         self.access_answer = Source::of_tokens([], stalls);
+        self.invalidate = Sink::new(stalls);
+        self.invalidated = Source::of_tokens([], stalls);
         self.deposit_request = Sink::new(stalls);
         self.deposit_answer = Source::of_tokens([], stalls);
         self.place = Sink::new(stalls);
@@ -337,10 +355,17 @@ impl World {
         let mut entry: [Bytes; 2] = [[0; 64]; 2];
         random.fill(&mut entry[0][4..]);
         random.fill(&mut entry[1][..]);
-        entry[0][0] = random.random_range(0..5);
+        entry[0][0] = match random.random_range(0..20) {
+            0 | 1 => 9,
+            2 => 7,
+            _ => random.random_range(0..5),
+        };
+        let is_local = entry[0][0] == 7;
         let is_read = entry[0][0] == 4;
         entry[0][1] = random.random::<u8>() & 3;
-        let length: u32 = if !is_read && random.random_bool(0.4) {
+        let length: u32 = if is_local {
+            0
+        } else if !is_read && random.random_bool(0.4) {
             entry[0][1] |= INLINE;
             random.random_range(0..=if two { 96 } else { 32 })
         } else {
@@ -357,7 +382,7 @@ impl World {
                     let (slot, place) = if number < 2 { (0, 2 + number) } else { (1, number - 2) };
                     let element = &mut entry[slot][16 * usize::from(place)..];
                     let mut address = pair.region() + random.random_range(0..REGION_BYTES - length_max);
-                    if random.random_bool(self.error_rate * if length_max > 500 { 5.0 } else { 1.0 }) {
+                    if random.random_bool(self.error_rate * if length_max > 500 { 10.0 } else { 1.0 }) {
                         // Its end is beyond the end of the region.
                         address = pair.region() + REGION_BYTES - random.random_range(0..=length);
                     }
@@ -401,7 +426,8 @@ impl World {
         let judged = judge(&item, &entry);
         let checked = judged.checked;
         // What is not sent makes no packets.
-        let made = if checked.status == SUCCESS { packets(&checked, &judged.listed) } else { vec![] };
+        let is_sent = checked.status == SUCCESS && !checked.is_local;
+        let made = if is_sent { packets(&checked, &judged.listed) } else { vec![] };
         let mut lists = Vec::new();
         let mut commands = Vec::new();
         let mut fails_at = None;
@@ -467,6 +493,7 @@ impl World {
             fails_at,
             inline: judged.inline,
             read,
+            key: (checked.is_local && checked.status == SUCCESS).then(|| checked.immediate.to_u64()),
             is_acknowledged: false,
             refusals: fails_at.map(|_| (LOCAL_PROTECTION, 0)).into_iter().collect(),
         });
@@ -553,7 +580,7 @@ impl World {
                 pair.peer_is_silent = true;
             }
             pair.acknowledges(entry);
-        } else if asks || pair.wire.is_empty() || self.random.random_bool(0.1) {
+        } else if asks || (!self.is_strict && (pair.wire.is_empty() || self.random.random_bool(0.1))) {
             token.extended = bits(0x1f);
             let whole = entry + usize::from(is_last);
             pair.acknowledges(whole);
@@ -647,6 +674,8 @@ impl World {
         let open =
             pair.entries[pair.completed.min(pair.sent)..=pair.sent].iter().filter(is_open).count() as u64;
         assert!(pair.has_failed || open <= READ_ATOMIC, "{open} READs are open");
+        let is_open = |entry: &Entry| entry.key.is_some() && !entry.is_acknowledged;
+        assert!(!pair.entries[..pair.sent].iter().any(is_open), "nothing leaves before the key is ended");
         let entry = &mut pair.entries[pair.sent];
         assert_eq!(entry.status, SUCCESS, "an entry in error is not sent");
         assert!(entry.fails_at != Some(pair.sent_packets), "a packet whose key does not hold is not sent");
@@ -706,6 +735,42 @@ impl World {
         pair.next_psn = (pair.next_psn + psns) & PSN_MASK;
     }
 
+    /// Control is asked to end a key: nothing of the queue pair is in flight then.
+    fn take_key(&mut self, asked: Invalidation) {
+        let number = asked.queue_pair.to_u64() as usize;
+        let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
+        let ok = self.random.random_bool(1.0 - self.error_rate);
+        if asked.generation == u64::from(pair.generation) {
+            let is_done = |entry: &Entry| entry.is_acknowledged;
+            assert!(pair.has_failed || pair.entries[..pair.sent].iter().all(is_done), "all has arrived");
+            let entry = &pair.entries[pair.sent];
+            assert_eq!(entry.key, Some(asked.key.to_u64()));
+            assert_eq!(asked.domain, pair.number as u64);
+            pair.sent += 1;
+        }
+        let due = self.cycle + self.random.random_range(10..300);
+        let due = due.max(self.endings.back().map_or(0, |ending| ending.0));
+        let answer = Invalidated { queue_pair: asked.queue_pair, generation: asked.generation, ok };
+        self.endings.push_back((due, answer));
+    }
+
+    /// Control says what has become of it.
+    fn end_key(&mut self, answer: Invalidated) {
+        let number = answer.queue_pair.to_u64() as usize;
+        let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
+        if answer.generation == u64::from(pair.generation) {
+            let entry = pair.entries[..pair.sent].last_mut().expect("it was asked for");
+            assert!(entry.key.is_some(), "nothing leaves behind it");
+            if answer.ok {
+                entry.is_acknowledged = true;
+                self.ended += 1;
+            } else {
+                entry.refusals.push((LOCAL_OPERATION, REASON_KEY));
+            }
+        }
+        self.invalidated.push(answer);
+    }
+
     fn take_completion(&mut self, token: CompletionToken) {
         let status = token.status.to_u64();
         let index =
@@ -730,6 +795,7 @@ impl World {
                 assert_eq!(status, FLUSHED);
             } else if status == SUCCESS {
                 assert!(entry.is_signalled && entry.is_acknowledged);
+                assert_eq!(token.opcode == COMPLETES_LOCAL_INVALIDATE, entry.key.is_some());
                 assert_eq!(token.length, entry.read.as_ref().map_or(0, |read| read.length));
             } else {
                 pair.has_failed = true;
@@ -790,6 +856,11 @@ impl World {
             let placing = self.placing.pop_front().expect("it is there");
             self.returned.push(placing.1);
         }
+        if self.endings.front().is_some_and(|ending| ending.0 <= self.cycle) {
+            let ending = self.endings.pop_front().expect("it is there");
+            self.end_key(ending.1);
+        }
+        let random = &mut self.random;
         if self.lost.front().is_some() && random.random_bool(0.05) {
             self.lost.pop_front().into_iter().for_each(|lost| self.gather_failure.push(lost));
         }
@@ -804,6 +875,8 @@ impl World {
         self.responses.drive(&mut block.responses, random);
         self.gather_failure.drive(&mut block.gather_failure, random);
         self.access_answer.drive(&mut block.access_answer, random);
+        self.invalidate.drive(&mut block.invalidate, random);
+        self.invalidated.drive(&mut block.invalidated, random);
         self.deposit_request.drive(&mut block.deposit_request, random);
         self.deposit_answer.drive(&mut block.deposit_answer, random);
         self.place.drive(&mut block.place, random);
@@ -824,6 +897,8 @@ impl World {
         self.access_answer.sample(&block.access_answer);
         self.deposit_answer.sample(&block.deposit_answer);
         self.returned.sample(&block.returned);
+        self.invalidated.sample(&block.invalidated);
+        let key = self.invalidate.sample(&block.invalidate);
         let placing = self.place.sample(&block.place);
         let deposit_request = self.deposit_request.sample(&block.deposit_request);
         for (name, pulse) in [
@@ -870,6 +945,9 @@ impl World {
         if let Some(command) = command {
             self.take_command(command);
         }
+        if let Some(key) = key {
+            self.take_key(key);
+        }
         if let Some(placing) = placing {
             self.take_placing(placing);
         }
@@ -914,6 +992,8 @@ impl World {
             && self.gather_failure.is_done()
             && self.placing.is_empty()
             && self.returned.is_done()
+            && self.endings.is_empty()
+            && self.invalidated.is_done()
             && self.payload.is_empty()
     }
 
@@ -1079,6 +1159,52 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     );
 }
 
+/// A key ends when everything before it has arrived, though nobody has asked for completions of that, and before anything behind it
+/// begins. Peers say no more than they must.
+#[test]
+fn a_key_ends_between_what_is_before_and_what_is_behind() {
+    let mut world = World::new(&[(3, 6)], Stalls::None);
+    (world.host_delay, world.answer_delay, world.is_strict) = (40, 20, true);
+    // The end of the key alone, behind one that was posted before, and in the middle of a burst; then entries of two slots.
+    let rounds: [&[&[u8]]; 5] =
+        [&[&[7]], &[&[2], &[7]], &[&[2, 0, 7, 2, 7, 7, 4, 7]], &[&[0; 7], &[7, 0]], &[&[0x82, 7, 0x82, 7]]];
+    let mut expected = 0;
+    for bells in rounds {
+        for bell in bells {
+            for &opcode in *bell {
+                let mut entry = world.right_entry(0, opcode & 0x80 != 0);
+                entry[0][0] = opcode & 0x7f;
+                // Empty, and nobody is told.
+                entry[0][1] &= TWO_SLOTS;
+                entry[0][2] = 0;
+                entry[0][28..32].fill(0);
+                assert!(world.post(0, entry));
+                expected += usize::from(opcode == 7);
+            }
+            world.ring(0);
+            (0..200).for_each(|_| world.step());
+        }
+        let posted_at = world.cycle;
+        while world.counts["messages_completed"] < world.pairs[0].entries.len() as u64 {
+            world.step();
+            assert!(world.cycle < posted_at + 8_000, "{bells:?} ends");
+        }
+        // What is completed leaves room; nobody was told.
+        world.pairs[0].consumer = world.pairs[0].producer;
+    }
+    assert_eq!(world.ended, expected);
+    // One that may not be ended ends the queue pair.
+    world.error_rate = 1.0;
+    let mut entry = world.right_entry(0, false);
+    (entry[0][0], entry[0][1], entry[0][2]) = (7, 0, 0);
+    entry[0][28..32].fill(0);
+    assert!(world.post(0, entry));
+    world.ring(0);
+    (0..2_000).for_each(|_| world.step());
+    assert_eq!(world.completion.received.len(), 1);
+    assert!(world.pairs[0].has_failed && world.pairs[0].failure_seen);
+}
+
 /// A card that is to rest asks for no more work, ends what it has, hears doorbells and commands, and goes on where it stopped.
 #[test]
 fn nothing_is_begun_while_the_card_rests() {
@@ -1101,7 +1227,7 @@ fn nothing_is_begun_while_the_card_rests() {
     let begun = world.work_read.received.len();
     assert!(is_busy(&world) && (1..28).contains(&begun), "it stops in the middle: {begun}");
     let stopped_at = world.cycle;
-    while is_busy(&world) {
+    while is_busy(&world) || !world.is_quiet() {
         world.step();
         assert!(world.cycle < stopped_at + 6_000, "it comes to rest");
     }

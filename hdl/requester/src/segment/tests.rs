@@ -25,6 +25,7 @@ struct Model {
     is_reused: bool,
     is_held: bool,
     is_behind: bool,
+    follows_local: bool,
     has_ended: bool,
     has_begun: bool,
 }
@@ -102,6 +103,8 @@ struct Expected {
     full_spans: usize,
     full_reads: usize,
     fenced: usize,
+    /// Held before the end of a key, and behind it.
+    local: [usize; 2],
     long: usize,
 }
 
@@ -124,7 +127,7 @@ impl Model {
         match event.kind {
             SetupKind::Restart => {
                 (self.slot_index, self.is_held, self.has_ended, self.has_begun) = (0, false, false, false);
-                self.is_behind = false;
+                (self.is_behind, self.follows_local) = (false, false);
             }
             SetupKind::SendPsn => self.psn = event.psn.to_u64() as u32,
             SetupKind::Life => {
@@ -161,7 +164,7 @@ impl Model {
             && !self.is_behind
             && !self.has_ended
             && (state == READY_TO_SEND || flushes)
-            && (!is_double || slot.has_second || slot.ends_queue);
+            && (slot.has_second || slot.ends_queue || slot.is_overrun);
         let empty =
             WorkItem { queue_pair: slot.queue_pair, is_empty: true, ends_burst: true, ..WorkItem::default() };
         let in_flight = (u64::from(self.count) - seen.count.to_u64()) & 0xffff;
@@ -182,19 +185,28 @@ impl Model {
         let is_inline = slot.first.get_bit(8 + 3);
         let is_plain = !flushes && !slot.is_overrun && !slot.is_unreadable && !is_inline && length <= 1 << 31;
         let pmtu = 128 << self.event.path.path_mtu.to_u64();
-        let packets = if is_plain { length.div_ceil(pmtu).max(1) } else { 1 };
+        let opcode = slot.first.get_bits::<8>(0);
+        let counts = !flushes && !slot.is_overrun && !slot.is_unreadable;
+        let is_local = counts && opcode == WORK_LOCAL_INVALIDATE;
+        let packets = if is_local {
+            0
+        } else if is_plain {
+            length.div_ceil(pmtu).max(1)
+        } else {
+            1
+        };
         let ahead = u64::from(self.psn).wrapping_sub(seen.una_psn.to_u64()) & 0xff_ffff;
         let is_span_full = !flushes && in_flight > 0 && (ahead >= 1 << 15 || ahead + packets > 1 << 23);
         let is_window_full = in_flight >= WINDOW;
-        let counts = !flushes && !slot.is_overrun && !slot.is_unreadable;
-        let is_read = counts && slot.first.get_bits::<8>(0) == WORK_READ;
+        let is_read = counts && opcode == WORK_READ;
         let read_atomic = self.event.path.read_atomic.to_u64();
         let is_open = is_read && read_atomic > 0;
         let open = self.reads.wrapping_sub(seen.reads.to_u64()) & 31;
         assert!(open <= 16, "{open} READs are open");
         let is_read_full = is_open && open >= read_atomic;
         let is_fenced = counts && slot.first.get_bit(8 + 2) && open > 0;
-        let waits = is_window_full || is_span_full || is_read_full || is_fenced;
+        let waits_for_all = counts && (is_local || self.follows_local) && in_flight > 0;
+        let waits = is_window_full || is_span_full || is_read_full || is_fenced || waits_for_all;
         let Some(block) = block.filter(|_| takes && !waits) else {
             expected.takes_free = false;
             if slot.ends_burst {
@@ -206,6 +218,8 @@ impl Model {
                 expected.full_spans += usize::from(is_span_full);
                 expected.full_reads += usize::from(is_read_full);
                 expected.fenced += usize::from(is_fenced);
+                expected.local[0] += usize::from(is_local);
+                expected.local[1] += usize::from(!is_local && waits_for_all);
                 self.is_held = true;
                 expected.begun.push_back((number, self.begun()));
                 let has_moved = now != seen;
@@ -232,8 +246,8 @@ impl Model {
             is_first: !self.has_begun,
             ends_burst: slot.ends_burst,
             psn: bits(self.psn.into()),
-            last_psn: bits((u64::from(self.psn) + packets - 1) & 0xff_ffff),
-            is_long: is_plain && !is_read && length > 1 << 14,
+            last_psn: bits((u64::from(self.psn) + packets).wrapping_sub(1) & 0xff_ffff),
+            is_long: is_plain && !is_read && !is_local && length > 1 << 14,
             is_open,
             read_slot: bits(self.reads & 15),
             place: bits(block << 3 | self.tail_count),
@@ -243,7 +257,10 @@ impl Model {
                     .wrapping_add(if slot.is_overrun { 0 } else { 1 + u16::from(is_whole) })
                     .into(),
             ),
-            asks: self.tail_count == 7,
+            asks: self.tail_count == 7
+                || is_double
+                || !slot.has_second
+                || slot.second.get_bits::<8>(0) == WORK_LOCAL_INVALIDATE,
             two_slots: is_whole,
             is_flushed: flushes,
             reason: bits(match () {
@@ -267,6 +284,7 @@ impl Model {
         }
         self.reads = (self.reads + u64::from(is_open)) & 31;
         self.is_behind = item.is_long;
+        self.follows_local = is_local;
         if item.is_long {
             expected.long += 1;
             // Where fetch is to go on does not count when it is to stop.
@@ -394,7 +412,12 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 let slot =
                     slot & !(bits::<SLOT_BITS>(0xffff_ffff) << 224u64) | bits::<SLOT_BITS>(length) << 224u64;
                 // READs and fences, where the pool is not to be full.
-                let opcode = if changes > 0.0 && random.random_bool(0.3) { WORK_READ } else { 0 };
+                let opcode = match random.random_range(0..20) {
+                    _ if changes == 0.0 => 0,
+                    0..6 => WORK_READ,
+                    6 => WORK_LOCAL_INVALIDATE,
+                    _ => 0,
+                };
                 let slot = slot & !bits::<SLOT_BITS>(0xff) | bits::<SLOT_BITS>(opcode);
                 let slot = slot.replace_bit(8 + 2, changes > 0.0 && random.random_bool(0.1));
                 ring.slots.push(slot.replace_bit(TWO_SLOTS, random.random_bool(0.3)));
@@ -560,14 +583,17 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
 #[test]
 fn entries_leave_once_and_in_order_with_few_blocks() {
     let (mut stale, mut full_spans, mut full_reads, mut fenced) = (0, 0, 0, 0);
+    let mut local = [0, 0];
     for stalls in Stalls::ALL {
         let expected = runs(QUEUES, 2, 0.05, 4000, 0.01, stalls);
-        assert!(expected.held > 5 && expected.long > 10, "{} {}", expected.held, expected.long);
+        assert!(expected.held > 5 && expected.long > 5, "{} {}", expected.held, expected.long);
         (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
         (full_reads, fenced) = (full_reads + expected.full_reads, fenced + expected.fenced);
+        local = [local[0] + expected.local[0], local[1] + expected.local[1]];
     }
     assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
     assert!(full_reads > 10 && fenced > 10, "{full_reads} {fenced}");
+    assert!(local.iter().all(|&count| count > 10), "{local:?}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use rnic_token::PacketToken;
 use rnic_token::doorbell::EntriesPosted;
 use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
 use rnic_token::path::Path;
-use rnic_token::protect::{AccessAnswer, AccessRequest};
+use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_token::read::ReadClosed;
 use rnic_token::receive::{PlaceCommand, ReplyEvent};
 use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
@@ -89,6 +89,10 @@ pub(super) struct Machine {
     failures: Sink<FailureEvent>,
     asked: Sink<AccessRequest>,
     answers: Source<AccessAnswer>,
+    keys: Sink<Invalidation>,
+    ended: Source<Invalidated>,
+    /// Keys that control ends, and when.
+    ending: VecDeque<(Invalidation, u64)>,
     reads: Sink<HostSpan>,
     owed: Source<ReplyEvent>,
     /// Those in the source, with their writes counted from the beginning.
@@ -181,6 +185,9 @@ impl Machine {
             failures: Sink::new(stalls),
             asked: Sink::new(stalls),
             answers: Source::of_tokens([], stalls),
+            keys: Sink::new(stalls),
+            ended: Source::of_tokens([], stalls),
+            ending: VecDeque::new(),
             reads: Sink::new(stalls),
             owed: Source::of_tokens([], stalls),
             owed_counts: VecDeque::new(),
@@ -228,6 +235,7 @@ impl Machine {
             domain: 7,
             local_write: true,
             remote_write: true,
+            invalidatable: false,
             first_address: 0x1000,
             length: 0x10_0000,
         }];
@@ -401,6 +409,8 @@ impl Machine {
         self.asked.drive(&mut block.access_request, random);
         block.access_request.ready.next &= accepts;
         self.answers.drive(&mut block.access_answer, random);
+        self.keys.drive(&mut block.invalidate, random);
+        self.ended.drive(&mut block.invalidated, random);
         self.reads.drive(&mut block.receive_read, random);
         block.receive_read.ready.next &= !self.holds_reads;
         self.owed.drive(&mut block.place_reply, random);
@@ -457,6 +467,8 @@ impl Machine {
         let failed = self.failures.sample(&block.failure);
         let asked = self.asked.sample(&block.access_request);
         self.answers.sample(&block.access_answer);
+        let key = self.keys.sample(&block.invalidate);
+        self.ended.sample(&block.invalidated);
         let read = self.reads.sample(&block.receive_read);
         let has_owed = self.owed.sample(&block.place_reply);
         let word_read = self.word_reads.sample(&block.exchange_read);
@@ -531,7 +543,18 @@ impl Machine {
             self.model.queues.get_mut(&index).expect("the queue pair exists").posted = producer;
         }
         if let Some(request) = asked {
-            self.answers.push(answer_of(&self.model.regions, &request));
+            let known = [&self.model.regions[..], &self.model.lingering].concat();
+            self.answers.push(answer_of(&known, &request));
+        }
+        if let Some(key) = key {
+            let delay = if self.stalls.sink() { self.random.random_range(1..60) } else { 6 };
+            self.ending.push_back((key, self.cycle + delay));
+        }
+        if let Some((key, due)) = self.ending.front().copied()
+            && due <= self.cycle
+        {
+            self.ending.pop_front();
+            self.end_key(&key);
         }
         if let Some(span) = read {
             self.read(&span);
@@ -621,6 +644,17 @@ impl Machine {
             let last = place + 1 == count;
             self.slots.push_back(Slot { data: BigUint::from_bytes_le(&data).into(), last, error });
         }
+    }
+
+    /// Control ends a key, if it may be ended; the interpreter has done so before.
+    fn end_key(&mut self, key: &Invalidation) {
+        let (number, domain) = (key.key.to_u64() as u32, key.domain.to_u64() as u32);
+        let is_it = |region: &Region| region.key == number && region.domain == domain && region.invalidatable;
+        assert!(!self.model.regions.iter().any(is_it), "{number:#x} is not to be ended");
+        let place = self.model.lingering.iter().position(is_it);
+        let ended = place.map(|place| self.model.lingering.remove(place));
+        let Invalidation { queue_pair, generation, .. } = *key;
+        self.ended.push(Invalidated { queue_pair, generation, ok: ended.is_some() });
     }
 
     /// The place stage issues the writes of a command; its reply is behind them.
@@ -919,8 +953,8 @@ fn token_of(request: &Request) -> PacketToken {
     let mut extended = Vec::new();
     let operation = request.opcode & 0x1f;
     use Operation::{
-        CompareSwap, FetchAdd, ReadRequest, SendLastImmediate, SendOnlyImmediate, WriteFirst,
-        WriteLastImmediate, WriteOnly, WriteOnlyImmediate,
+        CompareSwap, FetchAdd, ReadRequest, SendLastImmediate, SendLastInvalidate, SendOnlyImmediate,
+        SendOnlyInvalidate, WriteFirst, WriteLastImmediate, WriteOnly, WriteOnlyImmediate,
     };
     if [WriteFirst, WriteOnly, WriteOnlyImmediate, ReadRequest].iter().any(|one| one.code() == operation) {
         extended.extend(request.address.to_be_bytes());
@@ -933,7 +967,14 @@ fn token_of(request: &Request) -> PacketToken {
         extended.extend(request.operand.to_be_bytes());
         extended.extend(request.compare.to_be_bytes());
     }
-    let with_immediate = [SendLastImmediate, SendOnlyImmediate, WriteLastImmediate, WriteOnlyImmediate];
+    let with_immediate = [
+        SendLastImmediate,
+        SendOnlyImmediate,
+        SendLastInvalidate,
+        SendOnlyInvalidate,
+        WriteLastImmediate,
+        WriteOnlyImmediate,
+    ];
     if with_immediate.iter().any(|one| one.code() == operation) {
         extended.extend(request.immediate.to_be_bytes());
     }
@@ -979,7 +1020,6 @@ fn command_of(command: &PlaceCommand) -> Command {
     let told = command.completion;
     let completion = command.has_completion.then(|| {
         assert_eq!(told.generation, command.generation);
-        assert!(!told.with_invalidate);
         let status = CompletionStatus::from_number(told.status.to_u64()).unwrap();
         Completion {
             queue: told.completion_queue.to_u64() as u16,
@@ -993,6 +1033,8 @@ fn command_of(command: &PlaceCommand) -> Command {
                     length: told.length.to_u64() as u32,
                     // It is kept in the order of the wire.
                     immediate: told.with_immediate.then(|| (told.immediate.to_u64() as u32).swap_bytes()),
+                    // And a key as a number.
+                    invalidated: told.with_invalidate.then(|| told.immediate.to_u64() as u32),
                     solicited: told.solicited,
                 })
             } else {

@@ -2,13 +2,14 @@
 mod atomics;
 mod entries;
 mod exchange;
+mod invalidate;
 mod machine;
 mod messages;
 mod model;
 mod serve;
 
 use machine::Machine;
-use model::{Arriving, Attributes, Owed, Request, Shared, Work, own_address};
+use model::{Arriving, Attributes, Model, Owed, Region, Request, Shared, Work, own_address};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Random, Stalls};
@@ -21,6 +22,8 @@ use rnic_token::setup::SetupKind;
 const QPNS: [u32; 7] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff, 0x40_0005, 0x00_03fe];
 /// That one.
 const SHARED: u8 = 63;
+/// Keys that peers may end follow this one, which nobody has.
+const ENDING_KEY: u32 = 0x1_0000;
 const FIRST_PSN: u32 = 0xff_fffe;
 
 fn attributes(place: usize) -> Attributes {
@@ -355,6 +358,43 @@ impl Traffic {
         Request { length, ..request(machine, place, operation, payload) }
     }
 
+    /// The same with keys that end: of some WRITEs, and ended by some SENDs.
+    fn with_keys(model: &Model, random: &mut Random, good: Request) -> Request {
+        use Operation as Op;
+        let ends = model.regions.iter().filter(|region| region.invalidatable);
+        let keys: Vec<u32> = ends.map(|region| region.key).collect();
+        // One that lives, or one that is dead, is yet to come, or lasts.
+        let mut draw = |wrong| match keys.choose(random) {
+            Some(&key) if !random.random_ratio(1, wrong) => key,
+            _ => *[0x142, ENDING_KEY, ENDING_KEY + 0x100, 0].choose(random).unwrap(),
+        };
+        let operations = [
+            (Op::SendOnlyImmediate, Op::SendOnlyInvalidate),
+            (Op::SendLastImmediate, Op::SendLastInvalidate),
+        ];
+        if let Some((_, ending)) = operations.iter().find(|(plain, _)| *plain as u8 == good.opcode) {
+            let immediate = draw(4);
+            return if immediate % 3 == 0 {
+                good
+            } else {
+                Request { opcode: *ending as u8, immediate, ..good }
+            };
+        }
+        let key = draw(60);
+        if key % 3 == 0 { good } else { Request { key, ..good } }
+    }
+
+    /// A region is made anew, under another key.
+    fn renew(&mut self, machine: &mut Machine) {
+        let count = machine.model.regions.iter().filter(|region| region.invalidatable).count();
+        if count < 6 {
+            self.tag += 1;
+            let key = ENDING_KEY + 0x200 + (self.tag as u32) * 0x101;
+            let region = Region { key, invalidatable: true, ..machine.model.regions[0] };
+            machine.model.regions.push(region);
+        }
+    }
+
     fn request(&mut self, machine: &mut Machine) -> Request {
         use Operation::{ReadRequest, WriteOnly};
         // Mostly one that is ready.
@@ -375,6 +415,7 @@ impl Traffic {
             address: 0x1000 + random.random_range(0..0x1000),
             ..good
         };
+        let good = if self.resets { good } else { Self::with_keys(&machine.model, random, good) };
         if random.random_ratio(1, self.fault_rate) {
             return match random.random_range(0..10) {
                 0 | 1 => Request { opcode: random.random_range(0..0x18), ..good },
@@ -420,6 +461,7 @@ impl Traffic {
         // Busy times and quiet ones.
         let rate = if (machine.cycle / 400).is_multiple_of(2) { 16 } else { 2 };
         if machine.may_offer() && machine.random.random_ratio(rate, 20) {
+            self.renew(machine);
             let request = self.request(machine);
             machine.offer(request);
         }
@@ -497,6 +539,8 @@ fn many_peers_and_their_mistakes_are_answered_as_the_protocol_says() {
         "a message waits for a receive",
         "a limit is reached",
         "the last entry is given back",
+        "a key is ended",
+        "a key may not be ended",
     ];
     missing.extend(several.into_iter().filter(|name| !machine.model.seen.contains_key(name)));
     assert!(missing.is_empty(), "{missing:?} never happened");

@@ -116,6 +116,8 @@ pub(super) struct Region {
     pub(super) domain: u32,
     pub(super) local_write: bool,
     pub(super) remote_write: bool,
+    /// Peers may end its key.
+    pub(super) invalidatable: bool,
     pub(super) first_address: u64,
     pub(super) length: u64,
 }
@@ -155,6 +157,8 @@ pub(super) struct Received {
     pub(super) opcode: CompletionOpcode,
     pub(super) length: u32,
     pub(super) immediate: Option<u32>,
+    /// The key that was ended.
+    pub(super) invalidated: Option<u32>,
     pub(super) solicited: bool,
 }
 
@@ -204,12 +208,13 @@ enum Part {
     Only,
 }
 
-/// A packet of a SEND, or of a WRITE, and whether it brings immediate data.
+/// A packet of a SEND, or of a WRITE, and whether it brings immediate data or ends a key.
 #[derive(Clone, Copy)]
 struct Kind {
     is_send: bool,
     part: Part,
     with_immediate: bool,
+    with_invalidate: bool,
 }
 
 impl Kind {
@@ -223,6 +228,8 @@ impl Kind {
             (Op::SendLastImmediate, true, Last, true),
             (Op::SendOnly, true, Only, false),
             (Op::SendOnlyImmediate, true, Only, true),
+            (Op::SendLastInvalidate, true, Last, false),
+            (Op::SendOnlyInvalidate, true, Only, false),
             (Op::WriteFirst, false, First, false),
             (Op::WriteMiddle, false, Middle, false),
             (Op::WriteLast, false, Last, false),
@@ -231,7 +238,8 @@ impl Kind {
             (Op::WriteOnlyImmediate, false, Only, true),
         ];
         let (_, is_send, part, with_immediate) = kinds.into_iter().find(|kind| kind.0 as u8 == opcode)?;
-        Some(Kind { is_send, part, with_immediate })
+        let with_invalidate = [Op::SendLastInvalidate as u8, Op::SendOnlyInvalidate as u8].contains(&opcode);
+        Some(Kind { is_send, part, with_immediate, with_invalidate })
     }
 
     fn starts(self) -> bool {
@@ -321,6 +329,8 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) regions: Vec<Region>,
+    /// Those whose keys have ended, as long as the table does not know.
+    pub(super) lingering: Vec<Region>,
     pub(super) queues: HashMap<u16, Queue>,
     pub(super) failures: Vec<Failure>,
     pub(super) shared: HashMap<u8, Shared>,
@@ -598,6 +608,19 @@ impl Model {
             }
         };
 
+        // The key of a SEND with Invalidate, when nothing else is wrong.
+        if kind.with_invalidate {
+            let is_it = |region: &Region| {
+                region.key == request.immediate && region.domain == attributes.domain && region.invalidatable
+            };
+            let Some(place) = self.regions.iter().position(is_it) else {
+                *self.seen.entry("a key may not be ended").or_default() += 1;
+                return Some(self.fail(index, request, entry, NO_ACCESS));
+            };
+            self.lingering.push(self.regions.remove(place));
+            *self.seen.entry("a key is ended").or_default() += 1;
+        }
+
         // Step 8. A message counts and completes with its last packet.
         if kind.ends() {
             queue.msn = (queue.msn + 1) & PSN_MASK;
@@ -611,6 +634,7 @@ impl Model {
             opcode: if kind.is_send { CompletionOpcode::Receive } else { CompletionOpcode::ReceiveWrite },
             length: total,
             immediate: kind.with_immediate.then_some(request.immediate),
+            invalidated: kind.with_invalidate.then_some(request.immediate),
             solicited: request.solicited,
         };
         let completes = entry.filter(|_| kind.ends());

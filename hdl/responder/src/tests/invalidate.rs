@@ -1,0 +1,118 @@
+//! SENDs that end a key: what completes, and what meets the dead key behind them.
+use super::machine::Machine;
+use super::model::{Completion, Owed, Region, Request};
+use super::{connected, message, post, request, send, steps, work};
+use rnic_blocks::bench::Stalls;
+use rnic_layout::opcode::Operation;
+use rnic_layout::queue::completion::CompletionStatus;
+
+const KEY: u32 = 0x1_2305;
+
+/// Three queue pairs with receives, and a region whose key may be ended.
+fn machine(stalls: Stalls) -> Machine {
+    let mut machine = connected(stalls);
+    for place in 0..3 {
+        post(&mut machine, place, &[work(0x11), work(0x22), work(0x33)]);
+    }
+    let region = Region { key: KEY, invalidatable: true, ..machine.model.regions[0] };
+    machine.model.regions.push(region);
+    machine.run(100);
+    machine
+}
+
+fn ending(machine: &Machine, place: usize, key: u32) -> Request {
+    Request { immediate: key, ..request(machine, place, Operation::SendOnlyInvalidate, 100) }
+}
+
+fn completions(machine: &Machine) -> Vec<Completion> {
+    machine.placed.iter().filter_map(|(_, command)| command.completion).collect()
+}
+
+#[test]
+fn what_comes_behind_the_end_of_a_key_meets_it_dead() {
+    use Operation::WriteOnly;
+    // By the same queue pair, and by another one.
+    for (stalls, place) in [(Stalls::None, 0), (Stalls::Both, 1)] {
+        let mut machine = machine(stalls);
+        let write = |machine: &Machine, place| Request { key: KEY, ..request(machine, place, WriteOnly, 64) };
+        send(&mut machine, |machine| write(machine, place));
+        send(&mut machine, |machine| ending(machine, 0, KEY));
+        send(&mut machine, |machine| write(machine, place));
+        machine.settle();
+        let told = completions(&machine);
+        let received = told[0].outcome.unwrap();
+        assert_eq!((received.length, received.invalidated, received.immediate), (100, Some(KEY), None));
+        let index = super::attributes(place).index();
+        let (_, _, owed) = machine.replied.iter().rfind(|replied| replied.1 == index).unwrap();
+        assert_eq!(owed.syndrome, 0x62, "{place}");
+        assert_eq!(machine.count("remote_protection"), 1);
+    }
+}
+
+#[test]
+fn the_buffer_of_the_send_may_be_of_the_region_that_it_ends() {
+    let mut machine = machine(Stalls::None);
+    let mut entry = work(0x44);
+    for key in [&mut entry.fields.sge0_key, &mut entry.fields.sge2_key] {
+        *key = KEY;
+    }
+    // It is the fourth: the three before it take SENDs that end nothing.
+    post(&mut machine, 0, &[entry, entry]);
+    for _ in 0..3 {
+        send(&mut machine, |machine| request(machine, 0, Operation::SendOnly, 64));
+    }
+    message(&mut machine, 0, Operation::SendFirst, 1024 + 50, false);
+    machine.settle();
+    assert_eq!(completions(&machine).len(), 4);
+    let from = machine.placed.len();
+    send(&mut machine, |machine| ending(machine, 0, KEY));
+    machine.settle();
+    assert_eq!(machine.placed[from].1.spans.len(), 1);
+    assert!(completions(&machine)[4].outcome.is_ok());
+}
+
+#[test]
+fn a_key_that_may_not_be_ended_fails_the_queue_pair() {
+    let mut machine = machine(Stalls::None);
+    post(&mut machine, 3, &[work(0x11), work(0x22)]);
+    let foreign = Region { key: 0x1_4505, domain: 8, ..machine.model.regions.last().copied().unwrap() };
+    machine.model.regions.push(foreign);
+    // A region that is not made for it, one of another domain, another variant, and a key that is dead already.
+    for (place, key) in [0x142, 0x1_4505, KEY + 1, KEY].into_iter().enumerate() {
+        let psn = request(&machine, place, Operation::SendOnly, 0).psn;
+        if place == 3 {
+            send(&mut machine, |machine| ending(machine, 3, KEY));
+            machine.settle();
+        }
+        let from = machine.placed.len();
+        send(&mut machine, |machine| ending(machine, place, key));
+        send(&mut machine, |machine| request(machine, place, Operation::SendOnly, 9));
+        machine.settle();
+        let command = &machine.placed[from].1;
+        assert!(command.spans.is_empty(), "nothing is placed");
+        let outcome = command.completion.unwrap().outcome;
+        assert_eq!(outcome, Err((CompletionStatus::RemoteAccess, 0x62)));
+        let ended = u32::from(place == 3);
+        assert_eq!(command.reply, Some(Owed { syndrome: 0x62, psn: psn + ended, msn: ended }));
+        assert_eq!(machine.count("remote_protection"), place as u64 + 1);
+        assert_eq!(machine.count("local_protection"), 0);
+    }
+}
+
+#[test]
+fn others_are_held_up_for_as_long_as_control_takes() {
+    let mut machine = machine(Stalls::None);
+    for index in 1..3 {
+        let region = Region { key: KEY + 0x100 * index, ..machine.model.regions.last().copied().unwrap() };
+        machine.model.regions.push(region);
+    }
+    let from = machine.placed.len();
+    for index in 0..3 {
+        send(&mut machine, |machine| ending(machine, 0, KEY + 0x100 * index));
+    }
+    send(&mut machine, |machine| request(machine, 1, Operation::WriteOnly, 9));
+    machine.settle();
+    let steps = steps(&machine, from);
+    println!("one behind the other, with a control that answers after six cycles: {steps:?} cycles");
+    assert!(steps.iter().all(|&cycles| cycles <= 22), "{steps:?}");
+}

@@ -24,6 +24,9 @@ const MISTAKES: &[Mistake] = &[
     Mistake::LastKey,
     Mistake::LocalRange,
     Mistake::ReceiveShort,
+    Mistake::EndedKey,
+    Mistake::PeerKey,
+    Mistake::OwnKey,
 ];
 
 #[test]

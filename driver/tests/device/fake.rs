@@ -8,7 +8,7 @@
 use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory};
 use rnic_layout::admin::{
     Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
-    CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query,
+    CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query, RegionKind,
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
@@ -118,6 +118,15 @@ pub(crate) struct Card {
 
 type Refusal = (CommandStatus, u32);
 
+/// What four bytes of a completion are.
+#[derive(Clone, Copy, Debug)]
+enum With {
+    Nothing,
+    Immediate([u8; 4]),
+    /// The key that was ended.
+    Key([u8; 4]),
+}
+
 fn place(bytes: &[u8; 8]) -> u64 {
     u64::from_le_bytes(*bytes)
 }
@@ -188,7 +197,7 @@ impl Card {
                 completion_queues_log2: 3,
                 event_queues_log2: 2,
                 shared_receive_queues_log2: 1,
-                regions_log2: 6,
+                regions_log2: 7,
                 address_handles_log2: 2,
                 doorbell_pages_log2: 0,
                 outstanding_blocks_log2: 4,
@@ -411,8 +420,8 @@ impl Card {
                 missing(self.completions.remove(&number).is_some())
             }
             (Op::CreateRegion, Body::CreateRegion(body)) => {
-                let index = index_of(number >> 8, 6);
-                if self.regions.keys().any(|key| index_of(key >> 8, 6) == index) {
+                let index = index_of(number >> 8, 7);
+                if self.regions.keys().any(|key| index_of(key >> 8, 7) == index) {
                     return Err((AlreadyExists, 32));
                 }
                 self.dma(body.translation_base, body.length as usize).expect("the region is mapped");
@@ -560,7 +569,15 @@ impl Card {
             if self.faults.unreadable_receives > 0 {
                 self.faults.unreadable_receives -= 1;
             } else {
-                self.complete_receive(number, work.tag, CompletionStatus::Flushed, None, None, 0, false);
+                self.complete_receive(
+                    number,
+                    work.tag,
+                    CompletionStatus::Flushed,
+                    With::Nothing,
+                    None,
+                    0,
+                    false,
+                );
             }
         }
     }
@@ -589,10 +606,20 @@ impl Card {
         length: u64,
         right: fn(&CreateRegion) -> bool,
     ) -> Option<u64> {
-        let region = self.regions.get(&key).filter(|region| region.domain == domain && right(region))?;
+        let holds = |region: &&CreateRegion| region.kind == RegionKind::Region && region.domain == domain;
+        let region = self.regions.get(&key).filter(holds).filter(|region| right(region))?;
         let offset = address.checked_sub(region.first_address)?;
         let inside = region.length.checked_sub(offset).is_some_and(|rest| length <= rest);
         inside.then_some(region.translation_base + offset)
+    }
+
+    /// Ends a key, if it may be ended; its index stays in use.
+    fn invalidate(&mut self, domain: u32, key: u32) -> bool {
+        let ends = |region: &&mut CreateRegion| {
+            region.kind == RegionKind::Region && region.domain == domain && region.invalidatable
+        };
+        let region = self.regions.get_mut(&key).filter(ends);
+        region.map(|region| region.kind = RegionKind::Free).is_some()
     }
 
     fn gather(&self, qp: &QueuePair, work: &SendWork, slots: &[u8]) -> Option<Vec<u8>> {
@@ -625,6 +652,22 @@ impl Card {
             Work::Atomic(work) => return self.atomic(number, qp, &work, &peer),
             other => panic!("the driver posted {other:?}"),
         };
+        if work.opcode == WorkOpcode::LocalInvalidate {
+            self.advance_send(number, work.two_slots);
+            let key = u32::from_le_bytes(work.immediate);
+            let status = if self.invalidate(qp.create.domain, key) {
+                CompletionStatus::Success
+            } else {
+                CompletionStatus::LocalQueuePairOperation
+            };
+            if work.signalled || qp.create.signal_all || status != CompletionStatus::Success {
+                self.complete_send(number, work.tag, CompletionOpcode::LocalInvalidate, status);
+            }
+            if status != CompletionStatus::Success {
+                self.fail(number);
+            }
+            return;
+        }
         if work.opcode == WorkOpcode::Read {
             self.read(number, qp, &work, &slots, &peer);
             return;
@@ -666,17 +709,31 @@ impl Card {
             let (receive, entry) = self.take_receive(peer_number).expect("checked above");
             if !is_write && !self.scatter(&peer, &receive, &entry, &payload) {
                 let status = CompletionStatus::LocalLength;
-                self.complete_receive(peer_number, receive.tag, status, None, None, 0, false);
+                self.complete_receive(peer_number, receive.tag, status, With::Nothing, None, 0, false);
                 self.fail(peer_number);
                 self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteInvalidRequest);
                 self.fail(number);
                 return;
             }
+            let ends_key = work.opcode == WorkOpcode::SendInvalidate;
+            if ends_key && !self.invalidate(peer.create.domain, u32::from_le_bytes(work.immediate)) {
+                let status = CompletionStatus::RemoteAccess;
+                self.complete_receive(peer_number, receive.tag, status, With::Nothing, None, 0, false);
+                self.fail(peer_number);
+                self.complete_send(number, work.tag, opcode, status);
+                self.fail(number);
+                return;
+            }
+            let with = match work.opcode {
+                WorkOpcode::SendInvalidate => With::Key(work.immediate),
+                _ if immediate => With::Immediate(work.immediate),
+                _ => With::Nothing,
+            };
             self.complete_receive(
                 peer_number,
                 receive.tag,
                 CompletionStatus::Success,
-                immediate.then_some(work.immediate),
+                with,
                 is_write.then_some(()),
                 length,
                 work.solicited,
@@ -829,22 +886,27 @@ impl Card {
         number: u32,
         tag: u64,
         status: CompletionStatus,
-        immediate: Option<[u8; 4]>,
+        with: With,
         write: Option<()>,
         length: u32,
         solicited: bool,
     ) {
         let qp = &self.queue_pairs[&number];
         let is_write = write.is_some();
+        let immediate = match with {
+            With::Nothing => [0; 4],
+            With::Immediate(bytes) | With::Key(bytes) => bytes,
+        };
         let completion = Completion {
             tag,
             length,
-            immediate: immediate.unwrap_or_default(),
+            immediate,
             qp_number: number,
             consumer_index: qp.receive_consumer,
             opcode: if is_write { CompletionOpcode::ReceiveWrite } else { CompletionOpcode::Receive },
             status,
-            with_immediate: immediate.is_some(),
+            with_immediate: matches!(with, With::Immediate(_)),
+            with_invalidate: matches!(with, With::Key(_)),
             solicited,
             ..Completion::at_reset()
         };
@@ -874,6 +936,7 @@ impl Card {
 fn opcode_of(opcode: WorkOpcode) -> CompletionOpcode {
     match opcode {
         WorkOpcode::Write | WorkOpcode::WriteImmediate => CompletionOpcode::Write,
+        WorkOpcode::LocalInvalidate => CompletionOpcode::LocalInvalidate,
         _ => CompletionOpcode::Send,
     }
 }

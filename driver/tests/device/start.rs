@@ -131,9 +131,9 @@ fn a_refused_command_names_the_field_and_leaves_nothing_behind() {
     let error = domain.allocate(4096).unwrap_err();
     assert!(error.to_string().contains("range_not_allowed in CreateRegion.length;"), "{error}");
     assert_eq!(function.card().mappings(), before);
-    // All 64 keys can still be had.
-    let regions: Vec<_> = (0..64).map(|_| domain.allocate(1).unwrap()).collect();
-    assert!(matches!(domain.allocate(1), Err(Error::Exhausted { what: "regions", limit: 64 })));
+    // All 128 keys can still be had.
+    let regions: Vec<_> = (0..128).map(|_| domain.allocate(1).unwrap()).collect();
+    assert!(matches!(domain.allocate(1), Err(Error::Exhausted { what: "regions", limit: 128 })));
     drop(regions);
     assert_eq!(function.card().objects()[1], 0);
     domain.allocate(1).unwrap();

@@ -186,6 +186,38 @@ fn atomics_change_a_cell_and_bring_the_original() {
 }
 
 #[test]
+fn keys_end_by_their_owner_and_by_the_peer() {
+    let mut pair = pair();
+    let regions = [(); 2].map(|()| pair.domain.share_invalidatable(8, RemoteRights::ALL).unwrap());
+    let remotes = [regions[0].remote(), regions[1].remote()];
+    pair.right.post_receive(ReceiveRequest::new(1).piece(pair.room(4))).unwrap();
+    pair.left.post_send(SendRequest::write(2, remotes[0]).inline(b"before")).unwrap();
+    pair.left.post_send(SendRequest::send_invalidate(3, remotes[0].key).inline(b"end").signalled()).unwrap();
+    let received = pair.next(1);
+    assert_eq!((received.invalidated, received.immediate), (Some(remotes[0].key), None));
+    assert_eq!(received.message(), b"end");
+    assert!(pair.next(0).is_success() && pair.next(0).is_success());
+    let mut seen = [0; 6];
+    regions[0].read(0, &mut seen).unwrap();
+    assert_eq!(seen, *b"before");
+
+    // It has no memory.
+    let key = remotes[1].key;
+    let with_bytes = SendRequest::local_invalidate(4, key).inline(b"x");
+    assert_eq!(pair.right.post_send(with_bytes).unwrap_err().reason, Refusal::KeyWithMemory);
+    let with_memory = SendRequest::local_invalidate(4, key).piece(pair.room(1));
+    assert_eq!(pair.right.post_send(with_memory).unwrap_err().reason, Refusal::KeyWithMemory);
+    pair.right.post_send(SendRequest::local_invalidate(5, key).signalled()).unwrap();
+    let ended = pair.next(1);
+    assert_eq!((ended.tag, ended.opcode), (5, CompletionOpcode::LocalInvalidate));
+    assert_eq!((ended.status, ended.length), (CompletionStatus::Success, 0));
+    pair.left.post_send(SendRequest::write(6, remotes[1]).inline(b"behind")).unwrap();
+    assert_eq!(pair.next(0).status, CompletionStatus::RemoteAccess);
+    regions[1].read(0, &mut seen).unwrap();
+    assert_eq!(seen, [0; 6]);
+}
+
+#[test]
 fn a_queue_pair_without_reads_refuses_them() {
     let (_function, device) = card();
     let domain = device.create_domain().unwrap();

@@ -38,7 +38,8 @@ impl Frames {
                 _ if kind.is_write() && index == 0 => RETH_BYTES,
                 _ => 0,
             };
-            let immediate = if kind.has_immediate() && is_last { 4 } else { 0 };
+            let has_word = kind.has_immediate() || kind == Kind::SendInvalidate;
+            let immediate = if has_word && is_last { 4 } else { 0 };
             let headers = AROUND_BYTES + BTH_BYTES + address + immediate;
             (headers + payload.next_multiple_of(4)).max(SHORTEST_BYTES)
         };

@@ -11,7 +11,9 @@ use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::{HALF_WINDOW, Psn};
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::wire::extended::{AethRepr, AtomicAckEthRepr, AtomicEthRepr, ImmediateRepr, RethRepr};
+use rnic_layout::wire::extended::{
+    AethRepr, AtomicAckEthRepr, AtomicEthRepr, IethRepr, ImmediateRepr, RethRepr,
+};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, MacAddress};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -160,6 +162,8 @@ mod op {
     pub(super) const ATOMIC_ACKNOWLEDGE: u8 = 0x12;
     pub(super) const COMPARE_SWAP: u8 = 0x13;
     pub(super) const FETCH_ADD: u8 = 0x14;
+    pub(super) const SEND_LAST_INV: u8 = 0x16;
+    pub(super) const SEND_ONLY_INV: u8 = 0x17;
 }
 
 /// Makes the packets of a target's peer.
@@ -187,6 +191,10 @@ impl Attacker<'_> {
     fn with_immediate(&self, code: u8, psn: i32, bytes: usize) -> Vec<u8> {
         let header = ExtendedRepr::Immediate(ImmediateRepr { data: 0x0102_0304 });
         self.frame(self.bth(code, psn), vec![header], bytes)
+    }
+
+    fn with_key(&self, code: u8, psn: i32, remote_key: u32, bytes: usize) -> Vec<u8> {
+        self.frame(self.bth(code, psn), vec![ExtendedRepr::Ieth(IethRepr { remote_key })], bytes)
     }
 
     fn with_reth(&self, code: u8, psn: i32, reth: RethRepr, bytes: usize) -> Vec<u8> {
@@ -451,6 +459,8 @@ fn opcode_cases(attacker: &mut Attacker) {
         let frames = vec![attacker.with_immediate(code, 0, 8)];
         attacker.case(format!("{name} without FIRST"), ORDER, frames).refused(0x61, 0);
     }
+    let frames = vec![attacker.with_key(op::SEND_LAST_INV, 0, attacker.target.region.0, 8)];
+    attacker.case("SEND_LAST_INV without FIRST", ORDER, frames).refused(0x61, 0);
     // Inside a WRITE of two packets.
     let begin = || {
         let mut frame = attacker.with_reth(op::WRITE_FIRST, 0, attacker.reth(pmtu_bytes + 8), pmtu_bytes);
@@ -600,7 +610,7 @@ fn length_cases(attacker: &mut Attacker) {
     attacker.case("wrong length and wrong key", "protocol 3.1", vec![frame]).refused(0x61, 0);
 }
 
-/// Row 11.
+/// Rows 11 and 15.
 fn key_cases(attacker: &mut Attacker) {
     const SECTION: &str = "protocol 3.6 row 11";
     let target = *attacker.target;
@@ -634,6 +644,16 @@ fn key_cases(attacker: &mut Attacker) {
     let reth = RethRepr { dma_length: bytes as u32 + 1, ..attacker.reth(0) };
     let frame = attacker.with_reth(op::WRITE_FIRST, 0, reth, pmtu_bytes);
     attacker.case("WRITE, the whole message does not fit", SECTION, vec![frame]).refused(0x62, 0);
+    let ended = [
+        ("a key that may not be ended", key),
+        ("another variant", key ^ 1),
+        ("another domain", target.foreign_key),
+    ];
+    for (name, key) in ended {
+        let frame = attacker.with_key(op::SEND_ONLY_INV, 0, key, 8);
+        let case = attacker.case(format!("SEND_INV, {name}"), "protocol 3.6 row 15", vec![frame]);
+        case.refused(0x62, 0).with_receive(CompletionStatus::RemoteAccess);
+    }
 }
 
 /// Rows 10, 12 and 13.

@@ -119,9 +119,12 @@ impl Memory {
 
     /// Frees a key at the peer's wish, if its region may be freed so, and says whether it was (protocol 3.7).
     pub fn invalidate(&mut self, key: u32, domain: u32) -> bool {
-        let may =
-            self.regions.get(&key).is_some_and(|region| region.invalidatable && region.domain == domain);
-        may && self.regions.remove(&key).is_some()
+        self.may_invalidate(key, domain) && self.regions.remove(&key).is_some()
+    }
+
+    /// Tells whether [`Self::invalidate`] would.
+    pub fn may_invalidate(&self, key: u32, domain: u32) -> bool {
+        self.regions.get(&key).is_some_and(|region| region.invalidatable && region.domain == domain)
     }
 
     /// Returns the region of a key.
@@ -197,7 +200,7 @@ impl Memory {
 
     /// Finds where `length` bytes stand that begin `offset` bytes into the concatenation of elements. Elements that
     /// these bytes do not touch are not looked at.
-    fn pieces(
+    pub(super) fn pieces(
         &self,
         access: Access,
         domain: u32,

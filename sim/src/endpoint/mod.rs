@@ -21,7 +21,7 @@
 //! * completes a receive that is held when a request is refused: with LOC_LEN for a message that is too long, LOC_PROT for
 //!   a bad element, and REM_INV_REQ or REM_ACCESS otherwise; a WRITE with immediate takes its receive before its length and
 //!   its key are checked (protocol 3.1);
-//! * lets a key that may not be invalidated be, and completes the SEND all the same (protocol 3.6 row 15);
+//! * refuses a SEND that is to end a key that may not be ended, as a forbidden access (protocol 3.6 row 15);
 //! * reports a work request that is wrong in itself after all work before it has been acknowledged.
 
 pub mod cases;

@@ -165,6 +165,8 @@ pub enum Operation {
         /// What to add.
         add: u64,
     },
+    /// The end of this key of the endpoint itself, when all work before has ended. It has no data.
+    LocalInvalidate(u32),
 }
 
 impl Operation {
@@ -176,6 +178,7 @@ impl Operation {
             Self::Read { .. } => CompletionOpcode::Read,
             Self::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             Self::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            Self::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         }
     }
 

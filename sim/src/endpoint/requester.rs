@@ -186,6 +186,18 @@ impl QueuePair {
             }
             return None;
         }
+        if let Operation::LocalInvalidate(key) = operation {
+            // All work before it has ended when it stands in front.
+            if index != 0 {
+                return None;
+            }
+            if !host.memory.invalidate(key, self.setup.domain) {
+                self.end_work(host, CompletionStatus::LocalQueuePairOperation);
+                return None;
+            }
+            self.complete_front(host, CompletionStatus::Success);
+            return self.begin_message(host);
+        }
         if operation.is_answered() && unanswered >= usize::from(self.setup.read_atomic) {
             return None;
         }
@@ -278,6 +290,7 @@ impl QueuePair {
                 }
                 (by_place(codes, first, last), headers, 1)
             }
+            Operation::LocalInvalidate(_) => return None,
         };
         let payload = if operation.is_answered() {
             Vec::new()
@@ -302,12 +315,17 @@ impl QueuePair {
         let (signalled, again) = (message.work.signalled, psn.is_before(self.requester.next));
         let ends_burst = again && psn.add(taken) == self.requester.next;
         let requester = &mut self.requester;
+        // What waits for its end begins no packet that would be answered.
+        let is_waited_for = requester
+            .queue
+            .get(index + 1)
+            .is_none_or(|next| matches!(next.work.operation, Operation::LocalInvalidate(_)));
         let ack_request = operation.is_answered()
             || ends_burst
             || match self.setup.ack_request {
                 AckRequest::EveryPacket => true,
                 AckRequest::EveryMessage => last,
-                AckRequest::WhenNeeded => last && (signalled || index + 1 == requester.queue.len()),
+                AckRequest::WhenNeeded => last && (signalled || is_waited_for),
             }
             || requester.since_ack_request + 1 >= PACKETS_WITHOUT_ACK_REQUEST
             // The window is full behind this packet, and would never open again.

@@ -79,7 +79,7 @@ const INVALID: Refusal = Refusal {
 };
 /// Row 10.
 const TOO_LONG: Refusal = Refusal { status: CompletionStatus::LocalLength, ..INVALID };
-/// Row 11.
+/// Rows 11 and 15.
 const NO_ACCESS: Refusal = Refusal {
     syndrome: Syndrome::Nak(NakCode::RemoteAccessError),
     status: CompletionStatus::RemoteAccess,
@@ -219,17 +219,24 @@ impl QueuePair {
         if after > held.length() {
             return Err(TOO_LONG);
         }
-        let placed = host.memory.scatter(self.setup.domain, &held.elements, bytes, packet.payload);
+        // Row 15, behind all that may be wrong with the receive; nothing is placed then.
+        let domain = self.setup.domain;
+        let places =
+            host.memory.pieces(Access::LocalWrite, domain, &held.elements, bytes, packet.payload.len());
+        places.map_err(|_| BAD_RECEIVE)?;
+        let ended = invalidated_key(packet);
+        if ended.is_some_and(|key| !host.memory.may_invalidate(key, domain)) {
+            return Err(NO_ACCESS);
+        }
+        let placed = host.memory.scatter(domain, &held.elements, bytes, packet.payload);
         placed.map_err(|_| BAD_RECEIVE)?;
 
         self.responder.arriving = Arriving::Send { bytes: after };
         if operation.ends_message() {
-            let mut invalidated = None;
-            if let Some(key) = invalidated_key(packet) {
-                host.memory.invalidate(key, self.setup.domain);
-                invalidated = Some(key);
+            if let Some(key) = ended {
+                host.memory.invalidate(key, domain);
             }
-            self.complete_receive(host, packet, CompletionOpcode::Receive, after as u32, invalidated);
+            self.complete_receive(host, packet, CompletionOpcode::Receive, after as u32, ended);
         }
         self.finish(packet, operation);
         Ok(())

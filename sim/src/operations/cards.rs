@@ -91,6 +91,15 @@ struct End {
     sends: Arena,
     receives: Arena,
     window: SharedRegion,
+    /// Memory whose keys are there to be ended, as far as the plan ends them: by the peer, and by its owner.
+    ending: [Option<SharedRegion>; 2],
+}
+
+impl End {
+    /// Memory whose key the peer ends, or the owner; the window if nobody does, as who asks for it then is flushed.
+    fn ending(&self, by_owner: bool) -> RemoteMemory {
+        self.ending[usize::from(by_owner)].as_ref().unwrap_or(&self.window).remote()
+    }
 }
 
 struct Host {
@@ -182,7 +191,9 @@ impl Cards {
                 let options = connect_options(&pair.wrapping, &peer);
                 host.pairs.insert(queue_pair.number(), index);
                 let queue_pair = queue_pair.connect(&peer, &options)?;
-                let end = host.end(queue_pair, pair.pmtu.bytes() as usize)?;
+                let ends = |side: usize, kind| pair.lanes[side].sends.iter().any(|send| send.kind == kind);
+                let ending = [ends(1 - side, Kind::SendInvalidate), ends(side, Kind::LocalInvalidate)];
+                let end = host.end(queue_pair, pair.pmtu.bytes() as usize, ending)?;
                 host.ends.push(end);
             }
         }
@@ -234,12 +245,14 @@ impl Host {
     }
 
     /// Gives a queue pair its memory: as much as its queues can hold of messages of one packet, and some long ones.
-    fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize) -> Result<End> {
+    fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize, ending: [bool; 2]) -> Result<End> {
         let domain = &self._domains[0];
         let bytes = ((pmtu + 4 * super::plan::LANES) << QUEUE_LOG2) + LONG_MESSAGES * WINDOW_BYTES;
         let window = domain.share(WINDOW_BYTES, OPEN)?;
         let background: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
         window.write(0, &background)?;
+        let [by_peer, by_owner] =
+            ending.map(|ends| ends.then(|| domain.share_invalidatable(WINDOW_BYTES, OPEN)).transpose());
         Ok(End {
             queue_pair: Some(queue_pair),
             failed: None,
@@ -247,6 +260,7 @@ impl Host {
             sends: Arena::new(domain.allocate(bytes)?),
             receives: Arena::new(domain.allocate(bytes)?),
             window,
+            ending: [by_peer?, by_owner?],
         })
     }
 
@@ -258,6 +272,9 @@ impl Host {
         let mut contents = Vec::new();
         let Completion { tag, status, opcode, length, immediate, solicited, signalled, pieces, .. } =
             completion;
+        if let Some(key) = completion.invalidated {
+            ensure!(key == end.ending(false).key, "pair {pair}: key {key:#x} is said to have ended");
+        }
         for piece in pieces {
             use CompletionOpcode::{CompareSwap, FetchAdd, Read};
             if is_receive || matches!(opcode, Read | CompareSwap | FetchAdd) {
@@ -279,6 +296,7 @@ impl Host {
             length,
             immediate,
             is_solicited: solicited,
+            ends_key: completion.invalidated.is_some(),
             is_signalled: signalled,
             contents,
         })
@@ -327,6 +345,8 @@ fn request(
         Kind::Read => SendRequest::read(tag, remote),
         Kind::CompareSwap => SendRequest::compare_swap(tag, remote, compare, message.operand),
         Kind::FetchAdd => SendRequest::fetch_add(tag, remote, message.operand),
+        Kind::SendInvalidate => SendRequest::send_invalidate(tag, remote.key),
+        Kind::LocalInvalidate => SendRequest::local_invalidate(tag, remote.key),
     };
     if let Source::Inline(_) = message.source {
         request = request.inline(payload);
@@ -369,9 +389,11 @@ fn is_full(reason: Refusal) -> bool {
 
 impl Machine for Cards {
     fn post_sends(&mut self, side: usize, pair: usize, posts: &[Post]) -> Result<usize> {
-        let peer = &self.hosts[1 - side];
-        let (window, no_right, other) =
-            (peer.ends[pair].window.remote(), peer.no_right.remote(), peer.other_domain.remote());
+        let memories = [false, true].map(|by_owner| {
+            let host = &self.hosts[if by_owner { side } else { 1 - side }];
+            let end = &host.ends[pair];
+            (end.window.remote(), host.no_right.remote(), host.other_domain.remote(), end.ending(by_owner))
+        });
         let host = &mut self.hosts[side];
         let end = &mut host.ends[pair];
         let mut requests = Vec::new();
@@ -382,10 +404,13 @@ impl Machine for Cards {
                 Source::Pieces(pieces) => end.sends.take(pieces),
             };
             let Some(pieces) = taken else { break };
+            let (window, no_right, other, ending) =
+                memories[usize::from(message.kind == Kind::LocalInvalidate)];
             let memory = match message.target.memory {
                 TargetMemory::Window => window,
                 TargetMemory::NoRight => no_right,
                 TargetMemory::OtherDomain => other,
+                TargetMemory::Ending => ending,
             };
             let length = payload.len();
             let remote = RemoteMemory {
@@ -517,7 +542,8 @@ impl Machine for Cards {
                 host.shared_room.is_untouched(),
                 "host {side}: free memory for shared receives was written"
             );
-            for region in [&host.no_right, &host.other_domain] {
+            let ending = host.ends.iter().flat_map(|end| end.ending.iter().flatten());
+            for region in [&host.no_right, &host.other_domain].into_iter().chain(ending) {
                 let mut bytes = vec![0; WINDOW_BYTES];
                 region.read(0, &mut bytes)?;
                 ensure!(bytes.iter().all(|&byte| byte == 0), "host {side}: {region:?} was written");

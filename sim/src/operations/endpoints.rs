@@ -33,6 +33,8 @@ const OTHER_DOMAIN_KEY: u32 = 0x3000_0001;
 const WINDOW_KEY: u32 = 0x4000_0000;
 /// Number of each endpoint's shared receive queue.
 const SHARED_RECEIVES: u32 = 0;
+/// Of keys that are there to be ended: by the peer, and by their owner.
+const ENDING_KEYS: [u32; 2] = [0x9000_0001, 0xa000_0001];
 /// What memory holds that nobody was given.
 const UNTOUCHED: u8 = 0xc3;
 
@@ -115,6 +117,10 @@ impl Host {
         for pair in 0..plan.pairs.len() {
             let offset = window_offset(pair);
             memory.register(WINDOW_KEY + pair as u32 * 256, region(offset, WINDOW_BYTES, 0, write));
+            for key in ENDING_KEYS {
+                let region = Region { invalidatable: true, ..region(0, WINDOW_BYTES, 0, write) };
+                memory.register(key + pair as u32 * 256, region);
+            }
             for (index, byte) in memory.bytes[offset..][..WINDOW_BYTES].iter_mut().enumerate() {
                 *byte = window_background(index);
             }
@@ -210,6 +216,9 @@ impl Machine for Endpoints {
                 TargetMemory::Window => (window_offset(pair), WINDOW_KEY + pair as u32 * 256),
                 TargetMemory::NoRight => (0, NO_RIGHT_KEY),
                 TargetMemory::OtherDomain => (0, OTHER_DOMAIN_KEY),
+                TargetMemory::Ending => {
+                    (0, ENDING_KEYS[usize::from(message.kind == Kind::LocalInvalidate)] + pair as u32 * 256)
+                }
             };
             let address = message.target.address(ADDRESS_BIAS + offset as u64, payload.len());
             let key = key ^ message.target.key_change;
@@ -224,6 +233,8 @@ impl Machine for Endpoints {
                     Operation::CompareSwap { address, key, compare: *compare, swap: message.operand }
                 }
                 Kind::FetchAdd => Operation::FetchAdd { address, key, add: message.operand },
+                Kind::SendInvalidate => Operation::SendInvalidate(key),
+                Kind::LocalInvalidate => Operation::LocalInvalidate(key),
             };
             let work = SendWork {
                 signalled: message.signalled,
@@ -231,13 +242,7 @@ impl Machine for Endpoints {
                 fence: message.fence,
                 ..SendWork::new(*tag, operation, data)
             };
-            let opcode = match message.kind {
-                Kind::Send | Kind::SendImmediate => CompletionOpcode::Send,
-                Kind::Write | Kind::WriteImmediate => CompletionOpcode::Write,
-                Kind::Read => CompletionOpcode::Read,
-                Kind::CompareSwap => CompletionOpcode::CompareSwap,
-                Kind::FetchAdd => CompletionOpcode::FetchAdd,
-            };
+            let opcode = operation.completion_opcode();
             let elements = match &work.data {
                 Data::Elements(elements) if message.kind.is_answered() => elements.clone(),
                 _ => Vec::new(),
@@ -297,9 +302,13 @@ impl Machine for Endpoints {
                 length: completion.length,
                 immediate: completion.immediate,
                 is_solicited: completion.solicited,
+                ends_key: completion.invalidated.is_some(),
                 is_signalled: true,
                 contents: Vec::new(),
             };
+            if let Some(key) = completion.invalidated {
+                ensure!(key == ENDING_KEYS[0] + pair as u32 * 256, "key {key:#x} is said to have ended");
+            }
             if outcome.is_receive && shared_index(outcome.tag).is_some() {
                 let elements = host.shared.remove(&outcome.tag);
                 outcome.contents = host.contents(&elements.context("a receive completes twice")?);
@@ -402,6 +411,7 @@ mod tests {
         Length,
         Immediate,
         Solicited,
+        EndedKey,
         Signalled,
         Contents,
         Lost,
@@ -411,13 +421,14 @@ mod tests {
     }
 
     impl Fault {
-        const ALL: [Fault; 12] = [
+        const ALL: [Fault; 13] = [
             Fault::Status,
             Fault::Tag,
             Fault::Opcode,
             Fault::Length,
             Fault::Immediate,
             Fault::Solicited,
+            Fault::EndedKey,
             Fault::Signalled,
             Fault::Contents,
             Fault::Lost,
@@ -440,7 +451,7 @@ mod tests {
                 Fault::Opcode => !outcome.is_receive,
                 Fault::Signalled => !outcome.is_receive && outcome.is_signalled,
                 Fault::Contents => outcome.contents.iter().any(|piece| !piece.is_empty()),
-                Fault::Length | Fault::Immediate | Fault::Solicited => outcome.is_receive,
+                Fault::Length | Fault::Immediate | Fault::Solicited | Fault::EndedKey => outcome.is_receive,
                 _ => false,
             };
             if self.is_done || !is_fit {
@@ -457,6 +468,7 @@ mod tests {
                         Some(outcome.immediate.map_or([0; 4], |bytes| bytes.map(|byte| !byte)));
                 }
                 Fault::Solicited => outcome.is_solicited = !outcome.is_solicited,
+                Fault::EndedKey => outcome.ends_key = !outcome.ends_key,
                 Fault::Signalled => outcome.is_signalled = false,
                 _ => {
                     let piece = outcome.contents.iter_mut().find(|piece| !piece.is_empty());

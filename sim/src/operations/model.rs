@@ -69,6 +69,8 @@ pub struct Arrived {
     pub immediate: Option<[u8; 4]>,
     /// The sender asked for a solicited event.
     pub is_solicited: bool,
+    /// It has ended the key that it was to end.
+    pub ends_key: bool,
 }
 
 /// What becomes of one queue pair.
@@ -102,7 +104,7 @@ struct Verdict {
     event: Option<AsyncEvent>,
 }
 
-/// Protocol 3.6, rows 5 and 10 to 13, and 2.11.
+/// Protocol 3.6, rows 5, 10 to 13 and 15, and 2.11.
 fn verdict(mistake: Mistake) -> Verdict {
     use CompletionStatus::*;
     let (requester, receive, event) = match mistake {
@@ -111,7 +113,8 @@ fn verdict(mistake: Mistake) -> Verdict {
         | Mistake::RemoteRight
         | Mistake::RemoteEnd
         | Mistake::RemoteStart
-        | Mistake::RemoteWrap => (RemoteAccess, None, Some(AsyncEvent::QueuePairAccessError)),
+        | Mistake::RemoteWrap
+        | Mistake::EndedKey => (RemoteAccess, None, Some(AsyncEvent::QueuePairAccessError)),
         Mistake::QueuePairRight => (RemoteInvalidRequest, None, Some(AsyncEvent::QueuePairRequestError)),
         Mistake::ReceiveShort => (RemoteInvalidRequest, Some(LocalLength), None),
         Mistake::ReceiveKey => (RemoteOperation, Some(LocalProtection), None),
@@ -120,7 +123,8 @@ fn verdict(mistake: Mistake) -> Verdict {
             (LocalProtection, None, None)
         }
         Mistake::TooLong => (LocalLength, None, None),
-        Mistake::Opcode => (LocalQueuePairOperation, None, None),
+        Mistake::Opcode | Mistake::OwnKey => (LocalQueuePairOperation, None, None),
+        Mistake::PeerKey => (RemoteAccess, Some(RemoteAccess), None),
     };
     Verdict { requester, receive, event }
 }
@@ -261,7 +265,8 @@ fn number(cell: &[u8]) -> u64 {
 
 fn send(message: &Message, status: CompletionStatus) -> SendResult {
     let opcode = match message.kind {
-        Kind::Send | Kind::SendImmediate => CompletionOpcode::Send,
+        Kind::Send | Kind::SendImmediate | Kind::SendInvalidate => CompletionOpcode::Send,
+        Kind::LocalInvalidate => CompletionOpcode::LocalInvalidate,
         Kind::Write | Kind::WriteImmediate => CompletionOpcode::Write,
         Kind::Read => CompletionOpcode::Read,
         Kind::CompareSwap => CompletionOpcode::CompareSwap,
@@ -283,6 +288,7 @@ fn arrive(own: Option<(u64, &Receive)>, message: &Message, payload: &[u8]) -> Re
         length: payload.len() as u32,
         immediate: message.kind.has_immediate().then_some(message.immediate),
         is_solicited: message.solicited,
+        ends_key: message.kind == Kind::SendInvalidate,
     };
     let placed = if is_write { &[] } else { payload };
     ReceiveResult {

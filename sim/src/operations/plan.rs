@@ -29,6 +29,8 @@ const CELL_COUNT: usize = 6;
 const SHARED_BYTES: usize = 9000;
 /// Messages that wait for the READs before them without a reason.
 const FENCE_SHARE: f64 = 0.06;
+/// Messages that end a key, as long as there is one that may be ended.
+const ENDING_SHARE: f64 = 0.06;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,11 +49,15 @@ pub enum Kind {
     CompareSwap,
     /// Atomic addition.
     FetchAdd,
+    /// SEND that ends a key of the peer.
+    SendInvalidate,
+    /// End of a key of the host itself.
+    LocalInvalidate,
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Kind; 7] = [
+    /// All kinds that end no key.
+    pub const LASTING: [Kind; 7] = [
         Kind::Send,
         Kind::SendImmediate,
         Kind::Write,
@@ -65,10 +71,17 @@ impl Kind {
         [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate, Kind::Read];
     /// Those that reach no memory that the requester names.
     pub const SENDS: [Kind; 2] = [Kind::Send, Kind::SendImmediate];
+    /// Those that end a key: one of the peer, and one of the host itself.
+    pub const ENDING: [Kind; 2] = [Kind::SendInvalidate, Kind::LocalInvalidate];
 
     /// Whether the peer needs a receive.
     pub const fn consumes(self) -> bool {
-        matches!(self, Kind::Send | Kind::SendImmediate | Kind::WriteImmediate)
+        matches!(self, Kind::Send | Kind::SendImmediate | Kind::SendInvalidate | Kind::WriteImmediate)
+    }
+
+    /// Whether the message reaches memory that the requester names.
+    pub const fn has_target(self) -> bool {
+        self.is_write() || self.is_answered()
     }
 
     /// Whether the message changes memory that the requester names.
@@ -119,6 +132,9 @@ pub enum TargetMemory {
     NoRight,
     /// Memory of another protection domain.
     OtherDomain,
+    /// Memory of a key that is there to be ended, once in each direction of a pair: by the peer, and, for
+    /// [`Kind::LocalInvalidate`], by its owner.
+    Ending,
 }
 
 /// Where in it a WRITE or READ begins.
@@ -189,11 +205,17 @@ pub enum Mistake {
     ReceiveKey,
     /// No receive is posted.
     NotReady,
+    /// A WRITE or READ with a key that was ended.
+    EndedKey,
+    /// A SEND that is to end a key of the peer that may not be ended.
+    PeerKey,
+    /// The end of a key of the host itself that may not be ended.
+    OwnKey,
 }
 
 impl Mistake {
     /// All mistakes.
-    pub const ALL: [Mistake; 16] = [
+    pub const ALL: [Mistake; 19] = [
         Mistake::RemoteKey,
         Mistake::RemoteDomain,
         Mistake::RemoteRight,
@@ -210,6 +232,9 @@ impl Mistake {
         Mistake::ReceiveShort,
         Mistake::ReceiveKey,
         Mistake::NotReady,
+        Mistake::EndedKey,
+        Mistake::PeerKey,
+        Mistake::OwnKey,
     ];
 
     /// Whether the peer's queue pair fails of it, too (protocol 3.6).
@@ -217,15 +242,15 @@ impl Mistake {
         use Mistake::*;
         match self {
             RemoteKey | RemoteDomain | RemoteRight | RemoteEnd | RemoteStart | RemoteWrap => true,
-            QueuePairRight | ReceiveShort | ReceiveKey => true,
-            LocalKey | LastKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady => false,
+            QueuePairRight | ReceiveShort | ReceiveKey | EndedKey | PeerKey => true,
+            LocalKey | LastKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady | OwnKey => false,
         }
     }
 
     /// Whether it is about a receive, or may be seen when the message has taken one.
     const fn needs_own_receive(self) -> bool {
         use Mistake::*;
-        matches!(self, LastKey | LocalEnd | ReceiveShort | ReceiveKey | NotReady)
+        matches!(self, LastKey | LocalEnd | ReceiveShort | ReceiveKey | NotReady | PeerKey)
     }
 }
 
@@ -238,7 +263,7 @@ pub struct Message {
     pub source: Source,
     /// For the peer's completion, if its kind has immediate data.
     pub immediate: [u8; 4],
-    /// Where a WRITE goes, or a READ or an atomic reaches.
+    /// Where a WRITE goes, or a READ or an atomic reaches; or whose key is to end.
     pub target: Target,
     /// What an atomic puts there, or adds.
     pub operand: u64,
@@ -266,7 +291,7 @@ impl Message {
     /// What it reaches of the peer's window.
     pub fn window(&self) -> Option<Range<usize>> {
         match (self.kind, self.target.place) {
-            (Kind::Send | Kind::SendImmediate, _) => None,
+            (kind, _) if !kind.has_target() => None,
             (_, Place::Offset(offset)) => Some(offset..offset + self.length()),
             _ => None,
         }
@@ -498,7 +523,9 @@ impl Draw {
         let mut shares = [0, 1].map(|_| self.random.random_bool(self.options.shared_share));
         shares[1 - side] &= !mistake.is_some_and(Mistake::needs_own_receive);
         let bytes = pmtu.bytes() as usize;
-        let lanes = [0, 1].map(|side: usize| self.lane(bytes, lets_write[1 - side], shares[1 - side]));
+        let must_end = |lane: usize| mistake == Some(Mistake::EndedKey) && lane == side;
+        let lanes = [0, 1]
+            .map(|side: usize| self.lane(bytes, lets_write[1 - side], shares[1 - side], must_end(side)));
         let mut ending = mistake.map(|mistake| self.ending(bytes, side, mistake, lets_write));
         if let Some(ending) = &mut ending {
             for side in (0..2).filter(|&side| shares[side]) {
@@ -509,7 +536,8 @@ impl Draw {
         Pair { pmtu, wrapping, lets_write, shares, lanes, ending }
     }
 
-    fn lane(&mut self, pmtu: usize, lets_write: bool, shares: bool) -> Lane {
+    /// In one direction; in its end a key of the peer has ended, if it must.
+    fn lane(&mut self, pmtu: usize, lets_write: bool, shares: bool, must_end: bool) -> Lane {
         let mut lane = Lane::default();
         let count = self.options.messages;
         // Messages of which only the last one is signalled end together, so they leave together.
@@ -517,8 +545,11 @@ impl Draw {
         // A READ may see what a later WRITE or atomic brings, unless that waits for it, and an atomic what a later WRITE does
         // (protocol 2.10).
         let (mut reads, mut atomics): (Vec<Range<usize>>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
+        let mut ending = Kind::ENDING.to_vec();
         for index in 0..count {
-            let (mut send, receive) = self.message(pmtu, lets_write, shares);
+            let must = must_end && index + 1 == count && ending.contains(&Kind::SendInvalidate);
+            let kind = if must { Kind::SendInvalidate } else { self.kind(lets_write, &mut ending) };
+            let (mut send, receive) = self.message(pmtu, kind, shares);
             send.fence = self.random.random_bool(FENCE_SHARE);
             if let Some(range) = send.window() {
                 let meets = |read: &Range<usize>| read.start < range.end && range.start < read.end;
@@ -546,12 +577,24 @@ impl Draw {
         lane
     }
 
+    /// What a message is. It may end a key, as long as there are `ending` left.
+    fn kind(&mut self, lets_write: bool, ending: &mut Vec<Kind>) -> Kind {
+        let kinds = if lets_write { &Kind::LASTING[..] } else { &Kind::SENDS };
+        if !ending.is_empty() && self.random.random_bool(ENDING_SHARE) {
+            ending.swap_remove(self.random.random_range(0..ending.len()))
+        } else {
+            kinds[self.random.random_range(0..kinds.len())]
+        }
+    }
+
     /// A message, and the receive that it needs; one that is shared has room for it.
-    fn message(&mut self, pmtu: usize, lets_write: bool, shares: bool) -> (Message, Option<Receive>) {
-        let kinds = if lets_write { &Kind::ALL[..] } else { &Kind::SENDS };
-        let kind = kinds[self.random.random_range(0..kinds.len())];
-        let length = if kind.is_atomic() { ATOMIC_BYTES } else { self.length(pmtu) };
-        let is_limited = shares && Kind::SENDS.contains(&kind);
+    fn message(&mut self, pmtu: usize, kind: Kind, shares: bool) -> (Message, Option<Receive>) {
+        let length = match kind {
+            Kind::LocalInvalidate => 0,
+            kind if kind.is_atomic() => ATOMIC_BYTES,
+            _ => self.length(pmtu),
+        };
+        let is_limited = shares && kind.consumes() && !kind.is_write();
         let length = if is_limited { length.min(SHARED_BYTES) } else { length };
         let send = self.send(kind, length);
         let receive = kind.consumes().then(|| match kind.is_write() {
@@ -587,11 +630,14 @@ impl Draw {
     }
 
     fn send(&mut self, kind: Kind, length: usize) -> Message {
-        let is_inline = !kind.is_answered() && length <= INLINE_BYTES_MAX && self.random.random_bool(0.4);
+        let is_local = kind == Kind::LocalInvalidate;
+        let is_inline =
+            !kind.is_answered() && !is_local && length <= INLINE_BYTES_MAX && self.random.random_bool(0.4);
         let source = if is_inline {
             Source::Inline(length)
         } else {
             let most = match kind {
+                _ if is_local => 0,
                 _ if kind.is_atomic() => 1,
                 _ if kind.is_answered() => SEND_SGES_FIRST_SLOT.min(self.options.send_pieces_max),
                 _ => self.options.send_pieces_max,
@@ -599,7 +645,9 @@ impl Draw {
             Source::Pieces(self.pieces(length, most))
         };
         // No key is checked for an empty message (protocol 3.6).
-        let target = if length == 0 && self.random.random() {
+        let target = if Kind::ENDING.contains(&kind) {
+            Target { memory: TargetMemory::Ending, place: Place::Offset(0), key_change: 0 }
+        } else if length == 0 && self.random.random() {
             Target {
                 memory: TargetMemory::Window,
                 place: Place::RoundTheEnd,
@@ -662,7 +710,13 @@ impl Draw {
             }
         }
         let mut flushed = |most: usize, lets_write: bool| -> Vec<Message> {
-            (0..self.random.random_range(0..=most)).map(|_| self.message(pmtu, lets_write, false).0).collect()
+            let mut ending = Kind::ENDING.to_vec();
+            let count = self.random.random_range(0..=most);
+            let mut flushed = |_| {
+                let kind = self.kind(lets_write, &mut ending);
+                self.message(pmtu, kind, false).0
+            };
+            (0..count).map(&mut flushed).collect()
         };
         let mut sends = vec![send];
         sends.extend(flushed(4, lets_write[1 - side]));
@@ -704,14 +758,23 @@ impl Draw {
             | Mistake::LocalEnd
             | Mistake::TooLong
             | Mistake::Opcode => Kind::MESSAGES[self.random.random_range(0..Kind::MESSAGES.len())],
-            Mistake::RemoteKey | Mistake::RemoteDomain | Mistake::RemoteRight | Mistake::QueuePairRight => {
+            Mistake::RemoteKey
+            | Mistake::RemoteDomain
+            | Mistake::RemoteRight
+            | Mistake::QueuePairRight
+            | Mistake::EndedKey => {
                 [Kind::Write, Kind::Read, Kind::CompareSwap, Kind::FetchAdd][self.random.random_range(0..4)]
             }
+            Mistake::PeerKey => Kind::SendInvalidate,
+            Mistake::OwnKey => Kind::LocalInvalidate,
             // With immediate data it would depend on the order of two checks who tells of the mistake.
             _ => [Kind::Write, Kind::Read][self.random.random_range(0..2)],
         };
         if kind.is_atomic() {
             (length, offset) = (ATOMIC_BYTES, CELLS);
+        }
+        if mistake == Mistake::OwnKey {
+            length = 0;
         }
         let mut target = Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 };
         match mistake {
@@ -721,6 +784,14 @@ impl Draw {
             Mistake::RemoteEnd => target.place = Place::Offset(WINDOW_BYTES - length + 1),
             Mistake::RemoteStart => target.place = Place::BeforeStart,
             Mistake::RemoteWrap => target.place = Place::RoundTheEnd,
+            Mistake::EndedKey => target.memory = TargetMemory::Ending,
+            Mistake::PeerKey | Mistake::OwnKey => match self.random.random_range(0..4) {
+                0 => target.memory = TargetMemory::NoRight,
+                1 => target.memory = TargetMemory::OtherDomain,
+                // Only the variant, as a key of another index may be one that is there to be ended.
+                2 => target.key_change = 1 << self.random.random_range(0..8),
+                _ => {}
+            },
             _ => {}
         }
         let receive = match mistake {
@@ -742,6 +813,9 @@ impl Draw {
             let last = self.random.random_range(1..=length.min(300));
             pieces = self.pieces(length - last, most - 1);
             pieces.push(Piece { length: last, lane: self.random.random_range(0..LANES) });
+        }
+        if kind == Kind::LocalInvalidate {
+            pieces.clear();
         }
         (Message { source: Source::Pieces(pieces), target, ..self.send(kind, 0) }, receive)
     }
@@ -778,7 +852,7 @@ mod tests {
             .filter_map(|pair| Some(pair.ending.as_ref()?.mistake))
             .collect();
         assert_eq!(shared.len(), Mistake::ALL.len());
-        assert!(plans.iter().all(|plan| plan.shared.iter().all(|receives| receives.len() > 10)));
+        assert!(plans.iter().all(|plan| plan.shared.iter().all(|receives| receives.len() > 5)));
         for kind in Kind::MESSAGES {
             let of_kind = || sends.iter().filter(|(_, send)| send.kind == kind);
             for pmtu in Pmtu::ALL {
@@ -800,6 +874,16 @@ mod tests {
                     |send: &Message| matches!(&send.source, Source::Pieces(pieces) if pieces.len() == count);
                 assert!(of_kind().any(|(_, send)| has(send)), "{kind:?} of {count} pieces");
             }
+        }
+        for kind in Kind::ENDING {
+            let of_kind = || sends.iter().map(|(_, send)| send).filter(|send| send.kind == kind);
+            for is_signalled in [false, true] {
+                assert!(of_kind().any(|send| send.signalled == is_signalled), "{kind:?}");
+            }
+            let is_long = |(pair, send): &&(&Pair, &Message)| send.length() > pair.pmtu.bytes() as usize;
+            let has_long = sends.iter().filter(is_long).any(|(_, send)| send.kind == kind);
+            assert_eq!(has_long, kind == Kind::SendInvalidate);
+            assert!(of_kind().any(|send| send.length() == 0));
         }
         for kind in [Kind::CompareSwap, Kind::FetchAdd] {
             let of_kind = || sends.iter().map(|(_, send)| send).filter(|send| send.kind == kind);
@@ -835,6 +919,9 @@ mod tests {
                         assert!(plan.shared[1 - side].iter().all(|receive| Some(room(receive)) >= longest));
                     } else {
                         assert_eq!(consuming.count(), lane.receives.len());
+                    }
+                    for kind in Kind::ENDING {
+                        assert!(lane.sends.iter().filter(|send| send.kind == kind).count() <= 1);
                     }
                     for group in lane.sends.split_inclusive(|send| send.signalled) {
                         let bytes: usize = group.iter().map(Message::length).sum();

@@ -49,6 +49,8 @@ pub struct Outcome {
     pub immediate: Option<[u8; 4]>,
     /// Receives: the message was a solicited one.
     pub is_solicited: bool,
+    /// Receives: it has ended the key of its direction that peers may end.
+    pub ends_key: bool,
     /// It had an entry of its own.
     pub is_signalled: bool,
     /// Receives, READs and atomics: what the pieces hold.
@@ -564,8 +566,8 @@ fn compare_send(expected: &SendResult, outcome: &Outcome) -> Result<()> {
 fn compare_receive(expected: &ReceiveResult, outcome: &Outcome) -> Result<()> {
     ensure!(outcome.status == expected.status, "{:?}, not {expected:?}", outcome.status);
     if let Some(arrived) = expected.arrived {
-        let Outcome { opcode, length, immediate, is_solicited, .. } = *outcome;
-        let found = Arrived { opcode, length, immediate, is_solicited };
+        let Outcome { opcode, length, immediate, is_solicited, ends_key, .. } = *outcome;
+        let found = Arrived { opcode, length, immediate, is_solicited, ends_key };
         ensure!(found == arrived, "{found:?}, not {arrived:?}");
     }
     compare_contents(expected.contents.as_deref(), outcome)

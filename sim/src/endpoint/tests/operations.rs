@@ -125,10 +125,42 @@ fn a_send_with_invalidate_frees_the_key_after_its_data_has_arrived() {
         pair.a.post_send(A, SendWork { operation: Operation::SendInvalidate(key), ..send(tag, 0, 10) });
     }
     pair.run();
-    let keys: Vec<_> = drain(&mut pair.b).iter().map(|completion| completion.invalidated).collect();
-    assert_eq!(keys, [Some(freed), Some(KEY)]);
+    let told = drain(&mut pair.b);
+    let told: Vec<_> = told.iter().map(|completion| (completion.status, completion.invalidated)).collect();
+    assert_eq!(told, [(CompletionStatus::Success, Some(freed)), (CompletionStatus::RemoteAccess, None)]);
+    assert_eq!(
+        pair.statuses_of_a(),
+        [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccess)],
+        "the peer is told"
+    );
     assert!(pair.b.memory().region(freed).is_none());
     assert!(pair.b.memory().region(KEY).is_some(), "it is not one that may be freed");
+}
+
+#[test]
+fn an_own_key_ends_behind_the_work_before_it() {
+    let mut pair = Pair::with(|setup| setup.ack_request = AckRequest::WhenNeeded);
+    let freed = 0x0001_0903;
+    let region = *pair.a.memory().region(KEY).unwrap();
+    pair.a.memory().register(freed, Region { invalidatable: true, ..region });
+    let by_key = |tag| {
+        let element = Element { address: FIRST, key: freed, length: 10 };
+        SendWork { data: Data::Elements(vec![element]), signalled: false, ..send(tag, 0, 10) }
+    };
+    pair.b.post_receive(B, receive(1, 0, 10));
+    pair.a.post_send(A, by_key(1));
+    pair.a.post_send(A, SendWork::new(2, Operation::LocalInvalidate(freed), Data::EMPTY));
+    pair.a.post_send(A, by_key(3));
+    pair.run();
+    assert_eq!(drain(&mut pair.b).len(), 1);
+    assert_eq!(
+        pair.statuses_of_a(),
+        [(2, CompletionStatus::Success), (3, CompletionStatus::LocalProtection)]
+    );
+    let mut pair = Pair::new();
+    pair.a.post_send(A, SendWork::new(1, Operation::LocalInvalidate(KEY), Data::EMPTY));
+    pair.run();
+    assert_eq!(pair.statuses_of_a(), [(1, CompletionStatus::LocalQueuePairOperation)]);
 }
 
 #[test]

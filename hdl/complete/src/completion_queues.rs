@@ -197,7 +197,7 @@ impl CompletionQueues {
             setups: Fifo::new(Storage::Distributed)?,
             reads: Fifo::new(Storage::Distributed)?,
             waiting: Fifo::new(Storage::Block)?,
-            steps: Fifo::new(Storage::Distributed)?,
+            steps: Fifo::new(Storage::Block)?,
             failures: Fifo::new(Storage::Distributed)?,
             configurations: Memory::new(Storage::Block)?,
             records: Memory::new(Storage::Block)?,

@@ -2,25 +2,21 @@
 //!
 //! Each round connects one pair. The first host writes to memory of the second and reads from it until its key ends, and must find
 //! it dead behind that; a key that may not be ended fails who has asked for it.
+use crate::hosts::{Host, TURNS_MAX, any_pmtu, connect, open};
 use anyhow::{Result, bail, ensure};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{
-    Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
-    ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, RemoteRights, SendRequest, SharedRegion,
+    Completion, ConnectOptions, Function, QueuePair, ReceiveRequest, RemoteRights, SendRequest, SharedRegion,
 };
-use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_sim::chance::Seed;
-use rnic_sim::operations::cards;
 use std::sync::Arc;
 
 /// Bytes of the memory whose key ends.
 const BYTES: usize = 8192;
-/// Calls of `idle` within which something happens.
-const IDLE_MAX: usize = 20_000;
 
 /// What ends a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,36 +31,22 @@ enum End {
     OwnerWrong,
 }
 
-struct Host {
-    device: Device,
-    queue: CompletionQueue,
-    domain: ProtectionDomain,
-    /// What has completed and was not looked at.
-    completions: Vec<Completion>,
-}
-
-struct Run<'a> {
+struct Run {
     hosts: [Host; 2],
-    clock: &'a dyn Function,
+    /// What has completed at them and was not looked at.
+    completions: [Vec<Completion>; 2],
     random: ChaCha8Rng,
     /// Of the pair that is under way.
     ends: Vec<QueuePair<ReadyToSend>>,
 }
 
-impl Run<'_> {
+impl Run {
     fn connect(&mut self) -> Result<()> {
         self.ends.clear();
-        let pmtu = Pmtu::ALL[self.random.random_range(0..Pmtu::ALL.len())];
-        let made = self.hosts.each_ref().map(|host| -> Result<_> {
-            let pair =
-                host.domain.create_queue_pair(&host.queue, &host.queue, &QueuePairOptions::default())?;
-            Ok(pair.initialize(RemoteRights::ALL).map_err(rnic_driver::Error::from)?)
-        });
-        let [first, second] = made;
-        let (first, second) = (first?, second?);
-        let infos = [first.info(0)?, second.info(0)?].map(|info| ConnectionInfo { path_mtu: pmtu, ..info });
-        let options = ConnectOptions::default();
-        self.ends = vec![first.connect(&infos[1], &options)?, second.connect(&infos[0], &options)?];
+        let pmtu = any_pmtu(&mut self.random);
+        let [first, second] = &self.hosts;
+        let pairs = [first.queue_pair(RemoteRights::ALL)?, second.queue_pair(RemoteRights::ALL)?];
+        self.ends = connect(pairs, pmtu, &ConnectOptions::default())?.into();
         for side in 0..2 {
             for tag in 0..8 {
                 let piece = self.hosts[side].domain.allocate(256)?;
@@ -82,15 +64,15 @@ impl Run<'_> {
 
     /// The next completion of a host that is of this kind.
     fn completion(&mut self, side: usize, is_receive: bool) -> Result<Completion> {
-        for _ in 0..IDLE_MAX {
-            let host = &mut self.hosts[side];
-            host.queue.poll(&mut host.completions, usize::MAX)?;
+        for _ in 0..TURNS_MAX {
+            let completions = &mut self.completions[side];
+            completions.extend(self.hosts[side].poll()?);
             let number = self.ends[side].number();
             let is_it = |one: &Completion| one.is_receive() == is_receive && one.qp_number == number;
-            if let Some(place) = host.completions.iter().position(is_it) {
-                return Ok(host.completions.remove(place));
+            if let Some(place) = completions.iter().position(is_it) {
+                return Ok(completions.remove(place));
             }
-            self.clock.idle();
+            self.hosts[0].function.idle();
         }
         bail!("nothing completes at host {side}")
     }
@@ -117,13 +99,13 @@ impl Run<'_> {
     }
 
     fn event(&mut self, side: usize, code: AsyncEvent) -> Result<()> {
-        for _ in 0..IDLE_MAX {
+        for _ in 0..TURNS_MAX {
             if let Some(event) = self.hosts[side].device.events().poll()? {
                 let number = self.ends[side].number();
                 ensure!(event.code == code && event.object_number == number, "{event:?}");
                 return Ok(());
             }
-            self.clock.idle();
+            self.hosts[0].function.idle();
         }
         bail!("no event at host {side}")
     }
@@ -195,16 +177,9 @@ impl Run<'_> {
 
 /// Opens two cards and runs so many rounds.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, count: usize) -> Result<()> {
-    let clock = functions[0].clone();
-    let open = |function: Arc<dyn Function>, side: usize| -> Result<Host> {
-        let device = Device::open(function, cards::options(seed, side))?;
-        let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
-        let domain = device.create_domain()?;
-        Ok(Host { device, queue, domain, completions: Vec::new() })
-    };
-    let [first, second] = functions;
-    let hosts = [open(first, 0)?, open(second, 1)?];
-    let mut run = Run { hosts, clock: &*clock, random: seed.stream("keys"), ends: Vec::new() };
+    let hosts = open(functions, seed)?;
+    let mut run =
+        Run { hosts, completions: Default::default(), random: seed.stream("keys"), ends: Vec::new() };
     for round in 0..count {
         let end = [End::Peer, End::Owner, End::PeerWrong, End::OwnerWrong][round % 4];
         run.round(end).map_err(|error| error.context(format!("round {round}, {end:?}")))?;

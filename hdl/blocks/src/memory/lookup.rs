@@ -15,7 +15,7 @@
 #![doc = include_str!("waves/lookup.txt")]
 //! ```
 //!
-//! Latency none; one write and one read a cycle. A word of 32 is one level of LUTs, one of 64 one and its multiplexer.
+//! Latency none; one write and one read a cycle. To look into 32 words is one level of LUTs.
 //!
 //! 1. `read_data` is the word at `read_address`: from the cycle behind its write on the new one.
 //!

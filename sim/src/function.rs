@@ -242,6 +242,7 @@ impl Function for SimulatedFunction {
         // Time goes on even when a rule is violated, so that no wait is for ever; the violation stays recorded, and the
         // world's next check or its end tells it.
         let mut world = lock(&self.world);
+        world.wait_for(self.card);
         let end_ps = world.now_ps() + IDLE_PS;
         while world.now_ps() < end_ps && world.step() {}
     }

@@ -236,6 +236,31 @@ fn two_cards_play_with_one_frame_until_it_is_lost() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn cards_that_take_turns_run_one_at_a_time_and_catch_nothing_up() -> Result<()> {
+    let mut world = World::new(9);
+    let model = model(64)?;
+    for _ in 0..2 {
+        world.add_card(&model, options(64, HostOptions::IDEAL))?;
+    }
+    world.leave_reset()?;
+    let cycles = |world: &World| [0, 1].map(|card| world.card(card).cycles(Domain::Core));
+    world.take_turns(true);
+    for card in [0, 1, 0] {
+        let before = cycles(&world);
+        world.read_register(card, Bar::Registers, 0x2018)?;
+        let after = cycles(&world);
+        assert!(after[card] > before[card], "card {card} runs");
+        assert_eq!(after[1 - card], before[1 - card], "card {} stands still", 1 - card);
+    }
+    world.take_turns(false);
+    let before = cycles(&world);
+    world.run_for(MICROSECOND_PS)?;
+    let passed = [0, 1].map(|card| cycles(&world)[card] - before[card]);
+    assert!(passed.iter().all(|cycles| (249..=251).contains(cycles)), "{passed:?} of 250 cycles");
+    Ok(())
+}
+
 /// Runs a copy of three pieces and two frames on a card with a fault, and returns which rules were seen to be violated.
 fn rules_of_fault(fault: u64) -> Result<Vec<Rule>> {
     let host = HostOptions {

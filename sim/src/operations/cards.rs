@@ -200,6 +200,11 @@ impl Cards {
         Ok(Cards { hosts, random })
     }
 
+    /// Ends the software of both hosts as it ends when the cards are pulled out: nothing is destroyed, and nothing may hang.
+    pub fn pull_out(self) {
+        self.hosts.iter().for_each(|host| host.tamper.pull_out());
+    }
+
     /// One of the cards.
     pub fn device(&self, side: usize) -> &Device {
         &self.hosts[side].device
@@ -253,12 +258,14 @@ impl Host {
         window.write(0, &background)?;
         let [by_peer, by_owner] =
             ending.map(|ends| ends.then(|| domain.share_invalidatable(WINDOW_BYTES, OPEN)).transpose());
+        // What is sent stands behind, so that what reaches beyond it reaches beyond the region.
+        let (receives, sends) = domain.allocate(2 * bytes)?.split_at(bytes).expect("it is longer than that");
         Ok(End {
             queue_pair: Some(queue_pair),
             failed: None,
             pmtu,
-            sends: Arena::new(domain.allocate(bytes)?),
-            receives: Arena::new(domain.allocate(bytes)?),
+            sends: Arena::new(sends),
+            receives: Arena::new(receives),
             window,
             ending: [by_peer?, by_owner?],
         })

@@ -1,26 +1,59 @@
 //! A way to a card on which requests can be spoiled that the driver would never post: between the post and the moment at
-//! which the card reads, as a careless or hostile application could that fills its rings itself.
+//! which the card reads, as a careless or hostile application could that fills its rings itself; and a card that is pulled out.
 use rnic_driver::function::Stretch;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::limits::WORK_SLOT_BYTES;
 use rnic_layout::queue::send::ScatterGather;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A slot of a send or receive queue.
 pub type Slot = [u8; WORK_SLOT_BYTES];
 
+/// What is left of a window when its card is gone: all ones.
+struct Gone;
+
+impl Bar for Gone {
+    fn bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn read32(&self, _: u64) -> u32 {
+        u32::MAX
+    }
+
+    fn write32(&self, _: u64, _: u32) {}
+
+    fn read64(&self, _: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn write64(&self, _: u64, _: u64) {}
+}
+
 /// A function that remembers where rings are.
 pub struct Tamper {
     function: Arc<dyn Function>,
     rings: Mutex<Vec<Weak<Memory>>>,
+    /// Hours since the card was pulled out, and one more; zero while it is there.
+    hours_gone: AtomicU64,
 }
 
 impl Tamper {
     /// Wraps a function.
     pub fn new(function: Arc<dyn Function>) -> Tamper {
-        Tamper { function, rings: Mutex::new(Vec::new()) }
+        Tamper { function, rings: Mutex::new(Vec::new()), hours_gone: AtomicU64::new(0) }
+    }
+
+    /// Pulls the card out. An hour passes whenever software waits for it.
+    pub fn pull_out(&self) {
+        self.hours_gone.fetch_max(1, Ordering::Relaxed);
+    }
+
+    fn hours_gone(&self) -> u64 {
+        self.hours_gone.load(Ordering::Relaxed)
     }
 
     /// Changes every slot in a ring that holds this element: `change` is given the slot, and where the element stands in
@@ -52,7 +85,7 @@ impl Function for Tamper {
     }
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
-        self.function.bar(index)
+        if self.hours_gone() > 0 { Ok(&Gone) } else { self.function.bar(index) }
     }
 
     fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
@@ -92,10 +125,14 @@ impl Function for Tamper {
     }
 
     fn now(&self) -> Duration {
-        self.function.now()
+        self.function.now() + Duration::from_secs(3600 * self.hours_gone())
     }
 
     fn idle(&self) {
-        self.function.idle();
+        if self.hours_gone() > 0 {
+            self.hours_gone.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.function.idle();
+        }
     }
 }

@@ -383,6 +383,8 @@ pub struct Card {
     transmit: MacTransmit,
     log: Log,
     trace_ps: Option<u64>,
+    /// Since when its clocks stand still.
+    stands_since_ps: Option<u64>,
     /// What evaluating the model has taken; counted once somebody asks.
     evaluation: Option<Duration>,
 }
@@ -430,6 +432,7 @@ impl Card {
                 transmit: MacTransmit::new(lanes, options.bits_per_second),
                 log: Log::new(name),
                 trace_ps: None,
+                stands_since_ps: None,
                 evaluation: None,
             };
             for edge in &card.edges {
@@ -532,6 +535,23 @@ impl Card {
         self.instance.trace_open(path).context("no wave")?;
         self.trace_ps = Some(0);
         Ok(())
+    }
+
+    /// Stops all its clocks, or lets them go on where they stood.
+    pub fn let_run(&mut self, now_ps: u64, runs: bool) {
+        match (self.stands_since_ps, runs) {
+            (None, false) => self.stands_since_ps = Some(now_ps),
+            (Some(since_ps), true) => {
+                self.edges.iter_mut().for_each(|edge| edge.clock.shift(now_ps - since_ps));
+                self.stands_since_ps = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether its clocks run.
+    pub fn runs(&self) -> bool {
+        self.stands_since_ps.is_none()
     }
 
     /// The next edge, and whose; of equal times the first domain.

@@ -69,6 +69,12 @@ impl Clock {
         SECOND_PS / self.hertz
     }
 
+    /// It has stood still for so long.
+    pub fn shift(&mut self, by_ps: u64) {
+        self.ideal_ps += by_ps;
+        self.next_ps += by_ps;
+    }
+
     /// The edge has been: goes on to the one behind it.
     #[inline]
     pub fn advance(&mut self) {

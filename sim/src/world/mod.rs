@@ -101,6 +101,8 @@ pub struct World {
     card_wires: Vec<Option<(usize, usize)>>,
     station_wires: Vec<Option<(usize, usize)>>,
     has_left_evidence: bool,
+    /// Only one card runs at a time.
+    takes_turns: bool,
     events: u64,
 }
 
@@ -123,6 +125,7 @@ impl World {
             card_wires: Vec::new(),
             station_wires: Vec::new(),
             has_left_evidence: false,
+            takes_turns: false,
             events: 0,
         }
     }
@@ -158,6 +161,24 @@ impl World {
         self.card_recorders.push(Recorder::default());
         self.card_wires.push(None);
         Ok(index)
+    }
+
+    /// Says whether the cards take turns: then only the clocks of that one run for which software waits. That saves what
+    /// evaluating the others costs, while software sets its cards up one after the other.
+    pub fn take_turns(&mut self, takes_turns: bool) {
+        self.takes_turns = takes_turns;
+        let now_ps = self.now_ps;
+        self.cards.iter_mut().for_each(|card| card.let_run(now_ps, !takes_turns));
+    }
+
+    /// Software waits for a card.
+    pub(crate) fn wait_for(&mut self, card: usize) {
+        if self.takes_turns {
+            let now_ps = self.now_ps;
+            for (index, one) in self.cards.iter_mut().enumerate() {
+                one.let_run(now_ps, index == card);
+            }
+        }
     }
 
     /// Adds a station.
@@ -280,7 +301,7 @@ impl World {
                 offer(time_ps.max(peer.free_ps), Event::Wake { station });
             }
         }
-        for (card, one) in self.cards.iter().enumerate() {
+        for (card, one) in self.cards.iter().enumerate().filter(|(_, one)| one.runs()) {
             let (time_ps, domain) = one.next_edge();
             offer(time_ps, Event::Edge { card, domain });
         }
@@ -417,6 +438,7 @@ impl World {
     /// # Errors
     /// If the slave refuses or does not answer in time, or a monitor sees a violation.
     pub fn access(&mut self, card: usize, access: RegisterAccess) -> Result<u64, RegisterError> {
+        self.wait_for(card);
         let ticket = self.start_access(card, access, false);
         let end_ps = self.now_ps + ACCESS_PS_MAX;
         loop {

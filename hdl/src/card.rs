@@ -593,6 +593,8 @@ impl<
         let packet = self.gather.token.beat.val();
         let is_launched = self.gather.token.valid.val() && self.launch.request.ready.val();
         self.launch.request.beat.next = packet;
+        self.launch.frontier.next = self.requester.frontier.val();
+        self.launch.frontier_valid.next = self.requester.frontier_valid.val();
         self.launch.request.valid.next = self.gather.token.valid.val();
         self.gather.token.ready.next = self.launch.request.ready.val();
         self.responder.read_closed.next =

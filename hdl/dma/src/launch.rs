@@ -8,7 +8,8 @@
 //!  reply ─────>│ ┌─────────┐   ┌───────┐   ┌────────────────┐                 │
 //!  request ───>│ │ Arbiter ├──>│ paths ├──>│ own addresses  ├──> compose ─────┼──> token
 //!              │ └─────────┘   └───^───┘   └───────^────────┘       │         │
-//!  setup ──────┼───────────────────┘               │            verdicts      │
+//!  setup ──────┼───────────────────┤               │            verdicts      │
+//!  frontier ───┼───────────────────┘               │                │         │
 //!  address ────┼───────────────────────────────────┘                v         │
 //!  payload ────┼───────────────────────────────────────────> pass or drop ────┼──> token's payload
 //!              └──────────────────────────────────────────────────────────────┘
@@ -28,6 +29,8 @@
 //! 3. Payload belongs to requests; replies have none.
 //! 4. Setup events and writes of addresses are taken in the cycle in which they come, whatever the outputs do. A token that was
 //!    taken before, or in the same cycle, leaves with the path that it had.
+//! 5. A request asks for an answer, too, if it says that it may, and no frontier of its queue pair goes beyond it when it is taken. So
+//!    the last packet that leaves always asks, whatever becomes of what was posted behind it (protocol 2.4).
 //!
 //! ECN bits are zero, since no congestion control is there yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
@@ -40,7 +43,7 @@ use rnic_packet::collect::check_widths;
 use rnic_token::PacketToken;
 use rnic_token::setup::{SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS};
-use rnic_token::transmit::LaunchToken;
+use rnic_token::transmit::{Frontier, LaunchToken};
 
 /// Verdicts that wait for payload, as a power of two.
 const VERDICTS: usize = 4;
@@ -89,6 +92,11 @@ pub struct Launch<const DATA: usize, const BYTES: usize> {
     /// Their payload. `ready` is combinational from `payload_out.ready`.
     pub payload: StreamRx<Beat<DATA, BYTES>>,
 
+    /// From the requester: how far a queue pair's packets have been issued; comes before the packet itself.
+    pub frontier: Signal<In, Frontier>,
+    /// There is one.
+    pub frontier_valid: Signal<In, Bit>,
+
     /// From control; always taken.
     pub setup: StreamRx<SetupEvent>,
     /// From control: an own address.
@@ -106,6 +114,7 @@ pub struct Launch<const DATA: usize, const BYTES: usize> {
     arbiter: Arbiter<LaunchToken, 2>,
     paths: Memory<Route, QUEUE_PAIR_BITS>,
     sources: Memory<Source, SOURCE_ADDRESS_BITS>,
+    frontiers: Memory<Bits<24>, QUEUE_PAIR_BITS>,
     chosen: DFF<LaunchToken>,
     is_chosen: Reg<Bit>,
     routed: DFF<LaunchToken>,
@@ -131,6 +140,8 @@ impl<const DATA: usize, const BYTES: usize> Launch<DATA, BYTES> {
             reply: StreamRx::default(),
             request: StreamRx::default(),
             payload: StreamRx::default(),
+            frontier: Signal::default(),
+            frontier_valid: Signal::default(),
             setup: StreamRx::default(),
             source_address_write: Signal::default(),
             source_address_write_valid: Signal::default(),
@@ -140,6 +151,7 @@ impl<const DATA: usize, const BYTES: usize> Launch<DATA, BYTES> {
             arbiter: Arbiter::new()?,
             paths: Memory::new(Storage::Block)?,
             sources: Memory::new(Storage::Distributed)?,
+            frontiers: Memory::new(Storage::Block)?,
             chosen: DFF::default(),
             is_chosen: Reg::default(),
             routed: DFF::default(),
@@ -189,7 +201,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Launch<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, arbiter, paths, sources, verdicts);
+        clock!(self, clock, arbiter, paths, sources, frontiers, verdicts);
         self.arbiter.reset.next = self.reset.val();
         self.verdicts.reset.next = self.reset.val();
 
@@ -214,6 +226,10 @@ impl<const DATA: usize, const BYTES: usize> Logic for Launch<DATA, BYTES> {
             source_address_index: path.source_address_index,
             partition_key: path.partition_key,
         };
+        let frontier = self.frontier.val();
+        self.frontiers.write_enable.next = self.frontier_valid.val();
+        self.frontiers.write_address.next = frontier.queue_pair;
+        self.frontiers.write_data.next = frontier.psn;
         let own = self.source_address_write.val();
         self.sources.write_enable.next = self.source_address_write_valid.val();
         self.sources.write_address.next = own.index;
@@ -250,6 +266,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Launch<DATA, BYTES> {
         if may_route {
             self.is_routed.d.next = self.is_chosen.q.val();
             self.routed.d.next = chosen;
+            self.routed.d.next.ack_request = chosen.ack_request
+                || (chosen.asks_if_newest && self.frontiers.read_data.val() == chosen.psn + 1);
             self.route.d.next = route;
             self.is_current.d.next = route.is_alive && route.generation == chosen.generation;
         }
@@ -268,6 +286,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for Launch<DATA, BYTES> {
         }
         self.paths.read_enable.next = may_choose;
         self.paths.read_address.next = token.queue_pair;
+        self.frontiers.read_enable.next = may_choose;
+        self.frontiers.read_address.next = token.queue_pair;
 
         // Payload passes or goes nowhere, by the verdict on its packet.
         let has_verdict = self.verdicts.tx.valid.val();
@@ -311,6 +331,7 @@ mod tests {
             opcode: Stimulus::sample(random),
             solicited: random.random(),
             ack_request: random.random(),
+            asks_if_newest: random.random(),
             extended: Stimulus::sample(random),
             ..token(random.random_range(0..4), random.random_range(0..2), psn, payload_bytes)
         }
@@ -357,6 +378,10 @@ mod tests {
     #[derive(Default)]
     struct Model {
         queue_pairs: HashMap<u64, SetupEvent>,
+        /// By queue pair.
+        frontiers: HashMap<u64, u64>,
+        /// Tokens that ask for an answer only because they are the newest.
+        asked: usize,
         sources: HashMap<u64, Vec<(u64, SourceAddressWrite)>>,
         taken: Vec<Taken>,
     }
@@ -370,7 +395,12 @@ mod tests {
 
     impl Model {
         fn take(&mut self, cycle: u64, token: LaunchToken) {
-            let event = self.queue_pairs.get(&token.queue_pair.to_u64()).copied();
+            let queue_pair = token.queue_pair.to_u64();
+            let event = self.queue_pairs.get(&queue_pair).copied();
+            let is_newest = self.frontiers.get(&queue_pair) == Some(&(token.psn.to_u64() + 1));
+            let ack_request = token.ack_request || (token.asks_if_newest && is_newest);
+            self.asked += usize::from(ack_request && !token.ack_request);
+            let token = LaunchToken { ack_request, ..token };
             self.taken.push(Taken { cycle, token, event });
         }
 
@@ -458,7 +488,7 @@ mod tests {
         stalls: Stalls,
         changes: f64,
         random: &mut Random,
-    ) -> [usize; 2] {
+    ) -> [usize; 3] {
         let mut bench = bench::<DATA, BYTES>().in_lock_step();
         let count = 150;
         let mut psns = 0..;
@@ -469,6 +499,7 @@ mod tests {
                 any_token(psns.next().unwrap(), payload_bytes, random)
             })
             .collect();
+        let coming = requests.clone();
         let mut payloads = HashMap::new();
         let mut beats = Vec::new();
         for token in requests.iter().filter(|token| token.payload_bytes.any()) {
@@ -490,6 +521,11 @@ mod tests {
             sinks.0.drive(&mut block.token, random);
             sinks.1.drive(&mut block.payload_out, random);
             let changes = if cycle < 30 { 0.5 } else { changes };
+            // It is said before what it is about; half of it goes no further than that.
+            let soon = coming[(next / 2 + random.random_range(0..4)).min(coming.len() - 1)];
+            let psn = soon.psn + random.random_range(1..3);
+            block.frontier_valid.next = random.random();
+            block.frontier.next = Frontier { queue_pair: soon.queue_pair, psn };
             block.setup.valid.next = random.random_bool(changes);
             block.setup.beat.next = any_event(random);
             block.source_address_write_valid.next = random.random_bool(changes);
@@ -515,6 +551,10 @@ mod tests {
                 idle = 0;
             }
             dropped += usize::from(block.counts_stale_dropped.val());
+            if block.frontier_valid.val() {
+                let frontier = block.frontier.val();
+                model.frontiers.insert(frontier.queue_pair.to_u64(), frontier.psn.to_u64());
+            }
             if block.setup.valid.val() && block.setup.beat.val().kind != SetupKind::Probe {
                 let event = block.setup.beat.val();
                 model.queue_pairs.insert(event.queue_pair.to_u64(), event);
@@ -533,19 +573,20 @@ mod tests {
         let expected: Vec<_> =
             sent.iter().filter_map(|psn| payloads.remove(psn)).map(|payload| (payload, false)).collect();
         assert_eq!(frames_of(&sinks.1.received), expected, "stalls: {stalls:?}");
-        [sent.len(), dropped]
+        [sent.len(), dropped, model.asked]
     }
 
     fn packets_go_by_their_paths<const DATA: usize, const BYTES: usize>() {
         let mut random = random();
-        let mut totals = [0, 0];
+        let mut totals = [0; 3];
         for stalls in Stalls::ALL {
             for changes in [0.02, 0.5] {
                 let counts = run::<DATA, BYTES>(stalls, changes, &mut random);
-                totals = [totals[0] + counts[0], totals[1] + counts[1]];
+                (0..3).for_each(|kind| totals[kind] += counts[kind]);
             }
         }
-        assert!(totals.iter().all(|&total| total > 400), "sent and dropped: {totals:?}");
+        let is_plenty = totals[..2].iter().all(|&total| total > 400) && totals[2] > 30;
+        assert!(is_plenty, "sent, dropped, and asking as the newest: {totals:?}");
     }
 
     #[test]
@@ -642,6 +683,9 @@ mod tests {
                 any_token(random.random_range(0..1 << 24), random.random_range(0..99), &mut random);
             block.payload.valid.next = random.random();
             block.payload.beat.next = Stimulus::sample(&mut random);
+            block.frontier_valid.next = random.random();
+            block.frontier.next =
+                Frontier { queue_pair: bits(random.random_range(0..4)), psn: Stimulus::sample(&mut random) };
             block.setup.valid.next = random.random_bool(0.1);
             block.setup.beat.next = any_event(&mut random);
             block.source_address_write_valid.next = random.random_bool(0.1);

@@ -6,7 +6,7 @@
 //! ```text
 //!                   ┌─────────────────────────────────────────────┐
 //!  packet ─────────>│ item ──> answers ──> verdict ───────────────┼──> gather
-//!  answers, parts ─>│            │            ├───────────────────┼──> message, issued (pool)
+//!  answers, parts ─>│            │            ├───────────────────┼──> message, issued (pool), frontier
 //!  inline_data ────>│────────────│────────────│───────────────────┼──> inline_slot
 //!                   │        record <─────────┴───────────────────┼──> kick (acknowledge)
 //!                   └─────────────────────────────────────────────┘
@@ -23,7 +23,9 @@
 //! 5. A READ that leaves is said on `opened` before, with the slot that segmentation has given to it.
 //! 6. A packet from a list leaves as one command for each of its elements, all or none.
 //! 7. The end of a key of this host is written down, and asked for behind everything that has left; control's answer completes it.
-//! 8. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
+//! 8. `frontier` says of each item how far its queue pair's packets go, before what is issued with it can reach the wire; so a packet
+//!    that leaves knows whether another one follows (protocol 2.4).
+//! 9. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::numbers::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
 use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, Part, SLOT_BITS};
 use rnic_blocks::memory::{Memory, Storage};
@@ -34,7 +36,7 @@ use rnic_token::host::{HostSpan, Slot};
 use rnic_token::protect::{AccessAnswer, Invalidation};
 use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
-use rnic_token::transmit::{GatherCommand, LaunchToken};
+use rnic_token::transmit::{Frontier, GatherCommand, LaunchToken};
 
 /// What has become of a queue pair's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -79,6 +81,10 @@ pub struct Issue {
     pub answers: StreamRx<AccessAnswer>,
     /// To gather; registered.
     pub gather: StreamTx<GatherCommand>,
+    /// To launch: how far a queue pair is, a cycle behind `issued`; registered.
+    pub frontier: Signal<Out, Frontier>,
+    /// That is said now; registered.
+    pub frontier_valid: Signal<Out, Bit>,
     /// To gather; the exit of the queue before, gated by registers.
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge: something has ended that no answer will complete; the block behind is a queue.
@@ -121,6 +127,8 @@ pub struct Issue {
     command_ends_burst: DFF<Bit>,
     command_ends_turn: DFF<Bit>,
     has_command: Reg<Bit>,
+    newest: DFF<Frontier>,
+    has_newest: Reg<Bit>,
     bursts_done: Reg<Bits<16>>,
     turns_done: Reg<Bits<16>>,
     is_refused: Reg<Bit>,
@@ -143,6 +151,8 @@ impl Issue {
             inline_data: StreamRx::default(),
             answers: StreamRx::default(),
             gather: StreamTx::default(),
+            frontier: Signal::default(),
+            frontier_valid: Signal::default(),
             inline_slot: StreamTx::default(),
             kick: StreamTx::default(),
             opened: StreamTx::default(),
@@ -170,6 +180,8 @@ impl Issue {
             command_ends_burst: DFF::default(),
             command_ends_turn: DFF::default(),
             has_command: Reg::default(),
+            newest: DFF::default(),
+            has_newest: Reg::default(),
             bursts_done: Reg::default(),
             turns_done: Reg::default(),
             is_refused: Reg::default(),
@@ -316,6 +328,10 @@ impl Logic for Issue {
         self.issued.next =
             Issued { count: item.message_count, reads, unsent_psn, generation: item.generation };
         self.issued_valid.next = writes;
+        self.newest.d.next = Frontier { queue_pair: item.queue_pair, psn: unsent_psn };
+        self.has_newest.d.next = writes;
+        self.frontier.next = self.newest.q.val();
+        self.frontier_valid.next = self.has_newest.q.val();
         // A message that was written down fails behind its first packet as one whose payload could not be read.
         let fails_behind = is_protected && !item.starts;
         self.kick.valid.next = writes && !is_right && (item.starts || fails_behind);
@@ -355,6 +371,7 @@ impl Logic for Issue {
                     opcode: item.opcode,
                     solicited: item.solicited,
                     ack_request: item.ack_request,
+                    asks_if_newest: true,
                     psn: item.psn,
                     extended: item.extended,
                     payload_bytes: item.payload_bytes,

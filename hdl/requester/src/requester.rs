@@ -58,7 +58,7 @@ use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation
 use rnic_token::read::{DepositCommand, ReturnedAnswer};
 use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
 use rnic_token::sizes::QUEUE_PAIR_BITS;
-use rnic_token::transmit::{GatherCommand, GatherFailure};
+use rnic_token::transmit::{Frontier, GatherCommand, GatherFailure};
 
 /// The block.
 #[derive(LogicBlock)]
@@ -101,6 +101,10 @@ pub struct Requester {
 
     /// Packets to be sent; registered.
     pub gather: StreamTx<GatherCommand>,
+    /// How far the packets of a queue pair go, before the last of them can have left; registered.
+    pub frontier: Signal<Out, Frontier>,
+    /// That is said now; registered.
+    pub frontier_valid: Signal<Out, Bit>,
     /// Their inline data; a function of registers.
     pub inline_slot: StreamTx<Slot>,
     /// Packets that could not be sent.
@@ -217,6 +221,8 @@ impl Requester {
             invalidate: StreamTx::default(),
             invalidated: StreamRx::default(),
             gather: StreamTx::default(),
+            frontier: Signal::default(),
+            frontier_valid: Signal::default(),
             inline_slot: StreamTx::default(),
             gather_failure: StreamRx::default(),
             responses: StreamRx::default(),
@@ -446,6 +452,8 @@ impl Logic for Requester {
         self.outstanding.issued.next = self.issue.issued.val();
         self.outstanding.message_valid.next = self.issue.message_valid.val();
         self.outstanding.issued_valid.next = self.issue.issued_valid.val();
+        self.frontier.next = self.issue.frontier.val();
+        self.frontier_valid.next = self.issue.frontier_valid.val();
         self.outstanding.queue_pair.next = self.acknowledge.queue_pair.val();
         self.outstanding.issued_read.next = self.acknowledge.issued_read.val();
         self.outstanding.begun_read.next = self.acknowledge.begun_read.val();

@@ -454,6 +454,7 @@ impl Logic for Reply {
             opcode: bits::<8>(ACKNOWLEDGE),
             solicited: false,
             ack_request: false,
+            asks_if_newest: false,
             psn: reply.psn,
             extended: bit_cast::<EXTENDED_BITS, 32>(aeth),
             payload_bytes: bits::<13>(0),

@@ -711,6 +711,7 @@ impl Logic for Serve {
                 opcode: select(is_nak, bits::<8>(ACKNOWLEDGE), response.opcode),
                 solicited: false,
                 ack_request: false,
+                asks_if_newest: false,
                 psn: select(loses, lost.psn, response.psn),
                 extended: bit_cast::<EXTENDED_BITS, HEADER_BITS>(headers),
                 payload_bytes: select(is_nak, bits::<13>(0), response.payload_bytes),

@@ -17,6 +17,8 @@ pub struct LaunchToken {
     pub solicited: Bit,
     /// BTH: AckReq.
     pub ack_request: Bit,
+    /// So it is, too, if nothing of its queue pair has been issued behind it when it leaves.
+    pub asks_if_newest: Bit,
     /// BTH: PSN.
     pub psn: Bits<24>,
     /// Extended headers in wire order, first byte in bits 7:0; zeros behind them.
@@ -27,6 +29,15 @@ pub struct LaunchToken {
     pub is_response: Bit,
     /// Nothing of that READ follows.
     pub ends_response: Bit,
+}
+
+/// How far a queue pair's packets have been issued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Frontier {
+    /// Whose.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// PSN behind the newest one, and behind the last response to it if it is a READ.
+    pub psn: Bits<24>,
 }
 
 /// A packet to be sent, and where its payload is.

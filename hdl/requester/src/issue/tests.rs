@@ -183,6 +183,7 @@ fn messages_are_written_down_and_sent_in_order() {
                         opcode: item.opcode,
                         solicited: item.solicited,
                         ack_request: item.ack_request,
+                        asks_if_newest: true,
                         psn: item.psn,
                         extended: item.extended,
                         payload_bytes: item.payload_bytes,
@@ -230,6 +231,8 @@ fn messages_are_written_down_and_sent_in_order() {
             (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
         let mut opening = Sink::new(stalls);
         let mut ending = Sink::new(stalls);
+        // What the cycle before has said of a queue pair.
+        let mut frontier = None;
         let (mut written, mut refusals, mut protections, mut cycles) = (0, 0, 0, 0);
         while written < says.len() || bench.block.burst_count.val() != bursts {
             cycles += 1;
@@ -267,6 +270,11 @@ fn messages_are_written_down_and_sent_in_order() {
                 assert_eq!(command, expected);
             }
             let block = &bench.block;
+            assert_eq!(block.frontier_valid.val().then(|| block.frontier.val()), frontier);
+            frontier = block.issued_valid.val().then(|| Frontier {
+                queue_pair: block.issued_queue_pair.val(),
+                psn: block.issued.val().unsent_psn,
+            });
             refusals += usize::from(block.counts_work_refused.val());
             protections += usize::from(block.counts_local_protection.val());
             if block.issued_valid.val() {

@@ -458,6 +458,7 @@ impl World {
                     opcode: packet.opcode,
                     solicited: packet.solicited,
                     ack_request: packet.ack_request,
+                    asks_if_newest: true,
                     psn: bits(0),
                     extended: packet.extended,
                     payload_bytes: packet.payload_bytes,

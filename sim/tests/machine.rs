@@ -55,6 +55,16 @@ fn world(width_bits: u32, host: HostOptions, seed: u64) -> Result<World> {
     Ok(world)
 }
 
+/// A world of two cards in reset.
+fn two_cards(width_bits: u32) -> Result<World> {
+    let mut world = World::new(9);
+    let model = model(width_bits)?;
+    for _ in 0..2 {
+        world.add_card(&model, options(width_bits, HostOptions::IDEAL))?;
+    }
+    Ok(world)
+}
+
 fn start_copy(world: &mut World, from: u64, to: u64, length: u64, count: u64) -> Result<()> {
     for (offset, value) in [(0x2000, from), (0x2008, to), (0x2010, count << 16 | length)] {
         world.write_register(0, Bar::Registers, offset, value)?;
@@ -218,11 +228,7 @@ fn damaged_frames_and_a_flood_are_dropped_and_accounted_for() -> Result<()> {
 
 #[test]
 fn two_cards_play_with_one_frame_until_it_is_lost() -> Result<()> {
-    let mut world = World::new(9);
-    let model = model(512)?;
-    for _ in 0..2 {
-        world.add_card(&model, options(512, HostOptions::IDEAL))?;
-    }
+    let mut world = two_cards(512)?;
     let wire = world.connect(Port::Card(0), Port::Card(1), CardOptions::standard(512).wire())?;
     world
         .direction_mut(wire, 0)
@@ -238,11 +244,7 @@ fn two_cards_play_with_one_frame_until_it_is_lost() -> Result<()> {
 
 #[test]
 fn cards_that_take_turns_run_one_at_a_time_and_catch_nothing_up() -> Result<()> {
-    let mut world = World::new(9);
-    let model = model(64)?;
-    for _ in 0..2 {
-        world.add_card(&model, options(64, HostOptions::IDEAL))?;
-    }
+    let mut world = two_cards(64)?;
     world.leave_reset()?;
     let cycles = |world: &World| [0, 1].map(|card| world.card(card).cycles(Domain::Core));
     world.take_turns(true);

@@ -4,10 +4,13 @@ use rnic_hdl::config::Config;
 use rnic_hdl::packet_path::{self, TOP};
 use rnic_layout::registers::{self, COUNTERS, counter};
 use rnic_layout::wire::{DropReason, Filter};
+use rnic_sim::captures::{Capture, Trace};
+use rnic_sim::demo::captures::{CaptureSet, Captures, Expected};
 use rnic_sim::demo::{self, DemoOptions};
 use rnic_sim::differential;
 use rnic_sim::frames::{OWN_MAC, frame_of, random_packet};
 use rnic_sim::packet_path::{MacFrame, PacketPath, Stalls, Transmit};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use verilator_sys::{Model, ModelOptions, Optimization};
 
@@ -237,6 +240,58 @@ fn a_closed_card_takes_nothing_and_a_reset_closes_it() -> Result<()> {
     let port_control = read(&mut path, &registers::REG_PORT_CONTROL)?;
     ensure!(port_control == 4224 << 16 | 5 << 4, "port_control is {port_control:#x} after a reset");
     ensure!(COUNTERS.len() < 0x3000 / 8, "counters fit the BAR");
+    Ok(())
+}
+
+/// Sends captures through the packet path at 64 bits.
+fn pass(set: &CaptureSet) -> Result<Captures> {
+    let directory = tempfile::tempdir()?;
+    demo::captures::pass(&config("w64")?, &model("w64")?, set, &directory.path().join("captures.pcap"))
+}
+
+#[test]
+fn captures_of_others_are_reported_whatever_they_hold() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut random = seeded();
+    let mut payload = Vec::new();
+    let good = frame_of(&random_packet(&mut random, &mut payload));
+    let mut trace = Trace::create(&directory.path().join("mixed.pcap"))?;
+    let mut broken = good.clone();
+    *broken.last_mut().context("a frame has bytes")? ^= 1;
+    let mut padded = good.clone();
+    padded.resize(good.len() + 7, 0);
+    let mut with_checksum = random_packet(&mut random, &mut payload);
+    with_checksum.udp.checksum = 0x1234;
+    // ARP, twice the good frame, the same padded by a MAC, one with a UDP checksum, and two with a wrong ICRC.
+    let arp = [&[0xff; 12][..], &[0x08, 0x06], &[0; 46]].concat();
+    for frame in [&arp, &good, &good, &padded, &frame_of(&with_checksum), &broken, &broken] {
+        trace.write(0, frame)?;
+    }
+    drop(trace);
+    // A capture without any RoCE in it.
+    Trace::create(&directory.path().join("other.pcap"))?.write(0, &arp)?;
+
+    let captures = pass(&CaptureSet::read(directory.path())?)?;
+    ensure!((captures.each.len(), captures.frames, captures.other_frames) == (2, 6, 2), "{captures:?}");
+    ensure!((captures.frames_identical, captures.frames_normalised) == (3, 1), "{captures:?}");
+    ensure!(captures.drops == BTreeMap::from([("icrc".to_string(), 2)]), "{captures:?}");
+    Ok(())
+}
+
+/// The project's own captures hold one corrupted frame; a set without it, or with another one, is not that set.
+#[test]
+fn a_set_of_captures_that_says_what_it_holds_is_held_to_it() -> Result<()> {
+    let own = CaptureSet::read(&root().join("tests/vectors"))?;
+    let drops = BTreeMap::from([("icrc".to_string(), 1)]);
+    let expected = Expected { frames: 419, frames_identical: 418, drops };
+    ensure!(own.expected == Some(expected), "{:?}", own.expected);
+    let is_corrupted = |capture: &Capture| capture.name == "corrupt_write_payload_icrc";
+    let mut changed = CaptureSet { captures: vec![], ..own.clone() };
+    changed.captures.extend(own.captures.into_iter().filter(is_corrupted));
+    let error = pass(&changed).expect_err("frames are missing").to_string();
+    ensure!(error.starts_with("expected.json of the captures says"), "{error}");
+    changed.expected = None;
+    ensure!(pass(&changed)?.drops["icrc"] == 1, "the corrupted frame is refused");
     Ok(())
 }
 

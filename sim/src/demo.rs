@@ -3,15 +3,15 @@
 pub mod captures;
 
 use crate::bench;
-use crate::host::HostOptions;
 use crate::latency;
-use crate::packet_path;
 use crate::report;
 use crate::scenario::{self, ScenarioOptions};
 use anyhow::{Context, Result};
 use captures::{CaptureSet, Captures};
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, TOP};
+use rnic_machine::host::HostOptions;
+use rnic_packet_path::path;
 use serde::Serialize;
 use std::path::Path;
 use verilator_sys::{Model, ModelOptions, Optimization};
@@ -70,7 +70,7 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
     let curve = bench::measure(&model, width_bits, &bench::curve(), options.seed)?;
 
     println!("\nthe packet path alone, with captured frames");
-    let model = packet_path::build_model(config, &model_options)?;
+    let model = path::build_model(config, &model_options)?;
     let captures = captures::pass(config, &model, &captured, &out.join("captures.pcap"))?;
     let summary = Summary { config: config.clone(), clock_mhz, cards, curve, captures };
     std::fs::write(out.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;

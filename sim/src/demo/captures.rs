@@ -3,15 +3,15 @@
 //! Every frame that is sent to the UDP port of RoCEv2 goes in at the MAC, and into [`classify`]. Both must accept the same frames,
 //! and refuse the others for the same reasons. What was accepted is sent again, and must come out as the contract says. What else
 //! a capture holds is counted and left out.
-use crate::captures::{Capture, Trace};
-use crate::differential;
-use crate::frames::frame_of;
-use crate::packet_path::{MacFrame, PacketPath, Received, Stalls, Transmit};
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_layout::opcode;
 use rnic_layout::registers::counter;
 use rnic_layout::wire::{DropReason, Filter, PacketRepr, classify};
+use rnic_packet_path::differential;
+use rnic_packet_path::path::{MacFrame, PacketPath, Received, Stalls, Transmit};
+use rnic_stimulus::captures::{Capture, Trace};
+use rnic_stimulus::frames::frame_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

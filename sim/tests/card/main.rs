@@ -15,17 +15,13 @@ mod support;
 
 use anyhow::{Context, Result, ensure};
 use rnic_driver::Function;
-use rnic_layout::path::Pmtu;
 use rnic_layout::registers::COUNTERS;
-use rnic_sim::bench::{self, Case};
-use rnic_sim::chance::Seed;
-use rnic_sim::function::SharedWorld;
-use rnic_sim::host::HostOptions;
-use rnic_sim::operations::plan::Kind;
-use rnic_sim::operations::run::Totals;
-use rnic_sim::operations::{Cards, Plan, PlanOptions, run};
-use rnic_sim::scenario::two_cards;
-use rnic_sim::world::{CardOptions, World};
+use rnic_machine::function::{SharedWorld, two_cards};
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::{CardOptions, World};
+use rnic_stimulus::chance::Seed;
+use rnic_workloads::run::Totals;
+use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use std::sync::{Arc, MutexGuard};
 use support::{at_both_widths, card_model};
 use verilator_sys::Model;
@@ -230,18 +226,6 @@ fn send_queues_drain(width_bits: u32) -> Result<()> {
 fn keys_end(width_bits: u32) -> Result<()> {
     let rounds = |functions, seed| keys::rounds(functions, seed, 8).map(|()| [0; 2]);
     seen_at_last(width_bits, seeds(1), |_| true, rounds)?;
-    Ok(())
-}
-
-/// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
-#[test]
-fn the_bench_measures_what_a_wire_carries() -> Result<()> {
-    let case = |kind| Case { kind, bytes: 20_000, pmtu: Pmtu::Bytes1024, queue_pairs: 2 };
-    let cases = [Kind::Write, Kind::Send, Kind::Read].map(case);
-    let rows = bench::measure(&card_model(64)?, 64, &cases, 1)?;
-    for row in rows {
-        ensure!((50.0..100.01).contains(&row.percent_of_wire), "{row:?}");
-    }
     Ok(())
 }
 

@@ -1,0 +1,439 @@
+//! Reads of the card: answered late, in any order, piece by piece and mixed.
+//!
+//! ```text
+//!  request ──> uplink ──> waiting, by time ──> downlink ──> open ──> one word a cycle
+//!                            memory is read here, or already with the request
+//! ```
+//!
+//! 1. A request is cut into pieces at multiples of the link's piece size. Each piece has a latency of its own; those of one
+//!    request keep their order.
+//! 2. Words of up to `interleave` pieces mix; of each request they stay in order.
+//! 3. Lanes that do not belong to the request hold a pattern, never what memory has there.
+//! 4. A request that fails ends with one word that is marked, in place of the first piece that failed.
+use super::link::Link;
+use super::memory::Memory;
+use super::options::HostOptions;
+use super::{LANES_MAX, Word};
+use crate::monitor::dma::check_shape;
+use crate::monitor::{Log, Rule};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_layout::limits::{HOST_READ_TAGS_MAX, HOST_REQUEST_BYTES_MAX};
+use rnic_stimulus::chance::{Seed, happens};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+const REQUEST_BYTES_MAX: usize = HOST_REQUEST_BYTES_MAX as usize;
+const TAGS: usize = HOST_READ_TAGS_MAX as usize;
+/// What lanes outside a request hold.
+const NOISE: u8 = 0xa5;
+
+/// A read request of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// Of the first byte.
+    pub address: u64,
+    /// In bytes, 1 to 512.
+    pub length: u32,
+    /// Comes back with the answer.
+    pub tag: u8,
+}
+
+/// A word of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadWord {
+    /// Bytes in the lanes of their addresses.
+    pub data: Word,
+    /// How many of them belong to the request.
+    pub bytes: u32,
+    /// The last word of the answer.
+    pub last: bool,
+    /// The read failed.
+    pub error: bool,
+    /// The request.
+    pub tag: u8,
+}
+
+/// A request under way.
+#[derive(Clone)]
+struct Slot {
+    is_busy: bool,
+    /// Tells pieces of a request that ended early from those of the next one with the same tag.
+    generation: u32,
+    address: u64,
+    length: usize,
+    bytes: [u8; REQUEST_BYTES_MAX],
+}
+
+/// Part of a request, and of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    ready_ps: u64,
+    /// Pieces that are ready at one time keep the order of their requests.
+    sequence: u64,
+    tag: u8,
+    generation: u32,
+    /// Offsets in the request.
+    start: u16,
+    end: u16,
+    is_read: bool,
+    has_failed: bool,
+}
+
+/// A piece that has crossed the link, or is crossing it.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    arrives_ps: u64,
+    piece: Piece,
+}
+
+/// The reads of one card.
+pub struct Reads {
+    lanes: usize,
+    random: ChaCha8Rng,
+    slots: Box<[Slot]>,
+    waiting: BinaryHeap<Reverse<Piece>>,
+    open: VecDeque<Open>,
+    down: Link,
+    sequence: u64,
+    requests: u64,
+    bytes: u64,
+}
+
+impl Reads {
+    /// Makes a host without requests. `lanes` is the width of a word in bytes.
+    pub fn new(options: &HostOptions, lanes: usize, seed: Seed, name: &str) -> Reads {
+        let slot =
+            Slot { is_busy: false, generation: 0, address: 0, length: 0, bytes: [0; REQUEST_BYTES_MAX] };
+        Reads {
+            lanes,
+            random: seed.stream(&format!("{name}/reads")),
+            slots: vec![slot; TAGS].into_boxed_slice(),
+            waiting: BinaryHeap::with_capacity(1024),
+            open: VecDeque::with_capacity(1024),
+            down: Link::new(options.link.bytes_per_second),
+            sequence: 0,
+            requests: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Requests that are not answered whole.
+    pub fn under_way(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_busy).count()
+    }
+
+    /// Requests and bytes that were asked for.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.requests, self.bytes)
+    }
+
+    /// Takes a request.
+    pub fn request(
+        &mut self,
+        now_ps: u64,
+        request: ReadRequest,
+        options: &HostOptions,
+        up: &mut Link,
+        memory: &mut Memory,
+        log: &mut Log,
+    ) {
+        let ReadRequest { address, length, tag } = request;
+        let is_good = check_shape(log, now_ps, "a read", address, length);
+        let slot = &mut self.slots[usize::from(tag)];
+        if slot.is_busy {
+            log.report(now_ps, Rule::Tag, || format!("tag {tag} is used again before its answer"));
+            return;
+        }
+        self.requests += 1;
+        self.bytes += u64::from(length);
+        slot.is_busy = true;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.address = address;
+        // What has no good shape is answered by one word with an error.
+        slot.length = if is_good { length as usize } else { 1 };
+        let (generation, length) = (slot.generation, slot.length);
+        let arrival_ps = up.send(now_ps, options.link.request_overhead_bytes);
+        let fails = !is_good || happens(&mut self.random, options.read_error);
+        let failing_start = if fails { self.random.random_range(0..length) } else { 0 };
+
+        let (mut start, mut ready_ps) = (0, 0);
+        while start < length {
+            let boundary =
+                options.link.piece_bytes - (address.wrapping_add(start as u64)) % options.link.piece_bytes;
+            let end = length.min(start + boundary as usize);
+            let is_early = happens(&mut self.random, options.early_read);
+            let latency_ps = options.read_latency.draw_ps(&mut self.random);
+            ready_ps = ready_ps.max(arrival_ps + latency_ps);
+            self.sequence += 1;
+            let mut piece = Piece {
+                ready_ps,
+                sequence: self.sequence,
+                tag,
+                generation,
+                start: start as u16,
+                end: end as u16,
+                is_read: false,
+                has_failed: fails && (start..end).contains(&failing_start),
+            };
+            if is_early {
+                self.read(now_ps, &mut piece, memory);
+            }
+            self.waiting.push(Reverse(piece));
+            start = end;
+        }
+    }
+
+    /// Takes a piece out of memory.
+    fn read(&mut self, now_ps: u64, piece: &mut Piece, memory: &mut Memory) {
+        let slot = &mut self.slots[usize::from(piece.tag)];
+        piece.is_read = true;
+        if !piece.has_failed {
+            let bytes = &mut slot.bytes[usize::from(piece.start)..usize::from(piece.end)];
+            // A request that reaches beyond the last address was refused before.
+            let address = slot.address.wrapping_add(u64::from(piece.start));
+            piece.has_failed = memory.card_reads(now_ps, address, bytes).is_err();
+        }
+    }
+
+    /// One cycle: gives the card a word, if one is there.
+    pub fn cycle(&mut self, now_ps: u64, options: &HostOptions, memory: &mut Memory) -> Option<ReadWord> {
+        while let Some(&Reverse(mut piece)) = self.waiting.peek() {
+            if piece.ready_ps > now_ps {
+                break;
+            }
+            self.waiting.pop();
+            if self.slots[usize::from(piece.tag)].generation != piece.generation {
+                continue;
+            }
+            if !piece.is_read {
+                self.read(now_ps, &mut piece, memory);
+            }
+            let payload = if piece.has_failed { 0 } else { u64::from(piece.end - piece.start) };
+            let arrives_ps = self.down.send(now_ps, payload + options.link.completion_overhead_bytes);
+            self.open.push_back(Open { arrives_ps, piece });
+        }
+        if self.open.is_empty() || happens(&mut self.random, options.read_data_stall) {
+            return None;
+        }
+        let index = self.choose(now_ps, options.interleave)?;
+        Some(self.word(index))
+    }
+
+    /// Chooses the piece of which a word goes next.
+    fn choose(&mut self, now_ps: u64, interleave: usize) -> Option<usize> {
+        // What has ended by an error takes no part.
+        while let Some(open) = self.open.front() {
+            if self.slots[usize::from(open.piece.tag)].generation == open.piece.generation
+                && self.slots[usize::from(open.piece.tag)].is_busy
+            {
+                break;
+            }
+            self.open.pop_front();
+        }
+        let arrived = self.open.iter().take(interleave.max(1)).take_while(|open| open.arrives_ps <= now_ps);
+        let count = arrived.count();
+        if count <= 1 {
+            return (count == 1).then_some(0);
+        }
+        let index = self.random.random_range(0..count);
+        let tag = self.open[index].piece.tag;
+        // Of one request, the first piece goes first.
+        self.open.iter().position(|open| open.piece.tag == tag)
+    }
+
+    /// The next word of an open piece.
+    fn word(&mut self, index: usize) -> ReadWord {
+        let piece = &mut self.open[index].piece;
+        let slot = &mut self.slots[usize::from(piece.tag)];
+        let start = usize::from(piece.start);
+        let lane = (slot.address.wrapping_add(start as u64) % self.lanes as u64) as usize;
+        let count = (self.lanes - lane).min(usize::from(piece.end) - start);
+        let mut data = Word([NOISE; LANES_MAX]);
+        let error = piece.has_failed;
+        if !error {
+            data.0[lane..lane + count].copy_from_slice(&slot.bytes[start..start + count]);
+        }
+        let last = error || start + count == slot.length;
+        let word = ReadWord { data, bytes: count as u32, last, error, tag: piece.tag };
+        piece.start += count as u16;
+        if last {
+            slot.is_busy = false;
+        }
+        if last || piece.start == piece.end {
+            self.open.remove(index);
+        }
+        word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Access;
+    use super::*;
+    use rnic_stimulus::chance::Delay;
+
+    const CYCLE_PS: u64 = 4000;
+
+    struct Bench {
+        reads: Reads,
+        options: HostOptions,
+        memory: Memory,
+        up: Link,
+        log: Log,
+        now_ps: u64,
+    }
+
+    impl Bench {
+        fn new(options: HostOptions, lanes: usize) -> Bench {
+            let mut memory = Memory::default();
+            let buffer = memory.allocate(16384);
+            for (index, byte) in memory.buffer_mut(buffer).unwrap().iter_mut().enumerate() {
+                *byte = (index % 251) as u8;
+            }
+            memory.map(0, buffer, 0, 16384, Access::Read).unwrap();
+            let reads = Reads::new(&options, lanes, Seed(1), "host");
+            let up = Link::new(options.link.bytes_per_second);
+            Bench { reads, options, memory, up, log: Log::new("card0"), now_ps: 0 }
+        }
+
+        fn request(&mut self, address: u64, length: u32, tag: u8) {
+            let request = ReadRequest { address, length, tag };
+            self.reads.request(
+                self.now_ps,
+                request,
+                &self.options,
+                &mut self.up,
+                &mut self.memory,
+                &mut self.log,
+            );
+        }
+
+        fn words(&mut self, cycles: u64) -> Vec<(u64, ReadWord)> {
+            let mut words = Vec::new();
+            for cycle in 0..cycles {
+                self.now_ps += CYCLE_PS;
+                let word = self.reads.cycle(self.now_ps, &self.options, &mut self.memory);
+                words.extend(word.map(|word| (cycle, word)));
+            }
+            words
+        }
+    }
+
+    #[test]
+    fn bytes_keep_the_lanes_of_their_addresses() {
+        for lanes in [8, 64] {
+            let mut bench = Bench::new(HostOptions::IDEAL, lanes);
+            bench.request(0x1f3, 0x62, 9);
+            let words = bench.words(100);
+            let mut address = 0x1f3_usize;
+            for (position, (_, word)) in words.iter().enumerate() {
+                let lane = address % lanes;
+                for index in 0..word.bytes as usize {
+                    assert_eq!(word.data.0[lane + index], ((address + index) % 251) as u8);
+                }
+                assert!(word.data.0[..lane].iter().all(|&byte| byte == NOISE), "other lanes say nothing");
+                address += word.bytes as usize;
+                assert_eq!(word.last, position + 1 == words.len());
+                let is_inner = position > 0 && !word.last;
+                assert!(!is_inner || word.bytes as usize == lanes, "inner words are full");
+                assert!(word.tag == 9 && !word.error);
+            }
+            assert_eq!(address, 0x1f3 + 0x62);
+            assert_eq!(bench.reads.under_way(), 0);
+        }
+    }
+
+    #[test]
+    fn answers_overtake_and_mix_but_each_stays_in_order() {
+        let options = HostOptions {
+            read_latency: Delay::Uniform { min_ps: 0, max_ps: 400_000 },
+            interleave: 6,
+            read_data_stall: 0.2,
+            early_read: 0.5,
+            ..HostOptions::STANDARD
+        };
+        let mut bench = Bench::new(options, 64);
+        for tag in 0..20_u8 {
+            bench.request(u64::from(tag) * 512 + 5, 500, tag);
+        }
+        let words = bench.words(2000);
+        let mut next = [5_usize; 20];
+        let (mut switches, mut last_tag, mut ends) = (0, 0, Vec::new());
+        for (_, word) in &words {
+            let tag = usize::from(word.tag);
+            let address = tag * 512 + next[tag];
+            assert_eq!(word.data.0[address % 64], (address % 251) as u8);
+            next[tag] += word.bytes as usize;
+            switches += u32::from(last_tag != tag);
+            last_tag = tag;
+            if word.last {
+                ends.push(tag);
+            }
+        }
+        assert_eq!(next, [505; 20]);
+        assert!(switches > 40, "words of several answers mix");
+        assert!(!ends.is_sorted(), "answers overtake each other");
+        assert!(bench.log.violations().is_empty());
+    }
+
+    #[test]
+    fn a_read_that_fails_ends_with_one_marked_word() {
+        let mut bench = Bench::new(HostOptions::IDEAL, 64);
+        bench.request(16384 - 64, 64, 1);
+        bench.request(16384, 512, 2);
+        let words = bench.words(100);
+        let failed: Vec<_> = words.iter().filter(|(_, word)| word.tag == 2).collect();
+        assert!(failed.len() == 1 && failed[0].1.error && failed[0].1.last);
+        assert!(words.iter().any(|(_, word)| word.tag == 1 && !word.error && word.last));
+        assert_eq!(bench.memory.take_faults().len(), 1);
+        bench.request(0, 64, 2);
+        assert!(!bench.words(100)[0].1.error, "the tag can be used again");
+    }
+
+    #[test]
+    fn errors_can_be_asked_for() {
+        let mut bench = Bench::new(HostOptions { read_error: 1.0, ..HostOptions::STANDARD }, 8);
+        bench.request(0, 512, 3);
+        let words = bench.words(1000);
+        let (_, last) = words.last().unwrap();
+        assert!(last.error && last.last);
+        assert!(bench.memory.faults().is_empty(), "nothing was out of reach");
+        assert_eq!(bench.words(1000).len(), 0, "nothing comes behind it");
+    }
+
+    #[test]
+    fn a_tag_that_is_used_twice_and_a_bad_length_are_seen() {
+        let mut bench = Bench::new(HostOptions::IDEAL, 64);
+        bench.request(0, 64, 7);
+        bench.request(64, 64, 7);
+        bench.request(0, 513, 8);
+        let rules: Vec<Rule> = bench.log.take().iter().map(|violation| violation.rule).collect();
+        assert_eq!(rules, [Rule::Tag, Rule::Shape]);
+        let words = bench.words(100);
+        assert!(words.iter().any(|(_, word)| word.tag == 8 && word.error && word.last));
+    }
+
+    #[test]
+    fn the_link_takes_its_time() {
+        let options = HostOptions { read_latency: Delay::NONE, ..HostOptions::STANDARD };
+        let mut bench = Bench::new(options, 64);
+        for tag in 0..16 {
+            bench.request(u64::from(tag) * 512, 512, tag);
+        }
+        let words = bench.words(1000);
+        // 16 requests are two pieces of 256 + 20 bytes each; at 15.4 GB/s, 8832 bytes take 573.5 ns.
+        let last_ps = (words.last().unwrap().0 + 1) * CYCLE_PS;
+        assert!((573_000..600_000).contains(&last_ps), "{last_ps}");
+    }
+
+    #[test]
+    fn an_early_read_misses_what_is_written_later() {
+        for (early_read, expected) in [(1.0, 0), (0.0, 0xee)] {
+            let mut bench = Bench::new(HostOptions { early_read, ..HostOptions::IDEAL }, 64);
+            bench.request(0, 1, 0);
+            bench.memory.write_bytes(0, &[0xee]).unwrap();
+            assert_eq!(bench.words(100)[0].1.data.0[0], expected);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Writes of the card: requests and data apart, visible late, reported done in the order of the requests.
+//!
+//! ```text
+//!  request ──> accepted ──┐
+//!                         ├─ whole ──> uplink ──> visible, by time ──> done, in order
+//!  data ──> words ahead ──┘                         memory changes here
+//! ```
+//!
+//! 1. Data comes in the order of the requests, before, with or after its request.
+//! 2. Before a write is reported done, the host promises nothing: with [`WriteOrder::Free`] a later write may be visible
+//!    first. Writes that touch the same bytes keep their order even then.
+//! 3. Done means visible; one report a cycle, one for each request.
+use super::Word;
+use super::link::Link;
+use super::memory::Memory;
+use super::options::{HostOptions, WriteOrder};
+use crate::monitor::dma::check_shape;
+use crate::monitor::order::OrderMonitor;
+use crate::monitor::{Log, Rule};
+use rand_chacha::ChaCha8Rng;
+use rnic_layout::limits::HOST_REQUEST_BYTES_MAX;
+use rnic_stimulus::chance::{Seed, happens};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Writes that can be under way at a host.
+pub const WRITES_MAX: usize = 512;
+/// Words that may come ahead of their requests: those of two of the longest at the smallest width.
+const WORDS_AHEAD_MAX: usize = 130;
+
+/// A write request of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteRequest {
+    /// Of the first byte.
+    pub address: u64,
+    /// In bytes, 1 to 512.
+    pub length: u32,
+}
+
+/// A word of the data of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteWord {
+    /// Bytes in the lanes of their addresses.
+    pub data: Word,
+    /// The last word of the request.
+    pub last: bool,
+}
+
+/// A write under way.
+#[derive(Clone)]
+struct Write {
+    address: u64,
+    length: usize,
+    bytes: [u8; HOST_REQUEST_BYTES_MAX as usize],
+    words_left: usize,
+    visible_ps: u64,
+    done_ps: u64,
+    is_visible: bool,
+    has_failed: bool,
+}
+
+/// The writes of one card.
+pub struct Writes {
+    lanes: usize,
+    random: ChaCha8Rng,
+    /// A ring, by sequence number.
+    ring: Box<[Write]>,
+    /// Sequence numbers: of the next request, of the first one whose data is not whole, of the first one not done.
+    accepted: u64,
+    whole: u64,
+    done: u64,
+    words: VecDeque<WriteWord>,
+    /// Whole writes that are not visible, by time.
+    waiting: BinaryHeap<Reverse<(u64, u64)>>,
+    last_visible_ps: u64,
+    last_done_ps: u64,
+    bytes: u64,
+}
+
+impl Writes {
+    /// Makes a host without writes. `lanes` is the width of a word in bytes.
+    pub fn new(lanes: usize, seed: Seed, name: &str) -> Writes {
+        let write = Write {
+            address: 0,
+            length: 0,
+            bytes: [0; HOST_REQUEST_BYTES_MAX as usize],
+            words_left: 0,
+            visible_ps: 0,
+            done_ps: 0,
+            is_visible: false,
+            has_failed: false,
+        };
+        Writes {
+            lanes,
+            random: seed.stream(&format!("{name}/writes")),
+            ring: vec![write; WRITES_MAX].into_boxed_slice(),
+            accepted: 0,
+            whole: 0,
+            done: 0,
+            words: VecDeque::with_capacity(2 * WORDS_AHEAD_MAX),
+            waiting: BinaryHeap::with_capacity(WRITES_MAX),
+            last_visible_ps: 0,
+            last_done_ps: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Requests that are not reported done.
+    pub fn under_way(&self) -> usize {
+        (self.accepted - self.done) as usize
+    }
+
+    /// Words that came without a request.
+    pub fn words_ahead(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Requests and bytes that were asked for.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.accepted, self.bytes)
+    }
+
+    /// When the last write that is under way becomes visible.
+    pub fn last_visible_ps(&self) -> u64 {
+        self.last_visible_ps
+    }
+
+    /// One more request can be taken.
+    pub fn has_room(&self, options: &HostOptions) -> bool {
+        self.under_way() < options.writes_max.clamp(1, WRITES_MAX)
+    }
+
+    /// One more word can be taken.
+    pub fn has_room_for_word(&self) -> bool {
+        self.words.len() < WORDS_AHEAD_MAX
+    }
+
+    /// Whether a write that is not visible yet touches bytes of this span.
+    pub fn is_pending(&self, address: u64, length: u64) -> bool {
+        (self.done..self.accepted).any(|sequence| {
+            let write = &self.ring[sequence as usize % WRITES_MAX];
+            !write.is_visible && overlap(write.address, write.length as u64, address, length)
+        })
+    }
+
+    /// Takes a request.
+    pub fn request(&mut self, now_ps: u64, request: WriteRequest, log: &mut Log) {
+        let WriteRequest { address, length } = request;
+        let is_good = check_shape(log, now_ps, "a write", address, length);
+        let length = length.min(HOST_REQUEST_BYTES_MAX) as usize;
+        let write = &mut self.ring[self.accepted as usize % WRITES_MAX];
+        let lane = (address % self.lanes as u64) as usize;
+        write.address = address;
+        write.length = length;
+        write.words_left = (lane + length).div_ceil(self.lanes).max(1);
+        write.is_visible = false;
+        write.has_failed = !is_good;
+        self.accepted += 1;
+        self.bytes += length as u64;
+    }
+
+    /// Takes a word.
+    pub fn word(&mut self, word: WriteWord) {
+        self.words.push_back(word);
+    }
+
+    /// One cycle: joins requests and words, lets writes become visible, and reports one done, with whether it failed.
+    pub fn cycle(
+        &mut self,
+        now_ps: u64,
+        options: &HostOptions,
+        up: &mut Link,
+        memory: &mut Memory,
+        order: &mut OrderMonitor,
+        log: &mut Log,
+    ) -> Option<bool> {
+        while self.whole < self.accepted && !self.words.is_empty() {
+            self.join(now_ps, options, up, order, log);
+        }
+        while let Some(&Reverse((visible_ps, sequence))) = self.waiting.peek() {
+            if visible_ps > now_ps {
+                break;
+            }
+            self.waiting.pop();
+            let write = &mut self.ring[sequence as usize % WRITES_MAX];
+            write.is_visible = true;
+            let bytes = &write.bytes[..write.length];
+            if !write.has_failed {
+                write.has_failed = memory.card_writes(now_ps, write.address, bytes).is_err();
+            }
+            if !write.has_failed {
+                order.visible(now_ps, write.address, bytes, log);
+            }
+        }
+        if self.done == self.whole {
+            return None;
+        }
+        let write = &self.ring[self.done as usize % WRITES_MAX];
+        if !write.is_visible || write.done_ps > now_ps {
+            return None;
+        }
+        self.done += 1;
+        Some(write.has_failed)
+    }
+
+    /// Gives the oldest request that is not whole its next word.
+    fn join(
+        &mut self,
+        now_ps: u64,
+        options: &HostOptions,
+        up: &mut Link,
+        order: &mut OrderMonitor,
+        log: &mut Log,
+    ) {
+        let Some(word) = self.words.pop_front() else { return };
+        let write = &mut self.ring[self.whole as usize % WRITES_MAX];
+        let lane = (write.address % self.lanes as u64) as usize;
+        let words = (lane + write.length).div_ceil(self.lanes).max(1);
+        let first = (words - write.words_left) * self.lanes;
+        // Bytes of the span that stand in this word; `first` counts from lane 0 of the first word.
+        let start = first.max(lane);
+        let end = (first + self.lanes).min(lane + write.length).max(start);
+        write.bytes[start - lane..end - lane].copy_from_slice(&word.data.0[start - first..end - first]);
+        write.words_left -= 1;
+        let (address, length) = (write.address, write.length);
+        if word.last != (write.words_left == 0) {
+            let left = write.words_left;
+            let text = || {
+                format!(
+                    "a write of {length} bytes at {address:#x}: last is {} with {left} words to come",
+                    word.last
+                )
+            };
+            log.report(now_ps, Rule::Words, text);
+            // What follows is read as the next request's, so that one fault does not make hundreds.
+            write.words_left = 0;
+        }
+        if write.words_left == 0 {
+            order.handed(now_ps, address, length as u64);
+            self.launch(now_ps, options, up);
+        }
+    }
+
+    /// The data of a request is whole: it goes to the host.
+    fn launch(&mut self, now_ps: u64, options: &HostOptions, up: &mut Link) {
+        let sequence = self.whole;
+        let index = sequence as usize % WRITES_MAX;
+        let (address, length) = (self.ring[index].address, self.ring[index].length as u64);
+        let pieces = pieces(address, length, options.link.piece_bytes);
+        let arrival_ps = up.send(now_ps, length + pieces * options.link.request_overhead_bytes);
+        let mut visible_ps = arrival_ps + options.write_visible.draw_ps(&mut self.random);
+        match options.write_order {
+            WriteOrder::Posted => visible_ps = visible_ps.max(self.last_visible_ps),
+            WriteOrder::Free => {
+                let older = (self.done..sequence).map(|older| &self.ring[older as usize % WRITES_MAX]);
+                let same = older.filter(|older| {
+                    !older.is_visible && overlap(older.address, older.length as u64, address, length)
+                });
+                visible_ps = same.fold(visible_ps, |latest, older| latest.max(older.visible_ps));
+            }
+        }
+        self.last_visible_ps = self.last_visible_ps.max(visible_ps);
+        self.last_done_ps = self.last_done_ps.max(visible_ps + options.write_done.draw_ps(&mut self.random));
+        let write = &mut self.ring[index];
+        write.visible_ps = visible_ps;
+        write.done_ps = self.last_done_ps;
+        write.has_failed |= happens(&mut self.random, options.write_error);
+        self.waiting.push(Reverse((visible_ps, sequence)));
+        self.whole += 1;
+    }
+}
+
+/// Packets that a write takes on the link.
+fn pieces(address: u64, length: u64, piece_bytes: u64) -> u64 {
+    (address % piece_bytes + length).div_ceil(piece_bytes).max(1)
+}
+
+fn overlap(address: u64, length: u64, other: u64, other_length: u64) -> bool {
+    // A write that wraps was refused before, so that neither sum matters beyond the last address.
+    address < other.saturating_add(other_length) && other < address.saturating_add(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LANES_MAX;
+    use super::super::memory::Access;
+    use super::*;
+    use rand::Rng;
+    use rnic_stimulus::chance::Delay;
+
+    const CYCLE_PS: u64 = 4000;
+
+    struct Bench {
+        writes: Writes,
+        options: HostOptions,
+        memory: Memory,
+        order: OrderMonitor,
+        up: Link,
+        log: Log,
+        now_ps: u64,
+        lanes: usize,
+    }
+
+    impl Bench {
+        fn new(options: HostOptions, lanes: usize) -> Bench {
+            let mut memory = Memory::default();
+            let buffer = memory.allocate(16384);
+            memory.map(0, buffer, 0, 16384, Access::ReadWrite).unwrap();
+            Bench {
+                writes: Writes::new(lanes, Seed(1), "host"),
+                options,
+                memory,
+                order: OrderMonitor::default(),
+                up: Link::new(options.link.bytes_per_second),
+                log: Log::new("card0"),
+                now_ps: 0,
+                lanes,
+            }
+        }
+
+        fn request(&mut self, address: u64, length: u32) {
+            self.writes.request(self.now_ps, WriteRequest { address, length }, &mut self.log);
+        }
+
+        /// The words of a write whose bytes are all `value`, and whose other lanes are not.
+        fn data(&mut self, address: u64, length: u32, value: u8) {
+            let lane = address as usize % self.lanes;
+            let words = (lane + length as usize).div_ceil(self.lanes);
+            for index in 0..words {
+                let mut data = Word([!value; LANES_MAX]);
+                for byte in 0..self.lanes {
+                    if (lane..lane + length as usize).contains(&(index * self.lanes + byte)) {
+                        data.0[byte] = value;
+                    }
+                }
+                self.writes.word(WriteWord { data, last: index + 1 == words });
+            }
+        }
+
+        fn cycle(&mut self) -> Option<bool> {
+            self.now_ps += CYCLE_PS;
+            self.writes.cycle(
+                self.now_ps,
+                &self.options,
+                &mut self.up,
+                &mut self.memory,
+                &mut self.order,
+                &mut self.log,
+            )
+        }
+
+        fn done(&mut self, cycles: usize) -> Vec<bool> {
+            (0..cycles).filter_map(|_| self.cycle()).collect()
+        }
+
+        fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
+            let mut bytes = vec![0; length];
+            self.memory.read_bytes(address, &mut bytes).unwrap();
+            bytes
+        }
+    }
+
+    #[test]
+    fn exactly_the_bytes_of_the_span_are_written() {
+        for lanes in [8, 64] {
+            for (address, length) in [(0, 64), (5, 1), (63, 2), (0x1ff, 512), (100, 300)] {
+                let mut bench = Bench::new(HostOptions::IDEAL, lanes);
+                bench.memory.write_bytes(0, &[0x11; 4096]).unwrap();
+                bench.data(address, length, 0xcc);
+                assert!(bench.done(5).is_empty(), "data waits for its request");
+                bench.request(address, length);
+                assert_eq!(bench.done(5), [false]);
+                let bytes = bench.bytes(0, 4096);
+                for (index, byte) in bytes.iter().enumerate() {
+                    let is_inside = (address..address + u64::from(length)).contains(&(index as u64));
+                    assert_eq!(*byte, if is_inside { 0xcc } else { 0x11 }, "{lanes} lanes, byte {index}");
+                }
+                assert!(bench.log.violations().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_that_overtakes_a_write_sees_old_bytes_until_it_is_done() {
+        let options = HostOptions {
+            write_visible: Delay::Fixed { ps: 100_000 },
+            write_done: Delay::Fixed { ps: 100_000 },
+            ..HostOptions::IDEAL
+        };
+        let mut bench = Bench::new(options, 64);
+        bench.request(64, 64);
+        bench.data(64, 64, 7);
+        let (mut visible_cycle, mut done_cycle) = (None, None);
+        for cycle in 0..60 {
+            let is_done = bench.cycle().is_some();
+            if bench.bytes(64, 1) == [7] {
+                visible_cycle.get_or_insert(cycle);
+            }
+            if is_done {
+                done_cycle.get_or_insert(cycle);
+            }
+        }
+        assert!(visible_cycle >= Some(24) && done_cycle >= Some(49), "{visible_cycle:?} {done_cycle:?}");
+        assert!(visible_cycle < done_cycle);
+    }
+
+    #[test]
+    fn only_a_free_order_lets_writes_overtake_and_never_on_the_same_bytes() {
+        for (write_order, may_overtake) in [(WriteOrder::Posted, false), (WriteOrder::Free, true)] {
+            let options = HostOptions {
+                write_order,
+                write_visible: Delay::Uniform { min_ps: 0, max_ps: 300_000 },
+                ..HostOptions::IDEAL
+            };
+            let mut bench = Bench::new(options, 64);
+            let mut random = Seed(5).stream("addresses");
+            let mut overtaken = 0;
+            for round in 1..100_u8 {
+                let address = random.random_range(0..4) * 512;
+                for target in [address, 4096, address] {
+                    bench.request(target, 64);
+                    bench.data(target, 64, if target == 4096 { round } else { round.wrapping_mul(3) });
+                }
+                let mut dones = 0;
+                while dones < 3 {
+                    let first_is_new = bench.bytes(address, 1) == [round.wrapping_mul(3)];
+                    overtaken += u32::from(bench.bytes(4096, 1) == [round] && !first_is_new);
+                    dones += usize::from(bench.cycle().is_some());
+                }
+                assert_eq!(bench.bytes(address, 1), [round.wrapping_mul(3)]);
+            }
+            assert_eq!(overtaken > 0, may_overtake, "{write_order:?}");
+        }
+    }
+
+    #[test]
+    fn writes_are_reported_done_in_order_with_their_errors() {
+        let mut bench = Bench::new(HostOptions::STANDARD, 64);
+        for address in [0, 16384, 64] {
+            bench.request(address, 64);
+            bench.data(address, 64, 1);
+        }
+        assert!(bench.writes.is_pending(32, 1) && !bench.writes.is_pending(128, 512));
+        assert_eq!(bench.done(2000), [false, true, false]);
+        assert_eq!(bench.memory.take_faults().len(), 1);
+        assert_eq!(bench.writes.under_way(), 0);
+        assert!(!bench.writes.is_pending(32, 1));
+    }
+
+    #[test]
+    fn a_wrong_number_of_words_is_seen() {
+        for (length, sent) in [(128, 64), (64, 128)] {
+            let mut bench = Bench::new(HostOptions::IDEAL, 64);
+            bench.request(0, length);
+            bench.data(0, sent, 1);
+            bench.done(10);
+            let violations = bench.log.take();
+            assert_eq!(violations[0].rule, Rule::Words, "{violations:?}");
+        }
+    }
+
+    #[test]
+    fn an_injected_error_changes_nothing() {
+        let mut bench = Bench::new(HostOptions { write_error: 1.0, ..HostOptions::IDEAL }, 8);
+        bench.request(8, 8);
+        bench.data(8, 8, 9);
+        assert_eq!(bench.done(10), [true]);
+        assert_eq!(bench.bytes(8, 8), [0; 8]);
+        assert!(bench.memory.faults().is_empty());
+    }
+}

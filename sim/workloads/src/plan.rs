@@ -1,0 +1,951 @@
+//! Plan: what two hosts ask of each other, drawn from a seed.
+//!
+//! Pair `p` joins queue pair `p` of host 0 to queue pair `p` of host 1. In each direction it carries a list of messages, and
+//! the receives that they need, which stand posted before a message leaves: no receive is ever missing by chance.
+//!
+//! A pair may end with a [`Mistake`]. Everything else on it has completed then, so that only one outcome is right. What is
+//! posted behind the mistake, and after it on a queue pair that has failed, must be flushed.
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX};
+use rnic_layout::path::Pmtu;
+use rnic_stimulus::chance::Seed;
+use std::ops::Range;
+
+/// Bytes of the memory that each queue pair lets its peer write and read.
+pub const WINDOW_BYTES: usize = 65_537;
+/// Addresses are aligned, or not, as they stand to this number.
+pub const LANES: usize = 64;
+/// At least every so many messages there is a signalled one.
+const UNSIGNALLED_MAX: usize = 4;
+/// Packets of most messages, at most.
+const PACKETS_USUAL: usize = 4;
+/// Bytes of an atomic.
+pub const ATOMIC_BYTES: usize = 8;
+/// Where in a window atomics go, a multiple of eight; and how many cells there are.
+const CELLS: usize = 32_768;
+const CELL_COUNT: usize = 6;
+/// Bytes of each receive of a shared queue: any message may take it.
+const SHARED_BYTES: usize = 9000;
+/// Messages that wait for the READs before them without a reason.
+const FENCE_SHARE: f64 = 0.06;
+/// Messages that end a key, as long as there is one that may be ended.
+const ENDING_SHARE: f64 = 0.06;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImmediate,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate data.
+    WriteImmediate,
+    /// RDMA READ.
+    Read,
+    /// Atomic compare and swap.
+    CompareSwap,
+    /// Atomic addition.
+    FetchAdd,
+    /// SEND that ends a key of the peer.
+    SendInvalidate,
+    /// End of a key of the host itself.
+    LocalInvalidate,
+}
+
+impl Kind {
+    /// All kinds that end no key.
+    pub const LASTING: [Kind; 7] = [
+        Kind::Send,
+        Kind::SendImmediate,
+        Kind::Write,
+        Kind::WriteImmediate,
+        Kind::Read,
+        Kind::CompareSwap,
+        Kind::FetchAdd,
+    ];
+    /// All but atomics.
+    pub const MESSAGES: [Kind; 5] =
+        [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate, Kind::Read];
+    /// Those that reach no memory that the requester names.
+    pub const SENDS: [Kind; 2] = [Kind::Send, Kind::SendImmediate];
+    /// Those that end a key: one of the peer, and one of the host itself.
+    pub const ENDING: [Kind; 2] = [Kind::SendInvalidate, Kind::LocalInvalidate];
+
+    /// Whether the peer needs a receive.
+    pub const fn consumes(self) -> bool {
+        matches!(self, Kind::Send | Kind::SendImmediate | Kind::SendInvalidate | Kind::WriteImmediate)
+    }
+
+    /// Whether the message reaches memory that the requester names.
+    pub const fn has_target(self) -> bool {
+        self.is_write() || self.is_answered()
+    }
+
+    /// Whether the message changes memory that the requester names.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Kind::Write | Kind::WriteImmediate)
+    }
+
+    /// Whether eight bytes of the peer are read and changed at once.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Kind::CompareSwap | Kind::FetchAdd)
+    }
+
+    /// Whether something of the peer's memory comes back.
+    pub const fn is_answered(self) -> bool {
+        matches!(self, Kind::Read) || self.is_atomic()
+    }
+
+    /// Whether four bytes go to the peer's completion.
+    pub const fn has_immediate(self) -> bool {
+        matches!(self, Kind::SendImmediate | Kind::WriteImmediate)
+    }
+}
+
+/// A stretch of local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes.
+    pub length: usize,
+    /// Its address modulo [`LANES`].
+    pub lane: usize,
+}
+
+/// Where a message stands, or what a READ fills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In memory.
+    Pieces(Vec<Piece>),
+    /// In the request itself: so many bytes.
+    Inline(usize),
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetMemory {
+    /// That of the peer's queue pair.
+    Window,
+    /// Memory that no peer may write or read.
+    NoRight,
+    /// Memory of another protection domain.
+    OtherDomain,
+    /// Memory of a key that is there to be ended, once in each direction of a pair: by the peer, and, for
+    /// [`Kind::LocalInvalidate`], by its owner.
+    Ending,
+}
+
+/// Where in it a WRITE or READ begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// So many bytes behind its first one.
+    Offset(usize),
+    /// A byte before it.
+    BeforeStart,
+    /// So near the end of all addresses that the message goes round it.
+    RoundTheEnd,
+}
+
+/// Where a WRITE goes, or a READ comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which memory.
+    pub memory: TargetMemory,
+    /// Where in it.
+    pub place: Place,
+    /// Bits of its key that are turned.
+    pub key_change: u32,
+}
+
+impl Target {
+    /// The address that a request of `length` bytes carries, in a region that begins at `first_address`.
+    pub fn address(&self, first_address: u64, length: usize) -> u64 {
+        match self.place {
+            Place::Offset(offset) => first_address + offset as u64,
+            Place::BeforeStart => first_address - 1,
+            Place::RoundTheEnd => (length as u64 / 2).max(1).wrapping_neg(),
+        }
+    }
+}
+
+/// What can be wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mistake {
+    /// A WRITE or READ with a key of which one bit is wrong.
+    RemoteKey,
+    /// A WRITE or READ in memory of another protection domain.
+    RemoteDomain,
+    /// A WRITE or READ in memory that peers may not reach.
+    RemoteRight,
+    /// A WRITE or READ that reaches one byte beyond its region.
+    RemoteEnd,
+    /// A WRITE or READ that begins one byte before its region.
+    RemoteStart,
+    /// A WRITE or READ that goes round the end of all addresses.
+    RemoteWrap,
+    /// A WRITE to, or a READ from, a queue pair that takes none.
+    QueuePairRight,
+    /// A local key of which one bit is wrong.
+    LocalKey,
+    /// The same in the last piece of several.
+    LastKey,
+    /// A local address that is not in its region.
+    LocalRange,
+    /// Local memory whose region ends behind the first packet.
+    LocalEnd,
+    /// A message longer than 2 GiB.
+    TooLong,
+    /// An operation that is none.
+    Opcode,
+    /// A SEND that is longer than the receive.
+    ReceiveShort,
+    /// A receive whose local key has a wrong bit.
+    ReceiveKey,
+    /// No receive is posted.
+    NotReady,
+    /// A WRITE or READ with a key that was ended.
+    EndedKey,
+    /// A SEND that is to end a key of the peer that may not be ended.
+    PeerKey,
+    /// The end of a key of the host itself that may not be ended.
+    OwnKey,
+}
+
+impl Mistake {
+    /// All mistakes.
+    pub const ALL: [Mistake; 19] = [
+        Mistake::RemoteKey,
+        Mistake::RemoteDomain,
+        Mistake::RemoteRight,
+        Mistake::RemoteEnd,
+        Mistake::RemoteStart,
+        Mistake::RemoteWrap,
+        Mistake::QueuePairRight,
+        Mistake::LocalKey,
+        Mistake::LastKey,
+        Mistake::LocalRange,
+        Mistake::LocalEnd,
+        Mistake::TooLong,
+        Mistake::Opcode,
+        Mistake::ReceiveShort,
+        Mistake::ReceiveKey,
+        Mistake::NotReady,
+        Mistake::EndedKey,
+        Mistake::PeerKey,
+        Mistake::OwnKey,
+    ];
+
+    /// Whether the peer's queue pair fails of it, too (protocol 3.6).
+    pub const fn fails_responder(self) -> bool {
+        use Mistake::*;
+        match self {
+            RemoteKey | RemoteDomain | RemoteRight | RemoteEnd | RemoteStart | RemoteWrap => true,
+            QueuePairRight | ReceiveShort | ReceiveKey | EndedKey | PeerKey => true,
+            LocalKey | LastKey | LocalRange | LocalEnd | TooLong | Opcode | NotReady | OwnKey => false,
+        }
+    }
+
+    /// Whether it is about a receive, or may be seen when the message has taken one.
+    const fn needs_own_receive(self) -> bool {
+        use Mistake::*;
+        matches!(self, LastKey | LocalEnd | ReceiveShort | ReceiveKey | NotReady | PeerKey)
+    }
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it stands.
+    pub source: Source,
+    /// For the peer's completion, if its kind has immediate data.
+    pub immediate: [u8; 4],
+    /// Where a WRITE goes, or a READ or an atomic reaches; or whose key is to end.
+    pub target: Target,
+    /// What an atomic puts there, or adds.
+    pub operand: u64,
+    /// A compare and swap compares with what is there.
+    pub is_equal: bool,
+    /// It asks for a completion.
+    pub signalled: bool,
+    /// It asks for a solicited event.
+    pub solicited: bool,
+    /// It waits for the READs before it.
+    pub fence: bool,
+    /// What is wrong with it.
+    pub mistake: Option<Mistake>,
+}
+
+impl Message {
+    /// Bytes of the message.
+    pub fn length(&self) -> usize {
+        match &self.source {
+            Source::Pieces(pieces) => pieces.iter().map(|piece| piece.length).sum(),
+            Source::Inline(length) => *length,
+        }
+    }
+
+    /// What it reaches of the peer's window.
+    pub fn window(&self) -> Option<Range<usize>> {
+        match (self.kind, self.target.place) {
+            (kind, _) if !kind.has_target() => None,
+            (_, Place::Offset(offset)) => Some(offset..offset + self.length()),
+            _ => None,
+        }
+    }
+}
+
+/// A receive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receive {
+    /// Its memory.
+    pub pieces: Vec<Piece>,
+    /// The key of the first piece is wrong.
+    pub is_mistaken: bool,
+}
+
+/// One direction of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// Messages, in order.
+    pub sends: Vec<Message>,
+    /// What the peer posts for them, in order, if it has a receive queue of its own.
+    pub receives: Vec<Receive>,
+}
+
+/// How a pair ends that makes a mistake. Lists with two members are by host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Whose message is mistaken.
+    pub side: usize,
+    /// What is wrong.
+    pub mistake: Mistake,
+    /// Receives that are posted before; the first of the peer's is for the mistaken message, if it takes one.
+    pub receives: [Vec<Receive>; 2],
+    /// The mistaken message, and what is posted right behind it.
+    pub sends: Vec<Message>,
+    /// What is posted when the queue pair has failed.
+    pub late_sends: [Vec<Message>; 2],
+    /// The same for receives.
+    pub late_receives: [Vec<Receive>; 2],
+}
+
+/// How frames of a pair look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrapping {
+    /// IPv4, or else IPv6.
+    pub is_ipv4: bool,
+    /// The tag, if they carry one.
+    pub vlan: Option<u16>,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Time to live.
+    pub hop_limit: u8,
+}
+
+/// Two queue pairs that are connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Payload of a packet at most.
+    pub pmtu: Pmtu,
+    /// How frames look.
+    pub wrapping: Wrapping,
+    /// Whether the peer may write and read at all, by host.
+    pub lets_write: [bool; 2],
+    /// Whether receives come from the shared queue of the host, by host.
+    pub shares: [bool; 2],
+    /// By the host that sends.
+    pub lanes: [Lane; 2],
+    /// The mistake at its end.
+    pub ending: Option<Ending>,
+}
+
+impl Pair {
+    /// All messages of a host, in the order in which they are posted.
+    pub fn sends(&self, side: usize) -> impl Iterator<Item = &Message> {
+        let ending = self.ending.iter().flat_map(move |ending| {
+            let mistaken: &[Message] = if ending.side == side { &ending.sends } else { &[] };
+            mistaken.iter().chain(&ending.late_sends[side])
+        });
+        self.lanes[side].sends.iter().chain(ending)
+    }
+
+    /// All receives of a host, in the order in which they are posted.
+    pub fn receives(&self, side: usize) -> impl Iterator<Item = &Receive> {
+        let ending = self.ending.iter();
+        let ending =
+            ending.flat_map(move |ending| ending.receives[side].iter().chain(&ending.late_receives[side]));
+        self.lanes[1 - side].receives.iter().chain(ending)
+    }
+
+    /// How many receives of a host the peer's messages take that are right.
+    pub fn receives_taken(&self, side: usize) -> usize {
+        self.lanes[1 - side].sends.iter().filter(|send| send.kind.consumes()).count()
+    }
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanOptions {
+    /// Pairs.
+    pub pairs: usize,
+    /// Messages of each pair in each direction.
+    pub messages: usize,
+    /// How many of the pairs end with a mistake.
+    pub mistaken_share: f64,
+    /// Which mistakes are made.
+    pub mistakes: &'static [Mistake],
+    /// Which PMTU a pair may have.
+    pub pmtus: &'static [Pmtu],
+    /// Longest message. It must find room in the peer's receive buffer.
+    pub message_bytes_max: usize,
+    /// Most pieces of a message.
+    pub send_pieces_max: usize,
+    /// How many of the queue pairs take their receives from a shared queue.
+    pub shared_share: f64,
+    /// See [`Plan::in_flight_bytes`].
+    pub in_flight_bytes: usize,
+}
+
+impl PlanOptions {
+    /// Sixty-four pairs, half of which end with a mistake.
+    pub const USUAL: PlanOptions = PlanOptions {
+        pairs: 64,
+        messages: 5,
+        mistaken_share: 0.5,
+        mistakes: &Mistake::ALL,
+        pmtus: &Pmtu::ALL,
+        message_bytes_max: 24 << 10,
+        send_pieces_max: SEND_SGES_MAX,
+        shared_share: 0.25,
+        in_flight_bytes: 16 << 10,
+    };
+
+    /// As many messages as that, and no mistakes.
+    pub const fn faultless(pairs: usize, messages: usize) -> PlanOptions {
+        PlanOptions { pairs, messages, mistaken_share: 0.0, ..PlanOptions::USUAL }
+    }
+}
+
+/// What two hosts ask of each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What it was drawn from.
+    pub seed: Seed,
+    /// Most bytes of messages of a host that have not ended, but for one that is longer and goes alone. Cards do not send
+    /// again yet, so what the peer's receive buffer cannot hold while its host is slow would end a queue pair.
+    pub in_flight_bytes: usize,
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+    /// What is posted to the shared receive queue of each host: as much as is taken from it, and each fit for any message.
+    pub shared: [Vec<Receive>; 2],
+}
+
+impl Plan {
+    /// Draws a plan.
+    pub fn new(seed: u64, options: &PlanOptions) -> Plan {
+        let seed = Seed(seed);
+        let draw = |name: &str| Draw { random: seed.stream(&format!("plan/{name}")), options: *options };
+        let pairs: Vec<Pair> = (0..options.pairs).map(|pair| draw(&format!("pair{pair}")).pair()).collect();
+        let shared = [0, 1].map(|side: usize| {
+            let mut draw = draw(&format!("shared{side}"));
+            let pairs = pairs.iter().filter(|pair| pair.shares[side]);
+            let count = pairs.map(|pair| pair.receives_taken(side)).sum();
+            (0..count).map(|_| draw.receive(SHARED_BYTES)).collect()
+        });
+        Plan { seed, in_flight_bytes: options.in_flight_bytes, pairs, shared }
+    }
+
+    /// Messages without the mistaken ones and what comes behind them.
+    pub fn messages(&self) -> usize {
+        self.pairs.iter().flat_map(|pair| &pair.lanes).map(|lane| lane.sends.len()).sum()
+    }
+
+    /// The bytes of a message.
+    pub fn payload(&self, side: usize, pair: usize, index: usize, length: usize) -> Vec<u8> {
+        let name = [self.seed.0, side as u64, pair as u64, index as u64];
+        let mut state = name.iter().fold(0x9e37_79b9_7f4a_7c15, |state, &part| mix(state ^ part));
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length {
+            state = mix(state);
+            bytes.extend_from_slice(&state.to_le_bytes());
+        }
+        bytes.truncate(length);
+        bytes
+    }
+}
+
+/// What a byte of a receive's memory holds before the message comes.
+pub fn background(tag: u64, index: usize) -> u8 {
+    (tag as u8).wrapping_mul(31).wrapping_add(index as u8) ^ 0x5a
+}
+
+/// What a byte of a window holds in the beginning.
+pub fn window_background(index: usize) -> u8 {
+    (index % 253) as u8
+}
+
+/// One round of a generator whose successive values look random.
+fn mix(state: u64) -> u64 {
+    let mut value = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+/// Draws one pair.
+struct Draw {
+    random: ChaCha8Rng,
+    options: PlanOptions,
+}
+
+impl Draw {
+    fn pair(&mut self) -> Pair {
+        let mistake = (!self.options.mistakes.is_empty()
+            && self.random.random_bool(self.options.mistaken_share))
+        .then(|| self.options.mistakes[self.random.random_range(0..self.options.mistakes.len())]);
+        let pmtus = self.options.pmtus;
+        let pmtu = pmtus[self.random.random_range(0..pmtus.len())];
+        let side = self.random.random_range(0..2);
+        let mut lets_write = [true; 2];
+        if mistake == Some(Mistake::QueuePairRight) {
+            lets_write[1 - side] = false;
+        }
+        let wrapping = Wrapping {
+            is_ipv4: self.random.random(),
+            vlan: self.random.random_bool(0.3).then(|| self.random.random_range(1..4095)),
+            traffic_class: self.random.random_range(0..64) << 2,
+            hop_limit: self.random.random_range(2..=255),
+        };
+        let mut shares = [0, 1].map(|_| self.random.random_bool(self.options.shared_share));
+        shares[1 - side] &= !mistake.is_some_and(Mistake::needs_own_receive);
+        let bytes = pmtu.bytes() as usize;
+        let must_end = |lane: usize| mistake == Some(Mistake::EndedKey) && lane == side;
+        let lanes = [0, 1]
+            .map(|side: usize| self.lane(bytes, lets_write[1 - side], shares[1 - side], must_end(side)));
+        let mut ending = mistake.map(|mistake| self.ending(bytes, side, mistake, lets_write));
+        if let Some(ending) = &mut ending {
+            for side in (0..2).filter(|&side| shares[side]) {
+                ending.receives[side].clear();
+                ending.late_receives[side].clear();
+            }
+        }
+        Pair { pmtu, wrapping, lets_write, shares, lanes, ending }
+    }
+
+    /// In one direction; in its end a key of the peer has ended, if it must.
+    fn lane(&mut self, pmtu: usize, lets_write: bool, shares: bool, must_end: bool) -> Lane {
+        let mut lane = Lane::default();
+        let count = self.options.messages;
+        // Messages of which only the last one is signalled end together, so they leave together.
+        let (mut unsignalled, mut bytes) = (0, 0);
+        // A READ may see what a later WRITE or atomic brings, unless that waits for it, and an atomic what a later WRITE does
+        // (protocol 2.10).
+        let (mut reads, mut atomics): (Vec<Range<usize>>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
+        let mut ending = Kind::ENDING.to_vec();
+        for index in 0..count {
+            let must = must_end && index + 1 == count && ending.contains(&Kind::SendInvalidate);
+            let kind = if must { Kind::SendInvalidate } else { self.kind(lets_write, &mut ending) };
+            let (mut send, receive) = self.message(pmtu, kind, shares);
+            send.fence = self.random.random_bool(FENCE_SHARE);
+            if let Some(range) = send.window() {
+                let meets = |read: &Range<usize>| read.start < range.end && range.start < read.end;
+                send.fence |= match send.kind {
+                    Kind::Read => false,
+                    kind if kind.is_atomic() => reads.iter().any(meets),
+                    _ => reads.iter().chain(&atomics).any(meets),
+                };
+                reads.retain(|_| !send.fence);
+                atomics.retain(|_| !send.fence);
+                reads.extend((send.kind == Kind::Read).then_some(range.clone()));
+                atomics.extend(send.kind.is_atomic().then_some(range));
+            }
+            bytes += send.length();
+            let is_last = unsignalled == UNSIGNALLED_MAX || index + 1 == count;
+            if bytes > self.options.in_flight_bytes {
+                lane.sends.iter_mut().last().into_iter().for_each(|before| before.signalled = true);
+                (unsignalled, bytes) = (0, send.length());
+            }
+            send.signalled |= is_last || bytes > self.options.in_flight_bytes;
+            (unsignalled, bytes) = if send.signalled { (0, 0) } else { (unsignalled + 1, bytes) };
+            lane.sends.push(send);
+            lane.receives.extend(receive.filter(|_| !shares));
+        }
+        lane
+    }
+
+    /// What a message is. It may end a key, as long as there are `ending` left.
+    fn kind(&mut self, lets_write: bool, ending: &mut Vec<Kind>) -> Kind {
+        let kinds = if lets_write { &Kind::LASTING[..] } else { &Kind::SENDS };
+        if !ending.is_empty() && self.random.random_bool(ENDING_SHARE) {
+            ending.swap_remove(self.random.random_range(0..ending.len()))
+        } else {
+            kinds[self.random.random_range(0..kinds.len())]
+        }
+    }
+
+    /// A message, and the receive that it needs; one that is shared has room for it.
+    fn message(&mut self, pmtu: usize, kind: Kind, shares: bool) -> (Message, Option<Receive>) {
+        let length = match kind {
+            Kind::LocalInvalidate => 0,
+            kind if kind.is_atomic() => ATOMIC_BYTES,
+            _ => self.length(pmtu),
+        };
+        let is_limited = shares && kind.consumes() && !kind.is_write();
+        let length = if is_limited { length.min(SHARED_BYTES) } else { length };
+        let send = self.send(kind, length);
+        let receive = kind.consumes().then(|| match kind.is_write() {
+            // Its memory must stay as it is.
+            true => {
+                let length = self.random.random_range(0..300);
+                self.receive(length)
+            }
+            false => {
+                let slack = if self.random.random() { 0 } else { self.random.random_range(0..200) };
+                self.receive(length + slack)
+            }
+        });
+        (send, receive)
+    }
+
+    fn length(&mut self, pmtu: usize) -> usize {
+        let most = self.options.message_bytes_max;
+        let length = match self.random.random_range(0..16) {
+            0 => 0,
+            1..=3 => self.random.random_range(1..=INLINE_BYTES_MAX),
+            4 => pmtu - self.random.random_range(0..4),
+            5 => pmtu,
+            6..=9 => self.random.random_range(0..=pmtu),
+            // As many full packets as it may be, and a byte more or less.
+            10 | 11 => {
+                self.random.random_range(2..=PACKETS_USUAL) * pmtu + self.random.random_range(0..3) - 1
+            }
+            12..=14 => self.random.random_range(pmtu + 1..=PACKETS_USUAL * pmtu),
+            _ => self.random.random_range(0..=most),
+        };
+        length.min(most)
+    }
+
+    fn send(&mut self, kind: Kind, length: usize) -> Message {
+        let is_local = kind == Kind::LocalInvalidate;
+        let is_inline =
+            !kind.is_answered() && !is_local && length <= INLINE_BYTES_MAX && self.random.random_bool(0.4);
+        let source = if is_inline {
+            Source::Inline(length)
+        } else {
+            let most = match kind {
+                _ if is_local => 0,
+                _ if kind.is_atomic() => 1,
+                _ if kind.is_answered() => SEND_SGES_FIRST_SLOT.min(self.options.send_pieces_max),
+                _ => self.options.send_pieces_max,
+            };
+            Source::Pieces(self.pieces(length, most))
+        };
+        // No key is checked for an empty message (protocol 3.6).
+        let target = if Kind::ENDING.contains(&kind) {
+            Target { memory: TargetMemory::Ending, place: Place::Offset(0), key_change: 0 }
+        } else if length == 0 && self.random.random() {
+            Target {
+                memory: TargetMemory::Window,
+                place: Place::RoundTheEnd,
+                key_change: self.random.random(),
+            }
+        } else {
+            let offset = if kind.is_atomic() {
+                // Few cells, so that they meet each other.
+                CELLS + ATOMIC_BYTES * self.random.random_range(0..CELL_COUNT)
+            } else {
+                self.random.random_range(0..=WINDOW_BYTES - length)
+            };
+            Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 }
+        };
+        Message {
+            kind,
+            source,
+            immediate: self.random.random(),
+            target,
+            operand: self.random.random(),
+            is_equal: self.random.random(),
+            signalled: self.random.random_bool(0.6),
+            solicited: self.random.random_bool(0.2),
+            fence: false,
+            mistake: None,
+        }
+    }
+
+    fn receive(&mut self, length: usize) -> Receive {
+        Receive { pieces: self.pieces(length, RECEIVE_SGES_MAX), is_mistaken: false }
+    }
+
+    /// Cuts a length in up to `most` pieces, of which some may be empty.
+    fn pieces(&mut self, length: usize, most: usize) -> Vec<Piece> {
+        let least = usize::from(length > 0);
+        let count = self.random.random_range(least..=most);
+        let mut cuts: Vec<usize> = (1..count).map(|_| self.random.random_range(0..=length)).collect();
+        cuts.sort_unstable();
+        let mut start = 0;
+        let ends = cuts.into_iter().chain((count > 0).then_some(length));
+        let cut = ends.map(|end| {
+            let length = end - start;
+            start = end;
+            let lane = if self.random.random_bool(0.3) { 0 } else { self.random.random_range(0..LANES) };
+            Piece { length, lane }
+        });
+        cut.collect()
+    }
+
+    fn ending(&mut self, pmtu: usize, side: usize, mistake: Mistake, lets_write: [bool; 2]) -> Ending {
+        let (mut send, receive) = self.mistaken(pmtu, mistake);
+        send.mistake = Some(mistake);
+        let mut receives = [Vec::new(), Vec::new()];
+        for (host, list) in receives.iter_mut().enumerate() {
+            if host != side {
+                list.extend(receive.clone());
+            }
+            if host == side || mistake != Mistake::NotReady {
+                list.extend((0..self.random.random_range(0..4)).map(|_| self.spare()));
+            }
+        }
+        let mut flushed = |most: usize, lets_write: bool| -> Vec<Message> {
+            let mut ending = Kind::ENDING.to_vec();
+            let count = self.random.random_range(0..=most);
+            let mut flushed = |_| {
+                let kind = self.kind(lets_write, &mut ending);
+                self.message(pmtu, kind, false).0
+            };
+            (0..count).map(&mut flushed).collect()
+        };
+        let mut sends = vec![send];
+        sends.extend(flushed(4, lets_write[1 - side]));
+        let mut late_sends = [Vec::new(), Vec::new()];
+        late_sends[side] = flushed(2, lets_write[1 - side]);
+        if mistake.fails_responder() {
+            late_sends[1 - side] = flushed(2, lets_write[side]);
+        }
+        let late_receives = [0, 1].map(|host| {
+            let fails = host == side || mistake.fails_responder();
+            let count = if fails { self.random.random_range(0..3) } else { 0 };
+            (0..count).map(|_| self.spare()).collect()
+        });
+        Ending { side, mistake, receives, sends, late_sends, late_receives }
+    }
+
+    fn spare(&mut self) -> Receive {
+        let length = self.random.random_range(0..300);
+        self.receive(length)
+    }
+
+    /// A message with a mistake, and the receive that it finds.
+    fn mistaken(&mut self, pmtu: usize, mistake: Mistake) -> (Message, Option<Receive>) {
+        // So long that it stands in memory, and a receive can be too short for it.
+        let packets =
+            if mistake == Mistake::LocalEnd { 2 } else { self.random.random_range(1..=PACKETS_USUAL) };
+        let least = if mistake == Mistake::LocalEnd { pmtu } else { INLINE_BYTES_MAX };
+        let most = (packets * pmtu).min(self.options.message_bytes_max).max(least + 1);
+        let mut length = self.random.random_range(least + 1..=most);
+        let mut offset = self.random.random_range(0..=WINDOW_BYTES - length);
+        let kind = match mistake {
+            Mistake::ReceiveShort | Mistake::ReceiveKey => Kind::SENDS[self.random.random_range(0..2)],
+            Mistake::NotReady => {
+                [Kind::Send, Kind::SendImmediate, Kind::WriteImmediate][self.random.random_range(0..3)]
+            }
+            Mistake::LocalKey
+            | Mistake::LastKey
+            | Mistake::LocalRange
+            | Mistake::LocalEnd
+            | Mistake::TooLong
+            | Mistake::Opcode => Kind::MESSAGES[self.random.random_range(0..Kind::MESSAGES.len())],
+            Mistake::RemoteKey
+            | Mistake::RemoteDomain
+            | Mistake::RemoteRight
+            | Mistake::QueuePairRight
+            | Mistake::EndedKey => {
+                [Kind::Write, Kind::Read, Kind::CompareSwap, Kind::FetchAdd][self.random.random_range(0..4)]
+            }
+            Mistake::PeerKey => Kind::SendInvalidate,
+            Mistake::OwnKey => Kind::LocalInvalidate,
+            // With immediate data it would depend on the order of two checks who tells of the mistake.
+            _ => [Kind::Write, Kind::Read][self.random.random_range(0..2)],
+        };
+        if kind.is_atomic() {
+            (length, offset) = (ATOMIC_BYTES, CELLS);
+        }
+        if mistake == Mistake::OwnKey {
+            length = 0;
+        }
+        let mut target = Target { memory: TargetMemory::Window, place: Place::Offset(offset), key_change: 0 };
+        match mistake {
+            Mistake::RemoteKey => target.key_change = 1 << self.random.random_range(0..32),
+            Mistake::RemoteDomain => target.memory = TargetMemory::OtherDomain,
+            Mistake::RemoteRight => target.memory = TargetMemory::NoRight,
+            Mistake::RemoteEnd => target.place = Place::Offset(WINDOW_BYTES - length + 1),
+            Mistake::RemoteStart => target.place = Place::BeforeStart,
+            Mistake::RemoteWrap => target.place = Place::RoundTheEnd,
+            Mistake::EndedKey => target.memory = TargetMemory::Ending,
+            Mistake::PeerKey | Mistake::OwnKey => match self.random.random_range(0..4) {
+                0 => target.memory = TargetMemory::NoRight,
+                1 => target.memory = TargetMemory::OtherDomain,
+                // Only the variant, as a key of another index may be one that is there to be ended.
+                2 => target.key_change = 1 << self.random.random_range(0..8),
+                _ => {}
+            },
+            _ => {}
+        }
+        let receive = match mistake {
+            Mistake::NotReady => None,
+            Mistake::ReceiveShort => {
+                let short = self.random.random_range(1..=length);
+                Some(self.receive(length - short))
+            }
+            Mistake::ReceiveKey => {
+                let piece = Piece { length, lane: self.random.random_range(0..LANES) };
+                Some(Receive { pieces: vec![piece], is_mistaken: true })
+            }
+            _ => kind.consumes().then(|| self.receive(length)),
+        };
+        let mut pieces = vec![Piece { length, lane: self.random.random_range(0..LANES) }];
+        if mistake == Mistake::LastKey {
+            let most = if kind.is_answered() { SEND_SGES_FIRST_SLOT } else { self.options.send_pieces_max };
+            // The key of a piece without bytes is nobody's business.
+            let last = self.random.random_range(1..=length.min(300));
+            pieces = self.pieces(length - last, most - 1);
+            pieces.push(Piece { length: last, lane: self.random.random_range(0..LANES) });
+        }
+        if kind == Kind::LocalInvalidate {
+            pieces.clear();
+        }
+        (Message { source: Source::Pieces(pieces), target, ..self.send(kind, 0) }, receive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn equal_seeds_give_equal_plans() {
+        let options = PlanOptions::USUAL;
+        assert_eq!(Plan::new(3, &options), Plan::new(3, &options));
+        assert_ne!(Plan::new(3, &options), Plan::new(4, &options));
+    }
+
+    #[test]
+    fn plans_hold_everything_that_can_be_asked_for() {
+        let plans: Vec<Plan> = (0..40).map(|seed| Plan::new(seed, &PlanOptions::USUAL)).collect();
+        let pairs: Vec<&Pair> = plans.iter().flat_map(|plan| &plan.pairs).collect();
+        let sends: Vec<(&Pair, &Message)> = pairs
+            .iter()
+            .flat_map(|pair| {
+                pair.lanes.iter().flat_map(move |lane| lane.sends.iter().map(move |send| (*pair, send)))
+            })
+            .collect();
+        let mistakes: BTreeSet<Mistake> =
+            pairs.iter().filter_map(|pair| Some(pair.ending.as_ref()?.mistake)).collect();
+        assert_eq!(mistakes.len(), Mistake::ALL.len());
+        let shared: BTreeSet<Mistake> = pairs
+            .iter()
+            .filter(|pair| pair.shares.contains(&true))
+            .filter_map(|pair| Some(pair.ending.as_ref()?.mistake))
+            .collect();
+        assert_eq!(shared.len(), Mistake::ALL.len());
+        assert!(plans.iter().all(|plan| plan.shared.iter().all(|receives| receives.len() > 5)));
+        for kind in Kind::MESSAGES {
+            let of_kind = || sends.iter().filter(|(_, send)| send.kind == kind);
+            for pmtu in Pmtu::ALL {
+                let bytes = pmtu.bytes() as usize;
+                let of_pmtu =
+                    || of_kind().filter(|(pair, _)| pair.pmtu == pmtu).map(|(_, send)| send.length());
+                for length in [bytes, 2 * bytes - 1, 2 * bytes, 2 * bytes + 1] {
+                    assert!(of_pmtu().any(|found| found == length), "{kind:?} of {length} bytes");
+                }
+                assert!(of_pmtu().any(|length| length > 16 << 10), "a long {kind:?}, PMTU {bytes}");
+            }
+            assert!(of_kind().any(|(_, send)| send.length() == 0));
+            let is_inline = of_kind().any(|(_, send)| matches!(send.source, Source::Inline(1..)));
+            assert_eq!(is_inline, !kind.is_answered());
+            assert!(of_kind().any(|(_, send)| send.fence));
+            let most = if kind.is_answered() { 2 } else { 6 };
+            for count in 1..=most {
+                let has =
+                    |send: &Message| matches!(&send.source, Source::Pieces(pieces) if pieces.len() == count);
+                assert!(of_kind().any(|(_, send)| has(send)), "{kind:?} of {count} pieces");
+            }
+        }
+        for kind in Kind::ENDING {
+            let of_kind = || sends.iter().map(|(_, send)| send).filter(|send| send.kind == kind);
+            for is_signalled in [false, true] {
+                assert!(of_kind().any(|send| send.signalled == is_signalled), "{kind:?}");
+            }
+            let is_long = |(pair, send): &&(&Pair, &Message)| send.length() > pair.pmtu.bytes() as usize;
+            let has_long = sends.iter().filter(is_long).any(|(_, send)| send.kind == kind);
+            assert_eq!(has_long, kind == Kind::SendInvalidate);
+            assert!(of_kind().any(|send| send.length() == 0));
+        }
+        for kind in [Kind::CompareSwap, Kind::FetchAdd] {
+            let of_kind = || sends.iter().map(|(_, send)| send).filter(|send| send.kind == kind);
+            for is_equal in [false, true] {
+                assert!(of_kind().any(|send| send.is_equal == is_equal));
+            }
+            assert!(of_kind().all(|send| send.length() == ATOMIC_BYTES));
+            assert!(of_kind().any(|send| send.fence) && of_kind().any(|send| !send.fence));
+        }
+    }
+
+    #[test]
+    fn what_a_plan_holds_is_legal_but_for_its_mistakes() {
+        for seed in 0..40 {
+            let plan = Plan::new(seed, &PlanOptions::USUAL);
+            for pair in &plan.pairs {
+                for (side, lane) in pair.lanes.iter().enumerate() {
+                    assert!(
+                        lane.sends.last().is_some_and(|send| send.signalled),
+                        "the last one frees all others"
+                    );
+                    let consuming = lane.sends.iter().filter(|send| send.kind.consumes());
+                    let room = |receive: &Receive| -> usize {
+                        receive.pieces.iter().map(|piece| piece.length).sum()
+                    };
+                    for (send, receive) in consuming.clone().zip(&lane.receives) {
+                        assert!(send.kind.is_write() || room(receive) >= send.length());
+                    }
+                    if pair.shares[1 - side] {
+                        assert!(lane.receives.is_empty());
+                        let longest =
+                            consuming.filter(|send| !send.kind.is_write()).map(Message::length).max();
+                        assert!(plan.shared[1 - side].iter().all(|receive| Some(room(receive)) >= longest));
+                    } else {
+                        assert_eq!(consuming.count(), lane.receives.len());
+                    }
+                    for kind in Kind::ENDING {
+                        assert!(lane.sends.iter().filter(|send| send.kind == kind).count() <= 1);
+                    }
+                    for group in lane.sends.split_inclusive(|send| send.signalled) {
+                        let bytes: usize = group.iter().map(Message::length).sum();
+                        assert!(group.len() == 1 || bytes <= PlanOptions::USUAL.in_flight_bytes);
+                    }
+                    for send in &lane.sends {
+                        assert!(
+                            send.length() <= PlanOptions::USUAL.message_bytes_max && send.mistake.is_none()
+                        );
+                        if let Place::Offset(offset) = send.target.place {
+                            assert!(offset + send.length() <= WINDOW_BYTES);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn messages_differ_from_each_other_and_are_the_same_each_time() {
+        let plan = Plan::new(1, &PlanOptions::faultless(1, 1));
+        assert_eq!(plan.payload(0, 0, 0, 100), plan.payload(0, 0, 0, 100));
+        assert_eq!(plan.payload(0, 0, 0, 100)[..33], plan.payload(0, 0, 0, 33));
+        assert_ne!(plan.payload(0, 0, 0, 100), plan.payload(1, 0, 0, 100));
+        assert_ne!(plan.payload(0, 0, 0, 100), plan.payload(0, 0, 1, 100));
+    }
+}

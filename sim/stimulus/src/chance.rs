@@ -5,6 +5,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 
 /// What decides a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,27 @@ impl Seed {
         hash.update(self.0.to_le_bytes());
         hash.update(name);
         ChaCha8Rng::from_seed(hash.finalize().into())
+    }
+}
+
+/// Seeds that a property test runs: `count` of them from 0 on, unless `RNIC_SEEDS` gives another number or `RNIC_FIRST_SEED`
+/// another first one.
+///
+/// # Panics
+/// If one of these variables is set and is no number.
+pub fn seeds(count: u64) -> Range<u64> {
+    let first = number("RNIC_FIRST_SEED", 0);
+    first..first + number("RNIC_SEEDS", count)
+}
+
+/// A number from the environment, or `default` if the variable is not set.
+///
+/// # Panics
+/// If the variable is set and is no number: the run would look like the one that was asked for, and have another size.
+pub fn number(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number")),
+        Err(_) => default,
     }
 }
 

@@ -385,7 +385,7 @@ mod tests {
         let mistakes: Vec<Mistake> =
             Mistake::ALL.into_iter().filter(|mistake| !NO_MISTAKES.contains(mistake)).collect();
         let options = PlanOptions { mistakes: mistakes.leak(), ..PlanOptions::USUAL };
-        for seed in 0..40 {
+        for seed in rnic_stimulus::chance::seeds(40) {
             let plan = Plan::new(seed, &options);
             let totals = run(&plan, &mut Endpoints::new(&plan)).unwrap();
             assert_eq!(totals.messages, plan.messages() as u64);

@@ -1,7 +1,7 @@
 //! Random operations of two hosts against the model, through the driver.
 use anyhow::Result;
 use rnic_driver::{Device, Function};
-use rnic_stimulus::chance::Seed;
+use rnic_stimulus::chance::{Seed, seeds};
 use rnic_workloads::plan::Mistake;
 use rnic_workloads::tamper::Tamper;
 use rnic_workloads::{Cards, Plan, PlanOptions, cards, run};
@@ -32,7 +32,7 @@ const MISTAKES: &[Mistake] = &[
 #[test]
 fn the_driver_does_what_the_model_says_on_a_card_without_a_wire() -> Result<()> {
     let options = PlanOptions { pairs: 8, messages: 40, mistakes: MISTAKES, ..PlanOptions::USUAL };
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let plan = Plan::new(seed, &options);
         let function: Arc<dyn Function> = fake::FakeFunction::new(4);
         let tamper = Arc::new(Tamper::new(function));

@@ -1,10 +1,10 @@
 //! The error table and the fuzz table as frames: what to send to a queue pair, and what must become of it
 //! (protocol 3.6 and 8.3).
 //!
-//! A case stands by itself. It says how the queue pair must be set up, brings the frames, and tells the whole reaction: what goes
-//! back on the wire, how the queue pair ends, what its software hears. It needs no endpoint, and so serves for any
-//! responder, the endpoint's own and the card's. [`request_cases`] attack a responder, [`response_cases`] a requester with one
-//! WRITE in flight.
+//! A case is self-contained: it tells how the queue pair must be set up, contains the frames, and tells the whole reaction:
+//! packets on the wire, the state of the queue pair, and what its software sees. It needs no endpoint, and so applies to any
+//! responder, the endpoint and the card. [`request_cases`] attack a responder, [`response_cases`] a requester with one WRITE in
+//! flight.
 
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::path::{Gid, Pmtu};
@@ -21,58 +21,58 @@ use super::fault::Fault;
 use super::memory::Rights;
 use super::packet::{Packet, Path};
 
-/// What the cases aim at, as the test has set it up.
+/// The queue pair under attack, as the test has set it up.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// From the attacker, which plays the peer, to the queue pair.
+    /// Path from the attacker, which plays the peer, to the queue pair.
     pub path: Path,
-    /// The queue pair's number.
+    /// QPN of the queue pair.
     pub number: u32,
-    /// A number that no queue pair has.
+    /// A QPN that does not exist.
     pub unknown_number: u32,
-    /// Its path MTU.
+    /// Path MTU.
     pub pmtu: Pmtu,
-    /// The PSN that it expects.
+    /// PSN that the queue pair expects.
     pub expected_psn: Psn,
-    /// How many messages it has executed.
+    /// Messages that the queue pair has executed.
     pub msn: Psn,
-    /// A region of its domain with all rights: key, first address, bytes. It has room for three packets at least,
-    /// and its key's neighbours name nothing.
+    /// R_Key, first address and length of a region in the same protection domain with all rights. It has room for at least
+    /// three packets, and the keys next to its key are invalid.
     pub region: (u32, u64, u64),
-    /// A region of its domain without remote rights, with the same first address.
+    /// Key of a region in the same protection domain without remote rights, with the same first address.
     pub local_key: u32,
-    /// A region of another domain with all rights, with the same first address.
+    /// Key of a region in another protection domain with all rights, with the same first address.
     pub foreign_key: u32,
-    /// Bytes of each receive that a case wants posted: less than a path MTU.
+    /// Length of each receive buffer that a case wants posted: less than a path MTU.
     pub receive_bytes: u32,
-    /// Delay code of its RNR NAKs.
+    /// Timer code of its RNR NAKs.
     pub min_rnr_timer: u8,
 }
 
-/// What a case wants the receive queue to hold.
+/// Receives that a case wants posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receives {
-    /// Nothing.
+    /// None.
     None,
     /// Two receives of [`Target::receive_bytes`].
     Two,
-    /// One receive of that size whose only element has a key that names nothing.
+    /// One receive of that size whose only SGE has an invalid key.
     BadKey,
 }
 
-/// An ACK, RNR NAK or NAK that must come back, relative to the target's PSN and MSN.
+/// An expected ACK, RNR NAK or NAK, relative to the target's PSN and MSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The whole syndrome; of an ACK only that it is one, since credits are the responder's affair.
+    /// Syndrome. Of an ACK only the class is compared, as credits are up to the responder.
     pub syndrome: u8,
-    /// PSN less the expected one.
+    /// PSN minus the expected one.
     pub psn: i32,
-    /// MSN less the present one.
+    /// MSN minus the current one.
     pub msn: u32,
 }
 
 impl Answer {
-    /// Compares with an answer from the wire.
+    /// Compares with a packet from the wire.
     pub fn agrees(&self, target: &Target, syndrome: u8, psn: Psn, msn: Psn) -> bool {
         let positive = |syndrome: u8| syndrome >> 5 == 0;
         (self.syndrome == syndrome || positive(self.syndrome) && positive(syndrome))
@@ -81,63 +81,63 @@ impl Answer {
     }
 }
 
-/// What the queue pair's software must hear.
+/// What the software of the queue pair sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Nothing: the queue pair goes on.
+    /// Nothing; the queue pair keeps working.
     GoesOn,
-    /// The queue pair is in ERR, and an event says why.
+    /// The queue pair is in ERR and raises this event.
     Event(AsyncEvent),
     /// The queue pair is in ERR, and the receive that was consumed completes with this status.
     Receive(CompletionStatus),
 }
 
-/// One attack on a responder.
+/// An attack on a responder.
 #[derive(Clone, Debug)]
 pub struct RequestCase {
-    /// What is wrong.
+    /// The fault.
     pub name: String,
-    /// Where the reaction is specified.
+    /// Section of the protocol that specifies the reaction.
     pub section: &'static str,
-    /// What the queue pair must allow the peer.
+    /// Remote rights of the queue pair.
     pub rights: Rights,
-    /// How many READs and atomics it must keep.
+    /// READs and atomics that the responder must be able to hold.
     pub destination_read_atomic: u8,
-    /// What its receive queue must hold.
+    /// Receives that must be posted.
     pub receives: Receives,
-    /// To be sent, in this order.
+    /// Frames to send, in order.
     pub frames: Vec<Vec<u8>>,
-    /// Must come back, in this order, and nothing else.
+    /// Packets that must come back, in order, and no others.
     pub answers: Vec<Answer>,
     /// What becomes of the queue pair.
     pub ending: Ending,
-    /// Messages that are executed in spite of all, and PSNs that they take.
+    /// Messages that are executed nevertheless, and PSNs that they take.
     pub executed: (u32, u32),
     /// Receives that complete with success.
     pub received: u32,
 }
 
-/// What must become of the work in flight.
+/// What must become of the WRITE in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is still in flight.
+    /// It stays in flight.
     InFlight,
-    /// It completes so; but for success the queue pair is in ERR.
+    /// It completes with this status; unless that is success, the queue pair is in ERR.
     Completes(CompletionStatus),
-    /// It is sent again after the delay that the RNR NAK asks for, in microseconds, if a retry is left.
+    /// It is retransmitted after the time of the RNR NAK, in microseconds, if a retry is left.
     AgainAfter(u32),
-    /// It is sent again at once, if a retry is left.
+    /// It is retransmitted at once, if a retry is left.
     AgainNow,
 }
 
-/// One attack on a requester that has one WRITE of one packet in flight, whose PSN is [`Target::expected_psn`].
+/// An attack on a requester with a WRITE of one packet in flight, whose PSN is [`Target::expected_psn`].
 #[derive(Clone, Debug)]
 pub struct ResponseCase {
-    /// What is wrong.
+    /// The fault.
     pub name: String,
-    /// Where the reaction is specified.
+    /// Section of the protocol that specifies the reaction.
     pub section: &'static str,
-    /// To be sent, in this order.
+    /// Frames to send, in order.
     pub frames: Vec<Vec<u8>>,
     /// What becomes of the WRITE.
     pub fate: Fate,
@@ -166,7 +166,7 @@ mod op {
     pub(super) const SEND_ONLY_INV: u8 = 0x17;
 }
 
-/// Makes the packets of a target's peer.
+/// Makes the packets of the target's peer.
 struct Attacker<'a> {
     target: &'a Target,
     cases: Vec<RequestCase>,
@@ -183,7 +183,7 @@ impl Attacker<'_> {
         Packet::new(bth, headers, payload).frame(&self.target.path, 1)
     }
 
-    /// Any request without headers: SEND and its kin, MIDDLE and LAST of a WRITE.
+    /// A request without extended headers: SEND, or MIDDLE or LAST of a WRITE.
     fn plain(&self, code: u8, psn: i32, bytes: usize) -> Vec<u8> {
         self.frame(self.bth(code, psn), Vec::new(), bytes)
     }
@@ -219,7 +219,7 @@ impl Attacker<'_> {
         self.frame(self.bth(code, psn), vec![ExtendedRepr::AtomicEth(header)], 0)
     }
 
-    /// A WRITE of one packet that is right.
+    /// A valid WRITE of one packet.
     fn write(&self, psn: i32, bytes: usize) -> Vec<u8> {
         self.with_reth(op::WRITE_ONLY, psn, self.reth(bytes), bytes)
     }
@@ -259,13 +259,13 @@ impl RequestCase {
         self
     }
 
-    /// The first packet is executed as if nothing were strange, and acknowledged.
+    /// The first packet is executed and acknowledged.
     fn accepted(&mut self) -> &mut Self {
         self.executed = (1, 1);
         self.answered(0x1f, 0, 1)
     }
 
-    /// The packet with this PSN is refused for good.
+    /// The packet with this PSN is refused, and the queue pair fails.
     fn refused(&mut self, syndrome: u8, psn: i32) -> &mut Self {
         let event = if syndrome == 0x62 {
             AsyncEvent::QueuePairAccessError
@@ -276,7 +276,7 @@ impl RequestCase {
         self.answered(syndrome, psn, 0)
     }
 
-    /// The receive that was consumed tells why.
+    /// The receive that was consumed completes with this status.
     fn with_receive(&mut self, status: CompletionStatus) -> &mut Self {
         self.ending = Ending::Receive(status);
         self
@@ -298,7 +298,7 @@ pub fn request_cases(target: &Target) -> Vec<RequestCase> {
     attacker.cases
 }
 
-/// Row 1: nothing comes back, and nothing changes.
+/// Row 1: the packet is dropped silently, and nothing changes.
 fn silent_cases(attacker: &mut Attacker) {
     let target = *attacker.target;
     let is_ipv4 = target.path.remote.to_ipv4().is_some();
@@ -368,7 +368,7 @@ fn silent_cases(attacker: &mut Attacker) {
     }
 }
 
-/// Fields that do not matter.
+/// Fields that the responder must ignore.
 fn accepted_cases(attacker: &mut Attacker) {
     let mut faults = vec![
         Fault::EthernetPad(1),
@@ -421,7 +421,7 @@ fn psn_cases(attacker: &mut Attacker) {
     let case = attacker.case("a gap, its filling, another gap", SECTION, frames);
     case.answered(0x60, 0, 0).accepted().answered(0x60, 1, 1);
     for back in [1, 2, behind] {
-        // Its key is wrong, and nobody looks at it.
+        // The key is wrong, but must not be checked.
         let reth = RethRepr { remote_key: !0, ..attacker.reth(8) };
         let frames = vec![attacker.with_reth(op::WRITE_ONLY, -back, reth, 8)];
         let case = attacker.case(format!("duplicate WRITE, {back} behind"), "protocol 3.4", frames);
@@ -604,7 +604,7 @@ fn length_cases(attacker: &mut Attacker) {
     }
     let frame = attacker.with_reth(op::WRITE_FIRST, 0, attacker.reth(pmtu_bytes - 1), pmtu_bytes);
     attacker.case("WRITE_FIRST goes too far", MESSAGE, vec![frame]).refused(0x61, 0);
-    // The length is looked at before the key.
+    // The length is checked before the key.
     let reth = RethRepr { remote_key: !0, ..attacker.reth(12) };
     let frame = attacker.with_reth(op::WRITE_ONLY, 0, reth, 13);
     attacker.case("wrong length and wrong key", "protocol 3.1", vec![frame]).refused(0x61, 0);
@@ -709,7 +709,7 @@ fn receive_cases(attacker: &mut Attacker) {
     (case.receives, case.received) = (Receives::BadKey, 1);
 }
 
-/// What a READ or atomic must not be; row 11 is with the keys.
+/// Invalid READs and atomics; row 11 is with the keys.
 fn read_and_atomic_cases(attacker: &mut Attacker) {
     let unaligned = attacker.atomic(op::FETCH_ADD, 0, |header| header.virtual_address += 4);
     attacker.case("atomic not aligned", "protocol 3.6 row 6", vec![unaligned]).refused(0x61, 0);

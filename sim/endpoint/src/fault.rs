@@ -1,8 +1,8 @@
-//! What an endpoint can be told to do wrong.
+//! Faults that an endpoint can be told to make.
 //!
-//! A [`Fault`] changes a frame that the endpoint would have sent right. What it changes is the only thing wrong with it: lengths,
-//! IPv4 checksum and ICRC are made right again behind the change, unless they are the fault. What nobody would
-//! have sent at all, [`Endpoint::inject`](super::Endpoint::inject) sends.
+//! A [`Fault`] changes a correct frame of the endpoint in one place. Lengths, IPv4 checksum and ICRC are corrected after the
+//! change, unless they are the fault. Packets that no correct peer would send at all are sent with
+//! [`Endpoint::inject`](super::Endpoint::inject).
 
 use rnic_layout::opcode::{EXTENDED_BYTES, ExtendedHeader, lookup};
 use rnic_layout::path::Gid;
@@ -13,7 +13,7 @@ use rnic_layout::wire::{
 
 use super::packet::{Places, seal};
 
-/// Which frames of a queue pair a fault waits for.
+/// Frames of a queue pair to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Requests.
@@ -22,108 +22,108 @@ pub enum Side {
     Responder,
 }
 
-/// Something wrong, or merely strange, with one frame.
+/// A fault or an oddity of one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The frame never leaves.
+    /// The frame is lost.
     Lose,
-    /// The frame leaves so many times more.
+    /// The frame is sent this many times more.
     Repeat(u32),
-    /// The frame leaves behind the next one of the same side.
+    /// The frame is sent after the next one of the same side.
     Overtake,
 
-    /// Another Ethernet destination.
+    /// Ethernet destination address.
     DestinationMac(MacAddress),
-    /// Another Ethernet source.
+    /// Ethernet source address.
     SourceMac(MacAddress),
-    /// Another EtherType.
+    /// EtherType.
     Ethertype(u16),
-    /// So many bytes behind the ICRC, as a MAC that fills up short frames adds them.
+    /// Number of bytes after the ICRC, as a MAC adds them to short frames.
     EthernetPad(usize),
 
-    /// Another first byte of the IP header: version and, for IPv4, header length.
+    /// First byte of the IP header: version and, for IPv4, header length.
     IpFirstByte(u8),
-    /// The IP length is off by so much.
+    /// Error of the IP length.
     IpLength(i16),
-    /// IPv4: these bits of the checksum are wrong.
+    /// IPv4: checksum bits to flip.
     IpChecksum(u16),
-    /// IPv4: more fragments follow.
+    /// IPv4: the flag that more fragments follow.
     MoreFragments,
-    /// IPv4: a fragment from the middle.
+    /// IPv4: fragment offset.
     FragmentOffset(u16),
-    /// Another protocol or next header.
+    /// IP protocol or next header.
     Protocol(u8),
-    /// Another source address, of the same version of IP.
+    /// Source address, of the same IP version.
     SourceAddress(Gid),
-    /// Another destination address, of the same version of IP.
+    /// Destination address, of the same IP version.
     DestinationAddress(Gid),
-    /// Another traffic class.
+    /// Traffic class.
     TrafficClass(u8),
-    /// Another hop limit.
+    /// Hop limit.
     HopLimit(u8),
-    /// IPv6: another flow label.
+    /// IPv6: flow label.
     FlowLabel(u32),
 
-    /// Another UDP destination port.
+    /// UDP destination port.
     DestinationPort(u16),
-    /// Another UDP source port.
+    /// UDP source port.
     SourcePort(u16),
-    /// The UDP length is off by so much.
+    /// Error of the UDP length.
     UdpLength(i16),
-    /// This UDP checksum.
+    /// UDP checksum.
     UdpChecksum(u16),
 
-    /// These bits of the ICRC are wrong.
+    /// ICRC bits to flip.
     Icrc(u32),
-    /// This bit of the IP packet is wrong, counted from the first on the wire, and nothing is made right.
+    /// Bit of the IP packet to flip, counted from the first one on the wire; nothing is corrected.
     FlipBit(usize),
 
-    /// Another opcode; headers and payload stay as they are.
+    /// BTH opcode; headers and payload stay as they are.
     Opcode(u8),
-    /// SE is so.
+    /// BTH solicited event bit.
     Solicited(bool),
-    /// MigReq is so.
+    /// BTH MigReq bit.
     Migrated(bool),
-    /// Another pad count; the bytes stay as they are.
+    /// BTH pad count; the bytes stay as they are.
     PadCount(u8),
-    /// The pad's bytes are this.
+    /// Value of the pad bytes.
     PadBytes(u8),
-    /// Another version of the BTH.
+    /// BTH version.
     Version(u8),
-    /// Another partition.
+    /// BTH partition key.
     PartitionKey(u16),
-    /// Another byte of congestion flags and reserved bits.
+    /// BTH byte of congestion flags and reserved bits.
     CongestionByte(u8),
-    /// Another destination QP.
+    /// BTH destination QP.
     DestinationQp(u32),
-    /// AckReq is so.
+    /// BTH AckReq bit.
     AckRequest(bool),
-    /// Other reserved bits beside AckReq.
+    /// BTH reserved bits after AckReq.
     Reserved7(u8),
-    /// The PSN is off by so much.
+    /// Error of the PSN.
     Psn(i32),
 
-    /// Another address in the RETH or AtomicETH.
+    /// Virtual address of the RETH or AtomicETH.
     VirtualAddress(u64),
-    /// Another key in the RETH or AtomicETH.
+    /// R_Key of the RETH or AtomicETH.
     RemoteKey(u32),
-    /// Another length in the RETH.
+    /// DMA length of the RETH.
     DmaLength(u32),
-    /// Another syndrome in the AETH.
+    /// Syndrome of the AETH.
     Syndrome(u8),
-    /// Another MSN in the AETH.
+    /// MSN of the AETH.
     Msn(u32),
 
-    /// So much payload, with the pad that it needs: cut, or gone on with zeros.
+    /// Length of the payload, which is cut or extended with zeros, with the pad that it needs.
     PayloadBytes(usize),
 }
 
 impl Fault {
-    /// Changes a frame that was right.
+    /// Changes a correct frame.
     ///
     /// # Panics
     ///
-    /// When the frame has no such field, as a SEND has no RETH: a mistake of the test.
+    /// If the frame has no such field, as a SEND has no RETH: a mistake of the test.
     pub fn apply(&self, frame: &mut Vec<u8>) {
         let places = Places::of(frame);
         let mut bth = BthPacket::new_unchecked(&mut frame[places.bth..]);
@@ -269,7 +269,7 @@ enum MemoryHeader<'a> {
     Atomic(AtomicEthPacket<&'a mut [u8]>),
 }
 
-/// The header that says where in the peer's memory.
+/// The header with the remote address.
 fn memory_header(frame: &mut [u8], places: Places) -> MemoryHeader<'_> {
     let first = extended_kinds(frame, places).first();
     let bytes = &mut frame[places.bth + bth::fields::BYTES..];
@@ -304,7 +304,7 @@ fn change_udp_length(frame: &mut [u8], places: Places, by: i16) {
     udp.set_length(length);
 }
 
-/// Cuts or prolongs the payload; all lengths and the pad follow.
+/// Cuts or extends the payload; all lengths and the pad follow.
 fn change_payload(frame: &mut Vec<u8>, places: Places, bytes: usize) {
     let before = frame.len();
     let opcode = usize::from(frame[places.bth]);
@@ -320,7 +320,7 @@ fn change_payload(frame: &mut Vec<u8>, places: Places, bytes: usize) {
     change_udp_length(frame, places, by);
 }
 
-/// What waits for a frame of a queue pair's side.
+/// A fault that waits for a frame of one side of a queue pair.
 #[derive(Debug)]
 pub(super) struct Armed {
     number: u32,
@@ -331,9 +331,9 @@ pub(super) struct Armed {
 
 #[derive(Debug)]
 enum Waiting {
-    /// Something to do to it.
+    /// A fault to make.
     Fault(Fault),
-    /// Frames that it has overtaken.
+    /// Frames that were overtaken and wait.
     Overtaken(Vec<Vec<u8>>),
 }
 
@@ -343,7 +343,7 @@ impl Armed {
     }
 }
 
-/// Applies the faults that have waited for this frame, and returns what leaves instead of it.
+/// Applies the faults that are due, and returns the frames that are sent instead of this one.
 pub(super) fn spoil(armed: &mut Vec<Armed>, number: u32, side: Side, frame: Vec<u8>) -> Vec<Vec<u8>> {
     let mut frames = vec![frame];
     let mut overtaken = Vec::new();

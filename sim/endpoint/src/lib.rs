@@ -1,7 +1,7 @@
 //! The reference endpoint: a RoCEv2 peer in software, against which the card is tested.
 //!
-//! It is written from the protocol notes over the wire formats of `rnic-layout` alone and sees no part of the hardware,
-//! so that a mistake in one is not a mistake in both. It speaks RC, as requester and as responder, and it can be told to
+//! It is written from the protocol rules and the wire formats of `rnic-layout` alone, independently of the hardware, so that a
+//! mistake in one is not repeated in the other. It speaks RC, as requester and as responder, and can be told to
 //! [misbehave](fault).
 //!
 //! ```text
@@ -12,17 +12,17 @@
 //!                 └─────────────────────> requests ──────────────┘
 //! ```
 //!
-//! Nothing happens by itself: frames go in with [`Endpoint::receive`], come out with [`Endpoint::transmit`], one at a
-//! time, and time passes with [`Endpoint::advance`]. READ responses are made when they leave, so a region that is
-//! taken away in between ends the READ in its middle (protocol 3.7). Where the notes leave a choice, the endpoint
+//! The endpoint is passive: frames go in with [`Endpoint::receive`], come out with [`Endpoint::transmit`], one at a time, and
+//! time advances with [`Endpoint::advance`]. READ responses are made when they are sent, so a region that is deregistered
+//! meanwhile ends the READ in the middle (protocol 3.7). Where the protocol leaves a choice, the endpoint
 //!
-//! * acknowledges a duplicate SEND or WRITE only if it asks for it (protocol 3.12, trace F);
-//! * looks at a receive's elements only as far as the message reaches;
-//! * completes a receive that is held when a request is refused: with LOC_LEN for a message that is too long, LOC_PROT for
-//!   a bad element, and REM_INV_REQ or REM_ACCESS otherwise; a WRITE with immediate takes its receive before its length and
-//!   its key are checked (protocol 3.1);
-//! * refuses a SEND that is to end a key that may not be ended, as a forbidden access (protocol 3.6 row 15);
-//! * reports a work request that is wrong in itself after all work before it has been acknowledged.
+//! * acknowledges a duplicate SEND or WRITE only if the packet asks for it (protocol 3.12, trace F);
+//! * checks the SGEs of a receive only as far as the message reaches;
+//! * completes a receive that is in use when a request is refused: with LOC_LEN for a message that is too long, LOC_PROT for an
+//!   invalid SGE, and REM_INV_REQ or REM_ACCESS otherwise; a WRITE with immediate takes its receive before its length and its
+//!   key are checked (protocol 3.1);
+//! * refuses a SEND with invalidate of a key that may not be invalidated as an access error (protocol 3.6 row 15);
+//! * reports an invalid work request after all earlier ones have been acknowledged.
 
 pub mod cases;
 pub mod fault;
@@ -51,10 +51,10 @@ pub struct Endpoint {
     mac: MacAddress,
     host: Host,
     queue_pairs: BTreeMap<u32, QueuePair>,
-    /// The queue pair that sent last, so that each has its turn.
+    /// QPN of the queue pair that sent last, for round-robin arbitration.
     last_sender: u32,
     armed: Vec<Armed>,
-    /// Frames that leave before all others.
+    /// Frames that are sent before all others.
     injected: std::collections::VecDeque<Vec<u8>>,
 }
 
@@ -72,85 +72,85 @@ impl Endpoint {
         }
     }
 
-    /// The memory and its regions.
+    /// Memory and regions.
     pub fn memory(&mut self) -> &mut Memory {
         &mut self.host.memory
     }
 
-    /// Makes a queue pair; one with the same number is replaced.
+    /// Creates a queue pair. One with the same number is replaced.
     pub fn create(&mut self, setup: QueuePairSetup) {
         self.queue_pairs.insert(setup.number, QueuePair::new(setup));
     }
 
-    /// Takes a queue pair away; frames for it are dropped from now on.
+    /// Destroys a queue pair; frames for it are dropped from now on.
     pub fn destroy(&mut self, number: u32) {
         self.queue_pairs.remove(&number);
     }
 
-    /// Changes a queue pair's state. To ERR, all that is posted is flushed; to RESET, it is forgotten, and the queue pair
-    /// begins again with the PSNs of its setup.
+    /// Changes the state of a queue pair. In ERR all posted work is flushed; in RESET it is discarded, and the queue pair
+    /// starts again with the PSNs of its setup.
     ///
     /// # Panics
     ///
-    /// When there is no such queue pair, as all functions that name one.
+    /// If the queue pair does not exist, as all functions that take a QPN.
     pub fn modify(&mut self, number: u32, state: QpState) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).modify(host, state);
     }
 
-    /// Returns a queue pair's state.
+    /// State of a queue pair.
     pub fn state(&self, number: u32) -> QpState {
         self.queue_pairs[&number].state
     }
 
-    /// Returns the PSN that a queue pair expects next from its peer.
+    /// PSN that a queue pair expects next from its peer.
     pub fn expected_psn(&self, number: u32) -> Psn {
         self.queue_pairs[&number].responder.expected
     }
 
-    /// Returns how many messages of its peer a queue pair has executed.
+    /// Messages of its peer that a queue pair has executed, modulo 2^24.
     pub fn msn(&self, number: u32) -> Psn {
         self.queue_pairs[&number].responder.msn
     }
 
-    /// Returns the PSN of the first request that a queue pair has not sent yet.
+    /// PSN of the first request that a queue pair has not sent yet.
     pub fn next_psn(&self, number: u32) -> Psn {
         self.queue_pairs[&number].requester.next
     }
 
-    /// Posts a send. In ERR it completes at once, as flushed.
+    /// Posts a send WQE. In ERR it is flushed at once.
     pub fn post_send(&mut self, number: u32, work: SendWork) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).post_send(host, work);
     }
 
-    /// Posts a receive. In ERR it completes at once, as flushed.
+    /// Posts a receive WQE. In ERR it is flushed at once.
     pub fn post_receive(&mut self, number: u32, work: ReceiveWork) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).post_receive(host, work);
     }
 
-    /// Posts a receive to a shared receive queue.
+    /// Posts a receive WQE to a shared receive queue.
     pub fn post_shared_receive(&mut self, number: u32, work: ReceiveWork) {
         self.host.shared_receives.entry(number).or_default().push_back(work);
     }
 
-    /// Takes the oldest completion from a completion queue.
+    /// Takes the oldest CQE of a completion queue.
     pub fn poll(&mut self, completion_queue: u32) -> Option<Completion> {
         self.host.completions.get_mut(&completion_queue)?.pop_front()
     }
 
-    /// Takes the oldest event.
+    /// Takes the oldest asynchronous event.
     pub fn event(&mut self) -> Option<Event> {
         self.host.events.pop_front()
     }
 
-    /// Returns what was counted, under the name of the card's counter for the same thing.
+    /// Value of a counter, by the name of the card's counter for the same event.
     pub fn counter(&self, name: &str) -> u64 {
         self.host.counters.get(name).copied().unwrap_or_default()
     }
 
-    /// Takes a frame from the wire.
+    /// Processes a frame from the wire.
     pub fn receive(&mut self, frame: &[u8]) -> Outcome {
         let filter = Filter { own_mac: self.mac, promiscuous: false, accept_multicast: false };
         let outcome = match classify(frame, false, &filter) {
@@ -163,7 +163,7 @@ impl Endpoint {
         outcome
     }
 
-    /// The checks that end in silence, and who takes what passes them (protocol 3.1 and 3.6 row 1).
+    /// The checks that drop a packet silently, and the hand-over to requester or responder (protocol 3.1 and 3.6 row 1).
     fn dispatch(&mut self, packet: &PacketRepr) -> Outcome {
         let Some(queue_pair) = self.queue_pairs.get_mut(&packet.bth.destination_qp) else {
             return Outcome::Dropped("unknown_qp");
@@ -190,7 +190,7 @@ impl Endpoint {
         match class {
             Class::Request => queue_pair.respond(&mut self.host, packet),
             Class::Response => queue_pair.take_response(&mut self.host, packet),
-            // The endpoint has no rate to lower.
+            // The endpoint has no rate to reduce.
             Class::Congestion => {
                 self.host.count("congestion_notifications_received");
                 Outcome::Answered
@@ -198,7 +198,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets time pass; it never goes back.
+    /// Advances time, which must not decrease.
     pub fn advance(&mut self, now_ps: u64) {
         self.host.now_ps = self.host.now_ps.max(now_ps);
         for queue_pair in self.queue_pairs.values_mut() {
@@ -206,20 +206,19 @@ impl Endpoint {
         }
     }
 
-    /// Returns when the next timer fires, if one runs.
+    /// Time at which the next timer expires, if one runs.
     pub fn next_deadline_ps(&self) -> Option<u64> {
         self.queue_pairs.values().filter_map(|queue_pair| queue_pair.requester.next_deadline_ps()).min()
     }
 
-    /// Makes the next frame for the wire, if there is anything to say: replies first, then requests, with the queue pairs in
-    /// turn.
+    /// Makes the next frame for the wire, if there is one: responses first, then requests, round robin over the queue pairs.
     pub fn transmit(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(frame) = self.injected.pop_front() {
                 return Some(frame);
             }
             let (number, side, frame) = self.next_frame()?;
-            // A fault may hold the frame back, drop it, or make two of it.
+            // A fault may delay the frame, drop it, or duplicate it.
             self.injected.extend(fault::spoil(&mut self.armed, number, side, frame));
         }
     }
@@ -244,28 +243,27 @@ impl Endpoint {
         None
     }
 
-    /// Lets the queue pair do something wrong: `after` more frames of this side leave as they should, and the one
-    /// behind them is spoiled.
+    /// Arms a fault: `after` more frames of this side are sent correctly, and the next one is changed.
     pub fn misbehave(&mut self, number: u32, side: Side, after: u32, fault: Fault) {
         self.armed.push(Armed::new(number, side, after, fault));
     }
 
-    /// Sends an acknowledgement, RNR NAK or NAK that nobody asked for.
+    /// Sends an unsolicited acknowledgement, RNR NAK or NAK.
     pub fn inject_response(&mut self, number: u32, psn: Psn, syndrome: u8, msn: Psn) {
         let code = opcode::Operation::Acknowledge.code();
         let extended = vec![ExtendedRepr::Aeth(AethRepr { syndrome, msn })];
         self.inject(number, |peer| Packet::new(BthRepr::new(code, peer, psn), extended, Vec::new()));
     }
 
-    /// Sends any packet whatsoever to the peer of a queue pair, whose own state it leaves alone. `packet` is given the
-    /// peer's number.
+    /// Sends any packet to the peer of a queue pair, without changing the state of the queue pair. `packet` receives the QPN of
+    /// the peer.
     pub fn inject(&mut self, number: u32, packet: impl FnOnce(u32) -> Packet) {
         let queue_pair = queue_pair(&mut self.queue_pairs, number);
         let frame = queue_pair.frame(&packet(queue_pair.setup.peer));
         self.injected.push_back(frame);
     }
 
-    /// Sends these bytes.
+    /// Sends a frame as it is.
     pub fn inject_frame(&mut self, frame: Vec<u8>) {
         self.injected.push_back(frame);
     }
@@ -275,7 +273,7 @@ fn queue_pair(queue_pairs: &mut BTreeMap<u32, QueuePair>, number: u32) -> &mut Q
     queue_pairs.get_mut(&number).unwrap_or_else(|| panic!("there is no queue pair {number:#x}"))
 }
 
-/// Two keys match when their low 15 bits agree and are not zero, and one of the two is a full member's (protocol 4.3).
+/// Two keys match if their low 15 bits are equal and not zero, and one of them is a full member's (protocol 4.3).
 fn partition_keys_match(one: u16, other: u16) -> bool {
     const MEMBERSHIP: u16 = 0x8000;
     one & !MEMBERSHIP == other & !MEMBERSHIP && one & !MEMBERSHIP != 0 && (one | other) & MEMBERSHIP != 0

@@ -1,10 +1,10 @@
-//! Plain byte memory, and the regions through which keys reach into it (protocol 4.6).
+//! Byte memory, and the regions through which keys give access to it (protocol 4.6).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What may be done with memory, from here and from the peer. Queue pairs carry the remote ones as well: the peer may do
-/// what both the region and the queue pair allow.
+/// Access rights of memory, local and remote. A queue pair has remote rights as well: the peer may do what both the region and
+/// the queue pair allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Receives, READ data and results of atomics may be placed here.
@@ -13,98 +13,98 @@ pub struct Rights {
     pub remote_write: bool,
     /// The peer may READ.
     pub remote_read: bool,
-    /// The peer may do atomics.
+    /// The peer may execute atomics.
     pub remote_atomic: bool,
 }
 
 impl Rights {
-    /// Nothing but reading from here.
+    /// Local reads only.
     pub const NONE: Self =
         Self { local_write: false, remote_write: false, remote_read: false, remote_atomic: false };
-    /// Everything.
+    /// All rights.
     pub const ALL: Self =
         Self { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
 }
 
-/// A stretch of memory that a key names.
+/// A memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Address of the first byte, as work requests and the peer say it.
+    /// Virtual address of the first byte, as used by work requests and the peer.
     pub first_address: u64,
-    /// Bytes.
+    /// Length, in bytes.
     pub length: u64,
-    /// Where the first byte stands in the endpoint's memory.
+    /// Offset of the first byte in the endpoint's memory.
     pub offset: usize,
     /// Protection domain.
     pub domain: u32,
-    /// What may be done with it.
+    /// Access rights.
     pub rights: Rights,
-    /// A SEND with invalidate of the peer may free the key.
+    /// The peer may invalidate the key with a SEND.
     pub invalidatable: bool,
 }
 
-/// What somebody wants to do with memory.
+/// Kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Gather payload.
+    /// Gathers payload.
     LocalRead,
-    /// Place a receive, READ data or the result of an atomic.
+    /// Places a receive, READ data or the result of an atomic.
     LocalWrite,
-    /// Place the payload of the peer's WRITE.
+    /// Places the payload of a WRITE of the peer.
     RemoteWrite,
-    /// Answer the peer's READ.
+    /// Answers a READ of the peer.
     RemoteRead,
-    /// Do the peer's atomic.
+    /// Executes an atomic of the peer.
     RemoteAtomic,
 }
 
-/// Why memory may not be used so. The order is that of the checks (protocol 4.6).
+/// Why an access is refused, in the order of the checks (protocol 4.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// No region has this key, all 32 bits of it.
     #[error("no region has this key")]
     Key,
-    /// The region is of another protection domain.
+    /// The region is in another protection domain.
     #[error("the region is of another protection domain")]
     Domain,
-    /// The region does not allow it.
+    /// The region does not allow this access.
     #[error("the region does not allow it")]
     Right,
-    /// The range is not all in the region, or goes round the end of the address space.
+    /// The range exceeds the region, or wraps.
     #[error("the range is not all in the region")]
     Range,
 }
 
-/// A stretch of local memory in a work request.
+/// An SGE of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Address in the region's address space.
+    /// Virtual address in the region.
     pub address: u64,
-    /// Key of the region.
+    /// L_Key of the region.
     pub key: u32,
-    /// Bytes; zero skips the element without a look at its key.
+    /// Length in bytes. The key of an SGE of length zero is not checked.
     pub length: u32,
 }
 
-/// The endpoint's memory and its keys.
+/// Memory and keys of the endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// The bytes themselves; tests may read and write them at will.
+    /// The bytes; tests may read and write them freely.
     pub bytes: Vec<u8>,
     regions: BTreeMap<u32, Region>,
 }
 
 impl Memory {
-    /// Makes a memory of so many zeros, without regions.
+    /// Makes a memory of zeros without regions.
     pub fn new(bytes: usize) -> Self {
         Self { bytes: vec![0; bytes], regions: BTreeMap::new() }
     }
 
-    /// Gives a region its key.
+    /// Registers a region under a key.
     ///
     /// # Panics
     ///
-    /// When the key is in use, or the region is not all in the memory: a mistake of the test.
+    /// If the key is in use, or the region exceeds the memory: a mistake of the test.
     pub fn register(&mut self, key: u32, region: Region) {
         let end = region.offset as u64 + region.length;
         assert!(end <= self.bytes.len() as u64, "the region ends behind the memory");
@@ -112,17 +112,17 @@ impl Memory {
         assert!(before.is_none(), "key {key:#x} is in use");
     }
 
-    /// Takes a key back; from now on nobody reaches the region through it.
+    /// Deregisters a region, whose key is invalid from now on.
     pub fn deregister(&mut self, key: u32) -> Option<Region> {
         self.regions.remove(&key)
     }
 
-    /// Frees a key at the peer's wish, if its region may be freed so, and says whether it was (protocol 3.7).
+    /// Invalidates a key on behalf of the peer, if the region allows it. Returns whether it does (protocol 3.7).
     pub fn invalidate(&mut self, key: u32, domain: u32) -> bool {
         self.may_invalidate(key, domain) && self.regions.remove(&key).is_some()
     }
 
-    /// Tells whether [`Self::invalidate`] would.
+    /// Returns whether [`Self::invalidate`] would succeed.
     pub fn may_invalidate(&self, key: u32, domain: u32) -> bool {
         self.regions.get(&key).is_some_and(|region| region.invalidatable && region.domain == domain)
     }

@@ -1,8 +1,8 @@
-//! A card of a world as the driver sees it: the back end of [`Function`] that lives in this process.
+//! A card of a world as the driver sees it: an implementation of [`Function`] in this process.
 //!
-//! The world stands still unless it is asked. A read of a register takes as long as it takes and everything else goes on
-//! meanwhile; a write is posted, as on PCI Express; and [`Function::idle`] lets a little time pass. Several functions share a
-//! world behind one lock, so that two drivers can talk to each other from one thread.
+//! Simulated time advances only in calls of the driver. A register read runs the world until the answer has come; a write is
+//! posted, as on PCI Express; [`Function::idle`] advances time by a little. Several functions share one world through a lock,
+//! so that two drivers can talk to each other from one thread.
 use crate::host::{Access, Backing, Bar as Window, BufferId, MemoryError, Operation, RegisterAccess};
 use crate::wire::WireOptions;
 use crate::world::{CardOptions, Port, World};
@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use verilator_sys::Model;
 
-/// Time that passes when software has nothing to do.
+/// Simulated time of one call of [`Function::idle`].
 const IDLE_PS: u64 = 100_000;
-/// Where the first mapping stands, so that a zero address is always a fault.
+/// Device address of the first mapping. It is not 0, so that the card faults when it uses a null address.
 const FIRST_ADDRESS: u64 = 1 << 32;
 
 /// A world that several drivers share.
 pub type SharedWorld = Arc<Mutex<World>>;
 
-/// Memory of the driver, as the card reaches it.
+/// Memory of the driver, as the host model accesses it.
 struct DriverMemory(DeviceView);
 
 impl Backing for DriverMemory {
@@ -43,7 +43,7 @@ impl Backing for DriverMemory {
     }
 }
 
-/// One window of the card.
+/// One BAR of the card.
 struct SimulatedBar {
     world: SharedWorld,
     card: usize,
@@ -53,7 +53,7 @@ struct SimulatedBar {
 impl SimulatedBar {
     fn read(&self, offset: u64) -> u64 {
         let access = RegisterAccess { bar: self.window, offset: offset & !7, operation: Operation::Read };
-        // As on PCI, a read that fails gives all ones.
+        // As on PCI, a failed read returns all ones.
         lock(&self.world).access(self.card, access).unwrap_or(u64::MAX)
     }
 
@@ -87,7 +87,7 @@ impl Bar for SimulatedBar {
     }
 }
 
-/// A card of a world.
+/// A card of a world, for the driver.
 pub struct SimulatedFunction {
     world: SharedWorld,
     card: usize,
@@ -96,7 +96,7 @@ pub struct SimulatedFunction {
     mappings: Mutex<Mappings>,
 }
 
-/// What the driver has mapped. Addresses are not used twice, so that a card that goes on using one is caught.
+/// Mappings of the driver. Device addresses are never reused, so that a card that uses a stale one faults.
 struct Mappings {
     next_address: u64,
     /// By the first address: the buffer, and where all of its stretches are.
@@ -110,12 +110,12 @@ impl Mappings {
         let exhausted = FunctionError::OutOfAddresses { bytes };
         let Some(log2) = page_log2 else {
             let device_address = self.next_address;
-            // A page between two mappings belongs to nobody.
+            // An unmapped guard page between two mappings.
             let end = device_address.checked_add((bytes + PAGE_BYTES) as u64);
             self.next_address = end.ok_or(exhausted)?;
             return Ok(vec![Stretch { device_address, bytes }]);
         };
-        // The memory begins in the middle of a page; between all pages one belongs to nobody.
+        // The buffer begins in the middle of a page, and an unmapped page follows each of its pages.
         let page = 1usize << log2;
         let most = page.min(bytes) / PAGE_BYTES;
         let first_bytes = self.random.random_range(1..=most) * PAGE_BYTES;
@@ -136,11 +136,11 @@ impl Mappings {
     }
 }
 
-/// Pages in which memory may lie.
+/// Page sizes for scattered memory, as log2.
 const PAGES_LOG2: [u8; 4] = [12, 16, 21, 30];
 
 impl SimulatedFunction {
-    /// Takes a card of a world.
+    /// Attaches to a card of a world, by index.
     pub fn new(world: SharedWorld, card: usize) -> SimulatedFunction {
         let bar = |window| SimulatedBar { world: Arc::clone(&world), card, window };
         let (registers, doorbells) = (bar(Window::Registers), bar(Window::Doorbells));
@@ -150,7 +150,7 @@ impl SimulatedFunction {
         SimulatedFunction { world, card, registers, doorbells, mappings }
     }
 
-    /// The world, which stands still while it is held.
+    /// Locks the world. Its time does not advance while the guard is held.
     pub fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
     }
@@ -180,7 +180,7 @@ impl SimulatedFunction {
     }
 }
 
-/// A panic elsewhere has left the world between two events, where it can go on.
+/// Locks a mutex, even if another thread panicked while it held it: a world is consistent between two events.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -237,13 +237,13 @@ impl Function for SimulatedFunction {
     }
 
     fn now(&self) -> Duration {
-        // Rounded up, so that a wait for a time in the future ends.
+        // Rounded up, so that waiting for a time in the future ends.
         Duration::from_nanos(lock(&self.world).now_ps().div_ceil(1000))
     }
 
     fn idle(&self) {
-        // Time goes on even when a rule is violated, so that no wait is for ever; the violation stays recorded, and the
-        // world's next check or its end tells it.
+        // Time advances even when a rule is violated, so that no wait lasts forever. The violation stays recorded until the
+        // next check of the world, or its end.
         let mut world = lock(&self.world);
         world.wait_for(self.card);
         let end_ps = world.now_ps() + IDLE_PS;
@@ -251,10 +251,11 @@ impl Function for SimulatedFunction {
     }
 }
 
-/// Two cards of a model on a wire, out of reset, and the way to them.
+/// Builds a world of two cards of the same model on one wire, runs it until they have left reset, and returns a function for
+/// each.
 ///
 /// # Errors
-/// If the model is no card, or a monitor sees a violation.
+/// If the model is not a card, or a monitor sees a violation.
 pub fn two_cards(
     model: &Model,
     options: [CardOptions; 2],

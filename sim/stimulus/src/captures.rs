@@ -1,4 +1,4 @@
-//! Captures: reading those that other stacks made, and writing what crossed our own ports.
+//! Captures: reads those of other RoCEv2 stacks, and writes the frames that cross our own ports.
 pub mod flow;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -123,7 +123,7 @@ impl Capture {
     }
 }
 
-/// Makes a sentence of what the reader of pcap files found.
+/// Turns an error of the pcap reader into a sentence.
 fn explain(error: PcapError) -> anyhow::Error {
     match error {
         PcapError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
@@ -157,11 +157,11 @@ fn is_roce(frame: &[u8]) -> bool {
     }
 }
 
-/// Writes frames with the time at which they crossed, in nanoseconds.
+/// A pcap file that is being written, with timestamps in nanoseconds.
 pub struct Trace(PcapWriter<BufWriter<File>>);
 
 impl Trace {
-    /// Makes the file.
+    /// Creates the file.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -176,10 +176,10 @@ impl Trace {
         Ok(Trace(PcapWriter::with_header(BufWriter::new(file), header)?))
     }
 
-    /// Adds a frame; times must not fall.
+    /// Appends a frame without FCS. Timestamps must not decrease.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&mut self, nanoseconds: u64, frame: &[u8]) -> Result<()> {
         let packet = PcapPacket::new(Duration::from_nanos(nanoseconds), frame.len() as u32, frame);
         self.0.write_packet(&packet)?;

@@ -1,18 +1,18 @@
-//! Chance: one seed from which every source of randomness in a world takes a stream of its own, by name.
+//! Random streams: one seed, from which every source of randomness takes a stream of its own by name.
 //!
-//! A stream depends on the seed and its name alone. A new consumer therefore leaves the draws of all others as they were,
-//! and a run that failed keeps failing while somebody adds a monitor to it.
+//! A stream depends on the seed and its name only. A new consumer leaves the draws of all others as they were, so that a
+//! failing run keeps failing when, for instance, a monitor is added to it.
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-/// What decides a run.
+/// Seed of a run. Equal seeds give equal runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// The stream of a consumer. Equal names give equal streams, so a name says whose it is: `card0/host/reads`.
+    /// Returns the stream of a consumer. Equal names give equal streams, so the name must be unique: `card0/host/reads`.
     pub fn stream(self, name: &str) -> ChaCha8Rng {
         let mut hash = Sha256::new();
         hash.update(self.0.to_le_bytes());
@@ -21,20 +21,20 @@ impl Seed {
     }
 }
 
-/// Seeds that a property test runs: `count` of them from 0 on, unless `RNIC_SEEDS` gives another number or `RNIC_FIRST_SEED`
-/// another first one.
+/// Seeds that a property test runs: `count` of them from 0 on, unless `RNIC_SEEDS` gives another count or `RNIC_FIRST_SEED`
+/// another first seed.
 ///
 /// # Panics
-/// If one of these variables is set and is no number.
+/// If one of these variables is set but is not a number.
 pub fn seeds(count: u64) -> Range<u64> {
     let first = number("RNIC_FIRST_SEED", 0);
     first..first + number("RNIC_SEEDS", count)
 }
 
-/// A number from the environment, or `default` if the variable is not set.
+/// Reads a number from the environment; `default` if the variable is not set.
 ///
 /// # Panics
-/// If the variable is set and is no number: the run would look like the one that was asked for, and have another size.
+/// If the variable is set but is not a number: the run would not be the one that was asked for.
 pub fn number(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number")),
@@ -42,47 +42,48 @@ pub fn number(variable: &str, default: u64) -> u64 {
     }
 }
 
-/// Draws whether something happens. A probability of zero or one draws nothing, so that an option which is off costs nothing.
+/// Draws whether an event of this probability occurs. A probability of 0 or 1 draws nothing, so that a disabled option leaves
+/// the stream as it is.
 pub fn happens(random: &mut ChaCha8Rng, probability: f64) -> bool {
     probability > 0.0 && (probability >= 1.0 || random.random_bool(probability))
 }
 
-/// A span of time that is drawn anew each time.
+/// Distribution of a time span.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delay {
-    /// Always the same.
+    /// Constant.
     Fixed {
-        /// How long.
+        /// Length, in picoseconds.
         ps: u64,
     },
-    /// Evenly between two bounds, both included.
+    /// Uniform between two bounds, both included.
     Uniform {
-        /// The shortest.
+        /// Shortest span, in picoseconds.
         min_ps: u64,
-        /// The longest.
+        /// Longest span, in picoseconds.
         max_ps: u64,
     },
-    /// Mostly one time, now and then anything up to a bound.
+    /// Usually constant, sometimes longer.
     Tail {
-        /// What is usual.
+        /// Usual span, in picoseconds.
         usual_ps: u64,
-        /// How often it is longer.
+        /// Probability of a longer span.
         probability: f64,
-        /// The longest.
+        /// Longest span, in picoseconds.
         max_ps: u64,
     },
 }
 
 impl Delay {
-    /// No time at all.
+    /// Zero.
     pub const NONE: Delay = Delay::Fixed { ps: 0 };
 
-    /// Always `ns` nanoseconds.
+    /// Constant, `ns` nanoseconds.
     pub const fn nanoseconds(ns: u64) -> Delay {
         Delay::Fixed { ps: ns * 1000 }
     }
 
-    /// Draws one span.
+    /// Draws a span, in picoseconds.
     pub fn draw_ps(&self, random: &mut ChaCha8Rng) -> u64 {
         match *self {
             Delay::Fixed { ps } => ps,
@@ -97,7 +98,7 @@ impl Delay {
         }
     }
 
-    /// The longest span that can be drawn.
+    /// Longest span that can be drawn, in picoseconds.
     pub const fn max_ps(&self) -> u64 {
         match *self {
             Delay::Fixed { ps } => ps,

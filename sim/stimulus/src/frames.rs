@@ -1,4 +1,4 @@
-//! Random frames, good and broken in every way that the packet path must notice (protocol 8.3).
+//! Random frames: valid ones, and ones with each fault that the packet path must detect (protocol 8.3).
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_layout::limits::FRAME_BYTES_MAX;
@@ -9,7 +9,7 @@ use rnic_layout::wire::{
     ethernet, icrc,
 };
 
-/// The address that the card under test has.
+/// MAC address of the card under test.
 pub const OWN_MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x01]);
 /// Longest payload that a packet may carry.
 const PAYLOAD_BYTES_MAX: usize = 4096;
@@ -54,7 +54,7 @@ fn random_psn(random: &mut impl Rng) -> Psn {
     Psn::wrapping(random.random())
 }
 
-/// Any opcode that the card passes on, those of RC without a meaning included.
+/// Draws an opcode that the card passes on, including RC opcodes that are unassigned.
 fn random_opcode(random: &mut impl Rng) -> u8 {
     if random.random_bool(0.02) {
         return *[0x15, 0x18, 0x1b, 0x1f].choose(random).expect("the list is not empty");
@@ -62,7 +62,7 @@ fn random_opcode(random: &mut impl Rng) -> u8 {
     OPCODES.choose(random).expect("the table is not empty").code
 }
 
-/// Short, around the widths of datapaths, or anything.
+/// Draws a length: short, near a datapath width, or any.
 fn random_length(random: &mut impl Rng) -> usize {
     match random.random_range(0..10) {
         0 | 1 => random.random_range(0..16),
@@ -101,7 +101,7 @@ fn random_ipv6(random: &mut impl Rng) -> Ipv6Repr {
     }
 }
 
-/// The frame of a packet.
+/// Returns the bytes of a packet's frame, without FCS.
 pub fn frame_of(packet: &PacketRepr) -> Vec<u8> {
     let mut frame = vec![0; packet.buffer_len()];
     let length = packet.emit(&mut frame).expect("a drawn packet can be written");
@@ -109,16 +109,16 @@ pub fn frame_of(packet: &PacketRepr) -> Vec<u8> {
     frame
 }
 
-/// A frame with a mark of the MAC.
+/// A frame with the MAC's error flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrawnFrame {
-    /// From the destination address on.
+    /// From the destination address on, without FCS.
     pub bytes: Vec<u8>,
-    /// The MAC marks it as broken.
+    /// The MAC marks the frame as bad (`tuser`).
     pub mac_error: bool,
 }
 
-/// Draws a frame: three in four are good as they stand; the others had something changed, of which some are good still.
+/// Draws a frame. Three in four are valid; the others were changed in one place, which leaves some of them valid.
 pub fn random_frame(random: &mut impl Rng) -> DrawnFrame {
     let mut payload = Vec::new();
     let packet = random_packet(random, &mut payload);
@@ -129,7 +129,7 @@ pub fn random_frame(random: &mut impl Rng) -> DrawnFrame {
     frame
 }
 
-/// Where the headers of a good frame stand.
+/// Offsets of the headers of a valid frame.
 struct Places {
     ip: usize,
     is_ipv6: bool,
@@ -144,8 +144,8 @@ fn places(frame: &[u8]) -> Places {
     Places { ip, is_ipv6, udp, bth: udp + 8 }
 }
 
-/// Changes one thing. Checks that stand before the change's own, the IPv4 checksum and the ICRC, are mended most of the
-/// time, so that the change itself is what must be found.
+/// Changes one thing in a frame. The IPv4 checksum and the ICRC, which are checked earlier than most faults, are corrected most
+/// of the time, so that the change itself is what the card must detect.
 fn break_somehow(random: &mut impl Rng, frame: &mut DrawnFrame) {
     let bytes = &mut frame.bytes;
     let places = places(bytes);
@@ -180,7 +180,7 @@ fn break_somehow(random: &mut impl Rng, frame: &mut DrawnFrame) {
         15 => bytes[udp + 2 + random.random_range(0..2)] ^= 1 << random.random_range(0..8),
         16 => change_length(random, bytes, udp + 4),
         17 => {
-            // Both lengths together, so that what follows is what must be noticed.
+            // Both lengths, so that the card must detect the fault further inside the frame.
             let shorter = random.random_range(1..=40);
             for place in [udp + 4, if places.is_ipv6 { ip + 4 } else { ip + 2 }] {
                 let length = u16::from_be_bytes([bytes[place], bytes[place + 1]]).saturating_sub(shorter);
@@ -219,7 +219,7 @@ fn break_somehow(random: &mut impl Rng, frame: &mut DrawnFrame) {
     }
 }
 
-/// A length field somewhat off, or anything.
+/// Changes a length field by a few bytes, or to any value.
 fn change_length(random: &mut impl Rng, bytes: &mut [u8], place: usize) {
     let length = u16::from_be_bytes([bytes[place], bytes[place + 1]]);
     let length = if random.random() {
@@ -230,7 +230,7 @@ fn change_length(random: &mut impl Rng, bytes: &mut [u8], place: usize) {
     bytes[place..place + 2].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Makes the checksum of an IPv4 header right, if there is one where it should be.
+/// Corrects the checksum of the IPv4 header, if the frame has one at the usual offset.
 fn mend_checksum(bytes: &mut [u8]) {
     let Some(ip) = ip_start(bytes) else { return };
     if bytes.len() < ip + 20 || bytes[ip - 2..ip] != [0x08, 0x00] {
@@ -246,7 +246,7 @@ fn mend_checksum(bytes: &mut [u8]) {
     bytes[ip + 10..ip + 12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
 }
 
-/// Makes the ICRC right where the IP length says that it stands, if the frame reaches that far.
+/// Corrects the ICRC at the offset that the IP length gives, if the frame reaches that far.
 fn mend_icrc(bytes: &mut [u8]) {
     let Some(ip) = ip_start(bytes) else { return };
     if bytes.len() < ip + 40 {
@@ -296,7 +296,7 @@ mod tests {
             .map(|_| random_frame(&mut random))
             .filter_map(|frame| classify(&frame.bytes, frame.mac_error, &FILTER).err())
             .collect();
-        // A full buffer is no matter of the frame.
+        // A frame cannot cause a full buffer.
         let expected = DropReason::ALL.into_iter().filter(|reason| *reason != DropReason::BufferFull);
         assert_eq!(drawn, expected.collect());
     }

@@ -1,6 +1,6 @@
-//! What goes into simulations: streams of random numbers, random frames, and captured frames.
+//! Stimulus of simulations: random streams, random frames, and captured frames.
 //!
-//! Nothing here knows a card, a driver or a simulator, so the reference endpoint and the simulated machine may share it.
+//! This crate depends on the wire formats only, so that the reference endpoint and the simulated machine may share it.
 
 pub mod captures;
 pub mod chance;

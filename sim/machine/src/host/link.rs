@@ -1,17 +1,17 @@
-//! Link: how long bytes take between card and host, one direction.
+//! Link: the time that bytes take between card and host, in one direction.
 use crate::world::clock::SECOND_PS;
 
-/// A serial link that sends one thing after the other.
+/// A serial link, which sends one message after the other.
 #[derive(Clone, Debug)]
 pub struct Link {
     bytes_per_second: u64,
     free_ps: u64,
-    /// What the whole picoseconds of `free_ps` leave over, in units of `1 / bytes_per_second`.
+    /// Fraction of `free_ps` below a picosecond, in units of `1 / bytes_per_second`.
     fraction: u64,
 }
 
 impl Link {
-    /// Makes a link that is free.
+    /// Makes an idle link.
     ///
     /// # Panics
     /// If the rate is zero or above 1 TB/s.
@@ -20,13 +20,13 @@ impl Link {
         Link { bytes_per_second, free_ps: 0, fraction: 0 }
     }
 
-    /// Sends bytes behind all that was sent before, and returns when the last one has arrived.
+    /// Sends bytes after all earlier ones, and returns the time at which the last one has arrived.
     pub fn send(&mut self, now_ps: u64, bytes: u64) -> u64 {
         if self.free_ps < now_ps {
             self.free_ps = now_ps;
             self.fraction = 0;
         }
-        // A message has at most a few kilobytes, so the product stays below 2^64.
+        // A message has a few kilobytes at most, so the product stays below 2^64.
         self.fraction += bytes * SECOND_PS % self.bytes_per_second;
         self.free_ps += bytes * SECOND_PS / self.bytes_per_second;
         if self.fraction >= self.bytes_per_second {
@@ -36,7 +36,7 @@ impl Link {
         self.free_ps
     }
 
-    /// How long it takes until all that was sent has arrived.
+    /// Time until all that was sent has arrived, in picoseconds.
     pub fn backlog_ps(&self, now_ps: u64) -> u64 {
         self.free_ps.saturating_sub(now_ps)
     }

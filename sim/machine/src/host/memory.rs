@@ -7,29 +7,29 @@
 //!                              └─> fault: nothing is there, or not for this direction
 //! ```
 //!
-//! Buffers are the memory; mappings make spans of them visible to the card. Spans that follow each other in device addresses
-//! serve one request together, as pages of an IOMMU do. A buffer is the host's own, or memory that somebody else keeps, such
-//! as a driver in this process: a [`Backing`].
+//! Buffers are the memory; mappings make ranges of them visible to the card. A request may cover several mappings if they are
+//! adjacent in device addresses, as with the pages of an IOMMU. A buffer is owned by the host model, or by other software in
+//! this process, such as a driver: a [`Backing`].
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// What the card may do with a mapping.
+/// Directions that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It may read.
+    /// The card may read.
     Read,
-    /// It may write.
+    /// The card may write.
     Write,
-    /// Both.
+    /// The card may read and write.
     ReadWrite,
 }
 
-/// What the card tried.
+/// Direction of an access of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To read.
+    /// Read.
     Read,
-    /// To write.
+    /// Write.
     Write,
 }
 
@@ -39,87 +39,87 @@ impl Access {
     }
 }
 
-/// Memory that somebody else keeps and lets the card reach.
+/// Memory owned by other software, which lends it to the card.
 pub trait Backing: Send {
-    /// How long it is.
+    /// Length, in bytes.
     fn bytes(&self) -> usize;
-    /// Reads from an offset on; what it returns says whether that was allowed.
+    /// Reads from an offset on. Returns false if the owner refuses.
     fn read(&self, offset: usize, bytes: &mut [u8]) -> bool;
-    /// Writes from an offset on, upwards; what it returns says whether that was allowed.
+    /// Writes from an offset on, in ascending order. Returns false if the owner refuses.
     fn write(&mut self, offset: usize, bytes: &[u8]) -> bool;
 }
 
-/// Host memory.
+/// Handle of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(usize);
 
 /// Why an access of the card was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing is mapped there.
+    /// No mapping at this address.
     Unmapped,
-    /// Something is mapped there, but not for this direction.
+    /// The mapping does not allow this direction.
     Direction,
-    /// The keeper of the memory refused: somebody holds these bytes who did not give them to the card.
+    /// The owner refused: other software holds these bytes and has not lent them to the card.
     Held,
 }
 
-/// An access of the card that was refused.
+/// A refused access of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// When.
+    /// Time of the access.
     pub time_ps: u64,
-    /// The first byte that could not be reached; of a part of the span that its keeper refused, the first.
+    /// First address that could not be accessed; if the owner refused a part of the range, the first address of that part.
     pub address: u64,
-    /// What was tried.
+    /// Direction of the access.
     pub direction: Direction,
-    /// Why not.
+    /// Reason of the refusal.
     pub refusal: Refusal,
 }
 
-/// Why memory cannot be given, mapped or touched.
+/// Why memory cannot be allocated, mapped or accessed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
-    /// The buffer was freed, or never was.
+    /// The buffer was freed, or never allocated.
     #[error("there is no such buffer")]
     NoBuffer,
-    /// Somebody else keeps the bytes of the buffer.
+    /// Other software owns the bytes of the buffer.
     #[error("somebody else keeps the buffer, who can be asked for its bytes")]
     Elsewhere,
-    /// The keeper of the memory refused.
+    /// The owner of the memory refused.
     #[error("device address {address:#x} is held by somebody else")]
     Held {
-        /// The first byte of the part that was refused.
+        /// First address of the part that was refused.
         address: u64,
     },
-    /// The span reaches beyond its buffer.
+    /// The range exceeds its buffer.
     #[error("{length} bytes from {offset:#x} on reach beyond the {buffer_bytes} bytes of the buffer")]
     Bounds {
-        /// Where it begins.
+        /// Offset of the range in the buffer.
         offset: usize,
-        /// How long it is.
+        /// Length of the range, in bytes.
         length: usize,
-        /// How long the buffer is.
+        /// Length of the buffer, in bytes.
         buffer_bytes: usize,
     },
-    /// Part of the device addresses is in use, the span is empty, or it wraps.
+    /// Some of the device addresses are in use, the range is empty, or it wraps.
     #[error("device addresses {address:#x} and {length} bytes on cannot be mapped")]
     Occupied {
-        /// Where it begins.
+        /// First device address.
         address: u64,
-        /// How long it is.
+        /// Length, in bytes.
         length: u64,
     },
-    /// No mapping begins there, or the span is not mapped as a whole.
+    /// No mapping begins at this address, or part of the range is not mapped.
     #[error("device address {address:#x} is not mapped")]
     NotMapped {
-        /// The first byte that is not.
+        /// First address that is not mapped.
         address: u64,
     },
     /// A mapping still uses the buffer.
     #[error("the buffer is mapped at {address:#x}")]
     StillMapped {
-        /// Where.
+        /// First device address of that mapping.
         address: u64,
     },
 }
@@ -132,7 +132,7 @@ struct Mapping {
     access: Access,
 }
 
-/// Where the bytes of a buffer are.
+/// Owner of the bytes of a buffer.
 enum Store {
     Own(Box<[u8]>),
     Elsewhere(Box<dyn Backing>),
@@ -167,29 +167,29 @@ impl Store {
     }
 }
 
-/// A part of a span that lies in one buffer.
+/// Part of a range that is in one buffer.
 struct Part {
     buffer: BufferId,
     offset: usize,
     bytes: usize,
 }
 
-/// The memory of one host.
+/// Memory of one host.
 #[derive(Default)]
 pub struct Memory {
     buffers: Vec<Option<Store>>,
-    /// By first device address; spans do not overlap.
+    /// By first device address. Ranges do not overlap.
     map: BTreeMap<u64, Mapping>,
     faults: Vec<Fault>,
 }
 
 impl Memory {
-    /// Gives zeroed memory to software. The card does not see it yet.
+    /// Allocates a buffer of zeros. The card cannot access it until it is mapped.
     pub fn allocate(&mut self, bytes: usize) -> BufferId {
         self.add(Store::Own(vec![0; bytes].into_boxed_slice()))
     }
 
-    /// Takes in memory that somebody else keeps. The card does not see it yet.
+    /// Adds a buffer that other software owns. The card cannot access it until it is mapped.
     pub fn adopt(&mut self, backing: Box<dyn Backing>) -> BufferId {
         self.add(Store::Elsewhere(backing))
     }
@@ -199,10 +199,10 @@ impl Memory {
         BufferId(self.buffers.len() - 1)
     }
 
-    /// Takes memory back.
+    /// Frees a buffer.
     ///
     /// # Errors
-    /// If it was taken back before, or is still mapped.
+    /// If it was freed before, or is still mapped.
     pub fn free(&mut self, buffer: BufferId) -> Result<(), MemoryError> {
         if let Some((&address, _)) = self.map.iter().find(|(_, mapping)| mapping.buffer == buffer) {
             return Err(MemoryError::StillMapped { address });
@@ -210,10 +210,10 @@ impl Memory {
         self.buffers.get_mut(buffer.0).and_then(Option::take).map(drop).ok_or(MemoryError::NoBuffer)
     }
 
-    /// The bytes of a buffer of the host's own.
+    /// Returns the bytes of a buffer that the host model owns.
     ///
     /// # Errors
-    /// If it was freed, or somebody else keeps it.
+    /// If it was freed, or other software owns it.
     pub fn buffer(&self, buffer: BufferId) -> Result<&[u8], MemoryError> {
         match self.store(buffer)? {
             Store::Own(bytes) => Ok(bytes),
@@ -221,7 +221,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a buffer of the host's own, to change them.
+    /// Returns the bytes of a buffer that the host model owns, to change them.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -237,10 +237,10 @@ impl Memory {
         self.buffers.get(buffer.0).and_then(Option::as_ref).ok_or(MemoryError::NoBuffer)
     }
 
-    /// Shows a span of a buffer to the card.
+    /// Maps a range of a buffer.
     ///
     /// # Errors
-    /// If the span is not in the buffer, or the device addresses are taken.
+    /// If the range exceeds the buffer, or the device addresses are in use.
     pub fn map(
         &mut self,
         address: u64,
@@ -263,7 +263,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes a mapping away; from now on the card gets faults there. Returns its buffer.
+    /// Removes a mapping and returns its buffer. Accesses of the card to it are refused from now on.
     ///
     /// # Errors
     /// If no mapping begins at this address.
@@ -272,18 +272,18 @@ impl Memory {
         Ok(mapping.buffer)
     }
 
-    /// Refusals since the last call. A run that ends with refusals nobody has taken has failed.
+    /// Takes the refusals since the last call. A run that ends with refusals that were not taken has failed.
     pub fn take_faults(&mut self) -> Vec<Fault> {
         std::mem::take(&mut self.faults)
     }
 
-    /// Refusals that nobody has taken.
+    /// Refusals that were not taken.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
 
-    /// Whether the card may do this with all these bytes; else the first byte with which it may not, and why. `None` for
-    /// the direction asks only whether all of them are mapped.
+    /// Checks that the card may access all bytes of a range; otherwise returns the first address that it may not, and why.
+    /// `None` for the direction only checks that all of them are mapped.
     fn check(&self, address: u64, length: u64, direction: Option<Direction>) -> Result<(), (u64, Refusal)> {
         let mut done = 0;
         while done < length {
@@ -297,13 +297,13 @@ impl Memory {
         Ok(())
     }
 
-    /// The mapping that holds an address, and where it begins.
+    /// First address and mapping of the range that contains an address.
     fn mapping(&self, address: u64) -> Option<(u64, Mapping)> {
         let (&first, &mapping) = self.map.range(..=address).next_back()?;
         (address - first < mapping.length).then_some((first, mapping))
     }
 
-    /// The part of a mapped span that begins at an address, at most `bytes` long.
+    /// The part of a mapped range that begins at an address, at most `bytes` long.
     fn part(&self, address: u64, bytes: usize) -> Part {
         let (first, mapping) = self.mapping(address).expect("the span was checked");
         let inside = address - first;
@@ -339,10 +339,10 @@ impl Memory {
         Ok(())
     }
 
-    /// The card reads. What it may not read is recorded as a fault.
+    /// Reads for the card. A refused access is recorded as a fault.
     ///
     /// # Errors
-    /// If one byte of the span is out of reach; `bytes` then have no meaning.
+    /// If a byte of the range cannot be accessed; the contents of `bytes` are then undefined.
     pub fn card_reads(&mut self, time_ps: u64, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         let direction = Direction::Read;
         let result = self
@@ -351,11 +351,11 @@ impl Memory {
         self.record(time_ps, direction, result)
     }
 
-    /// The card writes. What it may not write is recorded as a fault. Outside the map nothing changes; if a keeper refuses
-    /// a part, those before it are written.
+    /// Writes for the card. A refused access is recorded as a fault. It changes nothing if part of the range is not mapped; if
+    /// an owner refuses a part, the parts before it are written.
     ///
     /// # Errors
-    /// If one byte of the span is out of reach.
+    /// If a byte of the range cannot be accessed.
     pub fn card_writes(&mut self, time_ps: u64, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let direction = Direction::Write;
         let result = self
@@ -377,20 +377,20 @@ impl Memory {
         })
     }
 
-    /// Software reads memory by device address, whatever the card may do there.
+    /// Reads by device address for software, whatever the mapping allows the card.
     ///
     /// # Errors
-    /// If part of it is not mapped, or held by its keeper.
+    /// If part of the range is not mapped, or its owner refuses.
     pub fn read_bytes(&self, address: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
         let mapped = self.check(address, bytes.len() as u64, None);
         mapped.map_err(|(address, _)| MemoryError::NotMapped { address })?;
         self.copy_out(address, bytes).map_err(|address| MemoryError::Held { address })
     }
 
-    /// Software writes memory by device address, whatever the card may do there.
+    /// Writes by device address for software, whatever the mapping allows the card.
     ///
     /// # Errors
-    /// If part of it is not mapped, or held by its keeper.
+    /// If part of the range is not mapped, or its owner refuses.
     pub fn write_bytes(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         let mapped = self.check(address, bytes.len() as u64, None);
         mapped.map_err(|(address, _)| MemoryError::NotMapped { address })?;
@@ -488,7 +488,7 @@ mod tests {
         assert!(memory.buffer(buffer).is_err());
     }
 
-    /// Memory whose keeper lends its first byte to somebody else.
+    /// Memory whose owner holds back its first byte.
     struct Kept(Vec<u8>);
 
     impl Backing for Kept {

@@ -1,4 +1,4 @@
-//! The host of a card: memory behind an IOMMU, a link, an interrupt controller, and software's way to the registers.
+//! Host of a card: memory with an IOMMU, a link, interrupts, and register accesses of software.
 //!
 //! ```text
 //!   software                                                     card
@@ -9,8 +9,8 @@
 //!   interrupts <────────── latency <── uplink <───────────────── irq
 //! ```
 //!
-//! A host does everything that the boundary allows (DESIGN 3.1) and as much of it as its [`HostOptions`] ask for. Nothing here
-//! knows Verilog: a cycle is a call with what the card showed, and the answer is what it is shown next.
+//! A host uses the freedom that the boundary leaves it (DESIGN 3.1) as far as its [`HostOptions`] say. Nothing here knows
+//! Verilog: each cycle is a call with the outputs of the card, and its result is the inputs of the next cycle.
 pub mod link;
 pub mod memory;
 pub mod options;
@@ -40,36 +40,36 @@ use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
 use write::Writes;
 
-/// Lanes of the widest datapath.
+/// Bytes of the widest datapath.
 pub const LANES_MAX: usize = 64;
 
-/// A word of the datapath; narrow ones use the first lanes.
+/// A word of the datapath. Narrow datapaths use the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word(pub [u8; LANES_MAX]);
 
-/// An interrupt that has reached software.
+/// An interrupt that software has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// When.
+    /// Time at which software received it.
     pub time_ps: u64,
-    /// Which.
+    /// Vector.
     pub vector: u8,
 }
 
-/// What the card hands over at an edge.
+/// Outputs of the card that transfer at an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FromCard {
-    /// A read request moves.
+    /// Read request (`host_rd_req`).
     pub read_request: Option<ReadRequest>,
-    /// A write request moves.
+    /// Write request (`host_wr_req`).
     pub write_request: Option<WriteRequest>,
-    /// A word to write moves.
+    /// Word of write data (`host_wr_data`).
     pub write_word: Option<WriteWord>,
-    /// An interrupt moves.
+    /// Interrupt vector (`irq`).
     pub interrupt: Option<u8>,
 }
 
-/// What the card is shown after it.
+/// Inputs of the card after the edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToCard {
     /// `host_rd_req_ready`.
@@ -86,16 +86,16 @@ pub struct ToCard {
     pub write_done: Option<bool>,
 }
 
-/// What has crossed the boundary of a card so far.
+/// Counts of what has crossed the boundary of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Read requests.
     pub reads: u64,
-    /// Bytes that they asked for.
+    /// Bytes of the read requests.
     pub read_bytes: u64,
     /// Write requests.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of the write requests.
     pub written_bytes: u64,
     /// Interrupts.
     pub interrupts: u64,
@@ -103,7 +103,7 @@ pub struct Traffic {
     pub register_accesses: u64,
 }
 
-/// The host of one card.
+/// Host of one card.
 pub struct Host {
     options: HostOptions,
     memory: Memory,
@@ -115,14 +115,14 @@ pub struct Host {
     reads: Reads,
     writes: Writes,
     registers: Registers,
-    /// Interrupts on their way, and those that software has not taken.
+    /// Interrupts in flight, and those that software has not taken.
     announced: VecDeque<Interrupt>,
     arrived: VecDeque<Interrupt>,
     interrupts: u64,
 }
 
 impl Host {
-    /// Makes a host. `lanes` is the width of its words in bytes, and `name` that of the card.
+    /// Makes a host. `lanes` is the width of its words in bytes, and `name` the name of the card.
     ///
     /// # Panics
     /// If an option is outside its range.
@@ -146,52 +146,52 @@ impl Host {
         }
     }
 
-    /// How it behaves.
+    /// Behaviour of the host.
     pub fn options(&self) -> &HostOptions {
         &self.options
     }
 
-    /// Changes how it behaves from now on. The link stays as it is.
+    /// Changes the behaviour from now on. The link keeps its parameters.
     pub fn set_options(&mut self, options: HostOptions) {
         self.options = HostOptions { link: self.options.link, ..options };
     }
 
-    /// Its memory.
+    /// Memory of the host.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Its memory, to allocate, map and change.
+    /// Memory of the host, to allocate, map and change it.
     pub fn memory_mut(&mut self) -> &mut Memory {
         &mut self.memory
     }
 
-    /// The monitor of completions, events and interrupts, to be told about rings and payload.
+    /// Monitor of completions, events and interrupts, which must be told about rings and payload buffers.
     pub fn order_mut(&mut self) -> &mut OrderMonitor {
         &mut self.order
     }
 
-    /// What whoever measures wants to know.
+    /// Trail of events, for measurements.
     pub fn trail_mut(&mut self) -> &mut Trail {
         self.order.trail_mut()
     }
 
-    /// Software's accesses to the card.
+    /// Register accesses of software.
     pub fn registers_mut(&mut self) -> &mut Registers {
         &mut self.registers
     }
 
-    /// Starts an access of software.
+    /// Starts a register access.
     pub fn start(&mut self, now_ps: u64, access: RegisterAccess, is_posted: bool) -> Ticket {
         self.registers.start(now_ps, access, is_posted, &self.options)
     }
 
-    /// The oldest interrupt that software has not taken.
+    /// Takes the oldest interrupt.
     pub fn take_interrupt(&mut self) -> Option<Interrupt> {
         self.arrived.pop_front()
     }
 
-    /// Takes all interrupts of one vector; says whether there were any.
+    /// Takes all interrupts of a vector. Returns whether there were any.
     pub fn take_interrupts_of(&mut self, vector: u8) -> bool {
         let before = self.arrived.len();
         self.arrived.retain(|interrupt| interrupt.vector != vector);
@@ -203,12 +203,12 @@ impl Host {
         self.arrived.iter()
     }
 
-    /// Whether a write to part of this span is on its way and not visible.
+    /// Returns whether a write to part of this range is in flight and not yet visible.
     pub fn has_pending_write(&self, address: u64, length: u64) -> bool {
         self.writes.is_pending(address, length)
     }
 
-    /// What has crossed the boundary.
+    /// Counts of what has crossed the boundary.
     pub fn traffic(&self) -> Traffic {
         let (reads, read_bytes) = self.reads.totals();
         let (writes, written_bytes) = self.writes.totals();
@@ -216,7 +216,7 @@ impl Host {
         Traffic { reads, read_bytes, writes, written_bytes, interrupts: self.interrupts, register_accesses }
     }
 
-    /// Whether nothing is under way between card and host.
+    /// Returns whether nothing is in flight between card and host.
     pub fn is_idle(&self) -> bool {
         self.reads.under_way() == 0
             && self.writes.under_way() == 0
@@ -225,7 +225,7 @@ impl Host {
             && self.registers.under_way() == 0
     }
 
-    /// Reports what is under way, and what went wrong without anybody having asked.
+    /// Reports what is in flight, and what went wrong unnoticed.
     pub fn check_end(&self, now_ps: u64, log: &mut Log) {
         check_idle(log, now_ps, "reads", self.reads.under_way());
         check_idle(log, now_ps, "writes", self.writes.under_way());
@@ -233,7 +233,7 @@ impl Host {
         self.check_faults(log);
     }
 
-    /// Reports refused accesses and failed doorbells that nobody has taken.
+    /// Reports refused accesses and failed doorbells that no test has taken.
     pub fn check_faults(&self, log: &mut Log) {
         for fault in self.memory.faults() {
             log.report(fault.time_ps, Rule::Bounds, || {
@@ -245,7 +245,8 @@ impl Host {
         }
     }
 
-    /// One cycle of the core clock. `to_card` holds what the card was shown, and is changed to what it is shown next.
+    /// Processes one cycle of the core clock. `to_card` holds the current inputs of the card, and is changed to those of the
+    /// next cycle.
     pub fn cycle(&mut self, now_ps: u64, from_card: &FromCard, to_card: &mut ToCard, log: &mut Log) {
         let options = &self.options;
         if let Some(request) = from_card.read_request {
@@ -292,12 +293,12 @@ impl Host {
         if self.options.write_order == WriteOrder::Posted {
             time_ps = time_ps.max(self.writes.last_visible_ps());
         }
-        // An interrupt is a write of its own, and they keep their order.
+        // Interrupts are writes of their own, and keep their order.
         time_ps = time_ps.max(self.announced.back().map_or(0, |interrupt| interrupt.time_ps));
         self.announced.push_back(Interrupt { time_ps, vector });
     }
 
-    /// One cycle of the register slave, whose next inputs stand in [`Registers::drives`] afterwards.
+    /// Processes one cycle of the register slave, whose next inputs are in [`Registers::drives`] afterwards.
     pub fn register_cycle(&mut self, now_ps: u64, from: &FromSlave, log: &mut Log) {
         let begins = self.registers.cycle(now_ps, from, &self.options, log);
         if let Some(access) = begins {
@@ -305,7 +306,7 @@ impl Host {
         }
     }
 
-    /// Software writes something that monitors must know. The card may act on it before it answers.
+    /// Passes a write of software on to the monitors that depend on it. The card may act on it before it responds.
     fn overhear(&mut self, now_ps: u64, access: &RegisterAccess) {
         let RegisterAccess { bar, offset, operation: Operation::Write { value, strobe } } = *access else {
             return;
@@ -328,7 +329,7 @@ impl Host {
     }
 }
 
-/// How long the buffer of a link takes to drain.
+/// Time that the buffer of a link takes to drain.
 fn backlog_max_ps(link: &LinkOptions) -> u64 {
     link.buffer_bytes * SECOND_PS / link.bytes_per_second
 }

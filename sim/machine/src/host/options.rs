@@ -1,25 +1,25 @@
-//! How a host behaves: honest, as the bench of DESIGN 8 wants it, or hostile.
+//! Behaviour of a host: standard, as for the bench, or hostile.
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_stimulus::chance::Delay;
 
-/// A PCI Express link as seen from above: what it carries, and what each packet costs beside its payload.
+/// A PCI Express link: its rate, and the overhead of each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// In each direction.
+    /// Rate of each direction.
     pub bytes_per_second: u64,
     /// Overhead of a read request, of a write, and of an interrupt.
     pub request_overhead_bytes: u64,
-    /// Overhead of a completion.
+    /// Overhead of a read completion.
     pub completion_overhead_bytes: u64,
-    /// Most payload in a packet; completions and writes are cut at multiples of it. A power of two from 64 to 512.
+    /// Largest payload of a packet: read completions and writes are split at multiples of it. A power of two from 64 to 512.
     pub piece_bytes: u64,
-    /// Bytes that may wait for the link before requests and write data are held back.
+    /// Bytes that may wait for the link before requests and write data are stalled.
     pub buffer_bytes: u64,
 }
 
 impl LinkOptions {
-    /// Gen3 x16 as DESIGN 8 counts it.
+    /// Gen3 x16, with the overhead that DESIGN 8 assumes.
     pub const GEN3_X16: LinkOptions = LinkOptions {
         bytes_per_second: 15_400_000_000,
         request_overhead_bytes: 24,
@@ -28,7 +28,7 @@ impl LinkOptions {
         buffer_bytes: 4096,
     };
 
-    /// A link that never limits anything.
+    /// A link that limits nothing.
     pub const UNLIMITED: LinkOptions = LinkOptions {
         bytes_per_second: 1_000_000_000_000,
         request_overhead_bytes: 0,
@@ -38,62 +38,62 @@ impl LinkOptions {
     };
 }
 
-/// In which order writes that are not reported done become visible.
+/// Order in which writes become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOrder {
-    /// In that of their requests, as posted writes of PCI Express do.
+    /// In the order of their requests, as posted writes of PCI Express.
     Posted,
-    /// In any order but for writes that touch the same bytes: nothing is promised before a write is done.
+    /// In any order, except for writes to the same bytes, as nothing is guaranteed until a write is reported done.
     Free,
 }
 
-/// How a host behaves. Probabilities are per cycle of the core clock, unless said otherwise.
+/// Behaviour of a host. Probabilities are per cycle of the core clock, unless noted otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostOptions {
-    /// What lies between card and host.
+    /// Link between card and host.
     pub link: LinkOptions,
-    /// From the arrival of a read request to its answer, drawn for each piece. Pieces of one request keep their order;
-    /// those of others overtake them.
+    /// Time from the arrival of a read request to its answer, drawn for each piece. Pieces of one request stay in order; those
+    /// of different requests may overtake each other.
     pub read_latency: Delay,
-    /// How often a piece is read when the request is made and not when it is answered, so that it misses writes between.
+    /// Probability that a piece is read from memory when the request arrives and not when it is answered, so that it misses
+    /// writes in between.
     pub early_read: f64,
-    /// Answers that may mix word by word; 1 for one piece after the other.
+    /// Number of answers whose words may be interleaved; 1 sends one piece after the other.
     pub interleave: usize,
-    /// `host_rd_data` has no word although one is there.
+    /// Probability that `host_rd_data` is not valid although a word is ready.
     pub read_data_stall: f64,
-    /// `host_rd_req` is held back.
+    /// Probability that `host_rd_req` is stalled.
     pub read_request_stall: f64,
-    /// `host_wr_req` is held back.
+    /// Probability that `host_wr_req` is stalled.
     pub write_request_stall: f64,
-    /// `host_wr_data` is held back.
+    /// Probability that `host_wr_data` is stalled.
     pub write_data_stall: f64,
-    /// From the arrival of a write to when reads and software see it.
+    /// Time from the arrival of a write until reads and software see it.
     pub write_visible: Delay,
-    /// From then to the report that it is done.
+    /// Time from then until the write is reported done.
     pub write_done: Delay,
-    /// In which order writes become visible.
+    /// Order in which writes become visible.
     pub write_order: WriteOrder,
-    /// Writes that may be under way before more are held back; at most [`WRITES_MAX`](super::write::WRITES_MAX).
+    /// Writes in flight above which further ones are stalled; at most [`WRITES_MAX`](super::write::WRITES_MAX).
     pub writes_max: usize,
-    /// Reads that fail for no reason, per request.
+    /// Probability that a read fails, per request.
     pub read_error: f64,
-    /// Writes that fail for no reason and change nothing, per request.
+    /// Probability that a write fails and changes nothing, per request.
     pub write_error: f64,
-    /// `irq` is held back.
+    /// Probability that `irq` is stalled.
     pub interrupt_stall: f64,
-    /// From the card to software.
+    /// Time from the card to software.
     pub interrupt_latency: Delay,
-    /// From software to the register slave, and from its answer back.
+    /// Time from software to the register slave, and the same for the answer.
     pub register_latency: Delay,
-    /// The register slave's answer is held back, and address and data of a write come apart.
+    /// Probability that the register slave's answer is stalled, and that address and data of a write are sent apart.
     pub register_stall: f64,
-    /// There is no IOMMU that would make one piece of what is mapped for payload: some of it lies scattered, in pages of 4 KiB
-    /// to 1 GiB.
+    /// The host has no IOMMU that makes payload buffers contiguous: some of them are scattered over pages of 4 KiB to 1 GiB.
     pub scatters: bool,
 }
 
 impl HostOptions {
-    /// A host that answers at once and never waits.
+    /// A host that answers at once and never stalls.
     pub const IDEAL: HostOptions = HostOptions {
         link: LinkOptions::UNLIMITED,
         read_latency: Delay::nanoseconds(100),
@@ -116,8 +116,8 @@ impl HostOptions {
         scatters: false,
     };
 
-    /// The host of the standard bench (DESIGN 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported
-    /// done up to half a microsecond late, and reads that overtake them.
+    /// Host of the standard bench (DESIGN 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported done up to
+    /// 0.5 us late, and reads that overtake them.
     pub const STANDARD: HostOptions = HostOptions {
         link: LinkOptions::GEN3_X16,
         read_latency: Delay::Uniform { min_ps: 900_000, max_ps: 1_100_000 },
@@ -130,8 +130,8 @@ impl HostOptions {
         ..HostOptions::IDEAL
     };
 
-    /// Draws a host that holds everything back now and then, answers late and out of order, and shows writes late. It
-    /// breaks no rule of the boundary and injects no errors.
+    /// Draws a host that stalls everything at times, answers late and out of order, and makes writes visible late. It breaks no
+    /// rule of the boundary and injects no errors.
     pub fn hostile(random: &mut ChaCha8Rng) -> HostOptions {
         let mut stall = || if random.random_bool(0.5) { 0.0 } else { random.random_range(0.05..0.7) };
         let stalls: [f64; 6] = std::array::from_fn(|_| stall());

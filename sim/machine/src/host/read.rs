@@ -1,15 +1,15 @@
-//! Reads of the card: answered late, in any order, piece by piece and mixed.
+//! Reads of the card: answered late, out of order, in pieces, and interleaved.
 //!
 //! ```text
 //!  request ──> uplink ──> waiting, by time ──> downlink ──> open ──> one word a cycle
 //!                            memory is read here, or already with the request
 //! ```
 //!
-//! 1. A request is cut into pieces at multiples of the link's piece size. Each piece has a latency of its own; those of one
-//!    request keep their order.
-//! 2. Words of up to `interleave` pieces mix; of each request they stay in order.
-//! 3. Lanes that do not belong to the request hold a pattern, never what memory has there.
-//! 4. A request that fails ends with one word that is marked, in place of the first piece that failed.
+//! 1. A request is split at multiples of the link's piece size. Each piece has a latency of its own; the pieces of a request
+//!    stay in order.
+//! 2. Words of up to `interleave` pieces are interleaved; the words of a request stay in order.
+//! 3. Bytes of a word that do not belong to the request hold a pattern, never the contents of memory.
+//! 4. A request that fails ends with one word that is marked as an error, in place of the first piece that failed.
 use super::link::Link;
 use super::memory::Memory;
 use super::options::HostOptions;
@@ -25,40 +25,40 @@ use std::collections::{BinaryHeap, VecDeque};
 
 const REQUEST_BYTES_MAX: usize = HOST_REQUEST_BYTES_MAX as usize;
 const TAGS: usize = HOST_READ_TAGS_MAX as usize;
-/// What lanes outside a request hold.
+/// Contents of bytes that do not belong to the request.
 const NOISE: u8 = 0xa5;
 
 /// A read request of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// In bytes, 1 to 512.
+    /// Length in bytes, 1 to 512.
     pub length: u32,
-    /// Comes back with the answer.
+    /// Tag, which is returned with the answer.
     pub tag: u8,
 }
 
 /// A word of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadWord {
-    /// Bytes in the lanes of their addresses.
+    /// Data, at the byte positions of their addresses.
     pub data: Word,
-    /// How many of them belong to the request.
+    /// Number of bytes that belong to the request.
     pub bytes: u32,
-    /// The last word of the answer.
+    /// Last word of the answer.
     pub last: bool,
     /// The read failed.
     pub error: bool,
-    /// The request.
+    /// Tag of the request.
     pub tag: u8,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone)]
 struct Slot {
     is_busy: bool,
-    /// Tells pieces of a request that ended early from those of the next one with the same tag.
+    /// Distinguishes pieces of a request that ended early from those of the next request with the same tag.
     generation: u32,
     address: u64,
     length: usize,
@@ -69,11 +69,11 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Piece {
     ready_ps: u64,
-    /// Pieces that are ready at one time keep the order of their requests.
+    /// Pieces that become ready at the same time stay in the order of their requests.
     sequence: u64,
     tag: u8,
     generation: u32,
-    /// Offsets in the request.
+    /// Offsets in the request, in bytes.
     start: u16,
     end: u16,
     is_read: bool,
@@ -87,7 +87,7 @@ struct Open {
     piece: Piece,
 }
 
-/// The reads of one card.
+/// Reads of one card.
 pub struct Reads {
     lanes: usize,
     random: ChaCha8Rng,
@@ -101,7 +101,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Makes a host without requests. `lanes` is the width of a word in bytes.
+    /// Makes a model without requests. `lanes` is the width of a word in bytes.
     pub fn new(options: &HostOptions, lanes: usize, seed: Seed, name: &str) -> Reads {
         let slot =
             Slot { is_busy: false, generation: 0, address: 0, length: 0, bytes: [0; REQUEST_BYTES_MAX] };
@@ -118,17 +118,17 @@ impl Reads {
         }
     }
 
-    /// Requests that are not answered whole.
+    /// Requests in flight.
     pub fn under_way(&self) -> usize {
         self.slots.iter().filter(|slot| slot.is_busy).count()
     }
 
-    /// Requests and bytes that were asked for.
+    /// Requests, and bytes that were requested.
     pub fn totals(&self) -> (u64, u64) {
         (self.requests, self.bytes)
     }
 
-    /// Takes a request.
+    /// Accepts a request.
     pub fn request(
         &mut self,
         now_ps: u64,
@@ -150,7 +150,7 @@ impl Reads {
         slot.is_busy = true;
         slot.generation = slot.generation.wrapping_add(1);
         slot.address = address;
-        // What has no good shape is answered by one word with an error.
+        // A malformed request is answered by one word with an error.
         slot.length = if is_good { length as usize } else { 1 };
         let (generation, length) = (slot.generation, slot.length);
         let arrival_ps = up.send(now_ps, options.link.request_overhead_bytes);
@@ -184,19 +184,19 @@ impl Reads {
         }
     }
 
-    /// Takes a piece out of memory.
+    /// Reads a piece from memory.
     fn read(&mut self, now_ps: u64, piece: &mut Piece, memory: &mut Memory) {
         let slot = &mut self.slots[usize::from(piece.tag)];
         piece.is_read = true;
         if !piece.has_failed {
             let bytes = &mut slot.bytes[usize::from(piece.start)..usize::from(piece.end)];
-            // A request that reaches beyond the last address was refused before.
+            // A request that wraps was refused before.
             let address = slot.address.wrapping_add(u64::from(piece.start));
             piece.has_failed = memory.card_reads(now_ps, address, bytes).is_err();
         }
     }
 
-    /// One cycle: gives the card a word, if one is there.
+    /// Processes one cycle: returns the next word for the card, if one is ready.
     pub fn cycle(&mut self, now_ps: u64, options: &HostOptions, memory: &mut Memory) -> Option<ReadWord> {
         while let Some(&Reverse(mut piece)) = self.waiting.peek() {
             if piece.ready_ps > now_ps {
@@ -220,9 +220,9 @@ impl Reads {
         Some(self.word(index))
     }
 
-    /// Chooses the piece of which a word goes next.
+    /// Chooses the piece from which the next word is taken.
     fn choose(&mut self, now_ps: u64, interleave: usize) -> Option<usize> {
-        // What has ended by an error takes no part.
+        // Pieces of a request that ended with an error are skipped.
         while let Some(open) = self.open.front() {
             if self.slots[usize::from(open.piece.tag)].generation == open.piece.generation
                 && self.slots[usize::from(open.piece.tag)].is_busy
@@ -238,11 +238,11 @@ impl Reads {
         }
         let index = self.random.random_range(0..count);
         let tag = self.open[index].piece.tag;
-        // Of one request, the first piece goes first.
+        // Pieces of a request are sent in order.
         self.open.iter().position(|open| open.piece.tag == tag)
     }
 
-    /// The next word of an open piece.
+    /// Next word of an open piece.
     fn word(&mut self, index: usize) -> ReadWord {
         let piece = &mut self.open[index].piece;
         let slot = &mut self.slots[usize::from(piece.tag)];

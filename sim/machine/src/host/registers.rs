@@ -1,8 +1,8 @@
 //! Register accesses of software: the master of the card's AXI4-Lite slave.
 //!
-//! Accesses go one after the other, each to its end. Address and data of a write come together or apart, and answers are
-//! held back now and then. An access that is not answered within [`ANSWER_CYCLES_MAX`] cycles, while nobody but the card is
-//! waited for, fails; DESIGN 3 decision 5 promises that it never happens.
+//! Accesses are made one after the other. Address and data of a write are sent together or apart, and answers are stalled at
+//! times. An access fails if the slave does not answer within [`ANSWER_CYCLES_MAX`] cycles in which only the card is waited
+//! for; DESIGN 3 decision 5 guarantees an answer.
 use super::options::HostOptions;
 use crate::monitor::{Log, Rule};
 use rand::Rng;
@@ -11,10 +11,10 @@ use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
 use thiserror::Error;
 
-/// Cycles within which the register slave answers, whatever card and host are doing.
+/// Cycles within which the register slave must answer.
 pub const ANSWER_CYCLES_MAX: u32 = 64;
 
-/// A window of the card.
+/// A BAR of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
     /// BAR 0.
@@ -24,7 +24,7 @@ pub enum Bar {
 }
 
 impl Bar {
-    /// The address bits of the slave beyond those of the offset.
+    /// Address bits of the slave above those of the offset.
     fn base(self) -> u32 {
         match self {
             Bar::Registers => 0,
@@ -32,7 +32,7 @@ impl Bar {
         }
     }
 
-    /// Size of the window.
+    /// Size, in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             Bar::Registers => rnic_layout::registers::BAR0_BYTES.into(),
@@ -41,28 +41,28 @@ impl Bar {
     }
 }
 
-/// What is done.
+/// Kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Reads eight bytes.
     Read,
-    /// Writes those bytes whose bit in `strobe` is set.
+    /// Writes the bytes whose bit in `strobe` is set.
     Write {
-        /// The eight bytes, as a little-endian number.
+        /// Eight bytes, as a little-endian number.
         value: u64,
-        /// One bit a byte.
+        /// Byte enables, one bit a byte.
         strobe: u8,
     },
 }
 
-/// One access.
+/// A register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterAccess {
-    /// Where.
+    /// BAR.
     pub bar: Bar,
-    /// Offset in the window; its low three bits do not matter to a read of eight bytes.
+    /// Offset in the BAR, in bytes. A read of eight bytes ignores the low three bits.
     pub offset: u64,
-    /// What.
+    /// Kind of access.
     pub operation: Operation,
 }
 
@@ -74,16 +74,16 @@ pub enum AccessError {
     Refused {
         /// The access.
         access: RegisterAccess,
-        /// The code on the bus.
+        /// AXI response code.
         response: u8,
     },
-    /// The slave did not answer.
+    /// The slave did not answer in time.
     #[error("{access:?}: no answer in {ANSWER_CYCLES_MAX} cycles")]
     NoAnswer {
         /// The access.
         access: RegisterAccess,
     },
-    /// There is no such place in the window.
+    /// The offset is outside the BAR.
     #[error("{access:?}: the offset is outside the window")]
     Outside {
         /// The access.
@@ -110,7 +110,7 @@ pub struct FromSlave {
     pub read_answer: Option<(u64, u8)>,
 }
 
-/// What the slave is shown after it.
+/// Inputs of the slave after the edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToSlave {
     /// `awaddr` and `araddr`.
@@ -138,16 +138,16 @@ struct Waiting {
     is_posted: bool,
 }
 
-/// The access that the slave is working on.
+/// The access that the slave is processing.
 struct Active {
     waiting: Waiting,
-    /// Address or data are still to be offered, in so many cycles.
+    /// Cycles until address or data are offered; `None` once they are.
     address_in: Option<u32>,
     data_in: Option<u32>,
     cycles: u32,
 }
 
-/// The master of one card.
+/// AXI4-Lite master of one card.
 pub struct Registers {
     random: ChaCha8Rng,
     next: u64,
@@ -176,7 +176,7 @@ impl Registers {
         }
     }
 
-    /// Starts an access. A posted one has no answer that could be taken: if it fails, that is kept in
+    /// Starts an access. A posted one has no answer: if it fails, the failure is kept for
     /// [`take_failures`](Self::take_failures).
     pub fn start(
         &mut self,
@@ -205,23 +205,23 @@ impl Registers {
         }
     }
 
-    /// The answer of an access, if it has come; a write's is zero.
+    /// Takes the answer of an access, if it has arrived; for a write it is zero.
     pub fn take_answer(&mut self, now_ps: u64, ticket: Ticket) -> Option<Result<u64, AccessError>> {
         let index = self.answers.iter().position(|answer| answer.0 == ticket && answer.1 <= now_ps)?;
         self.answers.remove(index).map(|answer| answer.2)
     }
 
-    /// Posted writes that failed, since the last call.
+    /// Takes the failures of posted writes since the last call.
     pub fn take_failures(&mut self) -> Vec<AccessError> {
         std::mem::take(&mut self.failures)
     }
 
-    /// Posted writes that failed and that nobody has taken.
+    /// Failures of posted writes that were not taken.
     pub fn failures(&self) -> &[AccessError] {
         &self.failures
     }
 
-    /// Accesses that the slave has not answered.
+    /// Accesses in flight.
     pub fn under_way(&self) -> usize {
         self.waiting.len() + usize::from(self.active.is_some())
     }
@@ -231,18 +231,18 @@ impl Registers {
         self.accesses
     }
 
-    /// What the slave is shown.
+    /// Inputs of the slave.
     pub fn drives(&self) -> &ToSlave {
         &self.drives
     }
 
-    /// Whether there is nothing to do: no access, and no answer that should not be there.
+    /// Returns whether no access is in flight and the slave shows no unexpected answer.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.active.is_none() && self.waiting.is_empty()
     }
 
-    /// One cycle. Returns the access that begins, if one does.
+    /// Processes one cycle. Returns the access that begins, if one does.
     pub fn cycle(
         &mut self,
         now_ps: u64,
@@ -276,7 +276,7 @@ impl Registers {
         self.active = Some(Active { waiting, address_in, data_in, cycles: 0 });
     }
 
-    /// Looks at what the slave shows, under what it was shown.
+    /// Evaluates the outputs of the slave, which belong to the inputs of this cycle.
     fn advance(&mut self, now_ps: u64, from: &FromSlave, options: &HostOptions, log: &mut Log) {
         let drives = &mut self.drives;
         drives.awvalid &= !from.awready;
@@ -296,7 +296,7 @@ impl Registers {
             from.write_answer.filter(|_| drives.bready).map(|response| (0, response))
         };
         let access = active.waiting.access;
-        // Only cycles in which everything was offered, and the answer would have been taken, count.
+        // Only cycles count in which everything was offered and an answer would have been accepted.
         let is_offered = active.address_in.is_none() && active.data_in.is_none();
         active.cycles += u32::from(is_offered && (drives.bready || drives.rready));
         let result = match answer {
@@ -332,7 +332,7 @@ impl Registers {
     }
 }
 
-/// Counts down; true in the one cycle in which it ends.
+/// Counts down. Returns true in the one cycle in which the count ends.
 fn due(cycles: &mut Option<u32>) -> bool {
     match cycles {
         Some(0) => {

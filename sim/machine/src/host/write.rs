@@ -1,4 +1,4 @@
-//! Writes of the card: requests and data apart, visible late, reported done in the order of the requests.
+//! Writes of the card: requests and data on separate streams, visible late, and reported done in the order of the requests.
 //!
 //! ```text
 //!  request ──> accepted ──┐
@@ -6,10 +6,10 @@
 //!  data ──> words ahead ──┘                         memory changes here
 //! ```
 //!
-//! 1. Data comes in the order of the requests, before, with or after its request.
-//! 2. Before a write is reported done, the host promises nothing: with [`WriteOrder::Free`] a later write may be visible
-//!    first. Writes that touch the same bytes keep their order even then.
-//! 3. Done means visible; one report a cycle, one for each request.
+//! 1. Data comes in the order of the requests: before, with or after its request.
+//! 2. Until a write is reported done, nothing is guaranteed: with [`WriteOrder::Free`] a later write may become visible first.
+//!    Writes to the same bytes stay in order even then.
+//! 3. A write that is reported done is visible. There is at most one report a cycle, and one for each request.
 use super::Word;
 use super::link::Link;
 use super::memory::Memory;
@@ -23,30 +23,30 @@ use rnic_stimulus::chance::{Seed, happens};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Writes that can be under way at a host.
+/// Writes in flight that a host can track.
 pub const WRITES_MAX: usize = 512;
-/// Words that may come ahead of their requests: those of two of the longest at the smallest width.
+/// Words that may arrive before their requests: those of two of the longest requests at the smallest width.
 const WORDS_AHEAD_MAX: usize = 130;
 
 /// A write request of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteRequest {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// In bytes, 1 to 512.
+    /// Length in bytes, 1 to 512.
     pub length: u32,
 }
 
-/// A word of the data of a write.
+/// A word of write data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteWord {
-    /// Bytes in the lanes of their addresses.
+    /// Data, at the byte positions of their addresses.
     pub data: Word,
-    /// The last word of the request.
+    /// Last word of the request.
     pub last: bool,
 }
 
-/// A write under way.
+/// A write in flight.
 #[derive(Clone)]
 struct Write {
     address: u64,
@@ -59,18 +59,19 @@ struct Write {
     has_failed: bool,
 }
 
-/// The writes of one card.
+/// Writes of one card.
 pub struct Writes {
     lanes: usize,
     random: ChaCha8Rng,
-    /// A ring, by sequence number.
+    /// Ring buffer, by sequence number.
     ring: Box<[Write]>,
-    /// Sequence numbers: of the next request, of the first one whose data is not whole, of the first one not done.
+    /// Sequence numbers: of the next request, of the first one whose data is incomplete, and of the first one that is not
+    /// reported done.
     accepted: u64,
     whole: u64,
     done: u64,
     words: VecDeque<WriteWord>,
-    /// Whole writes that are not visible, by time.
+    /// Complete writes that are not visible yet, by time.
     waiting: BinaryHeap<Reverse<(u64, u64)>>,
     last_visible_ps: u64,
     last_done_ps: u64,
@@ -78,7 +79,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Makes a host without writes. `lanes` is the width of a word in bytes.
+    /// Makes a model without writes. `lanes` is the width of a word in bytes.
     pub fn new(lanes: usize, seed: Seed, name: &str) -> Writes {
         let write = Write {
             address: 0,
@@ -110,32 +111,32 @@ impl Writes {
         (self.accepted - self.done) as usize
     }
 
-    /// Words that came without a request.
+    /// Words that arrived before their request.
     pub fn words_ahead(&self) -> usize {
         self.words.len()
     }
 
-    /// Requests and bytes that were asked for.
+    /// Requests, and bytes that were requested.
     pub fn totals(&self) -> (u64, u64) {
         (self.accepted, self.bytes)
     }
 
-    /// When the last write that is under way becomes visible.
+    /// Time at which the last write in flight becomes visible.
     pub fn last_visible_ps(&self) -> u64 {
         self.last_visible_ps
     }
 
-    /// One more request can be taken.
+    /// Returns whether another request can be accepted.
     pub fn has_room(&self, options: &HostOptions) -> bool {
         self.under_way() < options.writes_max.clamp(1, WRITES_MAX)
     }
 
-    /// One more word can be taken.
+    /// Returns whether another word can be accepted.
     pub fn has_room_for_word(&self) -> bool {
         self.words.len() < WORDS_AHEAD_MAX
     }
 
-    /// Whether a write that is not visible yet touches bytes of this span.
+    /// Returns whether a write that is not visible yet touches bytes of this range.
     pub fn is_pending(&self, address: u64, length: u64) -> bool {
         (self.done..self.accepted).any(|sequence| {
             let write = &self.ring[sequence as usize % WRITES_MAX];
@@ -143,7 +144,7 @@ impl Writes {
         })
     }
 
-    /// Takes a request.
+    /// Accepts a request.
     pub fn request(&mut self, now_ps: u64, request: WriteRequest, log: &mut Log) {
         let WriteRequest { address, length } = request;
         let is_good = check_shape(log, now_ps, "a write", address, length);
@@ -159,12 +160,13 @@ impl Writes {
         self.bytes += length as u64;
     }
 
-    /// Takes a word.
+    /// Accepts a word.
     pub fn word(&mut self, word: WriteWord) {
         self.words.push_back(word);
     }
 
-    /// One cycle: joins requests and words, lets writes become visible, and reports one done, with whether it failed.
+    /// Processes one cycle: matches words to requests, makes writes visible, and reports at most one done, with whether it
+    /// failed.
     pub fn cycle(
         &mut self,
         now_ps: u64,
@@ -203,7 +205,7 @@ impl Writes {
         Some(write.has_failed)
     }
 
-    /// Gives the oldest request that is not whole its next word.
+    /// Matches the next word to the oldest incomplete request.
     fn join(
         &mut self,
         now_ps: u64,
@@ -217,7 +219,7 @@ impl Writes {
         let lane = (write.address % self.lanes as u64) as usize;
         let words = (lane + write.length).div_ceil(self.lanes).max(1);
         let first = (words - write.words_left) * self.lanes;
-        // Bytes of the span that stand in this word; `first` counts from lane 0 of the first word.
+        // Bytes of the range that are in this word; `first` counts from byte 0 of the first word.
         let start = first.max(lane);
         let end = (first + self.lanes).min(lane + write.length).max(start);
         write.bytes[start - lane..end - lane].copy_from_slice(&word.data.0[start - first..end - first]);
@@ -232,7 +234,7 @@ impl Writes {
                 )
             };
             log.report(now_ps, Rule::Words, text);
-            // What follows is read as the next request's, so that one fault does not make hundreds.
+            // Further words are taken for those of the next request, so that one fault does not cause hundreds of reports.
             write.words_left = 0;
         }
         if write.words_left == 0 {
@@ -241,7 +243,7 @@ impl Writes {
         }
     }
 
-    /// The data of a request is whole: it goes to the host.
+    /// The data of a request is complete: sends it over the link.
     fn launch(&mut self, now_ps: u64, options: &HostOptions, up: &mut Link) {
         let sequence = self.whole;
         let index = sequence as usize % WRITES_MAX;
@@ -270,13 +272,13 @@ impl Writes {
     }
 }
 
-/// Packets that a write takes on the link.
+/// Packets of a write on the link.
 fn pieces(address: u64, length: u64, piece_bytes: u64) -> u64 {
     (address % piece_bytes + length).div_ceil(piece_bytes).max(1)
 }
 
 fn overlap(address: u64, length: u64, other: u64, other_length: u64) -> bool {
-    // A write that wraps was refused before, so that neither sum matters beyond the last address.
+    // A write that wraps was refused before, so an overflow of the sums does not matter.
     address < other.saturating_add(other_length) && other < address.saturating_add(length)
 }
 

@@ -1,23 +1,23 @@
-//! Conservation: each frame from the wire moves exactly one counter (DESIGN 3 decision 13), and what the card counts is what
-//! was seen outside of it.
+//! Conservation: each frame from the wire increments exactly one counter (design decision 13), and all counters agree with what
+//! was observed at the ports.
 use super::{Log, Rule};
 use crate::host::Traffic;
 use crate::wire::mac::Sent;
 use rnic_layout::registers::{COUNTERS, DROP_COUNTERS, counter};
 
-/// What was seen at the ports of a card.
+/// Counts of what was observed at the ports of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// From the wire.
+    /// Frames from the wire.
     pub received: Sent,
-    /// To the wire.
+    /// Frames to the wire.
     pub sent: Sent,
-    /// Across the boundary to the host.
+    /// Requests and bytes across the host boundary.
     pub traffic: Traffic,
 }
 
-/// Holds a snapshot of all counters, in the order of their registers, against what was seen. `has_host` says that the card
-/// counts its requests to the host too.
+/// Checks a snapshot of all counters, in the order of their registers, against the observed counts. `has_host` means that the
+/// card counts its host requests, too.
 pub fn check(log: &mut Log, time_ps: u64, counters: &[u64], seen: &Seen, has_host: bool) {
     assert_eq!(counters.len(), COUNTERS.len(), "a snapshot has all counters");
     let value = |name| counters[counter(name)];

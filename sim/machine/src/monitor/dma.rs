@@ -1,11 +1,11 @@
-//! Shape of requests to the host, and what is left of them at the end.
+//! Shape of host requests, and requests that are left at the end.
 use super::{Log, Rule};
 use rnic_layout::limits::{HOST_BOUNDARY_BYTES, HOST_REQUEST_BYTES_MAX};
 
-/// Checks that a request has 1 to 512 bytes and crosses no multiple of 4096. Says whether it keeps both rules.
+/// Checks that a request has 1 to 512 bytes and crosses no multiple of 4096. Returns whether it does.
 pub fn check_shape(log: &mut Log, time_ps: u64, what: &str, address: u64, length: u32) -> bool {
     let is_wrong_length = length == 0 || length > HOST_REQUEST_BYTES_MAX;
-    // A request that wraps round the end of all addresses crosses the last multiple.
+    // A request that wraps crosses the last multiple.
     let crosses = address % HOST_BOUNDARY_BYTES + u64::from(length) > HOST_BOUNDARY_BYTES;
     if is_wrong_length || crosses {
         let which =
@@ -15,7 +15,7 @@ pub fn check_shape(log: &mut Log, time_ps: u64, what: &str, address: u64, length
     !is_wrong_length && !crosses
 }
 
-/// Checks that nothing is under way when a run has ended.
+/// Checks that no request is in flight when a run has ended.
 pub fn check_idle(log: &mut Log, time_ps: u64, what: &str, count: usize) {
     if count > 0 {
         log.report(time_ps, Rule::Pools, || format!("{count} {what} are left at the end"));

@@ -1,19 +1,19 @@
-//! Monitors: rules that hold in every run, whatever it tests. They are always on.
+//! Monitors: rules that hold in every run. They are always active.
 //!
-//! | Rule | Who watches | What it says |
+//! | Rule | Monitor | Meaning |
 //! |---|---|---|
-//! | [`Rule::Handshake`] | [`stream`] | what is offered stays, unchanged, until it is taken |
-//! | [`Rule::Answer`] | [`crate::host::registers`] | the register slave answers in bounded time, once for each access |
+//! | [`Rule::Handshake`] | [`stream`] | a beat that is offered stays valid and unchanged until it is taken |
+//! | [`Rule::Answer`] | [`crate::host::registers`] | the register slave answers each access once, in bounded time |
 //! | [`Rule::Shape`] | [`dma`] | requests have 1 to 512 bytes and cross no multiple of 4096 |
-//! | [`Rule::Tag`] | [`crate::host::read`] | a tag is used again only after its answer |
-//! | [`Rule::Words`] | [`crate::host::write`] | a write has as many words as its span touches |
-//! | [`Rule::Bounds`] | [`crate::host::memory`] | what is not mapped, or not for that direction, is not touched |
-//! | [`Rule::Order`] | [`order`], told by [`overhear`] | payload, then completion, then event, then interrupt |
-//! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave whole, in time, and not marked as broken |
-//! | [`Rule::Counters`] | [`counters`] | each frame from the wire moves exactly one counter |
-//! | [`Rule::Pools`] | [`dma`] | at the end nothing is under way |
+//! | [`Rule::Tag`] | [`crate::host::read`] | a read tag is reused only after its answer |
+//! | [`Rule::Words`] | [`crate::host::write`] | a write has as many words as its address range touches |
+//! | [`Rule::Bounds`] | [`crate::host::memory`] | every access is mapped for its direction |
+//! | [`Rule::Order`] | [`order`], informed by [`overhear`] | payload, then CQE, then EQE, then interrupt |
+//! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave complete, in time, and not marked as bad |
+//! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
+//! | [`Rule::Pools`] | [`dma`] | nothing is in flight at the end |
 //!
-//! A violation is recorded with its time and ends the run at the next look: [`World`](crate::world::World) turns it into an
+//! A violation is recorded with its time and ends the run at the next check: [`World`](crate::world::World) turns it into an
 //! error.
 pub mod counters;
 pub mod dma;
@@ -24,41 +24,41 @@ pub mod trail;
 
 use std::fmt;
 
-/// What was violated.
+/// Rules that monitors check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// What is offered stays until it is taken.
+    /// A beat that is offered stays until it is taken.
     Handshake,
-    /// The register slave answers.
+    /// The register slave answers each access once, in bounded time.
     Answer,
-    /// Requests are as long as they may be, and cross no page.
+    /// Host requests have an allowed length and cross no page.
     Shape,
-    /// Tags are unique among the reads under way.
+    /// Tags are unique among the reads in flight.
     Tag,
-    /// Writes have the words of their span.
+    /// A write has the words of its address range.
     Words,
-    /// The card touches what it was given, and nothing else.
+    /// The card accesses only what is mapped for it.
     Bounds,
-    /// Payload, completion, event, interrupt.
+    /// Payload, CQE, EQE and interrupt become visible in this order.
     Order,
-    /// Frames are whole.
+    /// Frames leave complete and in time.
     Frame,
     /// Counters account for all frames.
     Counters,
-    /// Everything comes back.
+    /// Nothing is in flight at the end.
     Pools,
 }
 
-/// One violation.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// When.
+    /// Simulated time.
     pub time_ps: u64,
-    /// Whose: `card0`.
+    /// Card that violated the rule, as in `card0`.
     pub owner: String,
-    /// Which rule.
+    /// Rule.
     pub rule: Rule,
-    /// What happened.
+    /// Description.
     pub text: String,
 }
 
@@ -68,10 +68,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations kept; the first ones say what is wrong, and a broken card can make one in each cycle.
+/// Violations that are kept. The first ones tell the cause, and a broken card may cause one in each cycle.
 const VIOLATIONS_MAX: usize = 64;
 
-/// The violations of one card.
+/// Violations of one card.
 #[derive(Clone, Debug)]
 pub struct Log {
     owner: String,
@@ -84,7 +84,7 @@ impl Log {
         Log { owner: owner.to_string(), violations: Vec::new() }
     }
 
-    /// Records a violation. The text is made only when it is kept.
+    /// Records a violation. The text is made only if the violation is kept.
     #[cold]
     pub fn report(&mut self, time_ps: u64, rule: Rule, text: impl FnOnce() -> String) {
         if self.violations.len() < VIOLATIONS_MAX {
@@ -93,12 +93,12 @@ impl Log {
         }
     }
 
-    /// What has been recorded.
+    /// Violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// What has been recorded since the last call, for tests that expect it.
+    /// Takes the violations since the last call, for tests that expect them.
     pub fn take(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.violations)
     }

@@ -1,14 +1,14 @@
-//! Order: payload, then completion, then event, then interrupt, each visible before the next (DESIGN 3 decision 11).
+//! Order: payload, then CQE, then EQE, then interrupt, each visible before the next (design decision 11).
 //!
-//! The host tells every write here when software and later reads can see it, and every interrupt when the card hands it
-//! over. Rings and payload are told by whoever made them.
+//! The host reports each write when software and later reads can see it, and each interrupt when the card sends it. The owner
+//! of rings and payload buffers registers them here.
 //!
-//! 1. Ring entries are written whole, each once, in the place and with the phase of its index.
-//! 2. No entry is written over one that software has not given back, as far as its doorbells tell.
-//! 3. An event that announces completions up to an index is visible after them.
-//! 4. An interrupt comes when an event of its vector is visible that no interrupt has announced, or that was unread when the
-//!    queue was armed.
-//! 5. Payload of work that was told is not written after the completion of that work is visible.
+//! 1. CQEs and EQEs are written completely and once, in the slot and with the phase bit of their index.
+//! 2. An entry that software has not consumed, as far as its doorbells tell, is not overwritten.
+//! 3. An EQE that announces CQEs up to an index becomes visible after them.
+//! 4. An interrupt is sent only if an EQE of its vector is visible that no interrupt has announced, or that was not consumed
+//!    when the queue was armed.
+//! 5. The payload of a work request is not written after its CQE is visible.
 use super::trail::{Moment, Trail};
 use super::{Log, Rule};
 use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
@@ -17,18 +17,18 @@ use rnic_layout::queue::completion::Completion;
 use rnic_layout::queue::event::{Event, EventKind};
 use std::collections::BTreeSet;
 
-/// Indices of rings run free in so many bits.
+/// Bits of the free-running index of a ring.
 const INDEX_BITS: u32 = 24;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
-/// What a ring holds.
+/// Kind of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingKind {
-    /// Completions.
+    /// Completion queue.
     Completion,
-    /// Events, announced by an interrupt vector.
+    /// Event queue, which raises an interrupt.
     Event {
-        /// The vector.
+        /// Interrupt vector.
         vector: u8,
     },
 }
@@ -56,45 +56,45 @@ impl RingKind {
 /// A ring that the card writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// What it holds.
+    /// Kind of the ring.
     pub kind: RingKind,
     /// Number of the queue.
     pub number: u32,
-    /// Device address.
+    /// Device address of the first entry.
     pub address: u64,
-    /// Entries, as a power of two.
+    /// log2 of the number of entries.
     pub entries_log2: u8,
-    /// The page whose doorbells it hears.
+    /// Doorbell page to which the queue belongs.
     pub doorbell_page: u16,
 }
 
 impl Ring {
-    /// Whether a write of `length` bytes goes to it.
+    /// Returns whether a write of `length` bytes touches the ring.
     fn touches(&self, address: u64, length: u64) -> bool {
         overlaps(self.address, self.kind.entry_bytes() << self.entries_log2, address, length)
     }
 }
 
-/// A ring and how far it has come. Indices run free modulo 2^24.
+/// State of a ring. Indices run freely modulo 2^24.
 #[derive(Clone, Debug)]
 struct Progress {
     ring: Ring,
-    /// Entries that are visible, without a gap from the first on.
+    /// Number of visible entries, without a gap from the first one on.
     visible: u32,
-    /// Indices that are visible beyond a gap.
+    /// Indices of entries that are visible after a gap.
     ahead: BTreeSet<u32>,
-    /// Entries that software has given back, as far as it told.
+    /// Entries that software has consumed, as far as its doorbells tell.
     consumed: u32,
     /// Event queues: entries that were visible at the last interrupt.
     announced: u32,
-    /// Event queues: where software stood when it armed the queue last.
+    /// Event queues: consumer index of the last doorbell that armed the queue.
     armed_at: Option<u32>,
 }
 
-/// Work whose payload the card places.
+/// A work request whose payload the card places in memory.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    /// None if receives are shared: a tag is enough to know them by.
+    /// `None` for receives from a shared queue, which are identified by their tag alone.
     qp_number: Option<u32>,
     tag: u64,
     first: u64,
@@ -102,18 +102,18 @@ struct Work {
     is_completed: bool,
 }
 
-/// The monitor of one card.
+/// Monitor of one card.
 #[derive(Clone, Debug, Default)]
 pub struct OrderMonitor {
     rings: Vec<Progress>,
     work: Vec<Work>,
-    /// The low half of a doorbell that is written in two, and where.
+    /// Offset and low half of a doorbell that is written in two halves.
     low_half: Option<(u64, u64)>,
     trail: Trail,
 }
 
 impl OrderMonitor {
-    /// Watches a ring from its first entry on, in place of one of the same kind and number.
+    /// Watches a ring from its first entry on. Replaces a ring of the same kind and number.
     pub fn watch(&mut self, ring: Ring) {
         self.forget(ring.kind, ring.number);
         self.rings.push(Progress {
@@ -131,13 +131,13 @@ impl OrderMonitor {
         self.rings.retain(|progress| !(progress.ring.kind.is_same(kind) && progress.ring.number == number));
     }
 
-    /// Stops watching everything: the card was reset.
+    /// Stops watching all rings, as the card was reset.
     pub fn forget_all(&mut self) {
         let trail = std::mem::take(&mut self.trail);
         *self = OrderMonitor { trail, ..OrderMonitor::default() };
     }
 
-    /// Changes the vector of an event queue.
+    /// Changes the interrupt vector of an event queue.
     pub fn change_vector(&mut self, number: u32, vector: u8) {
         let kind = RingKind::Event { vector };
         for progress in &mut self.rings {
@@ -147,24 +147,24 @@ impl OrderMonitor {
         }
     }
 
-    /// Tells where the payload of some work goes, in device addresses, until its completion.
+    /// Registers the destination of a work request's payload, in device addresses, until its completion.
     pub fn expect_payload(&mut self, qp_number: Option<u32>, tag: u64, first: u64, length: u64) {
         self.work.retain(|work| !(work.is_completed && overlaps(work.first, work.length, first, length)));
         self.work.push(Work { qp_number, tag, first, length, is_completed: false });
     }
 
-    /// Entries of a ring that are visible, counted from when it was watched, modulo 2^24.
+    /// Visible entries of a ring since it was registered, modulo 2^24.
     pub fn entries(&self, kind: RingKind, number: u32) -> Option<u32> {
         let mut rings = self.rings.iter();
         rings.find(|at| at.ring.kind.is_same(kind) && at.ring.number == number).map(|at| at.visible)
     }
 
-    /// What whoever measures wants to know.
+    /// Trail of events, for measurements.
     pub fn trail_mut(&mut self) -> &mut Trail {
         &mut self.trail
     }
 
-    /// The last word of a write was taken from the card.
+    /// The card has delivered the last word of a write.
     pub fn handed(&mut self, time_ps: u64, address: u64, length: u64) {
         if !self.trail.is_running() {
             return;
@@ -177,7 +177,7 @@ impl OrderMonitor {
         }
     }
 
-    /// A write is visible from now on.
+    /// A write has become visible.
     pub fn visible(&mut self, time_ps: u64, address: u64, bytes: &[u8], log: &mut Log) {
         let length = bytes.len() as u64;
         for work in &self.work {
@@ -267,7 +267,7 @@ impl OrderMonitor {
         }
     }
 
-    /// The card hands an interrupt over.
+    /// The card sends an interrupt.
     pub fn interrupt(&mut self, time_ps: u64, vector: u8, log: &mut Log) {
         self.trail.note(time_ps, Moment::Interrupt);
         let (mut is_known, mut is_due) = (false, false);
@@ -285,8 +285,8 @@ impl OrderMonitor {
         }
     }
 
-    /// Software writes to a doorbell page: `offset` counts from the beginning of the BAR. Two halves are joined. What is for a
-    /// ring of another page is the card's to refuse.
+    /// Software writes to a doorbell page; `offset` is the offset in the BAR. Two halves are joined. The card itself must
+    /// refuse a doorbell for a ring of another page.
     pub fn doorbell(&mut self, offset: u64, value: u64, strobe: u8) {
         let value = match (strobe, self.low_half.take()) {
             (0xff, _) => value,
@@ -328,10 +328,10 @@ impl OrderMonitor {
 }
 
 impl Progress {
-    /// An entry is visible in a slot, with a phase.
+    /// An entry has become visible in a slot, with a phase bit.
     fn add(&mut self, time_ps: u64, slot: u32, phase: bool, log: &mut Log) {
         let entries = 1_u32 << self.ring.entries_log2;
-        // The first index from the gap on that has this slot; a ring is shorter than half of all indices.
+        // First index with this slot from the gap on; a ring has less than half of all indices.
         let index = self.visible.wrapping_add(slot.wrapping_sub(self.visible) & (entries - 1)) & INDEX_MASK;
         let expected_phase = (index >> self.ring.entries_log2) & 1 == 0;
         let ring = self.ring;
@@ -354,7 +354,7 @@ impl Progress {
     }
 }
 
-/// Whether a free-running index stands before another.
+/// Returns whether a free-running index comes before another.
 fn is_before(index: u32, other: u32) -> bool {
     let distance = other.wrapping_sub(index) & INDEX_MASK;
     distance != 0 && distance < 1 << (INDEX_BITS - 1)

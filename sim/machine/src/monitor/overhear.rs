@@ -1,8 +1,8 @@
-//! What the monitors must know of rings and payload, overheard from what software tells the card: its registers, the
-//! commands of its admin queue, and its doorbells. So they watch in every run, and nobody has to tell them.
+//! Learns of rings and payload buffers from what software tells the card: register writes, commands of the admin queue, and
+//! doorbells. The monitors therefore need no help of a test.
 //!
-//! Commands count from the moment at which their doorbell begins, which is before the card can act on them. What is written
-//! as two halves is not overheard; a test that does so tells [`OrderMonitor`] itself.
+//! Commands count from the moment at which their doorbell begins, which is before the card can execute them. Doorbells in two
+//! halves are not evaluated; a test that uses them informs [`OrderMonitor`] itself.
 use super::order::{OrderMonitor, Ring, RingKind};
 use crate::host::Memory;
 use rnic_layout::admin::{Body, Command, CommandOpcode, CreateRegion, Translation};
@@ -16,17 +16,17 @@ use rnic_layout::registers::{
 use rnic_layout::state::{AttributeMask, QpState};
 use std::collections::BTreeMap;
 
-/// Bytes of a command.
+/// Length of a command, in bytes.
 const COMMAND_BYTES: usize = 64;
 
-/// A region, as far as payload needs it.
+/// A memory region, as far as payload depends on it.
 #[derive(Clone, Debug)]
 struct Region {
     first_address: u64,
     length: u64,
-    /// Where its pages are in device addresses; of a contiguous one, where it is.
+    /// Device addresses of its pages, or of its beginning if it is contiguous.
     pages: Vec<u64>,
-    /// Place of the first byte in the first page, and the size of a page: none, and all of it, if it is contiguous.
+    /// Offset of the first byte in the first page, and page size in bytes; zero and everything if it is contiguous.
     first_offset: u64,
     page_bytes: u64,
 }
@@ -40,7 +40,7 @@ impl Region {
         }
         let page_bytes = 1 << body.page_log2;
         let first_offset = u64::from(body.first_offset);
-        // The card has room for so many; a list that cannot be read is its own to complain about.
+        // The card has room for this many pages. A list that cannot be read is the card's to refuse.
         let count = first_offset.saturating_add(length).div_ceil(page_bytes).min(1 << PAGE_ENTRIES_LOG2);
         let page = |index: u64| {
             let mut bytes = [0; 8];
@@ -51,7 +51,7 @@ impl Region {
         Region { first_address, length, pages, first_offset, page_bytes }
     }
 
-    /// Device addresses and lengths of a part of it, which may be in several pages.
+    /// Device addresses and lengths of a part of it, which may span several pages.
     fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
         let end = self.first_offset + offset + length;
         let mut next = self.first_offset + offset;
@@ -65,7 +65,7 @@ impl Region {
     }
 }
 
-/// A receive queue, and how far its doorbells have come.
+/// A receive queue, with the producer index of its doorbells.
 #[derive(Clone, Copy, Debug)]
 struct ReceiveQueue {
     base: u64,
@@ -73,7 +73,7 @@ struct ReceiveQueue {
     posted: u16,
 }
 
-/// What has been overheard of one card.
+/// State of one card, as software has set it up.
 #[derive(Clone, Debug, Default)]
 pub struct Overheard {
     command_base: u64,
@@ -111,13 +111,13 @@ impl Overheard {
         {
             let (vector, entries_log2) = (control.vector, control.entries_log2);
             let kind = RingKind::Event { vector };
-            // Event queue 0 is the first page's.
+            // Event queue 0 belongs to the first doorbell page.
             let address = self.event_base;
             order.watch(Ring { kind, number: 0, address, entries_log2, doorbell_page: 0 });
         }
     }
 
-    /// Commands up to an index are there. A ring that cannot be read is the card's to complain about.
+    /// Commands are posted up to an index. A ring that cannot be read is the card's to refuse.
     fn commands(&mut self, producer: u16, memory: &Memory, order: &mut OrderMonitor) {
         while self.commands != producer {
             let slot = u64::from(self.commands) & ((1 << self.commands_log2) - 1);
@@ -182,7 +182,7 @@ impl Overheard {
         }
     }
 
-    /// Software writes a doorbell of eight bytes; `offset` counts from the beginning of the BAR.
+    /// Software writes a doorbell of eight bytes; `offset` is the offset in the BAR.
     pub fn doorbell(&mut self, offset: u64, value: u64, memory: &Memory, order: &mut OrderMonitor) {
         let is_shared = offset % DOORBELL_PAGE_BYTES == u64::from(SHARED_RECEIVE.offset);
         if !is_shared && offset % DOORBELL_PAGE_BYTES != u64::from(RECEIVE.offset) {
@@ -196,7 +196,7 @@ impl Overheard {
         let Some(queue) = queues.get_mut(&object_number) else { return };
         let entries = 1_u16 << queue.entries_log2;
         if producer_index.wrapping_sub(queue.posted) > entries {
-            // More than the ring holds: whatever the card makes of it, it is no payload that somebody waits for.
+            // More than the ring holds: no completion of it will be waited for.
             queue.posted = producer_index;
         }
         while queue.posted != producer_index {

@@ -1,25 +1,25 @@
-//! Handshake: a producer that offers something keeps it, unchanged, until it is taken.
+//! Handshake: a beat that is offered stays valid and unchanged until it is taken.
 use super::{Log, Rule};
 use verilator_sys::{AnyPort, Instance, Port};
 
 /// Words of the widest beat that is compared.
 const WORDS_MAX: usize = 20;
 
-/// Watches one stream of a model, at each edge of its clock.
+/// Monitor of one stream, sampled at each edge of its clock.
 #[derive(Clone, Debug)]
 pub struct StreamMonitor {
     name: &'static str,
     valid: Port<u8>,
     ready: Port<u8>,
-    /// What must not change, one port behind the other.
+    /// Ports of the beat, which must not change.
     beat: Vec<AnyPort>,
-    /// What was offered and not taken at the last edge.
+    /// Beat that was offered and not taken at the last edge.
     held: [u32; WORDS_MAX],
     is_held: bool,
 }
 
 impl StreamMonitor {
-    /// Makes a monitor that has seen nothing.
+    /// Makes a monitor.
     ///
     /// # Panics
     /// If the beat is wider than 640 bits.
@@ -29,7 +29,7 @@ impl StreamMonitor {
         StreamMonitor { name, valid, ready, beat: beat.to_vec(), held: [0; WORDS_MAX], is_held: false }
     }
 
-    /// Looks at the stream just before an edge. Says whether a beat moves at this edge.
+    /// Samples the stream just before an edge. Returns whether a beat transfers at this edge.
     #[inline]
     pub fn sample(&mut self, instance: &Instance, time_ps: u64, log: &mut Log) -> bool {
         let is_offered = instance.get(self.valid) == 1;

@@ -1,60 +1,60 @@
-//! Trail: what was seen at the ports of a card, with its time, for whoever measures. It is off unless somebody asks.
+//! Trail: events at the ports of a card with their times, for measurements. It is off by default.
 
-/// Something that happened at a port.
+/// An event at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Software's write to the doorbell of a send queue has begun.
+    /// Software begins to write the doorbell of a send queue.
     SendDoorbell,
-    /// A read request was taken from the card.
+    /// The card issues a read request.
     ReadAsked,
-    /// The last word of an answer to a read was given to the card.
+    /// The card receives the last word of a read answer.
     ReadAnswered,
-    /// The first beat of a frame was taken by the MAC.
+    /// The MAC takes the first beat of a frame.
     FrameBegins,
-    /// The last beat of a frame was given to the card.
+    /// The card receives the last beat of a frame.
     FrameReceived,
-    /// The card has proven the ICRC of a frame and accepted it; only if the card shows it.
+    /// The card accepts a frame after its ICRC check; only if the card has an output for it.
     FrameAccepted,
-    /// The last word of a write that is not to a ring was taken from the card.
+    /// The card delivers the last word of a write that is not to a ring.
     PayloadHanded,
-    /// A write that is not to a ring is visible.
+    /// A write that is not to a ring becomes visible.
     PayloadVisible,
-    /// The card was told that its oldest write is done.
+    /// The card receives the report that its oldest write is done.
     WriteDone,
-    /// The last word of a completion was taken from the card.
+    /// The card delivers the last word of a CQE.
     CompletionHanded,
-    /// A completion is visible.
+    /// A CQE becomes visible.
     CompletionVisible,
-    /// An event is visible.
+    /// An EQE becomes visible.
     EventVisible,
-    /// The card has handed an interrupt over.
+    /// The card sends an interrupt.
     Interrupt,
 }
 
-/// What has happened since somebody asked.
+/// Events since the trail was started.
 #[derive(Clone, Debug, Default)]
 pub struct Trail {
     moments: Option<Vec<(u64, Moment)>>,
 }
 
 impl Trail {
-    /// Begins anew.
+    /// Starts a new trail.
     pub fn start(&mut self) {
         self.moments = Some(Vec::new());
     }
 
-    /// Ends it, and gives what has happened, in order.
+    /// Ends the trail and returns its events, in order.
     pub fn stop(&mut self) -> Vec<(u64, Moment)> {
         self.moments.take().unwrap_or_default()
     }
 
-    /// Whether anybody has asked.
+    /// Returns whether events are recorded.
     #[inline]
     pub fn is_running(&self) -> bool {
         self.moments.is_some()
     }
 
-    /// Notes something.
+    /// Records an event.
     #[inline]
     pub fn note(&mut self, time_ps: u64, moment: Moment) {
         if let Some(moments) = &mut self.moments {

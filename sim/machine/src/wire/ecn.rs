@@ -1,11 +1,12 @@
-//! What a router does to a frame that meets congestion: it marks the IP header (protocol 5.1).
+//! Congestion marks: what a router does to the IP header when its queue is long (protocol 5.1).
 //!
 //! The ICRC does not cover the mark; the checksum of IPv4 does.
 
-/// The two bits of congestion in the second byte of IPv4, or in the traffic class of IPv6.
+/// Value of the ECN bits: the low two bits of the second byte of IPv4, or of the traffic class of IPv6.
 const CONGESTION_EXPERIENCED: u8 = 3;
 
-/// Marks a frame. Says whether it was: only IP packets are whose sender said that it can be told, and that are not marked yet.
+/// Marks a frame. Returns false if it was not: only IP packets are marked whose sender supports ECN, and that are not marked
+/// yet.
 pub fn mark(frame: &mut [u8]) -> bool {
     let Some(start) = ip_start(frame) else { return false };
     let Some(header) = frame.get_mut(start..) else { return false };
@@ -16,7 +17,7 @@ pub fn mark(frame: &mut [u8]) -> bool {
     }
 }
 
-/// Where the IP header begins, behind at most one VLAN tag.
+/// Offset of the IP header, after at most one VLAN tag.
 fn ip_start(frame: &[u8]) -> Option<usize> {
     let ethertype = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     match ethertype(12)? {
@@ -43,7 +44,7 @@ fn mark_ipv4(header: &mut [u8]) -> bool {
 }
 
 fn mark_ipv6(header: &mut [u8]) -> bool {
-    // The traffic class lies across the first two bytes; its low two bits are bits 5 and 4 of the second.
+    // The traffic class spans two bytes; its low two bits are bits 5 and 4 of the second byte.
     if !can_be_marked(header[1] >> 4) {
         return false;
     }

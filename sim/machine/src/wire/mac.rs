@@ -1,13 +1,13 @@
-//! The MAC between a card and its wire, one direction each.
+//! The MAC between a card and its wire, in two halves.
 //!
 //! ```text
 //!  card ── beats ──> MacTransmit ── whole frame, padded ──> wire
 //!  card <── beats ── MacReceive  <── frame, as its bits arrive ── wire
 //! ```
 //!
-//! 1. A frame goes on the line [`START_BEATS`] beats after its first beat came, and then cannot wait: a beat that comes too
-//!    late breaks it. What the line has not sent yet waits in a buffer of [`BUFFER_BEATS`] beats.
-//! 2. A received frame is given to the card beat by beat, at the rate of the line; the card cannot make it wait.
+//! 1. The MAC starts to send a frame [`START_BEATS`] beats after its first beat, and then cannot pause: a beat that comes too
+//!    late breaks the frame. Data that is not sent yet waits in a buffer of [`BUFFER_BEATS`] beats.
+//! 2. A received frame is delivered to the card beat by beat, at the line rate; the card cannot stall it.
 use super::{FRAME_BYTES_MIN, Frame};
 use crate::host::link::Link;
 use crate::host::{LANES_MAX, Word};
@@ -16,46 +16,46 @@ use crate::world::clock::SECOND_PS;
 use rnic_layout::limits::FRAME_BYTES_MAX;
 use std::collections::VecDeque;
 
-/// Beats for which a frame waits before it goes on the line.
+/// Beats by which the MAC delays a frame.
 const START_BEATS: u64 = 4;
-/// Beats that may wait for the line.
+/// Beats that the transmit buffer holds.
 const BUFFER_BEATS: u64 = 16;
-/// Bytes on the line before a frame, and behind it.
+/// Bytes on the line before a frame, and after it.
 const PREAMBLE_BYTES: u64 = 8;
 const TRAILER_BYTES: u64 = 16;
 
 /// A beat between card and MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// Byte 0 is the first on the wire.
+    /// Data; byte 0 is the first on the wire.
     pub data: Word,
-    /// Which bytes count, one bit each, from the lowest on.
+    /// Valid bytes, one bit each, contiguous from the lowest on.
     pub keep: u64,
-    /// The last beat of the frame.
+    /// Last beat of the frame.
     pub last: bool,
-    /// The frame is broken; on the last beat.
+    /// The frame is bad; valid with the last beat.
     pub error: bool,
 }
 
 /// A frame that leaves a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// When its first bit was sent.
+    /// Time at which its first bit was sent.
     pub start_ps: u64,
-    /// The frame, padded.
+    /// The frame, padded to the minimum length.
     pub frame: Frame,
 }
 
-/// What a card has given to its MAC.
+/// Counts of frames between a card and its MAC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Frames.
     pub frames: u64,
-    /// Their bytes, as the card gave them.
+    /// Bytes of these frames, without padding.
     pub bytes: u64,
 }
 
-/// The transmitting half.
+/// Transmitting half.
 pub struct MacTransmit {
     lanes: usize,
     beat_ps: u64,
@@ -66,7 +66,7 @@ pub struct MacTransmit {
 }
 
 impl MacTransmit {
-    /// Makes a MAC whose line is free.
+    /// Makes a MAC whose line is idle.
     pub fn new(lanes: usize, bits_per_second: u64) -> MacTransmit {
         MacTransmit {
             lanes,
@@ -78,23 +78,23 @@ impl MacTransmit {
         }
     }
 
-    /// What the card has sent.
+    /// Frames that the card has sent.
     pub fn sent(&self) -> Sent {
         self.sent
     }
 
-    /// Whether a frame has begun and not ended.
+    /// Returns whether a frame has begun and not ended.
     pub fn is_inside(&self) -> bool {
         !self.frame.is_empty()
     }
 
-    /// Whether the MAC takes a beat at the next edge.
+    /// Returns whether the MAC takes a beat at the next edge.
     #[inline]
     pub fn is_ready(&self, now_ps: u64) -> bool {
         self.line.backlog_ps(now_ps) <= BUFFER_BEATS * self.beat_ps
     }
 
-    /// Takes a beat; gives the frame that is whole with it.
+    /// Takes a beat. Returns the frame that it completes, if it does.
     pub fn take(&mut self, now_ps: u64, beat: &Beat, log: &mut Log) -> Option<Departure> {
         let count = beat.keep.trailing_ones() as usize;
         let is_dense = count == 64 || beat.keep >> count == 0;
@@ -131,7 +131,7 @@ impl MacTransmit {
     }
 }
 
-/// The receiving half.
+/// Receiving half.
 pub struct MacReceive {
     lanes: usize,
     bits_per_second: u64,
@@ -146,26 +146,26 @@ impl MacReceive {
         MacReceive { lanes, bits_per_second, frames: VecDeque::new(), offset: 0, received: Sent::default() }
     }
 
-    /// What the card has been given, whole.
+    /// Frames that were delivered to the card completely.
     pub fn received(&self) -> Sent {
         self.received
     }
 
-    /// Frames that the card has not been given whole.
+    /// Frames that were not delivered completely.
     pub fn waiting(&self) -> usize {
         self.frames.len()
     }
 
-    /// A frame arrives, whose first bit of preamble comes at `start_ps`.
+    /// A frame arrives, whose preamble begins at `start_ps`.
     ///
     /// # Panics
-    /// If the frame is empty: no line carries one.
+    /// If the frame is empty.
     pub fn arrive(&mut self, start_ps: u64, frame: Frame) {
         assert!(!frame.bytes.is_empty(), "a frame has at least one byte");
         self.frames.push_back((start_ps, frame));
     }
 
-    /// The beat that the card is given next, if its bits have arrived.
+    /// Returns the next beat for the card, if all its bits have arrived.
     #[inline]
     pub fn cycle(&mut self, now_ps: u64) -> Option<Beat> {
         let (start_ps, frame) = self.frames.front()?;
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(seen, bytes);
         let due_ps = [72, 136, 200, 208].map(|bytes| 10_000 + bytes * 80);
         for (time_ps, due_ps) in times.iter().zip(due_ps) {
-            // The last beat is due with the one before, and goes a cycle later.
+            // The last beat is due with the one before it, and is delivered a cycle later.
             assert!((due_ps..due_ps + 2 * CYCLE_PS).contains(time_ps), "{times:?}");
         }
         assert_eq!(mac.received(), Sent { frames: 1, bytes: 200 });

@@ -1,12 +1,12 @@
-//! The wire: full duplex between two ports, with every fault that a network has.
+//! A wire: full duplex between two ports, with all faults of a network.
 //!
 //! ```text
 //!  port ── departs ──> lost? marked? flipped? damaged? ──> delay ──> in flight, by time ──> arrives ──> port
 //!                      └─ duplicated: each copy has a delay of its own
 //! ```
 //!
-//! Frames are sent at the rate of the wire with 24 bytes around each: preamble, FCS and gap. A frame enters the wire when all
-//! of it is known, so that an arrival never lies before its departure.
+//! Frames are sent at the rate of the wire with 24 bytes of overhead each: preamble, FCS and gap. A frame enters the wire when
+//! it is complete, so that its arrival is never before its departure.
 pub mod ecn;
 pub mod mac;
 pub mod record;
@@ -20,22 +20,22 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Bytes around a frame: preamble of 8, FCS of 4, gap of 12.
+/// Overhead of a frame in bytes: preamble 8, FCS 4, gap 12.
 pub const FRAME_OVERHEAD_BYTES: u64 = 24;
-/// Shortest frame, without FCS.
+/// Minimum length of a frame, without FCS.
 pub const FRAME_BYTES_MIN: usize = 60;
 
-/// A frame, from the destination address on and without FCS.
+/// A frame, without FCS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frame {
-    /// Its bytes.
+    /// Bytes from the destination address on.
     pub bytes: Vec<u8>,
-    /// Its FCS is wrong: the receiving MAC marks it.
+    /// The FCS is wrong, so that the receiving MAC marks the frame as bad.
     pub is_damaged: bool,
 }
 
 impl Frame {
-    /// A good frame, padded to the shortest length.
+    /// Makes a good frame, padded to the minimum length.
     pub fn new(mut bytes: Vec<u8>) -> Frame {
         if bytes.len() < FRAME_BYTES_MIN {
             bytes.resize(FRAME_BYTES_MIN, 0);
@@ -43,51 +43,50 @@ impl Frame {
         Frame { bytes, is_damaged: false }
     }
 
-    /// How long it occupies a wire.
+    /// Time that it occupies a wire.
     pub fn duration_ps(&self, bits_per_second: u64) -> u64 {
         (self.bytes.len() as u64 + FRAME_OVERHEAD_BYTES) * 8 * SECOND_PS / bits_per_second
     }
 }
 
-/// Something other than a card that has a port on a wire: a reference endpoint, a capture that is replayed, a script.
+/// A device other than a card at the end of a wire: a reference endpoint, a capture that is replayed, a script.
 pub trait Station: Any + Send {
-    /// A frame has arrived, whole.
+    /// A frame has arrived completely.
     fn receive(&mut self, now_ps: u64, frame: &Frame);
 
-    /// When the station wants to be called next if nothing arrives before; `None` for never. A time in the past means at
-    /// once.
+    /// Time of the next wake-up if no frame arrives before; `None` for never. A time in the past means at once.
     fn wakes_ps(&self) -> Option<u64>;
 
-    /// Time has come to `now_ps`, and the wire is free: gives a frame to send, if there is one. It is called again as long as
-    /// [`wakes_ps`](Self::wakes_ps) is due; a station that is due and gives nothing must have moved its time.
+    /// The time is `now_ps` and the wire is idle: returns a frame to send, if there is one. Called again as long as
+    /// [`wakes_ps`](Self::wakes_ps) is due; a station that is due and returns nothing must have postponed its wake-up.
     fn transmit(&mut self, now_ps: u64) -> Option<Frame>;
 }
 
-/// What a wire does to frames. Probabilities are per frame; all faults are independent of each other.
+/// Faults of a wire. Probabilities are per frame and independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WireOptions {
-    /// Rate in each direction.
+    /// Rate of each direction.
     pub bits_per_second: u64,
-    /// From the beginning of a frame at one end to its beginning at the other.
+    /// Time from the beginning of a frame at one end to its beginning at the other.
     pub delay: Delay,
-    /// The frame is gone.
+    /// Probability that the frame is lost.
     pub loss: f64,
-    /// The frame arrives twice.
+    /// Probability that the frame arrives twice.
     pub duplicate: f64,
-    /// The frame takes `reorder_delay` longer, and others overtake it.
+    /// Probability that the frame is delayed by `reorder_delay` and others overtake it.
     pub reorder: f64,
-    /// How much longer.
+    /// Additional delay of such a frame.
     pub reorder_delay: Delay,
-    /// One to three bits change, and the FCS does not show it.
+    /// Probability that one to three bits are flipped under a correct FCS.
     pub flip: f64,
-    /// The frame arrives with a wrong FCS, so that the MAC marks it.
+    /// Probability that the frame arrives with a wrong FCS, so that the MAC marks it as bad.
     pub damage: f64,
-    /// A router marks it: congestion experienced, if its sender can be told (protocol 5.1).
+    /// Probability that a router marks the frame as having met congestion, if its sender supports ECN (protocol 5.1).
     pub mark: f64,
 }
 
 impl WireOptions {
-    /// A wire without faults: 500 ns, as DESIGN 8 has it.
+    /// A wire of 500 ns without faults, as in design 8.
     pub const fn perfect(bits_per_second: u64) -> WireOptions {
         WireOptions {
             bits_per_second,
@@ -103,51 +102,51 @@ impl WireOptions {
     }
 }
 
-/// What has become of the frames of one direction.
+/// Counts of the frames of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounts {
     /// Frames that departed.
     pub sent: u64,
-    /// When the last of them began to.
+    /// Time at which the last of them began to.
     pub last_sent_ps: u64,
     /// Frames that arrived.
     pub arrived: u64,
-    /// Frames lost.
+    /// Frames that were lost.
     pub lost: u64,
-    /// Copies made.
+    /// Frames that were duplicated.
     pub duplicated: u64,
-    /// Frames or copies that were held back.
+    /// Frames or copies that were delayed by `reorder_delay`.
     pub reordered: u64,
-    /// Frames with changed bits.
+    /// Frames with flipped bits.
     pub flipped: u64,
     /// Frames with a wrong FCS.
     pub damaged: u64,
-    /// Frames marked.
+    /// Frames with a congestion mark.
     pub marked: u64,
 }
 
-/// What a script does to one frame.
+/// What a script does to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Chance decides.
+    /// Leaves it to the probabilities of [`WireOptions`].
     Leave,
-    /// It passes without any fault.
+    /// Passes it without a fault.
     Pass,
-    /// It is lost.
+    /// Loses it.
     Lose,
-    /// It arrives twice.
+    /// Duplicates it.
     Duplicate,
-    /// It takes so much longer, and others overtake it.
+    /// Delays it, so that others overtake it.
     HoldBack {
-        /// How much longer.
+        /// Additional delay.
         ps: u64,
     },
 }
 
-/// Decides about frames one by one: it is given the number of the frame in its direction, from 0, and may change it.
+/// Decides the fate of each frame: receives the number of the frame in its direction, from 0, and may change the frame.
 pub type Script = Box<dyn FnMut(u64, &mut Frame) -> Fate + Send>;
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flight {
     arrives_ps: u64,
@@ -161,9 +160,9 @@ pub struct Direction {
     random: ChaCha8Rng,
     script: Option<Script>,
     flights: BinaryHeap<Reverse<Flight>>,
-    /// When the last frame that keeps its order begins to arrive.
+    /// Time at which the last frame that stays in order begins to arrive.
     last_ps: u64,
-    /// When the receiving end has taken the frame before.
+    /// Time at which the receiving end has received the previous frame.
     free_ps: u64,
     sequence: u64,
     counts: WireCounts,
@@ -184,12 +183,12 @@ impl Direction {
         }
     }
 
-    /// What it does to frames.
+    /// Rate, delay and faults.
     pub fn options(&self) -> &WireOptions {
         &self.options
     }
 
-    /// Changes the faults and the delay from now on; the rate stays.
+    /// Changes faults and delay from now on; the rate is kept.
     pub fn set_options(&mut self, options: WireOptions) {
         self.options = WireOptions { bits_per_second: self.options.bits_per_second, ..options };
     }
@@ -199,23 +198,23 @@ impl Direction {
         self.script = script;
     }
 
-    /// What has become of its frames.
+    /// Counts of its frames.
     pub fn counts(&self) -> WireCounts {
         self.counts
     }
 
-    /// Frames on their way.
+    /// Frames in flight.
     pub fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
-    /// When the next frame begins to arrive.
+    /// Time at which the next frame begins to arrive.
     #[inline]
     pub fn next_ps(&self) -> Option<u64> {
         self.flights.peek().map(|Reverse(flight)| flight.arrives_ps)
     }
 
-    /// A frame departs, whose first bit was sent at `start_ps`, now or before.
+    /// Sends a frame whose first bit was sent at `start_ps`, now or before.
     pub fn send(&mut self, now_ps: u64, start_ps: u64, mut frame: Frame) {
         let index = self.counts.sent;
         self.counts.sent += 1;
@@ -249,7 +248,7 @@ impl Direction {
         self.launch(now_ps, start_ps, frame, held_ps);
     }
 
-    /// Changes a frame as chance will have it.
+    /// Applies random bit flips, damage and congestion marks to a frame.
     fn spoil(&mut self, frame: &mut Frame) {
         let random = &mut self.random;
         if happens(random, self.options.mark) && ecn::mark(&mut frame.bytes) {
@@ -285,7 +284,7 @@ impl Direction {
         self.flights.push(Reverse(Flight { arrives_ps, sequence: self.sequence, frame }));
     }
 
-    /// Takes the frame that begins to arrive, with the time at which its first bit does: frames do not overlap.
+    /// Takes the frame that begins to arrive, with the arrival time of its first bit. Frames do not overlap.
     pub fn arrive(&mut self, now_ps: u64) -> Option<(u64, Frame)> {
         if self.next_ps().is_none_or(|arrives_ps| arrives_ps > now_ps) {
             return None;

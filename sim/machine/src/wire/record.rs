@@ -1,14 +1,14 @@
-//! Records of what crossed a port: a capture file where one is asked for, and always the newest frames, for a run that fails.
+//! Recorder of a port: writes a capture file on request, and always keeps the newest frames for a run that fails.
 use super::Frame;
 use anyhow::Result;
 use rnic_stimulus::captures::Trace;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Frames that are kept of each port.
+/// Frames that are kept for each port.
 pub const FRAMES_KEPT: usize = 2048;
 
-/// What crossed one port, in both directions.
+/// Frames that crossed one port, in both directions.
 #[derive(Default)]
 pub struct Recorder {
     trace: Option<Trace>,
@@ -17,23 +17,23 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Writes all frames from now on to a pcap file with stamps in nanoseconds.
+    /// Writes all frames from now on to a pcap file with nanosecond timestamps.
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be created.
     pub fn capture(&mut self, path: &Path) -> Result<()> {
         self.trace = Some(Trace::create(path)?);
         Ok(())
     }
 
-    /// A frame crosses. If the file cannot be written any more, the capture ends.
+    /// Records a frame. If the file cannot be written any more, the capture ends.
     pub fn frame(&mut self, now_ps: u64, frame: &Frame) {
         self.frames += 1;
         let now_ns = now_ps / 1000;
         if self.trace.as_mut().is_some_and(|trace| trace.write(now_ns, &frame.bytes).is_err()) {
             self.trace = None;
         }
-        // The oldest frame's memory is used again.
+        // The buffer of the oldest frame is reused.
         let mut bytes = match self.newest.len() {
             FRAMES_KEPT => self.newest.pop_front().map(|(_, bytes)| bytes).unwrap_or_default(),
             _ => Vec::new(),
@@ -43,7 +43,7 @@ impl Recorder {
         self.newest.push_back((now_ns, bytes));
     }
 
-    /// Frames that have crossed.
+    /// Frames so far.
     pub fn frames(&self) -> u64 {
         self.frames
     }

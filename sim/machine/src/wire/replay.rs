@@ -1,9 +1,9 @@
-//! A station that sends what it is told, at given times, and keeps what it receives.
+//! A station that sends given frames at given times, and keeps the frames that it receives.
 use super::{Frame, Station};
 use rnic_stimulus::captures::Capture;
 use std::collections::VecDeque;
 
-/// A capture, or any other list of frames, that is played into a wire.
+/// A station that plays a capture, or any list of frames.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     frames: VecDeque<(u64, Frame)>,
@@ -16,7 +16,7 @@ impl Replay {
         Replay::default()
     }
 
-    /// Plays all frames of a capture from a time on, as fast as the wire takes them.
+    /// Plays all frames of a capture from a time on, back to back.
     pub fn capture(capture: &Capture, start_ps: u64) -> Replay {
         let mut replay = Replay::new();
         for bytes in &capture.frames {
@@ -25,17 +25,17 @@ impl Replay {
         replay
     }
 
-    /// Sends a frame behind all others, not before a time.
+    /// Appends a frame, which is not sent before a time.
     pub fn send_at(&mut self, time_ps: u64, frame: Frame) {
         self.frames.push_back((time_ps, frame));
     }
 
-    /// Frames that are still to be sent.
+    /// Frames that are not sent yet.
     pub fn waiting(&self) -> usize {
         self.frames.len()
     }
 
-    /// What has arrived since the last call, with the times at which it was whole.
+    /// Takes the frames that have arrived since the last call, with the times at which they were complete.
     pub fn take_received(&mut self) -> Vec<(u64, Frame)> {
         std::mem::take(&mut self.received)
     }

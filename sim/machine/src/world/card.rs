@@ -1,8 +1,8 @@
-//! A verilated card, its clocks, its host and its MAC.
+//! A verilated card with its clocks, its host and its MAC.
 //!
-//! Each rising edge is one call. What the card shows before the edge, under the inputs that it was given behind the edge
-//! before, is what moves at it; then the clock rises and falls, and the inputs for the next edge are set. So everything around
-//! the card is registered, as it is on a board, and each edge costs two evaluations of the model.
+//! Each rising edge is one call. The outputs before the edge, with the inputs that were set after the previous one, are what
+//! transfers at this edge. Then the clock rises and falls, and the inputs for the next edge are set. All that surrounds the
+//! card is therefore registered, as on a board, and an edge costs two evaluations of the model.
 use super::clock::{Clock, ClockOptions};
 use crate::host::{
     FromCard, FromSlave, Host, HostOptions, LANES_MAX, ReadRequest, ReadWord, ToCard, ToSlave, Word,
@@ -20,22 +20,22 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use verilator_sys::{AnyPort, Instance, Model, Port};
 
-/// Cycles of its clock for which each reset is held.
+/// Length of each reset, in cycles of its clock.
 const RESET_CYCLES: u64 = 32;
 
-/// The clocks of a card, in the order in which they tick when their edges fall on one time.
+/// Clock domains of a card, in the order in which simultaneous edges are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// The core: host, registers.
+    /// Core clock: host interface and registers.
     Core,
-    /// From the MAC.
+    /// Clock of frames from the MAC.
     Receive,
-    /// To the MAC.
+    /// Clock of frames to the MAC.
     Transmit,
 }
 
 impl Domain {
-    /// All, in order.
+    /// All domains, in order.
     pub const ALL: [Domain; 3] = [Domain::Core, Domain::Receive, Domain::Transmit];
 
     fn name(self) -> &'static str {
@@ -47,24 +47,25 @@ impl Domain {
     }
 }
 
-/// How a card and what belongs to it are set up.
+/// Setup of a card and of what surrounds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CardOptions {
-    /// The core clock.
+    /// Core clock.
     pub core: ClockOptions,
-    /// Both MAC clocks; each has a phase of its own.
+    /// Both MAC clocks. Each has a phase of its own.
     pub mac: ClockOptions,
-    /// Rate of the port.
+    /// Rate of the network port.
     pub bits_per_second: u64,
-    /// The host.
+    /// Host of the card.
     pub host: HostOptions,
 }
 
 impl CardOptions {
-    /// What DESIGN 8 says for a width: 100 Gb/s behind 512 bits, and behind narrower datapaths what they carry.
+    /// The setup of the standard bench for a datapath width: 100 Gb/s at 512 bits, and the rate that the datapath carries at
+    /// smaller widths.
     ///
     /// # Panics
-    /// If there is no such width.
+    /// If no preset has this width.
     pub fn standard(width_bits: u32) -> CardOptions {
         let (mac_hertz, bits_per_second) = match width_bits {
             64 => (156_250_000, 10_000_000_000),
@@ -81,13 +82,13 @@ impl CardOptions {
         }
     }
 
-    /// A wire without faults at the rate of this card.
+    /// A wire without faults, at the port rate of this card.
     pub fn wire(&self) -> WireOptions {
         WireOptions::perfect(self.bits_per_second)
     }
 }
 
-/// One domain of a card.
+/// Clock and reset of one domain.
 struct Edge {
     domain: Domain,
     clock: Clock,
@@ -96,7 +97,7 @@ struct Edge {
     is_in_reset: bool,
 }
 
-/// A port as wide as the datapath, or a mask of its bytes.
+/// A port with the width of the datapath, or a mask of its bytes.
 #[derive(Clone, Copy)]
 struct WidePort(AnyPort);
 
@@ -235,7 +236,7 @@ impl HostPorts {
     }
 }
 
-/// Watches a stream of the card, whose beat is the named parts.
+/// Monitors a stream whose beat consists of the named ports.
 fn monitor(model: &Model, stream: &'static str, parts: &[&str]) -> Result<StreamMonitor> {
     let valid = model.port(&format!("{stream}_valid"))?;
     let ready = model.port(&format!("{stream}_ready"))?;
@@ -264,7 +265,7 @@ struct SlavePorts {
     rresp: Port<u8>,
     rvalid: Port<u8>,
     rready: Port<u8>,
-    /// What the slave is shown, so that it is set only when it changes.
+    /// Inputs of the slave as they were set last, so that they are set only when they change.
     shown: ToSlave,
 }
 
@@ -365,7 +366,7 @@ impl MacPorts {
     }
 }
 
-/// A verilated card with everything that belongs to it alone.
+/// A verilated card with its clocks, host, MAC and monitors.
 pub struct Card {
     name: String,
     options: CardOptions,
@@ -374,7 +375,7 @@ pub struct Card {
     host_ports: HostPorts,
     slave_ports: SlavePorts,
     mac_ports: MacPorts,
-    /// High for each frame that is accepted, if the card shows it.
+    /// Debug output that is high for each accepted frame, if the card has it.
     accepted: Option<Port<u8>>,
     to_card: ToCard,
     lanes: usize,
@@ -383,17 +384,17 @@ pub struct Card {
     transmit: MacTransmit,
     log: Log,
     trace_ps: Option<u64>,
-    /// Since when its clocks stand still.
+    /// Time at which its clocks were stopped; `None` while they run.
     stands_since_ps: Option<u64>,
-    /// What evaluating the model has taken; counted once somebody asks.
+    /// Time that the evaluation of the model has taken; `None` unless it is measured.
     evaluation: Option<Duration>,
 }
 
 impl Card {
-    /// Puts an instance of a model in reset.
+    /// Instantiates a model and holds it in reset.
     ///
     /// # Errors
-    /// If the model lacks a port of the core boundary (DESIGN 3.1), or has one of another width.
+    /// If the model lacks a port of the core boundary (DESIGN 3.1), or a port has another width.
     pub fn new(model: &Model, options: CardOptions, now_ps: u64, seed: Seed, name: &str) -> Result<Card> {
         let build = || -> Result<Card> {
             let mac_ports = MacPorts::new(model)?;
@@ -444,77 +445,77 @@ impl Card {
         build().with_context(|| format!("`{}` is no card", model.top()))
     }
 
-    /// Its name in messages and file names.
+    /// Name in messages and file names.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it was set up.
+    /// Setup.
     pub fn options(&self) -> &CardOptions {
         &self.options
     }
 
-    /// Width of the datapath.
+    /// Width of the datapath, in bits.
     pub fn width_bits(&self) -> usize {
         self.lanes * 8
     }
 
-    /// Its host.
+    /// Host of the card.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Its host.
+    /// Host of the card.
     pub fn host_mut(&mut self) -> &mut Host {
         &mut self.host
     }
 
-    /// What its monitors have seen.
+    /// Violations that its monitors have seen.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// What its monitors have seen.
+    /// Violations that its monitors have seen; a test takes those that it expects.
     pub fn log_mut(&mut self) -> &mut Log {
         &mut self.log
     }
 
-    /// Cycles of a clock since the beginning.
+    /// Rising edges of a clock since the card was made.
     pub fn cycles(&self, domain: Domain) -> u64 {
         self.edges[domain as usize].clock.cycles()
     }
 
-    /// Period of a clock, rounded down.
+    /// Period of a clock in picoseconds, rounded down.
     pub fn period_ps(&self, domain: Domain) -> u64 {
         self.edges[domain as usize].clock.period_ps()
     }
 
-    /// Whether one of its resets is active.
+    /// Returns whether one of its resets is active.
     pub fn is_in_reset(&self) -> bool {
         self.edges.iter().any(|edge| edge.is_in_reset)
     }
 
-    /// What was seen at its ports.
+    /// Counts of what crossed its ports.
     pub fn seen(&self) -> Seen {
         Seen { received: self.receive.received(), sent: self.transmit.sent(), traffic: self.host.traffic() }
     }
 
-    /// Frames that its MAC has not given to it whole.
+    /// Frames that the MAC has not delivered completely.
     pub fn frames_waiting(&self) -> usize {
         self.receive.waiting()
     }
 
-    /// A frame arrives at its MAC.
+    /// Delivers a frame to the MAC, whose first byte arrives at `start_ps`.
     pub fn arrive(&mut self, start_ps: u64, frame: Frame) {
         self.receive.arrive(start_ps, frame);
     }
 
-    /// Counts from now on how long the model takes to be evaluated.
+    /// Starts to measure the time that the model's evaluation takes.
     pub fn watch_evaluation(&mut self) {
         self.evaluation = Some(Duration::ZERO);
     }
 
-    /// How long it has taken since then.
+    /// Time that the evaluation has taken since [`watch_evaluation`](Self::watch_evaluation).
     pub fn evaluation(&self) -> Duration {
         self.evaluation.unwrap_or_default()
     }
@@ -527,17 +528,17 @@ impl Card {
         }
     }
 
-    /// Writes a wave from now on; the model must have been built with tracing.
+    /// Writes a waveform from now on.
     ///
     /// # Errors
-    /// If it was not, or the file cannot be written.
+    /// If the model was built without tracing, or the file cannot be written.
     pub fn trace(&mut self, path: &Path) -> Result<()> {
         self.instance.trace_open(path).context("no wave")?;
         self.trace_ps = Some(0);
         Ok(())
     }
 
-    /// Stops all its clocks, or lets them go on where they stood.
+    /// Stops all clocks, or resumes them with the phase at which they were stopped.
     pub fn let_run(&mut self, now_ps: u64, runs: bool) {
         match (self.stands_since_ps, runs) {
             (None, false) => self.stands_since_ps = Some(now_ps),
@@ -549,12 +550,12 @@ impl Card {
         }
     }
 
-    /// Whether its clocks run.
+    /// Returns whether the clocks run.
     pub fn runs(&self) -> bool {
         self.stands_since_ps.is_none()
     }
 
-    /// The next edge, and whose; of equal times the first domain.
+    /// Time and domain of the next edge; of simultaneous edges, the first domain.
     #[inline]
     pub fn next_edge(&self) -> (u64, Domain) {
         let mut next = (self.edges[0].clock.next_ps(), Domain::Core);
@@ -566,7 +567,7 @@ impl Card {
         next
     }
 
-    /// One rising edge. Gives the frame that leaves with it, if one does.
+    /// Processes one rising edge. Returns the frame that leaves with it, if one does.
     pub fn edge(&mut self, now_ps: u64, domain: Domain) -> Option<Departure> {
         let edge = &mut self.edges[domain as usize];
         edge.clock.advance();
@@ -587,7 +588,7 @@ impl Card {
         }
     }
 
-    /// The clock rises and falls. The inputs are set behind that, and take effect with [`settle`](Self::settle).
+    /// Raises and lowers the clock and sets the inputs, which take effect with [`settle`](Self::settle).
     fn tick(&mut self, now_ps: u64, domain: Domain) {
         let port = self.edges[domain as usize].clock_port;
         self.instance.set(port, 1);
@@ -599,12 +600,12 @@ impl Card {
     fn settle(&mut self, now_ps: u64, domain: Domain) {
         self.evaluate();
         if self.trace_ps.is_some() {
-            // The fall is drawn where the eye expects it; no register looks at it.
+            // The falling edge is drawn at a quarter of the period; no register uses it.
             self.dump(now_ps + self.edges[domain as usize].clock.period_ps() / 4);
         }
     }
 
-    /// Waves want times that grow: what happens at one time is drawn a picosecond apart.
+    /// Adds a sample to the waveform. Its times must increase, so events at one time are drawn 1 ps apart.
     fn dump(&mut self, now_ps: u64) {
         if let Some(trace_ps) = &mut self.trace_ps {
             *trace_ps = now_ps.max(*trace_ps + 1);
@@ -674,7 +675,7 @@ impl Card {
         departure
     }
 
-    /// Puts accesses that were refused, and that nobody has taken, with the violations.
+    /// Turns refused accesses that no test has taken into violations.
     pub fn note_faults(&mut self) {
         self.host.check_faults(&mut self.log);
     }

@@ -1,20 +1,21 @@
-//! Clocks: the times of rising edges, exact to the picosecond however odd the frequency is.
+//! Clocks: times of rising edges, without drift at any frequency.
 //!
-//! 322.265625 MHz has a period of 3103.03 ps. Edges stand at whole picoseconds, each at most one before its exact time, so
-//! that they never drift: after 322,265,625 cycles a second has passed.
+//! 322.265625 MHz has a period of 3103.03 ps. Edges are at whole picoseconds, each less than one before its exact time:
+//! 322,265,625 cycles take exactly one second.
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_stimulus::chance::Seed;
 
-/// Picoseconds of a second.
+/// Picoseconds in a second.
 pub const SECOND_PS: u64 = 1_000_000_000_000;
 
-/// How a clock runs.
+/// Frequency and jitter of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOptions {
-    /// Its frequency.
+    /// Frequency, in hertz.
     pub hertz: u64,
-    /// Each edge comes up to this much late, at random and without drift. It is clamped to less than half a period.
+    /// Largest delay of an edge, in picoseconds. Each edge is late by a random time up to this, without drift. Clamped to less
+    /// than half a period.
     pub jitter_ps: u64,
 }
 
@@ -25,13 +26,13 @@ impl ClockOptions {
     }
 }
 
-/// One clock of a world.
+/// A clock of a world.
 #[derive(Clone, Debug)]
 pub struct Clock {
     hertz: u64,
     jitter_ps: u64,
     random: ChaCha8Rng,
-    /// The next edge without jitter: whole picoseconds, and a fraction in units of `1 / hertz`.
+    /// Time of the next edge without jitter: whole picoseconds, and a fraction in units of `1 / hertz`.
     ideal_ps: u64,
     fraction: u64,
     next_ps: u64,
@@ -39,10 +40,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Makes a clock with a start phase drawn from the stream `name`: its first edge comes within a period after `now_ps`.
+    /// Makes a clock with a random start phase from the stream `name`: its first edge comes within a period after `now_ps`.
     ///
     /// # Panics
-    /// If the frequency is zero, or above 1 THz.
+    /// If the frequency is zero or above 1 THz.
     pub fn new(options: ClockOptions, now_ps: u64, seed: Seed, name: &str) -> Clock {
         assert!((1..=SECOND_PS).contains(&options.hertz), "a clock has 1 Hz to 1 THz");
         let mut random = seed.stream(name);
@@ -52,7 +53,7 @@ impl Clock {
         Clock { hertz: options.hertz, jitter_ps, random, ideal_ps, fraction: 0, next_ps: ideal_ps, cycles: 0 }
     }
 
-    /// When the next rising edge comes.
+    /// Time of the next rising edge.
     #[inline]
     pub fn next_ps(&self) -> u64 {
         self.next_ps
@@ -64,18 +65,18 @@ impl Clock {
         self.cycles
     }
 
-    /// The period, rounded down.
+    /// Period in picoseconds, rounded down.
     pub fn period_ps(&self) -> u64 {
         SECOND_PS / self.hertz
     }
 
-    /// It has stood still for so long.
+    /// Delays all further edges, after the clock was stopped for this time.
     pub fn shift(&mut self, by_ps: u64) {
         self.ideal_ps += by_ps;
         self.next_ps += by_ps;
     }
 
-    /// The edge has been: goes on to the one behind it.
+    /// Advances to the next edge.
     #[inline]
     pub fn advance(&mut self) {
         self.cycles += 1;

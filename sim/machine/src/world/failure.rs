@@ -1,24 +1,24 @@
-//! What a failing run leaves behind: its seed, what was violated, and the newest frames of every port.
+//! What a failing run leaves: its seed, the violations, and the newest frames of every port.
 use crate::monitor::Violation;
 use rnic_stimulus::chance::Seed;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The environment variable that names the folder for evidence; by default `failures` in Cargo's target folder.
+/// Environment variable with the directory for captures of failing runs; by default `failures` in Cargo's target directory.
 pub const FAILURES_VARIABLE: &str = "RNIC_FAILURES";
-/// The environment variable that asks for waves and names the folder for them.
+/// Environment variable with the directory for waveforms, which are written only if it is set.
 pub const TRACE_VARIABLE: &str = "RNIC_TRACE";
 
-/// A run that did not do what it should.
+/// A run that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What to run again.
+    /// Seed that repeats the run.
     pub seed: Seed,
-    /// When it was noticed.
+    /// Simulated time of the failure.
     pub time_ps: u64,
-    /// What was waited for in vain, if something was.
+    /// Condition that did not become true in time; empty if a monitor ended the run.
     pub text: String,
-    /// What the monitors say.
+    /// Violations that the monitors have seen.
     pub violations: Vec<Violation>,
     /// Captures of the newest frames.
     pub files: Vec<PathBuf>,
@@ -39,23 +39,23 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The folder for evidence.
+/// Directory for captures of failing runs.
 pub(super) fn folder() -> PathBuf {
     if let Some(folder) = std::env::var_os(FAILURES_VARIABLE).filter(|folder| !folder.is_empty()) {
         return folder.into();
     }
-    // Cargo marks its target folder, and a test runs from inside of it.
+    // Cargo marks its target directory with this file, and a test runs from inside of it.
     let program = std::env::current_exe().unwrap_or_default();
     let target = program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file());
     target.map(|folder| folder.join("failures")).unwrap_or_else(|| PathBuf::from("target/failures"))
 }
 
-/// The folder for waves, if they are asked for.
+/// Directory for waveforms, if they are requested.
 pub(super) fn trace_folder() -> Option<PathBuf> {
     std::env::var_os(TRACE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// What the run is called in file names: the test, if it is one.
+/// Name of the run in file names: that of the test, if it is one.
 pub(super) fn run_name() -> String {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("run");

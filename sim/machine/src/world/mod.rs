@@ -1,17 +1,17 @@
-//! The world: any number of cards with their hosts, stations, and the wires between them, under one seed.
+//! A world: cards with their hosts, stations, and the wires between them, under one seed.
 //!
 //! ```text
 //!   host0 ── card0 ── wire ── card1 ── host1        software steps the world and waits for nothing else
 //!   host2 ── card2 ── wire ── station
 //! ```
 //!
-//! One call of [`World::step`] is one event: a clock edge of one card, a frame that arrives, or a station that wakes. Time is
-//! counted in picoseconds. Events at one time happen in a fixed order: arrivals, by wire; stations; clocks, by card and
-//! [`Domain`]. All chance comes from the seed, so that a run repeats exactly.
+//! A call of [`World::step`] processes one event: a clock edge of one card, the arrival of a frame, or the wake-up of a
+//! station. Time is counted in picoseconds. Simultaneous events are processed in a fixed order: arrivals, by wire; stations;
+//! clocks, by card and [`Domain`]. All random choices come from the seed, so that a run can be repeated exactly.
 //!
 //! Monitors watch all the time. The first violation ends [`run_for`](World::run_for), [`run_until`](World::run_until) and the
-//! register accesses with a [`Failure`]; [`finish`](World::finish) also looks at what must not be left. A test that expects a
-//! violation takes it from the card's [`log_mut`](Card::log_mut) in time.
+//! register accesses with a [`Failure`]; [`finish`](World::finish) also checks that nothing is left. A test that expects a
+//! violation takes it from the card's [`log_mut`](Card::log_mut) before the next check.
 //!
 //! | Variable | Meaning |
 //! |---|---|
@@ -37,38 +37,38 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use verilator_sys::{Model, ModelOptions};
 
-/// Simulated time within which software gives an access up: far beyond what the slave may take.
+/// Simulated time after which software gives up an access, far longer than the slave may take.
 const ACCESS_PS_MAX: u64 = 100_000_000;
 /// Simulated time within which a world must come to rest at its end.
 const DRAIN_PS_MAX: u64 = 1_000_000_000;
-/// For so long, a card at rest must show nothing new.
+/// Simulated time for which a card at rest must stay at rest.
 const SETTLE_PS: u64 = 2_000_000;
 
-/// Something that a wire can be attached to.
+/// An end of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// The port of a card, by index.
+    /// The network port of a card, by index.
     Card(usize),
     /// A station, by index.
     Station(usize),
 }
 
-/// A wire: from its first port to its second, and back.
+/// A wire. Direction 0 goes from the first port to the second, direction 1 back.
 struct Wire {
     ports: [Port; 2],
     directions: [Direction; 2],
 }
 
-/// A station, and when its end of the wire is free.
+/// A station, and the time at which its end of the wire is free.
 struct Peer {
     station: Box<dyn Station>,
     free_ps: u64,
-    /// Frames that are arriving, with the times at which they are whole.
+    /// Frames on their way to the station, with the times at which they have arrived completely.
     arriving: std::collections::VecDeque<(u64, Frame)>,
     recorder: Recorder,
 }
 
-/// What happens next.
+/// Kinds of events.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrival { wire: usize, direction: usize },
@@ -77,18 +77,18 @@ enum Event {
     Edge { card: usize, domain: Domain },
 }
 
-/// Why software did not get what it wanted from a register.
+/// Why a register access of software failed.
 #[derive(Debug, Error)]
 pub enum RegisterError {
-    /// The slave refused, or did not answer.
+    /// The slave refused the access, or did not answer.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// A monitor saw something meanwhile.
+    /// A monitor saw a violation meanwhile.
     #[error(transparent)]
     Failure(#[from] Box<Failure>),
 }
 
-/// Cards, wires, and time.
+/// Cards, stations, wires, and simulated time.
 pub struct World {
     seed: Seed,
     name: String,
@@ -97,7 +97,7 @@ pub struct World {
     card_recorders: Vec<Recorder>,
     stations: Vec<Peer>,
     wires: Vec<Wire>,
-    /// For each card and each station: its wire, and which end of it.
+    /// Wire and end of it, for each card and each station.
     card_wires: Vec<Option<(usize, usize)>>,
     station_wires: Vec<Option<(usize, usize)>>,
     has_left_evidence: bool,
@@ -106,7 +106,7 @@ pub struct World {
     events: u64,
 }
 
-/// Options for models of a world: as given, with waves if `RNIC_TRACE` asks for them.
+/// Adds tracing to the options of a model if `RNIC_TRACE` is set.
 pub fn model_options(options: ModelOptions) -> ModelOptions {
     ModelOptions { trace: options.trace || failure::trace_folder().is_some(), ..options }
 }
@@ -130,12 +130,12 @@ impl World {
         }
     }
 
-    /// What decides this run.
+    /// Seed of this run.
     pub fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// The time.
+    /// Simulated time, in picoseconds.
     pub fn now_ps(&self) -> u64 {
         self.now_ps
     }
@@ -145,10 +145,10 @@ impl World {
         self.events
     }
 
-    /// Adds a card, in reset; it leaves it as time goes on.
+    /// Adds a card, which leaves reset as time advances, and returns its index.
     ///
     /// # Errors
-    /// If the model is no card, or its wave cannot be written.
+    /// If the model is not a card, or its waveform cannot be written.
     pub fn add_card(&mut self, model: &Model, options: CardOptions) -> Result<usize> {
         let index = self.cards.len();
         let name = format!("card{index}");
@@ -163,15 +163,15 @@ impl World {
         Ok(index)
     }
 
-    /// Says whether the cards take turns: then only the clocks of that one run for which software waits. That saves what
-    /// evaluating the others costs, while software sets its cards up one after the other.
+    /// Sets whether cards take turns. If they do, only the clocks of the card run for which software waits, which saves the
+    /// evaluation of the others while software sets up one card after the other.
     pub fn take_turns(&mut self, takes_turns: bool) {
         self.takes_turns = takes_turns;
         let now_ps = self.now_ps;
         self.cards.iter_mut().for_each(|card| card.let_run(now_ps, !takes_turns));
     }
 
-    /// Software waits for a card.
+    /// Notes that software waits for a card.
     pub(crate) fn wait_for(&mut self, card: usize) {
         if self.takes_turns {
             let now_ps = self.now_ps;
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Adds a station.
+    /// Adds a station and returns its index.
     pub fn add_station(&mut self, station: impl Station) -> usize {
         let peer = Peer {
             station: Box::new(station),
@@ -194,10 +194,10 @@ impl World {
         self.stations.len() - 1
     }
 
-    /// Joins two ports by a wire and returns its index; direction 0 goes from the first to the second.
+    /// Connects two ports by a wire and returns its index; direction 0 goes from the first to the second.
     ///
     /// # Errors
-    /// If a port is not there or has a wire, or the rate is not that of a card.
+    /// If a port does not exist or has a wire, or the wire's rate is not that of the card.
     pub fn connect(&mut self, first: Port, second: Port, options: WireOptions) -> Result<usize> {
         let index = self.wires.len();
         ensure!(first != second, "a wire has two ends");
@@ -220,35 +220,35 @@ impl World {
         Ok(index)
     }
 
-    /// A card.
+    /// Returns a card.
     ///
     /// # Panics
-    /// If there is none of this index, as with the other accessors.
+    /// If no card has this index, as with the other accessors.
     pub fn card(&self, card: usize) -> &Card {
         &self.cards[card]
     }
 
-    /// A card.
+    /// Returns a card.
     pub fn card_mut(&mut self, card: usize) -> &mut Card {
         &mut self.cards[card]
     }
 
-    /// The host of a card.
+    /// Returns the host of a card.
     pub fn host(&self, card: usize) -> &Host {
         self.cards[card].host()
     }
 
-    /// The host of a card.
+    /// Returns the host of a card.
     pub fn host_mut(&mut self, card: usize) -> &mut Host {
         self.cards[card].host_mut()
     }
 
-    /// How many cards there are.
+    /// Number of cards.
     pub fn cards(&self) -> usize {
         self.cards.len()
     }
 
-    /// A station, as what it is.
+    /// Returns a station as its own type.
     ///
     /// # Panics
     /// If the station of this index is not a `T`.
@@ -257,20 +257,20 @@ impl World {
         any.downcast_mut().expect("the station is of this type")
     }
 
-    /// One direction of a wire, to change its faults or to set a script.
+    /// Returns one direction of a wire, for example to change its faults or to set a script.
     pub fn direction_mut(&mut self, wire: usize, direction: usize) -> &mut Direction {
         &mut self.wires[wire].directions[direction]
     }
 
-    /// What has become of the frames of a wire, by direction.
+    /// Counts of the frames of a wire, by direction.
     pub fn wire_counts(&self, wire: usize) -> [WireCounts; 2] {
         self.wires[wire].directions.each_ref().map(Direction::counts)
     }
 
-    /// Writes all frames that cross a port from now on to a pcap file, stamped in nanoseconds.
+    /// Writes all frames that cross a port from now on to a pcap file with nanosecond timestamps.
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be created.
     pub fn capture(&mut self, port: Port, path: &Path) -> Result<()> {
         match port {
             Port::Card(card) => self.card_recorders[card].capture(path),
@@ -308,7 +308,7 @@ impl World {
         next
     }
 
-    /// One event. Returns whether there was one: a world without cards may have none.
+    /// Processes one event. Returns false if there is none, as in a world without cards.
     pub fn step(&mut self) -> bool {
         let Some((time_ps, event)) = self.next() else { return false };
         self.now_ps = self.now_ps.max(time_ps);
@@ -370,7 +370,7 @@ impl World {
         }
     }
 
-    /// Whether a monitor has seen a violation, or the card something that it may not touch.
+    /// Returns whether a monitor has seen a violation, or the card an access that was refused.
     fn is_violated(&self) -> bool {
         self.cards.iter().any(|card| !card.log().violations().is_empty())
     }
@@ -378,12 +378,12 @@ impl World {
     /// Fails if a monitor has seen a violation.
     ///
     /// # Errors
-    /// A [`Failure`] with all of them.
+    /// A [`Failure`] with all violations.
     pub fn check(&mut self) -> Result<(), Box<Failure>> {
         if self.is_violated() { Err(self.failure("a rule is violated")) } else { Ok(()) }
     }
 
-    /// Lets time pass.
+    /// Advances time.
     ///
     /// # Errors
     /// If a monitor sees a violation.
@@ -397,10 +397,10 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass until something is true, which is asked after each event.
+    /// Advances time until a condition holds, which is evaluated after each event.
     ///
     /// # Errors
-    /// If it is not true within `limit_ps`, or a monitor sees a violation.
+    /// If it does not hold within `limit_ps`, or a monitor sees a violation.
     pub fn run_until(
         &mut self,
         what: &str,
@@ -417,7 +417,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass until all cards have left reset.
+    /// Advances time until all cards have left reset.
     ///
     /// # Errors
     /// If they do not, or a monitor sees a violation.
@@ -427,13 +427,13 @@ impl World {
         })
     }
 
-    /// Software starts an access and goes on; a posted one has no answer.
+    /// Starts a register access without waiting for it. A posted one has no answer.
     pub fn start_access(&mut self, card: usize, access: RegisterAccess, is_posted: bool) -> Ticket {
         let now_ps = self.now_ps;
         self.cards[card].host_mut().start(now_ps, access, is_posted)
     }
 
-    /// Software makes an access and waits for its answer, while everything else goes on.
+    /// Makes a register access and runs the world until it is answered.
     ///
     /// # Errors
     /// If the slave refuses or does not answer in time, or a monitor sees a violation.
@@ -462,7 +462,7 @@ impl World {
         self.access(card, RegisterAccess { bar, offset, operation: Operation::Read })
     }
 
-    /// Writes a register of eight bytes, and waits until that is done.
+    /// Writes a register of eight bytes, and waits for the response.
     ///
     /// # Errors
     /// As [`access`](Self::access).
@@ -477,13 +477,13 @@ impl World {
         self.access(card, RegisterAccess { bar, offset, operation }).map(drop)
     }
 
-    /// Writes eight bytes and does not wait, as software does with a doorbell.
+    /// Writes eight bytes without waiting, as a driver writes a doorbell.
     pub fn post_register(&mut self, card: usize, bar: Bar, offset: u64, value: u64) {
         let operation = Operation::Write { value, strobe: 0xff };
         self.start_access(card, RegisterAccess { bar, offset, operation }, true);
     }
 
-    /// A snapshot of all counters of a card.
+    /// Takes a snapshot of all counters of a card and returns their values, in the order of [`COUNTERS`].
     ///
     /// # Errors
     /// As [`access`](Self::access).
@@ -500,8 +500,8 @@ impl World {
         (0..COUNTERS.len()).map(&mut read).collect()
     }
 
-    /// Lets everything come to rest, and checks what must hold then: nothing is under way, counters account for every frame,
-    /// and no access was refused without somebody having taken note.
+    /// Runs the world until it is at rest, and checks what must hold then: nothing is in flight, the counters account for every
+    /// frame, and a test has taken each refused access.
     ///
     /// # Errors
     /// If the world does not come to rest, or a rule is violated.
@@ -528,7 +528,7 @@ impl World {
         Ok(self.check()?)
     }
 
-    /// Whether nothing is on its way at the ports of all cards.
+    /// Returns whether nothing is in flight at the ports of all cards.
     fn is_quiet(&self) -> bool {
         self.wires.iter().all(|wire| wire.directions.iter().all(|direction| direction.in_flight() == 0))
             && self.cards.iter().all(|card| card.host().is_idle() && card.frames_waiting() == 0)
@@ -538,7 +538,7 @@ impl World {
         format!("{}-seed{}-{part}.{extension}", self.name, self.seed.0)
     }
 
-    /// Makes the failure of this run, and leaves what it takes to look into it.
+    /// Makes the failure of this run, and writes the captures that help to find its cause.
     #[cold]
     pub fn failure(&mut self, text: &str) -> Box<Failure> {
         for card in &mut self.cards {
@@ -569,7 +569,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// A test that panics leaves the same as a run that returns a failure.
+    /// A test that panics leaves the same captures as a run that returns a failure.
     fn drop(&mut self) {
         if std::thread::panicking() && !self.has_left_evidence {
             let failure = self.failure("the test panicked");

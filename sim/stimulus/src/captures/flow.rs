@@ -1,42 +1,42 @@
-//! What a capture says of one queue pair that answers: what it was asked, and what it answered, in order.
+//! Flows of a capture: the requests that one queue pair received, and its responses, in order.
 use super::Capture;
 use rnic_layout::opcode::{self, Class, Transport};
 use rnic_layout::path::Gid;
 use rnic_layout::wire::{ExtendedRepr, Filter, PacketRepr, classify};
 
-/// An answer belongs to the queue pair that was asked within so many PSNs of it.
+/// A response belongs to the queue pair that received a request within this distance of its PSN.
 const NEAR_PSNS: u32 = 16;
 
 /// A packet of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Crossing<'a> {
-    /// As it was captured.
+    /// The frame as captured.
     pub frame: &'a [u8],
-    /// The same, taken apart.
+    /// The parsed packet.
     pub packet: PacketRepr<'a>,
-    /// It asks; else it answers.
+    /// The packet is a request; otherwise it is a response.
     pub is_request: bool,
 }
 
-/// All that was asked of one queue pair of the reliable connection service, and what it answered.
+/// All requests to one RC queue pair, and its responses.
 #[derive(Clone, Debug)]
 pub struct Flow<'a> {
-    /// The host that answers.
+    /// Host of the responder.
     pub host: Gid,
-    /// Its queue pair.
+    /// QPN of the responder.
     pub number: u32,
-    /// The queue pair that asks, if it was ever answered.
+    /// QPN of the requester; `None` if no request was answered.
     pub peer: Option<u32>,
-    /// In the order in which they crossed; the first one is a request.
+    /// Packets in the order of the capture; the first one is a request.
     pub crossings: Vec<Crossing<'a>>,
 }
 
 impl<'a> Flow<'a> {
-    /// Sorts the packets of a capture by who answers them. Packets with a wrong ICRC are nobody's.
+    /// Sorts the RC packets of a capture by responder. Packets with a wrong ICRC are left out.
     ///
     /// # Panics
     ///
-    /// If an answer belongs to no request: such a capture does not begin at the beginning.
+    /// If a response matches no request, which means that the capture began in the middle of a flow.
     pub fn of(capture: &'a Capture) -> Vec<Flow<'a>> {
         let packets: Vec<(&[u8], PacketRepr)> = capture
             .roce_frames()
@@ -51,7 +51,7 @@ impl<'a> Flow<'a> {
                 flows.push(Flow { host, number, peer: None, crossings: Vec::new() });
             }
         }
-        // A flow knows all its requests before any answer looks for its own.
+        // All requests are assigned before any response is matched to a flow.
         let psns: Vec<Vec<_>> = flows.iter().map(|flow| flow.psns(&packets)).collect();
         for &(frame, packet) in &packets {
             let is_request = asks(&packet);
@@ -85,34 +85,34 @@ impl<'a> Flow<'a> {
         packets.iter().filter(|(_, packet)| asks(packet)).map(|(_, packet)| packet.bth.psn).collect()
     }
 
-    /// What was asked.
+    /// Requests, in order.
     pub fn requests(&self) -> impl Iterator<Item = &Crossing<'a>> {
         self.crossings.iter().filter(|crossing| crossing.is_request)
     }
 
-    /// What was answered.
+    /// Responses, in order.
     pub fn answers(&self) -> impl Iterator<Item = &Crossing<'a>> {
         self.crossings.iter().filter(|crossing| !crossing.is_request)
     }
 }
 
-/// What an answer says, but for bytes that came out of memory, and credits.
+/// What a response says, without payload, which depends on memory contents, and without credits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// BTH: operation.
+    /// BTH opcode.
     pub code: u8,
-    /// BTH: PSN.
+    /// BTH PSN.
     pub psn: u32,
-    /// Bytes of payload.
+    /// Payload, in bytes.
     pub bytes: usize,
-    /// Class of the syndrome with its code, where the code is not one of credits; and the MSN.
+    /// AETH: syndrome, whose value is reduced to its class if the value counts credits; and MSN.
     pub aeth: Option<(u8, u32)>,
-    /// What the cell of an atomic held.
+    /// AtomicAckETH: original value of the memory cell.
     pub original: Option<u64>,
 }
 
 impl Said {
-    /// Takes an answer apart.
+    /// Extracts the fields of a response.
     pub fn of(packet: &PacketRepr) -> Self {
         let (mut aeth, mut original) = (None, None);
         for header in packet.extended_headers() {

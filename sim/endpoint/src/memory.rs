@@ -136,17 +136,17 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// When no region has the key.
+    /// If no region has this key.
     pub fn region_bytes(&mut self, key: u32) -> &mut [u8] {
         let region = self.regions[&key];
         &mut self.bytes[region.offset..][..region.length as usize]
     }
 
-    /// Checks an access and returns where in the memory it goes.
+    /// Checks an access and returns the offset of its first byte in the memory.
     ///
     /// # Errors
     ///
-    /// The first rule that does not hold.
+    /// The first check that fails.
     pub fn check(
         &self,
         access: Access,
@@ -170,7 +170,7 @@ impl Memory {
         if !allowed {
             return Err(AccessError::Right);
         }
-        // By subtraction, so that no sum can go round.
+        // By subtraction, which cannot overflow.
         let offset = address.checked_sub(region.first_address).ok_or(AccessError::Range)?;
         let room = region.length.checked_sub(offset).ok_or(AccessError::Range)?;
         if length > room {
@@ -180,11 +180,11 @@ impl Memory {
         Ok(start..start + length as usize)
     }
 
-    /// Checks all elements of a work request that have bytes.
+    /// Checks all SGEs of a work request whose length is not zero.
     ///
     /// # Errors
     ///
-    /// What is wrong with the first bad one.
+    /// The error of the first invalid one.
     pub fn check_elements(
         &self,
         access: Access,
@@ -198,8 +198,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Finds where `length` bytes stand that begin `offset` bytes into the concatenation of elements. Elements that
-    /// these bytes do not touch are not looked at.
+    /// Offsets and lengths in memory of `length` bytes that begin `offset` bytes into a scatter/gather list. SGEs that these
+    /// bytes do not touch are not checked.
     pub(super) fn pieces(
         &self,
         access: Access,
@@ -224,11 +224,11 @@ impl Memory {
         if left == 0 { Ok(pieces) } else { Err(AccessError::Range) }
     }
 
-    /// Reads bytes out of the concatenation of elements.
+    /// Gathers bytes from a scatter/gather list.
     ///
     /// # Errors
     ///
-    /// When an element that they touch may not be read, or the elements are too short.
+    /// If an SGE that they touch may not be read, or the list is too short.
     pub fn gather(
         &self,
         domain: u32,
@@ -240,11 +240,11 @@ impl Memory {
         Ok(pieces.into_iter().flat_map(|piece| self.bytes[piece].iter().copied()).collect())
     }
 
-    /// Writes bytes into the concatenation of elements: all of them or, when one may not be written, none.
+    /// Scatters bytes to a scatter/gather list: all of them, or none if an SGE may not be written.
     ///
     /// # Errors
     ///
-    /// When an element that they touch may not be written, or the elements are too short.
+    /// If an SGE that they touch may not be written, or the list is too short.
     pub fn scatter(
         &mut self,
         domain: u32,
@@ -320,7 +320,7 @@ mod tests {
         let mut memory = memory();
         let first = REGION.first_address;
         let element = |offset, length| Element { address: first + offset, key: 0x105, length };
-        // The empty element names no region, and nobody asks.
+        // The key of an empty SGE is not checked.
         let empty = Element { address: 0, key: 0xdead, length: 0 };
         let elements = [element(50, 3), empty, element(0, 4), element(90, 10)];
         let data: Vec<u8> = (1..=15).collect();

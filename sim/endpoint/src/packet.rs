@@ -1,4 +1,4 @@
-//! From a packet's meaning to its frame: the way to the peer, and the bytes.
+//! Packets as their headers' fields, and the frames made of them.
 
 use rnic_layout::path::Gid;
 use rnic_layout::wire::ip::HOP_LIMIT_DEFAULT;
@@ -8,26 +8,26 @@ use rnic_layout::wire::{
 };
 use rnic_layout::{limits, path};
 
-/// How packets get to the peer, and how its packets must look (protocol 1.2 and 4.2).
+/// Addresses and IP fields of a connection, and the check of incoming packets against them (protocol 1.2 and 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Own Ethernet address.
     pub local_mac: MacAddress,
-    /// The peer's Ethernet address, or the router's.
+    /// Ethernet address of the peer, or of the router.
     pub remote_mac: MacAddress,
-    /// Tag of all frames sent; tags of received ones do not matter.
+    /// VLAN tag of all frames that are sent. The tag of received frames is not checked.
     pub vlan: Option<VlanTag>,
-    /// Own address. It is IPv4 if and only if [`remote`](Self::remote) is.
+    /// Own GID. It is IPv4 if and only if [`remote`](Self::remote) is.
     pub local: Gid,
-    /// The peer's address.
+    /// GID of the peer.
     pub remote: Gid,
-    /// DSCP and ECN.
+    /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// Routers that packets may pass.
+    /// Hop limit, or time to live.
     pub hop_limit: u8,
     /// IPv6 flow label.
     pub flow_label: u32,
-    /// UDP source port, one for a queue pair.
+    /// UDP source port, constant for a queue pair.
     pub source_port: u16,
 }
 
@@ -47,7 +47,7 @@ impl Path {
         }
     }
 
-    /// The same path as the peer sees it.
+    /// The same path in the view of the peer.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Path {
         }
     }
 
-    /// Says whether a packet comes from the peer and is for this end, in the same version of IP.
+    /// Returns whether a packet comes from the peer and is addressed to this end, in the same IP version.
     pub fn admits(&self, ip: &IpRepr) -> bool {
         matches!(ip, IpRepr::V4(_)) == self.remote.to_ipv4().is_some()
             && ip.source() == self.remote
@@ -97,12 +97,12 @@ impl Path {
     }
 }
 
-/// A packet to be sent, headers as their meaning.
+/// A packet to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Base transport header. The pad count is set when the frame is made.
+    /// BTH. The pad count is set when the frame is made.
     pub bth: BthRepr,
-    /// Extended headers, in wire order; must be those of the opcode.
+    /// Extended headers in wire order; must be those of the opcode.
     pub extended: Vec<ExtendedRepr>,
     /// Payload without pad.
     pub payload: Vec<u8>,
@@ -118,7 +118,7 @@ impl Packet {
     ///
     /// # Panics
     ///
-    /// When the extended headers are not those of the opcode, or the frame is longer than any may be.
+    /// If the extended headers are not those of the opcode, or the frame is too long.
     pub fn frame(&self, path: &Path, identification: u16) -> Vec<u8> {
         let extended = Extended::from_headers(&self.extended).expect("no opcode has more headers");
         let packet = PacketRepr {
@@ -137,7 +137,7 @@ impl Packet {
     }
 }
 
-/// Where the headers of a well-formed frame begin.
+/// Offsets of the headers in a well-formed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) ip: usize,
@@ -159,7 +159,7 @@ impl Places {
     }
 }
 
-/// Makes checksum and ICRC of a changed frame right again. The ICRC stands at the frame's end.
+/// Corrects IPv4 checksum and ICRC of a changed frame. The ICRC is at the end of the frame.
 pub(super) fn seal(frame: &mut [u8], places: Places) {
     if places.is_ipv4 {
         Ipv4Packet::new_unchecked(&mut frame[places.ip..]).fill_checksum();

@@ -1,4 +1,4 @@
-//! A queue pair: what it is set up with, what is posted to it, what comes back.
+//! Queue pairs: setup, WQEs, CQEs and asynchronous events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,74 +15,74 @@ use super::packet::{Packet, Path};
 use super::requester::Requester;
 use super::responder::Responder;
 
-/// When a request asks for an acknowledgement (protocol 2.4). READs and atomics are answered anyway.
+/// When a request asks for an acknowledgement (protocol 2.4). READs and atomics are always answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckRequest {
     /// On the last packet of each message, and on each 32nd packet of a long one.
     EveryMessage,
     /// On every packet.
     EveryPacket,
-    /// On the last packet of a signalled message, on the last one when nothing else waits to be sent, and on each
-    /// 32nd packet.
+    /// On the last packet of a signalled message, on the last packet if no other message waits to be sent, and on each 32nd
+    /// packet.
     WhenNeeded,
 }
 
-/// What a queue pair is made with. All of it can be changed by whoever makes it; [`QueuePairSetup::new`] fills in the rest.
+/// Attributes of a queue pair. [`QueuePairSetup::new`] gives defaults, all of which may be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairSetup {
-    /// Own number.
+    /// QPN.
     pub number: u32,
-    /// The peer's number.
+    /// QPN of the peer.
     pub peer: u32,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Path,
-    /// State to begin in.
+    /// Initial state.
     pub state: QpState,
     /// Protection domain.
     pub domain: u32,
-    /// What the peer may do; local rights mean nothing here.
+    /// Remote rights; local rights have no meaning here.
     pub rights: Rights,
-    /// Payload of a packet at most.
+    /// Path MTU.
     pub pmtu: Pmtu,
     /// PSN of the first request.
     pub send_psn: Psn,
     /// PSN of the peer's first request.
     pub receive_psn: Psn,
-    /// Partition.
+    /// Partition key.
     pub partition_key: u16,
     /// Completion queue of sends.
     pub send_completions: u32,
     /// Completion queue of receives.
     pub receive_completions: u32,
-    /// Receives come from this shared receive queue.
+    /// Shared receive queue, if receives come from one.
     pub shared_receives: Option<u32>,
-    /// Every send makes a completion.
+    /// Every send completes with a CQE.
     pub signal_all: bool,
     /// When to ask for acknowledgements.
     pub ack_request: AckRequest,
-    /// Packets that may be unacknowledged.
+    /// Maximum of unacknowledged packets.
     pub window_packets: u32,
-    /// READs and atomics that may be unanswered.
+    /// Maximum of outstanding READs and atomics as requester.
     pub read_atomic: u8,
-    /// READs and atomics of the peer that are kept.
+    /// READs and atomics of the peer that the responder holds.
     pub destination_read_atomic: u8,
-    /// Delay code of RNR NAKs sent.
+    /// Timer code of the RNR NAKs it sends.
     pub min_rnr_timer: u8,
-    /// Code of the acknowledgement time-out; 0 means none, so that a lost packet stays lost.
+    /// Code of the acknowledgement timeout; 0 disables it, so that a lost packet is not noticed.
     pub timeout: u8,
-    /// Times that the same packet is sent again. 0 makes any loss that is noticed an error.
+    /// Maximum of retransmissions of a packet. With 0, any loss that is noticed is an error.
     pub retry_count: u8,
-    /// The same for RNR NAKs; 7 means without end.
+    /// Maximum of retransmissions after RNR NAKs; 7 is unlimited.
     pub rnr_retry: u8,
-    /// Tell the peer how many receives are posted, instead of saying that it need not care (protocol 2.9).
+    /// Reports the number of posted receives as credits, instead of the code for unlimited credits (protocol 2.9).
     pub credits: bool,
-    /// Let a newer acknowledgement take the place of one that has not left yet (protocol 3.8).
+    /// A newer acknowledgement replaces one that was not sent yet (protocol 3.8).
     pub coalesce: bool,
 }
 
 impl QueuePairSetup {
-    /// Makes a queue pair in RTS with PMTU 1024, all rights, PSNs that begin at 0, domain 0, and completion queue 0. It
-    /// never sends anything twice; `timeout` and `retry_count` change that.
+    /// Makes a queue pair in RTS with PMTU 1024, all rights, PSNs from 0 on, domain 0, and completion queue 0. It never
+    /// retransmits, unless `timeout` and `retry_count` are changed.
     pub const fn new(number: u32, peer: u32, path: Path) -> Self {
         Self {
             number,
@@ -113,64 +113,64 @@ impl QueuePairSetup {
     }
 }
 
-/// What a send asks for.
+/// Operation of a send WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// SEND.
     Send,
-    /// SEND with immediate data, byte for byte as on the wire.
+    /// SEND with immediate data, in wire order.
     SendImmediate([u8; 4]),
-    /// SEND that frees this key of the peer.
+    /// SEND with invalidate of this R_Key.
     SendInvalidate(u32),
     /// RDMA WRITE.
     Write {
-        /// Address in the peer's region.
+        /// Remote virtual address.
         address: u64,
-        /// Key of the peer's region.
+        /// R_Key.
         key: u32,
     },
-    /// RDMA WRITE that consumes a receive.
+    /// RDMA WRITE with immediate, which consumes a receive.
     WriteImmediate {
-        /// Address in the peer's region.
+        /// Remote virtual address.
         address: u64,
-        /// Key of the peer's region.
+        /// R_Key.
         key: u32,
-        /// Byte for byte as on the wire.
+        /// Immediate data, in wire order.
         immediate: [u8; 4],
     },
     /// RDMA READ.
     Read {
-        /// Address in the peer's region.
+        /// Remote virtual address.
         address: u64,
-        /// Key of the peer's region.
+        /// R_Key.
         key: u32,
     },
-    /// Compare and swap of eight bytes, as an integer in host order.
+    /// Atomic compare and swap of eight bytes, an integer in host order.
     CompareSwap {
-        /// Address in the peer's region.
+        /// Remote virtual address.
         address: u64,
-        /// Key of the peer's region.
+        /// R_Key.
         key: u32,
-        /// What the cell must hold.
+        /// Value that the memory must have.
         compare: u64,
-        /// What to put there.
+        /// New value.
         swap: u64,
     },
-    /// Fetch and add of eight bytes.
+    /// Atomic fetch and add of eight bytes.
     FetchAdd {
-        /// Address in the peer's region.
+        /// Remote virtual address.
         address: u64,
-        /// Key of the peer's region.
+        /// R_Key.
         key: u32,
-        /// What to add.
+        /// Value to add.
         add: u64,
     },
-    /// The end of this key of the endpoint itself, when all work before has ended. It has no data.
+    /// Invalidates this local key after all earlier work requests have completed. It has no data.
     LocalInvalidate(u32),
 }
 
 impl Operation {
-    /// The kind that completions say.
+    /// Opcode in the CQE.
     pub const fn completion_opcode(&self) -> CompletionOpcode {
         match self {
             Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => CompletionOpcode::Send,
@@ -182,26 +182,26 @@ impl Operation {
         }
     }
 
-    /// Says whether the peer answers with data: a READ or an atomic.
+    /// Returns whether the peer answers with data: READs and atomics.
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 }
 
-/// Where the payload of a message stands, or where an answer goes.
+/// Payload of a message, or destination of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// Elements of local memory.
+    /// Scatter/gather list.
     Elements(Vec<Element>),
-    /// The bytes themselves; no key is checked.
+    /// Inline data; no key is checked.
     Inline(Vec<u8>),
 }
 
 impl Data {
-    /// Nothing at all.
+    /// No data.
     pub const EMPTY: Self = Self::Elements(Vec::new());
 
-    /// Returns the bytes of the message.
+    /// Length of the message, in bytes.
     pub fn length(&self) -> u64 {
         match self {
             Self::Elements(elements) => elements.iter().map(|element| u64::from(element.length)).sum(),
@@ -210,80 +210,80 @@ impl Data {
     }
 }
 
-/// A send request.
+/// A send WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWork {
-    /// Comes back in the completion.
+    /// `wr_id`, which is returned in the CQE.
     pub tag: u64,
-    /// What to do.
+    /// Operation.
     pub operation: Operation,
-    /// Where the data stands.
+    /// Payload, or destination of the answer.
     pub data: Data,
-    /// Make a completion also when all goes well.
+    /// Complete with a CQE even on success.
     pub signalled: bool,
-    /// The receiver's completion is a solicited one.
+    /// Request a solicited event at the receiver.
     pub solicited: bool,
-    /// Begin only when all earlier READs and atomics have been answered.
+    /// Start only after all earlier READs and atomics have been answered.
     pub fence: bool,
 }
 
 impl SendWork {
-    /// Makes a signalled request.
+    /// Makes a signalled WQE.
     pub const fn new(tag: u64, operation: Operation, data: Data) -> Self {
         Self { tag, operation, data, signalled: true, solicited: false, fence: false }
     }
 }
 
-/// A receive request.
+/// A receive WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveWork {
-    /// Comes back in the completion.
+    /// `wr_id`, which is returned in the CQE.
     pub tag: u64,
-    /// Where the message goes.
+    /// Scatter list.
     pub elements: Vec<Element>,
 }
 
 impl ReceiveWork {
-    /// Returns the bytes that it has room for.
+    /// Bytes that it has room for.
     pub fn length(&self) -> u64 {
         self.elements.iter().map(|element| u64::from(element.length)).sum()
     }
 }
 
-/// One of a queue pair's two queues; each completes in the order of posting.
+/// The two queues of a queue pair. Each completes in the order of posting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Queue {
-    /// Of sends.
+    /// Send queue.
     Send,
-    /// Of receives.
+    /// Receive queue.
     Receive,
 }
 
-/// What became of a request.
+/// A CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Number of the queue pair.
+    /// QPN.
     pub qp_number: u32,
-    /// The queue that the request was posted to.
+    /// Queue to which the WQE was posted.
     pub queue: Queue,
-    /// The request's tag.
+    /// `wr_id` of the WQE.
     pub tag: u64,
-    /// How it ended.
+    /// Status.
     pub status: CompletionStatus,
-    /// Kind of work. In error it means nothing for receives.
+    /// Operation. Undefined for receives that failed.
     pub opcode: CompletionOpcode,
-    /// Bytes received, or read. Zero in error and for work that only sends.
+    /// Bytes received or read. Zero on errors, and for operations that only send.
     pub length: u32,
-    /// Immediate data, byte for byte as on the wire.
+    /// Immediate data, in wire order.
     pub immediate: Option<[u8; 4]>,
-    /// The key that the peer has freed.
+    /// Key that the peer has invalidated.
     pub invalidated: Option<u32>,
-    /// The sender asked for a solicited event.
+    /// The sender requested a solicited event.
     pub solicited: bool,
 }
 
 impl Completion {
-    /// Makes a completion with nothing but an error.
+    /// Makes a CQE of an error.
     pub(super) const fn error(
         qp_number: u32,
         queue: Queue,
@@ -296,12 +296,12 @@ impl Completion {
     }
 }
 
-/// Something that happened to a queue pair.
+/// An asynchronous event of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Number of the queue pair.
+    /// QPN.
     pub qp_number: u32,
-    /// What happened.
+    /// Event.
     pub kind: AsyncEvent,
 }
 
@@ -310,17 +310,17 @@ pub struct Event {
 pub enum Outcome {
     /// A request was executed.
     Executed,
-    /// A request was refused aloud, by a NAK.
+    /// A request was refused with a NAK.
     Refused,
-    /// An old request was answered again.
+    /// A duplicate request was answered again.
     Duplicate,
-    /// A response made progress, or ended work; or a congestion notification was taken.
+    /// A response acknowledged or completed work, or a congestion notification was accepted.
     Answered,
-    /// Nothing was done; this counter of the card's register map names the reason.
+    /// The frame was dropped; the name of the card's counter for the reason.
     Dropped(&'static str),
 }
 
-/// All that queue pairs share.
+/// State that is common to all queue pairs.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     pub(super) memory: Memory,
@@ -332,7 +332,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Counts what one of the card's counters would count, under its name.
+    /// Increments a counter, under the name of the card's counter for the same event.
     pub(super) fn count(&mut self, name: &'static str) {
         debug_assert!(registers::COUNTERS.iter().any(|counter| counter.name == name), "{name}");
         *self.counters.entry(name).or_default() += 1;
@@ -355,7 +355,7 @@ pub(super) struct QueuePair {
     pub(super) receives: VecDeque<ReceiveWork>,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
-    /// It was said that it takes no shared receive any more (protocol 4.5).
+    /// The event that it takes no more shared receives was raised (protocol 4.5).
     is_last_said: bool,
     identification: u16,
 }
@@ -373,7 +373,7 @@ impl QueuePair {
         }
     }
 
-    /// Makes the frame of a packet, with an IPv4 identification that counts.
+    /// Makes the frame of a packet, with an IPv4 identification that counts up.
     pub(super) fn frame(&mut self, packet: &Packet) -> Vec<u8> {
         self.identification = self.identification.wrapping_add(1);
         packet.frame(&self.setup.path, self.identification)
@@ -393,8 +393,8 @@ impl QueuePair {
         }
     }
 
-    /// Goes to ERR: all that is posted completes as flushed. Replies that are owed already still leave, among them
-    /// the NAK that tells why (protocol 2.11 and 4.1).
+    /// Enters ERR: flushes all posted work. Responses that are pending are still sent, among them the NAK with the reason
+    /// (protocol 2.11 and 4.1).
     pub(super) fn fail(&mut self, host: &mut Host) {
         self.state = QpState::Error;
         self.requester.stop();
@@ -414,7 +414,7 @@ impl QueuePair {
         }
     }
 
-    /// Follows a modify command.
+    /// Executes a modify command.
     pub(super) fn modify(&mut self, host: &mut Host, state: QpState) {
         match state {
             QpState::Reset => *self = Self { state, ..Self::new(self.setup) },

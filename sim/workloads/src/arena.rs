@@ -1,21 +1,21 @@
-//! Arena: registered memory from which pieces are taken at any alignment, and to which they come back.
+//! Arena: allocates buffers with any alignment from registered memory, and takes them back.
 use super::plan::{LANES, Piece};
 use rnic_driver::Region;
 
-/// What memory holds that is in nobody's hands.
+/// Contents of free memory.
 const UNTOUCHED: u8 = 0xc3;
 
 /// Memory of one queue.
 pub struct Arena {
-    /// Free stretches, by address; no two of them touch.
+    /// Free ranges, by address. No two of them are adjacent.
     free: Vec<Region>,
     bytes: usize,
-    /// The address behind it.
+    /// First address after the memory.
     end: u64,
 }
 
 impl Arena {
-    /// Takes a registration.
+    /// Makes an arena of a region.
     pub fn new(region: Region) -> Arena {
         let bytes = region.len();
         let end = region.address() + bytes as u64;
@@ -24,12 +24,12 @@ impl Arena {
         arena
     }
 
-    /// The address behind it.
+    /// First address after the memory.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes memory for all pieces, or for none if there is not enough.
+    /// Allocates all pieces, or none if there is not enough memory.
     pub fn take(&mut self, pieces: &[Piece]) -> Option<Vec<Region>> {
         let mut taken = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -52,7 +52,7 @@ impl Arena {
         let (before, rest) = region.split_at(gap).expect("the stretch is long enough, as was seen above");
         let (taken, behind) =
             rest.split_at(piece.length).expect("the stretch is long enough, as was seen above");
-        // Around an empty piece nothing is cut.
+        // An empty piece takes nothing from its range.
         let left = match taken.is_empty() {
             true => vec![before.join(behind).expect("they were cut apart just now")],
             false => [before, behind].into_iter().filter(|region| !region.is_empty()).collect(),
@@ -61,7 +61,7 @@ impl Arena {
         Some(taken)
     }
 
-    /// Puts memory back.
+    /// Frees memory.
     pub fn give(&mut self, mut region: Region) {
         if region.is_empty() {
             return;
@@ -94,7 +94,7 @@ impl Arena {
         self.free.insert(place, region);
     }
 
-    /// Whether everything has come back, and nothing was written meanwhile.
+    /// Returns whether all memory is free and unchanged.
     pub fn is_untouched(&self) -> bool {
         let [whole] = &self.free[..] else { return false };
         whole.len() == self.bytes && whole.bytes().iter().all(|&byte| byte == UNTOUCHED)

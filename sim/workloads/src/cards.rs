@@ -1,7 +1,7 @@
-//! Two cards behind the driver, in whatever world they live: all that is known of it is [`Function`].
+//! Two cards behind the driver. All that is known of their surroundings is [`Function`].
 //!
-//! Time passes only in [`Function::idle`] and in accesses to registers. A completion queue is armed now and then, and must
-//! then raise its event as soon as it has a completion, and not before.
+//! Time advances only in [`Function::idle`] and in register accesses. A completion queue is armed at random, and must then
+//! raise its event when it has a completion, and not before.
 use super::arena::Arena;
 use super::model::shared_index;
 use super::plan::{
@@ -30,23 +30,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Completion queues of each kind at each host; queue pairs share them.
+/// Completion queues of each kind on each host, which queue pairs share.
 const COMPLETION_QUEUES: usize = 2;
-/// Calls of `idle` within which an event follows its completion.
+/// Calls of `idle` within which an event must follow its completion.
 const EVENT_IDLE_MAX: u32 = 2_000;
-/// How often a completion queue is armed that is not, each time it is polled.
+/// Probability that a completion queue is armed when it is polled.
 const ARM_SHARE: f64 = 0.05;
-/// What peers may do with a window.
+/// Remote rights to a window.
 const OPEN: RemoteRights = RemoteRights::ALL;
-/// Entries of the send and receive queues, as a power of two.
+/// log2 of the WQEs of send and receive queues.
 const QUEUE_LOG2: u32 = 6;
-/// Bytes of memory for receives of a shared queue.
+/// Memory for receives of a shared queue, in bytes.
 const SHARED_BYTES: usize = 160_000;
-/// Messages as long as a window for which each queue has memory.
+/// Messages of the length of a window for which each queue has memory.
 const LONG_MESSAGES: usize = 2;
-/// An opcode that is none (the table of send entries has no such number).
+/// An unassigned opcode of send WQEs.
 const NO_OPCODE: u8 = 0x7e;
-/// The last byte of the length in the first slot of a send entry.
+/// Offset of the last byte of the length in the first slot of a send WQE.
 const SEND_LENGTH_END: usize = 31;
 
 /// A completion queue, and whether an event is due.
@@ -60,10 +60,10 @@ struct Watched {
 }
 
 impl Watched {
-    /// Takes what has completed.
+    /// Polls all completions.
     fn poll(&mut self, random: &mut ChaCha8Rng, completions: &mut Vec<Completion>) -> Result<()> {
         let number = self.queue.number();
-        // First the event and then the completion, which must be there by then.
+        // The event is read first, because its completion must be visible by then.
         let is_signalled = self.is_armed && self.queue.is_signalled()?;
         let count = self.queue.poll(completions, usize::MAX)?;
         self.completions += count as u64;
@@ -85,18 +85,19 @@ impl Watched {
 /// One end of a pair.
 struct End {
     queue_pair: Option<QueuePair<ReadyToSend>>,
-    /// Kept, so that its number stays taken and what is left completes.
+    /// Kept, so that its QPN is not reused and outstanding work completes.
     failed: Option<QueuePair<Failed>>,
     pmtu: usize,
     sends: Arena,
     receives: Arena,
     window: SharedRegion,
-    /// Memory whose keys are there to be ended, as far as the plan ends them: by the peer, and by its owner.
+    /// Memory whose keys will be invalidated, if the plan does so: by the peer, and by its owner.
     ending: [Option<SharedRegion>; 2],
 }
 
 impl End {
-    /// Memory whose key the peer ends, or the owner; the window if nobody does, as who asks for it then is flushed.
+    /// Memory whose key the peer or the owner invalidates; the window if the plan invalidates none, as such requests are
+    /// flushed.
     fn ending(&self, by_owner: bool) -> RemoteMemory {
         self.ending[usize::from(by_owner)].as_ref().unwrap_or(&self.window).remote()
     }
@@ -117,7 +118,7 @@ struct Host {
     _domains: [ProtectionDomain; 2],
 }
 
-/// Two cards with their queue pairs connected.
+/// Two cards with connected queue pairs.
 pub struct Cards {
     hosts: [Host; 2],
     random: ChaCha8Rng,
@@ -128,7 +129,7 @@ pub fn mac(side: usize) -> [u8; 6] {
     [2, 0, 0, 0, 0, side as u8 + 1]
 }
 
-/// How a host opens its card: with an address of either version of IP.
+/// Options with which a host opens its card: one IPv4 and one IPv6 address.
 pub fn options(seed: Seed, side: usize) -> Options {
     let ipv4 = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, side as u8 + 1));
     let addresses = vec![ipv4, Gid::from_mac(mac(side))];
@@ -137,7 +138,7 @@ pub fn options(seed: Seed, side: usize) -> Options {
 }
 
 impl Cards {
-    /// Opens both cards and connects their queue pairs as a plan says.
+    /// Opens both cards and connects their queue pairs as the plan says.
     ///
     /// # Errors
     /// If a card cannot be opened, or refuses a command.
@@ -200,18 +201,18 @@ impl Cards {
         Ok(Cards { hosts, random })
     }
 
-    /// Ends the software of both hosts as it ends when the cards are pulled out: nothing is destroyed, and nothing may hang.
+    /// Ends the software of both hosts as if the cards were pulled out: nothing is destroyed, and nothing may hang.
     pub fn pull_out(self) {
         self.hosts.iter().for_each(|host| host.tamper.pull_out());
     }
 
-    /// One of the cards.
+    /// Returns the device of a host.
     pub fn device(&self, side: usize) -> &Device {
         &self.hosts[side].device
     }
 }
 
-/// The first thing that goes wrong is told, because nothing is sent again.
+/// Without retries, as nothing is retransmitted yet.
 fn connect_options(wrapping: &Wrapping, peer: &ConnectionInfo) -> ConnectOptions {
     let path = Path {
         source_index: u8::from(!wrapping.is_ipv4),
@@ -249,7 +250,7 @@ impl Host {
         })
     }
 
-    /// Gives a queue pair its memory: as much as its queues can hold of messages of one packet, and some long ones.
+    /// Allocates the memory of a queue pair: enough for full queues of messages of one packet, and for some long messages.
     fn end(&self, queue_pair: QueuePair<ReadyToSend>, pmtu: usize, ending: [bool; 2]) -> Result<End> {
         let domain = &self._domains[0];
         let bytes = ((pmtu + 4 * super::plan::LANES) << QUEUE_LOG2) + LONG_MESSAGES * WINDOW_BYTES;
@@ -258,7 +259,7 @@ impl Host {
         window.write(0, &background)?;
         let [by_peer, by_owner] =
             ending.map(|ends| ends.then(|| domain.share_invalidatable(WINDOW_BYTES, OPEN)).transpose());
-        // What is sent stands behind, so that what reaches beyond it reaches beyond the region.
+        // Memory to send from comes last, so that an access beyond it is also beyond the region.
         let (receives, sends) = domain.allocate(2 * bytes)?.split_at(bytes).expect("it is longer than that");
         Ok(End {
             queue_pair: Some(queue_pair),
@@ -271,7 +272,7 @@ impl Host {
         })
     }
 
-    /// What became of a request, from the driver's view; its memory goes back.
+    /// Converts a completion of the driver, and frees the memory of its request.
     fn outcome(&mut self, completion: Completion) -> Result<Outcome> {
         let pair = *self.pairs.get(&completion.qp_number).context("a completion of an unknown queue pair")?;
         let is_receive = completion.is_receive();
@@ -309,17 +310,17 @@ impl Host {
         })
     }
 
-    /// Spoils a request that was just posted, whose memory is of a region that ends at `end`.
+    /// Corrupts a request that was just posted, whose memory is in a region that ends at `end`.
     fn spoil(&self, element: ScatterGather, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
         let count = self.tamper.spoil(element, |slot, place| match mistake {
             Mistake::LocalKey | Mistake::LastKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,
-            // A packet, and one byte too few.
+            // Long enough for a packet, and one byte too short for the message.
             Mistake::LocalEnd => {
                 let inside = u64::from(element.length - 1).min(pmtu as u64 + u64::from(element.length) % 3);
                 slot[place..place + 8].copy_from_slice(&(end - inside).to_le_bytes());
             }
-            // The lengths of the element and of the message.
+            // Lengths of the SGE and of the message.
             Mistake::TooLong => {
                 slot[place + 15] |= 0x80;
                 slot[SEND_LENGTH_END] |= 0x80;
@@ -335,7 +336,7 @@ fn element(region: &Region) -> ScatterGather {
     ScatterGather { address: region.address(), local_key: region.key(), length: region.len() as u32 }
 }
 
-/// A request for a message whose pieces are there.
+/// Makes the request of a message in memory.
 fn request(
     tag: u64,
     message: &Message,
@@ -377,7 +378,7 @@ fn request(
     request
 }
 
-/// A receive, whose memory is as it must be before anything comes.
+/// Makes a receive, and fills its memory with the background pattern.
 fn receive_request(tag: u64, pieces: Vec<Region>) -> ReceiveRequest {
     let mut request = ReceiveRequest::new(tag);
     for mut piece in pieces {
@@ -389,7 +390,7 @@ fn receive_request(tag: u64, pieces: Vec<Region>) -> ReceiveRequest {
     request
 }
 
-/// Whether there will be room later.
+/// Returns whether there will be room later.
 fn is_full(reason: Refusal) -> bool {
     matches!(reason, Refusal::QueueFull { .. } | Refusal::CompletionQueueFull { .. })
 }
@@ -445,7 +446,7 @@ impl Machine for Cards {
             Err(reason) if !is_full(reason) => bail!("message {posted} of {count}: {reason}"),
             _ => {}
         }
-        // The card cannot have read yet: no time has passed.
+        // The card cannot have fetched it yet, as no time has passed.
         for (_, element, mistake) in spoiled.into_iter().filter(|(place, ..)| *place < posted) {
             host.spoil(element, mistake, region_end, pmtu)?;
         }
@@ -483,14 +484,14 @@ impl Machine for Cards {
     }
 
     fn confirm(&mut self, side: usize) -> Result<()> {
-        // A read comes back behind all doorbells that were written before it.
+        // The read returns after all doorbells that were written before it.
         Ok(self.hosts[side].device.check()?)
     }
 
     fn idle(&mut self) -> Result<()> {
         let [first, second] = self.hosts.each_ref().map(|host| &host.tamper);
         first.idle();
-        // In one world, time has passed for both.
+        // Both functions may share one world, in which time has passed for both.
         if second.now() < first.now() {
             second.idle();
         }
@@ -524,7 +525,7 @@ impl Machine for Cards {
 
     fn event(&mut self, side: usize) -> Result<Option<(usize, AsyncEvent)>> {
         while let Some(event) = self.hosts[side].device.events().poll()? {
-            // Two hosts may share a card, and with it its events.
+            // Two hosts may share a card, and thereby its events.
             let owner = self.hosts.iter_mut().find(|host| host.pairs.contains_key(&event.object_number));
             let owner = owner.with_context(|| format!("{event:?} is of no queue pair"))?;
             let pair = owner.pairs[&event.object_number];

@@ -1,4 +1,4 @@
-//! Two reference endpoints, back to back: what the model says is held against what somebody else made of the protocol.
+//! Two reference endpoints, back to back: checks the model against an independent implementation of the protocol.
 use super::model::shared_index;
 use super::plan::{
     Kind, Mistake, Piece, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
@@ -18,36 +18,36 @@ use rnic_layout::wire::{MacAddress, VlanTag};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
-/// Mistakes that are none for an endpoint, which has work entries of its own: no numbers that are out of range.
+/// Mistakes that an endpoint cannot make, because its WQEs cannot hold such values.
 pub const NO_MISTAKES: [Mistake; 2] = [Mistake::TooLong, Mistake::Opcode];
 
-/// Bytes of each endpoint's memory.
+/// Memory of each endpoint, in bytes.
 const MEMORY_BYTES: usize = 1 << 25;
-/// Where windows begin; before them stands what is for nobody.
+/// Offset of the first window; the memory below it is unused.
 const WINDOWS: usize = 1 << 17;
-/// First addresses of regions differ from their places in memory by this.
+/// Difference between virtual addresses and offsets in memory.
 const ADDRESS_BIAS: u64 = 0x7000_0000;
 const LOCAL_KEY: u32 = 0x1000_0001;
 const NO_RIGHT_KEY: u32 = 0x2000_0001;
 const OTHER_DOMAIN_KEY: u32 = 0x3000_0001;
 const WINDOW_KEY: u32 = 0x4000_0000;
-/// Number of each endpoint's shared receive queue.
+/// Number of the shared receive queue of each endpoint.
 const SHARED_RECEIVES: u32 = 0;
-/// Of keys that are there to be ended: by the peer, and by their owner.
+/// Keys that will be invalidated: by the peer, and by their owner.
 const ENDING_KEYS: [u32; 2] = [0x9000_0001, 0xa000_0001];
-/// What memory holds that nobody was given.
+/// Contents of unused memory.
 const UNTOUCHED: u8 = 0xc3;
 
-/// A send that was posted.
+/// A posted send.
 struct Posted {
     tag: u64,
     is_signalled: bool,
     opcode: CompletionOpcode,
-    /// What a READ fills.
+    /// Destination of a READ.
     elements: Vec<Element>,
 }
 
-/// A receive that was posted, and where its pieces are.
+/// A posted receive, and the offsets of its memory.
 struct PostedReceive {
     tag: u64,
     elements: Vec<Element>,
@@ -55,15 +55,15 @@ struct PostedReceive {
 
 struct Host {
     endpoint: Endpoint,
-    /// Where memory is free.
+    /// Offset of the first free byte.
     free: usize,
     sends: Vec<VecDeque<Posted>>,
     receives: Vec<VecDeque<PostedReceive>>,
-    /// Those of the shared receive queue, by tag.
+    /// Posted receives of the shared receive queue, by tag.
     shared: BTreeMap<u64, Vec<Element>>,
 }
 
-/// Two endpoints with their queue pairs connected.
+/// Two endpoints with connected queue pairs.
 pub struct Endpoints {
     hosts: [Host; 2],
 }
@@ -91,7 +91,7 @@ fn path(side: usize, wrapping: &Wrapping) -> Path {
 }
 
 impl Endpoints {
-    /// Sets two endpoints up as a plan says.
+    /// Sets up two endpoints as the plan says.
     pub fn new(plan: &Plan) -> Endpoints {
         Endpoints { hosts: [0, 1].map(|side| Host::new(plan, side)) }
     }
@@ -148,7 +148,7 @@ impl Host {
         Host { endpoint, free, sends, receives, shared: BTreeMap::new() }
     }
 
-    /// Memory for pieces, which is used once.
+    /// Allocates memory for pieces, which is used only once.
     fn elements(&mut self, pieces: &[Piece]) -> Result<Vec<Element>> {
         let place = |piece: &Piece| {
             let start = self.free.next_multiple_of(super::plan::LANES) + piece.lane;
@@ -160,7 +160,7 @@ impl Host {
         pieces.iter().map(place).collect()
     }
 
-    /// Memory for a receive, as it is before anything comes.
+    /// Allocates memory for a receive, with the background pattern.
     fn receive(&mut self, tag: u64, pieces: &[Piece]) -> Result<Vec<Element>> {
         let elements = self.elements(pieces)?;
         for element in &elements {
@@ -203,7 +203,7 @@ impl Machine for Endpoints {
                         Some(Mistake::LastKey) => {
                             elements.iter_mut().last().into_iter().for_each(|last| last.key ^= 0x100);
                         }
-                        // An endpoint looks at all of a message before its first packet leaves.
+                        // An endpoint checks the whole message before it sends the first packet.
                         Some(Mistake::LocalRange | Mistake::LocalEnd) => {
                             elements[0].address = ADDRESS_BIAS + MEMORY_BYTES as u64 - 1
                         }
@@ -278,7 +278,7 @@ impl Machine for Endpoints {
         Ok(())
     }
 
-    /// One frame in each direction.
+    /// Passes one frame in each direction.
     fn idle(&mut self) -> Result<()> {
         let frames = self.hosts.each_mut().map(|host| host.endpoint.transmit());
         for (side, frame) in frames.iter().enumerate() {
@@ -323,7 +323,7 @@ impl Machine for Endpoints {
                 outcomes.push(outcome);
                 continue;
             }
-            // Messages without a completion of their own end with the next that has one.
+            // Unsignalled messages complete with the next CQE.
             while host.sends[pair]
                 .front()
                 .is_some_and(|posted| posted.tag != outcome.tag && !posted.is_signalled)

@@ -1,4 +1,4 @@
-//! Random operations between two hosts, and what must come of them.
+//! Random operations between two hosts, and the model of their results.
 //!
 //! ```text
 //!   seed ──> Plan ──┬──> Model ── completions, memory, events that must be ──┐
@@ -9,11 +9,11 @@
 //!                        Cards:     two cards behind the driver, in whatever world they live
 //! ```
 //!
-//! * A [`Plan`] says what is asked for: messages of all kinds over many queue pairs in both directions, and on some of the
-//!   queue pairs, at their end, one mistake.
-//! * The [`Model`] says what that must lead to, from the protocol and the layout alone. It knows nothing of time: whatever
-//!   order the messages of different queue pairs take, the result is one.
-//! * [`run()`] does what the plan says on a [`Machine`], in an order drawn from the seed, and compares everything.
+//! * A [`Plan`] holds the work requests: messages of all kinds over many queue pairs in both directions, and on some of the
+//!   queue pairs, as the last one, an invalid one.
+//! * The [`Model`] predicts the results, from the protocol and the layout alone. It has no notion of time: the result does not
+//!   depend on the order of messages on different queue pairs.
+//! * [`run()`] executes the plan on a [`Machine`], in an order drawn from the seed, and compares all results.
 pub mod arena;
 pub mod cards;
 pub mod endpoints;

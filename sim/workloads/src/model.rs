@@ -1,9 +1,8 @@
-//! Model: what a plan must lead to, by the protocol notes over `rnic-layout` alone.
+//! Model: the results of a plan, derived from the protocol rules and `rnic-layout` alone.
 //!
-//! Messages of one queue pair are executed and complete in order (protocol 2.10, 3.7), and no two queue pairs share memory
-//! that is written, so the result does not depend on time. A mistake fails the queue pair of the requester, and after a NAK
-//! that of the responder (protocol 3.6); what is posted there completes flushed, in order (protocol 2.11), and leaves no
-//! trace in memory.
+//! Messages of a queue pair are executed and complete in order (protocol 2.10, 3.7), and no two queue pairs share memory that
+//! is written, so the result does not depend on time. A mistake fails the queue pair of the requester, and after a NAK that of
+//! the responder (protocol 3.6); all work posted there is flushed, in order (protocol 2.11), and does not change memory.
 use super::plan::{
     Kind, Message, Mistake, Pair, Piece, Place, Plan, Receive, Source, WINDOW_BYTES, background,
     window_background,
@@ -12,11 +11,11 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use std::ops::Range;
 
-/// Set in tags of receives of shared queues.
+/// Flag in tags of receives of shared queues.
 const SHARED_TAG: u64 = 1 << 60;
 
 impl SendResult {
-    /// What a compare and swap must be given to find what it is to find.
+    /// Compare operand that makes a compare and swap succeed or fail as planned.
     pub fn compare(&self, message: &Message) -> u64 {
         let bytes = self.contents.iter().flatten().flatten().copied();
         let found =
@@ -25,86 +24,86 @@ impl SendResult {
     }
 }
 
-/// How a message ends at its requester.
+/// Result of a message at its requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendResult {
-    /// How.
+    /// Status.
     pub status: CompletionStatus,
-    /// What it was.
+    /// Operation.
     pub opcode: CompletionOpcode,
-    /// It must have an entry of its own in the completion queue.
+    /// It must complete with a CQE.
     pub is_signalled: bool,
-    /// A READ or an atomic that was executed: what its pieces hold then.
+    /// Contents of its pieces after a READ or an atomic that was executed.
     pub contents: Option<Vec<Vec<u8>>>,
 }
 
-/// How a receive ends.
+/// Result of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveResult {
-    /// How.
+    /// Status.
     pub status: CompletionStatus,
-    /// What came: in error, nothing.
+    /// Message that arrived; `None` on errors.
     pub arrived: Option<Arrived>,
-    /// What its pieces hold then; `None` if nobody promises anything.
+    /// Contents of its pieces; `None` if they are undefined.
     pub contents: Option<Vec<Vec<u8>>>,
-    /// What comes to the beginning of some receive of a shared queue, instead.
+    /// Instead of `contents`, bytes at the beginning of the receive that was taken from a shared queue.
     pub placed: Option<Vec<u8>>,
 }
 
 impl ReceiveResult {
-    /// What the pieces hold of the receive that was taken, if the queue pair has none of its own.
+    /// Contents of the pieces of a receive that was taken from a shared queue.
     pub fn contents_of(&self, tag: u64, receive: &Receive) -> Option<Vec<Vec<u8>>> {
         Some(contents(tag, &receive.pieces, self.placed.as_ref()?))
     }
 }
 
-/// What a completion tells of a message.
+/// What a receive completion tells of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// A SEND, or a WRITE with immediate.
+    /// SEND, or WRITE with immediate.
     pub opcode: CompletionOpcode,
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub length: u32,
-    /// As on the wire.
+    /// Immediate data, in wire order.
     pub immediate: Option<[u8; 4]>,
-    /// The sender asked for a solicited event.
+    /// The sender requested a solicited event.
     pub is_solicited: bool,
-    /// It has ended the key that it was to end.
+    /// It has invalidated the key that it names.
     pub ends_key: bool,
 }
 
-/// What becomes of one queue pair.
+/// Results of one queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairResult {
     /// Its messages, in order.
     pub sends: Vec<SendResult>,
     /// Its receives, in order.
     pub receives: Vec<ReceiveResult>,
-    /// What its window holds in the end.
+    /// Contents of its window at the end.
     pub window: Vec<u8>,
-    /// Where in it nobody promises anything: a message has ended behind its first packet.
+    /// Range of the window whose contents are undefined, because a message failed after its first packet.
     pub unpromised: Range<usize>,
     /// Asynchronous events.
     pub events: Vec<AsyncEvent>,
 }
 
-/// What must come of a plan: by host, the queue pairs.
+/// Results of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// By host, and then by pair.
+    /// Results of each queue pair, by host and pair.
     pub sides: [Vec<QueuePairResult>; 2],
 }
 
-/// What a mistake leads to.
+/// Consequence of a mistake.
 struct Verdict {
     requester: CompletionStatus,
-    /// The status of the receive that the message had taken.
+    /// Status of the receive that the message had taken.
     receive: Option<CompletionStatus>,
-    /// Told where no completion can tell (protocol 3.6).
+    /// Event that is raised if no completion can tell the reason (protocol 3.6).
     event: Option<AsyncEvent>,
 }
 
-/// Protocol 3.6, rows 5, 10 to 13 and 15, and 2.11.
+/// Rows 5, 10 to 13 and 15 of protocol 3.6, and protocol 2.11.
 fn verdict(mistake: Mistake) -> Verdict {
     use CompletionStatus::*;
     let (requester, receive, event) = match mistake {
@@ -129,9 +128,9 @@ fn verdict(mistake: Mistake) -> Verdict {
     Verdict { requester, receive, event }
 }
 
-/// Whether packets of a message may have been executed before its mistake was seen. What is wrong with the memory of a WRITE
-/// is seen at its first packet (protocol 3.6, row 11); whether a receive is there, at its last. What a READ would fill is
-/// looked at before it leaves.
+/// Returns whether packets of a message may be executed before its mistake is detected. The memory of a WRITE is checked with
+/// its first packet (protocol 3.6, row 11), the receive with its last. The destination of a READ is checked before the request
+/// is sent.
 fn begins(pair: &Pair, message: &Message, mistake: Mistake) -> bool {
     let is_long = message.length() > pair.pmtu.bytes() as usize;
     let is_late = matches!(mistake, Mistake::LastKey | Mistake::LocalEnd | Mistake::NotReady);
@@ -139,7 +138,7 @@ fn begins(pair: &Pair, message: &Message, mistake: Mistake) -> bool {
 }
 
 impl Model {
-    /// Works a plan out.
+    /// Computes the results of a plan.
     pub fn new(plan: &Plan) -> Model {
         let mut sides = [Vec::new(), Vec::new()];
         for (index, pair) in plan.pairs.iter().enumerate() {
@@ -151,24 +150,24 @@ impl Model {
     }
 }
 
-/// The tag of receive `index` of a shared queue.
+/// Tag of receive `index` of a shared queue.
 pub fn shared_tag(index: usize) -> u64 {
     SHARED_TAG | index as u64
 }
 
-/// Which receive of a shared queue has a tag.
+/// Index of a receive of a shared queue, if the tag is of one.
 pub fn shared_index(tag: u64) -> Option<usize> {
     (tag & SHARED_TAG != 0).then_some((tag ^ SHARED_TAG) as usize)
 }
 
-/// The tag of request `index` of a pair.
+/// Tag of request `index` of a pair.
 pub fn tag(pair: usize, index: usize) -> u64 {
     (pair as u64) << 32 | index as u64
 }
 
 fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairResult {
     let peer = 1 - side;
-    // The peer's window, as this side's messages see and change it.
+    // Window of the peer, as the messages of this side access it.
     let mut remote: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
     let mut sends: Vec<SendResult> = Vec::new();
     for (place, message) in pair.lanes[side].sends.iter().enumerate() {
@@ -228,14 +227,14 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
             {
                 unpromised = offset..offset + message.length();
             }
-            // What has begun and never ends is flushed, with the receive that it had taken.
+            // A message that has begun and never completes is flushed, with the receive that it had taken.
             let takes = begins && Kind::SENDS.contains(&message.kind) && ending.mistake != Mistake::NotReady;
             if let Some(status) = verdict.receive.or(takes.then_some(CompletionStatus::Flushed)) {
                 posted.next();
                 receives.push(ReceiveResult { status, arrived: None, contents: None, placed: None });
             }
         }
-        // Both sides end, and each says that it takes no shared receive any more (protocol 4.5).
+        // Both sides fail, and each raises the event that it takes no more shared receives (protocol 4.5).
         events.extend(pair.shares[side].then_some(AsyncEvent::LastEntryReached));
         sends.extend(ending.late_sends[side].iter().map(flushed));
     }
@@ -248,7 +247,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
     QueuePairResult { sends, receives, window, unpromised, events }
 }
 
-/// What an atomic does to a cell (protocol 3.5).
+/// Executes an atomic (protocol 3.5).
 fn atomic(message: &Message, cell: &mut [u8]) {
     let original = number(cell);
     let value = match message.kind {
@@ -280,7 +279,7 @@ fn flushed(message: &Message) -> SendResult {
     send(message, CompletionStatus::Flushed)
 }
 
-/// A message takes a receive. A WRITE leaves its memory alone (protocol 3.7).
+/// Result of the receive that a message takes. A WRITE does not change its memory (protocol 3.7).
 fn arrive(own: Option<(u64, &Receive)>, message: &Message, payload: &[u8]) -> ReceiveResult {
     let is_write = message.kind == Kind::WriteImmediate;
     let arrived = Arrived {
@@ -299,7 +298,7 @@ fn arrive(own: Option<(u64, &Receive)>, message: &Message, payload: &[u8]) -> Re
     }
 }
 
-/// What pieces hold when a message has been laid out over them.
+/// Contents of pieces after a message was scattered to them.
 fn contents(tag: u64, pieces: &[Piece], mut message: &[u8]) -> Vec<Vec<u8>> {
     let fill = |piece: &Piece| {
         let mut bytes: Vec<u8> = (0..piece.length).map(|index| background(tag, index)).collect();
@@ -331,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Worked by hand: two WRITEs over each other, a READ of what they left, a SEND over two pieces, and a receive that is left.
+    /// Computed by hand: two overlapping WRITEs, a READ of their result, a SEND to two pieces, and a receive that is left over.
     #[test]
     fn a_small_plan_leads_to_what_was_worked_out_by_hand() {
         let options = PlanOptions { shared_share: 0.0, ..PlanOptions::faultless(1, 1) };

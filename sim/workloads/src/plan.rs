@@ -1,10 +1,10 @@
-//! Plan: what two hosts ask of each other, drawn from a seed.
+//! Plan: the work requests of two hosts, drawn from a seed.
 //!
-//! Pair `p` joins queue pair `p` of host 0 to queue pair `p` of host 1. In each direction it carries a list of messages, and
-//! the receives that they need, which stand posted before a message leaves: no receive is ever missing by chance.
+//! Pair `p` connects queue pair `p` of host 0 to queue pair `p` of host 1. In each direction it carries a list of messages,
+//! with the receives that they need, which are posted before a message is: RNR NAKs do not occur by chance.
 //!
-//! A pair may end with a [`Mistake`]. Everything else on it has completed then, so that only one outcome is right. What is
-//! posted behind the mistake, and after it on a queue pair that has failed, must be flushed.
+//! A pair may end with a [`Mistake`]. All its other messages have completed by then, so that there is only one correct result.
+//! Work that is posted after the mistake must be flushed.
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX};
@@ -12,27 +12,27 @@ use rnic_layout::path::Pmtu;
 use rnic_stimulus::chance::Seed;
 use std::ops::Range;
 
-/// Bytes of the memory that each queue pair lets its peer write and read.
+/// Length of the memory that each queue pair opens to its peer.
 pub const WINDOW_BYTES: usize = 65_537;
-/// Addresses are aligned, or not, as they stand to this number.
+/// Alignment of addresses is drawn modulo this number of bytes.
 pub const LANES: usize = 64;
-/// At least every so many messages there is a signalled one.
+/// Maximum of consecutive unsignalled messages.
 const UNSIGNALLED_MAX: usize = 4;
-/// Packets of most messages, at most.
+/// Maximum of packets of most messages.
 const PACKETS_USUAL: usize = 4;
 /// Bytes of an atomic.
 pub const ATOMIC_BYTES: usize = 8;
-/// Where in a window atomics go, a multiple of eight; and how many cells there are.
+/// Offset of the cells for atomics in a window, a multiple of eight; and their number.
 const CELLS: usize = 32_768;
 const CELL_COUNT: usize = 6;
-/// Bytes of each receive of a shared queue: any message may take it.
+/// Length of each receive of a shared queue, which must be enough for any message.
 const SHARED_BYTES: usize = 9000;
-/// Messages that wait for the READs before them without a reason.
+/// Probability that a message has a fence without needing it.
 const FENCE_SHARE: f64 = 0.06;
-/// Messages that end a key, as long as there is one that may be ended.
+/// Probability that a message invalidates a key, as long as there is one left to invalidate.
 const ENDING_SHARE: f64 = 0.06;
 
-/// What a message is.
+/// Kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// SEND.
@@ -47,16 +47,16 @@ pub enum Kind {
     Read,
     /// Atomic compare and swap.
     CompareSwap,
-    /// Atomic addition.
+    /// Atomic fetch and add.
     FetchAdd,
-    /// SEND that ends a key of the peer.
+    /// SEND with invalidate.
     SendInvalidate,
-    /// End of a key of the host itself.
+    /// Local invalidate.
     LocalInvalidate,
 }
 
 impl Kind {
-    /// All kinds that end no key.
+    /// All kinds that invalidate no key.
     pub const LASTING: [Kind; 7] = [
         Kind::Send,
         Kind::SendImmediate,
@@ -66,101 +66,101 @@ impl Kind {
         Kind::CompareSwap,
         Kind::FetchAdd,
     ];
-    /// All but atomics.
+    /// All of these but atomics.
     pub const MESSAGES: [Kind; 5] =
         [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate, Kind::Read];
-    /// Those that reach no memory that the requester names.
+    /// Kinds without a remote address.
     pub const SENDS: [Kind; 2] = [Kind::Send, Kind::SendImmediate];
-    /// Those that end a key: one of the peer, and one of the host itself.
+    /// Kinds that invalidate a key: of the peer, and of the host itself.
     pub const ENDING: [Kind; 2] = [Kind::SendInvalidate, Kind::LocalInvalidate];
 
-    /// Whether the peer needs a receive.
+    /// Returns whether the peer needs a receive.
     pub const fn consumes(self) -> bool {
         matches!(self, Kind::Send | Kind::SendImmediate | Kind::SendInvalidate | Kind::WriteImmediate)
     }
 
-    /// Whether the message reaches memory that the requester names.
+    /// Returns whether the message has a remote address.
     pub const fn has_target(self) -> bool {
         self.is_write() || self.is_answered()
     }
 
-    /// Whether the message changes memory that the requester names.
+    /// Returns whether the message writes to its remote address.
     pub const fn is_write(self) -> bool {
         matches!(self, Kind::Write | Kind::WriteImmediate)
     }
 
-    /// Whether eight bytes of the peer are read and changed at once.
+    /// Returns whether the message is an atomic.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Kind::CompareSwap | Kind::FetchAdd)
     }
 
-    /// Whether something of the peer's memory comes back.
+    /// Returns whether the peer answers with data: READs and atomics.
     pub const fn is_answered(self) -> bool {
         matches!(self, Kind::Read) || self.is_atomic()
     }
 
-    /// Whether four bytes go to the peer's completion.
+    /// Returns whether the message carries immediate data.
     pub const fn has_immediate(self) -> bool {
         matches!(self, Kind::SendImmediate | Kind::WriteImmediate)
     }
 }
 
-/// A stretch of local memory.
+/// A piece of local memory, for one SGE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Bytes.
+    /// Length, in bytes.
     pub length: usize,
-    /// Its address modulo [`LANES`].
+    /// Address modulo [`LANES`].
     pub lane: usize,
 }
 
-/// Where a message stands, or what a READ fills.
+/// Payload of a message, or destination of a READ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In memory.
+    /// Pieces of memory.
     Pieces(Vec<Piece>),
-    /// In the request itself: so many bytes.
+    /// Inline data of this length.
     Inline(usize),
 }
 
 /// Memory of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetMemory {
-    /// That of the peer's queue pair.
+    /// Window of the peer's queue pair.
     Window,
-    /// Memory that no peer may write or read.
+    /// Memory without remote rights.
     NoRight,
     /// Memory of another protection domain.
     OtherDomain,
-    /// Memory of a key that is there to be ended, once in each direction of a pair: by the peer, and, for
-    /// [`Kind::LocalInvalidate`], by its owner.
+    /// Memory whose key is invalidated, once in each direction of a pair: by the peer, or, with [`Kind::LocalInvalidate`], by
+    /// its owner.
     Ending,
 }
 
-/// Where in it a WRITE or READ begins.
+/// Where a WRITE or READ begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// So many bytes behind its first one.
+    /// This many bytes after the first one.
     Offset(usize),
-    /// A byte before it.
+    /// One byte before the first one.
     BeforeStart,
-    /// So near the end of all addresses that the message goes round it.
+    /// So near the end of the address space that the message wraps.
     RoundTheEnd,
 }
 
-/// Where a WRITE goes, or a READ comes from.
+/// Remote address of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which memory.
+    /// Memory.
     pub memory: TargetMemory,
-    /// Where in it.
+    /// Place in the memory.
     pub place: Place,
-    /// Bits of its key that are turned.
+    /// Bits of the R_Key that are flipped.
     pub key_change: u32,
 }
 
 impl Target {
-    /// The address that a request of `length` bytes carries, in a region that begins at `first_address`.
+    /// Virtual address of a request of `length` bytes, in a region that begins at `first_address`.
     pub fn address(&self, first_address: u64, length: usize) -> u64 {
         match self.place {
             Place::Offset(offset) => first_address + offset as u64,
@@ -170,46 +170,46 @@ impl Target {
     }
 }
 
-/// What can be wrong with a request.
+/// Mistakes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mistake {
-    /// A WRITE or READ with a key of which one bit is wrong.
+    /// WRITE or READ whose R_Key has one bit flipped.
     RemoteKey,
-    /// A WRITE or READ in memory of another protection domain.
+    /// WRITE or READ of memory in another protection domain.
     RemoteDomain,
-    /// A WRITE or READ in memory that peers may not reach.
+    /// WRITE or READ of memory without remote rights.
     RemoteRight,
-    /// A WRITE or READ that reaches one byte beyond its region.
+    /// WRITE or READ that ends one byte after its region.
     RemoteEnd,
-    /// A WRITE or READ that begins one byte before its region.
+    /// WRITE or READ that begins one byte before its region.
     RemoteStart,
-    /// A WRITE or READ that goes round the end of all addresses.
+    /// WRITE or READ that wraps at the end of the address space.
     RemoteWrap,
-    /// A WRITE to, or a READ from, a queue pair that takes none.
+    /// WRITE or READ to a queue pair that allows neither.
     QueuePairRight,
-    /// A local key of which one bit is wrong.
+    /// L_Key with one bit flipped.
     LocalKey,
-    /// The same in the last piece of several.
+    /// L_Key of the last of several SGEs with one bit flipped.
     LastKey,
-    /// A local address that is not in its region.
+    /// Local address outside of its region.
     LocalRange,
-    /// Local memory whose region ends behind the first packet.
+    /// Local memory whose region ends after the first packet.
     LocalEnd,
-    /// A message longer than 2 GiB.
+    /// Message longer than 2 GiB.
     TooLong,
-    /// An operation that is none.
+    /// Unassigned opcode.
     Opcode,
-    /// A SEND that is longer than the receive.
+    /// SEND that is longer than the receive.
     ReceiveShort,
-    /// A receive whose local key has a wrong bit.
+    /// Receive whose L_Key has one bit flipped.
     ReceiveKey,
     /// No receive is posted.
     NotReady,
-    /// A WRITE or READ with a key that was ended.
+    /// WRITE or READ with a key that was invalidated.
     EndedKey,
-    /// A SEND that is to end a key of the peer that may not be ended.
+    /// SEND with invalidate of a key that the peer may not invalidate.
     PeerKey,
-    /// The end of a key of the host itself that may not be ended.
+    /// Local invalidate of a key that may not be invalidated.
     OwnKey,
 }
 
@@ -237,7 +237,7 @@ impl Mistake {
         Mistake::OwnKey,
     ];
 
-    /// Whether the peer's queue pair fails of it, too (protocol 3.6).
+    /// Returns whether the queue pair of the responder fails as well (protocol 3.6).
     pub const fn fails_responder(self) -> bool {
         use Mistake::*;
         match self {
@@ -247,7 +247,7 @@ impl Mistake {
         }
     }
 
-    /// Whether it is about a receive, or may be seen when the message has taken one.
+    /// Returns whether the mistake is in a receive, or may be detected when the message has taken one.
     const fn needs_own_receive(self) -> bool {
         use Mistake::*;
         matches!(self, LastKey | LocalEnd | ReceiveShort | ReceiveKey | NotReady | PeerKey)
@@ -257,30 +257,30 @@ impl Mistake {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
-    /// Where it stands.
+    /// Payload, or destination of the answer.
     pub source: Source,
-    /// For the peer's completion, if its kind has immediate data.
+    /// Immediate data, if the kind has any.
     pub immediate: [u8; 4],
-    /// Where a WRITE goes, or a READ or an atomic reaches; or whose key is to end.
+    /// Remote address, or the memory whose key is invalidated.
     pub target: Target,
-    /// What an atomic puts there, or adds.
+    /// Swap or add operand of an atomic.
     pub operand: u64,
-    /// A compare and swap compares with what is there.
+    /// The compare of a compare and swap succeeds.
     pub is_equal: bool,
-    /// It asks for a completion.
+    /// It is signalled.
     pub signalled: bool,
-    /// It asks for a solicited event.
+    /// It requests a solicited event.
     pub solicited: bool,
-    /// It waits for the READs before it.
+    /// It has a fence.
     pub fence: bool,
-    /// What is wrong with it.
+    /// Its mistake.
     pub mistake: Option<Mistake>,
 }
 
 impl Message {
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub fn length(&self) -> usize {
         match &self.source {
             Source::Pieces(pieces) => pieces.iter().map(|piece| piece.length).sum(),
@@ -288,7 +288,7 @@ impl Message {
         }
     }
 
-    /// What it reaches of the peer's window.
+    /// Range of the peer's window that it accesses.
     pub fn window(&self) -> Option<Range<usize>> {
         match (self.kind, self.target.place) {
             (kind, _) if !kind.has_target() => None,
@@ -301,9 +301,9 @@ impl Message {
 /// A receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receive {
-    /// Its memory.
+    /// Memory.
     pub pieces: Vec<Piece>,
-    /// The key of the first piece is wrong.
+    /// The L_Key of the first SGE is wrong.
     pub is_mistaken: bool,
 }
 
@@ -312,59 +312,59 @@ pub struct Receive {
 pub struct Lane {
     /// Messages, in order.
     pub sends: Vec<Message>,
-    /// What the peer posts for them, in order, if it has a receive queue of its own.
+    /// Receives that the peer posts for them, in order, unless it uses a shared receive queue.
     pub receives: Vec<Receive>,
 }
 
-/// How a pair ends that makes a mistake. Lists with two members are by host.
+/// The end of a pair with a mistake. Arrays of two are by host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Whose message is mistaken.
+    /// Host that makes the mistake.
     pub side: usize,
-    /// What is wrong.
+    /// Mistake.
     pub mistake: Mistake,
-    /// Receives that are posted before; the first of the peer's is for the mistaken message, if it takes one.
+    /// Receives that are posted first; the first one of the peer is for the invalid message, if it takes one.
     pub receives: [Vec<Receive>; 2],
-    /// The mistaken message, and what is posted right behind it.
+    /// The invalid message, and the messages posted right after it.
     pub sends: Vec<Message>,
-    /// What is posted when the queue pair has failed.
+    /// Messages posted after the queue pair has failed.
     pub late_sends: [Vec<Message>; 2],
-    /// The same for receives.
+    /// Receives posted after the queue pair has failed.
     pub late_receives: [Vec<Receive>; 2],
 }
 
-/// How frames of a pair look.
+/// Ethernet and IP fields of a pair's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrapping {
-    /// IPv4, or else IPv6.
+    /// IPv4; otherwise IPv6.
     pub is_ipv4: bool,
-    /// The tag, if they carry one.
+    /// VLAN tag, if any.
     pub vlan: Option<u16>,
-    /// DSCP and ECN.
+    /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// Time to live.
+    /// Hop limit, or time to live.
     pub hop_limit: u8,
 }
 
-/// Two queue pairs that are connected.
+/// Two connected queue pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Payload of a packet at most.
+    /// Path MTU.
     pub pmtu: Pmtu,
-    /// How frames look.
+    /// Ethernet and IP fields of its frames.
     pub wrapping: Wrapping,
-    /// Whether the peer may write and read at all, by host.
+    /// Whether the queue pair allows WRITEs and READs of its peer, by host.
     pub lets_write: [bool; 2],
-    /// Whether receives come from the shared queue of the host, by host.
+    /// Whether receives come from the shared receive queue of the host, by host.
     pub shares: [bool; 2],
-    /// By the host that sends.
+    /// Messages, by the host that sends.
     pub lanes: [Lane; 2],
-    /// The mistake at its end.
+    /// Mistake at its end, if any.
     pub ending: Option<Ending>,
 }
 
 impl Pair {
-    /// All messages of a host, in the order in which they are posted.
+    /// All messages of a host, in the order of posting.
     pub fn sends(&self, side: usize) -> impl Iterator<Item = &Message> {
         let ending = self.ending.iter().flat_map(move |ending| {
             let mistaken: &[Message] = if ending.side == side { &ending.sends } else { &[] };
@@ -373,7 +373,7 @@ impl Pair {
         self.lanes[side].sends.iter().chain(ending)
     }
 
-    /// All receives of a host, in the order in which they are posted.
+    /// All receives of a host, in the order of posting.
     pub fn receives(&self, side: usize) -> impl Iterator<Item = &Receive> {
         let ending = self.ending.iter();
         let ending =
@@ -381,30 +381,30 @@ impl Pair {
         self.lanes[1 - side].receives.iter().chain(ending)
     }
 
-    /// How many receives of a host the peer's messages take that are right.
+    /// Receives of a host that valid messages of the peer consume.
     pub fn receives_taken(&self, side: usize) -> usize {
         self.lanes[1 - side].sends.iter().filter(|send| send.kind.consumes()).count()
     }
 }
 
-/// What is drawn.
+/// Parameters of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
     /// Messages of each pair in each direction.
     pub messages: usize,
-    /// How many of the pairs end with a mistake.
+    /// Share of the pairs that end with a mistake.
     pub mistaken_share: f64,
-    /// Which mistakes are made.
+    /// Mistakes to choose from.
     pub mistakes: &'static [Mistake],
-    /// Which PMTU a pair may have.
+    /// PMTUs to choose from.
     pub pmtus: &'static [Pmtu],
-    /// Longest message. It must find room in the peer's receive buffer.
+    /// Maximum length of a message. It must fit the receive buffer of the peer's card.
     pub message_bytes_max: usize,
-    /// Most pieces of a message.
+    /// Maximum number of SGEs of a message.
     pub send_pieces_max: usize,
-    /// How many of the queue pairs take their receives from a shared queue.
+    /// Share of the queue pairs that use a shared receive queue.
     pub shared_share: f64,
     /// See [`Plan::in_flight_bytes`].
     pub in_flight_bytes: usize,
@@ -424,23 +424,24 @@ impl PlanOptions {
         in_flight_bytes: 16 << 10,
     };
 
-    /// As many messages as that, and no mistakes.
+    /// The given number of pairs and messages, without mistakes.
     pub const fn faultless(pairs: usize, messages: usize) -> PlanOptions {
         PlanOptions { pairs, messages, mistaken_share: 0.0, ..PlanOptions::USUAL }
     }
 }
 
-/// What two hosts ask of each other.
+/// Work requests of two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it was drawn from.
+    /// Seed that it was drawn from.
     pub seed: Seed,
-    /// Most bytes of messages of a host that have not ended, but for one that is longer and goes alone. Cards do not send
-    /// again yet, so what the peer's receive buffer cannot hold while its host is slow would end a queue pair.
+    /// Maximum of bytes that a host has in flight, except for a longer message, which is sent alone. Cards do not retransmit
+    /// yet, so a queue pair fails if the receive buffer of the peer's card overflows while its host is slow.
     pub in_flight_bytes: usize,
-    /// The pairs.
+    /// All pairs.
     pub pairs: Vec<Pair>,
-    /// What is posted to the shared receive queue of each host: as much as is taken from it, and each fit for any message.
+    /// Receives that are posted to the shared receive queue of each host: as many as are consumed, each large enough for any
+    /// message.
     pub shared: [Vec<Receive>; 2],
 }
 
@@ -459,12 +460,12 @@ impl Plan {
         Plan { seed, in_flight_bytes: options.in_flight_bytes, pairs, shared }
     }
 
-    /// Messages without the mistaken ones and what comes behind them.
+    /// Number of valid messages before the mistakes.
     pub fn messages(&self) -> usize {
         self.pairs.iter().flat_map(|pair| &pair.lanes).map(|lane| lane.sends.len()).sum()
     }
 
-    /// The bytes of a message.
+    /// Payload of a message.
     pub fn payload(&self, side: usize, pair: usize, index: usize, length: usize) -> Vec<u8> {
         let name = [self.seed.0, side as u64, pair as u64, index as u64];
         let mut state = name.iter().fold(0x9e37_79b9_7f4a_7c15, |state, &part| mix(state ^ part));
@@ -478,12 +479,12 @@ impl Plan {
     }
 }
 
-/// What a byte of a receive's memory holds before the message comes.
+/// Contents of a receive's memory before the message arrives.
 pub fn background(tag: u64, index: usize) -> u8 {
     (tag as u8).wrapping_mul(31).wrapping_add(index as u8) ^ 0x5a
 }
 
-/// What a byte of a window holds in the beginning.
+/// Initial contents of a window.
 pub fn window_background(index: usize) -> u8 {
     (index % 253) as u8
 }
@@ -536,13 +537,13 @@ impl Draw {
         Pair { pmtu, wrapping, lets_write, shares, lanes, ending }
     }
 
-    /// In one direction; in its end a key of the peer has ended, if it must.
+    /// Draws one direction. `must_end` requires that it invalidates a key of the peer.
     fn lane(&mut self, pmtu: usize, lets_write: bool, shares: bool, must_end: bool) -> Lane {
         let mut lane = Lane::default();
         let count = self.options.messages;
-        // Messages of which only the last one is signalled end together, so they leave together.
+        // A group of messages of which only the last one is signalled completes together, so it must be posted together.
         let (mut unsignalled, mut bytes) = (0, 0);
-        // A READ may see what a later WRITE or atomic brings, unless that waits for it, and an atomic what a later WRITE does
+        // A READ may see what a later WRITE or atomic writes, unless that has a fence; and an atomic may see a later WRITE
         // (protocol 2.10).
         let (mut reads, mut atomics): (Vec<Range<usize>>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
         let mut ending = Kind::ENDING.to_vec();
@@ -577,7 +578,7 @@ impl Draw {
         lane
     }
 
-    /// What a message is. It may end a key, as long as there are `ending` left.
+    /// Draws a kind. It may invalidate a key as long as `ending` holds one.
     fn kind(&mut self, lets_write: bool, ending: &mut Vec<Kind>) -> Kind {
         let kinds = if lets_write { &Kind::LASTING[..] } else { &Kind::SENDS };
         if !ending.is_empty() && self.random.random_bool(ENDING_SHARE) {
@@ -587,7 +588,7 @@ impl Draw {
         }
     }
 
-    /// A message, and the receive that it needs; one that is shared has room for it.
+    /// Draws a message and the receive that it needs; a receive of a shared queue is large enough for it.
     fn message(&mut self, pmtu: usize, kind: Kind, shares: bool) -> (Message, Option<Receive>) {
         let length = match kind {
             Kind::LocalInvalidate => 0,
@@ -598,7 +599,7 @@ impl Draw {
         let length = if is_limited { length.min(SHARED_BYTES) } else { length };
         let send = self.send(kind, length);
         let receive = kind.consumes().then(|| match kind.is_write() {
-            // Its memory must stay as it is.
+            // The contents of this memory must not change.
             true => {
                 let length = self.random.random_range(0..300);
                 self.receive(length)
@@ -619,7 +620,7 @@ impl Draw {
             4 => pmtu - self.random.random_range(0..4),
             5 => pmtu,
             6..=9 => self.random.random_range(0..=pmtu),
-            // As many full packets as it may be, and a byte more or less.
+            // Full packets up to the maximum, and a byte more or less.
             10 | 11 => {
                 self.random.random_range(2..=PACKETS_USUAL) * pmtu + self.random.random_range(0..3) - 1
             }
@@ -644,7 +645,7 @@ impl Draw {
             };
             Source::Pieces(self.pieces(length, most))
         };
-        // No key is checked for an empty message (protocol 3.6).
+        // The key of an empty message is not checked (protocol 3.6).
         let target = if Kind::ENDING.contains(&kind) {
             Target { memory: TargetMemory::Ending, place: Place::Offset(0), key_change: 0 }
         } else if length == 0 && self.random.random() {
@@ -655,7 +656,7 @@ impl Draw {
             }
         } else {
             let offset = if kind.is_atomic() {
-                // Few cells, so that they meet each other.
+                // Few cells, so that several atomics use the same one.
                 CELLS + ATOMIC_BYTES * self.random.random_range(0..CELL_COUNT)
             } else {
                 self.random.random_range(0..=WINDOW_BYTES - length)
@@ -680,7 +681,7 @@ impl Draw {
         Receive { pieces: self.pieces(length, RECEIVE_SGES_MAX), is_mistaken: false }
     }
 
-    /// Cuts a length in up to `most` pieces, of which some may be empty.
+    /// Splits a length into up to `most` pieces, some of which may be empty.
     fn pieces(&mut self, length: usize, most: usize) -> Vec<Piece> {
         let least = usize::from(length > 0);
         let count = self.random.random_range(least..=most);
@@ -738,9 +739,9 @@ impl Draw {
         self.receive(length)
     }
 
-    /// A message with a mistake, and the receive that it finds.
+    /// Draws a message with a mistake, and the receive that it finds.
     fn mistaken(&mut self, pmtu: usize, mistake: Mistake) -> (Message, Option<Receive>) {
-        // So long that it stands in memory, and a receive can be too short for it.
+        // Too long for inline data, and long enough that a receive can be shorter.
         let packets =
             if mistake == Mistake::LocalEnd { 2 } else { self.random.random_range(1..=PACKETS_USUAL) };
         let least = if mistake == Mistake::LocalEnd { pmtu } else { INLINE_BYTES_MAX };
@@ -767,7 +768,7 @@ impl Draw {
             }
             Mistake::PeerKey => Kind::SendInvalidate,
             Mistake::OwnKey => Kind::LocalInvalidate,
-            // With immediate data it would depend on the order of two checks who tells of the mistake.
+            // With immediate data, the order of two checks would decide which side reports the mistake.
             _ => [Kind::Write, Kind::Read][self.random.random_range(0..2)],
         };
         if kind.is_atomic() {
@@ -788,7 +789,7 @@ impl Draw {
             Mistake::PeerKey | Mistake::OwnKey => match self.random.random_range(0..4) {
                 0 => target.memory = TargetMemory::NoRight,
                 1 => target.memory = TargetMemory::OtherDomain,
-                // Only the variant, as a key of another index may be one that is there to be ended.
+                // Only the variant, as a key of another index may be valid.
                 2 => target.key_change = 1 << self.random.random_range(0..8),
                 _ => {}
             },
@@ -809,7 +810,7 @@ impl Draw {
         let mut pieces = vec![Piece { length, lane: self.random.random_range(0..LANES) }];
         if mistake == Mistake::LastKey {
             let most = if kind.is_answered() { SEND_SGES_FIRST_SLOT } else { self.options.send_pieces_max };
-            // The key of a piece without bytes is nobody's business.
+            // The key of an empty piece is not checked.
             let last = self.random.random_range(1..=length.min(300));
             pieces = self.pieces(length - last, most - 1);
             pieces.push(Piece { length: last, lane: self.random.random_range(0..LANES) });

@@ -1,7 +1,7 @@
-//! Does what a plan says, and compares what comes of it with the model.
+//! Executes a plan, and compares the results with the model.
 //!
-//! Queue pairs take their turns in an order that is drawn anew each time, and each posts a few requests at a time. A receive
-//! is known to its card before the message that takes it is posted.
+//! Queue pairs are served in an order that is drawn anew each round, and each posts a few requests at a time. A receive is
+//! known to its card before the message that consumes it is posted.
 use super::model::{Arrived, Model, ReceiveResult, SendResult, shared_index, shared_tag, tag};
 use super::plan::{Message, Plan, Receive};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,90 +12,90 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use std::collections::BTreeSet;
 
-/// Calls of [`Machine::idle`] without anything new after which a run has come to a stand.
+/// Calls of [`Machine::idle`] without progress after which a run has stalled.
 const IDLE_MAX: usize = 20_000;
-/// Most requests that are posted at once.
+/// Maximum of requests that are posted at once.
 const BATCH_MAX: usize = 8;
 
-/// A message to post, with its bytes.
+/// A message to post, with its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Post<'a> {
-    /// Comes back in the completion.
+    /// Tag, which is returned in the completion.
     pub tag: u64,
-    /// What to post.
+    /// Message.
     pub message: &'a Message,
-    /// Its bytes.
+    /// Payload.
     pub payload: &'a [u8],
-    /// What a compare and swap compares with.
+    /// Compare operand of a compare and swap.
     pub compare: u64,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Of which pair.
+    /// Pair.
     pub pair: usize,
-    /// It was a receive.
+    /// The request is a receive.
     pub is_receive: bool,
-    /// Its tag.
+    /// Tag of the request.
     pub tag: u64,
-    /// How it ended.
+    /// Status.
     pub status: CompletionStatus,
-    /// What it was. It means nothing for receives that failed.
+    /// Operation. Undefined for receives that failed.
     pub opcode: CompletionOpcode,
-    /// Receives: bytes of the message.
+    /// Receives: length of the message, in bytes.
     pub length: u32,
     /// Receives: immediate data.
     pub immediate: Option<[u8; 4]>,
-    /// Receives: the message was a solicited one.
+    /// Receives: the sender requested a solicited event.
     pub is_solicited: bool,
-    /// Receives: it has ended the key of its direction that peers may end.
+    /// Receives: it has invalidated the key that peers may invalidate in its direction.
     pub ends_key: bool,
-    /// It had an entry of its own.
+    /// It had a CQE of its own.
     pub is_signalled: bool,
-    /// Receives, READs and atomics: what the pieces hold.
+    /// Receives, READs and atomics: contents of the pieces.
     pub contents: Vec<Vec<u8>>,
 }
 
 /// Two hosts with connected queue pairs, set up as the plan says. `side` is a host, `pair` one of its queue pairs.
 pub trait Machine {
-    /// Posts messages, in order, as many as there is room for, and returns how many.
+    /// Posts messages in order, as many as there is room for, and returns their number.
     ///
     /// # Errors
     /// If a message cannot be posted at all.
     fn post_sends(&mut self, side: usize, pair: usize, posts: &[Post]) -> Result<usize>;
 
-    /// Posts a receive, if there is room for it, and returns whether there was.
+    /// Posts a receive. Returns false if there is no room for it.
     ///
     /// # Errors
     /// If it cannot be posted at all.
     fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool>;
 
-    /// Posts a receive to the shared queue of a host, if there is room for it, and returns whether there was.
+    /// Posts a receive to the shared receive queue of a host. Returns false if there is no room for it.
     ///
     /// # Errors
     /// If it cannot be posted at all.
     fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool>;
 
-    /// Returns when the card knows all receives that were posted.
+    /// Waits until the card knows all posted receives.
     ///
     /// # Errors
     /// If the card cannot be reached.
     fn confirm(&mut self, side: usize) -> Result<()>;
 
-    /// Lets a little time pass.
+    /// Advances time by a little.
     ///
     /// # Errors
     /// If the machine has failed.
     fn idle(&mut self) -> Result<()>;
 
-    /// Appends what has ended, in the order of each queue.
+    /// Appends the results of completed requests, in the order of each queue.
     ///
     /// # Errors
-    /// If what the card says cannot be.
+    /// If the card reports an impossible completion.
     fn poll(&mut self, side: usize, outcomes: &mut Vec<Outcome>) -> Result<()>;
 
-    /// Moves a queue pair to its error state.
+    /// Moves a queue pair to ERR.
     ///
     /// # Errors
     /// If the card refuses.
@@ -107,38 +107,38 @@ pub trait Machine {
     /// If it cannot be read.
     fn window(&mut self, side: usize, pair: usize) -> Result<Vec<u8>>;
 
-    /// Takes the next asynchronous event of a host.
+    /// Takes the next asynchronous event of a host, with its pair.
     ///
     /// # Errors
-    /// If what the card says cannot be.
+    /// If the card reports an impossible event.
     fn event(&mut self, side: usize) -> Result<Option<(usize, AsyncEvent)>>;
 
-    /// Looks at what nobody should have touched.
+    /// Checks memory that must not have changed.
     ///
     /// # Errors
-    /// If somebody has.
+    /// If it has.
     fn check_untouched(&mut self) -> Result<()>;
 }
 
-/// What a run has compared.
+/// Counts of what a run has compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Messages that were executed.
     pub messages: u64,
-    /// Their bytes, each of which was found where it belongs.
+    /// Bytes of these messages, each of which was compared.
     pub bytes: u64,
     /// Completions.
     pub completions: u64,
     /// Asynchronous events.
     pub events: u64,
-    /// Mistakes that were refused as they must be.
+    /// Mistakes that were refused as required.
     pub mistakes: u64,
 }
 
 /// Runs a plan on a machine, and compares completions, memory and events with the model.
 ///
 /// # Errors
-/// The first difference, or what the run waits for in vain.
+/// The first difference, or a stalled run.
 pub fn run(plan: &Plan, machine: &mut impl Machine) -> Result<Totals> {
     let model = Model::new(plan);
     let random = plan.seed.stream("run");
@@ -148,7 +148,7 @@ pub fn run(plan: &Plan, machine: &mut impl Machine) -> Result<Totals> {
     runner.run().with_context(|| format!("seed {}", plan.seed.0))
 }
 
-/// How far a queue pair is.
+/// Progress of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     sends_posted: usize,
@@ -157,21 +157,21 @@ struct Counts {
     receives_done: usize,
     /// Receives that its card knows.
     receives_known: usize,
-    /// Messages posted to it that take a receive.
+    /// Posted messages that consume a receive of it.
     receives_taken: usize,
-    /// Where the next receive of a shared queue may stand that it takes.
+    /// First receive of the shared queue that its next message may consume.
     next_shared: usize,
 }
 
-/// How far a shared receive queue is.
+/// Progress of a shared receive queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shared {
     posted: usize,
     /// Receives that its card knows.
     known: usize,
-    /// Messages posted that take one.
+    /// Posted messages that consume one.
     taken: usize,
-    /// Which have completed.
+    /// Indices of completed receives.
     done: BTreeSet<usize>,
 }
 
@@ -186,7 +186,7 @@ struct Runner<'a, M: Machine> {
     model: &'a Model,
     machine: &'a mut M,
     random: ChaCha8Rng,
-    /// By host, and then by pair.
+    /// By host and pair.
     counts: [Vec<Counts>; 2],
     /// By host.
     shared: [Shared; 2],
@@ -203,7 +203,7 @@ impl<M: Machine> Runner<'_, M> {
         Ok(self.totals(events))
     }
 
-    /// All messages that are right.
+    /// Runs all valid messages.
     fn messages(&mut self) -> Result<()> {
         let pairs = self.plan.pairs.len();
         let mut turns: Vec<(usize, usize)> = (0..pairs).flat_map(|pair| [(0, pair), (1, pair)]).collect();
@@ -241,7 +241,7 @@ impl<M: Machine> Runner<'_, M> {
         }
     }
 
-    /// The mistakes at the end, all at once.
+    /// Runs all mistakes, at the same time.
     fn endings(&mut self) -> Result<()> {
         let plan = self.plan;
         let endings = || {
@@ -257,7 +257,7 @@ impl<M: Machine> Runner<'_, M> {
         self.confirm()?;
         for (pair, _, ending) in endings() {
             let counts = &mut self.counts[1 - ending.side][pair];
-            // The limit of receives is for messages that must find one.
+            // The limit of receives applies only to messages that must find one.
             counts.receives_known = usize::MAX;
             let end = self.counts[ending.side][pair].sends_posted + ending.sends.len();
             self.post_all_sends(ending.side, pair, end)?;
@@ -278,7 +278,7 @@ impl<M: Machine> Runner<'_, M> {
         self.settle(|_, _, _| true)
     }
 
-    /// Waits until nothing is posted any more on queue pairs that have failed.
+    /// Waits until all work on failed queue pairs has completed.
     fn settle(&mut self, is_failed: impl Fn(usize, &super::plan::Ending, usize) -> bool) -> Result<()> {
         let plan = self.plan;
         loop {
@@ -314,7 +314,7 @@ impl<M: Machine> Runner<'_, M> {
         Ok(())
     }
 
-    /// Posts up to `most` receives, none from place `end` on. Returns whether there was one.
+    /// Posts up to `most` receives with an index below `end`. Returns whether it posted any.
     fn post_receives(&mut self, side: usize, pair: usize, end: usize, most: usize) -> Result<bool> {
         let first = self.counts[side][pair].receives_posted;
         let count = end.saturating_sub(first).min(most);
@@ -327,7 +327,7 @@ impl<M: Machine> Runner<'_, M> {
         Ok(self.counts[side][pair].receives_posted != first)
     }
 
-    /// Posts some receives to the shared queue of a host. Returns whether there was one.
+    /// Posts some receives to the shared receive queue of a host. Returns whether it posted any.
     fn post_shared(&mut self, side: usize) -> Result<bool> {
         let first = self.shared[side].posted;
         for (place, receive) in self.plan.shared[side].iter().enumerate().skip(first).take(BATCH_MAX) {
@@ -339,7 +339,7 @@ impl<M: Machine> Runner<'_, M> {
         Ok(self.shared[side].posted != first)
     }
 
-    /// Posts up to `most` messages for which there is room, none from place `end` on. Returns whether there was one.
+    /// Posts up to `most` messages with an index below `end`, as far as there is room. Returns whether it posted any.
     fn post_sends(&mut self, side: usize, pair: usize, end: usize, most: usize) -> Result<bool> {
         let first = self.counts[side][pair].sends_posted;
         let count = self.ready(side, pair, end.saturating_sub(first).min(most));
@@ -361,7 +361,7 @@ impl<M: Machine> Runner<'_, M> {
         }
         let posted = self.machine.post_sends(side, pair, &posts)?;
         self.counts[side][pair].sends_posted += posted;
-        // Nothing of a shared queue is taken by what is posted at the end.
+        // Messages at the end do not consume shared receives.
         let is_shared = self.shares(1 - side, pair);
         let taken = posts[..posted].iter().filter(|post| post.message.kind.consumes()).count();
         let counts = &mut self.counts[1 - side][pair];
@@ -373,9 +373,9 @@ impl<M: Machine> Runner<'_, M> {
         Ok(posted > 0)
     }
 
-    /// How many of the next messages, at most `most`, may be posted now: the receives that they take are known, they are
-    /// not too many bytes, and the last of them is signalled, so that all of them end by themselves. Behind a mistake
-    /// everything does.
+    /// Number of the next messages, at most `most`, that may be posted now: the receives that they consume are known, their
+    /// bytes are within the limit, and the last one is signalled, so that all of them complete. After a mistake all messages
+    /// complete.
     fn ready(&self, side: usize, pair: usize, most: usize) -> usize {
         let pair_plan = &self.plan.pairs[pair];
         let first = self.counts[side][pair].sends_posted;
@@ -403,12 +403,12 @@ impl<M: Machine> Runner<'_, M> {
         ready
     }
 
-    /// Whether messages to a queue pair take receives of a shared queue: in the end they take none.
+    /// Returns whether messages to a queue pair consume receives of a shared queue; those at the end do not.
     fn shares(&self, side: usize, pair: usize) -> bool {
         self.plan.pairs[pair].shares[side] && self.counts[side][pair].receives_known != usize::MAX
     }
 
-    /// Bytes of messages of a host that were posted and have not ended.
+    /// Bytes in flight from a host.
     fn bytes_in_flight(&self, side: usize) -> usize {
         let pairs = self.plan.pairs.iter().zip(&self.counts[side]);
         let under_way = pairs.flat_map(|(pair, counts)| {
@@ -432,7 +432,7 @@ impl<M: Machine> Runner<'_, M> {
         Ok(())
     }
 
-    /// Takes what has ended, and lets time pass.
+    /// Collects completions, and advances time.
     fn turn(&mut self, posted: bool) -> Result<()> {
         let mut news = posted;
         for side in 0..2 {
@@ -484,7 +484,7 @@ impl<M: Machine> Runner<'_, M> {
         }
     }
 
-    /// Any receive of the shared queue may have been taken, but each once, and those of a queue pair in their order.
+    /// A message may have consumed any receive of the shared queue, but each only once, and those of a queue pair in order.
     fn compare_shared(&mut self, side: usize, place: usize, outcome: &Outcome) -> Result<()> {
         let shared = &mut self.shared[side];
         let index = shared_index(outcome.tag).filter(|&index| index < shared.posted);
@@ -519,14 +519,14 @@ impl<M: Machine> Runner<'_, M> {
         Ok(())
     }
 
-    /// Events may be on their way still when completions are not.
+    /// Events may arrive after the last completion.
     fn events(&mut self) -> Result<u64> {
         let mut missing: [Vec<(usize, AsyncEvent)>; 2] = self.model.sides.each_ref().map(|side| {
             let pairs = side.iter().enumerate();
             pairs.flat_map(|(pair, result)| result.events.iter().map(move |&event| (pair, event))).collect()
         });
         let count = missing.iter().map(|list| list.len() as u64).sum();
-        // Time enough for one that should not come.
+        // Long enough for an unexpected event to arrive.
         let mut idle = 0;
         while idle < 100 || (missing.iter().any(|list| !list.is_empty()) && idle < IDLE_MAX) {
             for (side, list) in missing.iter_mut().enumerate() {

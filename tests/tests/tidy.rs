@@ -8,33 +8,26 @@ fn root() -> PathBuf {
 }
 
 /// What a part of the card may know: no other part. Only the top joins them.
-const ROLE: [&str; 5] = ["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-token"];
+const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-messages"];
 
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 19] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
     ("rnic-kernel-check", &["rnic-kernel", "verilator-sys"], &[]),
     ("rnic-blocks", &["rnic-kernel", "rnic-layout", "verilator-sys"], &[]),
-    ("rnic-token", &["rnic-kernel", "rnic-layout"], &["rnic-blocks"]),
-    ("rnic-packet", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-token"], &["verilator-sys"]),
-    ("rnic-host", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"], &[]),
+    ("rnic-messages", &["rnic-kernel", "rnic-layout"], &["rnic-blocks"]),
+    ("rnic-packet", &ROLE, &["verilator-sys"]),
+    ("rnic-host", &ROLE, &[]),
+    ("rnic-protect", &ROLE, &[]),
     ("rnic-complete", &ROLE, &[]),
-    (
-        "rnic-control",
-        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
-        &["verilator-sys"],
-    ),
-    (
-        "rnic-dma",
-        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
-        &[],
-    ),
+    ("rnic-control", &ROLE, &["verilator-sys"]),
+    ("rnic-dma", &ROLE, &["rnic-host"]),
     ("rnic-requester", &ROLE, &[]),
-    ("rnic-responder", &ROLE, &[]),
+    ("rnic-responder", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-messages", "rnic-protect"], &[]),
     (
         "rnic-hdl",
         &[
@@ -46,9 +39,10 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
             "rnic-kernel",
             "rnic-layout",
             "rnic-packet",
+            "rnic-protect",
             "rnic-requester",
             "rnic-responder",
-            "rnic-token",
+            "rnic-messages",
         ],
         &[],
     ),
@@ -56,7 +50,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
     ("verilator-sys", &[], &[]),
     (
         "rnic-sim",
-        &["rnic-driver", "rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-token", "verilator-sys"],
+        &["rnic-driver", "rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-messages", "verilator-sys"],
         &[],
     ),
     (

@@ -18,12 +18,12 @@
 //! 4. The list counts as it is when it is read. It is not read again.
 //!
 //! Refuses a first byte that is not in the first page. DESIGN 3.2.
-use crate::wires::Outcome;
+use crate::messages::Outcome;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;
-use rnic_token::host::HostSpan;
-use rnic_token::protect::{PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
-use rnic_token::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
+use rnic_messages::host::HostSpan;
+use rnic_messages::protect::{PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
+use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
 
 /// Bits of a place in the largest page.
 pub const PLACE_BITS: usize = PAGED_BITS - PAGE_ENTRY_BITS;

@@ -43,8 +43,7 @@ use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
-/// Bits of a length in bytes, 1 to 512.
-pub const LENGTH_BITS: usize = 10;
+use rnic_messages::sizes::LENGTH_BITS;
 /// Bits of an offset to the 512-byte boundary that no request crosses.
 const OFFSET_BITS: usize = 9;
 

@@ -477,7 +477,7 @@ record! {
 /// A command in memory: [`CommandHeader`] and a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct CommandEntry {
+pub struct RawCommand {
     /// A [`CommandOpcode`].
     pub opcode: u8,
     /// Zero.
@@ -495,7 +495,7 @@ pub struct CommandEntry {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct AnswerEntry {
+pub struct RawAnswer {
     /// Tag of the command.
     pub tag: U16,
     /// Opcode byte of the command.
@@ -711,13 +711,13 @@ mod tests {
 
     #[test]
     fn entries_in_memory_agree_with_their_tables() {
-        pin!(AnswerEntry, Answer::RECORD, [tag, opcode, status, object_number, detail, zero, phase]);
-        assert_eq!(size_of::<CommandEntry>(), COMMAND_BYTES);
-        assert_eq!(core::mem::offset_of!(CommandEntry, body), BODY_OFFSET);
+        pin!(RawAnswer, Answer::RECORD, [tag, opcode, status, object_number, detail, zero, phase]);
+        assert_eq!(size_of::<RawCommand>(), COMMAND_BYTES);
+        assert_eq!(core::mem::offset_of!(RawCommand, body), BODY_OFFSET);
         for (name, offset) in [
-            ("opcode", core::mem::offset_of!(CommandEntry, opcode)),
-            ("tag", core::mem::offset_of!(CommandEntry, tag)),
-            ("object_number", core::mem::offset_of!(CommandEntry, object_number)),
+            ("opcode", core::mem::offset_of!(RawCommand, opcode)),
+            ("tag", core::mem::offset_of!(RawCommand, tag)),
+            ("object_number", core::mem::offset_of!(RawCommand, object_number)),
         ] {
             assert_eq!(CommandHeader::RECORD.field(name).offset as usize, offset * 8);
         }

@@ -4,7 +4,7 @@ use crate::admin::{RegionKind, Translation};
 use crate::doorbell::Arm;
 use crate::field::{Record, record, values};
 use crate::queue::completion::CompletionStatus;
-use crate::queue::send::WorkOpcode;
+use crate::queue::send::WqeOpcode;
 use crate::state::{PathMtu, QpState, Service};
 
 values! {
@@ -413,7 +413,7 @@ record! {
     /// stand in a chain of blocks of eight, in order; *send* writes at the end, *acknowledge* reads from the beginning.
     pub struct OutstandingMessage: 216 bits by Send, "DESIGN 3 decision 9" {
         /// What it is; READs and atomics are not completed by an ACK.
-        opcode: WorkOpcode = 0..4, "protocol 4.1";
+        opcode: WqeOpcode = 0..4, "protocol 4.1";
         /// It completes visibly also when all goes well.
         signalled: bool = 4..5, "protocol 2.11";
         /// It takes two slots.
@@ -431,7 +431,7 @@ record! {
         /// Its length, for the completion of a READ.
         length: u32 = 102..134, "protocol 2.11", unit "bytes";
         /// Its tag.
-        tag: u64 = 134..198, "DESIGN 3.2";
+        wr_id: u64 = 134..198, "DESIGN 3.2";
         /// READs and atomics: where their answer goes, an [`AnswerSink`].
         sink: u16 = 198..214, "DESIGN 3 decision 9";
     }

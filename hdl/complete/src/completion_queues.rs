@@ -22,7 +22,7 @@
 //!    that it had.
 //! 5. A queue that does not exist swallows what is said to it.
 //!
-//! Protocol 2.11 and 4.4, DESIGN 3 decision 11.
+//! Protocol 2.11 and 4.4, design decision 11.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};

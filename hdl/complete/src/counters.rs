@@ -15,7 +15,7 @@
 //! 2. `value` is the count at the last `latch`: what came in the cycle before is counted, what comes in the same cycle is not.
 //! 3. Reset does not clear the counts: who reads takes differences.
 //!
-//! Refuses more than 62 lines. DESIGN 3 decision 13.
+//! Refuses more than 62 lines. Design decision 13.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::{ParameterError, check_range};
 use rnic_kernel::prelude::*;

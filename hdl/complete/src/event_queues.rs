@@ -18,7 +18,7 @@
 //!    that has unread events makes it when all that was written before is done.
 //! 4. An event that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0` says so.
 //!
-//! Protocol 4.4, DESIGN 3 decision 11.
+//! Protocol 4.4, design decision 11.
 use crate::completion_queues::{ENTRY_BITS, Step};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;

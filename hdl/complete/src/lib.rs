@@ -1,4 +1,4 @@
-//! Completion queues, event queues and interrupts, in that order (DESIGN 3 decision 11).
+//! Completion queues, event queues and interrupts, in that order (design decision 11).
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"

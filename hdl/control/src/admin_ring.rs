@@ -18,7 +18,7 @@
 //!
 //! Refuses doorbells that claim more commands than the ring holds: they are ignored.
 //!
-//! DESIGN 3 decision 12.
+//! Design decision 12.
 use crate::messages::{FatalReport, Outcome};
 use crate::sequencer::COMMAND_BITS;
 use rnic_blocks::parameter::ParameterError;

@@ -27,7 +27,7 @@
 //! 3. Answers stay until the master has taken them.
 //! 4. All outputs are registers, but the readiness for address and data, which follow registers.
 //!
-//! It refuses nothing: an address without a register reads as zero, and writing it does nothing (DESIGN 3 decision 5).
+//! It refuses nothing: an address without a register reads as zero, and writing it does nothing (design decision 5).
 //! The data width is 64 bits; AXI allows that for AXI4-Lite.
 use rnic_kernel::prelude::*;
 

@@ -15,7 +15,7 @@
 //! 2. Nothing here waits for transmit: doorbells, tables and setup events end in memories and registers.
 //! 3. The card begins with a reset, which clears what stands in memories since before.
 //!
-//! DESIGN 3 decisions 5, 12 and 14.
+//! Design decisions 5, 12 and 14.
 use crate::admin_ring::AdminRing;
 use crate::axi_lite::AxiLiteSlave;
 use crate::device_failure::DeviceFailure;

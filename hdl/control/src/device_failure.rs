@@ -10,7 +10,7 @@
 //! 1. `code` and `detail` are those of the first report since reset; of several in a cycle, the first in the order of the ports.
 //! 2. One event is raised a failure. It is lost where event queue 0 is what has failed; registers tell all the same.
 //!
-//! DESIGN 3 decision 12, protocol 4.4.
+//! Design decision 12, protocol 4.4.
 use crate::messages::FatalReport;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;

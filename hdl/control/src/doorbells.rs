@@ -25,7 +25,7 @@
 //! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Of an offset without a doorbell, and of a page that
 //!    this card does not have, each write is unknown.
 //!
-//! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. DESIGN 3 decisions 5 and 14.
+//! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. Design decisions 5 and 14.
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
 use crate::object_store::Kind;
 use rnic_blocks::memory::{Memory, Storage};

@@ -28,7 +28,7 @@
 //!    written by the key before stands in front of its completion, and a response to a READ that was permitted may follow.
 //! 4. Answers of own requests come in order. All of those that have come when a round of waiting begins, are served by it.
 //!
-//! Reset forgets requests. DESIGN 3 decision 8.
+//! Reset forgets requests. Design decision 8.
 use crate::object_store::{KIND_BITS, NUMBER, NUMBER_BITS, STORE_BITS, VALID, header_of, index_of, kind};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;

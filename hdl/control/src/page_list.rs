@@ -17,7 +17,7 @@
 //! 3. A page that is no multiple of its size is refused, one that the host does not give too, both by their index.
 //! 4. The list counts as it is when it is read. It is not read again.
 //!
-//! Refuses a first byte that is not in the first page. DESIGN 3.2.
+//! Refuses a first byte that is not in the first page. Design 3.2.
 use crate::messages::Outcome;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;

@@ -16,7 +16,7 @@
 //! 2. What enters later is not waited for, so traffic of others does not hold it up.
 //! 3. Who begins while the other waits is served next, so neither waits longer than for two rounds.
 //!
-//! DESIGN 3 decision 8.
+//! Design decision 8.
 use crate::messages::SECTIONS;
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::InFlight;

@@ -28,7 +28,7 @@
 //! 7. Reset ends everything but keeps the store; `forget` tells everybody that nothing exists any more, also of the object whose
 //!    command the reset has cut off.
 //!
-//! DESIGN 3 decision 8, DESIGN 3 decision 12.
+//! Design decision 8, design decision 12.
 use crate::alu::Alu;
 use crate::instruction::{Action, FIND_EXISTS, FIND_REFERENCE, Instruction, PUBLISH_RESTARTS, address_of};
 use crate::invalidate::Invalidate;

@@ -1,6 +1,6 @@
 //! SetupBroadcast: offers a setup event to all stages, and goes on when each has taken it.
 //!
-//! One writer for every field (DESIGN 3 decision 6): commands write no record of a stage, they tell all stages the same.
+//! One writer for every field (design decision 6): commands write no record of a stage, they tell all stages the same.
 //!
 //! ```text
 //!             ┌────────────────────────┐

@@ -35,7 +35,7 @@
 //! 4. A span fails if the host says so, or if it answers with fewer bytes.
 //! 5. `passage` counts packets with their first command, and tokens and failures.
 //!
-//! Refuses a buffer of less than two packets of 4096 bytes. DESIGN 3 decision 3.
+//! Refuses a buffer of less than two packets of 4096 bytes. Design decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::lane_register::LaneRegister;
 use rnic_blocks::logic::rotate::Rotator;

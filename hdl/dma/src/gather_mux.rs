@@ -11,7 +11,7 @@
 //! 1. Commands of one keep their order; while both have some, they take turns packet by packet.
 //! 2. A failure is told to who sent the packet.
 //!
-//! Both wait for the wire alone, behind gather, so neither waits for the other (DESIGN 3 decision 4).
+//! Both wait for the wire alone, behind gather, so neither waits for the other (design decision 4).
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;

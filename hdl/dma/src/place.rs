@@ -24,7 +24,7 @@
 //!
 //! 1. The words of a packet are written in the order of its spans, cut at multiples of 512 bytes.
 //! 2. Completion and reply of a packet are offered when all writes of it and of the packets before it are reported done: the
-//!    host says nothing about the order of two writes, unless the second is issued after the first is done (DESIGN 3.1). So no
+//!    host says nothing about the order of two writes, unless the second is issued after the first is done (design 3.1). So no
 //!    completion is seen before its payload, whatever the host does. Those of one packet precede those of the next.
 //! 3. If one of the packet's writes failed, its completion says so instead of `Success` (protocol 3.6, row 13), and its reply
 //!    says `has_failed`. The reply stage has heard of the failure before; who answers requests of the card's own has not.
@@ -32,7 +32,7 @@
 //! 5. As many beats of payload are taken as `payload_bytes` fills, whatever becomes of them.
 //! 6. Generations pass through: whoever destroys a queue pair waits for `passage`, and who gets a conclusion compares them.
 //!
-//! The lengths of spans must add up to `payload_bytes`, and none may be zero. DESIGN 3 decision 11.
+//! The lengths of spans must add up to `payload_bytes`, and none may be zero. Design decision 11.
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;

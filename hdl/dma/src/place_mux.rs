@@ -14,7 +14,7 @@
 //! 4. A command stays until it is taken, but for what an answer does not have: its completion and its third span may be anything
 //!    and may change meanwhile, which saves as many multiplexers.
 //!
-//! Both wait for host memory alone, behind place, so neither waits for the other (DESIGN 3 decision 4). `returned` must be
+//! Both wait for host memory alone, behind place, so neither waits for the other (design decision 4). `returned` must be
 //! taken without waiting for either.
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;

@@ -36,7 +36,7 @@
 //! 7. Addresses of `payload_read` and `exchange_read` may be in pages (see [`translate`](crate::translate)); those of rings and commands are
 //!    device addresses, all 64 bits.
 //!
-//! Refuses what [`ReadEngine`] refuses. Spans of no bytes are not allowed. DESIGN 3.1.
+//! Refuses what [`ReadEngine`] refuses. Spans of no bytes are not allowed. Design 3.1.
 use crate::arrivals::ReadWord;
 use crate::chunk_buffer::ReadBeat;
 use crate::read_demux::{CLIENT_BITS, COOKIE_BITS, Origin, ReadDemux, SLOT_CLIENTS, WORD_CLIENT, cookie_of};

@@ -1,6 +1,6 @@
 //! Host writer: writes to host memory for four clients, in one order, and tells each what is done of its own.
 //!
-//! The host promises nothing about a write before it reports it done (DESIGN 3.1): so who announces one waits for that. The
+//! The host promises nothing about a write before it reports it done (design 3.1): so who announces one waits for that. The
 //! host reports in the order of the requests, without saying which; the line of owners knows.
 //!
 //! ```text
@@ -28,7 +28,7 @@
 //! 5. A write that waits for words holds the others back: who begins one has all of it.
 //! 6. Addresses of `payload` and `exchange` may be in pages (see [`translate`](crate::translate)); the others are device addresses, all 64 bits.
 //!
-//! A write of payload has 1 to 512 bytes and crosses no multiple of 512. DESIGN 3.1, DESIGN 3 decision 11.
+//! A write of payload has 1 to 512 bytes and crosses no multiple of 512. Design 3.1, design decision 11.
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;

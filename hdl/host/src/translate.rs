@@ -22,7 +22,7 @@
 //! 2. An address that is not in pages, and that of somebody whose addresses never are, leaves as it came.
 //! 3. An access sees the table as it is when it enters. Entries change only while no region uses them.
 //!
-//! An access crosses no multiple of 4,096 bytes. DESIGN 3.2.
+//! An access crosses no multiple of 4,096 bytes. Design 3.2.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};

@@ -1,6 +1,6 @@
 //! What commands say to the stages that keep records of queue pairs, and what stages say about their life.
 //!
-//! There is one writer for every field (DESIGN 3 decision 6), so commands do not write records: they send an event to every
+//! There is one writer for every field (design decision 6), so commands do not write records: they send an event to every
 //! stage, and the stage writes its own. `control` offers an event to all stages and goes on when each has taken it; a
 //! stage takes it between two tokens, in bounded time.
 use crate::path::Path;
@@ -91,7 +91,7 @@ pub struct SourceAddressWrite {
 }
 
 /// How far a section of the card is: tokens that ever entered and ever left it, modulo 2^16. What was in the section when
-/// `entered` was n has left when `left` has reached n; that is how destroying waits (DESIGN 3 decision 8).
+/// `entered` was n has left when `left` has reached n; that is how destroying waits (design decision 8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct InFlight {
     /// Tokens that came in.

@@ -29,7 +29,7 @@ pub const SOURCE_ADDRESS_BITS: usize = 4;
 /// Entries of the table of source addresses.
 pub const SOURCE_ADDRESSES: usize = 1 << SOURCE_ADDRESS_BITS;
 
-/// Generation of a queue pair (DESIGN 3 decision 8).
+/// Generation of a queue pair (design decision 8).
 pub const GENERATION_BITS: usize = 8;
 /// A free-running index of a send or receive queue, in slots or entries.
 pub const WORK_INDEX_BITS: usize = 16;

@@ -1,6 +1,6 @@
 //! Region share: two who ask of one table of regions.
 //!
-//! What is received asks in it, and what is answered; the one must never wait for the other (DESIGN 3 decision 4). So each has room
+//! What is received asks in it, and what is answered; the one must never wait for the other (design decision 4). So each has room
 //! for its answers before it asks, and the table is never held up.
 //!
 //! ```text

@@ -29,7 +29,7 @@
 //! 4. A write holds for requests that are taken in later cycles.
 //! 5. Reset forgets requests, not regions: they are invalidated by writing.
 //!
-//! An access of no length is nobody's to ask for: it needs no permission (protocol 3.6). Protocol 4.6; DESIGN 3 decision 14.
+//! An access of no length is nobody's to ask for: it needs no permission (protocol 3.6). Protocol 4.6; design decision 14.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};

@@ -16,7 +16,7 @@ pub const BLOCK_MESSAGES: u64 = rnic_layout::limits::OUTSTANDING_BLOCK_MESSAGES 
 pub const WINDOW: u64 = 1024;
 /// A message or a quantum of a long one begins only with fewer packets than 2 to this in flight (protocol 2.1).
 pub const PSN_WINDOW_BITS: usize = 15;
-/// A message of more than 2 to so many bytes is a long one: it is cut so much at a time (DESIGN 3 decision 10).
+/// A message of more than 2 to so many bytes is a long one: it is cut so much at a time (design decision 10).
 pub const QUANTUM_BITS: usize = 14;
 /// Slots of a burst.
 pub const BURST_SLOTS: u64 = 8;

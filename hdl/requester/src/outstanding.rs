@@ -2,7 +2,7 @@
 //!
 //! What is sent completes when the peer says so, in order; until then its tag and its PSN must be kept somewhere. A queue
 //! pair with much in flight needs much room and most have nothing in flight; so all share one pool, in blocks of eight messages,
-//! and each has one block of its own, its home, so that none can be starved (DESIGN 3 decision 9).
+//! and each has one block of its own, its home, so that none can be starved (design decision 9).
 //!
 //! ```text
 //!                 ┌──────────────────────────────────────────────────────────┐

@@ -24,7 +24,7 @@
 //!    look again.
 //! 4. A setup event or a turn of segmentation is taken between two bursts; neither waits for the outputs.
 //! 5. While `enable` is low no burst is begun, so what was asked for drains; queue pairs keep their places in line, and their
-//!    doorbells are heard (DESIGN 3 decision 12). Three cycles behind its fall the last burst has been counted.
+//!    doorbells are heard (design decision 12). Three cycles behind its fall the last burst has been counted.
 //! 6. The room that bursts need in the queues behind is looked at before a turn is taken, so a burst never waits.
 use crate::constants::{ERROR, READY_TO_SEND, RESET, SEND_QUEUE_ERROR};
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};

@@ -1,7 +1,7 @@
 //! Ack: sends acknowledgements and NAKs, each when the host writes that it promises are done.
 //!
 //! What is owed to a peer is state of its queue pair, not an entry of a queue, so a transmit path that stands still never
-//! reaches back to what is received (DESIGN 3 decision 4).
+//! reaches back to what is received (design decision 4).
 //!
 //! ```text
 //!  setup ─────────┐    ┌──────┐     ┌──────┐
@@ -26,7 +26,7 @@
 //!
 //! 7. A NAK that ends the queue pair ends it when it leaves (protocol 3.6), so what the peer was owed before has left.
 //!
-//! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; DESIGN 3 decisions 4 and 11.
+//! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; design decisions 4 and 11.
 use crate::messages::AtomicRelease;
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};

@@ -46,7 +46,7 @@
 //!     each setting (protocol 4.5).
 //!
 //! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1024
-//! cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
+//! cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};

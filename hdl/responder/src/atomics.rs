@@ -28,7 +28,7 @@
 //!    between queue pairs; those that wait for a word get it in the order in which they came to it.
 //! 3. FETCH_ADD always writes, COMPARE_SWAP only when the word is what it must be: a word that stays is not touched.
 //! 4. What the host does not give is not written; what it does not give or not take has failed, and so says the result.
-//! 5. Nothing here waits for the wire, so what waits for an atomic waits for the host alone (DESIGN 3 decision 4).
+//! 5. Nothing here waits for the wire, so what waits for an atomic waits for the host alone (design decision 4).
 //! 6. Every job is done once it was taken, whatever becomes of its queue pair: like a WRITE that was admitted.
 //! 7. `passage`: atomics belong to periods, of which two can be open. A new one begins when there is something in the newer and
 //!    nothing in the older, and counts as entered; it has left when all of it and of those before is done. So what

@@ -2,7 +2,7 @@
 //!
 //! A READ of 2 GiB is one request, and its responses would keep every other queue pair waiting. So queue pairs with READs to be
 //! served stand in a line, and each turn makes the responses of 16 KiB at most. A READ waits in a slot that its queue pair owns, so
-//! admission never waits for the wire (DESIGN 3 decision 4). Atomics stand between them, in the order of their requests; what they
+//! admission never waits for the wire (design decision 4). Atomics stand between them, in the order of their requests; what they
 //! found comes from `exchange`, and waits in a slot too.
 //!
 //! ```text

@@ -41,14 +41,14 @@
 //! 6. Only what is posted is fetched ahead, and nothing if a doorbell claims more than the ring has; what admission asks
 //!    for is fetched in any case.
 //! 7. While `enable` is low nothing is fetched ahead: packets that are here get their entries, and the ring comes to rest
-//!    (DESIGN 3 decision 12).
+//!    (design decision 12).
 //!
 //! Rings are those of the queue pairs and, behind them, of the shared receive queues (protocol 4.5). The card makes the
 //! generation of a shared one itself: queue pairs come and go beside it, and it ends only when none of them can ask for an
 //! entry.
 //!
 //! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and frees all lines, in
-//! 2,048 cycles. Protocol 3.7; DESIGN 3 decisions 8 and 9.
+//! 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;

@@ -20,7 +20,7 @@
 //! 3. The entry of a SEND of several packets is held from the first to the last. What is kept of it is what the next packet needs:
 //!    of each element the address and the bytes that are left, and the bytes that came. The word is written by a packet that is
 //!    executed and does not end its message, and by nothing else; whether it still counts `conclude` knows.
-//! 4. Lengths are added in 34 bits (DESIGN 3 decision 14). A SEND of more than 2 GiB is too long for any entry.
+//! 4. Lengths are added in 34 bits (design decision 14). A SEND of more than 2 GiB is too long for any entry.
 //! 5. An entry that could not be read, has reserved bits set, or is too short for the SEND asks for nothing.
 //! 6. Nothing is asked for packets that are not executed.
 //! 7. Behind a packet that ends a key nothing is asked for before the tables say so: what comes behind it meets the dead key.

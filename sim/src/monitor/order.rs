@@ -1,4 +1,4 @@
-//! Order: payload, then completion, then event, then interrupt, each visible before the next (DESIGN 3 decision 11).
+//! Order: payload, then completion, then event, then interrupt, each visible before the next (design decision 11).
 //!
 //! The host tells every write here when software and later reads can see it, and every interrupt when the card hands it
 //! over. Rings and payload are told by whoever made them.

@@ -99,7 +99,7 @@ record! {
     /// An entry of a completion queue. Software reads it when `phase` is that of its own index.
     pub struct Cqe: 256 bits by Complete, "protocol 2.11" {
         /// Tag of the work request.
-        wr_id: u64 = 0..64, "DESIGN 3.2";
+        wr_id: u64 = 0..64, "design 3.2";
         /// Bytes received, the GRH area included, or read; in a completion in error it means nothing.
         length: u32 = 64..96, "protocol 2.11", unit "bytes";
         /// Immediate data, byte for byte as on the wire; or the freed key, as a little-endian number.
@@ -110,7 +110,7 @@ record! {
         qp_number: u32 = 160..184, "protocol 2.11";
         /// Send work: free-running index of the first slot that is still in use, so that one completion frees all
         /// slots before it. Receive work: the same of the receive queue; zero for a shared one.
-        consumer_index: u16 = 192..208, "DESIGN 3.2", unit "slots";
+        consumer_index: u16 = 192..208, "design 3.2", unit "slots";
         /// Kind of work.
         opcode: CompletionOpcode = 208..216, "protocol 2.11";
         /// How it ended.
@@ -126,7 +126,7 @@ record! {
         /// The sender asked for a solicited event.
         solicited: bool = 235..236, "protocol 3.9";
         /// Turns with every pass of the ring; written last.
-        phase: bool = 248..249, "DESIGN 3.2";
+        phase: bool = 248..249, "design 3.2";
     }
     reserved { 152..160, 184..192, 236..248, 249..256 }
 }

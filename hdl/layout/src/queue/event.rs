@@ -78,7 +78,7 @@ record! {
         /// Asynchronous: what happened; else zero.
         code: AsyncEvent = 72..80, "protocol 4.4";
         /// Turns with every pass of the ring; written last.
-        phase: bool = 120..121, "DESIGN 3.2";
+        phase: bool = 120..121, "design 3.2";
     }
     reserved { 24..32, 80..120, 121..128 }
 }

@@ -7,12 +7,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 record! {
     /// An entry of a receive queue or shared receive queue.
-    pub struct ReceiveWqe: 512 bits by Driver, "DESIGN 3.2" {
+    pub struct ReceiveWqe: 512 bits by Driver, "design 3.2" {
         /// Comes back in the completion, and means nothing to the card. A shared queue completes out of order, so the
         /// wr_id is the only way back to the buffer.
-        wr_id: u64 = 0..64, "DESIGN 3 decision 9";
+        wr_id: u64 = 0..64, "design decision 9";
         /// Elements in use; none is legal, and takes messages without payload and WRITEs with immediate.
-        sge_count: u8 = 64..66, "DESIGN 3.2", allowed 0..=3;
+        sge_count: u8 = 64..66, "design 3.2", allowed 0..=3;
         /// SGE 0: address.
         sge0_address: u64 = 128..192, "protocol 4.6";
         /// SGE 0: key.

@@ -66,7 +66,7 @@ record! {
 
 record! {
     /// First slot of a send entry of a connected queue pair.
-    pub struct SendWqe: 512 bits by Driver, "DESIGN 3.2" {
+    pub struct SendWqe: 512 bits by Driver, "design 3.2" {
         /// What to do.
         opcode: WqeOpcode = 0..8, "protocol 4.1", reset 2;
         /// Write a completion also when all goes well.
@@ -78,14 +78,14 @@ record! {
         /// The payload stands in the entry; no key is checked. Not for READ.
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
-        two_slots: bool = 12..13, "DESIGN 3.2";
+        two_slots: bool = 12..13, "design 3.2";
         /// Elements in use: at most 2, with a second slot at most 6; for READ always at most 2; zero with inline data.
-        sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
+        sge_count: u8 = 16..20, "design 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire; for SEND_INVALIDATE and LOCAL_INVALIDATE the key, as a
         /// little-endian number.
         immediate: [u8; 4] = 32..64, "protocol 1.5";
         /// Comes back in the completion, and means nothing to the card.
-        wr_id: u64 = 64..128, "DESIGN 3.2";
+        wr_id: u64 = 64..128, "design 3.2";
         /// WRITE and READ: address in the peer's region.
         remote_address: u64 = 128..192, "protocol 1.5";
         /// WRITE and READ: key of the peer's region.
@@ -93,7 +93,7 @@ record! {
         /// Length of the message; larger than 2^31 completes with LOC_LEN.
         length: u32 = 224..256, "protocol 2.1", unit "bytes";
         /// SGE 0 and SGE 1, or 32 inline bytes.
-        data: [u8; 32] = 256..512, "DESIGN 3.2";
+        data: [u8; 32] = 256..512, "design 3.2";
     }
     reserved { 13..16, 20..32 }
 }
@@ -112,13 +112,13 @@ record! {
         /// The payload stands in the entry.
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
-        two_slots: bool = 12..13, "DESIGN 3.2";
+        two_slots: bool = 12..13, "design 3.2";
         /// Elements in use: at most 2, with a second slot at most 6; zero with inline data.
-        sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
+        sge_count: u8 = 16..20, "design 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire.
         immediate: [u8; 4] = 32..64, "protocol 1.5";
         /// Comes back in the completion, and means nothing to the card.
-        wr_id: u64 = 64..128, "DESIGN 3.2";
+        wr_id: u64 = 64..128, "design 3.2";
         /// QPN of the receiver; 0xffffff for multicast.
         destination_qp: u32 = 128..152, "protocol 2.12";
         /// Address handle, of the queue pair's domain.
@@ -128,7 +128,7 @@ record! {
         /// Length of the message, at most the PMTU; longer completes with LOC_LEN.
         length: u32 = 224..256, "protocol 2.12", unit "bytes";
         /// SGE 0 and SGE 1, or 32 inline bytes.
-        data: [u8; 32] = 256..512, "DESIGN 3.2";
+        data: [u8; 32] = 256..512, "design 3.2";
     }
     reserved { 13..16, 20..32, 152..160, 184..192 }
 }
@@ -147,11 +147,11 @@ record! {
         /// Zero.
         inline: bool = 11..12, "protocol 2.2", allowed 0..=0;
         /// Zero.
-        two_slots: bool = 12..13, "DESIGN 3.2", allowed 0..=0;
+        two_slots: bool = 12..13, "design 3.2", allowed 0..=0;
         /// One.
-        sge_count: u8 = 16..20, "DESIGN 3.2", reset 1, allowed 1..=1;
+        sge_count: u8 = 16..20, "design 3.2", reset 1, allowed 1..=1;
         /// Comes back in the completion, and means nothing to the card.
-        wr_id: u64 = 64..128, "DESIGN 3.2";
+        wr_id: u64 = 64..128, "design 3.2";
         /// Address in the peer's region, a multiple of 8.
         remote_address: u64 = 128..192, "protocol 1.5";
         /// Key of the peer's region.
@@ -174,9 +174,9 @@ record! {
 
 record! {
     /// Second slot of a send entry.
-    pub struct SendWqeExtension: 512 bits by Driver, "DESIGN 3.2" {
+    pub struct SendWqeExtension: 512 bits by Driver, "design 3.2" {
         /// SGE 2 to SGE 5, or inline bytes 32 to 95.
-        data: [u8; 64] = 0..512, "DESIGN 3.2";
+        data: [u8; 64] = 0..512, "design 3.2";
     }
 }
 

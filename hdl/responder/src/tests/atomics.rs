@@ -351,7 +351,7 @@ fn a_word_has_one_lock_by_whatever_pages_it_is_reached() {
     assert_ne!(lock_of(bits(place)), lock_of(bits(place + 8)));
 }
 
-/// The bar of DESIGN 8: 25 cycles each, with a host whose reads and writes take a microsecond, 250 cycles.
+/// The bar of design 8: 25 cycles each, with a host whose reads and writes take a microsecond, 250 cycles.
 #[test]
 fn sixty_four_queue_pairs_do_an_atomic_in_less_than_25_cycles() {
     let mut world = World::new(Stalls::None, (250, 260), false);

@@ -229,7 +229,7 @@ pub(crate) struct EventQueueShared {
 impl Drop for EventQueueShared {
     fn drop(&mut self) {
         self.device.end(CommandOpcode::DestroyEventQueue, self.ring.number());
-        lock(&self.device.numbers).event_queues.give_back(self.ring.number());
+        lock(&self.device.ids).event_queues.free(self.ring.number());
     }
 }
 
@@ -255,7 +255,7 @@ impl EventQueue {
         check_option("event_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
         let vectors = u64::from(device.limits.geometry.interrupt_vectors.max(1));
         check_option("event_queue.vector", options.vector.into(), 0, vectors - 1)?;
-        let number = lock(&device.numbers).event_queues.take_lowest()?;
+        let number = lock(&device.ids).event_queues.allocate_lowest()?;
         let ring = EventRing::new(
             &device.function,
             device.doorbells.clone(),
@@ -279,7 +279,7 @@ impl EventQueue {
                 Ok(Self(Which::Made(Arc::new(EventQueueShared { device: Arc::clone(device), ring }))))
             }
             Err(error) => {
-                lock(&device.numbers).event_queues.give_back(number);
+                lock(&device.ids).event_queues.free(number);
                 Err(error)
             }
         }

@@ -46,7 +46,7 @@ pub(crate) struct Faults {
     /// The next command of this opcode is refused with this status and detail.
     pub(crate) refuse: Option<(Op, CommandStatus, u32)>,
     /// The next completion carries this tag.
-    pub(crate) completion_tag: Option<u64>,
+    pub(crate) completion_wr_id: Option<u64>,
     /// So many receives cannot be read; what cannot be read is not flushed with a completion either.
     pub(crate) unreadable_receives: u32,
     /// Nothing is sent: work stays where it is.
@@ -914,7 +914,7 @@ impl Card {
     }
 
     fn complete(&mut self, queue: u32, mut completion: Cqe) {
-        if let Some(tag) = self.faults.completion_tag.take() {
+        if let Some(tag) = self.faults.completion_wr_id.take() {
             completion.wr_id = tag;
         }
         let ring = self.completions.get_mut(&queue).expect("queue pairs keep their queues");

@@ -1,6 +1,6 @@
 //! A way to a card on which requests can be spoiled that the driver would never post: between the post and the moment at
 //! which the card reads, as a careless or hostile application could that fills its rings itself; and a card that is pulled out.
-use rnic_driver::function::Stretch;
+use rnic_driver::function::DmaSegment;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::limits::WORK_SLOT_BYTES;
@@ -100,7 +100,7 @@ impl Function for Tamper {
         self.function.map(memory)
     }
 
-    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
         self.function.map_scattered(memory)
     }
 

@@ -66,7 +66,7 @@ fn request(is_write: bool, bytes: &[u8], pieces: Vec<Region>) -> SendRequest {
     for mut piece in pieces {
         let (here, behind) = rest.split_at(piece.len());
         piece.bytes_mut().copy_from_slice(here);
-        request = request.piece(piece);
+        request = request.sge(piece);
         rest = behind;
     }
     request.signalled()
@@ -101,7 +101,7 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     let mut pieces = pieces(rig, &RECEIVE_PLACES)?;
     pieces.iter_mut().for_each(|piece| piece.bytes_mut().fill(UNTOUCHED));
     let elements = elements(&pieces);
-    let request = pieces.into_iter().fold(ReceiveRequest::new(3 | RECEIVE_TAG), ReceiveRequest::piece);
+    let request = pieces.into_iter().fold(ReceiveRequest::new(3 | RECEIVE_TAG), ReceiveRequest::sge);
     queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
     bad.map_or(Ok(()), |bad| spoil(rig, elements[bad]))?;
     rig.device.check()?;

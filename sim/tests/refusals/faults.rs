@@ -100,7 +100,7 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     });
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), mapping, |_| {
-        let request = SendRequest::send(7).piece(region).signalled();
+        let request = SendRequest::send(7).sge(region).signalled();
         queue_pair.post_send(request).map_err(|refused| refused.reason.into())
     })?;
     ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
@@ -187,7 +187,7 @@ fn receive_unwritable(rig: &mut Rig) -> Result<()> {
     let mapping = newest(rig);
     let queue_pair = &mut victim.queue_pair;
     queue_pair
-        .post_receive(ReceiveRequest::new(3 | RECEIVE_TAG).piece(region))
+        .post_receive(ReceiveRequest::new(3 | RECEIVE_TAG).sge(region))
         .map_err(|refused| refused.reason)?;
     rig.device.check()?;
     let seen = meet(rig, queue_pair.number(), mapping, |rig| {

@@ -47,7 +47,7 @@ impl Ground {
     pub(crate) fn new(rig: &Rig) -> Result<Ground> {
         let region = rig.domain.share(TARGET_BYTES, RemoteRights::ALL)?;
         let local = rig.domain.share(TARGET_BYTES, RemoteRights::NONE)?;
-        let foreign = rig.device.create_domain()?.share(TARGET_BYTES, RemoteRights::WRITE)?;
+        let foreign = rig.device.create_protection_domain()?.share(TARGET_BYTES, RemoteRights::WRITE)?;
         let bytes: Vec<u8> = (0..TARGET_BYTES).map(|place| (place * 13) as u8).collect();
         for region in [&region, &local, &foreign] {
             region.write(0, &bytes)?;
@@ -291,7 +291,7 @@ fn attack(
     };
     for tag in 0..posted {
         let request = rig.receive_request(tag);
-        let piece = &request.pieces[0];
+        let piece = &request.sg_list[0];
         let (address, local_key, length) = (piece.address(), piece.key(), piece.len() as u32);
         queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
         if case.receives == Receives::BadKey {

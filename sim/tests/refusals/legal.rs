@@ -53,7 +53,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
 
         // The usual room for a receive, and behind it room for all lengths.
         let more = rig.domain.allocate(WINDOW_BYTES)?;
-        let receive = rig.receive_request(tag).piece(more);
+        let receive = rig.receive_request(tag).sge(more);
         queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
         let remote = window.remote();
         let address = remote.address + place_in as u64;
@@ -82,7 +82,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         piece.bytes_mut()[3..][..length_out].copy_from_slice(&outgoing);
         let (_, piece) = piece.split_at(3).expect("it is longer");
         let (piece, _rest) = piece.split_at(length_out).expect("it is longer");
-        queue_pair.post_send(request.piece(piece).signalled()).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request.sge(piece).signalled()).map_err(|refused| refused.reason)?;
 
         // A WRITE without immediate data takes no receive, and says nothing where it arrives.
         let takes_receive = kind != 2;

@@ -4,7 +4,7 @@ use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::memory::Purpose;
 use rnic_driver::state::ReadyToSend;
-use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveOptions, SharedReceiveQueue};
+use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveQueue, SharedReceiveQueueOptions};
 use rnic_layout::admin::{
     Body, Command, CommandHeader, CommandOpcode, CreateRegion, ModifyRegion, RegionKind, Translation,
 };
@@ -93,7 +93,7 @@ impl Odd {
     }
 
     fn new(rig: &Rig, pages: &Pages) -> Result<Odd> {
-        let queue = rig.domain.create_shared_receive_queue(&SharedReceiveOptions::default())?;
+        let queue = rig.domain.create_shared_receive_queue(&SharedReceiveQueueOptions::default())?;
         // An index that no other region has.
         let odd = Odd { key: rig.domain.allocate(1)?.key() ^ 0x15533, queue };
         let region = CreateRegion {

@@ -1,6 +1,6 @@
 //! Protection domains: what may be used together.
 
-use crate::address::{AddressHandle, Path};
+use crate::address_handle::{AddressHandle, Path};
 use crate::device::{Device, DeviceShared};
 use crate::error::Error;
 use crate::region::{Region, RegionShared, RemoteRights, SharedRegion};
@@ -9,14 +9,14 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Dropped when nothing is left that stands in the domain.
-pub(crate) struct DomainShared {
+pub(crate) struct ProtectionDomainShared {
     pub(crate) device: Arc<DeviceShared>,
     pub(crate) number: u32,
 }
 
-impl Drop for DomainShared {
+impl Drop for ProtectionDomainShared {
     fn drop(&mut self) {
-        lock(&self.device.numbers).domains.give_back(self.number);
+        lock(&self.device.ids).domains.free(self.number);
     }
 }
 
@@ -24,7 +24,7 @@ impl Drop for DomainShared {
 /// (protocol 4.6). It costs the card nothing. Handles are cheap to clone, and whatever stands in the domain keeps it.
 #[derive(Clone)]
 pub struct ProtectionDomain {
-    pub(crate) shared: Arc<DomainShared>,
+    pub(crate) shared: Arc<ProtectionDomainShared>,
 }
 
 impl Device {
@@ -33,9 +33,9 @@ impl Device {
     /// # Errors
     ///
     /// If all numbers are in use.
-    pub fn create_domain(&self) -> Result<ProtectionDomain, Error> {
-        let number = lock(&self.shared.numbers).domains.take_lowest()?;
-        let shared = DomainShared { device: Arc::clone(&self.shared), number };
+    pub fn create_protection_domain(&self) -> Result<ProtectionDomain, Error> {
+        let number = lock(&self.shared.ids).domains.allocate_lowest()?;
+        let shared = ProtectionDomainShared { device: Arc::clone(&self.shared), number };
         Ok(ProtectionDomain { shared: Arc::new(shared) })
     }
 }

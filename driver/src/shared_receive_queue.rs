@@ -9,39 +9,39 @@
 //! it has, and `last_entry_reached` on the device's event queue says so.
 
 use crate::completion_queue::{Completion, CompletionQueueShared};
-use crate::domain::{DomainShared, ProtectionDomain};
 use crate::error::{CompletionError, Error, check_option};
 use crate::memory::{Mapping, Purpose};
-use crate::queue_pair::{Posted, RECEIVE_TAG, SHARED_TAG, finish, put_list};
+use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
+use crate::queue_pair::{Posted, RECEIVE_FLAG, SRQ_FLAG, finish, put_list};
 use crate::ring::{WorkRing, write_slot};
 use crate::sync::lock;
-use crate::work::{PostError, ReceiveRequest, Refusal};
+use crate::work_request::{PostError, ReceiveRequest, Refusal};
 use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
 use rnic_layout::doorbell;
 use rnic_layout::limits::{RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, WORK_SLOT_BYTES};
-use rnic_layout::queue::completion::{CompletionOpcode, Cqe as Entry};
+use rnic_layout::queue::completion::{CompletionOpcode, Cqe};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// How a shared receive queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedReceiveOptions {
+pub struct SharedReceiveQueueOptions {
     /// Entries, as a power of two, 6 to the card's limit.
     pub entries_log2: u32,
     /// As in [`SharedReceiveQueue::set_limit`].
     pub limit: u16,
 }
 
-impl Default for SharedReceiveOptions {
+impl Default for SharedReceiveQueueOptions {
     fn default() -> Self {
         Self { entries_log2: RING_LOG2_MIN, limit: 0 }
     }
 }
 
 /// A shared receive queue on the card. Its queue pairs keep it.
-pub(crate) struct SharedReceiveShared {
-    pub(crate) domain: Arc<DomainShared>,
+pub(crate) struct SharedReceiveQueueShared {
+    pub(crate) domain: Arc<ProtectionDomainShared>,
     number: u32,
     state: Mutex<State>,
 }
@@ -59,7 +59,7 @@ struct State {
     users: HashMap<u32, u32>,
 }
 
-impl SharedReceiveShared {
+impl SharedReceiveQueueShared {
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -92,10 +92,10 @@ impl SharedReceiveShared {
     }
 
     /// Takes back what an entry says is done.
-    pub(crate) fn retire(&self, entry: &Entry, qp_number: u32) -> Result<Completion, CompletionError> {
+    pub(crate) fn retire(&self, entry: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
         let mut state = lock(&self.state);
-        let place = entry.wr_id & !(RECEIVE_TAG | SHARED_TAG);
-        let unknown = CompletionError::UnknownTag { qp_number, tag: entry.wr_id };
+        let place = entry.wr_id & !(RECEIVE_FLAG | SRQ_FLAG);
+        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: entry.wr_id };
         let posted = state.posted.remove(&place).ok_or(unknown)?;
         if place >= state.taken {
             let released = state.ring.release(posted.end);
@@ -122,15 +122,15 @@ impl SharedReceiveShared {
             return Err(Refusal::QueueFull { needed: 1, free: 0 });
         }
         let index = state.ring.claim(1).expect("the ring has room, as was seen above");
-        let slot = request.encode(state.count | RECEIVE_TAG | SHARED_TAG);
+        let slot = request.encode(state.count | RECEIVE_FLAG | SRQ_FLAG);
         write_slot(state.memory.memory(), state.ring.slot(index), &slot);
         let posted = Posted {
-            tag: request.tag,
+            wr_id: request.wr_id,
             end: state.ring.producer_index(),
             signalled: true,
             opcode: CompletionOpcode::Receive,
             length: 0,
-            pieces: std::mem::take(&mut request.pieces),
+            sg_list: std::mem::take(&mut request.sg_list),
         };
         state.posted.insert(state.count, posted);
         state.count += 1;
@@ -143,7 +143,7 @@ impl SharedReceiveShared {
     }
 }
 
-impl Drop for SharedReceiveShared {
+impl Drop for SharedReceiveQueueShared {
     fn drop(&mut self) {
         let device = &self.domain.device;
         let ended = device.execute(CommandOpcode::DestroySharedReceiveQueue, self.number, Body::Destroy);
@@ -151,7 +151,7 @@ impl Drop for SharedReceiveShared {
             // Nobody knows what the card still does with the memory of these receives, so nobody gets it back.
             std::mem::forget(std::mem::take(&mut lock(&self.state).posted));
         }
-        lock(&device.numbers).shared_receive_queues.give_back(self.number);
+        lock(&device.ids).shared_receive_queues.free(self.number);
     }
 }
 
@@ -159,7 +159,7 @@ impl Drop for SharedReceiveShared {
 /// posted to it then is freed.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
-    pub(crate) shared: Arc<SharedReceiveShared>,
+    pub(crate) shared: Arc<SharedReceiveQueueShared>,
 }
 
 impl ProtectionDomain {
@@ -170,7 +170,7 @@ impl ProtectionDomain {
     /// If the card has none, an option does not fit it, none is left, or it refuses.
     pub fn create_shared_receive_queue(
         &self,
-        options: &SharedReceiveOptions,
+        options: &SharedReceiveQueueOptions,
     ) -> Result<SharedReceiveQueue, Error> {
         let device = &self.shared.device;
         if !device.limits.features.shared_receive_queues {
@@ -180,7 +180,7 @@ impl ProtectionDomain {
         let limit = u32::from(device.limits.queues.receive_entries_log2).min(RECEIVE_ENTRIES_LOG2_MAX);
         check_option("shared_receive_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
         let memory = Mapping::new(&device.function, WORK_SLOT_BYTES << log2, Purpose::Ring)?;
-        let number = lock(&device.numbers).shared_receive_queues.take_lowest()?;
+        let number = lock(&device.ids).shared_receive_queues.allocate_lowest()?;
         let body = CreateSharedReceiveQueue {
             entries_log2: log2 as u8,
             doorbell_page: device.doorbells.page(),
@@ -190,7 +190,7 @@ impl ProtectionDomain {
         };
         let body = Body::CreateSharedReceiveQueue(body);
         if let Err(error) = device.execute(CommandOpcode::CreateSharedReceiveQueue, number, body) {
-            lock(&device.numbers).shared_receive_queues.give_back(number);
+            lock(&device.ids).shared_receive_queues.free(number);
             return Err(error);
         }
         let state = State {
@@ -202,7 +202,7 @@ impl ProtectionDomain {
             users: HashMap::new(),
         };
         let shared =
-            SharedReceiveShared { domain: Arc::clone(&self.shared), number, state: Mutex::new(state) };
+            SharedReceiveQueueShared { domain: Arc::clone(&self.shared), number, state: Mutex::new(state) };
         Ok(SharedReceiveQueue { shared: Arc::new(shared) })
     }
 }

@@ -1,8 +1,8 @@
 //! Paths to peers, and the handles under which the card knows them.
 
 use crate::device::mac_number;
-use crate::domain::DomainShared;
 use crate::error::{Error, check_option};
+use crate::protection_domain::ProtectionDomainShared;
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateAddressHandle};
 use rnic_layout::path::{Gid, source_port};
@@ -43,16 +43,16 @@ impl Path {
     }
 }
 
-struct AddressShared {
-    domain: Arc<DomainShared>,
+struct AddressHandleShared {
+    domain: Arc<ProtectionDomainShared>,
     number: u32,
 }
 
-impl Drop for AddressShared {
+impl Drop for AddressHandleShared {
     fn drop(&mut self) {
         let device = &self.domain.device;
         device.end(CommandOpcode::DestroyAddressHandle, self.number);
-        lock(&device.numbers).address_handles.give_back(self.number);
+        lock(&device.ids).address_handles.free(self.number);
     }
 }
 
@@ -60,11 +60,11 @@ impl Drop for AddressShared {
 /// copy it, and do not keep it.
 #[derive(Clone)]
 pub struct AddressHandle {
-    shared: Arc<AddressShared>,
+    shared: Arc<AddressHandleShared>,
 }
 
 impl AddressHandle {
-    pub(crate) fn create(domain: &Arc<DomainShared>, path: &Path) -> Result<Self, Error> {
+    pub(crate) fn create(domain: &Arc<ProtectionDomainShared>, path: &Path) -> Result<Self, Error> {
         let device = &domain.device;
         let addresses = device.options.addresses.len().max(1) as u64;
         check_option("path.source_index", path.source_index.into(), 0, addresses - 1)?;
@@ -81,13 +81,13 @@ impl AddressHandle {
             destination_address: path.destination.0,
             flow_label: path.flow_label,
         };
-        let number = lock(&device.numbers).address_handles.take_lowest()?;
+        let number = lock(&device.ids).address_handles.allocate_lowest()?;
         let created = device.execute(CommandOpcode::CreateAddressHandle, number, Body::AddressHandle(body));
         if let Err(error) = created {
-            lock(&device.numbers).address_handles.give_back(number);
+            lock(&device.ids).address_handles.free(number);
             return Err(error);
         }
-        Ok(Self { shared: Arc::new(AddressShared { domain: Arc::clone(domain), number }) })
+        Ok(Self { shared: Arc::new(AddressHandleShared { domain: Arc::clone(domain), number }) })
     }
 
     /// Number of the handle on the card.
@@ -95,7 +95,7 @@ impl AddressHandle {
         self.shared.number
     }
 
-    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+    pub(crate) fn domain(&self) -> &Arc<ProtectionDomainShared> {
         &self.shared.domain
     }
 }

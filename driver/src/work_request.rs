@@ -1,7 +1,7 @@
 //! Requests: what an application asks a queue pair to do, and how it stands in a ring.
 
 use crate::device::Limits;
-use crate::domain::DomainShared;
+use crate::protection_domain::ProtectionDomainShared;
 use crate::region::{Region, RemoteMemory};
 use rnic_layout::limits::{
     INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT,
@@ -17,8 +17,8 @@ use std::fmt;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// The memory of a message, in order. As many pieces as fit the first slot of a send need no allocation.
-pub type Pieces = SmallVec<[Region; SEND_SGES_FIRST_SLOT]>;
+/// The memory of a message, in order. As many sg_list as fit the first slot of a send need no allocation.
+pub type SgList = SmallVec<[Region; SEND_SGES_FIRST_SLOT]>;
 
 /// What a send request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,17 +133,17 @@ const ATOMIC_BYTES: usize = 8;
 ///
 /// ```
 /// # use rnic_driver::{Region, SendRequest};
-/// fn say(tag: u64, header: &[u8], rest: Region) -> [SendRequest; 2] {
-///     [SendRequest::send(tag).inline(header), SendRequest::send(tag + 1).piece(rest).signalled()]
+/// fn say(wr_id: u64, header: &[u8], rest: Region) -> [SendRequest; 2] {
+///     [SendRequest::send(wr_id).inline(header), SendRequest::send(wr_id + 1).sge(rest).signalled()]
 /// }
 /// ```
 pub struct SendRequest {
     /// Comes back in the completion.
-    pub tag: u64,
+    pub wr_id: u64,
     /// What to do.
     pub operation: Operation,
     /// Memory of the payload, in order.
-    pub pieces: Pieces,
+    pub sg_list: SgList,
     inline: Option<Inline>,
     signalled: bool,
     solicited: bool,
@@ -152,60 +152,60 @@ pub struct SendRequest {
 
 impl SendRequest {
     /// A request without payload.
-    pub fn new(tag: u64, operation: Operation) -> Self {
-        let pieces = Pieces::new();
-        Self { tag, operation, pieces, inline: None, signalled: false, solicited: false, fence: false }
+    pub fn new(wr_id: u64, operation: Operation) -> Self {
+        let sg_list = SgList::new();
+        Self { wr_id, operation, sg_list, inline: None, signalled: false, solicited: false, fence: false }
     }
 
     /// A SEND.
-    pub fn send(tag: u64) -> Self {
-        Self::new(tag, Operation::Send)
+    pub fn send(wr_id: u64) -> Self {
+        Self::new(wr_id, Operation::Send)
     }
 
     /// A SEND with immediate data.
-    pub fn send_immediate(tag: u64, immediate: [u8; 4]) -> Self {
-        Self::new(tag, Operation::SendImmediate(immediate))
+    pub fn send_immediate(wr_id: u64, immediate: [u8; 4]) -> Self {
+        Self::new(wr_id, Operation::SendImmediate(immediate))
     }
 
     /// A SEND that ends a key of the peer.
-    pub fn send_invalidate(tag: u64, key: u32) -> Self {
-        Self::new(tag, Operation::SendInvalidate(key))
+    pub fn send_invalidate(wr_id: u64, key: u32) -> Self {
+        Self::new(wr_id, Operation::SendInvalidate(key))
     }
 
     /// The end of a key of this host.
-    pub fn local_invalidate(tag: u64, key: u32) -> Self {
-        Self::new(tag, Operation::LocalInvalidate(key))
+    pub fn local_invalidate(wr_id: u64, key: u32) -> Self {
+        Self::new(wr_id, Operation::LocalInvalidate(key))
     }
 
     /// An RDMA WRITE to the beginning of remote memory.
-    pub fn write(tag: u64, remote: RemoteMemory) -> Self {
-        Self::new(tag, Operation::Write(remote))
+    pub fn write(wr_id: u64, remote: RemoteMemory) -> Self {
+        Self::new(wr_id, Operation::Write(remote))
     }
 
     /// An RDMA WRITE with immediate data.
-    pub fn write_immediate(tag: u64, remote: RemoteMemory, immediate: [u8; 4]) -> Self {
-        Self::new(tag, Operation::WriteImmediate(remote, immediate))
+    pub fn write_immediate(wr_id: u64, remote: RemoteMemory, immediate: [u8; 4]) -> Self {
+        Self::new(wr_id, Operation::WriteImmediate(remote, immediate))
     }
 
     /// An RDMA READ from the beginning of remote memory, into the memory of the request.
-    pub fn read(tag: u64, remote: RemoteMemory) -> Self {
-        Self::new(tag, Operation::Read(remote))
+    pub fn read(wr_id: u64, remote: RemoteMemory) -> Self {
+        Self::new(wr_id, Operation::Read(remote))
     }
 
-    /// An atomic compare and swap; its piece of memory has eight bytes.
-    pub fn compare_swap(tag: u64, remote: RemoteMemory, compare: u64, swap: u64) -> Self {
-        Self::new(tag, Operation::CompareSwap { remote, compare, swap })
+    /// An atomic compare and swap; its sge of memory has eight bytes.
+    pub fn compare_swap(wr_id: u64, remote: RemoteMemory, compare: u64, swap: u64) -> Self {
+        Self::new(wr_id, Operation::CompareSwap { remote, compare, swap })
     }
 
-    /// An atomic addition; its piece of memory has eight bytes.
-    pub fn fetch_add(tag: u64, remote: RemoteMemory, add: u64) -> Self {
-        Self::new(tag, Operation::FetchAdd { remote, add })
+    /// An atomic addition; its sge of memory has eight bytes.
+    pub fn fetch_add(wr_id: u64, remote: RemoteMemory, add: u64) -> Self {
+        Self::new(wr_id, Operation::FetchAdd { remote, add })
     }
 
-    /// Appends memory to the payload, up to six pieces where the card takes so many; or to what a READ fills, two at most, or an
+    /// Appends memory to the payload, up to six sg_list where the card takes so many; or to what a READ fills, two at most, or an
     /// atomic, which is one.
-    pub fn piece(mut self, piece: Region) -> Self {
-        self.pieces.push(piece);
+    pub fn sge(mut self, sge: Region) -> Self {
+        self.sg_list.push(sge);
         self
     }
 
@@ -247,7 +247,7 @@ impl SendRequest {
     pub fn len(&self) -> usize {
         match &self.inline {
             Some(inline) => inline.length,
-            None => length_of(&self.pieces),
+            None => length_of(&self.sg_list),
         }
     }
 
@@ -260,7 +260,7 @@ impl SendRequest {
     /// way. Gives the number of its slots.
     pub(crate) fn check(
         &self,
-        domain: &Arc<DomainShared>,
+        domain: &Arc<ProtectionDomainShared>,
         limits: &Limits,
         read_atomic: u8,
     ) -> Result<u16, Refusal> {
@@ -268,18 +268,18 @@ impl SendRequest {
         let is_atomic = self.operation.operands().is_some();
         let is_read = is_atomic || matches!(self.operation, Operation::Read(_));
         if is_read && read_atomic == 0 {
-            return Err(Refusal::NoReads);
+            return Err(Refusal::ReadsNotAllowed);
         }
         if matches!(self.operation, Operation::LocalInvalidate(_))
-            && (self.inline.is_some() || !self.pieces.is_empty())
+            && (self.inline.is_some() || !self.sg_list.is_empty())
         {
-            return Err(Refusal::KeyWithMemory);
+            return Err(Refusal::InvalidateWithPayload);
         }
         if is_read && self.inline.is_some() {
             return Err(Refusal::InlineRead);
         }
-        if is_atomic && (length != ATOMIC_BYTES || self.pieces.len() != 1) {
-            return Err(Refusal::AtomicMemory { count: self.pieces.len(), length });
+        if is_atomic && (length != ATOMIC_BYTES || self.sg_list.len() != 1) {
+            return Err(Refusal::AtomicMemory { count: self.sg_list.len(), length });
         }
         if let Some(remote) = self.operation.remote()
             && is_atomic
@@ -288,8 +288,8 @@ impl SendRequest {
             return Err(Refusal::Misaligned { address: remote.address });
         }
         let slots = if let Some(inline) = &self.inline {
-            if !self.pieces.is_empty() {
-                return Err(Refusal::InlineWithPieces);
+            if !self.sg_list.is_empty() {
+                return Err(Refusal::InlineWithSges);
             }
             let allowed = usize::from(limits.queues.inline_bytes);
             if inline.length > allowed {
@@ -299,8 +299,8 @@ impl SendRequest {
         } else {
             // What an answer needs fits the first slot (protocol 2.11).
             let most = if is_read { SEND_SGES_FIRST_SLOT } else { usize::MAX };
-            check_pieces(&self.pieces, most.min(limits.queues.send_sges.into()), domain)?;
-            1 + u16::from(self.pieces.len() > SEND_SGES_FIRST_SLOT)
+            check_sg_list(&self.sg_list, most.min(limits.queues.send_sges.into()), domain)?;
+            1 + u16::from(self.sg_list.len() > SEND_SGES_FIRST_SLOT)
         };
         let allowed = limits.message_bytes.min(MESSAGE_BYTES_MAX.into());
         if length as u64 > allowed {
@@ -315,17 +315,17 @@ impl SendRequest {
     }
 
     /// Writes down a request that was checked.
-    pub(crate) fn encode(&self, card_tag: u64, signalled: bool) -> [[u8; WORK_SLOT_BYTES]; 2] {
+    pub(crate) fn encode(&self, sequence: u64, signalled: bool) -> [[u8; WORK_SLOT_BYTES]; 2] {
         let mut data = [0; INLINE_BYTES_MAX];
         let two_slots;
         if let Some(inline) = &self.inline {
             data[..inline.length].copy_from_slice(&inline.bytes[..inline.length]);
             two_slots = inline.length > INLINE_BYTES_FIRST_SLOT;
         } else {
-            for (place, piece) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.pieces) {
-                place.copy_from_slice(element(piece).as_bytes());
+            for (place, sge) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.sg_list) {
+                place.copy_from_slice(element(sge).as_bytes());
             }
-            two_slots = self.pieces.len() > SEND_SGES_FIRST_SLOT;
+            two_slots = self.sg_list.len() > SEND_SGES_FIRST_SLOT;
         }
         // They stand behind the only element.
         for (place, operand) in
@@ -343,10 +343,10 @@ impl SendRequest {
                 | flag(self.fence, FENCE)
                 | flag(self.inline.is_some(), INLINE)
                 | flag(two_slots, TWO_SLOTS),
-            sge_count: self.pieces.len() as u8,
+            sge_count: self.sg_list.len() as u8,
             zero: 0,
             immediate: self.operation.immediate(),
-            wr_id: card_tag.into(),
+            wr_id: sequence.into(),
             remote_address: remote.map_or(0, |remote| remote.address).into(),
             remote_key: remote.map_or(0, |remote| remote.key).into(),
             length: (self.len() as u32).into(),
@@ -362,7 +362,7 @@ impl SendRequest {
 impl fmt::Debug for SendRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendRequest")
-            .field("tag", &self.tag)
+            .field("wr_id", &self.wr_id)
             .field("operation", &self.operation)
             .field("bytes", &self.len())
             .finish_non_exhaustive()
@@ -373,26 +373,26 @@ impl fmt::Debug for SendRequest {
 #[derive(Debug)]
 pub struct ReceiveRequest {
     /// Comes back in the completion.
-    pub tag: u64,
+    pub wr_id: u64,
     /// Where the message goes, in order. None is legal, and takes empty messages and WRITEs with immediate.
-    pub pieces: Pieces,
+    pub sg_list: SgList,
 }
 
 impl ReceiveRequest {
     /// A receive without memory.
-    pub fn new(tag: u64) -> Self {
-        Self { tag, pieces: Pieces::new() }
+    pub fn new(wr_id: u64) -> Self {
+        Self { wr_id, sg_list: SgList::new() }
     }
 
     /// Appends memory.
-    pub fn piece(mut self, piece: Region) -> Self {
-        self.pieces.push(piece);
+    pub fn sge(mut self, sge: Region) -> Self {
+        self.sg_list.push(sge);
         self
     }
 
     /// Bytes of the memory.
     pub fn len(&self) -> usize {
-        length_of(&self.pieces)
+        length_of(&self.sg_list)
     }
 
     /// Tells whether there is no memory.
@@ -400,19 +400,19 @@ impl ReceiveRequest {
         self.len() == 0
     }
 
-    pub(crate) fn check(&self, domain: &Arc<DomainShared>, limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, domain: &Arc<ProtectionDomainShared>, limits: &Limits) -> Result<(), Refusal> {
         let allowed = usize::from(limits.queues.receive_sges).min(RECEIVE_SGES_MAX);
-        check_pieces(&self.pieces, allowed, domain)
+        check_sg_list(&self.sg_list, allowed, domain)
     }
 
-    pub(crate) fn encode(&self, card_tag: u64) -> [u8; WORK_SLOT_BYTES] {
+    pub(crate) fn encode(&self, sequence: u64) -> [u8; WORK_SLOT_BYTES] {
         let mut entry = RawReceiveWqe {
-            wr_id: card_tag.into(),
-            sge_count: self.pieces.len() as u8,
+            wr_id: sequence.into(),
+            sge_count: self.sg_list.len() as u8,
             ..Default::default()
         };
-        for (place, piece) in entry.sges.iter_mut().zip(&self.pieces) {
-            *place = element(piece);
+        for (place, sge) in entry.sges.iter_mut().zip(&self.sg_list) {
+            *place = element(sge);
         }
         let mut slot = [0; WORK_SLOT_BYTES];
         slot.copy_from_slice(entry.as_bytes());
@@ -420,29 +420,29 @@ impl ReceiveRequest {
     }
 }
 
-fn length_of(pieces: &[Region]) -> usize {
-    // Pieces are disjoint parts of this process's memory, so their lengths add up to less than its address space.
-    pieces.iter().map(Region::len).sum()
+fn length_of(sg_list: &[Region]) -> usize {
+    // SgList are disjoint parts of this process's memory, so their lengths add up to less than its address space.
+    sg_list.iter().map(Region::len).sum()
 }
 
-fn element(piece: &Region) -> RawSge {
-    RawSge {
-        address: piece.address().into(),
-        local_key: piece.key().into(),
-        length: (piece.len() as u32).into(),
-    }
+fn element(sge: &Region) -> RawSge {
+    RawSge { address: sge.address().into(), local_key: sge.key().into(), length: (sge.len() as u32).into() }
 }
 
-fn check_pieces(pieces: &[Region], allowed: usize, domain: &Arc<DomainShared>) -> Result<(), Refusal> {
-    if pieces.len() > allowed {
-        return Err(Refusal::TooManyPieces { count: pieces.len(), allowed });
+fn check_sg_list(
+    sg_list: &[Region],
+    allowed: usize,
+    domain: &Arc<ProtectionDomainShared>,
+) -> Result<(), Refusal> {
+    if sg_list.len() > allowed {
+        return Err(Refusal::TooManySges { count: sg_list.len(), allowed });
     }
-    for piece in pieces {
-        if !Arc::ptr_eq(piece.domain(), domain) {
+    for sge in sg_list {
+        if !Arc::ptr_eq(sge.domain(), domain) {
             return Err(Refusal::OtherDomain);
         }
-        if piece.len() > MESSAGE_BYTES_MAX as usize {
-            return Err(Refusal::TooLong { length: piece.len(), allowed: MESSAGE_BYTES_MAX.into() });
+        if sge.len() > MESSAGE_BYTES_MAX as usize {
+            return Err(Refusal::TooLong { length: sge.len(), allowed: MESSAGE_BYTES_MAX.into() });
         }
     }
     Ok(())
@@ -466,10 +466,10 @@ pub enum Refusal {
         /// Entries of the queue.
         entries: u32,
     },
-    /// More pieces than an entry, or this card, can name.
-    #[error("the request has {count} pieces; {allowed} are allowed")]
-    TooManyPieces {
-        /// Pieces of the request.
+    /// More sg_list than an entry, or this card, can name.
+    #[error("the request has {count} sg_list; {allowed} are allowed")]
+    TooManySges {
+        /// SgList of the request.
         count: usize,
         /// How many are allowed.
         allowed: usize,
@@ -486,17 +486,17 @@ pub enum Refusal {
     #[error(
         "no READ or atomic may be under way on this queue pair; allow it one at least when it goes to RTS"
     )]
-    NoReads,
+    ReadsNotAllowed,
     /// A READ or an atomic with inline payload.
     #[error("a READ or an atomic has no payload; give it the memory that it is to fill")]
     InlineRead,
     /// The end of a key with payload.
     #[error("the end of a key has neither payload nor memory")]
-    KeyWithMemory,
-    /// An atomic whose memory is not one piece of eight bytes.
-    #[error("the atomic has {count} pieces with {length} bytes; one of 8 bytes is needed")]
+    InvalidateWithPayload,
+    /// An atomic whose memory is not one sge of eight bytes.
+    #[error("the atomic has {count} sg_list with {length} bytes; one of 8 bytes is needed")]
     AtomicMemory {
-        /// Pieces of the request.
+        /// SgList of the request.
         count: usize,
         /// Their bytes.
         length: usize,
@@ -507,9 +507,9 @@ pub enum Refusal {
         /// Where.
         address: u64,
     },
-    /// Inline payload and pieces at once.
-    #[error("the request has inline payload and pieces; use one of them")]
-    InlineWithPieces,
+    /// Inline payload and sg_list at once.
+    #[error("the request has inline payload and sg_list; use one of them")]
+    InlineWithSges,
     /// The message is too long.
     #[error("the message has {length} bytes; {allowed} are allowed, so cut it")]
     TooLong {
@@ -528,9 +528,9 @@ pub enum Refusal {
     },
     /// The queue pair receives from a shared receive queue.
     #[error("the queue pair receives from a shared receive queue; post to that")]
-    SharedReceives,
-    /// A piece belongs to another protection domain than the queue pair.
-    #[error("a piece belongs to another protection domain; allocate it from that of the queue pair")]
+    UsesSharedReceiveQueue,
+    /// A sge belongs to another protection domain than the queue pair.
+    #[error("a sge belongs to another protection domain; allocate it from that of the queue pair")]
     OtherDomain,
 }
 

@@ -23,7 +23,7 @@ use rnic_token::setup::FailureEvent;
 use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Complete {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -18,7 +18,7 @@ use rnic_kernel::prelude::*;
 use rnic_token::transmit::{GatherCommand, GatherFailure};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct GatherShare {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -61,7 +61,7 @@ use rnic_token::sizes::QUEUE_PAIR_BITS;
 use rnic_token::transmit::{Frontier, GatherCommand, GatherFailure};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Requester {
     /// Core clock.
     pub clock: Signal<In, Clock>,

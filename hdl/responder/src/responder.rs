@@ -59,7 +59,7 @@ use rnic_token::sizes::WRITE_COUNT_BITS;
 use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Responder {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -4,7 +4,7 @@ use rnic_kernel::prelude::*;
 use rnic_token::setup::{FailureEvent, Passage};
 
 /// Merges the failures of two stages; the first has precedence.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Failures {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -75,7 +75,7 @@ pub struct TransmitToken {
 ///    be zero, as [`PacketToken`] promises.
 ///
 /// It refuses nothing: what a token says is sent. Protocol 1.1 to 1.8.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Assembler<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,

@@ -70,3 +70,10 @@ fn fields_begin_with_what_they_say_or_with_their_default() {
     let verilog = rnic_kernel::generate(&mut Tables::default(), "tables").expect("the block is complete");
     assert!(verilog.contains("words_3 = 5'h6;") && verilog.contains("words_3 = 5'h17;"), "{verilog}");
 }
+
+#[test]
+fn the_first_requirement_that_does_not_hold_is_the_reason() {
+    assert_eq!(Table::<Bit, 8, 3>::REFUSAL, None);
+    assert_eq!(Table::<Bit, 9, 3>::REFUSAL, Some("Table: WORDS fit in WIDTH bits"));
+    assert_eq!(Table::<Bit, 0, 3>::REFUSAL, Some("Table is built with WORDS > 0 only"));
+}

@@ -9,24 +9,43 @@ use syn::{Attribute, DeriveInput, Expr, Field, Ident, LitStr, PatType, Result, T
 
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let fields = syntax::named_fields(input)?;
-    let requirements = all(&input.attrs, "require").map(|attribute| {
-        let requirement: Requirement = attribute.parse_args()?;
-        Ok(requirement.check(&input.ident))
-    });
-    let requirements = requirements.collect::<Result<Vec<_>>>()?;
+    let requirements = all(&input.attrs, "require").map(|attribute| attribute.parse_args());
+    let requirements: Vec<Requirement> = requirements.collect::<Result<_>>()?;
     let values = fields.iter().map(|field| {
         let (name, value) = (&field.ident, initial(field)?);
         Ok(quote!(#name: #value))
     });
     let values = values.collect::<Result<Vec<_>>>()?;
+    let (name, visibility) = (&input.ident, &input.vis);
+    let (generics, arguments, condition) = input.generics.split_for_impl();
+    let check = (!requirements.is_empty()).then(|| {
+        quote!(
+            const {
+                if let Some(refusal) = Self::REFUSAL {
+                    ::core::panic!("{}", refusal);
+                }
+            }
+        )
+    });
+    let refusal = check.is_some().then(|| {
+        let refusal = refusal(name, &requirements);
+        quote! {
+            #[automatically_derived]
+            #[allow(unused_qualifications, clippy::all)]
+            impl #generics #name #arguments #condition {
+                /// Why a block with these parameters does not compile, if it does not.
+                #visibility const REFUSAL: Option<&'static str> = #refusal;
+            }
+        }
+    });
     let body = quote! {
-        #(const { #requirements })*
+        #check
         Self { #(#values),* }
     };
-    let name = &input.ident;
-    let (generics, arguments, condition) = input.generics.split_for_impl();
     let Some(constructor) = all(&input.attrs, "new").next() else {
         return Ok(quote! {
+            #refusal
+
             #[automatically_derived]
             #[allow(unused_qualifications)]
             impl #generics ::core::default::Default for #name #arguments #condition {
@@ -37,8 +56,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         });
     };
     let Constructor { documentation, parameters } = constructor.parse_args()?;
-    let visibility = &input.vis;
     Ok(quote! {
+        #refusal
+
         #[automatically_derived]
         #[allow(unused_qualifications)]
         impl #generics #name #arguments #condition {
@@ -91,22 +111,15 @@ impl Parse for Requirement {
     }
 }
 
-impl Requirement {
-    fn check(&self, block: &Ident) -> TokenStream {
-        let condition = &self.condition;
-        let message = match &self.message {
+/// The message of the first requirement that does not hold, if any.
+fn refusal(block: &Ident, requirements: &[Requirement]) -> TokenStream {
+    requirements.iter().rev().fold(quote!(None), |others, Requirement { condition, message }| {
+        let message = match message {
             Some(message) => format!("{block}: {}", message.value()),
-            None => format!("{block} is built with {} only", as_written(condition)),
+            None => format!("{block} is built with {} only", condition.to_token_stream()),
         };
-        quote_spanned!(condition.span()=> ::core::assert!(#condition, #message))
-    }
-}
-
-/// The source of an expression, where there is one.
-fn as_written(expression: &Expr) -> String {
-    let source = expression.span().source_text();
-    let text = source.unwrap_or_else(|| expression.to_token_stream().to_string());
-    text.replace('{', "{{").replace('}', "}}")
+        quote!(if #condition { #others } else { Some(#message) })
+    })
 }
 
 /// The parameters of `new`, below its documentation.

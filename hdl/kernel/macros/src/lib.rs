@@ -71,7 +71,7 @@ pub fn derive_registers(input: TokenStream) -> TokenStream {
 ///
 /// * `#[init(Reg::new(bits(7)))]` above a field is what it begins with, instead of its default.
 /// * `#[require(COUNT == ADDRESS + 1)]` above the block is checked by the compiler where the block is made. A second
-///   argument is the message.
+///   argument is the message. The constant `REFUSAL` of the block tells tests what the compiler would say.
 /// * `#[new(storage: Storage)]` above the block writes `new` with these parameters instead of `Default`; `init` may use them.
 ///   Doc comments before the first parameter are those of `new`.
 #[proc_macro_derive(Construct, attributes(init, require, new))]

@@ -18,7 +18,7 @@ use crate::work::Pieces;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{COMPLETION_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::completion::{Completion as Entry, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe as Entry};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -13,7 +13,7 @@ use crate::ring::PhaseRing;
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateEventQueue};
 use rnic_layout::limits::{EVENT_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Bytes of an entry.
-const ENTRY_BYTES: usize = Event::BYTES;
+const ENTRY_BYTES: usize = Eqe::BYTES;
 /// Bits of the free-running index.
 const INDEX_BITS: u32 = 24;
 /// A thread that waits looks up after so long, in case another thread has taken its interrupt.
@@ -133,7 +133,7 @@ impl EventRing {
         let mut asynchronous = Vec::new();
         while let Some(entry) = ring.next::<ENTRY_BYTES>(memory.memory()) {
             count += 1;
-            let event = Event::parse(&entry)?;
+            let event = Eqe::parse(&entry)?;
             match event.kind {
                 EventKind::Completion => {
                     self.routes
@@ -146,7 +146,7 @@ impl EventRing {
                             signal.ready.store(true, Ordering::Release);
                         });
                     }
-                    let Event { code, object_number, detail, .. } = event;
+                    let Eqe { code, object_number, detail, .. } = event;
                     asynchronous.push(AsynchronousEvent { code, object_number, detail });
                 }
                 // Whoever gave the command looks at the answers itself.

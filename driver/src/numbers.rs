@@ -1,7 +1,7 @@
 //! Numbers of objects: which are in use, and how new ones are drawn.
 //!
 //! The card's tables are indexed by the low bits of a number. QPNs and keys carry random bits above them, so that a
-//! stale or guessed number meets nothing (DESIGN 3 decision 14).
+//! stale or guessed number meets nothing (design decision 14).
 
 use crate::error::Error;
 use rand::Rng;

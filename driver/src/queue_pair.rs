@@ -32,7 +32,7 @@ use rnic_layout::limits::{
     QPN_BITS, RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, SEND_SLOTS_MAX, WORK_SLOT_BYTES,
 };
 use rnic_layout::path::{Gid, Pmtu, flow_label};
-use rnic_layout::queue::completion::{Completion as Entry, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe as Entry};
 use rnic_layout::state::{AttributeMask, QpState, Service, transition};
 use std::collections::VecDeque;
 use std::fmt;
@@ -305,8 +305,8 @@ impl QueuePairShared {
         pending: &mut VecDeque<Completion>,
     ) -> Result<u32, CompletionError> {
         let qp_number = self.number;
-        let unknown = CompletionError::UnknownTag { qp_number, tag: entry.tag };
-        let receive = entry.tag & RECEIVE_TAG != 0;
+        let unknown = CompletionError::UnknownTag { qp_number, tag: entry.wr_id };
+        let receive = entry.wr_id & RECEIVE_TAG != 0;
         if receive && let Some(shared) = &self.shared_receive {
             pending.push_back(shared.retire(entry, qp_number)?);
             // What it reserved is reserved for the next.
@@ -314,7 +314,7 @@ impl QueuePairShared {
         }
         let mut queue = lock(if receive { &self.receive } else { &self.send });
         let oldest = queue.count - queue.posted.len() as u64;
-        let place = (entry.tag & !RECEIVE_TAG).checked_sub(oldest).ok_or(unknown)? as usize;
+        let place = (entry.wr_id & !RECEIVE_TAG).checked_sub(oldest).ok_or(unknown)? as usize;
         let posted = queue.posted.get(place).ok_or(unknown)?;
         // Unsignalled sends may be passed over, which have succeeded; and receives that the card could not read, as those
         // behind them are flushed.

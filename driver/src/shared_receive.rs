@@ -19,7 +19,7 @@ use crate::work::{PostError, ReceiveRequest, Refusal};
 use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
 use rnic_layout::doorbell;
 use rnic_layout::limits::{RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, WORK_SLOT_BYTES};
-use rnic_layout::queue::completion::{Completion as Entry, CompletionOpcode};
+use rnic_layout::queue::completion::{CompletionOpcode, Cqe as Entry};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -94,8 +94,8 @@ impl SharedReceiveShared {
     /// Takes back what an entry says is done.
     pub(crate) fn retire(&self, entry: &Entry, qp_number: u32) -> Result<Completion, CompletionError> {
         let mut state = lock(&self.state);
-        let place = entry.tag & !(RECEIVE_TAG | SHARED_TAG);
-        let unknown = CompletionError::UnknownTag { qp_number, tag: entry.tag };
+        let place = entry.wr_id & !(RECEIVE_TAG | SHARED_TAG);
+        let unknown = CompletionError::UnknownTag { qp_number, tag: entry.wr_id };
         let posted = state.posted.remove(&place).ok_or(unknown)?;
         if place >= state.taken {
             let released = state.ring.release(posted.end);

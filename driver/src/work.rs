@@ -8,8 +8,10 @@ use rnic_layout::limits::{
     WORK_SLOT_BYTES,
 };
 use rnic_layout::queue::completion::CompletionOpcode;
-use rnic_layout::queue::receive::ReceiveEntry;
-use rnic_layout::queue::send::{FENCE, INLINE, SIGNALLED, SOLICITED, SendEntry, Sge, TWO_SLOTS, WorkOpcode};
+use rnic_layout::queue::receive::RawReceiveWqe;
+use rnic_layout::queue::send::{
+    FENCE, INLINE, RawSendWqe, RawSge, SIGNALLED, SOLICITED, TWO_SLOTS, WqeOpcode,
+};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -62,17 +64,17 @@ pub enum Operation {
 }
 
 impl Operation {
-    const fn opcode(self) -> WorkOpcode {
+    const fn opcode(self) -> WqeOpcode {
         match self {
-            Self::Send => WorkOpcode::Send,
-            Self::SendImmediate(_) => WorkOpcode::SendImmediate,
-            Self::Write(_) => WorkOpcode::Write,
-            Self::WriteImmediate(..) => WorkOpcode::WriteImmediate,
-            Self::Read(_) => WorkOpcode::Read,
-            Self::CompareSwap { .. } => WorkOpcode::CompareSwap,
-            Self::FetchAdd { .. } => WorkOpcode::FetchAdd,
-            Self::SendInvalidate(_) => WorkOpcode::SendInvalidate,
-            Self::LocalInvalidate(_) => WorkOpcode::LocalInvalidate,
+            Self::Send => WqeOpcode::Send,
+            Self::SendImmediate(_) => WqeOpcode::SendImmediate,
+            Self::Write(_) => WqeOpcode::Write,
+            Self::WriteImmediate(..) => WqeOpcode::WriteImmediate,
+            Self::Read(_) => WqeOpcode::Read,
+            Self::CompareSwap { .. } => WqeOpcode::CompareSwap,
+            Self::FetchAdd { .. } => WqeOpcode::FetchAdd,
+            Self::SendInvalidate(_) => WqeOpcode::SendInvalidate,
+            Self::LocalInvalidate(_) => WqeOpcode::LocalInvalidate,
         }
     }
 
@@ -320,21 +322,21 @@ impl SendRequest {
             data[..inline.length].copy_from_slice(&inline.bytes[..inline.length]);
             two_slots = inline.length > INLINE_BYTES_FIRST_SLOT;
         } else {
-            for (place, piece) in data.chunks_exact_mut(size_of::<Sge>()).zip(&self.pieces) {
+            for (place, piece) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.pieces) {
                 place.copy_from_slice(element(piece).as_bytes());
             }
             two_slots = self.pieces.len() > SEND_SGES_FIRST_SLOT;
         }
         // They stand behind the only element.
         for (place, operand) in
-            data[size_of::<Sge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
+            data[size_of::<RawSge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
         {
             place.copy_from_slice(&operand.to_le_bytes());
         }
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let remote = self.operation.remote();
         let (head, tail) = data.split_at(INLINE_BYTES_FIRST_SLOT);
-        let entry = SendEntry {
+        let entry = RawSendWqe {
             opcode: self.operation.opcode().number(),
             flags: flag(signalled, SIGNALLED)
                 | flag(self.solicited, SOLICITED)
@@ -344,7 +346,7 @@ impl SendRequest {
             sge_count: self.pieces.len() as u8,
             zero: 0,
             immediate: self.operation.immediate(),
-            tag: card_tag.into(),
+            wr_id: card_tag.into(),
             remote_address: remote.map_or(0, |remote| remote.address).into(),
             remote_key: remote.map_or(0, |remote| remote.key).into(),
             length: (self.len() as u32).into(),
@@ -404,8 +406,11 @@ impl ReceiveRequest {
     }
 
     pub(crate) fn encode(&self, card_tag: u64) -> [u8; WORK_SLOT_BYTES] {
-        let mut entry =
-            ReceiveEntry { tag: card_tag.into(), sge_count: self.pieces.len() as u8, ..Default::default() };
+        let mut entry = RawReceiveWqe {
+            wr_id: card_tag.into(),
+            sge_count: self.pieces.len() as u8,
+            ..Default::default()
+        };
         for (place, piece) in entry.sges.iter_mut().zip(&self.pieces) {
             *place = element(piece);
         }
@@ -420,8 +425,8 @@ fn length_of(pieces: &[Region]) -> usize {
     pieces.iter().map(Region::len).sum()
 }
 
-fn element(piece: &Region) -> Sge {
-    Sge {
+fn element(piece: &Region) -> RawSge {
+    RawSge {
         address: piece.address().into(),
         local_key: piece.key().into(),
         length: (piece.len() as u32).into(),

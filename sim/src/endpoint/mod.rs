@@ -43,7 +43,7 @@ use rnic_layout::wire::{BthRepr, ExtendedRepr, Filter, MacAddress, PacketRepr, c
 use fault::{Armed, Fault, Side};
 use memory::Memory;
 use packet::Packet;
-use qp::{Completion, Event, Host, Outcome, QueuePair, QueuePairSetup, ReceiveWork, SendWork};
+use qp::{Completion, Event, Host, Outcome, QueuePair, QueuePairSetup, ReceiveWqe, SendWqe};
 
 /// A RoCEv2 peer with one port, one memory, and any number of RC queue pairs.
 #[derive(Debug)]
@@ -119,19 +119,19 @@ impl Endpoint {
     }
 
     /// Posts a send. In ERR it completes at once, as flushed.
-    pub fn post_send(&mut self, number: u32, work: SendWork) {
+    pub fn post_send(&mut self, number: u32, work: SendWqe) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).post_send(host, work);
     }
 
     /// Posts a receive. In ERR it completes at once, as flushed.
-    pub fn post_receive(&mut self, number: u32, work: ReceiveWork) {
+    pub fn post_receive(&mut self, number: u32, work: ReceiveWqe) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).post_receive(host, work);
     }
 
     /// Posts a receive to a shared receive queue.
-    pub fn post_shared_receive(&mut self, number: u32, work: ReceiveWork) {
+    pub fn post_shared_receive(&mut self, number: u32, work: ReceiveWqe) {
         self.host.shared_receives.entry(number).or_default().push_back(work);
     }
 

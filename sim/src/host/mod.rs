@@ -9,7 +9,7 @@
 //!   interrupts <────────── latency <── uplink <───────────────── irq
 //! ```
 //!
-//! A host does everything that the boundary allows (DESIGN 3.1) and as much of it as its [`HostOptions`] ask for. Nothing here
+//! A host does everything that the boundary allows (design 3.1) and as much of it as its [`HostOptions`] ask for. Nothing here
 //! knows Verilog: a cycle is a call with what the card showed, and the answer is what it is shown next.
 pub mod link;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! How a host behaves: honest, as the bench of DESIGN 8 wants it, or hostile.
+//! How a host behaves: honest, as the bench of design 8 wants it, or hostile.
 use crate::chance::Delay;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -19,7 +19,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// Gen3 x16 as DESIGN 8 counts it.
+    /// Gen3 x16 as design 8 counts it.
     pub const GEN3_X16: LinkOptions = LinkOptions {
         bytes_per_second: 15_400_000_000,
         request_overhead_bytes: 24,
@@ -116,7 +116,7 @@ impl HostOptions {
         scatters: false,
     };
 
-    /// The host of the standard bench (DESIGN 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported
+    /// The host of the standard bench (design 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported
     /// done up to half a microsecond late, and reads that overtake them.
     pub const STANDARD: HostOptions = HostOptions {
         link: LinkOptions::GEN3_X16,

@@ -2,7 +2,7 @@
 //!
 //! Accesses go one after the other, each to its end. Address and data of a write come together or apart, and answers are
 //! held back now and then. An access that is not answered within [`ANSWER_CYCLES_MAX`] cycles, while nobody but the card is
-//! waited for, fails; DESIGN 3 decision 5 promises that it never happens.
+//! waited for, fails; design decision 5 promises that it never happens.
 use super::options::HostOptions;
 use crate::chance::{Seed, happens};
 use crate::monitor::{Log, Rule};

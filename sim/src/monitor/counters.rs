@@ -1,4 +1,4 @@
-//! Conservation: each frame from the wire moves exactly one counter (DESIGN 3 decision 13), and what the card counts is what
+//! Conservation: each frame from the wire moves exactly one counter (design decision 13), and what the card counts is what
 //! was seen outside of it.
 use super::{Log, Rule};
 use crate::host::Traffic;

@@ -1,4 +1,4 @@
-//! Order: payload, then completion, then event, then interrupt, each visible before the next (DESIGN 3 decision 11).
+//! Order: payload, then completion, then event, then interrupt, each visible before the next (design decision 11).
 //!
 //! The host tells every write here when software and later reads can see it, and every interrupt when the card hands it
 //! over. Rings and payload are told by whoever made them.
@@ -13,8 +13,8 @@ use super::trail::{Moment, Trail};
 use super::{Log, Rule};
 use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
-use rnic_layout::queue::completion::Completion;
-use rnic_layout::queue::event::{Event, EventKind};
+use rnic_layout::queue::completion::Cqe;
+use rnic_layout::queue::event::{Eqe, EventKind};
 use std::collections::BTreeSet;
 
 /// Indices of rings run free in so many bits.
@@ -36,8 +36,8 @@ pub enum RingKind {
 impl RingKind {
     fn entry_bytes(self) -> u64 {
         match self {
-            RingKind::Completion => Completion::BYTES as u64,
-            RingKind::Event { .. } => Event::BYTES as u64,
+            RingKind::Completion => Cqe::BYTES as u64,
+            RingKind::Event { .. } => Eqe::BYTES as u64,
         }
     }
 
@@ -229,12 +229,12 @@ impl OrderMonitor {
 
     fn completion_visible(&mut self, index: usize, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
         let number = self.rings[index].ring.number;
-        match Completion::parse(entry) {
+        match Cqe::parse(entry) {
             Ok(completion) => {
                 self.rings[index].add(time_ps, slot, completion.phase, log);
                 for work in &mut self.work {
                     let is_of_it = work.qp_number.is_none_or(|number| number == completion.qp_number);
-                    work.is_completed |= is_of_it && work.tag == completion.tag;
+                    work.is_completed |= is_of_it && work.tag == completion.wr_id;
                 }
             }
             Err(error) => log.report(time_ps, Rule::Order, || {
@@ -245,7 +245,7 @@ impl OrderMonitor {
 
     fn event_visible(&mut self, index: usize, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
         let number = self.rings[index].ring.number;
-        let event = match Event::parse(entry) {
+        let event = match Eqe::parse(entry) {
             Ok(event) => event,
             Err(error) => {
                 log.report(time_ps, Rule::Order, || format!("event queue {number}, slot {slot}: {error:?}"));
@@ -399,8 +399,8 @@ mod tests {
         }
 
         fn completion_as(&mut self, index: u32, phase: bool, tag: u64) {
-            let completion = Completion {
-                tag,
+            let completion = Cqe {
+                wr_id: tag,
                 length: 0,
                 immediate: [0; 4],
                 source_qp: 0,
@@ -420,7 +420,7 @@ mod tests {
         }
 
         fn event(&mut self, index: u32, detail: u32) {
-            let event = Event {
+            let event = Eqe {
                 object_number: 5,
                 detail,
                 kind: EventKind::Completion,

@@ -25,7 +25,7 @@ use rnic_layout::doorbell::Arm;
 use rnic_layout::path::Gid;
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -310,7 +310,7 @@ impl Host {
     }
 
     /// Spoils a request that was just posted, whose memory is of a region that ends at `end`.
-    fn spoil(&self, element: ScatterGather, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
+    fn spoil(&self, element: Sge, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
         let count = self.tamper.spoil(element, |slot, place| match mistake {
             Mistake::LocalKey | Mistake::LastKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,
@@ -331,8 +331,8 @@ impl Host {
     }
 }
 
-fn element(region: &Region) -> ScatterGather {
-    ScatterGather { address: region.address(), local_key: region.key(), length: region.len() as u32 }
+fn element(region: &Region) -> Sge {
+    Sge { address: region.address(), local_key: region.key(), length: region.len() as u32 }
 }
 
 /// A request for a message whose pieces are there.

@@ -4,7 +4,7 @@ use rnic_driver::function::Stretch;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::limits::WORK_SLOT_BYTES;
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Tamper {
 
     /// Changes every slot in a ring that holds this element: `change` is given the slot, and where the element stands in
     /// it. Returns how many there were. Entries that were done before, and hold it too, are nobody's any more.
-    pub fn spoil(&self, element: ScatterGather, change: impl Fn(&mut Slot, usize)) -> usize {
+    pub fn spoil(&self, element: Sge, change: impl Fn(&mut Slot, usize)) -> usize {
         let wanted = element.to_bytes().expect("an element of whole bytes");
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.retain(|ring| ring.strong_count() > 0);

@@ -87,7 +87,7 @@ pub struct WireOptions {
 }
 
 impl WireOptions {
-    /// A wire without faults: 500 ns, as DESIGN 8 has it.
+    /// A wire without faults: 500 ns, as design 8 has it.
     pub const fn perfect(bits_per_second: u64) -> WireOptions {
         WireOptions {
             bits_per_second,

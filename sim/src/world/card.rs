@@ -61,7 +61,7 @@ pub struct CardOptions {
 }
 
 impl CardOptions {
-    /// What DESIGN 8 says for a width: 100 Gb/s behind 512 bits, and behind narrower datapaths what they carry.
+    /// What design 8 says for a width: 100 Gb/s behind 512 bits, and behind narrower datapaths what they carry.
     ///
     /// # Panics
     /// If there is no such width.
@@ -393,7 +393,7 @@ impl Card {
     /// Puts an instance of a model in reset.
     ///
     /// # Errors
-    /// If the model lacks a port of the core boundary (DESIGN 3.1), or has one of another width.
+    /// If the model lacks a port of the core boundary (design 3.1), or has one of another width.
     pub fn new(model: &Model, options: CardOptions, now_ps: u64, seed: Seed, name: &str) -> Result<Card> {
         let build = || -> Result<Card> {
             let mac_ports = MacPorts::new(model)?;

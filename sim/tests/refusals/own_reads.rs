@@ -15,7 +15,7 @@ use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use rnic_sim::chance::Seed;
 use rnic_sim::endpoint::memory::Element;
 use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::ReceiveWork;
+use rnic_sim::endpoint::qp::ReceiveWqe;
 use std::collections::BTreeMap;
 
 /// The endpoint's side, and one that only the test plays.
@@ -93,7 +93,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         requests.push(last);
         rig.endpoint(|endpoint| {
             let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
-            endpoint.post_receive(PEER, ReceiveWork { tag: batch, elements: vec![room] });
+            endpoint.post_receive(PEER, ReceiveWqe { tag: batch, elements: vec![room] });
         });
         queue_pair.post_sends(&mut requests)?;
         let mut done: Vec<Done> = Vec::new();

@@ -20,7 +20,7 @@ use rnic_sim::chance::Delay;
 use rnic_sim::endpoint::Endpoint;
 use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
 use rnic_sim::endpoint::packet;
-use rnic_sim::endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWork, SendWork};
+use rnic_sim::endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_sim::function::SharedWorld;
 use rnic_sim::host::HostOptions;
 use rnic_sim::operations::tamper::Tamper;
@@ -409,8 +409,8 @@ impl Rig {
         self.device.check()?;
         let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 64 };
         self.endpoint(|endpoint| {
-            endpoint.post_receive(BYSTANDER, ReceiveWork { tag, elements: vec![element] });
-            let work = SendWork::new(tag, Operation::Send, Data::Inline(payload.clone()));
+            endpoint.post_receive(BYSTANDER, ReceiveWqe { tag, elements: vec![element] });
+            let work = SendWqe::new(tag, Operation::Send, Data::Inline(payload.clone()));
             endpoint.post_send(BYSTANDER, work);
         });
         let (mut others, mut mine, mut theirs) = (Vec::new(), Vec::new(), Vec::new());

@@ -19,7 +19,7 @@ use rnic_sim::host::{Access, Bar as Window, Operation, RegisterAccess};
 use std::collections::BTreeMap;
 
 /// Doorbell pages that the card has.
-const PAGES: u32 = 1 << rnic_token::sizes::DOORBELL_PAGE_BITS;
+const PAGES: u32 = 1 << rnic_messages::sizes::DOORBELL_PAGE_BITS;
 /// Pages that stand in BAR 2.
 const PAGES_IN_BAR: u32 = 4096;
 

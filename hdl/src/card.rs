@@ -80,7 +80,7 @@ const fn line(name: &str) -> usize {
 
 /// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the answers of the
 /// host `2^CHUNK`, payload to be sent `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Card<
     const DATA: usize,
     const BYTES: usize,

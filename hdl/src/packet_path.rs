@@ -39,7 +39,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 
 /// A design that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct PacketPath<
     const DATA: usize,
     const BYTES: usize,

@@ -23,7 +23,7 @@ use rnic_messages::setup::FailureEvent;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Complete {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -43,7 +43,7 @@ const CURRENT: usize = 8;
 const _: () = assert!(CommandStatus::Success as u64 == 0 && AttributeMask::STATE.0 == 1);
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Alu {
     /// The step.
     pub step: Signal<In, Instruction>,

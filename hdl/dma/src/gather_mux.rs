@@ -18,7 +18,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct GatherMux {
     /// Core clock.
     pub clock: Signal<In, Clock>,

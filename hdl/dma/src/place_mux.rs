@@ -38,7 +38,7 @@ struct Source {
 }
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,

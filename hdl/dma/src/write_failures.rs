@@ -15,7 +15,7 @@ use rnic_messages::host::{WriteFailure, WriteOwner};
 
 /// Tells the one whose write has failed: payload of requests is the responder's matter, answers are the admin queue's. A completion or
 /// an event that the host refused is lost, which only software can mend.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct WriteFailures {
     /// From the host writer.
     pub failure: StreamRx<WriteFailure>,

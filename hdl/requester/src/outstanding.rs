@@ -38,7 +38,7 @@ pub const SHARED_BITS: usize = QUEUE_PAIR_BITS;
 const SHARED_COUNT_BITS: usize = SHARED_BITS + 1;
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Outstanding {
     /// Core clock.
     pub clock: Signal<In, Clock>,

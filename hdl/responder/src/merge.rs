@@ -4,7 +4,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::setup::{FailureEvent, InFlight};
 
 /// Merges the failures of two stages; the first has precedence.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct FailureMerge {
     /// Core clock.
     pub clock: Signal<In, Clock>,

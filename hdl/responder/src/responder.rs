@@ -60,7 +60,7 @@ use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Responder {
     /// Core clock.
     pub clock: Signal<In, Clock>,

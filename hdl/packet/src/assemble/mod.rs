@@ -66,7 +66,7 @@ const ROTATOR_STAGES: usize = 3;
 ///    be zero, as [`PacketToken`](rnic_messages::PacketToken) promises.
 ///
 /// It refuses nothing: what a token says is sent. Protocol 1.1 to 1.8.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Assembler<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,

@@ -29,7 +29,7 @@ pub(crate) struct AdminQueue {
     answers: Mapping,
     sent: WorkRing,
     answered: PhaseRing,
-    patience: Duration,
+    timeout: Duration,
     /// Set when an answer did not come or was wrong: what the card has done is unknown from then on.
     stopped: Option<&'static str>,
 }
@@ -39,7 +39,7 @@ impl AdminQueue {
     pub(crate) fn start(
         function: &Arc<dyn Function>,
         registers: &Arc<Registers>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, Error> {
         let commands = Mapping::new(function, COMMAND_BYTES << ENTRIES_LOG2, Purpose::Ring)?;
         let answers = Mapping::new(function, ANSWER_BYTES << ENTRIES_LOG2, Purpose::Ring)?;
@@ -57,7 +57,7 @@ impl AdminQueue {
             answers,
             sent: WorkRing::new(ENTRIES_LOG2),
             answered: PhaseRing::new(ENTRIES_LOG2, INDEX_BITS),
-            patience,
+            timeout,
             stopped: None,
         })
     }
@@ -94,7 +94,7 @@ impl AdminQueue {
     }
 
     fn wait(&mut self) -> Result<Answer, Error> {
-        let deadline = self.function.now() + self.patience;
+        let deadline = self.function.now() + self.timeout;
         let mut idles = 0;
         loop {
             if let Some(entry) = self.answered.next::<ANSWER_BYTES>(self.answers.memory()) {
@@ -105,7 +105,7 @@ impl AdminQueue {
                 self.look()?;
             }
             if late {
-                return Err(Error::TimedOut { what: "the answer to a command", limit: self.patience });
+                return Err(Error::TimedOut { what: "the answer to a command", limit: self.timeout });
             }
             self.function.idle();
             idles += 1;

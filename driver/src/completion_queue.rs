@@ -14,11 +14,11 @@ use crate::memory::{Mapping, Purpose};
 use crate::queue_pair::QueuePairShared;
 use crate::ring::PhaseRing;
 use crate::sync::lock;
-use crate::work::Pieces;
+use crate::work_request::SgList;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{COMPLETION_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::completion::{Completion as Entry, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Bytes of an entry.
-const ENTRY_BYTES: usize = Entry::BYTES;
+const ENTRY_BYTES: usize = Cqe::BYTES;
 /// Bits of the free-running index.
 const INDEX_BITS: u32 = 24;
 
@@ -34,7 +34,7 @@ const INDEX_BITS: u32 = 24;
 #[derive(Debug)]
 pub struct Completion {
     /// Tag of the request.
-    pub tag: u64,
+    pub wr_id: u64,
     /// QPN of the queue pair.
     pub qp_number: u32,
     /// How it ended.
@@ -54,7 +54,7 @@ pub struct Completion {
     /// More about a failure, for the log: the syndrome of the peer's NAK, or the card's own reason.
     pub vendor_error: u8,
     /// The memory of the request.
-    pub pieces: Pieces,
+    pub sg_list: SgList,
 }
 
 impl Completion {
@@ -71,14 +71,14 @@ impl Completion {
     /// What an atomic found in the peer's memory, if it was one and all went well.
     pub fn original(&self) -> Option<u64> {
         let is_atomic = matches!(self.opcode, CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd);
-        let cell = self.pieces.first().filter(|_| is_atomic && self.is_success())?;
+        let cell = self.sg_list.first().filter(|_| is_atomic && self.is_success())?;
         Some(u64::from_le_bytes((*cell.bytes()).try_into().ok()?))
     }
 
     /// Copies a received message out of its pieces.
     pub fn message(&self) -> Vec<u8> {
         let mut message = Vec::with_capacity(self.length as usize);
-        for piece in &self.pieces {
+        for piece in &self.sg_list {
             let part = piece.len().min(self.length as usize - message.len());
             message.extend_from_slice(&piece.bytes()[..part]);
         }
@@ -206,7 +206,7 @@ impl CompletionQueueShared {
 
     fn retire(&self, state: &mut State, bytes: &[u8; ENTRY_BYTES]) -> Result<u32, CompletionError> {
         let number = self.number;
-        let entry = Entry::parse(bytes).map_err(|error| CompletionError::Impossible { number, error })?;
+        let entry = Cqe::parse(bytes).map_err(|error| CompletionError::Impossible { number, error })?;
         let qp_number = entry.qp_number;
         let queue_pair = state.queue_pairs.get(&qp_number).and_then(Weak::upgrade);
         let queue_pair = queue_pair.ok_or(CompletionError::UnknownQueuePair { number, qp_number })?;
@@ -231,7 +231,7 @@ impl Drop for CompletionQueueShared {
         // Events that were under way are read before the number can be used again.
         let _ = self.events.ring().collect();
         self.device.routes.remove(self.number);
-        lock(&self.device.numbers).completion_queues.give_back(self.number);
+        lock(&self.device.ids).completion_queues.free(self.number);
     }
 }
 
@@ -260,7 +260,7 @@ impl Device {
         let limit = u32::from(device.limits.queues.completion_entries_log2).min(COMPLETION_ENTRIES_LOG2_MAX);
         check_option("completion_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
         let memory = Mapping::new(&device.function, ENTRY_BYTES << log2, Purpose::Ring)?;
-        let number = lock(&device.numbers).completion_queues.take_lowest()?;
+        let number = lock(&device.ids).completion_queues.allocate_lowest()?;
         let body = CreateCompletionQueue {
             entries_log2: log2 as u8,
             event_queue: events.number() as u8,
@@ -271,7 +271,7 @@ impl Device {
         };
         let body = Body::CreateCompletionQueue(body);
         if let Err(error) = device.execute(CommandOpcode::CreateCompletionQueue, number, body) {
-            lock(&device.numbers).completion_queues.give_back(number);
+            lock(&device.ids).completion_queues.free(number);
             return Err(error);
         }
         let signal = Arc::default();

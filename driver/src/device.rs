@@ -5,8 +5,8 @@ use crate::doorbell::Doorbells;
 use crate::error::{Error, check_option};
 use crate::event::{EventQueue, EventQueueOptions, EventRing, Routes};
 use crate::function::Function;
+use crate::id_allocator::IdAllocator;
 use crate::memory::{Mapping, Purpose};
-use crate::numbers::Numbers;
 use crate::pages::PageTable;
 use crate::registers::Registers;
 use crate::sync::lock;
@@ -40,7 +40,7 @@ pub struct Options {
     /// where peers are not trusted; a fixed seed makes runs repeat.
     pub seed: Option<u64>,
     /// How long a reset or a command may take, in the time of the function.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Entries of event queue 0, as a power of two. Each completion queue that uses it needs one, and some are for
     /// asynchronous events.
     pub event_entries_log2: u32,
@@ -59,7 +59,7 @@ impl Options {
             addresses: Vec::new(),
             active_mtu: Pmtu::Bytes4096,
             seed: None,
-            patience: Duration::from_millis(10),
+            timeout: Duration::from_millis(10),
             event_entries_log2: 8,
         }
     }
@@ -81,16 +81,16 @@ pub struct Limits {
 }
 
 /// Which numbers are in use, for all kinds of objects.
-pub(crate) struct AllNumbers {
+pub(crate) struct IdAllocators {
     pub(crate) rng: ChaCha12Rng,
-    pub(crate) domains: Numbers,
-    pub(crate) queue_pairs: Numbers,
-    pub(crate) completion_queues: Numbers,
-    pub(crate) event_queues: Numbers,
-    pub(crate) regions: Numbers,
+    pub(crate) domains: IdAllocator,
+    pub(crate) queue_pairs: IdAllocator,
+    pub(crate) completion_queues: IdAllocator,
+    pub(crate) event_queues: IdAllocator,
+    pub(crate) regions: IdAllocator,
     pub(crate) pages: PageTable,
-    pub(crate) address_handles: Numbers,
-    pub(crate) shared_receive_queues: Numbers,
+    pub(crate) address_handles: IdAllocator,
+    pub(crate) shared_receive_queues: IdAllocator,
 }
 
 /// What all objects of a card share. Memory that the card was given goes last, after a reset has ended its use.
@@ -99,7 +99,7 @@ pub(crate) struct DeviceShared {
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) doorbells: Doorbells,
-    pub(crate) numbers: Mutex<AllNumbers>,
+    pub(crate) ids: Mutex<IdAllocators>,
     pub(crate) events: EventRing,
     pub(crate) routes: Arc<Routes>,
     registers: Arc<Registers>,
@@ -131,7 +131,7 @@ impl DeviceShared {
 impl Drop for DeviceShared {
     fn drop(&mut self) {
         // After the reset nothing of the card is in flight any more. If it does not answer, unmapping stops it.
-        let _ = reset(&*self.function, &self.registers, self.options.patience);
+        let _ = reset(&*self.function, &self.registers, self.options.timeout);
     }
 }
 
@@ -152,18 +152,18 @@ impl Device {
         check_option("addresses.len()", count, 0, SOURCE_ADDRESSES as u64)?;
         let registers = Arc::new(Registers::new(&function)?);
         recognize(&registers)?;
-        reset(&*function, &registers, options.patience)?;
+        reset(&*function, &registers, options.timeout)?;
         let limits = read_limits(&registers)?;
 
         let contexts = give_contexts(&function, &registers)?;
-        let mut admin = AdminQueue::start(&function, &registers, options.patience)?;
+        let mut admin = AdminQueue::start(&function, &registers, options.timeout)?;
         let doorbells = Doorbells::new(&function, 0)?;
         let routes = Arc::default();
         let events = start_events(&function, &registers, &doorbells, &limits, &options, &routes)?;
         set_addresses(&registers, &options)?;
         let on = Control { enable: true, reset: false, quiesce: false };
         registers.write(on)?;
-        wait(&*function, &registers, options.patience, "the start of the card", |status| status.ready)?;
+        wait(&*function, &registers, options.timeout, "the start of the card", |status| status.ready)?;
         // A command that does nothing shows that the way there and back works.
         admin.execute(CommandOpcode::Nothing, 0, Body::Nothing)?;
 
@@ -171,13 +171,13 @@ impl Device {
             Some(seed) => ChaCha12Rng::seed_from_u64(seed),
             None => ChaCha12Rng::from_os_rng(),
         };
-        let numbers = Mutex::new(start_numbers(rng, &limits.tables)?);
+        let ids = Mutex::new(start_ids(rng, &limits.tables)?);
         let shared = DeviceShared {
             function,
             limits,
             options,
             doorbells,
-            numbers,
+            ids,
             events,
             routes,
             registers,
@@ -244,10 +244,10 @@ impl Device {
         // One snapshot at a time.
         let _admin = lock(&self.shared.admin);
         registers.write(CounterLatch { latch: true })?;
-        let deadline = function.now() + options.patience;
+        let deadline = function.now() + options.timeout;
         while registers.read::<CounterLatch>()?.latch {
             if function.now() >= deadline {
-                return Err(Error::TimedOut { what: "a snapshot of the counters", limit: options.patience });
+                return Err(Error::TimedOut { what: "a snapshot of the counters", limit: options.timeout });
             }
             function.idle();
         }
@@ -297,10 +297,10 @@ fn recognize(registers: &Registers) -> Result<(), Error> {
 }
 
 /// Resets the card by its register; if that does not end, by the function, and once more by the register.
-fn reset(function: &dyn Function, registers: &Registers, patience: Duration) -> Result<(), Error> {
+fn reset(function: &dyn Function, registers: &Registers, timeout: Duration) -> Result<(), Error> {
     let attempt = || {
         registers.write(Control { enable: false, reset: true, quiesce: false })?;
-        wait(function, registers, patience, "a reset", |status| !status.resetting)
+        wait(function, registers, timeout, "a reset", |status| !status.resetting)
     };
     match attempt() {
         Err(late @ Error::TimedOut { .. }) => {
@@ -316,18 +316,18 @@ fn reset(function: &dyn Function, registers: &Registers, patience: Duration) -> 
 fn wait(
     function: &dyn Function,
     registers: &Registers,
-    patience: Duration,
+    timeout: Duration,
     what: &'static str,
     done: impl Fn(&Status) -> bool,
 ) -> Result<(), Error> {
-    let deadline = function.now() + patience;
+    let deadline = function.now() + timeout;
     loop {
         if done(&registers.read()?) {
             return Ok(());
         }
         if function.now() >= deadline {
             check_alive(registers)?;
-            return Err(Error::TimedOut { what, limit: patience });
+            return Err(Error::TimedOut { what, limit: timeout });
         }
         function.idle();
     }
@@ -415,20 +415,20 @@ pub(crate) fn path_mtu(pmtu: Pmtu) -> PathMtu {
     }
 }
 
-fn start_numbers(rng: ChaCha12Rng, tables: &TableSizes) -> Result<AllNumbers, Error> {
-    let mut event_queues = Numbers::new("event queues", tables.event_queues_log2.into());
+fn start_ids(rng: ChaCha12Rng, tables: &TableSizes) -> Result<IdAllocators, Error> {
+    let mut event_queues = IdAllocator::new("event queues", tables.event_queues_log2.into());
     // Queue 0 is the card's own.
-    event_queues.take_lowest()?;
-    Ok(AllNumbers {
+    event_queues.allocate_lowest()?;
+    Ok(IdAllocators {
         rng,
-        domains: Numbers::new("protection domains", DOMAIN_BITS),
-        queue_pairs: Numbers::new("queue pairs", tables.queue_pairs_log2.into()),
-        completion_queues: Numbers::new("completion queues", tables.completion_queues_log2.into()),
+        domains: IdAllocator::new("protection domains", DOMAIN_BITS),
+        queue_pairs: IdAllocator::new("queue pairs", tables.queue_pairs_log2.into()),
+        completion_queues: IdAllocator::new("completion queues", tables.completion_queues_log2.into()),
         event_queues,
-        regions: Numbers::new("regions", tables.regions_log2.into()),
+        regions: IdAllocator::new("regions", tables.regions_log2.into()),
         pages: PageTable::default(),
-        address_handles: Numbers::new("address handles", tables.address_handles_log2.into()),
-        shared_receive_queues: Numbers::new(
+        address_handles: IdAllocator::new("address handles", tables.address_handles_log2.into()),
+        shared_receive_queues: IdAllocator::new(
             "shared receive queues",
             tables.shared_receive_queues_log2.into(),
         ),

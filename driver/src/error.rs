@@ -154,12 +154,12 @@ pub enum CompletionError {
         qp_number: u32,
     },
     /// An entry carries a tag that no posted work has.
-    #[error("queue pair {qp_number:#x}: a completion carries tag {tag:#x}, which no posted work has")]
-    UnknownTag {
+    #[error("queue pair {qp_number:#x}: a completion carries wr_id {wr_id:#x}, which no posted work has")]
+    UnknownWrId {
         /// QPN.
         qp_number: u32,
-        /// Tag of the entry.
-        tag: u64,
+        /// `wr_id` of the CQE.
+        wr_id: u64,
     },
     /// An entry frees slots that are not in use.
     #[error("queue pair {qp_number:#x}: {error}")]

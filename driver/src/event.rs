@@ -13,7 +13,7 @@ use crate::ring::PhaseRing;
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateEventQueue};
 use rnic_layout::limits::{EVENT_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Bytes of an entry.
-const ENTRY_BYTES: usize = Event::BYTES;
+const ENTRY_BYTES: usize = Eqe::BYTES;
 /// Bits of the free-running index.
 const INDEX_BITS: u32 = 24;
 /// A thread that waits looks up after so long, in case another thread has taken its interrupt.
@@ -133,7 +133,7 @@ impl EventRing {
         let mut asynchronous = Vec::new();
         while let Some(entry) = ring.next::<ENTRY_BYTES>(memory.memory()) {
             count += 1;
-            let event = Event::parse(&entry)?;
+            let event = Eqe::parse(&entry)?;
             match event.kind {
                 EventKind::Completion => {
                     self.routes
@@ -146,7 +146,7 @@ impl EventRing {
                             signal.ready.store(true, Ordering::Release);
                         });
                     }
-                    let Event { code, object_number, detail, .. } = event;
+                    let Eqe { code, object_number, detail, .. } = event;
                     asynchronous.push(AsynchronousEvent { code, object_number, detail });
                 }
                 // Whoever gave the command looks at the answers itself.
@@ -229,7 +229,7 @@ pub(crate) struct EventQueueShared {
 impl Drop for EventQueueShared {
     fn drop(&mut self) {
         self.device.end(CommandOpcode::DestroyEventQueue, self.ring.number());
-        lock(&self.device.numbers).event_queues.give_back(self.ring.number());
+        lock(&self.device.ids).event_queues.free(self.ring.number());
     }
 }
 
@@ -255,7 +255,7 @@ impl EventQueue {
         check_option("event_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
         let vectors = u64::from(device.limits.geometry.interrupt_vectors.max(1));
         check_option("event_queue.vector", options.vector.into(), 0, vectors - 1)?;
-        let number = lock(&device.numbers).event_queues.take_lowest()?;
+        let number = lock(&device.ids).event_queues.allocate_lowest()?;
         let ring = EventRing::new(
             &device.function,
             device.doorbells.clone(),
@@ -279,7 +279,7 @@ impl EventQueue {
                 Ok(Self(Which::Made(Arc::new(EventQueueShared { device: Arc::clone(device), ring }))))
             }
             Err(error) => {
-                lock(&device.numbers).event_queues.give_back(number);
+                lock(&device.ids).event_queues.free(number);
                 Err(error)
             }
         }

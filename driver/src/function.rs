@@ -10,7 +10,7 @@
 //! A back end is a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process. The driver never
 //! learns which. One rule makes them alike: **the card may stand still unless it is asked**. A simulated card advances
 //! only inside calls of [`Function`] and [`Bar`], so every loop of the driver that waits calls [`Function::idle`], and
-//! measures its patience with [`Function::now`], which in a simulation is simulated time.
+//! measures its timeout with [`Function::now`], which in a simulation is simulated time.
 
 use crate::memory::{Memory, Purpose};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub enum FunctionError {
 
 /// Memory that the card sees in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct DmaSegment {
     /// Of its first byte; a multiple of 4096.
     pub device_address: u64,
     /// Its size; a multiple of 4096.
@@ -144,12 +144,12 @@ pub trait Function: Send + Sync {
     /// # Errors
     ///
     /// As [`Self::map`].
-    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
-        Ok(vec![Stretch { device_address: self.map(memory)?, bytes: memory.bytes() }])
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
+        Ok(vec![DmaSegment { device_address: self.map(memory)?, bytes: memory.bytes() }])
     }
 
     /// Takes memory away from the card: when this returns, the card cannot touch it any more. Scattered memory goes by the
-    /// address of its first stretch.
+    /// address of its first segment.
     ///
     /// # Errors
     ///

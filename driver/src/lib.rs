@@ -21,38 +21,38 @@
 //! * Objects hold what they stand on: the card ends after its queues, memory after its mapping.
 //! * `unsafe` exists only in [`memory`].
 
-mod address;
+mod address_handle;
 mod admin;
 mod completion_queue;
 mod device;
-mod domain;
 mod doorbell;
 mod error;
 mod event;
 pub mod function;
+mod id_allocator;
 pub mod memory;
-mod numbers;
 mod pages;
+mod protection_domain;
 mod queue_pair;
 mod region;
 mod registers;
 pub mod ring;
-mod shared_receive;
+mod shared_receive_queue;
 mod sync;
-mod work;
+mod work_request;
 
-pub use address::{AddressHandle, Path};
+pub use address_handle::{AddressHandle, Path};
 pub use completion_queue::{Completion, CompletionQueue, CompletionQueueOptions};
 pub use device::{Counters, Device, Limits, Options};
-pub use domain::ProtectionDomain;
 pub use error::{CommandError, CompletionError, Error};
 pub use event::{AsynchronousEvent, EventQueue, EventQueueOptions};
-pub use function::{Bar, Function, FunctionError, Stretch};
+pub use function::{Bar, DmaSegment, Function, FunctionError};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
+pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
     ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveOptions, SendOptions,
     TransitionError, state,
 };
 pub use region::{RangeError, Region, RemoteMemory, RemoteRights, SharedRegion};
-pub use shared_receive::{SharedReceiveOptions, SharedReceiveQueue};
-pub use work::{Operation, Pieces, PostError, ReceiveRequest, Refusal, SendRequest};
+pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueOptions};
+pub use work_request::{Operation, PostError, ReceiveRequest, Refusal, SendRequest, SgList};

@@ -11,7 +11,7 @@
 //! A card behind a bus is outside of Rust's memory model; it touches payload only between the post of a buffer and its
 //! completion, when no slice of it exists.
 
-use crate::function::{Function, FunctionError, Stretch};
+use crate::function::{DmaSegment, Function, FunctionError};
 use crate::ring::Words;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -196,7 +196,7 @@ impl Memory {
     }
 
     fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        for (place, part) in pieces(offset, into.len()) {
+        for (place, part) in word_parts(offset, into.len()) {
             let target = &mut into[place - offset..][..part];
             if part == WORD_BYTES {
                 target.copy_from_slice(&self.word(place / WORD_BYTES).load(Ordering::Relaxed).to_ne_bytes());
@@ -214,7 +214,7 @@ impl Memory {
     /// Copies upwards; the last piece is a release, so that a phase in the last byte announces all that stands before it.
     fn copy_in(&self, offset: usize, from: &[u8]) {
         let end = offset + from.len();
-        for (place, part) in pieces(offset, from.len()) {
+        for (place, part) in word_parts(offset, from.len()) {
             let source = &from[place - offset..][..part];
             let order = if place + part == end { Ordering::Release } else { Ordering::Relaxed };
             if let Ok(word) = source.try_into() {
@@ -237,7 +237,7 @@ impl Memory {
 }
 
 /// Cuts a range into whole words and the parts of words at its ends: offset and length of each piece.
-fn pieces(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize)> {
+fn word_parts(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize)> {
     let end = offset + length;
     let mut place = offset;
     std::iter::from_fn(move || {
@@ -400,11 +400,11 @@ impl Mapping {
         function: &Arc<dyn Function>,
         bytes: usize,
         purpose: Purpose,
-    ) -> Result<(Self, Vec<Stretch>), FunctionError> {
+    ) -> Result<(Self, Vec<DmaSegment>), FunctionError> {
         let memory = function.allocate(bytes, purpose)?;
-        let stretches = function.map_scattered(&memory)?;
-        let device_address = stretches.first().map_or(0, |stretch| stretch.device_address);
-        Ok((Self { function: Arc::clone(function), memory, device_address }, stretches))
+        let segments = function.map_scattered(&memory)?;
+        let device_address = segments.first().map_or(0, |segment| segment.device_address);
+        Ok((Self { function: Arc::clone(function), memory, device_address }, segments))
     }
 
     pub(crate) fn memory(&self) -> &Memory {

@@ -10,18 +10,18 @@
 //! What a state does not allow does not compile: receives are posted from Init on, sends from ReadyToSend on. The card may
 //! move a queue pair to its error state by itself; the type does not know then, and what is posted completes flushed.
 
-use crate::address::{AddressHandle, Path};
+use crate::address_handle::{AddressHandle, Path};
 use crate::completion_queue::{Completion, CompletionQueue, CompletionQueueShared};
 use crate::device::path_mtu;
-use crate::domain::{DomainShared, ProtectionDomain};
 use crate::error::{CompletionError, Error, check_option};
+use crate::id_allocator::RESERVED_QPNS;
 use crate::memory::{Mapping, Purpose};
-use crate::numbers::RESERVED_QPNS;
+use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::region::RemoteRights;
 use crate::ring::{WorkRing, write_slot};
-use crate::shared_receive::{SharedReceiveQueue, SharedReceiveShared};
+use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueShared};
 use crate::sync::lock;
-use crate::work::{Pieces, PostError, ReceiveRequest, Refusal, SendRequest};
+use crate::work_request::{PostError, ReceiveRequest, Refusal, SendRequest, SgList};
 use rand::Rng;
 use rnic_layout::admin::{
     BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, CreateQueuePair, ModifyQueuePair,
@@ -32,7 +32,7 @@ use rnic_layout::limits::{
     QPN_BITS, RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, SEND_SLOTS_MAX, WORK_SLOT_BYTES,
 };
 use rnic_layout::path::{Gid, Pmtu, flow_label};
-use rnic_layout::queue::completion::{Completion as Entry, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 use rnic_layout::state::{AttributeMask, QpState, Service, transition};
 use std::collections::VecDeque;
 use std::fmt;
@@ -215,20 +215,20 @@ impl Default for ConnectOptions {
 }
 
 /// Set in the tags that the card sees of receives, so that a tag says which queue it is from.
-pub(crate) const RECEIVE_TAG: u64 = 1 << 63;
+pub(crate) const RECEIVE_FLAG: u64 = 1 << 63;
 /// Set besides in those of a shared receive queue.
-pub(crate) const SHARED_TAG: u64 = 1 << 62;
+pub(crate) const SRQ_FLAG: u64 = 1 << 62;
 
 /// A request on the card.
 pub(crate) struct Posted {
     /// What the application calls it.
-    pub(crate) tag: u64,
+    pub(crate) wr_id: u64,
     /// Index of the first slot behind it.
     pub(crate) end: u16,
     pub(crate) signalled: bool,
     pub(crate) opcode: CompletionOpcode,
     pub(crate) length: u32,
-    pub(crate) pieces: Pieces,
+    pub(crate) sg_list: SgList,
 }
 
 /// A send or receive queue: its ring, and the requests in it, oldest first.
@@ -270,7 +270,7 @@ pub(crate) fn finish(
     signalled: bool,
 ) -> Completion {
     Completion {
-        tag: posted.tag,
+        wr_id: posted.wr_id,
         qp_number,
         status,
         opcode: posted.opcode,
@@ -280,13 +280,13 @@ pub(crate) fn finish(
         solicited: false,
         signalled,
         vendor_error: 0,
-        pieces: posted.pieces,
+        sg_list: posted.sg_list,
     }
 }
 
 /// What a queue pair shares with its completion queues.
 pub(crate) struct QueuePairShared {
-    domain: Arc<DomainShared>,
+    domain: Arc<ProtectionDomainShared>,
     number: u32,
     signal_all: bool,
     send: Mutex<WorkQueue>,
@@ -294,19 +294,19 @@ pub(crate) struct QueuePairShared {
     send_completions: Arc<CompletionQueueShared>,
     receive_completions: Arc<CompletionQueueShared>,
     /// Where its receives come from, if not from `receive`, which stays empty then.
-    shared_receive: Option<Arc<SharedReceiveShared>>,
+    shared_receive: Option<Arc<SharedReceiveQueueShared>>,
 }
 
 impl QueuePairShared {
     /// Takes back what an entry says is done, and gives the number of requests.
     pub(crate) fn retire(
         &self,
-        entry: &Entry,
+        entry: &Cqe,
         pending: &mut VecDeque<Completion>,
     ) -> Result<u32, CompletionError> {
         let qp_number = self.number;
-        let unknown = CompletionError::UnknownTag { qp_number, tag: entry.tag };
-        let receive = entry.tag & RECEIVE_TAG != 0;
+        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: entry.wr_id };
+        let receive = entry.wr_id & RECEIVE_FLAG != 0;
         if receive && let Some(shared) = &self.shared_receive {
             pending.push_back(shared.retire(entry, qp_number)?);
             // What it reserved is reserved for the next.
@@ -314,7 +314,7 @@ impl QueuePairShared {
         }
         let mut queue = lock(if receive { &self.receive } else { &self.send });
         let oldest = queue.count - queue.posted.len() as u64;
-        let place = (entry.tag & !RECEIVE_TAG).checked_sub(oldest).ok_or(unknown)? as usize;
+        let place = (entry.wr_id & !RECEIVE_FLAG).checked_sub(oldest).ok_or(unknown)? as usize;
         let posted = queue.posted.get(place).ok_or(unknown)?;
         // Unsignalled sends may be passed over, which have succeeded; and receives that the card could not read, as those
         // behind them are flushed.
@@ -379,12 +379,12 @@ impl QueuePairShared {
             queue.write(index.wrapping_add(place as u16), slot);
         }
         let posted = Posted {
-            tag: request.tag,
+            wr_id: request.wr_id,
             end: queue.ring.producer_index(),
             signalled,
             opcode: request.operation.completes_as(),
             length: request.len() as u32,
-            pieces: std::mem::take(&mut request.pieces),
+            sg_list: std::mem::take(&mut request.sg_list),
         };
         queue.posted.push_back(posted);
         queue.count += 1;
@@ -394,7 +394,7 @@ impl QueuePairShared {
     /// Puts a receive into the ring, without telling the card.
     fn put_receive(&self, queue: &mut WorkQueue, request: &mut ReceiveRequest) -> Result<(), Refusal> {
         if self.shared_receive.is_some() {
-            return Err(Refusal::SharedReceives);
+            return Err(Refusal::UsesSharedReceiveQueue);
         }
         request.check(&self.domain, &self.domain.device.limits)?;
         if queue.ring.free() == 0 {
@@ -404,14 +404,14 @@ impl QueuePairShared {
             return Err(Refusal::CompletionQueueFull { entries: self.receive_completions.entries() });
         }
         let index = queue.ring.claim(1).expect("the ring has room, as was seen above");
-        queue.write(index, &request.encode(queue.count | RECEIVE_TAG));
+        queue.write(index, &request.encode(queue.count | RECEIVE_FLAG));
         let posted = Posted {
-            tag: request.tag,
+            wr_id: request.wr_id,
             end: queue.ring.producer_index(),
             signalled: true,
             opcode: CompletionOpcode::Receive,
             length: 0,
-            pieces: std::mem::take(&mut request.pieces),
+            sg_list: std::mem::take(&mut request.sg_list),
         };
         queue.posted.push_back(posted);
         queue.count += 1;
@@ -468,7 +468,7 @@ impl Drop for Owned {
         if let Some(shared) = &self.shared.shared_receive {
             shared.detach(&self.shared.receive_completions);
         }
-        lock(&domain.device.numbers).queue_pairs.give_back(*number);
+        lock(&domain.device.ids).queue_pairs.free(*number);
     }
 }
 
@@ -528,7 +528,7 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// As [`Self::create_queue_pair`]; and if the completion queue has not so many entries left.
-    pub fn create_queue_pair_with_shared_receives(
+    pub fn create_queue_pair_with_srq(
         &self,
         send_completions: &CompletionQueue,
         receive_completions: &CompletionQueue,
@@ -548,7 +548,7 @@ impl ProtectionDomain {
         &self,
         send_completions: &CompletionQueue,
         receive_completions: &CompletionQueue,
-        shared_receive: Option<&Arc<SharedReceiveShared>>,
+        shared_receive: Option<&Arc<SharedReceiveQueueShared>>,
         options: &QueuePairOptions,
     ) -> Result<QueuePair<Reset>, Error> {
         let device = &self.shared.device;
@@ -576,9 +576,9 @@ impl ProtectionDomain {
         let send = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
         let receive = WorkQueue::new(memory(receive_entries_log2)?, receive_entries_log2);
         let (number, first_psn) = {
-            let numbers = &mut *lock(&device.numbers);
-            let number = numbers.queue_pairs.take_secret(&mut numbers.rng, QPN_BITS, RESERVED_QPNS)?;
-            (number, numbers.rng.random::<u32>() >> (32 - QPN_BITS))
+            let ids = &mut *lock(&device.ids);
+            let number = ids.queue_pairs.allocate_unpredictable(&mut ids.rng, QPN_BITS, RESERVED_QPNS)?;
+            (number, ids.rng.random::<u32>() >> (32 - QPN_BITS))
         };
         let body = CreateQueuePair {
             service: Service::ReliableConnected,
@@ -604,7 +604,7 @@ impl ProtectionDomain {
             created
         });
         if let Err(error) = created {
-            lock(&device.numbers).queue_pairs.give_back(number);
+            lock(&device.ids).queue_pairs.free(number);
             return Err(error);
         }
         let shared = Arc::new(QueuePairShared {
@@ -702,7 +702,7 @@ impl<S: State> QueuePair<S> {
     pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
         let mut queue_pair = self.go::<Reset>(|_| {})?;
         let Owned { shared, first_psn, .. } = &mut queue_pair.owned;
-        *first_psn = lock(&shared.domain.device.numbers).rng.random::<u32>() >> (32 - QPN_BITS);
+        *first_psn = lock(&shared.domain.device.ids).rng.random::<u32>() >> (32 - QPN_BITS);
         let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
             lock(queue).flush(shared.number, pending)
         };

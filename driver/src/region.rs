@@ -9,11 +9,11 @@
 //! Where there is no IOMMU, the memory of a region may lie scattered: the card is told of its pages then, the largest that fit.
 
 use crate::device::DeviceShared;
-use crate::domain::DomainShared;
 use crate::error::{Error, check_option};
-use crate::function::{FunctionError, Stretch};
+use crate::function::{DmaSegment, FunctionError};
 use crate::memory::{Loan, LoanMut, Mapping, Purpose};
 use crate::pages::Pages;
+use crate::protection_domain::ProtectionDomainShared;
 use crate::ring::Words;
 use crate::sync::lock;
 use rand::Rng;
@@ -50,7 +50,7 @@ const VARIANT_BITS: u32 = 8;
 
 /// A registration. The card forgets it when nothing of it is left, neither with the application nor in posted work.
 pub(crate) struct RegionShared {
-    domain: Arc<DomainShared>,
+    domain: Arc<ProtectionDomainShared>,
     key: u32,
     /// Address of the first byte in keys' address space. Random, so that it tells nothing about the host.
     first_address: u64,
@@ -72,9 +72,9 @@ struct Placed {
 }
 
 impl Placed {
-    fn new(device: &DeviceShared, stretches: &[Stretch], bytes: usize) -> Result<Self, Error> {
-        let Some(pages) = Pages::of(stretches, bytes) else {
-            let translation_base = stretches.first().map_or(0, |stretch| stretch.device_address);
+    fn new(device: &DeviceShared, segments: &[DmaSegment], bytes: usize) -> Result<Self, Error> {
+        let Some(pages) = Pages::of(segments, bytes) else {
+            let translation_base = segments.first().map_or(0, |segment| segment.device_address);
             return Ok(Self {
                 translation: Translation::Contiguous,
                 page_log2: PAGE_LOG2_MIN,
@@ -91,7 +91,7 @@ impl Placed {
         for (index, &address) in pages.addresses.iter().enumerate() {
             list.memory().store(index, address.to_le(), Ordering::Relaxed);
         }
-        let first_entry = lock(&device.numbers).pages.take(pages.addresses.len())?;
+        let first_entry = lock(&device.ids).pages.allocate(pages.addresses.len())?;
         Ok(Self {
             translation: Translation::PageList,
             page_log2: pages.log2,
@@ -104,36 +104,36 @@ impl Placed {
 }
 
 /// Gives back what only the driver counts.
-fn give_back(device: &DeviceShared, key: u32, first_entry: Option<u16>) {
-    let mut numbers = lock(&device.numbers);
-    numbers.regions.give_back(key >> VARIANT_BITS);
+fn free_ids(device: &DeviceShared, key: u32, first_entry: Option<u16>) {
+    let mut ids = lock(&device.ids);
+    ids.regions.free(key >> VARIANT_BITS);
     if let Some(first) = first_entry {
-        numbers.pages.give_back(first);
+        ids.pages.free(first);
     }
 }
 
 impl RegionShared {
     pub(crate) fn create(
-        domain: &Arc<DomainShared>,
+        domain: &Arc<ProtectionDomainShared>,
         bytes: usize,
         rights: RemoteRights,
         invalidatable: bool,
     ) -> Result<Arc<Self>, Error> {
         check_option("region.bytes", bytes as u64, 1, isize::MAX as u64)?;
         let device = &domain.device;
-        let (mapping, stretches) = Mapping::scattered(&device.function, bytes, Purpose::Payload)?;
+        let (mapping, segments) = Mapping::scattered(&device.function, bytes, Purpose::Payload)?;
         let (key, first_address) = {
-            let numbers = &mut *lock(&device.numbers);
-            let index = numbers.regions.take_secret(&mut numbers.rng, KEY_INDEX_BITS, &[0])?;
-            let variant: u8 = numbers.rng.random();
+            let ids = &mut *lock(&device.ids);
+            let index = ids.regions.allocate_unpredictable(&mut ids.rng, KEY_INDEX_BITS, &[0])?;
+            let variant: u8 = ids.rng.random();
             // Far from both ends of the address space, on a page.
-            let page = numbers.rng.random_range(1u64 << 16..1 << 34);
+            let page = ids.rng.random_range(1u64 << 16..1 << 34);
             (index << VARIANT_BITS | u32::from(variant), page << PAGE_LOG2_MIN)
         };
-        let placed = match Placed::new(device, &stretches, bytes) {
+        let placed = match Placed::new(device, &segments, bytes) {
             Ok(placed) => placed,
             Err(error) => {
-                give_back(device, key, None);
+                free_ids(device, key, None);
                 return Err(error);
             }
         };
@@ -159,7 +159,7 @@ impl RegionShared {
         };
         let created = device.execute(CommandOpcode::CreateRegion, key, Body::CreateRegion(body));
         if let Err(error) = created {
-            give_back(device, key, first_entry);
+            free_ids(device, key, first_entry);
             return Err(error);
         }
         Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping, first_entry }))
@@ -172,7 +172,7 @@ impl Drop for RegionShared {
         // still stands on the card until then, and so its index is nobody else's.
         let device = &self.domain.device;
         device.end(CommandOpcode::DestroyRegion, self.key);
-        give_back(device, self.key, self.first_entry);
+        free_ids(device, self.key, self.first_entry);
     }
 }
 
@@ -246,7 +246,7 @@ impl Region {
         Ok(Self { range: self.range.start..next.range.end, ..self })
     }
 
-    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+    pub(crate) fn domain(&self) -> &Arc<ProtectionDomainShared> {
         &self.shared.domain
     }
 }

@@ -12,7 +12,7 @@
 //!                      │ ack_back ◂───────────────────────│ cqe_handed_over ... cqe_at_the_host
 //! ```
 //!
-//! Where there are dots it is the host's time. What is left is the card's own, of which DESIGN 8 speaks: from the doorbell to
+//! Where there are dots it is the host's time. What is left is the card's own, of which design 8 speaks: from the doorbell to
 //! the first byte without the host's reads, and from the last byte to the completion without the host's writes.
 use anyhow::{Context, Result, ensure};
 use rand::Rng;

@@ -12,11 +12,11 @@ use rnic_layout::admin::{
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
-use rnic_layout::queue::completion::{Completion, CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
-use rnic_layout::queue::receive::ReceiveWork;
-use rnic_layout::queue::send::{AtomicWork, ScatterGather, SendWork, Work, WorkOpcode, elements};
+use rnic_layout::queue::receive::ReceiveWqe;
+use rnic_layout::queue::send::{AtomicWqe, SendWqe, Sge, Wqe, WqeOpcode, sges};
 use rnic_layout::registers::*;
 use rnic_layout::state::{AttributeMask, PERMISSIONS, Posting, QpState, check_transition};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub(crate) struct Faults {
     /// The next command of this opcode is refused with this status and detail.
     pub(crate) refuse: Option<(Op, CommandStatus, u32)>,
     /// The next completion carries this tag.
-    pub(crate) completion_tag: Option<u64>,
+    pub(crate) completion_wr_id: Option<u64>,
     /// So many receives cannot be read; what cannot be read is not flushed with a completion either.
     pub(crate) unreadable_receives: u32,
     /// Nothing is sent: work stays where it is.
@@ -312,9 +312,9 @@ impl Card {
         assert!((ring.producer - ring.consumer) >> ring.log2 == 0, "an event queue overran");
         let phase = phase(ring.producer, ring.log2);
         let slot = ring.producer & ((1 << ring.log2) - 1);
-        let address = ring.base + u64::from(slot) * Event::BYTES as u64;
+        let address = ring.base + u64::from(slot) * Eqe::BYTES as u64;
         ring.producer += 1;
-        let event = Event { object_number, detail, kind, code, phase };
+        let event = Eqe { object_number, detail, kind, code, phase };
         self.write_memory(address, &event.to_bytes().expect("legal"));
         self.interrupt(queue);
     }
@@ -555,10 +555,10 @@ impl Card {
         let qp = self.queue_pairs[&number].clone();
         if qp.send_consumer != qp.send_producer {
             let slots = self.send_slots(&qp);
-            let work = SendWork::parse(&slots).expect("work that was posted is legal");
+            let work = SendWqe::parse(&slots).expect("work that was posted is legal");
             let opcode = opcode_of(work.opcode);
             self.advance_send(number, work.two_slots);
-            self.complete_send(number, work.tag, opcode, CompletionStatus::Flushed);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::Flushed);
         }
         if qp.create.shared_receive && !qp.is_last_said {
             self.queue_pairs.get_mut(&number).expect("it exists").is_last_said = true;
@@ -571,7 +571,7 @@ impl Card {
             } else {
                 self.complete_receive(
                     number,
-                    work.tag,
+                    work.wr_id,
                     CompletionStatus::Flushed,
                     With::Nothing,
                     None,
@@ -622,13 +622,13 @@ impl Card {
         region.map(|region| region.kind = RegionKind::Free).is_some()
     }
 
-    fn gather(&self, qp: &QueuePair, work: &SendWork, slots: &[u8]) -> Option<Vec<u8>> {
+    fn gather(&self, qp: &QueuePair, work: &SendWqe, slots: &[u8]) -> Option<Vec<u8>> {
         if work.inline {
             return Some(slots[32..32 + work.length as usize].to_vec());
         }
         let mut payload = Vec::new();
-        for element in elements(slots, work.sge_count).filter(|element| element.length != 0) {
-            let ScatterGather { address, local_key, length } = element;
+        for element in sges(slots, work.sge_count).filter(|element| element.length != 0) {
+            let Sge { address, local_key, length } = element;
             let address = self.resolve(qp.create.domain, local_key, address, length.into(), |_| true)?;
             let mut bytes = vec![0; length as usize];
             self.read_memory(address, &mut bytes);
@@ -640,7 +640,7 @@ impl Card {
     /// Executes one message, from the reading of its work to both completions.
     fn send(&mut self, number: u32, qp: &QueuePair) {
         let slots = self.send_slots(qp);
-        let parsed = Work::parse(qp.create.service, &slots).expect("the driver posts legal work");
+        let parsed = Wqe::parse(qp.create.service, &slots).expect("the driver posts legal work");
         let peer_number = qp.attributes.destination_qp;
         use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain};
         let ready = |peer: &QueuePair| matches!(peer.state, ReadyToReceive | ReadyToSend | SendQueueDrain);
@@ -648,11 +648,11 @@ impl Card {
             return;
         };
         let work = match parsed {
-            Work::Message(work) => work,
-            Work::Atomic(work) => return self.atomic(number, qp, &work, &peer),
+            Wqe::Message(work) => work,
+            Wqe::Atomic(work) => return self.atomic(number, qp, &work, &peer),
             other => panic!("the driver posted {other:?}"),
         };
-        if work.opcode == WorkOpcode::LocalInvalidate {
+        if work.opcode == WqeOpcode::LocalInvalidate {
             self.advance_send(number, work.two_slots);
             let key = u32::from_le_bytes(work.immediate);
             let status = if self.invalidate(qp.create.domain, key) {
@@ -661,14 +661,14 @@ impl Card {
                 CompletionStatus::LocalQueuePairOperation
             };
             if work.signalled || qp.create.signal_all || status != CompletionStatus::Success {
-                self.complete_send(number, work.tag, CompletionOpcode::LocalInvalidate, status);
+                self.complete_send(number, work.wr_id, CompletionOpcode::LocalInvalidate, status);
             }
             if status != CompletionStatus::Success {
                 self.fail(number);
             }
             return;
         }
-        if work.opcode == WorkOpcode::Read {
+        if work.opcode == WqeOpcode::Read {
             self.read(number, qp, &work, &slots, &peer);
             return;
         }
@@ -676,12 +676,12 @@ impl Card {
         let opcode = opcode_of(work.opcode);
         let Some(payload) = self.gather(qp, &work, &slots) else {
             self.advance_send(number, work.two_slots);
-            self.complete_send(number, work.tag, opcode, CompletionStatus::LocalProtection);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::LocalProtection);
             self.fail(number);
             return;
         };
-        let immediate = matches!(work.opcode, WorkOpcode::SendImmediate | WorkOpcode::WriteImmediate);
-        let is_write = matches!(work.opcode, WorkOpcode::Write | WorkOpcode::WriteImmediate);
+        let immediate = matches!(work.opcode, WqeOpcode::SendImmediate | WqeOpcode::WriteImmediate);
+        let is_write = matches!(work.opcode, WqeOpcode::Write | WqeOpcode::WriteImmediate);
         let consumes = immediate || !is_write;
         let (producer, consumer) = match self.shared.get(&peer.create.shared_receive_queue) {
             Some(shared) if peer.create.shared_receive => (shared.producer, shared.consumer),
@@ -700,7 +700,7 @@ impl Card {
                 .resolve(peer.create.domain, work.remote_key, work.remote_address, length.into(), right)
                 .filter(|_| peer.attributes.remote_write);
             let Some(target) = target else {
-                self.refuse(number, peer_number, work.tag, opcode);
+                self.refuse(number, peer_number, work.wr_id, opcode);
                 return;
             };
             self.write_memory(target, &payload);
@@ -709,29 +709,29 @@ impl Card {
             let (receive, entry) = self.take_receive(peer_number).expect("checked above");
             if !is_write && !self.scatter(&peer, &receive, &entry, &payload) {
                 let status = CompletionStatus::LocalLength;
-                self.complete_receive(peer_number, receive.tag, status, With::Nothing, None, 0, false);
+                self.complete_receive(peer_number, receive.wr_id, status, With::Nothing, None, 0, false);
                 self.fail(peer_number);
-                self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteInvalidRequest);
+                self.complete_send(number, work.wr_id, opcode, CompletionStatus::RemoteInvalidRequest);
                 self.fail(number);
                 return;
             }
-            let ends_key = work.opcode == WorkOpcode::SendInvalidate;
+            let ends_key = work.opcode == WqeOpcode::SendInvalidate;
             if ends_key && !self.invalidate(peer.create.domain, u32::from_le_bytes(work.immediate)) {
                 let status = CompletionStatus::RemoteAccess;
-                self.complete_receive(peer_number, receive.tag, status, With::Nothing, None, 0, false);
+                self.complete_receive(peer_number, receive.wr_id, status, With::Nothing, None, 0, false);
                 self.fail(peer_number);
-                self.complete_send(number, work.tag, opcode, status);
+                self.complete_send(number, work.wr_id, opcode, status);
                 self.fail(number);
                 return;
             }
             let with = match work.opcode {
-                WorkOpcode::SendInvalidate => With::Key(work.immediate),
+                WqeOpcode::SendInvalidate => With::Key(work.immediate),
                 _ if immediate => With::Immediate(work.immediate),
                 _ => With::Nothing,
             };
             self.complete_receive(
                 peer_number,
-                receive.tag,
+                receive.wr_id,
                 CompletionStatus::Success,
                 with,
                 is_write.then_some(()),
@@ -740,7 +740,7 @@ impl Card {
             );
         }
         if work.signalled || qp.create.signal_all {
-            self.complete_send(number, work.tag, opcode, CompletionStatus::Success);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::Success);
         }
     }
 
@@ -753,18 +753,18 @@ impl Card {
     }
 
     /// Executes a READ.
-    fn read(&mut self, number: u32, qp: &QueuePair, work: &SendWork, slots: &[u8], peer: &QueuePair) {
+    fn read(&mut self, number: u32, qp: &QueuePair, work: &SendWqe, slots: &[u8], peer: &QueuePair) {
         self.advance_send(number, work.two_slots);
-        let filled = elements(slots, work.sge_count).filter(|element| element.length != 0);
+        let filled = sges(slots, work.sge_count).filter(|element| element.length != 0);
         let targets: Option<Vec<(u64, usize)>> = filled
-            .map(|ScatterGather { address, local_key, length }| {
+            .map(|Sge { address, local_key, length }| {
                 let right = |region: &CreateRegion| region.local_write;
                 let target = self.resolve(qp.create.domain, local_key, address, length.into(), right)?;
                 Some((target, length as usize))
             })
             .collect();
         let Some(targets) = targets else {
-            self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::LocalProtection);
+            self.complete_send(number, work.wr_id, CompletionOpcode::Read, CompletionStatus::LocalProtection);
             self.fail(number);
             return;
         };
@@ -777,7 +777,7 @@ impl Card {
                 .resolve(peer.create.domain, work.remote_key, address, length.into(), right)
                 .filter(|_| peer.attributes.remote_read);
             let Some(source) = source else {
-                self.refuse(number, qp.attributes.destination_qp, work.tag, CompletionOpcode::Read);
+                self.refuse(number, qp.attributes.destination_qp, work.wr_id, CompletionOpcode::Read);
                 return;
             };
             self.read_memory(source, &mut bytes);
@@ -790,21 +790,21 @@ impl Card {
         }
         assert!(rest.is_empty(), "the elements of a READ hold all of it");
         if work.signalled || qp.create.signal_all {
-            self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::Success);
+            self.complete_send(number, work.wr_id, CompletionOpcode::Read, CompletionStatus::Success);
         }
     }
 
     /// Executes an atomic.
-    fn atomic(&mut self, number: u32, qp: &QueuePair, work: &AtomicWork, peer: &QueuePair) {
+    fn atomic(&mut self, number: u32, qp: &QueuePair, work: &AtomicWqe, peer: &QueuePair) {
         self.advance_send(number, false);
-        let is_swap = work.opcode == WorkOpcode::CompareSwap;
+        let is_swap = work.opcode == WqeOpcode::CompareSwap;
         let opcode = if is_swap { CompletionOpcode::CompareSwap } else { CompletionOpcode::FetchAdd };
         let right = |region: &CreateRegion| region.remote_atomic;
         let cell = self
             .resolve(peer.create.domain, work.remote_key, work.remote_address, 8, right)
             .filter(|_| peer.attributes.remote_atomic);
         let Some(cell) = cell else {
-            self.refuse(number, qp.attributes.destination_qp, work.tag, opcode);
+            self.refuse(number, qp.attributes.destination_qp, work.wr_id, opcode);
             return;
         };
         let mut bytes = [0; 8];
@@ -820,11 +820,11 @@ impl Card {
         let target = self.resolve(qp.create.domain, work.local_key, work.local_address, 8, right);
         self.write_memory(target.expect("the driver posts pieces of regions"), &bytes);
         if work.signalled || qp.create.signal_all {
-            self.complete_send(number, work.tag, opcode, CompletionStatus::Success);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::Success);
         }
     }
 
-    fn take_receive(&mut self, number: u32) -> Option<(ReceiveWork, [u8; WORK_SLOT_BYTES])> {
+    fn take_receive(&mut self, number: u32) -> Option<(ReceiveWqe, [u8; WORK_SLOT_BYTES])> {
         let qp = self.queue_pairs.get_mut(&number)?;
         let (base, log2, consumer, producer) = if qp.create.shared_receive {
             let shared = self.shared.get_mut(&qp.create.shared_receive_queue)?;
@@ -850,14 +850,14 @@ impl Card {
         }
         let mut entry = [0; WORK_SLOT_BYTES];
         self.read_memory(address, &mut entry);
-        Some((ReceiveWork::parse(&entry).expect("the driver posts legal receives"), entry))
+        Some((ReceiveWqe::parse(&entry).expect("the driver posts legal receives"), entry))
     }
 
-    fn scatter(&self, peer: &QueuePair, work: &ReceiveWork, entry: &[u8], payload: &[u8]) -> bool {
+    fn scatter(&self, peer: &QueuePair, work: &ReceiveWqe, entry: &[u8], payload: &[u8]) -> bool {
         let mut rest = payload;
-        for bytes in entry[16..].chunks_exact(ScatterGather::BYTES).take(work.sge_count.into()) {
-            let element = ScatterGather::parse(bytes).expect("any bits are an element");
-            let ScatterGather { address, local_key, length } = element;
+        for bytes in entry[16..].chunks_exact(Sge::BYTES).take(work.sge_count.into()) {
+            let element = Sge::parse(bytes).expect("any bits are an element");
+            let Sge { address, local_key, length } = element;
             let (part, later) = rest.split_at(rest.len().min(length as usize));
             let right = |region: &CreateRegion| region.local_write;
             let target = self.resolve(peer.create.domain, local_key, address, length.into(), right);
@@ -869,13 +869,13 @@ impl Card {
 
     fn complete_send(&mut self, number: u32, tag: u64, opcode: CompletionOpcode, status: CompletionStatus) {
         let qp = &self.queue_pairs[&number];
-        let completion = Completion {
-            tag,
+        let completion = Cqe {
+            wr_id: tag,
             qp_number: number,
             consumer_index: qp.send_consumer,
             opcode,
             status,
-            ..Completion::at_reset()
+            ..Cqe::at_reset()
         };
         self.complete(qp.create.send_completion_queue, completion);
     }
@@ -897,8 +897,8 @@ impl Card {
             With::Nothing => [0; 4],
             With::Immediate(bytes) | With::Key(bytes) => bytes,
         };
-        let completion = Completion {
-            tag,
+        let completion = Cqe {
+            wr_id: tag,
             length,
             immediate,
             qp_number: number,
@@ -908,21 +908,21 @@ impl Card {
             with_immediate: matches!(with, With::Immediate(_)),
             with_invalidate: matches!(with, With::Key(_)),
             solicited,
-            ..Completion::at_reset()
+            ..Cqe::at_reset()
         };
         self.complete(qp.create.receive_completion_queue, completion);
     }
 
-    fn complete(&mut self, queue: u32, mut completion: Completion) {
-        if let Some(tag) = self.faults.completion_tag.take() {
-            completion.tag = tag;
+    fn complete(&mut self, queue: u32, mut completion: Cqe) {
+        if let Some(tag) = self.faults.completion_wr_id.take() {
+            completion.wr_id = tag;
         }
         let ring = self.completions.get_mut(&queue).expect("queue pairs keep their queues");
         let log2 = u32::from(ring.create.entries_log2);
         assert!((ring.producer - ring.consumer) >> log2 == 0 && !ring.failed, "a completion queue overran");
         completion.phase = phase(ring.producer, log2);
         let slot = ring.producer & ((1 << log2) - 1);
-        let address = ring.create.base + u64::from(slot) * Completion::BYTES as u64;
+        let address = ring.create.base + u64::from(slot) * Cqe::BYTES as u64;
         ring.producer += 1;
         let arm = ring.arm;
         let special = completion.solicited || completion.status != CompletionStatus::Success;
@@ -933,10 +933,10 @@ impl Card {
     }
 }
 
-fn opcode_of(opcode: WorkOpcode) -> CompletionOpcode {
+fn opcode_of(opcode: WqeOpcode) -> CompletionOpcode {
     match opcode {
-        WorkOpcode::Write | WorkOpcode::WriteImmediate => CompletionOpcode::Write,
-        WorkOpcode::LocalInvalidate => CompletionOpcode::LocalInvalidate,
+        WqeOpcode::Write | WqeOpcode::WriteImmediate => CompletionOpcode::Write,
+        WqeOpcode::LocalInvalidate => CompletionOpcode::LocalInvalidate,
         _ => CompletionOpcode::Send,
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 fn options() -> Options {
-    Options { seed: Some(1), patience: Duration::from_micros(100), ..Options::new(MAC) }
+    Options { seed: Some(1), timeout: Duration::from_micros(100), ..Options::new(MAC) }
 }
 
 fn open(function: &Arc<FakeFunction>) -> Result<Device, Error> {
@@ -99,7 +99,7 @@ fn a_card_that_does_not_start_or_answer_is_given_up() {
 fn after_a_missing_answer_no_command_is_given() {
     let function = FakeFunction::new(1);
     let device = open(&function).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     function.misbehave(Faults { mute: true, ..Faults::default() });
     assert!(matches!(domain.allocate(10), Err(Error::TimedOut { .. })));
     function.misbehave(Faults::default());
@@ -124,7 +124,7 @@ fn options_are_checked_before_the_card_is_touched() {
 fn a_refused_command_names_the_field_and_leaves_nothing_behind() {
     let function = FakeFunction::new(1);
     let device = open(&function).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     let before = function.card().mappings();
     let refuse = Some((CommandOpcode::CreateRegion, CommandStatus::RangeNotAllowed, 192));
     function.misbehave(Faults { refuse, ..Faults::default() });
@@ -144,7 +144,7 @@ fn equal_seeds_give_equal_keys() {
     let keys = |seed| {
         let function = FakeFunction::new(1);
         let device = Device::open(function, Options { seed: Some(seed), ..options() }).unwrap();
-        let domain = device.create_domain().unwrap();
+        let domain = device.create_protection_domain().unwrap();
         (0..4).map(|_| domain.share(64, RemoteRights::ALL).unwrap().remote()).collect::<Vec<_>>()
     };
     assert_eq!(keys(1), keys(1));
@@ -154,7 +154,7 @@ fn equal_seeds_give_equal_keys() {
 #[test]
 fn a_region_is_cut_and_joined_at_any_byte() {
     let device = open(&FakeFunction::new(1)).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     let mut whole = domain.allocate(100).unwrap();
     let address = whole.address();
     whole.bytes_mut().copy_from_slice(&std::array::from_fn::<u8, 100, _>(|index| index as u8));
@@ -174,7 +174,7 @@ fn a_region_is_cut_and_joined_at_any_byte() {
 #[test]
 fn shared_memory_is_copied_inside_its_bounds() {
     let device = open(&FakeFunction::new(1)).unwrap();
-    let region = device.create_domain().unwrap().share(10, RemoteRights::WRITE).unwrap();
+    let region = device.create_protection_domain().unwrap().share(10, RemoteRights::WRITE).unwrap();
     region.write(3, b"abcdefg").unwrap();
     let mut bytes = [0; 4];
     region.read(6, &mut bytes).unwrap();
@@ -187,7 +187,7 @@ fn shared_memory_is_copied_inside_its_bounds() {
 fn address_handles_come_and_go() {
     let function = FakeFunction::new(1);
     let device = open(&function).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     let path = Path::new(Gid::from_mac([2, 0, 0, 0, 0, 2]), [2, 0, 0, 0, 0, 2]);
     let handles: Vec<_> = (0..4).map(|_| domain.create_address_handle(&path).unwrap()).collect();
     assert!(matches!(domain.create_address_handle(&path), Err(Error::Exhausted { .. })));
@@ -227,7 +227,7 @@ fn events_that_nobody_takes_are_thrown_away_oldest_first() {
     for number in 0..70 {
         function.card().raise(0, AsyncEvent::PortActive, number);
         // Any command looks after the events.
-        device.create_domain().unwrap().allocate(1).unwrap();
+        device.create_protection_domain().unwrap().allocate(1).unwrap();
     }
     assert_eq!(queue.lost(), 6);
     assert_eq!(queue.poll().unwrap().unwrap().object_number, 6);

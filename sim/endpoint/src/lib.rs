@@ -43,7 +43,7 @@ use rnic_layout::wire::{BthRepr, ExtendedRepr, Filter, MacAddress, PacketRepr, c
 use fault::{Armed, Fault, Side};
 use memory::Memory;
 use packet::Packet;
-use qp::{Completion, Event, Host, Outcome, QueuePair, QueuePairSetup, ReceiveWork, SendWork};
+use qp::{Completion, Event, Host, Outcome, QueuePair, QueuePairSetup, ReceiveWqe, SendWqe};
 
 /// A RoCEv2 peer with one port, one memory, and any number of RC queue pairs.
 #[derive(Debug)]

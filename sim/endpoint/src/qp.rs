@@ -326,7 +326,7 @@ pub(super) struct Host {
     pub(super) memory: Memory,
     pub(super) completions: BTreeMap<u32, VecDeque<Completion>>,
     pub(super) events: VecDeque<Event>,
-    pub(super) shared_receives: BTreeMap<u32, VecDeque<ReceiveWork>>,
+    pub(super) shared_receives: BTreeMap<u32, VecDeque<ReceiveWqe>>,
     pub(super) counters: BTreeMap<&'static str, u64>,
     pub(super) now_ps: u64,
 }
@@ -352,7 +352,7 @@ impl Host {
 pub(super) struct QueuePair {
     pub(super) setup: QueuePairSetup,
     pub(super) state: QpState,
-    pub(super) receives: VecDeque<ReceiveWork>,
+    pub(super) receives: VecDeque<ReceiveWqe>,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     /// The event that it takes no more shared receives was raised (protocol 4.5).
@@ -379,14 +379,14 @@ impl QueuePair {
         packet.frame(&self.setup.path, self.identification)
     }
 
-    pub(super) fn post_receive(&mut self, host: &mut Host, work: ReceiveWork) {
+    pub(super) fn post_receive(&mut self, host: &mut Host, work: ReceiveWqe) {
         self.receives.push_back(work);
         if self.state == QpState::Error {
             self.flush_receives(host);
         }
     }
 
-    pub(super) fn post_send(&mut self, host: &mut Host, work: SendWork) {
+    pub(super) fn post_send(&mut self, host: &mut Host, work: SendWqe) {
         self.requester.queue.push_back(work.into());
         if self.state == QpState::Error {
             self.flush_sends(host);
@@ -407,7 +407,7 @@ impl QueuePair {
     }
 
     /// Takes the oldest receive.
-    pub(super) fn next_receive(&mut self, host: &mut Host) -> Option<ReceiveWork> {
+    pub(super) fn next_receive(&mut self, host: &mut Host) -> Option<ReceiveWqe> {
         match self.setup.shared_receives {
             Some(number) => host.shared_receives.get_mut(&number)?.pop_front(),
             None => self.receives.pop_front(),

@@ -14,7 +14,7 @@ use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use super::memory::{Access, Element};
 use super::packet::Packet;
 use super::qp::{
-    AckRequest, Completion, Data, Host, Operation, Outcome, Queue, QueuePair, QueuePairSetup, SendWork,
+    AckRequest, Completion, Data, Host, Operation, Outcome, Queue, QueuePair, QueuePairSetup, SendWqe,
 };
 
 /// Packets of a long message after which an acknowledgement is asked for (protocol 2.4).
@@ -31,7 +31,7 @@ const RNR_RETRY_FOREVER: u8 = 7;
 /// A message that is posted and has not completed.
 #[derive(Debug)]
 pub(super) struct Message {
-    pub(super) work: SendWork,
+    pub(super) work: SendWqe,
     /// The PSNs that it takes, once it has begun.
     span: Option<Span>,
     /// Bytes of the message.
@@ -59,8 +59,8 @@ impl Span {
     }
 }
 
-impl From<SendWork> for Message {
-    fn from(work: SendWork) -> Self {
+impl From<SendWqe> for Message {
+    fn from(work: SendWqe) -> Self {
         // Longer ones are refused before their first packet.
         let length = u32::try_from(work.data.length()).unwrap_or(u32::MAX);
         Self { work, span: None, length, answered: 0, asked_from: Psn::ZERO }

@@ -14,7 +14,7 @@ use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr, bth};
 
 use super::memory::Access;
 use super::packet::Packet;
-use super::qp::{Completion, Host, Outcome, Queue, QueuePair, ReceiveWork};
+use super::qp::{Completion, Host, Outcome, Queue, QueuePair, ReceiveWqe};
 
 /// The message that is arriving (protocol 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) struct Responder {
     established: bool,
     arriving: Arriving,
     /// The receive that the arriving message has consumed.
-    pub(super) held: Option<ReceiveWork>,
+    pub(super) held: Option<ReceiveWqe>,
     resources: VecDeque<Resource>,
     pub(super) replies: VecDeque<Reply>,
 }

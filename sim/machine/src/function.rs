@@ -10,7 +10,7 @@ use anyhow::Result;
 use rand::Rng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use rnic_driver::function::{Bar, DOORBELL_BAR, Function, FunctionError, REGISTER_BAR, Stretch};
+use rnic_driver::function::{Bar, DOORBELL_BAR, DmaSegment, Function, FunctionError, REGISTER_BAR};
 use rnic_driver::memory::{DeviceView, Memory, PAGE_BYTES};
 use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
 use std::collections::BTreeMap;
@@ -106,14 +106,14 @@ struct Mappings {
 
 impl Mappings {
     /// Gives memory addresses, in one piece or in pages of a size.
-    fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<Stretch>, FunctionError> {
+    fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
         let exhausted = FunctionError::OutOfAddresses { bytes };
         let Some(log2) = page_log2 else {
             let device_address = self.next_address;
             // An unmapped guard page between two mappings.
             let end = device_address.checked_add((bytes + PAGE_BYTES) as u64);
             self.next_address = end.ok_or(exhausted)?;
-            return Ok(vec![Stretch { device_address, bytes }]);
+            return Ok(vec![DmaSegment { device_address, bytes }]);
         };
         // The buffer begins in the middle of a page, and an unmapped page follows each of its pages.
         let page = 1usize << log2;
@@ -130,7 +130,7 @@ impl Mappings {
             let bytes = if index == 0 { first_bytes } else { page.min(bytes - done) };
             done += bytes;
             let skipped = if index == 0 { page - first_bytes } else { 0 };
-            Stretch { device_address: device_page + skipped as u64, bytes }
+            DmaSegment { device_address: device_page + skipped as u64, bytes }
         };
         Ok(pages.into_iter().enumerate().map(stretch).collect())
     }
@@ -156,7 +156,7 @@ impl SimulatedFunction {
     }
 
     /// Shows memory to the card, in one piece or in pages of a size.
-    fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<Stretch>, FunctionError> {
+    fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
         let view = memory.device_view();
         let mut mappings = lock(&self.mappings);
         let stretches = mappings.place(view.bytes(), page_log2)?;
@@ -202,7 +202,7 @@ impl Function for SimulatedFunction {
         Ok(self.show(memory, None)?[0].device_address)
     }
 
-    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
         let scatters = lock(&self.world).host(self.card).options().scatters;
         let page_log2 = {
             let random = &mut lock(&self.mappings).random;

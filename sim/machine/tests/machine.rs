@@ -3,7 +3,7 @@ use anyhow::{Result, ensure};
 use rand::Rng;
 use rnic_driver::function::Function;
 use rnic_driver::memory::Purpose;
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::registers::counter;
 use rnic_machine::function::SimulatedFunction;
 use rnic_machine::host::{Access, Bar, HostOptions};
@@ -281,7 +281,7 @@ fn rules_of_fault(fault: u64) -> Result<Vec<Rule>> {
     let kind = RingKind::Event { vector: 5 };
     let ring = Ring { kind, number: 0, address: TARGET, entries_log2: 6, doorbell_page: 0 };
     world.host_mut(0).order_mut().watch(ring);
-    let event = Event {
+    let event = Eqe {
         object_number: 0,
         detail: 0,
         kind: EventKind::Asynchronous,

@@ -1,7 +1,7 @@
 //! The hardware's packet token, as software sees it on a wide port.
 use crate::words;
 use rnic_kernel::prelude::{Synth, TypeKind};
-use rnic_token::PacketToken;
+use rnic_messages::PacketToken;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 

@@ -107,13 +107,13 @@ impl Pair {
     fn post_receives(&mut self, end: usize, batch: usize) -> Result<()> {
         let room = (end - self.receives).min(self.sinks.len()) / batch * batch;
         let receives = self.sinks.drain(..room);
-        let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).piece(sink)).collect();
+        let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).sge(sink)).collect();
         if receives.is_empty() {
             return Ok(());
         }
         let result = self.receiver.post_receives(&mut receives);
         self.receives += room - receives.len();
-        let back = receives.into_iter().flat_map(|request| request.pieces);
+        let back = receives.into_iter().flat_map(|request| request.sg_list);
         self.sinks.splice(0..0, back.collect::<Vec<_>>());
         refused(result)
     }
@@ -353,7 +353,7 @@ impl Load {
         let options = CompletionQueueOptions { entries_log2, ..CompletionQueueOptions::default() };
         let queue = |device: &Device| device.create_completion_queue(&device.events(), &options);
         let queues = [queue(&devices[0])?, queue(&devices[1])?];
-        let domains = [devices[0].create_domain()?, devices[1].create_domain()?];
+        let domains = [devices[0].create_protection_domain()?, devices[1].create_protection_domain()?];
         let queue_options = QueuePairOptions {
             send_slots_log2: slots_log2,
             receive_entries_log2: slots_log2,
@@ -433,7 +433,7 @@ impl Load {
                     Kind::FetchAdd => SendRequest::fetch_add(index as u64, remote, 1),
                     other => bail!("the bench has no {other:?}"),
                 };
-                let request = request.piece(source);
+                let request = request.sge(source);
                 let is_signalled = (index + 1).is_multiple_of(batch);
                 requests.push(if is_signalled { request.signalled() } else { request });
             }
@@ -441,7 +441,7 @@ impl Load {
                 let result = pair.sender.post_sends(&mut requests);
                 pair.posted += room - requests.len();
                 free -= room - requests.len();
-                let back = requests.into_iter().flat_map(|request| request.pieces);
+                let back = requests.into_iter().flat_map(|request| request.sg_list);
                 pair.sources.splice(0..0, back.collect::<Vec<_>>());
                 refused(result)?;
             }
@@ -475,7 +475,7 @@ impl Load {
                     _ => (&mut self.received, &mut pair.sinks),
                 };
                 *count += 1;
-                list.extend(completion.pieces);
+                list.extend(completion.sg_list);
             }
         }
         Ok(if before == (self.sent, self.received) { Progress::None } else { Progress::Some })

@@ -1,4 +1,4 @@
-//! The standard bench (DESIGN 8): how fast two cards on a wire move messages from one host to the other, how long one message
+//! The standard bench (design 8): how fast two cards on a wire move messages from one host to the other, how long one message
 //! takes, and how fast all of this is simulated. It measures, and never asserts a rate.
 //!
 //! | Condition | |

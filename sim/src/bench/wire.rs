@@ -61,7 +61,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// Figures of DESIGN 8, at 100 Gb/s.
+    /// Figures of design 8, at 100 Gb/s.
     #[test]
     fn a_full_wire_carries_what_the_design_says() {
         let wire = 100_000_000_000;

@@ -147,7 +147,7 @@ impl Run {
                 piece.bytes_mut().copy_from_slice(&message.bytes);
                 SendRequest::write(tag, remote).fence()
             };
-            requests.push(request.piece(piece).signalled());
+            requests.push(request.sge(piece).signalled());
         }
         Ok(requests)
     }
@@ -168,10 +168,10 @@ impl Run {
         let pair = self.pairs.iter_mut().find(|pair| pair.number == completion.qp_number);
         let pair = pair.context("an unknown queue pair")?;
         ensure!(!is_quiet, "{completion:?} comes from a queue that has drained");
-        ensure!(completion.is_success() && completion.tag == pair.done as u64, "{completion:?}");
+        ensure!(completion.is_success() && completion.wr_id == pair.done as u64, "{completion:?}");
         let message = &pair.messages[pair.done];
         if message.is_read {
-            ensure!(*completion.pieces[0].bytes() == *message.bytes, "{completion:?} holds something else");
+            ensure!(*completion.sg_list[0].bytes() == *message.bytes, "{completion:?} holds something else");
         } else {
             let mut found = vec![0; message.bytes.len()];
             pair.window.read(message.offset, &mut found)?;

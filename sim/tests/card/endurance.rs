@@ -122,7 +122,7 @@ impl End {
             (SendRequest::write(tag, remote), Under::Write)
         };
         let (first, second) = cut(body, random.random_range(0..=length))?;
-        let request = request.piece(first).piece(second).signalled();
+        let request = request.sge(first).sge(second).signalled();
         self.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
         *busy += length;
         self.flights.insert(tag, Flight { under, length, around: [front, back] });
@@ -134,13 +134,13 @@ impl End {
     fn complete(&mut self, (side, pair): (usize, usize), done: Completion) -> Result<(bool, usize)> {
         ensure!(done.status == CompletionStatus::Success, "{done:?}");
         let Flight { under, length, around: [front, back] } =
-            self.flights.remove(&done.tag).with_context(|| format!("nobody waits for {done:?}"))?;
+            self.flights.remove(&done.wr_id).with_context(|| format!("nobody waits for {done:?}"))?;
         ensure!(
-            self.flights.first_key_value().is_none_or(|(&next, _)| next > done.tag),
+            self.flights.first_key_value().is_none_or(|(&next, _)| next > done.wr_id),
             "{done:?} overtakes"
         );
         let join = |one: Region, other: Region| one.join(other).ok().context("pieces are neighbours");
-        let body = done.pieces.into_iter().map(Ok).reduce(|one, other| join(one?, other?));
+        let body = done.sg_list.into_iter().map(Ok).reduce(|one, other| join(one?, other?));
         let body = body.context("its memory comes back")??;
         let is_read = matches!(under, Under::Read { .. });
         if let Under::Read { place } = under {

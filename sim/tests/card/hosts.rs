@@ -27,7 +27,7 @@ impl Host {
     fn new(function: Arc<dyn Function>, seed: Seed, side: usize) -> Result<Host> {
         let device = Device::open(function.clone(), cards::options(seed, side))?;
         let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
-        let domain = device.create_domain()?;
+        let domain = device.create_protection_domain()?;
         Ok(Host { device, queue, domain, function })
     }
 

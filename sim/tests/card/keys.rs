@@ -50,7 +50,7 @@ impl Run {
         for side in 0..2 {
             for tag in 0..8 {
                 let piece = self.hosts[side].domain.allocate(256)?;
-                let refused = self.ends[side].post_receive(ReceiveRequest::new(tag).piece(piece));
+                let refused = self.ends[side].post_receive(ReceiveRequest::new(tag).sge(piece));
                 refused.map_err(|refused| refused.reason)?;
             }
             self.hosts[side].device.check()?;
@@ -88,7 +88,7 @@ impl Run {
         let mut before = vec![0; BYTES];
         region.read(0, &mut before)?;
         let piece = self.memory(0, &[0x77; 64])?;
-        self.post(0, SendRequest::write(90, region.remote()).piece(piece).signalled())?;
+        self.post(0, SendRequest::write(90, region.remote()).sge(piece).signalled())?;
         let completion = self.completion(0, false)?;
         ensure!(completion.status == CompletionStatus::RemoteAccess, "{completion:?}");
         self.event(1, AsyncEvent::QueuePairAccessError)?;
@@ -117,7 +117,7 @@ impl Run {
         let bytes: Vec<u8> = (0..self.random.random_range(1..=BYTES)).map(|_| self.random.random()).collect();
         let piece = self.memory(0, &bytes)?;
         let key = region.remote().key;
-        self.post(0, SendRequest::write(1, region.remote()).piece(piece))?;
+        self.post(0, SendRequest::write(1, region.remote()).sge(piece))?;
         match end {
             End::Peer => {
                 self.post(0, SendRequest::send_invalidate(2, key).inline(b"done").signalled())?;
@@ -142,7 +142,7 @@ impl Run {
                 loop {
                     let completion = self.completion(1, false)?;
                     ensure!(completion.is_success(), "{completion:?}");
-                    if completion.tag == 9 {
+                    if completion.wr_id == 9 {
                         ensure!(completion.opcode == CompletionOpcode::LocalInvalidate, "{completion:?}");
                         break;
                     }

@@ -83,7 +83,7 @@ impl End {
         let mut memory = Some(domain.allocate(BYTES + 64 * (peer.len() + 1))?);
         for message in peer.iter().filter(|message| message.offset.is_none()) {
             let piece = cut(&mut memory, 61, message.bytes.len())?;
-            let request = ReceiveRequest::new(self.receives_posted as u64).piece(piece);
+            let request = ReceiveRequest::new(self.receives_posted as u64).sge(piece);
             queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
             self.receives_posted += 1;
         }
@@ -105,7 +105,7 @@ impl End {
                     SendRequest::write(tag, RemoteMemory { address, bytes, ..*remote })
                 }
             };
-            requests.push(request.piece(piece).signalled());
+            requests.push(request.sge(piece).signalled());
         }
         Ok(queue_pair.post_sends(&mut requests)?)
     }
@@ -120,7 +120,7 @@ fn done(completions: &[Completion]) -> Result<usize> {
     let is_good = |completion: &Completion| completion.status == CompletionStatus::Success;
     let count = completions.iter().take_while(|completion| is_good(completion)).count();
     for (place, completion) in completions.iter().enumerate() {
-        ensure!(completion.tag == place as u64, "{completion:?} is number {place}");
+        ensure!(completion.wr_id == place as u64, "{completion:?} is number {place}");
         let is_flushed = completion.status == CompletionStatus::Flushed;
         ensure!(place < count || is_flushed, "{completion:?} is behind a flushed one");
     }
@@ -132,7 +132,7 @@ fn compare(from: &End, to: &End) -> Result<()> {
     let (sent, received) = (done(&from.sends)?, done(&to.receives)?);
     let sends = from.messages.iter().filter(|message| message.offset.is_none());
     for (message, completion) in sends.zip(&to.receives[..received]) {
-        ensure!(*completion.pieces[0].bytes() == *message.bytes, "{completion:?} holds something else");
+        ensure!(*completion.sg_list[0].bytes() == *message.bytes, "{completion:?} holds something else");
         ensure!(completion.length as usize == message.bytes.len(), "{completion:?}");
     }
     let acknowledged = &from.messages[..sent];

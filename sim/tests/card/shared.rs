@@ -11,8 +11,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{
-    Completion, ConnectOptions, Function, Pieces, QueuePair, QueuePairOptions, ReceiveRequest, RemoteMemory,
-    RemoteRights, SendRequest, SharedReceiveOptions, SharedReceiveQueue, SharedRegion,
+    Completion, ConnectOptions, Function, QueuePair, QueuePairOptions, ReceiveRequest, RemoteMemory,
+    RemoteRights, SendRequest, SgList, SharedReceiveQueue, SharedReceiveQueueOptions, SharedRegion,
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -59,7 +59,7 @@ struct Run {
     window: SharedRegion,
     shared: SharedReceiveQueue,
     /// Memory that waits to be posted.
-    free: Vec<Pieces>,
+    free: Vec<SgList>,
     tag: u64,
     /// Receives that are posted, by their tags.
     tags: Vec<u64>,
@@ -130,7 +130,7 @@ impl Run {
         for _ in 0..PAIRS {
             let [first, second] = &self.hosts;
             let sender = first.queue_pair(RemoteRights::NONE)?;
-            let receiver = second.domain.create_queue_pair_with_shared_receives(
+            let receiver = second.domain.create_queue_pair_with_srq(
                 &second.queue,
                 &second.queue,
                 &self.shared,
@@ -167,7 +167,7 @@ impl Run {
         let mut requests = Vec::new();
         for mut pieces in self.free.drain(..count) {
             pieces.iter_mut().for_each(|piece| piece.bytes_mut().fill(0xa5));
-            requests.push(pieces.into_iter().fold(ReceiveRequest::new(self.tag), ReceiveRequest::piece));
+            requests.push(pieces.into_iter().fold(ReceiveRequest::new(self.tag), ReceiveRequest::sge));
             self.tags.push(self.tag);
             self.tag += 1;
         }
@@ -196,7 +196,7 @@ impl Run {
             let mut memory = Some(self.hosts[0].domain.allocate(message.bytes.len() + 128)?);
             let mut piece = cut(&mut memory, 61, message.bytes.len())?;
             piece.bytes_mut().copy_from_slice(&message.bytes);
-            request.piece(piece)
+            request.sge(piece)
         };
         let sender = pair.sender.as_mut().context("it was failed")?;
         sender.post_send(request.signalled()).map_err(|refused| refused.reason)?;
@@ -205,7 +205,7 @@ impl Run {
     }
 
     fn receive(&mut self, completion: Completion) -> Result<()> {
-        let place = self.tags.iter().position(|tag| *tag == completion.tag);
+        let place = self.tags.iter().position(|tag| *tag == completion.wr_id);
         self.tags.swap_remove(place.with_context(|| format!("{completion:?} was not posted"))?);
         let pair = self.pairs.iter_mut().find(|pair| pair.number == completion.qp_number);
         let pair = pair.context("an unknown queue pair")?;
@@ -218,7 +218,7 @@ impl Run {
             let message = pair.messages.get(pair.received).context("nobody has sent it")?;
             let found = (completion.opcode, completion.immediate, completion.length as usize);
             ensure!(found == (message.opcode, message.immediate, message.bytes.len()), "{completion:?}");
-            let held: Vec<u8> = completion.pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+            let held: Vec<u8> = completion.sg_list.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
             let is_write = message.opcode == CompletionOpcode::ReceiveWrite;
             let here: &[u8] = if is_write { &[] } else { &message.bytes };
             ensure!(held.starts_with(here), "{completion:?} holds something else");
@@ -226,7 +226,7 @@ impl Run {
             pair.received += 1;
             self.counts[0] += 1;
         }
-        self.free.push(completion.pieces);
+        self.free.push(completion.sg_list);
         Ok(())
     }
 
@@ -306,11 +306,11 @@ impl Run {
 /// Opens two cards and runs some rounds. Returns how many messages arrived, and how many receives were flushed.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[usize; 2]> {
     let hosts = open(functions, seed)?;
-    let shared = hosts[1].domain.create_shared_receive_queue(&SharedReceiveOptions::default())?;
+    let shared = hosts[1].domain.create_shared_receive_queue(&SharedReceiveQueueOptions::default())?;
     let mut memory = Some(hosts[1].domain.allocate(RECEIVES * (ROOM + 64) + 64)?);
-    let free = (0..RECEIVES).map(|_| -> Result<Pieces> {
+    let free = (0..RECEIVES).map(|_| -> Result<SgList> {
         let first = cut(&mut memory, 13, 1000)?;
-        let mut pieces = Pieces::new();
+        let mut pieces = SgList::new();
         pieces.push(first);
         pieces.push(cut(&mut memory, 7, ROOM - 1000)?);
         Ok(pieces)

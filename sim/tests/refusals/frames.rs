@@ -17,7 +17,7 @@ use rnic_endpoint::qp::{QueuePairSetup, ReceiveWork};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use rnic_layout::registers::COUNTERS;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::extended::{AethRepr, RethRepr};
@@ -47,7 +47,7 @@ impl Ground {
     pub(crate) fn new(rig: &Rig) -> Result<Ground> {
         let region = rig.domain.share(TARGET_BYTES, RemoteRights::ALL)?;
         let local = rig.domain.share(TARGET_BYTES, RemoteRights::NONE)?;
-        let foreign = rig.device.create_domain()?.share(TARGET_BYTES, RemoteRights::WRITE)?;
+        let foreign = rig.device.create_protection_domain()?.share(TARGET_BYTES, RemoteRights::WRITE)?;
         let bytes: Vec<u8> = (0..TARGET_BYTES).map(|place| (place * 13) as u8).collect();
         for region in [&region, &local, &foreign] {
             region.write(0, &bytes)?;
@@ -161,7 +161,7 @@ impl Ground {
         };
         for &key in receives {
             let elements = vec![Element { address: 0, key, length: RECEIVE_BYTES as u32 }];
-            endpoint.post_receive(target.number, ReceiveWork { tag: 0, elements });
+            endpoint.post_receive(target.number, ReceiveWqe { tag: 0, elements });
         }
         for frame in &case.frames {
             endpoint.receive(frame);
@@ -291,11 +291,11 @@ fn attack(
     };
     for tag in 0..posted {
         let request = rig.receive_request(tag);
-        let piece = &request.pieces[0];
+        let piece = &request.sg_list[0];
         let (address, local_key, length) = (piece.address(), piece.key(), piece.len() as u32);
         queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
         if case.receives == Receives::BadKey {
-            let element = ScatterGather { address, local_key, length };
+            let element = Sge { address, local_key, length };
             let spoiled = rig.tamper.spoil(element, |slot, place| slot[place + 8] ^= 0x40);
             // Entries that were done before, and held the same memory, are nobody's any more.
             ensure!(spoiled >= 1, "the receive to be spoiled is in no ring");

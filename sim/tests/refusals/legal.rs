@@ -53,7 +53,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
 
         // The usual room for a receive, and behind it room for all lengths.
         let more = rig.domain.allocate(WINDOW_BYTES)?;
-        let receive = rig.receive_request(tag).piece(more);
+        let receive = rig.receive_request(tag).sge(more);
         queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
         let remote = window.remote();
         let address = remote.address + place_in as u64;
@@ -67,8 +67,8 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         rig.endpoint(|endpoint| {
             let length = OUTGOING_BYTES as u32;
             let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length };
-            endpoint.post_receive(PEER, ReceiveWork { tag, elements: vec![room] });
-            endpoint.post_send(PEER, SendWork::new(tag, operation, Data::Inline(incoming.clone())));
+            endpoint.post_receive(PEER, ReceiveWqe { tag, elements: vec![room] });
+            endpoint.post_send(PEER, SendWqe::new(tag, operation, Data::Inline(incoming.clone())));
         });
         let remote =
             RemoteMemory { address: PEER_FIRST + place_out as u64, key: PEER_KEY, bytes: length_out as u64 };
@@ -82,7 +82,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         piece.bytes_mut()[3..][..length_out].copy_from_slice(&outgoing);
         let (_, piece) = piece.split_at(3).expect("it is longer");
         let (piece, _rest) = piece.split_at(length_out).expect("it is longer");
-        queue_pair.post_send(request.piece(piece).signalled()).map_err(|refused| refused.reason)?;
+        queue_pair.post_send(request.sge(piece).signalled()).map_err(|refused| refused.reason)?;
 
         // A WRITE without immediate data takes no receive, and says nothing where it arrives.
         let takes_receive = kind != 2;

@@ -73,7 +73,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             has_read = is_read;
             let piece = rig.domain.allocate(9)?.split_at(1).expect("it is longer").1;
             let is_signalled = tag + 1 == REQUESTS || random.random();
-            let request = request.piece(piece);
+            let request = request.sge(piece);
             requests.push(if is_signalled { request.signalled() } else { request });
             expected.push((opcode, held));
         }
@@ -146,8 +146,8 @@ fn answers_wrongly(rig: &mut Rig, (_, answer, status, counters): &Wrong) -> Resu
     rig.heard();
     let remote = RemoteMemory { address: 0x1008, key: 7, bytes: 8 };
     let piece = || rig.domain.allocate(8);
-    let first = SendRequest::compare_swap(1, remote, 5, 6).piece(piece()?).signalled();
-    let second = SendRequest::fetch_add(2, remote, 7).piece(piece()?).signalled();
+    let first = SendRequest::compare_swap(1, remote, 5, 6).sge(piece()?).signalled();
+    let second = SendRequest::fetch_add(2, remote, 7).sge(piece()?).signalled();
     queue_pair.post_sends(&mut vec![first, second])?;
     let mut heard = Vec::new();
     rig.wait("the requests", |rig| {

@@ -62,7 +62,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         model[place..][..length].copy_from_slice(&bytes);
         let mut written = piece(rig, 0, length)?;
         written.bytes_mut().copy_from_slice(&bytes);
-        let mut requests = vec![SendRequest::write(0, remote(place, length)).piece(written)];
+        let mut requests = vec![SendRequest::write(0, remote(place, length)).sge(written)];
         let mut places = Vec::new();
         for number in 0..READS {
             let length = match (batch, number) {
@@ -75,8 +75,8 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             let place = if number < 3 { place } else { random.random_range(0..WINDOW_BYTES) };
             let place = place.min(WINDOW_BYTES - length);
             let mut request = SendRequest::read(number + 1, remote(place, length))
-                .piece(piece(rig, random.random_range(0..70), first)?)
-                .piece(piece(rig, random.random_range(0..70), length - first)?);
+                .sge(piece(rig, random.random_range(0..70), first)?)
+                .sge(piece(rig, random.random_range(0..70), length - first)?);
             if random.random_range(0..4) == 0 {
                 request = request.fence();
             }
@@ -93,7 +93,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         requests.push(last);
         rig.endpoint(|endpoint| {
             let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
-            endpoint.post_receive(PEER, ReceiveWork { tag: batch, elements: vec![room] });
+            endpoint.post_receive(PEER, ReceiveWqe { tag: batch, elements: vec![room] });
         });
         queue_pair.post_sends(&mut requests)?;
         let mut done: Vec<Done> = Vec::new();
@@ -204,7 +204,7 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
     let mut queue_pair: QueuePair<ReadyToSend> = rig.connect(queue_pair, PLAYED, IPV4, Pmtu::Bytes1024, 0)?;
     rig.heard();
     let remote = RemoteMemory { address: 0x1000, key: 7, bytes: 5000 };
-    let first = SendRequest::read(1, remote).piece(piece(rig, 5, 1500)?).piece(piece(rig, 9, 1000)?);
+    let first = SendRequest::read(1, remote).sge(piece(rig, 5, 1500)?).sge(piece(rig, 9, 1000)?);
     let second = SendRequest::write(2, remote).inline(&[1; 9]).signalled();
     queue_pair.post_sends(&mut vec![first.signalled(), second])?;
     let mut heard = 0;
@@ -273,7 +273,7 @@ pub(crate) fn refused(rig: &mut Rig) -> Result<()> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, IPV4, Pmtu::Bytes1024, 5)?;
     let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY ^ 0x100, bytes: 5000 };
-    let request = SendRequest::read(1, remote).piece(piece(rig, 1, 5000)?).signalled();
+    let request = SendRequest::read(1, remote).sge(piece(rig, 1, 5000)?).signalled();
     queue_pair.post_send(request).map_err(|refused| refused.reason)?;
     let done = rig.wait("the READ", |rig| Ok(rig.completions()?.pop()))?;
     ensure!(done.status == CompletionStatus::RemoteAccess, "{done:?}");

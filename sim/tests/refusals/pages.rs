@@ -93,7 +93,7 @@ impl Odd {
     }
 
     fn new(rig: &Rig, pages: &Pages) -> Result<Odd> {
-        let queue = rig.domain.create_shared_receive_queue(&SharedReceiveOptions::default())?;
+        let queue = rig.domain.create_shared_receive_queue(&SharedReceiveQueueOptions::default())?;
         // An index that no other region has.
         let odd = Odd { key: rig.domain.allocate(1)?.key() ^ 0x15533, queue };
         let region = CreateRegion {
@@ -131,9 +131,9 @@ impl Odd {
         self.execute(rig, CommandOpcode::ModifyRegion, Body::ModifyRegion(region))
     }
 
-    fn write(&self, tag: u64, place: usize, bytes: Vec<u8>) -> SendWork {
+    fn write(&self, tag: u64, place: usize, bytes: Vec<u8>) -> SendWqe {
         let operation = Operation::Write { address: FIRST_ADDRESS + place as u64, key: self.key };
-        SendWork::new(tag, operation, Data::Inline(bytes))
+        SendWqe::new(tag, operation, Data::Inline(bytes))
     }
 
     /// The endpoint writes here and there, and reads all of it back.
@@ -154,7 +154,7 @@ impl Odd {
         let read = Operation::Read { address: FIRST_ADDRESS, key: self.key };
         rig.endpoint(|endpoint| {
             endpoint.memory().bytes[..BYTES + 3].fill(0);
-            endpoint.post_send(PEER, SendWork::new(1, read, Data::Elements(vec![element])));
+            endpoint.post_send(PEER, SendWqe::new(1, read, Data::Elements(vec![element])));
         });
         let mut theirs = Vec::new();
         rig.wait("the READ", |rig| {

@@ -197,7 +197,7 @@ impl Rig {
         let opening =
             Options { addresses: gids(CARD_MAC).to_vec(), seed: Some(seed), ..Options::new(CARD_MAC) };
         let device = Device::open(tamper.clone(), opening)?;
-        let domain = device.create_domain()?;
+        let domain = device.create_protection_domain()?;
         let events = device.events();
         let queue = || device.create_completion_queue(&events, &CompletionQueueOptions::default());
         let (sends, receives) = (queue()?, queue()?);
@@ -315,10 +315,11 @@ impl Rig {
         for queue in [&self.sends, &self.receives] {
             while let Some(completion) = queue.poll_one()? {
                 let message = completion.message();
-                let Completion { qp_number, status, opcode, tag, immediate, length, pieces, .. } = completion;
+                let Completion { qp_number, status, opcode, wr_id: tag, immediate, length, sg_list, .. } =
+                    completion;
                 let is_receive = tag & RECEIVE_TAG != 0;
                 if is_receive {
-                    self.room.extend(pieces);
+                    self.room.extend(sg_list);
                 }
                 done.push(Done { qp_number, status, opcode, tag, is_receive, immediate, length, message });
             }
@@ -390,7 +391,7 @@ impl Rig {
     pub(crate) fn receive_request(&mut self, tag: u64) -> ReceiveRequest {
         let mut piece = self.room.pop().expect("there is memory for all receives");
         piece.bytes_mut().fill(UNTOUCHED);
-        ReceiveRequest::new(tag | RECEIVE_TAG).piece(piece)
+        ReceiveRequest::new(tag | RECEIVE_TAG).sge(piece)
     }
 
     /// A message each way on the bystander, and nothing else may come meanwhile that concerns it. Returns what else has
@@ -409,8 +410,8 @@ impl Rig {
         self.device.check()?;
         let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 64 };
         self.endpoint(|endpoint| {
-            endpoint.post_receive(BYSTANDER, ReceiveWork { tag, elements: vec![element] });
-            let work = SendWork::new(tag, Operation::Send, Data::Inline(payload.clone()));
+            endpoint.post_receive(BYSTANDER, ReceiveWqe { tag, elements: vec![element] });
+            let work = SendWqe::new(tag, Operation::Send, Data::Inline(payload.clone()));
             endpoint.post_send(BYSTANDER, work);
         });
         let (mut others, mut mine, mut theirs) = (Vec::new(), Vec::new(), Vec::new());

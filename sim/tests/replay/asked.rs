@@ -119,7 +119,7 @@ impl Replay<'_> {
         let takes = if is_send(operation) { operation.starts_message() } else { immediate };
         if takes {
             let room = self.machine.domain.allocate(RECEIVE_BYTES)?;
-            let receive = ReceiveRequest::new(self.receives as u64).piece(room);
+            let receive = ReceiveRequest::new(self.receives as u64).sge(room);
             self.machine.queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
             self.receives += 1;
         }

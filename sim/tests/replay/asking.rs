@@ -85,7 +85,7 @@ impl<'a> Message<'a> {
             _ => None,
         });
         if let Some(atomic) = self.atomic(tag) {
-            return Ok(atomic.piece(machine.domain.allocate(8)?).signalled());
+            return Ok(atomic.sge(machine.domain.allocate(8)?).signalled());
         }
         let payload: Vec<u8> = self.packets.iter().flat_map(|packet| packet.payload).copied().collect();
         let (request, bytes) = match (remote, immediate) {
@@ -106,7 +106,7 @@ impl<'a> Message<'a> {
         }
         let mut piece = machine.domain.allocate(bytes.len())?;
         piece.bytes_mut().copy_from_slice(&bytes);
-        Ok(request.piece(piece).signalled())
+        Ok(request.sge(piece).signalled())
     }
 
     /// The card's packets are those that were captured, but for its own PSNs.
@@ -144,7 +144,7 @@ impl<'a> Message<'a> {
             answers.retain(|answer| is_of_it(answer.bth.psn));
             answers.dedup_by_key(|answer| answer.bth.psn);
             let bytes: Vec<u8> = answers.iter().flat_map(|answer| answer.payload).copied().collect();
-            let found: Vec<u8> = done.pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+            let found: Vec<u8> = done.sg_list.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
             ensure!(found == bytes && done.length as usize == bytes.len(), "the bytes of {done:?}");
         }
         Ok(())
@@ -185,7 +185,7 @@ pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
     let done = machine.completions()?;
     ensure!(done.len() == count, "{} of {count} messages are done", done.len());
     for (place, (done, message)) in done.iter().zip(&messages).enumerate() {
-        ensure!(done.tag == place as u64, "in order: {done:?}");
+        ensure!(done.wr_id == place as u64, "in order: {done:?}");
         message.check_done(done, flow).with_context(|| format!("message {place}"))?;
     }
     drop(done);

@@ -90,7 +90,7 @@ impl Machine {
         let function = Arc::new(SimulatedFunction::new(Arc::clone(&world), 0));
         let opening = Options { addresses: vec![own.1], seed: Some(1), ..Options::new(own.0.0) };
         let device = Device::open(function.clone(), opening)?;
-        let domain = device.create_domain()?;
+        let domain = device.create_protection_domain()?;
         let events = device.events();
         let completions = device.create_completion_queue(&events, &CompletionQueueOptions::default())?;
         let queue_pair =

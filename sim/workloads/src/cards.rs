@@ -17,7 +17,7 @@ use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{
     Completion, CompletionQueue, CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function,
     Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Refusal, Region,
-    RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedReceiveOptions, SharedReceiveQueue,
+    RemoteMemory, RemoteRights, SendOptions, SendRequest, SharedReceiveQueue, SharedReceiveQueueOptions,
     SharedRegion,
 };
 use rnic_layout::doorbell::Arm;
@@ -175,7 +175,7 @@ impl Cards {
                 };
                 let queue_pair = if pair.shares[side] {
                     let shared = &host.shared;
-                    domain.create_queue_pair_with_shared_receives(queue(0), queue(1), shared, &options)?
+                    domain.create_queue_pair_with_srq(queue(0), queue(1), shared, &options)?
                 } else {
                     domain.create_queue_pair(queue(0), queue(1), &options)?
                 };
@@ -234,12 +234,12 @@ impl Host {
             Ok(Watched { queue, is_armed: false, completions: 0, idle: 0 })
         };
         let queues = (0..2 * COMPLETION_QUEUES).map(queue).collect::<Result<_>>()?;
-        let domains = [device.create_domain()?, device.create_domain()?];
+        let domains = [device.create_protection_domain()?, device.create_protection_domain()?];
         Ok(Host {
             tamper,
             queues,
             ends: Vec::new(),
-            shared: domains[0].create_shared_receive_queue(&SharedReceiveOptions::default())?,
+            shared: domains[0].create_shared_receive_queue(&SharedReceiveQueueOptions::default())?,
             shared_room: Arena::new(domains[0].allocate(SHARED_BYTES)?),
             pairs: BTreeMap::new(),
             no_right: domains[0].share(WINDOW_BYTES, RemoteRights::NONE)?,
@@ -278,12 +278,13 @@ impl Host {
         let is_receive = completion.is_receive();
         let end = &mut self.ends[pair];
         let mut contents = Vec::new();
-        let Completion { tag, status, opcode, length, immediate, solicited, signalled, pieces, .. } =
-            completion;
+        let Completion {
+            wr_id: tag, status, opcode, length, immediate, solicited, signalled, sg_list, ..
+        } = completion;
         if let Some(key) = completion.invalidated {
             ensure!(key == end.ending(false).key, "pair {pair}: key {key:#x} is said to have ended");
         }
-        for piece in pieces {
+        for piece in sg_list {
             use CompletionOpcode::{CompareSwap, FetchAdd, Read};
             if is_receive || matches!(opcode, Read | CompareSwap | FetchAdd) {
                 contents.push(piece.bytes().to_vec());
@@ -332,8 +333,8 @@ impl Host {
     }
 }
 
-fn element(region: &Region) -> ScatterGather {
-    ScatterGather { address: region.address(), local_key: region.key(), length: region.len() as u32 }
+fn element(region: &Region) -> Sge {
+    Sge { address: region.address(), local_key: region.key(), length: region.len() as u32 }
 }
 
 /// Makes the request of a message in memory.
@@ -363,7 +364,7 @@ fn request(
     for mut piece in pieces {
         let (here, behind) = rest.split_at(piece.len());
         piece.bytes_mut().copy_from_slice(here);
-        request = request.piece(piece);
+        request = request.sge(piece);
         rest = behind;
     }
     if message.signalled {
@@ -385,7 +386,7 @@ fn receive_request(tag: u64, pieces: Vec<Region>) -> ReceiveRequest {
         for (index, byte) in piece.bytes_mut().iter_mut().enumerate() {
             *byte = background(tag, index);
         }
-        request.pieces.push(piece);
+        request.sg_list.push(piece);
     }
     request
 }
@@ -439,7 +440,7 @@ impl Machine for Cards {
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         let result = queue_pair.post_sends(&mut requests);
         let posted = count - requests.len();
-        for piece in requests.into_iter().flat_map(|request| request.pieces) {
+        for piece in requests.into_iter().flat_map(|request| request.sg_list) {
             end.sends.give(piece);
         }
         match result {
@@ -462,7 +463,7 @@ impl Machine for Cards {
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         if let Err(refused) = queue_pair.post_receive(request) {
             ensure!(is_full(refused.reason), "a receive: {}", refused.reason);
-            refused.request.pieces.into_iter().for_each(|piece| end.receives.give(piece));
+            refused.request.sg_list.into_iter().for_each(|piece| end.receives.give(piece));
             return Ok(false);
         }
         if let Some(element) = spoiled {
@@ -477,7 +478,7 @@ impl Machine for Cards {
         let Some(pieces) = host.shared_room.take(&receive.pieces) else { return Ok(false) };
         if let Err(refused) = host.shared.post_receive(receive_request(tag, pieces)) {
             ensure!(is_full(refused.reason), "a shared receive: {}", refused.reason);
-            refused.request.pieces.into_iter().for_each(|piece| host.shared_room.give(piece));
+            refused.request.sg_list.into_iter().for_each(|piece| host.shared_room.give(piece));
             return Ok(false);
         }
         Ok(true)

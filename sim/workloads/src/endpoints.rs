@@ -236,11 +236,11 @@ impl Machine for Endpoints {
                 Kind::SendInvalidate => Operation::SendInvalidate(key),
                 Kind::LocalInvalidate => Operation::LocalInvalidate(key),
             };
-            let work = SendWork {
+            let work = SendWqe {
                 signalled: message.signalled,
                 solicited: message.solicited,
                 fence: message.fence,
-                ..SendWork::new(*tag, operation, data)
+                ..SendWqe::new(*tag, operation, data)
             };
             let opcode = operation.completion_opcode();
             let elements = match &work.data {
@@ -258,7 +258,7 @@ impl Machine for Endpoints {
         let host = &mut self.hosts[side];
         let elements = host.receive(tag, &receive.pieces)?;
         host.receives[pair].push_back(PostedReceive { tag, elements: elements.clone() });
-        let mut work = ReceiveWork { tag, elements };
+        let mut work = ReceiveWqe { tag, elements };
         if receive.is_mistaken {
             work.elements[0].key ^= 0x100;
         }
@@ -270,7 +270,7 @@ impl Machine for Endpoints {
         let host = &mut self.hosts[side];
         let elements = host.receive(tag, &receive.pieces)?;
         host.shared.insert(tag, elements.clone());
-        host.endpoint.post_shared_receive(SHARED_RECEIVES, ReceiveWork { tag, elements });
+        host.endpoint.post_shared_receive(SHARED_RECEIVES, ReceiveWqe { tag, elements });
         Ok(true)
     }
 

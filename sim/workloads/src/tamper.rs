@@ -1,10 +1,10 @@
 //! A way to a card on which requests can be spoiled that the driver would never post: between the post and the moment at
 //! which the card reads, as a careless or hostile application could that fills its rings itself; and a card that is pulled out.
-use rnic_driver::function::Stretch;
+use rnic_driver::function::DmaSegment;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::limits::WORK_SLOT_BYTES;
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Tamper {
 
     /// Changes every slot in a ring that holds this element: `change` is given the slot, and where the element stands in
     /// it. Returns how many there were. Entries that were done before, and hold it too, are nobody's any more.
-    pub fn spoil(&self, element: ScatterGather, change: impl Fn(&mut Slot, usize)) -> usize {
+    pub fn spoil(&self, element: Sge, change: impl Fn(&mut Slot, usize)) -> usize {
         let wanted = element.to_bytes().expect("an element of whole bytes");
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.retain(|ring| ring.strong_count() > 0);
@@ -100,7 +100,7 @@ impl Function for Tamper {
         self.function.map(memory)
     }
 
-    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
         self.function.map_scattered(memory)
     }
 

@@ -73,7 +73,7 @@ fn stand_in(flow: &Flow) -> Endpoint {
     });
     for tag in 0..flow.requests().count() as u64 {
         let element = Element { address: 0, key: RECEIVE_KEY, length: RECEIVE_BYTES };
-        endpoint.post_receive(number, ReceiveWork { tag, elements: vec![element] });
+        endpoint.post_receive(number, ReceiveWqe { tag, elements: vec![element] });
     }
     endpoint
 }

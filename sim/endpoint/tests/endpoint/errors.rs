@@ -32,7 +32,7 @@ fn attack(setup: QueuePairSetup, case: &RequestCase, target: &Target) {
         ..opposite(setup)
     });
     let good = receive(1, 0, RECEIVE_BYTES);
-    let bad = ReceiveWork { tag: 1, elements: vec![Element { key: 0xbad, ..element(0, RECEIVE_BYTES) }] };
+    let bad = ReceiveWqe { tag: 1, elements: vec![Element { key: 0xbad, ..element(0, RECEIVE_BYTES) }] };
     let posted = match case.receives {
         Receives::None => vec![],
         Receives::Two => vec![good.clone(), good],
@@ -150,8 +150,8 @@ fn packets_for_a_queue_pair_that_is_not_ready_vanish() {
 #[test]
 fn work_that_is_wrong_in_itself_ends_the_queue_pair_in_its_turn() {
     let bad = |key, address, length| Data::Elements(vec![Element { address, key, length }]);
-    let write_of = |data| SendWork { data, ..write(2, 0, 0, 0) };
-    let into = |data| SendWork { data, ..read(2, 0, 0, 0) };
+    let write_of = |data| SendWqe { data, ..write(2, 0, 0, 0) };
+    let into = |data| SendWqe { data, ..read(2, 0, 0, 0) };
     let wrong = [
         (write_of(bad(KEY ^ 1, FIRST, 1)), CompletionStatus::LocalProtection),
         (write_of(bad(FOREIGN_KEY, FIRST, 1)), CompletionStatus::LocalProtection),
@@ -164,14 +164,14 @@ fn work_that_is_wrong_in_itself_ends_the_queue_pair_in_its_turn() {
         ),
         (into(Data::Inline(vec![1])), CompletionStatus::LocalQueuePairOperation),
         (
-            SendWork { data: elements(0, 4), ..fetch_add(2, 0, 0, 0) },
+            SendWqe { data: elements(0, 4), ..fetch_add(2, 0, 0, 0) },
             CompletionStatus::LocalQueuePairOperation,
         ),
     ];
     for (work, status) in wrong {
         let mut pair = Pair::new();
         pair.a.post_receive(A, receive(9, 0, 0));
-        pair.a.post_send(A, SendWork { signalled: false, ..work });
+        pair.a.post_send(A, SendWqe { signalled: false, ..work });
         pair.a.post_send(A, write(3, 0, 0, 10));
         pair.run();
         let expected = [(2, status), (3, CompletionStatus::Flushed), (9, CompletionStatus::Flushed)];
@@ -196,7 +196,7 @@ fn a_queue_pair_in_err_flushes_what_is_posted_before_and_after() {
     pair.a_speaks();
     pair.a.modify(A, QpState::Error);
     pair.a.post_receive(A, receive(3, 0, 0));
-    pair.a.post_send(A, SendWork { signalled: false, ..write(4, 0, 0, 10) });
+    pair.a.post_send(A, SendWqe { signalled: false, ..write(4, 0, 0, 10) });
     pair.run();
     let expected = [2, 1, 3, 4].map(|tag| (tag, CompletionStatus::Flushed));
     assert_eq!(pair.statuses_of_a(), expected);

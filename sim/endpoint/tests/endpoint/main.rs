@@ -237,26 +237,26 @@ fn elements(offset: u64, length: u32) -> Data {
     Data::Elements(vec![element(offset, length)])
 }
 
-fn write(tag: u64, from: u64, to: u64, length: u32) -> SendWork {
-    SendWork::new(tag, Operation::Write { address: FIRST + to, key: KEY }, elements(from, length))
+fn write(tag: u64, from: u64, to: u64, length: u32) -> SendWqe {
+    SendWqe::new(tag, Operation::Write { address: FIRST + to, key: KEY }, elements(from, length))
 }
 
-fn read(tag: u64, from: u64, to: u64, length: u32) -> SendWork {
-    SendWork::new(tag, Operation::Read { address: FIRST + from, key: KEY }, elements(to, length))
+fn read(tag: u64, from: u64, to: u64, length: u32) -> SendWqe {
+    SendWqe::new(tag, Operation::Read { address: FIRST + from, key: KEY }, elements(to, length))
 }
 
-fn send(tag: u64, from: u64, length: u32) -> SendWork {
-    SendWork::new(tag, Operation::Send, elements(from, length))
+fn send(tag: u64, from: u64, length: u32) -> SendWqe {
+    SendWqe::new(tag, Operation::Send, elements(from, length))
 }
 
-fn fetch_add(tag: u64, at: u64, to: u64, add: u64) -> SendWork {
+fn fetch_add(tag: u64, at: u64, to: u64, add: u64) -> SendWqe {
     // The region begins at an odd address.
     let address = (FIRST + at).next_multiple_of(8);
-    SendWork::new(tag, Operation::FetchAdd { address, key: KEY, add }, elements(to, 8))
+    SendWqe::new(tag, Operation::FetchAdd { address, key: KEY, add }, elements(to, 8))
 }
 
-fn receive(tag: u64, to: u64, length: u32) -> ReceiveWork {
-    ReceiveWork { tag, elements: vec![element(to, length)] }
+fn receive(tag: u64, to: u64, length: u32) -> ReceiveWqe {
+    ReceiveWqe { tag, elements: vec![element(to, length)] }
 }
 
 /// Bytes of the common region.

@@ -34,9 +34,9 @@ fn a_send_of_any_length_fills_the_receive_across_its_elements() {
         let mut pair = Pair::with(|setup| setup.pmtu = Pmtu::Bytes256);
         let sent = bytes(&mut pair.a, 1, length);
         let elements = vec![element(300, 100), element(0, 0), element(1000, 3), element(2001, 2000)];
-        pair.b.post_receive(B, ReceiveWork { tag: 9, elements: elements.clone() });
-        let work = SendWork { solicited: true, ..send(1, 1, length) };
-        pair.a.post_send(A, SendWork { operation: Operation::SendImmediate([1, 2, 3, 4]), ..work });
+        pair.b.post_receive(B, ReceiveWqe { tag: 9, elements: elements.clone() });
+        let work = SendWqe { solicited: true, ..send(1, 1, length) };
+        pair.a.post_send(A, SendWqe { operation: Operation::SendImmediate([1, 2, 3, 4]), ..work });
         pair.run();
         assert_eq!(pair.statuses_of_a(), [(1, CompletionStatus::Success)]);
         let expected = Completion {
@@ -65,7 +65,7 @@ fn a_write_with_immediate_takes_a_receive_and_leaves_its_elements_alone() {
         pair.b.post_receive(B, receive(9, 0, 4));
         let immediate = [0xde, 0xad, 0xbe, 0xef];
         let operation = Operation::WriteImmediate { address: FIRST + 4000, key: KEY, immediate };
-        pair.a.post_send(A, SendWork::new(1, operation, elements(5, length)));
+        pair.a.post_send(A, SendWqe::new(1, operation, elements(5, length)));
         pair.run();
         let completion = drain(&mut pair.b)[0];
         assert_eq!((completion.opcode, completion.length), (CompletionOpcode::ReceiveWrite, length));
@@ -98,7 +98,7 @@ fn atomics_change_the_cell_and_bring_back_what_it_held() {
     pair.b.memory().region_bytes(KEY)[cell..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
     let swap = |tag, compare, swap| {
         let operation = Operation::CompareSwap { address, key: KEY, compare, swap };
-        SendWork::new(tag, operation, elements(8 * tag, 8))
+        SendWqe::new(tag, operation, elements(8 * tag, 8))
     };
     pair.a.post_send(A, fetch_add(1, 800, 8, 3));
     pair.a.post_send(A, swap(2, 1, 77));
@@ -122,7 +122,7 @@ fn a_send_with_invalidate_frees_the_key_after_its_data_has_arrived() {
     pair.b.memory().register(freed, Region { invalidatable: true, ..region });
     for (tag, key) in [(1, freed), (2, KEY)] {
         pair.b.post_receive(B, receive(tag, 0, 10));
-        pair.a.post_send(A, SendWork { operation: Operation::SendInvalidate(key), ..send(tag, 0, 10) });
+        pair.a.post_send(A, SendWqe { operation: Operation::SendInvalidate(key), ..send(tag, 0, 10) });
     }
     pair.run();
     let told = drain(&mut pair.b);
@@ -145,11 +145,11 @@ fn an_own_key_ends_behind_the_work_before_it() {
     pair.a.memory().register(freed, Region { invalidatable: true, ..region });
     let by_key = |tag| {
         let element = Element { address: FIRST, key: freed, length: 10 };
-        SendWork { data: Data::Elements(vec![element]), signalled: false, ..send(tag, 0, 10) }
+        SendWqe { data: Data::Elements(vec![element]), signalled: false, ..send(tag, 0, 10) }
     };
     pair.b.post_receive(B, receive(1, 0, 10));
     pair.a.post_send(A, by_key(1));
-    pair.a.post_send(A, SendWork::new(2, Operation::LocalInvalidate(freed), Data::EMPTY));
+    pair.a.post_send(A, SendWqe::new(2, Operation::LocalInvalidate(freed), Data::EMPTY));
     pair.a.post_send(A, by_key(3));
     pair.run();
     assert_eq!(drain(&mut pair.b).len(), 1);
@@ -158,7 +158,7 @@ fn an_own_key_ends_behind_the_work_before_it() {
         [(2, CompletionStatus::Success), (3, CompletionStatus::LocalProtection)]
     );
     let mut pair = Pair::new();
-    pair.a.post_send(A, SendWork::new(1, Operation::LocalInvalidate(KEY), Data::EMPTY));
+    pair.a.post_send(A, SendWqe::new(1, Operation::LocalInvalidate(KEY), Data::EMPTY));
     pair.run();
     assert_eq!(pair.statuses_of_a(), [(1, CompletionStatus::LocalQueuePairOperation)]);
 }
@@ -167,13 +167,13 @@ fn an_own_key_ends_behind_the_work_before_it() {
 fn inline_data_needs_no_key_and_empty_messages_none_at_all() {
     let mut pair = Pair::new();
     let inline = Data::Inline((0..96).collect());
-    pair.a.post_send(A, SendWork { data: inline, ..write(1, 0, 100, 0) });
+    pair.a.post_send(A, SendWqe { data: inline, ..write(1, 0, 100, 0) });
     let nowhere = Operation::Write { address: 0xdead_beef, key: 0xbad };
-    pair.a.post_send(A, SendWork::new(2, nowhere, Data::EMPTY));
+    pair.a.post_send(A, SendWqe::new(2, nowhere, Data::EMPTY));
     let nowhere = Operation::Read { address: u64::MAX, key: 0xbad };
-    pair.a.post_send(A, SendWork::new(3, nowhere, Data::EMPTY));
-    pair.b.post_receive(B, ReceiveWork { tag: 9, elements: Vec::new() });
-    pair.a.post_send(A, SendWork::new(4, Operation::Send, Data::EMPTY));
+    pair.a.post_send(A, SendWqe::new(3, nowhere, Data::EMPTY));
+    pair.b.post_receive(B, ReceiveWqe { tag: 9, elements: Vec::new() });
+    pair.a.post_send(A, SendWqe::new(4, Operation::Send, Data::EMPTY));
     pair.run();
     assert_eq!(pair.statuses_of_a(), [1, 2, 3, 4].map(|tag| (tag, CompletionStatus::Success)));
     assert_eq!(pair.statuses_of_b(), [(9, CompletionStatus::Success)], "an empty SEND takes a receive too");
@@ -185,7 +185,7 @@ fn only_signalled_work_completes_unless_all_does() {
     for (signal_all, expected) in [(false, vec![2]), (true, vec![1, 2, 3])] {
         let mut pair = Pair::with(|setup| setup.signal_all = signal_all);
         for tag in 1..=3 {
-            pair.a.post_send(A, SendWork { signalled: tag == 2, ..write(tag, 0, 0, 10) });
+            pair.a.post_send(A, SendWqe { signalled: tag == 2, ..write(tag, 0, 0, 10) });
         }
         pair.run();
         let tags: Vec<u64> = drain(&mut pair.a).iter().map(|completion| completion.tag).collect();
@@ -199,7 +199,7 @@ fn acknowledgements_are_asked_for_as_often_as_the_setup_says() {
     let asked = |ack_request, signalled: fn(u64) -> bool| {
         let mut pair = Pair::with(|setup| (setup.ack_request, setup.pmtu) = (ack_request, Pmtu::Bytes256));
         for tag in 0..4 {
-            pair.a.post_send(A, SendWork { signalled: signalled(tag), ..write(tag, 0, 0, 600) });
+            pair.a.post_send(A, SendWqe { signalled: signalled(tag), ..write(tag, 0, 0, 600) });
         }
         pair.run();
         assert_eq!(pair.a.counter("messages_completed"), 4);
@@ -236,7 +236,7 @@ fn reads_in_flight_are_limited_and_a_fence_waits_for_them() {
     assert_eq!(pair.a_speaks(), 2);
     pair.run();
     pair.a.post_send(A, read(4, 0, 0, 10));
-    pair.a.post_send(A, SendWork { fence: true, ..write(5, 0, 0, 10) });
+    pair.a.post_send(A, SendWqe { fence: true, ..write(5, 0, 0, 10) });
     assert_eq!(pair.a_speaks(), 1);
     pair.run();
     assert_eq!(pair.statuses_of_a(), [1, 2, 3, 4, 5].map(|tag| (tag, CompletionStatus::Success)));

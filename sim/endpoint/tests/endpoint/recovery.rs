@@ -53,7 +53,7 @@ fn a_peer_that_is_never_ready_uses_up_the_other_retries() {
 fn an_rnr_nak_in_the_middle_of_a_write_repeats_its_last_packet_alone() {
     let mut pair = Pair::with(patient);
     let operation = Operation::WriteImmediate { address: FIRST, key: KEY, immediate: [1; 4] };
-    pair.a.post_send(A, SendWork::new(1, operation, elements(100, 600)));
+    pair.a.post_send(A, SendWqe::new(1, operation, elements(100, 600)));
     pair.a_speaks();
     pair.b_speaks();
     pair.seen.clear();

@@ -125,7 +125,7 @@ fn trace_d_the_acknowledgement_behind_a_read_overtakes_it() {
     }
     assert_eq!(pair.statuses_of_a(), [(0, CompletionStatus::Success)], "the WRITE, and not the SEND");
     assert_eq!(pair.a.counter("implied_nak"), 1);
-    pair.a.post_send(A, SendWork { signalled: false, ..write(4, 0, 0, 0) });
+    pair.a.post_send(A, SendWqe { signalled: false, ..write(4, 0, 0, 0) });
     pair.a_speaks();
     assert_eq!(pair.seen[0].brief(), (READ_REQUEST, 1));
     pair.run();

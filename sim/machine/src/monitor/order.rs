@@ -13,8 +13,8 @@ use super::trail::{Moment, Trail};
 use super::{Log, Rule};
 use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
-use rnic_layout::queue::completion::Completion;
-use rnic_layout::queue::event::{Event, EventKind};
+use rnic_layout::queue::completion::Cqe;
+use rnic_layout::queue::event::{Eqe, EventKind};
 use std::collections::BTreeSet;
 
 /// Bits of the free-running index of a ring.
@@ -36,8 +36,8 @@ pub enum RingKind {
 impl RingKind {
     fn entry_bytes(self) -> u64 {
         match self {
-            RingKind::Completion => Completion::BYTES as u64,
-            RingKind::Event { .. } => Event::BYTES as u64,
+            RingKind::Completion => Cqe::BYTES as u64,
+            RingKind::Event { .. } => Eqe::BYTES as u64,
         }
     }
 
@@ -229,12 +229,12 @@ impl OrderMonitor {
 
     fn completion_visible(&mut self, index: usize, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
         let number = self.rings[index].ring.number;
-        match Completion::parse(entry) {
+        match Cqe::parse(entry) {
             Ok(completion) => {
                 self.rings[index].add(time_ps, slot, completion.phase, log);
                 for work in &mut self.work {
                     let is_of_it = work.qp_number.is_none_or(|number| number == completion.qp_number);
-                    work.is_completed |= is_of_it && work.tag == completion.tag;
+                    work.is_completed |= is_of_it && work.tag == completion.wr_id;
                 }
             }
             Err(error) => log.report(time_ps, Rule::Order, || {
@@ -245,7 +245,7 @@ impl OrderMonitor {
 
     fn event_visible(&mut self, index: usize, time_ps: u64, slot: u32, entry: &[u8], log: &mut Log) {
         let number = self.rings[index].ring.number;
-        let event = match Event::parse(entry) {
+        let event = match Eqe::parse(entry) {
             Ok(event) => event,
             Err(error) => {
                 log.report(time_ps, Rule::Order, || format!("event queue {number}, slot {slot}: {error:?}"));

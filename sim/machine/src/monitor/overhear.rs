@@ -8,7 +8,7 @@ use crate::host::Memory;
 use rnic_layout::admin::{Body, Command, CommandOpcode, CreateRegion, Translation};
 use rnic_layout::doorbell::{RECEIVE, SHARED_RECEIVE, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, PAGE_ENTRIES_LOG2, WORK_SLOT_BYTES};
-use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::registers::{
     AdminControl, Control, EventQueueControl, REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL,
     REG_CONTROL, REG_EVENT_QUEUE_BASE, REG_EVENT_QUEUE_CONTROL,
@@ -207,7 +207,7 @@ impl Overheard {
             if memory.read_bytes(address, &mut bytes).is_err() {
                 continue;
             }
-            let Ok(work) = ReceiveWork::parse(&bytes) else { continue };
+            let Ok(work) = ReceiveWqe::parse(&bytes) else { continue };
             let elements = [
                 (work.sge0_address, work.sge0_key, work.sge0_length),
                 (work.sge1_address, work.sge1_key, work.sge1_length),
@@ -221,7 +221,7 @@ impl Overheard {
                 if let Some(region) = region {
                     let qp_number = (!is_shared).then_some(object_number);
                     for (first, length) in region.parts(address - region.first_address, length.into()) {
-                        order.expect_payload(qp_number, work.tag, first, length);
+                        order.expect_payload(qp_number, work.wr_id, first, length);
                     }
                 }
             }
@@ -235,7 +235,7 @@ mod tests {
     use crate::host::Access;
     use crate::monitor::{Log, Rule};
     use rnic_layout::admin::{CommandHeader, CreateCompletionQueue, CreateQueuePair};
-    use rnic_layout::queue::completion::Completion;
+    use rnic_layout::queue::completion::Cqe;
 
     const COMMANDS: u64 = 0x10_000;
     const RECEIVES: u64 = 0x20_000;
@@ -297,20 +297,20 @@ mod tests {
         bench.command(CommandOpcode::CreateCompletionQueue, 3, Body::CreateCompletionQueue(queue));
         let queue_pair = CreateQueuePair { receive_base: RECEIVES, ..CreateQueuePair::at_reset() };
         bench.command(CommandOpcode::CreateQueuePair, 0x1234, Body::CreateQueuePair(queue_pair));
-        let work = ReceiveWork {
-            tag: 9,
+        let work = ReceiveWqe {
+            wr_id: 9,
             sge_count: 1,
             sge0_address: 0x7010,
             sge0_key: 0x55,
             sge0_length: 100,
-            ..ReceiveWork::at_reset()
+            ..ReceiveWqe::at_reset()
         };
         bench.memory.write_bytes(RECEIVES, &work.to_bytes().unwrap()).unwrap();
         let bell = WorkDoorbell { object_number: 0x1234, producer_index: 1 }.to_bytes().unwrap();
         let offset = DOORBELL_PAGE_BYTES * 5 + u64::from(RECEIVE.offset);
         bench.overheard.doorbell(offset, u64::from_le_bytes(bell), &bench.memory, &mut bench.order);
 
-        let completion = Completion { tag: 9, qp_number: 0x1234, phase: true, ..Completion::at_reset() };
+        let completion = Cqe { wr_id: 9, qp_number: 0x1234, phase: true, ..Cqe::at_reset() };
         bench.order.visible(1, PAYLOAD + 0x10, &[0; 100], &mut bench.log);
         bench.order.visible(2, COMPLETIONS, &completion.to_bytes().unwrap(), &mut bench.log);
         assert_eq!(bench.log.violations(), []);

@@ -1,8 +1,10 @@
-//! The demo's scenario: two cards on a wire, two drivers, thousands of messages of which every byte is checked, and how long
-//! each stage of one message takes.
+//! The demo's scenario: two cards on a wire with their drivers, thousands of messages of which every byte is compared, and the
+//! latency of single messages.
 //!
-//! 1. **Messages**: a faultless [`Plan`] over many queue pairs in both directions, held against its [`Model`](rnic_workloads::Model).
-//! 2. **Latency**: messages one at a time on a queue pair of their own, while nothing else is under way ([`latency`](crate::latency)).
+//! 1. **Messages**: a plan without mistakes ([`Plan`]) over many queue pairs in both directions, compared with its
+//!    [`Model`](rnic_workloads::Model).
+//! 2. **Latency**: messages one at a time on a queue pair of their own, while all others are idle
+//!    ([`latency`](crate::latency)).
 use crate::latency::{self, Ping, Spread};
 use anyhow::{Context, Result};
 use rnic_layout::path::Pmtu;
@@ -18,12 +20,12 @@ use verilator_sys::Model;
 
 /// Pairs that carry the messages.
 const PAIRS: usize = 16;
-/// Lengths of which the latency is measured.
+/// Message lengths of the latency measurement.
 const PING_BYTES: [usize; 2] = [64, 4096];
-/// Bytes that each host may have under way: the wire's rate times what a message takes there and its completion back, and
-/// no more than the receive buffer of the widest card holds.
+/// Bytes that each host may have in flight: the wire's rate times the round trip, and no more than the receive buffer of the
+/// widest card holds.
 const IN_FLIGHT_BYTES: usize = 48 << 10;
-/// The longest message of the demo.
+/// Maximum length of a message.
 const MESSAGE_BYTES_MAX: usize = 60_000;
 
 /// What the scenario showed.

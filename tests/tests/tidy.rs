@@ -60,7 +60,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 23] = [
     ("rnic-workloads", &["rnic-driver", "rnic-endpoint", "rnic-layout", "rnic-stimulus"], &[]),
     (
         "rnic-packet-path",
-        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-stimulus", "rnic-token", "verilator-sys"],
+        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-stimulus", "rnic-messages", "verilator-sys"],
         &[],
     ),
     (
@@ -75,7 +75,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 23] = [
             "rnic-workloads",
             "verilator-sys",
         ],
-        &["rnic-endpoint", "rnic-token"],
+        &["rnic-endpoint", "rnic-messages"],
     ),
     ("rnic-tests", &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel"], &["verilator-sys"]),
 ];

@@ -1,7 +1,7 @@
 //! Allocation of object numbers.
 //!
 //! The low bits of a number are its index in a table of the card. QPNs and keys carry random bits above the index, so that
-//! a stale or guessed number matches no object (DESIGN 3 decision 14).
+//! a stale or guessed number matches no object (design decision 14).
 
 use crate::error::Error;
 use rand::Rng;

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 /// Modules that a file declares, in order.
 fn declared(text: &str) -> Vec<&str> {
-    let declaration =
-        |line| Some(str::strip_prefix(line, "pub ").unwrap_or(line).strip_prefix("mod ")?.strip_suffix(';')?);
+    let declaration = |line| {
+        let line = str::strip_prefix(line, "pub ").unwrap_or(line);
+        line.strip_prefix("mod ")?.strip_suffix(';')
+    };
     text.lines().filter_map(declaration).collect()
 }
 

@@ -95,7 +95,7 @@ struct QueuePair {
     receive_producer: u16,
     receive_consumer: u16,
     /// The event `last_entry_reached` was raised.
-    is_last_said: bool,
+    last_entry_reached: bool,
 }
 
 #[derive(Clone, Debug)]

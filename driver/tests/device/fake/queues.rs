@@ -68,12 +68,11 @@ impl Card {
         tag: u64,
         status: CompletionStatus,
         with: With,
-        write: Option<()>,
+        is_write: bool,
         length: u32,
         solicited: bool,
     ) {
         let qp = &self.queue_pairs[&number];
-        let is_write = write.is_some();
         let immediate = match with {
             With::Nothing => [0; 4],
             With::Immediate(bytes) | With::Key(bytes) => bytes,

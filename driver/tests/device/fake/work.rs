@@ -24,8 +24,8 @@ impl Card {
             self.advance_send(number, work.two_slots);
             self.complete_send(number, work.tag, opcode, CompletionStatus::Flushed);
         }
-        if qp.create.shared_receive && !qp.is_last_said {
-            self.queue_pairs.get_mut(&number).expect("it exists").is_last_said = true;
+        if qp.create.shared_receive && !qp.last_entry_reached {
+            self.queue_pairs.get_mut(&number).expect("it exists").last_entry_reached = true;
             self.raise(0, AsyncEvent::LastEntryReached, number);
         }
         if qp.receive_consumer != qp.receive_producer {
@@ -38,7 +38,7 @@ impl Card {
                     work.tag,
                     CompletionStatus::Flushed,
                     With::Nothing,
-                    None,
+                    false,
                     0,
                     false,
                 );
@@ -173,7 +173,7 @@ impl Card {
             let (receive, wqe) = self.take_receive(peer_number).expect("checked above");
             if !is_write && !self.scatter(&peer, &receive, &wqe, &payload) {
                 let status = CompletionStatus::LocalLength;
-                self.complete_receive(peer_number, receive.tag, status, With::Nothing, None, 0, false);
+                self.complete_receive(peer_number, receive.tag, status, With::Nothing, false, 0, false);
                 self.fail(peer_number);
                 self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteInvalidRequest);
                 self.fail(number);
@@ -182,7 +182,7 @@ impl Card {
             let invalidates = work.opcode == WorkOpcode::SendInvalidate;
             if invalidates && !self.invalidate(peer.create.domain, u32::from_le_bytes(work.immediate)) {
                 let status = CompletionStatus::RemoteAccess;
-                self.complete_receive(peer_number, receive.tag, status, With::Nothing, None, 0, false);
+                self.complete_receive(peer_number, receive.tag, status, With::Nothing, false, 0, false);
                 self.fail(peer_number);
                 self.complete_send(number, work.tag, opcode, status);
                 self.fail(number);
@@ -198,7 +198,7 @@ impl Card {
                 receive.tag,
                 CompletionStatus::Success,
                 with,
-                is_write.then_some(()),
+                is_write,
                 length,
                 work.solicited,
             );

@@ -17,42 +17,44 @@
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
 //!
-//! Data that the card has READ goes from receive through place too: requester ──DepositCommand──> place, and back when it is there.
+//! Data that the card has READ goes from receive through place too: requester ──ReadResponseCommand──> place, and back when it is there.
 use crate::config::Config;
 use crate::stack::{self, Build};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Beat, StreamTx};
-use rnic_complete::{Complete, Tally};
+use rnic_complete::{Complete, Counters};
 use rnic_control::control::{Control, SLAVE_BITS};
 use rnic_control::drained::Drained;
-use rnic_dma::host_writer::PayloadWrite;
-use rnic_dma::{FailedWrites, Gather, GatherShare, HostReader, HostWriter, Launch, Place, PlaceShare};
+use rnic_dma::{AddressVector, Gather, GatherMux, Place, PlaceMux, WriteFailures};
 use rnic_host::arrivals::ReadWord;
-use rnic_host::read_engine::LENGTH_BITS;
+use rnic_host::{HostReader, HostWriter};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_layout::registers::{COUNTERS, counter};
-use rnic_packet::assemble::{Assembler, TransmitToken};
+use rnic_messages::PacketToken;
+use rnic_messages::complete::{CqeToken, EqeToken};
+use rnic_messages::drop_reason::REASON_BITS;
+use rnic_messages::frame::ACCEPTED_REQUEST;
+use rnic_messages::host::PayloadWrite;
+use rnic_messages::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
+use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
+use rnic_messages::read::{ReadClosed, ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::setup::{FailureEvent, SetupEvent};
+use rnic_messages::sizes::LENGTH_BITS;
+use rnic_messages::sizes::VECTOR_BITS;
+use rnic_messages::transmit::TransmitToken;
+use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
+use rnic_packet::assemble::Assembler;
 use rnic_packet::crossing::{MacEntry, MacExit};
-use rnic_packet::dispatch::ACCEPTED_REQUEST;
 use rnic_packet::mac::{MacReceive, MacTransmit};
-use rnic_packet::reason::REASON_BITS;
 use rnic_packet::receive::Receive;
+use rnic_protect::RegionMux;
+use rnic_protect::RegionTable;
 use rnic_requester::requester::Requester;
 use rnic_responder::Responder;
-use rnic_responder::protect::RegionTable;
-use rnic_responder::region_share::RegionShare;
-use rnic_token::PacketToken;
-use rnic_token::complete::{CompletionToken, EventToken};
-use rnic_token::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
-use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_token::read::{DepositCommand, ReadClosed, ReturnedAnswer};
-use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::{FailureEvent, SetupEvent};
-use rnic_token::sizes::VECTOR_BITS;
-use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
 
 /// Name of the top module.
 pub const TOP: &str = "rnic";
@@ -78,7 +80,7 @@ const fn line(name: &str) -> usize {
 
 /// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the answers of the
 /// host `2^CHUNK`, payload to be sent `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Card<
     const DATA: usize,
     const BYTES: usize,
@@ -177,10 +179,10 @@ pub struct Card<
 
     control: Control,
     requester: Requester,
-    requester_share: RegionShare,
+    requester_region_mux: RegionMux,
     requester_regions: RegionTable,
     gather: Gather<DATA, BYTES, PAYLOAD, PAYLOADS>,
-    launch: Launch<DATA, BYTES>,
+    address_vector: AddressVector<DATA, BYTES>,
     assemble: Assembler<DATA, BYTES>,
     exit: MacExit<DATA, BYTES, CROSSING, CROSSING_COUNT>,
     mac_transmit: MacTransmit<DATA, BYTES, LANES>,
@@ -189,15 +191,15 @@ pub struct Card<
     receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     responder: Responder,
     responder_regions: RegionTable,
-    place_share: PlaceShare<DATA, BYTES>,
+    place_mux: PlaceMux<DATA, BYTES>,
     place: Place<DATA, BYTES>,
     complete: Complete,
     host_reader: HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>,
     host_writer: HostWriter<DATA, BYTES>,
-    gather_share: GatherShare,
-    failed_writes: FailedWrites,
+    gather_mux: GatherMux,
+    write_failures: WriteFailures,
     drained: Drained<SECTIONS>,
-    tally: Tally<LINES>,
+    counters: Counters<LINES>,
     sum_unknown_qp: PulseSum<2>,
     sum_qp_not_ready: PulseSum<2>,
     sum_transport_mismatch: PulseSum<2>,
@@ -289,10 +291,10 @@ impl<
             observe_accepted: Signal::default(),
             control: Control::new(datapath_bits, clock_khz)?,
             requester: Requester::new()?,
-            requester_share: RegionShare::new()?,
+            requester_region_mux: RegionMux::new()?,
             requester_regions: RegionTable::new()?,
             gather: Gather::new()?,
-            launch: Launch::new()?,
+            address_vector: AddressVector::new()?,
             assemble: Assembler::new()?,
             exit: MacExit::new()?,
             mac_transmit: MacTransmit::default(),
@@ -301,15 +303,15 @@ impl<
             receive: Receive::new()?,
             responder: Responder::new()?,
             responder_regions: RegionTable::new()?,
-            place_share: PlaceShare::new()?,
+            place_mux: PlaceMux::new()?,
             place: Place::new()?,
             complete: Complete::new()?,
             host_reader: HostReader::new(Storage::Block)?,
             host_writer: HostWriter::new()?,
-            gather_share: GatherShare::new()?,
-            failed_writes: FailedWrites::default(),
+            gather_mux: GatherMux::new()?,
+            write_failures: WriteFailures::default(),
             drained: Drained::default(),
-            tally: Tally::new()?,
+            counters: Counters::new()?,
             sum_unknown_qp: PulseSum::default(),
             sum_qp_not_ready: PulseSum::default(),
             sum_transport_mismatch: PulseSum::default(),
@@ -342,24 +344,24 @@ impl<
             core_clock,
             control,
             requester,
-            requester_share,
+            requester_region_mux,
             requester_regions,
-            gather_share,
+            gather_mux,
             gather,
-            launch,
+            address_vector,
             assemble,
             exit,
             entry,
             receive,
             responder,
             responder_regions,
-            place_share,
+            place_mux,
             place,
             complete,
             host_reader,
             host_writer,
             drained,
-            tally,
+            counters,
             sum_unknown_qp,
             sum_qp_not_ready,
             sum_transport_mismatch,
@@ -388,16 +390,16 @@ impl<
         self.sum_work_refused.reset.next = self.core_reset.val();
         self.sum_local_protection.reset.next = self.core_reset.val();
         self.requester.reset.next = self.control.core_reset.val();
-        self.requester_share.reset.next = self.control.core_reset.val();
+        self.requester_region_mux.reset.next = self.control.core_reset.val();
         self.requester_regions.reset.next = self.control.core_reset.val();
-        self.gather_share.reset.next = self.control.core_reset.val();
+        self.gather_mux.reset.next = self.control.core_reset.val();
         self.gather.reset.next = self.control.core_reset.val();
-        self.launch.reset.next = self.control.core_reset.val();
+        self.address_vector.reset.next = self.control.core_reset.val();
         self.assemble.reset.next = self.control.core_reset.val();
         self.receive.reset.next = self.control.core_reset.val();
         self.responder.reset.next = self.control.core_reset.val();
         self.responder_regions.reset.next = self.control.core_reset.val();
-        self.place_share.reset.next = self.control.core_reset.val();
+        self.place_mux.reset.next = self.control.core_reset.val();
         self.place.reset.next = self.control.core_reset.val();
         self.complete.reset.next = self.control.core_reset.val();
         self.host_reader.reset.next = self.control.core_reset.val();
@@ -459,7 +461,7 @@ impl<
         StreamTx::<SetupEvent>::join(&mut self.control.setup[2], &mut self.responder.setup_admit);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[3], &mut self.responder.setup_receive);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_reply);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.launch.setup);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.address_vector.setup);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[6], &mut self.responder.setup_serve);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
@@ -479,8 +481,8 @@ impl<
         self.complete.completion_queue_setup_valid.next = self.control.completion_queue_setup_valid.val();
         self.complete.event_queue_setup.next = self.control.event_queue_setup.val();
         self.complete.event_queue_setup_valid.next = self.control.event_queue_setup_valid.val();
-        self.launch.source_address_write.next = self.control.source_address_write.val();
-        self.launch.source_address_write_valid.next = self.control.source_address_write_valid.val();
+        self.address_vector.source_address_write.next = self.control.source_address_write.val();
+        self.address_vector.source_address_write_valid.next = self.control.source_address_write_valid.val();
         StreamTx::<Invalidation>::join(&mut self.requester.invalidate, &mut self.control.invalidate[0]);
         StreamTx::<Invalidated>::join(&mut self.control.invalidated[0], &mut self.requester.invalidated);
         StreamTx::<Invalidation>::join(&mut self.responder.invalidate, &mut self.control.invalidate[1]);
@@ -496,21 +498,21 @@ impl<
         self.control.probed_send.next = self.requester.probed.val();
         self.control.probed_busy.next = self.requester.probed_busy.val();
         self.control.probed_receive.next = self.responder.probed.val();
-        self.control.passages[0].next = self.requester.passage.val();
-        self.control.passages[1].next = self.responder.passage.val();
-        self.control.passages[2].next = self.responder.read_passage.val();
-        self.control.passages[3].next = self.gather.passage.val();
-        self.control.passages[4].next = self.place.passage.val();
-        self.control.passages[5].next = self.host_writer.passage.val();
-        self.control.passages[6].next = self.responder.exchange_passage.val();
-        self.drained.passages[0].next = self.requester.passage.val();
-        self.drained.passages[1].next = self.gather.passage.val();
-        self.drained.passages[2].next = self.responder.passage.val();
-        self.drained.passages[3].next = self.place.passage.val();
-        self.drained.passages[4].next = self.host_writer.passage.val();
-        self.drained.passages[5].next = self.host_reader.passage.val();
-        self.drained.passages[6].next = self.responder.read_passage.val();
-        self.drained.passages[7].next = self.responder.exchange_passage.val();
+        self.control.in_flight[0].next = self.requester.in_flight.val();
+        self.control.in_flight[1].next = self.responder.in_flight.val();
+        self.control.in_flight[2].next = self.responder.read_in_flight.val();
+        self.control.in_flight[3].next = self.gather.in_flight.val();
+        self.control.in_flight[4].next = self.place.in_flight.val();
+        self.control.in_flight[5].next = self.host_writer.in_flight.val();
+        self.control.in_flight[6].next = self.responder.atomics_in_flight.val();
+        self.drained.in_flight[0].next = self.requester.in_flight.val();
+        self.drained.in_flight[1].next = self.gather.in_flight.val();
+        self.drained.in_flight[2].next = self.responder.in_flight.val();
+        self.drained.in_flight[3].next = self.place.in_flight.val();
+        self.drained.in_flight[4].next = self.host_writer.in_flight.val();
+        self.drained.in_flight[5].next = self.host_reader.in_flight.val();
+        self.drained.in_flight[6].next = self.responder.read_in_flight.val();
+        self.drained.in_flight[7].next = self.responder.atomics_in_flight.val();
         self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
         StreamTx::<FailureEvent>::join(&mut self.requester.failure, &mut self.control.failure[0]);
@@ -543,10 +545,10 @@ impl<
         self.responder.done_count.next = self.host_writer.payload_done_count.val();
         self.complete.write_done.next = self.host_writer.completion_done_count.val();
         self.control.admin_done_count.next = self.host_writer.admin_done_count.val();
-        StreamTx::<WriteFailure>::join(&mut self.host_writer.write_failure, &mut self.failed_writes.failure);
-        StreamTx::<WriteFailure>::join(&mut self.failed_writes.payload, &mut self.responder.write_failure);
-        self.control.admin_write_failed.next = self.failed_writes.answer.val();
-        self.control.host_write_error.next = self.failed_writes.completion.val();
+        StreamTx::<WriteFailure>::join(&mut self.host_writer.write_failure, &mut self.write_failures.failure);
+        StreamTx::<WriteFailure>::join(&mut self.write_failures.payload, &mut self.responder.write_failure);
+        self.control.admin_write_failed.next = self.write_failures.answer.val();
+        self.control.host_write_error.next = self.write_failures.completion.val();
         self.control.lost_read_tag.next = self.host_reader.is_unexpected.val();
         self.control.lost_write.next = self.host_writer.is_unexpected.val();
         self.control.overran_queue_0.next = self.complete.overran_queue_0.val();
@@ -554,56 +556,59 @@ impl<
         // Requests, from doorbell to wire.
         StreamTx::<AccessRequest>::join(
             &mut self.requester.access_request,
-            &mut self.requester_share.request[0],
+            &mut self.requester_region_mux.request[0],
         );
         StreamTx::<AccessAnswer>::join(
-            &mut self.requester_share.answer[0],
+            &mut self.requester_region_mux.answer[0],
             &mut self.requester.access_answer,
         );
         StreamTx::<AccessRequest>::join(
             &mut self.requester.deposit_request,
-            &mut self.requester_share.request[1],
+            &mut self.requester_region_mux.request[1],
         );
         StreamTx::<AccessAnswer>::join(
-            &mut self.requester_share.answer[1],
+            &mut self.requester_region_mux.answer[1],
             &mut self.requester.deposit_answer,
         );
         StreamTx::<AccessRequest>::join(
-            &mut self.requester_share.table_request,
+            &mut self.requester_region_mux.table_request,
             &mut self.requester_regions.request,
         );
         StreamTx::<AccessAnswer>::join(
             &mut self.requester_regions.answer,
-            &mut self.requester_share.table_answer,
+            &mut self.requester_region_mux.table_answer,
         );
-        StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather_share.requester);
-        StreamTx::<GatherCommand>::join(&mut self.responder.gather, &mut self.gather_share.responder);
-        StreamTx::<GatherCommand>::join(&mut self.gather_share.command, &mut self.gather.command);
+        StreamTx::<GatherCommand>::join(&mut self.requester.gather, &mut self.gather_mux.requester);
+        StreamTx::<GatherCommand>::join(&mut self.responder.gather, &mut self.gather_mux.responder);
+        StreamTx::<GatherCommand>::join(&mut self.gather_mux.command, &mut self.gather.command);
         StreamTx::<Slot>::join(&mut self.requester.inline_slot, &mut self.gather.inline_slot);
-        StreamTx::<GatherFailure>::join(&mut self.gather.failure, &mut self.gather_share.failure);
+        StreamTx::<GatherFailure>::join(&mut self.gather.failure, &mut self.gather_mux.failure);
         StreamTx::<GatherFailure>::join(
-            &mut self.gather_share.requester_failure,
+            &mut self.gather_mux.requester_failure,
             &mut self.requester.gather_failure,
         );
         StreamTx::<GatherFailure>::join(
-            &mut self.gather_share.responder_failure,
+            &mut self.gather_mux.responder_failure,
             &mut self.responder.read_lost,
         );
         // What launch has taken leaves in its order, so a reply that is made now comes behind it.
         let packet = self.gather.token.beat.val();
-        let is_launched = self.gather.token.valid.val() && self.launch.request.ready.val();
-        self.launch.request.beat.next = packet;
-        self.launch.frontier.next = self.requester.frontier.val();
-        self.launch.frontier_valid.next = self.requester.frontier_valid.val();
-        self.launch.request.valid.next = self.gather.token.valid.val();
-        self.gather.token.ready.next = self.launch.request.ready.val();
+        let is_launched = self.gather.token.valid.val() && self.address_vector.request.ready.val();
+        self.address_vector.request.beat.next = packet;
+        self.address_vector.frontier.next = self.requester.frontier.val();
+        self.address_vector.frontier_valid.next = self.requester.frontier_valid.val();
+        self.address_vector.request.valid.next = self.gather.token.valid.val();
+        self.gather.token.ready.next = self.address_vector.request.ready.val();
         self.responder.read_closed.next =
             ReadClosed { queue_pair: packet.queue_pair, generation: packet.generation };
         self.responder.read_closed_valid.next = is_launched && packet.is_response && packet.ends_response;
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.gather.payload, &mut self.launch.payload);
-        StreamTx::<LaunchToken>::join(&mut self.responder.reply, &mut self.launch.reply);
-        StreamTx::<TransmitToken>::join(&mut self.launch.token, &mut self.assemble.from_token);
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.launch.payload_out, &mut self.assemble.from_payload);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.gather.payload, &mut self.address_vector.payload);
+        StreamTx::<TransmitRequest>::join(&mut self.responder.ack, &mut self.address_vector.reply);
+        StreamTx::<TransmitToken>::join(&mut self.address_vector.token, &mut self.assemble.from_token);
+        StreamTx::<Beat<DATA, BYTES>>::join(
+            &mut self.address_vector.payload_out,
+            &mut self.assemble.from_payload,
+        );
         let frame = self.assemble.to_mac.beat.val();
         let leaves = self.assemble.to_mac.valid.val() && self.exit.rx.ready.val();
         self.exit.rx.beat.next = frame;
@@ -643,28 +648,28 @@ impl<
         StreamTx::<PacketToken>::join(&mut self.receive.request_token, &mut self.responder.requests);
         StreamTx::<Beat<DATA, BYTES>>::join(
             &mut self.receive.request_payload,
-            &mut self.place_share.request_payload,
+            &mut self.place_mux.request_payload,
         );
         StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);
         StreamTx::<Beat<DATA, BYTES>>::join(
             &mut self.receive.response_payload,
-            &mut self.place_share.answer_payload,
+            &mut self.place_mux.answer_payload,
         );
         StreamTx::<AccessRequest>::join(
             &mut self.responder.access_request,
             &mut self.responder_regions.request,
         );
         StreamTx::<AccessAnswer>::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
-        StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place_share.request);
-        StreamTx::<DepositCommand>::join(&mut self.requester.place, &mut self.place_share.answer);
-        StreamTx::<PlaceCommand>::join(&mut self.place_share.command, &mut self.place.command);
-        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.place_share.payload, &mut self.place.payload);
-        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.place_share.told);
-        StreamTx::<ReplyEvent>::join(&mut self.place_share.reply, &mut self.responder.place_reply);
-        StreamTx::<ReturnedAnswer>::join(&mut self.place_share.returned, &mut self.requester.returned);
-        StreamTx::<CompletionToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
-        StreamTx::<CompletionToken>::join(&mut self.place.completion, &mut self.complete.from_responder);
-        StreamTx::<EventToken>::join(&mut self.control.event, &mut self.complete.event);
+        StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place_mux.request);
+        StreamTx::<ReadResponseCommand>::join(&mut self.requester.place, &mut self.place_mux.answer);
+        StreamTx::<PlaceCommand>::join(&mut self.place_mux.command, &mut self.place.command);
+        StreamTx::<Beat<DATA, BYTES>>::join(&mut self.place_mux.payload, &mut self.place.payload);
+        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.place_mux.told);
+        StreamTx::<ReplyEvent>::join(&mut self.place_mux.reply, &mut self.responder.place_reply);
+        StreamTx::<ReturnedAnswer>::join(&mut self.place_mux.returned, &mut self.requester.returned);
+        StreamTx::<CqeToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
+        StreamTx::<CqeToken>::join(&mut self.place.completion, &mut self.complete.from_responder);
+        StreamTx::<EqeToken>::join(&mut self.control.event, &mut self.complete.event);
         self.complete.interrupt_mask.next = self.control.interrupt_mask.val();
         self.complete.interrupt_pending_clear.next = self.control.interrupt_pending_clear.val();
         self.complete.interrupt_moderation_write.next = self.control.interrupt_moderation_write.val();
@@ -675,89 +680,97 @@ impl<
         // Counters.
         self.sum_unknown_qp.lines[0].next = self.requester.counts_unknown_qp.val();
         self.sum_unknown_qp.lines[1].next = self.responder.counts_unknown_qp.val();
-        self.tally.pulses[line("unknown_qp")].next = self.sum_unknown_qp.pulse.val();
+        self.counters.pulses[line("unknown_qp")].next = self.sum_unknown_qp.pulse.val();
         self.sum_qp_not_ready.lines[0].next = self.requester.counts_qp_not_ready.val();
         self.sum_qp_not_ready.lines[1].next = self.responder.counts_qp_not_ready.val();
-        self.tally.pulses[line("qp_not_ready")].next = self.sum_qp_not_ready.pulse.val();
+        self.counters.pulses[line("qp_not_ready")].next = self.sum_qp_not_ready.pulse.val();
         self.sum_transport_mismatch.lines[0].next = self.requester.counts_transport_mismatch.val();
         self.sum_transport_mismatch.lines[1].next = self.responder.counts_transport_mismatch.val();
-        self.tally.pulses[line("transport_mismatch")].next = self.sum_transport_mismatch.pulse.val();
+        self.counters.pulses[line("transport_mismatch")].next = self.sum_transport_mismatch.pulse.val();
         self.sum_partition_key.lines[0].next = self.requester.counts_partition_key.val();
         self.sum_partition_key.lines[1].next = self.responder.counts_partition_key.val();
-        self.tally.pulses[line("partition_key")].next = self.sum_partition_key.pulse.val();
+        self.counters.pulses[line("partition_key")].next = self.sum_partition_key.pulse.val();
         self.sum_source_address.lines[0].next = self.requester.counts_source_address.val();
         self.sum_source_address.lines[1].next = self.responder.counts_source_address.val();
-        self.tally.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
+        self.counters.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
         self.sum_stale_dropped.lines[0].next = self.requester.counts_stale_dropped.val();
         self.sum_stale_dropped.lines[1].next = self.responder.counts_stale_dropped.val();
-        self.sum_stale_dropped.lines[2].next = self.launch.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[2].next = self.address_vector.counts_stale_dropped.val();
         self.sum_stale_dropped.lines[3].next = self.control.counts_stale_dropped.val();
-        self.tally.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
+        self.counters.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
         self.sum_work_refused.lines[0].next = self.requester.counts_work_refused.val();
         self.sum_work_refused.lines[1].next = self.responder.counts_work_refused.val();
-        self.tally.pulses[line("work_refused")].next = self.sum_work_refused.pulse.val();
+        self.counters.pulses[line("work_refused")].next = self.sum_work_refused.pulse.val();
         self.sum_local_protection.lines[0].next = self.requester.counts_local_protection.val();
         self.sum_local_protection.lines[1].next = self.responder.counts_local_protection.val();
-        self.tally.pulses[line("local_protection")].next = self.sum_local_protection.pulse.val();
-        self.tally.pulses[line("duplicate_request")].next = self.responder.counts_duplicate_request.val();
-        self.tally.pulses[line("duplicate_dropped")].next = self.responder.counts_duplicate_dropped.val();
-        self.tally.pulses[line("request_gap")].next = self.responder.counts_request_gap.val();
-        self.tally.pulses[line("requests_after_failure")].next =
+        self.counters.pulses[line("local_protection")].next = self.sum_local_protection.pulse.val();
+        self.counters.pulses[line("duplicate_request")].next = self.responder.counts_duplicate_request.val();
+        self.counters.pulses[line("duplicate_dropped")].next = self.responder.counts_duplicate_dropped.val();
+        self.counters.pulses[line("request_gap")].next = self.responder.counts_request_gap.val();
+        self.counters.pulses[line("requests_after_failure")].next =
             self.responder.counts_requests_after_failure.val();
-        self.tally.pulses[line("acknowledgements_sent")].next =
+        self.counters.pulses[line("acknowledgements_sent")].next =
             self.responder.counts_acknowledgements_sent.val();
-        self.tally.pulses[line("nak_sequence_sent")].next = self.responder.counts_nak_sequence_sent.val();
-        self.tally.pulses[line("nak_invalid_request_sent")].next =
+        self.counters.pulses[line("nak_sequence_sent")].next = self.responder.counts_nak_sequence_sent.val();
+        self.counters.pulses[line("nak_invalid_request_sent")].next =
             self.responder.counts_nak_invalid_request_sent.val();
-        self.tally.pulses[line("nak_access_sent")].next = self.responder.counts_nak_access_sent.val();
-        self.tally.pulses[line("nak_operational_sent")].next =
+        self.counters.pulses[line("nak_access_sent")].next = self.responder.counts_nak_access_sent.val();
+        self.counters.pulses[line("nak_operational_sent")].next =
             self.responder.counts_nak_operational_sent.val();
-        self.tally.pulses[line("nak_not_ready_sent")].next = self.responder.counts_nak_not_ready_sent.val();
-        self.tally.pulses[line("remote_protection")].next = self.responder.counts_remote_protection.val();
-        self.tally.pulses[line("acknowledgements_received")].next =
+        self.counters.pulses[line("nak_not_ready_sent")].next =
+            self.responder.counts_nak_not_ready_sent.val();
+        self.counters.pulses[line("remote_protection")].next = self.responder.counts_remote_protection.val();
+        self.counters.pulses[line("acknowledgements_received")].next =
             self.requester.counts_acknowledgements_received.val();
-        self.tally.pulses[line("nak_received")].next = self.requester.counts_nak_received.val();
-        self.tally.pulses[line("nak_not_ready_received")].next =
+        self.counters.pulses[line("nak_received")].next = self.requester.counts_nak_received.val();
+        self.counters.pulses[line("nak_not_ready_received")].next =
             self.requester.counts_nak_not_ready_received.val();
-        self.tally.pulses[line("response_stale")].next = self.requester.counts_response_stale.val();
-        self.tally.pulses[line("response_never_sent")].next = self.requester.counts_response_never_sent.val();
-        self.tally.pulses[line("response_reserved")].next = self.requester.counts_response_reserved.val();
-        self.tally.pulses[line("response_unexpected")].next = self.requester.counts_response_unexpected.val();
-        self.tally.pulses[line("implied_nak")].next = self.requester.counts_implied_nak.val();
-        self.tally.pulses[line("retry_exhausted")].next = self.requester.counts_retry_exhausted.val();
-        self.tally.pulses[line("not_ready_exhausted")].next = self.requester.counts_not_ready_exhausted.val();
-        self.tally.pulses[line("messages_completed")].next = self.requester.counts_messages_completed.val();
-        self.tally.pulses[line("completions_written")].next = self.complete.counts_completions_written.val();
-        self.tally.pulses[line("completions_in_error")].next =
+        self.counters.pulses[line("response_stale")].next = self.requester.counts_response_stale.val();
+        self.counters.pulses[line("response_never_sent")].next =
+            self.requester.counts_response_never_sent.val();
+        self.counters.pulses[line("response_reserved")].next = self.requester.counts_response_reserved.val();
+        self.counters.pulses[line("response_unexpected")].next =
+            self.requester.counts_response_unexpected.val();
+        self.counters.pulses[line("implied_nak")].next = self.requester.counts_implied_nak.val();
+        self.counters.pulses[line("retry_exhausted")].next = self.requester.counts_retry_exhausted.val();
+        self.counters.pulses[line("not_ready_exhausted")].next =
+            self.requester.counts_not_ready_exhausted.val();
+        self.counters.pulses[line("messages_completed")].next =
+            self.requester.counts_messages_completed.val();
+        self.counters.pulses[line("completions_written")].next =
+            self.complete.counts_completions_written.val();
+        self.counters.pulses[line("completions_in_error")].next =
             self.complete.counts_completions_in_error.val();
-        self.tally.pulses[line("completion_queue_overrun")].next =
+        self.counters.pulses[line("completion_queue_overrun")].next =
             self.complete.counts_completion_queue_overrun.val();
-        self.tally.pulses[line("events_written")].next = self.complete.counts_events_written.val();
-        self.tally.pulses[line("event_queue_overrun")].next = self.complete.counts_event_queue_overrun.val();
-        self.tally.pulses[line("interrupts_raised")].next = self.complete.counts_interrupts_raised.val();
-        self.tally.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
-        self.tally.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
-        self.tally.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
-        self.tally.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
-        self.tally.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
-        self.tally.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
-        self.tally.pulses[line("host_reads")].next = self.host_reader.counts_host_reads.val();
-        self.tally.pulses[line("host_read_errors")].next = self.host_reader.counts_host_read_errors.val();
-        self.tally.pulses[line("host_writes")].next = self.host_writer.counts_host_writes.val();
-        self.tally.pulses[line("host_write_errors")].next = self.host_writer.counts_host_write_errors.val();
+        self.counters.pulses[line("events_written")].next = self.complete.counts_events_written.val();
+        self.counters.pulses[line("event_queue_overrun")].next =
+            self.complete.counts_event_queue_overrun.val();
+        self.counters.pulses[line("interrupts_raised")].next = self.complete.counts_interrupts_raised.val();
+        self.counters.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
+        self.counters.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
+        self.counters.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
+        self.counters.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
+        self.counters.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
+        self.counters.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
+        self.counters.pulses[line("host_reads")].next = self.host_reader.counts_host_reads.val();
+        self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts_host_read_errors.val();
+        self.counters.pulses[line("host_writes")].next = self.host_writer.counts_host_writes.val();
+        self.counters.pulses[line("host_write_errors")].next =
+            self.host_writer.counts_host_write_errors.val();
         // These belong to operations that are not there yet.
-        self.tally.pulses[line("queue_key")].next = false;
-        self.tally.pulses[line("no_receive_entry")].next = false;
-        self.tally.pulses[line("unreliable_refused")].next = false;
-        self.tally.pulses[line("congestion_notifications_sent")].next = false;
-        self.tally.pulses[line("marked_received")].next = false;
-        self.tally.pulses[line("timeout")].next = false;
-        self.tally.pulses[line("packets_retransmitted")].next = false;
-        self.tally.pulses[line("context_misses")].next = false;
-        self.tally.latch.next = self.control.counter_latch.val();
-        self.tally.index.next = self.control.tally_index.val();
-        self.control.tally_value.next = self.tally.value.val();
-        self.control.tally_is_latching.next = self.tally.is_latching.val();
+        self.counters.pulses[line("queue_key")].next = false;
+        self.counters.pulses[line("no_receive_entry")].next = false;
+        self.counters.pulses[line("unreliable_refused")].next = false;
+        self.counters.pulses[line("congestion_notifications_sent")].next = false;
+        self.counters.pulses[line("marked_received")].next = false;
+        self.counters.pulses[line("timeout")].next = false;
+        self.counters.pulses[line("packets_retransmitted")].next = false;
+        self.counters.pulses[line("context_misses")].next = false;
+        self.counters.latch.next = self.control.counter_latch.val();
+        self.counters.index.next = self.control.tally_index.val();
+        self.control.tally_value.next = self.counters.value.val();
+        self.control.tally_is_latching.next = self.counters.is_latching.val();
 
         // What no block says yet: a board knows its link, and no pool can run empty.
         self.control.link_up.next = true;

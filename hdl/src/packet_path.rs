@@ -21,14 +21,15 @@ use crate::config::Config;
 use crate::stack::{self, Build};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
-use rnic_host::axi_lite::AxiLiteSlave;
-use rnic_host::registers::{ADDRESS_BITS, PacketRegisters};
+use rnic_control::axi_lite::AxiLiteSlave;
+use rnic_control::packet_registers::{ADDRESS_BITS, PacketRegisters};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
-use rnic_packet::assemble::{Assembler, TransmitToken};
+use rnic_messages::PacketToken;
+use rnic_messages::transmit::TransmitToken;
+use rnic_packet::assemble::Assembler;
 use rnic_packet::mac::{MacReceive, MacTransmit};
 use rnic_packet::receive::Receive;
-use rnic_token::PacketToken;
 
 /// Name of the top module.
 pub const TOP: &str = "packet_path";
@@ -38,7 +39,7 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 
 /// A design that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct PacketPath<
     const DATA: usize,
     const BYTES: usize,

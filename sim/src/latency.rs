@@ -12,17 +12,17 @@
 //!                      │ ack_back ◂───────────────────────│ cqe_handed_over ... cqe_at_the_host
 //! ```
 //!
-//! Where there are dots it is the host's time. What is left is the card's own, of which DESIGN 8 speaks: from the doorbell to
+//! Where there are dots it is the host's time. What is left is the card's own, of which design 8 speaks: from the doorbell to
 //! the first byte without the host's reads, and from the last byte to the completion without the host's writes.
-use crate::function::{SharedWorld, lock};
-use crate::monitor::trail::Moment;
-use crate::operations::Cards;
-use crate::operations::plan::{Kind, Message, Piece, Place, Plan, Receive, Source, Target, TargetMemory};
-use crate::operations::run::{Machine, Outcome, Post};
-use crate::world::Domain;
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_layout::queue::completion::CompletionStatus;
+use rnic_machine::function::{SharedWorld, lock};
+use rnic_machine::monitor::trail::Moment;
+use rnic_machine::world::Domain;
+use rnic_workloads::Cards;
+use rnic_workloads::plan::{Kind, Message, Piece, Place, Plan, Receive, Source, Target, TargetMemory};
+use rnic_workloads::run::{Machine, Outcome, Post};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

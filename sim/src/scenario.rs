@@ -1,22 +1,19 @@
 //! The demo's scenario: two cards on a wire, two drivers, thousands of messages of which every byte is checked, and how long
 //! each stage of one message takes.
 //!
-//! 1. **Messages**: a faultless [`Plan`] over many queue pairs in both directions, held against its [`Model`](crate::operations::Model).
-//! 2. **Latency**: messages one at a time on a queue pair of their own, while nothing else is under way ([`latency`]).
-use crate::function::{SharedWorld, SimulatedFunction, lock};
-use crate::host::HostOptions;
+//! 1. **Messages**: a faultless [`Plan`] over many queue pairs in both directions, held against its [`Model`](rnic_workloads::Model).
+//! 2. **Latency**: messages one at a time on a queue pair of their own, while nothing else is under way ([`latency`](crate::latency)).
 use crate::latency::{self, Ping, Spread};
-use crate::operations::{Cards, Plan, PlanOptions, run};
-use crate::wire::WireOptions;
-use crate::world::clock::SECOND_PS;
-use crate::world::{CardOptions, Domain, Port, World};
 use anyhow::{Context, Result};
-use rnic_driver::Function;
 use rnic_layout::path::Pmtu;
+use rnic_machine::function::{SharedWorld, lock, two_cards};
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::clock::SECOND_PS;
+use rnic_machine::world::{CardOptions, Domain, Port};
+use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use verilator_sys::Model;
 
 /// Pairs that carry the messages.
@@ -68,28 +65,6 @@ pub struct ScenarioOptions {
     pub messages: usize,
     /// Both hosts.
     pub host: HostOptions,
-}
-
-/// Two cards of a model on a wire, out of reset, and the way to them.
-///
-/// # Errors
-/// If the model is no card, or a monitor sees a violation.
-pub fn two_cards(
-    model: &Model,
-    options: [CardOptions; 2],
-    wire: WireOptions,
-    seed: u64,
-) -> Result<(SharedWorld, [Arc<dyn Function>; 2])> {
-    let mut world = World::new(seed);
-    for options in options {
-        world.add_card(model, options)?;
-    }
-    world.connect(Port::Card(0), Port::Card(1), wire)?;
-    world.leave_reset()?;
-    let world = Arc::new(Mutex::new(world));
-    let functions = [0, 1]
-        .map(|card| -> Arc<dyn Function> { Arc::new(SimulatedFunction::new(Arc::clone(&world), card)) });
-    Ok((world, functions))
 }
 
 /// Now, in picoseconds and in cycles of the core clock of card 0.

@@ -1,40 +1,39 @@
-//! Rules about the repository itself: who may know whom, and what is never committed.
+//! Rules about the repository itself: who may know whom, what is never committed, and that references resolve.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[path = "tidy/citations.rs"]
+mod citations;
+
+use citations::{DESIGN, PROTOCOL};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
 /// What a part of the card may know: no other part. Only the top joins them.
-const ROLE: [&str; 5] = ["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-token"];
+const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-messages"];
 
 /// What each crate may know of the others. Knowledge flows layout -> {hdl, driver} -> sim -> tests: the hardware never
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
-/// language and of the blocks may use it.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
+/// language and of the blocks may use it. The reference endpoint sees the contract alone, so that a mistake in the hardware
+/// or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no design.
+const MAY_KNOW: [(&str, &[&str], &[&str]); 23] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
     ("rnic-kernel-check", &["rnic-kernel", "verilator-sys"], &[]),
     ("rnic-blocks", &["rnic-kernel", "rnic-layout", "verilator-sys"], &[]),
-    ("rnic-token", &["rnic-kernel", "rnic-layout"], &["rnic-blocks"]),
-    ("rnic-packet", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-token"], &["verilator-sys"]),
-    ("rnic-host", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"], &[]),
+    ("rnic-messages", &["rnic-kernel", "rnic-layout"], &["rnic-blocks"]),
+    ("rnic-packet", &ROLE, &["verilator-sys"]),
+    ("rnic-host", &ROLE, &[]),
+    ("rnic-protect", &ROLE, &[]),
     ("rnic-complete", &ROLE, &[]),
-    (
-        "rnic-control",
-        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
-        &["verilator-sys"],
-    ),
-    (
-        "rnic-dma",
-        &["rnic-blocks", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-packet", "rnic-token"],
-        &[],
-    ),
+    ("rnic-control", &ROLE, &["verilator-sys"]),
+    ("rnic-dma", &ROLE, &["rnic-host"]),
     ("rnic-requester", &ROLE, &[]),
-    ("rnic-responder", &ROLE, &[]),
+    ("rnic-responder", &["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-messages", "rnic-protect"], &[]),
     (
         "rnic-hdl",
         &[
@@ -46,24 +45,39 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 18] = [
             "rnic-kernel",
             "rnic-layout",
             "rnic-packet",
+            "rnic-protect",
             "rnic-requester",
             "rnic-responder",
-            "rnic-token",
+            "rnic-messages",
         ],
         &[],
     ),
     ("rnic-driver", &["rnic-layout"], &[]),
     ("verilator-sys", &[], &[]),
+    ("rnic-stimulus", &["rnic-layout"], &[]),
+    ("rnic-endpoint", &["rnic-layout"], &["rnic-stimulus"]),
+    ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-stimulus", "verilator-sys"], &[]),
+    ("rnic-workloads", &["rnic-driver", "rnic-endpoint", "rnic-layout", "rnic-stimulus"], &[]),
+    (
+        "rnic-packet-path",
+        &["rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-stimulus", "rnic-messages", "verilator-sys"],
+        &[],
+    ),
     (
         "rnic-sim",
-        &["rnic-driver", "rnic-hdl", "rnic-kernel", "rnic-layout", "rnic-token", "verilator-sys"],
-        &[],
+        &[
+            "rnic-driver",
+            "rnic-hdl",
+            "rnic-layout",
+            "rnic-machine",
+            "rnic-packet-path",
+            "rnic-stimulus",
+            "rnic-workloads",
+            "verilator-sys",
+        ],
+        &["rnic-endpoint", "rnic-messages"],
     ),
-    (
-        "rnic-tests",
-        &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel", "rnic-layout", "rnic-sim", "verilator-sys"],
-        &[],
-    ),
+    ("rnic-tests", &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel"], &["verilator-sys"]),
 ];
 
 /// Dependencies of one kind, by name.
@@ -147,7 +161,8 @@ const LIMIT_BYTES: u64 = 150_000;
 fn products_of_the_build_are_not_tracked() {
     for path in tracked() {
         let extension = Path::new(&path).extension().and_then(|extension| extension.to_str()).unwrap_or("");
-        let by_hand = ["hdl/formal/", "sim/tests/fixtures/"].iter().any(|folder| path.starts_with(folder));
+        let by_hand =
+            ["hdl/formal/", "sim/machine/tests/fixtures/"].iter().any(|folder| path.starts_with(folder));
         let generated = matches!(extension, "v" | "sv") && !by_hand;
         assert!(
             !generated,
@@ -158,5 +173,56 @@ fn products_of_the_build_are_not_tracked() {
             path == "Cargo.lock" || size <= LIMIT_BYTES,
             "{path} has {size} bytes; the limit is {LIMIT_BYTES}"
         );
+    }
+}
+
+#[test]
+fn every_citation_names_what_its_document_has() {
+    let documents = [PROTOCOL, DESIGN].map(|document| (document, citations::targets(&read(document.path))));
+    let mut dangling = Vec::new();
+    let mut count = 0;
+    for path in tracked() {
+        let extension = Path::new(&path).extension().and_then(|extension| extension.to_str()).unwrap_or("");
+        if !["md", "py", "rs", "sh", "toml", "v"].contains(&extension) {
+            continue;
+        }
+        let text = read(&path);
+        for (document, targets) in &documents {
+            for citation in citations::citations(*document, &text) {
+                count += 1;
+                if !targets.contains(&citation.target) {
+                    let (line, target) = (citation.line, citation.target);
+                    dangling.push(format!("{path}:{line}: {} has no {target}", document.path));
+                }
+            }
+        }
+    }
+    assert!(dangling.is_empty(), "dangling citations:\n{}", dangling.join("\n"));
+    assert!(
+        count > 1000,
+        "only {count} citations were found: their form has changed, or the search is broken"
+    );
+}
+
+#[test]
+fn links_in_documents_resolve() {
+    let tracked = tracked();
+    let mut broken = Vec::new();
+    for path in tracked.iter().filter(|path| path.ends_with(".md")) {
+        let folder = Path::new(path).parent().expect("a file has a folder");
+        for (line, target) in citations::relative_links(&read(path)) {
+            if !root().join(folder).join(&target).exists() {
+                broken.push(format!("{path}:{line}: {target} does not exist"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_readme_links_the_documents_that_code_cites() {
+    let links = citations::relative_links(&read("README.md"));
+    for document in [PROTOCOL, DESIGN] {
+        assert!(links.iter().any(|link| link.1 == document.path), "README.md links {}", document.path);
     }
 }

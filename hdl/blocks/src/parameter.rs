@@ -54,6 +54,18 @@ pub fn check_equal(
     Err(ParameterError::new(parameter, value, format!("{required} ({reason})")))
 }
 
+/// Checks the two width parameters that every block on the datapath takes.
+///
+/// # Errors
+/// `DATA` must be 64, 128, 256 or 512, and `BYTES` the width of a count of its bytes.
+pub fn check_widths(data: usize, bytes: usize) -> Result<(), ParameterError> {
+    if ![64, 128, 256, 512].contains(&data) {
+        return Err(ParameterError::new("DATA", data, "64, 128, 256 or 512"));
+    }
+    let required = (data / 8).ilog2() as usize + 1;
+    check_equal("BYTES", bytes, required, "the width of a count up to DATA / 8")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

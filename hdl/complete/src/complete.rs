@@ -16,14 +16,14 @@ use crate::interrupts::Interrupts;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::complete::{CompletionQueueSetup, CompletionToken, EventQueueSetup, EventToken};
-use rnic_token::doorbell::{CompletionsRead, EventsRead};
-use rnic_token::host::SlotWrite;
-use rnic_token::setup::FailureEvent;
-use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
+use rnic_messages::doorbell::{CompletionsRead, EventsRead};
+use rnic_messages::host::SlotWrite;
+use rnic_messages::setup::FailureEvent;
+use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Complete {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -31,11 +31,11 @@ pub struct Complete {
     pub reset: Signal<In, Bit>,
 
     /// Completions of the send queues; `ready` is registered.
-    pub from_requester: StreamRx<CompletionToken>,
+    pub from_requester: StreamRx<CqeToken>,
     /// Completions of the receive queues; `ready` is registered.
-    pub from_responder: StreamRx<CompletionToken>,
+    pub from_responder: StreamRx<CqeToken>,
     /// Events for queue 0; `ready` is registered.
-    pub event: StreamRx<EventToken>,
+    pub event: StreamRx<EqeToken>,
     /// Commands make, change or end a completion queue.
     pub completion_queue_setup: Signal<In, CompletionQueueSetup>,
     /// There is one.
@@ -92,9 +92,9 @@ pub struct Complete {
     /// A vector is raised.
     pub counts_interrupts_raised: Signal<Out, Bit>,
 
-    slices: [RegisterSlice<CompletionToken>; 2],
-    event_slice: RegisterSlice<EventToken>,
-    merge: Arbiter<CompletionToken, 2>,
+    slices: [RegisterSlice<CqeToken>; 2],
+    event_slice: RegisterSlice<EqeToken>,
+    merge: Arbiter<CqeToken, 2>,
     completion_queues: CompletionQueues,
     event_queues: EventQueues,
     interrupts: Interrupts,
@@ -162,13 +162,13 @@ impl Logic for Complete {
         self.event_queues.reset.next = self.reset.val();
         self.interrupts.reset.next = self.reset.val();
 
-        StreamRx::<CompletionToken>::link(&mut self.from_requester, &mut self.slices[0].rx);
-        StreamRx::<CompletionToken>::link(&mut self.from_responder, &mut self.slices[1].rx);
+        StreamRx::<CqeToken>::link(&mut self.from_requester, &mut self.slices[0].rx);
+        StreamRx::<CqeToken>::link(&mut self.from_responder, &mut self.slices[1].rx);
         for i in 0..2 {
-            StreamTx::<CompletionToken>::join(&mut self.slices[i].tx, &mut self.merge.rx[i]);
+            StreamTx::<CqeToken>::join(&mut self.slices[i].tx, &mut self.merge.rx[i]);
         }
         self.merge.last.next = !bits::<2>(0);
-        StreamTx::<CompletionToken>::join(&mut self.merge.tx, &mut self.completion_queues.token);
+        StreamTx::<CqeToken>::join(&mut self.merge.tx, &mut self.completion_queues.token);
         self.completion_queues.setup.next = self.completion_queue_setup.val();
         self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
         self.completion_queues.read.next = self.completions_read.val();
@@ -176,8 +176,8 @@ impl Logic for Complete {
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.completion_queues.failure);
 
         StreamTx::<Step>::join(&mut self.completion_queues.step, &mut self.event_queues.step);
-        StreamRx::<EventToken>::link(&mut self.event, &mut self.event_slice.rx);
-        StreamTx::<EventToken>::join(&mut self.event_slice.tx, &mut self.event_queues.event);
+        StreamRx::<EqeToken>::link(&mut self.event, &mut self.event_slice.rx);
+        StreamTx::<EqeToken>::join(&mut self.event_slice.tx, &mut self.event_queues.event);
         self.event_queues.setup.next = self.event_queue_setup.val();
         self.event_queues.setup_valid.next = self.event_queue_setup_valid.val();
         self.event_queues.read.next = self.events_read.val();

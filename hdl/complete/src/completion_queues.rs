@@ -22,18 +22,18 @@
 //!    that it had.
 //! 5. A queue that does not exist swallows what is said to it.
 //!
-//! Protocol 2.11 and 4.4, DESIGN 3 decision 11.
+//! Protocol 2.11 and 4.4, design decision 11.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::doorbell::Arm;
-use rnic_layout::queue::completion::{Completion, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
-use rnic_token::complete::{CompletionQueueSetup, CompletionToken, EventToken};
-use rnic_token::doorbell::CompletionsRead;
-use rnic_token::setup::{FailureCause, FailureEvent};
-use rnic_token::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
+use rnic_messages::doorbell::CompletionsRead;
+use rnic_messages::setup::{FailureCause, FailureEvent};
+use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
 
 /// Cycles of an operation.
 pub const OPERATION_CYCLES: u64 = 3;
@@ -64,7 +64,7 @@ pub struct Step {
     /// In which queue.
     pub event_queue: Bits<EVENT_QUEUE_BITS>,
     /// Which.
-    pub event: EventToken,
+    pub event: EqeToken,
 }
 
 /// What is known of a queue, all of it written here.
@@ -125,7 +125,7 @@ pub struct CompletionQueues {
     pub reset: Signal<In, Bit>,
 
     /// Completions of both roles; `ready` is combinational.
-    pub token: StreamRx<CompletionToken>,
+    pub token: StreamRx<CqeToken>,
     /// From control.
     pub setup: Signal<In, CompletionQueueSetup>,
     /// There is one.
@@ -157,7 +157,7 @@ pub struct CompletionQueues {
     stage: Reg<Stage>,
     operation: DFF<Operation>,
     queue: DFF<Bits<QUEUES>>,
-    asked: DFF<CompletionToken>,
+    asked: DFF<CqeToken>,
     asked_read: DFF<CompletionsRead>,
     asked_setup: DFF<CompletionQueueSetup>,
     configuration: DFF<CompletionQueueSetup>,
@@ -224,7 +224,7 @@ impl CompletionQueues {
 
 /// The 32 bytes of an entry.
 #[kernel]
-fn entry(token: CompletionToken, phase: Bit) -> Bits<ENTRY_BITS> {
+fn entry(token: CqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
     let flags: Bits<8> =
         cat!(bits::<4>(0), token.solicited, bits::<1>(0), token.with_invalidate, token.with_immediate);
     let last: Bits<64> = cat!(
@@ -237,7 +237,7 @@ fn entry(token: CompletionToken, phase: Bit) -> Bits<ENTRY_BITS> {
         token.opcode,
         token.consumer_index
     );
-    cat!(last, bits::<8>(0), token.qp_number, bits::<32>(0), token.immediate, token.length, token.tag)
+    cat!(last, bits::<8>(0), token.qp_number, bits::<32>(0), token.immediate, token.length, token.wr_id)
 }
 
 impl Logic for CompletionQueues {
@@ -381,7 +381,7 @@ impl Logic for CompletionQueues {
             entry: entry(token, self.phase.q.val()),
             has_event: fires || is_asynchronous,
             event_queue: if is_asynchronous { bits(0) } else { configuration.event_queue },
-            event: EventToken {
+            event: EqeToken {
                 object_number: select(says_last, token.qp_number, queue_number),
                 detail: if is_asynchronous {
                     bits(0)
@@ -483,4 +483,4 @@ impl Logic for CompletionQueues {
     }
 }
 
-const _: () = assert!(Completion::RECORD.bits as usize == ENTRY_BITS);
+const _: () = assert!(Cqe::RECORD.bits as usize == ENTRY_BITS);

@@ -18,22 +18,22 @@
 //!    that has unread events makes it when all that was written before is done.
 //! 4. An event that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0` says so.
 //!
-//! Protocol 4.4, DESIGN 3 decision 11.
+//! Protocol 4.4, design decision 11.
 use crate::completion_queues::{ENTRY_BITS, Step};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_layout::queue::event::Event;
-use rnic_token::complete::{EventQueueSetup, EventToken};
-use rnic_token::doorbell::EventsRead;
-use rnic_token::host::SlotWrite;
-use rnic_token::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_layout::queue::event::Eqe;
+use rnic_messages::complete::{EqeToken, EventQueueSetup};
+use rnic_messages::doorbell::EventsRead;
+use rnic_messages::host::SlotWrite;
+use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Cycles of a step with an event.
 pub const EVENT_CYCLES: u64 = 3;
 const EVENT_QUEUES: usize = 1 << EVENT_QUEUE_BITS;
-const EVENT_BYTES: u64 = Event::RECORD.bits as u64 / 8;
+const EVENT_BYTES: u64 = Eqe::RECORD.bits as u64 / 8;
 const ENTRY_BYTES: u64 = ENTRY_BITS as u64 / 8;
 
 /// What is known of a queue.
@@ -107,7 +107,7 @@ pub struct EventQueues {
     /// Entries and events of the completion queues; `ready` is combinational.
     pub step: StreamRx<Step>,
     /// Events for queue 0; `ready` is combinational.
-    pub event: StreamRx<EventToken>,
+    pub event: StreamRx<EqeToken>,
     /// From control.
     pub setup: Signal<In, EventQueueSetup>,
     /// There is one.
@@ -146,7 +146,7 @@ pub struct EventQueues {
     stage: Reg<Stage>,
     operation: DFF<Operation>,
     queue: DFF<Bits<EVENT_QUEUE_BITS>>,
-    asked: DFF<EventToken>,
+    asked: DFF<EqeToken>,
     asked_read: DFF<EventsRead>,
     asked_setup: DFF<EventQueueSetup>,
     configuration: DFF<EventQueueSetup>,
@@ -224,7 +224,7 @@ impl EventQueues {
 
 /// The 16 bytes of an event, and zeros behind them.
 #[kernel]
-fn event_entry(event: EventToken, phase: Bit) -> Bits<ENTRY_BITS> {
+fn event_entry(event: EqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
     let high: Bits<64> = cat!(bits::<7>(0), phase, bits::<40>(0), event.code, event.kind);
     cat!(bits::<128>(0), high, event.detail, bits::<8>(0), event.object_number)
 }

@@ -22,7 +22,7 @@ use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
-use rnic_token::sizes::VECTOR_BITS;
+use rnic_messages::sizes::VECTOR_BITS;
 
 const VECTORS: usize = limits::INTERRUPT_VECTORS_MAX as usize;
 const _: () = assert!(VECTORS == 1 << VECTOR_BITS);

@@ -1,4 +1,4 @@
-//! Completion queues, event queues and interrupts, in that order (DESIGN 3 decision 11).
+//! Completion queues, event queues and interrupts, in that order (design decision 11).
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -6,12 +6,12 @@
 
 mod complete;
 mod completion_queues;
+mod counters;
 mod event_queues;
 mod interrupts;
-mod tally;
 
 pub use complete::Complete;
 pub use completion_queues::{CompletionQueues, OPERATION_CYCLES, Step};
+pub use counters::{Counters, INDEX_BITS};
 pub use event_queues::{EVENT_CYCLES, EventQueues};
 pub use interrupts::Interrupts;
-pub use tally::{INDEX_BITS, Tally};

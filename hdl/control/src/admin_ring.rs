@@ -18,16 +18,16 @@
 //!
 //! Refuses doorbells that claim more commands than the ring holds: they are ignored.
 //!
-//! DESIGN 3 decision 12.
-use crate::execute::COMMAND_BITS;
-use crate::wires::{FatalReport, Outcome};
+//! Design decision 12.
+use crate::messages::{FatalReport, Outcome};
+use crate::sequencer::COMMAND_BITS;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES};
-use rnic_token::complete::EventToken;
-use rnic_token::host::{HostSpan, Slot, SlotWrite};
-use rnic_token::sizes::WRITE_COUNT_BITS;
+use rnic_messages::complete::EqeToken;
+use rnic_messages::host::{HostSpan, Slot, SlotWrite};
+use rnic_messages::sizes::WRITE_COUNT_BITS;
 
 /// Entries of a ring at most, as a power of two.
 pub const ENTRIES_LOG2_MAX: usize = 8;
@@ -132,7 +132,7 @@ pub struct AdminRing {
     /// One of them has failed, at the latest in the cycle in which it counts as done.
     pub write_failed: Signal<In, Bit>,
     /// An answer is written; a function of registers.
-    pub event: StreamTx<EventToken>,
+    pub event: StreamTx<EqeToken>,
     /// A command ended well; registered.
     pub counts_commands_executed: Signal<Out, Bit>,
     /// A command was refused; registered.
@@ -325,7 +325,7 @@ impl Logic for AdminRing {
             self.issued.d.next = self.issued.q.val() + 1;
         }
         self.event.valid.next = stage == Stage::Raise;
-        self.event.beat.next = EventToken {
+        self.event.beat.next = EqeToken {
             object_number: bits(0),
             detail: bit_cast::<32, 16>(index + 1),
             kind: bits(number::ADMIN_ANSWER),

@@ -3,10 +3,10 @@
 //! The interpreter knows the layout's parser, its tables of states and its records, and nothing of steps and stores. The host, the
 //! stages and the sections of the card are played by the test, with random delays.
 use crate::admin_ring::AdminRing;
-use crate::execute::Execute;
 use crate::invalidate::BUSY_CYCLES;
-use crate::store::Kind;
-use crate::wires::{PageWrite, SECTIONS};
+use crate::messages::{PageWrite, SECTIONS};
+use crate::object_store::Kind;
+use crate::sequencer::Sequencer;
 use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -24,10 +24,10 @@ use rnic_layout::registers::FatalCode;
 use rnic_layout::state::{
     ATTRIBUTES, AttributeMask, Cause, QpState, Service, TransitionError, after, check_transition, transition,
 };
-use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup};
-use rnic_token::host::Slot;
-use rnic_token::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
-use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind};
+use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
+use rnic_messages::host::Slot;
+use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
+use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 type Bytes = [u8; COMMAND_BYTES];
@@ -415,7 +415,7 @@ impl Model {
     }
 
     /// Executes a command; gives the detail of the answer.
-    fn execute(&mut self, bytes: &Bytes, probed: (u64, u64, bool)) -> Result<u32, Refusal> {
+    fn sequencer(&mut self, bytes: &Bytes, probed: (u64, u64, bool)) -> Result<u32, Refusal> {
         use CommandOpcode as Op;
         let command = Command::parse(bytes).map_err(|refusal| (refusal.status, refusal.detail))?;
         let number = command.header.object_number;
@@ -943,7 +943,7 @@ struct Pending {
 /// Both blocks, and everybody around them.
 struct World {
     ring: Bench<AdminRing>,
-    execute: Bench<Execute>,
+    sequencer: Bench<Sequencer>,
     random: Random,
     model: Model,
     /// Commands and answers in host memory.
@@ -989,8 +989,8 @@ impl World {
     fn new(chance: f64) -> Self {
         let mut ring = Bench::clocked(AdminRing::new().expect("it can be made"), |block| &mut block.clock)
             .in_lock_step();
-        let execute =
-            Bench::clocked(Execute::new().expect("it can be made"), |block| &mut block.clock).in_lock_step();
+        let sequencer = Bench::clocked(Sequencer::new().expect("it can be made"), |block| &mut block.clock)
+            .in_lock_step();
         let entries_log2 = 3;
         ring.block.command_base.next = bits(COMMAND_BASE);
         ring.block.answer_base.next = bits(ANSWER_BASE);
@@ -999,7 +999,7 @@ impl World {
         ring.block.event_on_answer.next = true;
         let mut world = World {
             ring,
-            execute,
+            sequencer,
             random: random(),
             model: Model::default(),
             commands: BTreeMap::new(),
@@ -1060,25 +1060,25 @@ impl World {
         }
         for section in 0..SECTIONS {
             let (entered, inside) = (self.entered[section], self.inside[section]);
-            self.execute.block.passages[section].next =
-                Passage { entered: bits(entered & 0xffff), left: bits((entered - inside) & 0xffff) };
+            self.sequencer.block.in_flight[section].next =
+                InFlight { entered: bits(entered & 0xffff), left: bits((entered - inside) & 0xffff) };
         }
     }
 
     /// What one says to the other is in registers, but for three `ready`.
     fn join(&mut self) {
-        let (ring, execute) = (&mut self.ring.block, &mut self.execute.block);
-        ring.outcome.beat.next = execute.outcome.beat.val();
-        ring.outcome.valid.next = execute.outcome.valid.val();
-        ring.write.beat.next = execute.write.beat.val();
-        ring.write.valid.next = execute.write.valid.val();
-        execute.command.beat.next = ring.command.beat.val();
-        execute.command.valid.next = ring.command.valid.val();
-        ring.list_read.beat.next = execute.list_read.beat.val();
-        ring.list_read.valid.next = execute.list_read.valid.val();
-        execute.list_valid.next = ring.list_valid.val();
-        execute.list_error.next = ring.list_error.val();
-        execute.outcome.ready.next = ring.outcome.ready.val();
+        let (ring, sequencer) = (&mut self.ring.block, &mut self.sequencer.block);
+        ring.outcome.beat.next = sequencer.outcome.beat.val();
+        ring.outcome.valid.next = sequencer.outcome.valid.val();
+        ring.write.beat.next = sequencer.write.beat.val();
+        ring.write.valid.next = sequencer.write.valid.val();
+        sequencer.command.beat.next = ring.command.beat.val();
+        sequencer.command.valid.next = ring.command.valid.val();
+        ring.list_read.beat.next = sequencer.list_read.beat.val();
+        ring.list_read.valid.next = sequencer.list_read.valid.val();
+        sequencer.list_valid.next = ring.list_valid.val();
+        sequencer.list_error.next = ring.list_error.val();
+        sequencer.outcome.ready.next = ring.outcome.ready.val();
     }
 
     fn cycle(&mut self) {
@@ -1118,7 +1118,7 @@ impl World {
             }
         }
         block.admin_done_count.next = bits(self.done_count.into());
-        let block = &mut self.execute.block;
+        let block = &mut self.sequencer.block;
         block.event.ready.next = event_ready;
         block.setup.ready.next = setup_ready;
         for (source, keys) in self.keys.iter_mut().enumerate() {
@@ -1136,18 +1136,18 @@ impl World {
             block.failure.beat.next = failure;
         }
         self.ring.settle();
-        self.execute.block.write.ready.next = self.ring.block.write.ready.val();
-        self.execute.block.list_read.ready.next = self.ring.block.list_read.ready.val();
-        self.execute.settle();
-        self.ring.block.command.ready.next = self.execute.block.command.ready.val();
+        self.sequencer.block.write.ready.next = self.ring.block.write.ready.val();
+        self.sequencer.block.list_read.ready.next = self.ring.block.list_read.ready.val();
+        self.sequencer.settle();
+        self.ring.block.command.ready.next = self.sequencer.block.command.ready.val();
         self.watch();
         self.ring.tick();
-        self.execute.tick();
+        self.sequencer.tick();
     }
 
     /// Sees what moves in this cycle.
     fn watch(&mut self) {
-        let block = &self.execute.block;
+        let block = &self.sequencer.block;
         let psns = (block.probed_send.val().to_u64(), block.probed_receive.val().to_u64());
         let probed = (psns.0, psns.1, block.probed_busy.val());
         if block.failure.valid.val() && block.failure.ready.val() {
@@ -1158,7 +1158,7 @@ impl World {
             let mut bytes = BigUint::from(block.command.beat.val()).to_bytes_le();
             bytes.resize(COMMAND_BYTES, 0);
             let bytes: Bytes = bytes.try_into().expect("64 bytes");
-            let outcome = self.model.execute(&bytes, probed);
+            let outcome = self.model.sequencer(&bytes, probed);
             self.expected.push_back((bytes, outcome));
             self.mark = None;
         }
@@ -1197,7 +1197,7 @@ impl World {
             self.told.push(Told::PageEntry(block.page_entry_write.val()));
         }
         self.watch_keys();
-        let block = &self.execute.block;
+        let block = &self.sequencer.block;
         if block.completion_queue_setup_valid.val() {
             self.told.push(Told::CompletionQueue(block.completion_queue_setup.val()));
         }
@@ -1258,7 +1258,7 @@ impl World {
 
     /// A key ends when the request is taken, and the answer says so when nobody can use it any more.
     fn watch_keys(&mut self) {
-        let block = &self.execute.block;
+        let block = &self.sequencer.block;
         for source in 0..2 {
             if block.invalidate[source].valid.val() && block.invalidate[source].ready.val() {
                 let mut ending = self.keys[source].pop_front().expect("it was offered");
@@ -1309,7 +1309,7 @@ impl World {
         let waits =
             [Op::DestroyQueuePair, Op::DestroyRegion, Op::ModifyRegion, Op::DestroySharedReceiveQueue];
         let waits = goes_to_reset || waits.iter().any(|opcode| opcode.number() == bytes[0]);
-        if waits && outcome.is_ok() && self.execute.block.outcome.beat.val().status == 0 {
+        if waits && outcome.is_ok() && self.sequencer.block.outcome.beat.val().status == 0 {
             let mark = self.mark.expect("somebody was told");
             for (section, marked) in mark.into_iter().enumerate() {
                 let left = self.entered[section] - self.inside[section];
@@ -1384,7 +1384,7 @@ impl World {
         let mut quiet = 0;
         for _ in 0..60_000 {
             self.cycle();
-            let is_quiet = self.execute.block.is_idle.val()
+            let is_quiet = self.sequencer.block.is_idle.val()
                 && !self.ring.block.busy.val()
                 && self.failures.is_empty()
                 && self.keys.iter().all(VecDeque::is_empty)
@@ -1440,11 +1440,11 @@ impl World {
             vector: bits(self.random.random_range(0..64)),
             base_page: bits(self.random.random::<u64>() >> 12),
         };
-        self.execute.block.event_queue_0.next = setup;
-        self.execute.block.event_queue_0_valid.next = true;
+        self.sequencer.block.event_queue_0.next = setup;
+        self.sequencer.block.event_queue_0_valid.next = true;
         self.cycle();
-        self.execute.block.event_queue_0_valid.next = false;
-        self.execute.block.event_queue_0.next = EventQueueSetup::default();
+        self.sequencer.block.event_queue_0_valid.next = false;
+        self.sequencer.block.event_queue_0.next = EventQueueSetup::default();
         self.model.set_event_queue_0(setup);
         self.compare();
     }
@@ -1659,9 +1659,9 @@ fn draw_failure(world: &mut World) -> FailureEvent {
 }
 
 fn probe(world: &mut World) {
-    world.execute.block.probed_send.next = bits(world.random.random::<u64>() & 0xff_ffff);
-    world.execute.block.probed_receive.next = bits(world.random.random::<u64>() & 0xff_ffff);
-    world.execute.block.probed_busy.next = world.random.random();
+    world.sequencer.block.probed_send.next = bits(world.random.random::<u64>() & 0xff_ffff);
+    world.sequencer.block.probed_receive.next = bits(world.random.random::<u64>() & 0xff_ffff);
+    world.sequencer.block.probed_busy.next = world.random.random();
 }
 
 /// Somebody wants to end a key: of a region that exists, or of another.
@@ -2089,7 +2089,7 @@ fn a_failed_device_executes_nothing() {
     (0..3000).for_each(|_| world.cycle());
     assert!(world.ring.block.busy.val(), "it waits");
     world.ring.block.device_failed.next = true;
-    world.execute.block.device_failed.next = true;
+    world.sequencer.block.device_failed.next = true;
     world.cycle();
     world.expected[0].1 = Err((CommandStatus::DeviceFailed, 0));
     assert_eq!(world.answer(index).status, CommandStatus::DeviceFailed);
@@ -2113,7 +2113,7 @@ fn a_reset_in_a_command_leaves_nothing_behind() {
     world.compare_told();
     for is_reset in [true, false] {
         world.ring.block.reset.next = is_reset;
-        world.execute.block.reset.next = is_reset;
+        world.sequencer.block.reset.next = is_reset;
         world.ring.block.enable.next = !is_reset;
         world.cycle();
     }
@@ -2124,9 +2124,9 @@ fn a_reset_in_a_command_leaves_nothing_behind() {
     world.model.forget();
     // The queue pair is gone, but its stages are told once more.
     let torn = world.model.told.len();
-    world.execute.block.forget.next = true;
+    world.sequencer.block.forget.next = true;
     world.cycle();
-    world.execute.block.forget.next = false;
+    world.sequencer.block.forget.next = false;
     world.rest();
     let is_torn = |told: &Told| {
         matches!(told, Told::Setup(setup) if setup.kind == SetupKind::Restart && setup.queue_pair == 1)
@@ -2246,7 +2246,7 @@ fn keys_end_whatever_a_command_waits_for() {
     }
     world.chance = 0.0;
     (0..1500).for_each(|_| world.cycle());
-    assert!(world.execute.block.setup.valid.val());
+    assert!(world.sequencer.block.setup.valid.val());
     world.end_key(1, 0x2_0401, 5);
     (0..BUSY_CYCLES).for_each(|_| world.cycle());
     assert_eq!(world.ended, (4, 1));
@@ -2266,7 +2266,7 @@ fn keys_end_while_pages_are_read() {
         let create = paged(&mut world, CommandOpcode::CreateRegion, key + 0x4000, (5, 12), 9, 2 << 12);
         let written = world.written;
         world.post(create);
-        while !world.execute.block.list_read.valid.val() {
+        while !world.sequencer.block.list_read.valid.val() {
             world.cycle();
         }
         // The interpreter is done with it already.

@@ -15,29 +15,29 @@
 //! 2. Nothing here waits for transmit: doorbells, tables and setup events end in memories and registers.
 //! 3. The card begins with a reset, which clears what stands in memories since before.
 //!
-//! DESIGN 3 decisions 5, 12 and 14.
+//! Design decisions 5, 12 and 14.
 use crate::admin_ring::AdminRing;
-use crate::broadcast::Broadcast;
+use crate::axi_lite::AxiLiteSlave;
 use crate::device_failure::DeviceFailure;
 use crate::doorbells::{BAR2_BITS, Doorbells};
-use crate::execute::Execute;
+use crate::messages::{Outcome, SECTIONS};
 use crate::registers::{CardRegisters, SPACE_BITS, TALLY_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
-use crate::wires::{Outcome, SECTIONS};
+use crate::sequencer::Sequencer;
+use crate::setup_broadcast::SetupBroadcast;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
-use rnic_host::axi_lite::AxiLiteSlave;
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
-use rnic_packet::counters::Count;
-use rnic_packet::dispatch::FrameOutcome;
-use rnic_packet::reason::REASON_BITS;
-use rnic_token::complete::{CompletionQueueSetup, EventQueueSetup, EventToken};
-use rnic_token::doorbell::{CompletionsRead, EntriesPosted, EventsRead, WorkPosted};
-use rnic_token::host::{HostSpan, Slot, SlotWrite};
-use rnic_token::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
-use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
-use rnic_token::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::complete::{CompletionQueueSetup, EqeToken, EventQueueSetup};
+use rnic_messages::doorbell::{CompletionsRead, EventsRead, ReceivesPosted, SendsPosted};
+use rnic_messages::drop_reason::REASON_BITS;
+use rnic_messages::frame::Count;
+use rnic_messages::frame::FrameOutcome;
+use rnic_messages::host::{HostSpan, Slot, SlotWrite};
+use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
+use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
@@ -163,11 +163,11 @@ pub struct Control {
     pub admin_write_failed: Signal<In, Bit>,
 
     /// Send queues that were filled; registered.
-    pub send_posted: Signal<Out, WorkPosted>,
+    pub send_posted: Signal<Out, SendsPosted>,
     /// There is one.
     pub send_posted_valid: Signal<Out, Bit>,
     /// Receive queues that were filled; registered.
-    pub receive_posted: Signal<Out, EntriesPosted>,
+    pub receive_posted: Signal<Out, ReceivesPosted>,
     /// There is one.
     pub receive_posted_valid: Signal<Out, Bit>,
     /// Completion queues that were read; registered.
@@ -188,7 +188,7 @@ pub struct Control {
     /// Messages of the queue pair are in flight, behind a probe.
     pub probed_busy: Signal<In, Bit>,
     /// How far the sections are: requester, gather, responder, place, writes.
-    pub passages: [Signal<In, Passage>; SECTIONS],
+    pub in_flight: [Signal<In, InFlight>; SECTIONS],
     /// From requester, responder and the completion stage: queue pairs that have failed.
     pub failure: [StreamRx<FailureEvent>; FAILING],
 
@@ -214,7 +214,7 @@ pub struct Control {
     /// There is one.
     pub event_queue_setup_valid: Signal<Out, Bit>,
     /// To the completion stage: events for event queue 0; registered.
-    pub event: StreamTx<EventToken>,
+    pub event: StreamTx<EqeToken>,
 
     /// To the interrupts: register `interrupt_mask`.
     pub interrupt_mask: Signal<Out, Bits<64>>,
@@ -250,12 +250,12 @@ pub struct Control {
     device_failure: DeviceFailure,
     doorbells: Doorbells,
     admin_ring: AdminRing,
-    execute: Execute,
-    broadcast: Broadcast<STAGES>,
+    sequencer: Sequencer,
+    setup_broadcast: SetupBroadcast<STAGES>,
     failures: Arbiter<FailureEvent, FAILING>,
     failure_slice: RegisterSlice<FailureEvent>,
-    events: Arbiter<EventToken, RAISING>,
-    event_slice: RegisterSlice<EventToken>,
+    events: Arbiter<EqeToken, RAISING>,
+    event_slice: RegisterSlice<EqeToken>,
     /// No command is under way either.
     is_drained: Reg<Bit>,
 }
@@ -329,7 +329,7 @@ impl Control {
             probed_send: Signal::default(),
             probed_receive: Signal::default(),
             probed_busy: Signal::default(),
-            passages: std::array::from_fn(|_| Signal::default()),
+            in_flight: std::array::from_fn(|_| Signal::default()),
             failure: std::array::from_fn(|_| StreamRx::default()),
             invalidate: Default::default(),
             invalidated: Default::default(),
@@ -361,8 +361,8 @@ impl Control {
             device_failure: DeviceFailure::default(),
             doorbells: Doorbells::new()?,
             admin_ring: AdminRing::new()?,
-            execute: Execute::new()?,
-            broadcast: Broadcast::default(),
+            sequencer: Sequencer::new()?,
+            setup_broadcast: SetupBroadcast::default(),
             failures: Arbiter::new()?,
             failure_slice: RegisterSlice::default(),
             events: Arbiter::new()?,
@@ -376,8 +376,8 @@ impl Logic for Control {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, slave, registers, reset_order, device_failure, doorbells, admin_ring, execute);
-        clock!(self, clock, broadcast, failures, failure_slice, events, event_slice);
+        clock!(self, clock, slave, registers, reset_order, device_failure, doorbells, admin_ring, sequencer);
+        clock!(self, clock, setup_broadcast, failures, failure_slice, events, event_slice);
         let core_reset = self.reset_order.core_reset.val();
         self.core_reset.next = core_reset;
         self.slave.reset.next = self.reset.val();
@@ -386,8 +386,8 @@ impl Logic for Control {
         self.device_failure.reset.next = core_reset;
         self.doorbells.reset.next = core_reset;
         self.admin_ring.reset.next = core_reset;
-        self.execute.reset.next = core_reset;
-        self.broadcast.reset.next = core_reset;
+        self.sequencer.reset.next = core_reset;
+        self.setup_broadcast.reset.next = core_reset;
         self.failures.reset.next = core_reset;
         self.failure_slice.reset.next = core_reset;
         self.events.reset.next = core_reset;
@@ -430,12 +430,12 @@ impl Logic for Control {
         // The order of a reset.
         let is_drained = self.is_drained.q.val();
         self.is_drained.d.next =
-            self.drained.val() && !self.admin_ring.busy.val() && self.execute.is_idle.val();
+            self.drained.val() && !self.admin_ring.busy.val() && self.sequencer.is_idle.val();
         self.reset_order.request.next = self.registers.reset_request.val();
         self.reset_order.quiesces.next = self.registers.quiesces.val();
         self.reset_order.drained.next = is_drained;
         self.reset_order.reads_drained.next = self.reads_drained.val();
-        self.reset_order.is_forgetting.next = !self.execute.is_idle.val();
+        self.reset_order.is_forgetting.next = !self.sequencer.is_idle.val();
         let sweeps = self.reset_order.sweeps.val();
         let sweep_index = self.reset_order.sweep_index.val();
         self.registers.is_resetting.next = self.reset_order.is_resetting.val();
@@ -444,7 +444,7 @@ impl Logic for Control {
         self.registers.sweep_index.next = sweep_index;
         self.doorbells.clears.next = sweeps;
         self.doorbells.clear_index.next = sweep_index;
-        self.execute.forget.next = self.reset_order.forget.val();
+        self.sequencer.forget.next = self.reset_order.forget.val();
 
         // The failure of the device.
         self.device_failure.report.next = self.admin_ring.fatal.val();
@@ -459,7 +459,7 @@ impl Logic for Control {
         self.registers.fatal_code.next = self.device_failure.code.val();
         self.registers.fatal_detail.next = self.device_failure.detail.val();
         self.admin_ring.device_failed.next = device_failed;
-        self.execute.device_failed.next = device_failed;
+        self.sequencer.device_failed.next = device_failed;
 
         // Registers.
         self.registers.drained.next = is_drained;
@@ -490,8 +490,8 @@ impl Logic for Control {
 
         // Doorbells.
         self.doorbells.enable.next = self.registers.doorbell_enable.val();
-        self.doorbells.page_write.next = self.execute.page_write.val();
-        self.doorbells.page_write_valid.next = self.execute.page_write_valid.val();
+        self.doorbells.page_write.next = self.sequencer.page_write.val();
+        self.doorbells.page_write_valid.next = self.sequencer.page_write_valid.val();
         self.send_posted.next = self.doorbells.send_posted.val();
         self.send_posted_valid.next = self.doorbells.send_posted_valid.val();
         self.receive_posted.next = self.doorbells.receive_posted.val();
@@ -525,54 +525,54 @@ impl Logic for Control {
         self.admin_ring.write_failed.next = self.admin_write_failed.val();
         self.counts_commands_executed.next = self.admin_ring.counts_commands_executed.val();
         self.counts_commands_refused.next = self.admin_ring.counts_commands_refused.val();
-        StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.execute.command);
-        StreamTx::<Outcome>::join(&mut self.execute.outcome, &mut self.admin_ring.outcome);
-        StreamTx::<SlotWrite>::join(&mut self.execute.write, &mut self.admin_ring.write);
-        StreamTx::<HostSpan>::join(&mut self.execute.list_read, &mut self.admin_ring.list_read);
-        self.execute.list_valid.next = self.admin_ring.list_valid.val();
-        self.execute.list_error.next = self.admin_ring.list_error.val();
+        StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.sequencer.command);
+        StreamTx::<Outcome>::join(&mut self.sequencer.outcome, &mut self.admin_ring.outcome);
+        StreamTx::<SlotWrite>::join(&mut self.sequencer.write, &mut self.admin_ring.write);
+        StreamTx::<HostSpan>::join(&mut self.sequencer.list_read, &mut self.admin_ring.list_read);
+        self.sequencer.list_valid.next = self.admin_ring.list_valid.val();
+        self.sequencer.list_error.next = self.admin_ring.list_error.val();
 
         // Commands.
-        self.execute.source_addresses.next = self.registers.source_addresses.val();
-        self.execute.event_queue_0.next = self.registers.event_queue_0.val();
-        self.execute.event_queue_0_valid.next = self.registers.event_queue_0_valid.val();
-        StreamTx::<SetupEvent>::join(&mut self.execute.setup, &mut self.broadcast.from);
+        self.sequencer.source_addresses.next = self.registers.source_addresses.val();
+        self.sequencer.event_queue_0.next = self.registers.event_queue_0.val();
+        self.sequencer.event_queue_0_valid.next = self.registers.event_queue_0_valid.val();
+        StreamTx::<SetupEvent>::join(&mut self.sequencer.setup, &mut self.setup_broadcast.from);
         for i in 0..STAGES {
-            StreamTx::<SetupEvent>::link(&mut self.setup[i], &mut self.broadcast.to[i]);
+            StreamTx::<SetupEvent>::link(&mut self.setup[i], &mut self.setup_broadcast.to[i]);
         }
-        self.execute.probed_send.next = self.probed_send.val();
-        self.execute.probed_receive.next = self.probed_receive.val();
-        self.execute.probed_busy.next = self.probed_busy.val();
+        self.sequencer.probed_send.next = self.probed_send.val();
+        self.sequencer.probed_receive.next = self.probed_receive.val();
+        self.sequencer.probed_busy.next = self.probed_busy.val();
         for i in 0..SECTIONS {
-            self.execute.passages[i].next = self.passages[i].val();
+            self.sequencer.in_flight[i].next = self.in_flight[i].val();
         }
         for i in 0..FAILING {
             StreamRx::<FailureEvent>::link(&mut self.failure[i], &mut self.failures.rx[i]);
         }
         self.failures.last.next = !bits::<FAILING>(0);
         StreamTx::<FailureEvent>::join(&mut self.failures.tx, &mut self.failure_slice.rx);
-        StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.execute.failure);
+        StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.sequencer.failure);
         for i in 0..2 {
-            StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.execute.invalidate[i]);
-            StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.execute.invalidated[i]);
+            StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
+            StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);
         }
-        self.region_write.next = self.execute.region_write.val();
-        self.region_write_valid.next = self.execute.region_write_valid.val();
-        self.page_entry_write.next = self.execute.page_entry_write.val();
-        self.page_entry_write_valid.next = self.execute.page_entry_write_valid.val();
-        self.completion_queue_setup.next = self.execute.completion_queue_setup.val();
-        self.completion_queue_setup_valid.next = self.execute.completion_queue_setup_valid.val();
-        self.event_queue_setup.next = self.execute.event_queue_setup.val();
-        self.event_queue_setup_valid.next = self.execute.event_queue_setup_valid.val();
-        self.counts_stale_dropped.next = self.execute.counts_stale_dropped.val();
+        self.region_write.next = self.sequencer.region_write.val();
+        self.region_write_valid.next = self.sequencer.region_write_valid.val();
+        self.page_entry_write.next = self.sequencer.page_entry_write.val();
+        self.page_entry_write_valid.next = self.sequencer.page_entry_write_valid.val();
+        self.completion_queue_setup.next = self.sequencer.completion_queue_setup.val();
+        self.completion_queue_setup_valid.next = self.sequencer.completion_queue_setup_valid.val();
+        self.event_queue_setup.next = self.sequencer.event_queue_setup.val();
+        self.event_queue_setup_valid.next = self.sequencer.event_queue_setup_valid.val();
+        self.counts_stale_dropped.next = self.sequencer.counts_stale_dropped.val();
 
         // Events.
-        StreamTx::<EventToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
-        StreamTx::<EventToken>::join(&mut self.execute.event, &mut self.events.rx[1]);
-        StreamTx::<EventToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);
+        StreamTx::<EqeToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
+        StreamTx::<EqeToken>::join(&mut self.sequencer.event, &mut self.events.rx[1]);
+        StreamTx::<EqeToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);
         self.events.last.next = !bits::<RAISING>(0);
-        StreamTx::<EventToken>::join(&mut self.events.tx, &mut self.event_slice.rx);
-        StreamTx::<EventToken>::link(&mut self.event, &mut self.event_slice.tx);
+        StreamTx::<EqeToken>::join(&mut self.events.tx, &mut self.event_slice.rx);
+        StreamTx::<EqeToken>::link(&mut self.event, &mut self.event_slice.tx);
     }
 }
 

@@ -10,11 +10,11 @@
 //! 1. `code` and `detail` are those of the first report since reset; of several in a cycle, the first in the order of the ports.
 //! 2. One event is raised a failure. It is lost where event queue 0 is what has failed; registers tell all the same.
 //!
-//! DESIGN 3 decision 12, protocol 4.4.
-use crate::wires::FatalReport;
+//! Design decision 12, protocol 4.4.
+use crate::messages::FatalReport;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;
-use rnic_token::complete::EventToken;
+use rnic_messages::complete::EqeToken;
 
 /// Numbers, in the form in which kernels can use them.
 mod number {
@@ -59,7 +59,7 @@ pub struct DeviceFailure {
     /// And more; registered.
     pub detail: Signal<Out, Bits<32>>,
     /// To event queue 0; registered.
-    pub event: StreamTx<EventToken>,
+    pub event: StreamTx<EqeToken>,
 
     failed: Reg<Bit>,
     first: Reg<FatalReport>,
@@ -98,7 +98,7 @@ impl Logic for DeviceFailure {
         self.code.next = first.code;
         self.detail.next = first.detail;
         self.event.valid.next = self.tells.q.val();
-        self.event.beat.next = EventToken {
+        self.event.beat.next = EqeToken {
             object_number: bits(0),
             detail: bit_cast::<32, 8>(first.code),
             kind: bits(number::ASYNCHRONOUS),

@@ -25,14 +25,16 @@
 //! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Of an offset without a doorbell, and of a page that
 //!    this card does not have, each write is unknown.
 //!
-//! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. DESIGN 3 decisions 5 and 14.
-use crate::store::Kind;
-use crate::wires::{PageWrite, QUEUE_NUMBER_BITS};
+//! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. Design decisions 5 and 14.
+use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
+use crate::object_store::Kind;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
-use rnic_token::doorbell::{CompletionsRead, EntriesPosted, EventsRead, WorkPosted, own_ring, shared_ring};
-use rnic_token::sizes::{
+use rnic_messages::doorbell::{
+    CompletionsRead, EventsRead, ReceivesPosted, SendsPosted, own_ring, shared_ring,
+};
+use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
     SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
 };
@@ -143,11 +145,11 @@ pub struct Doorbells {
     pub page_write_valid: Signal<In, Bit>,
 
     /// Send queues that were filled; registered.
-    pub send_posted: Signal<Out, WorkPosted>,
+    pub send_posted: Signal<Out, SendsPosted>,
     /// There is one.
     pub send_posted_valid: Signal<Out, Bit>,
     /// Receive queues that were filled; registered.
-    pub receive_posted: Signal<Out, EntriesPosted>,
+    pub receive_posted: Signal<Out, ReceivesPosted>,
     /// There is one.
     pub receive_posted_valid: Signal<Out, Bit>,
     /// Completion queues that were read; registered.
@@ -365,7 +367,7 @@ impl Logic for Doorbells {
 
         // Cycle 4: it leaves.
         let result = self.result.q.val();
-        let posted = WorkPosted {
+        let posted = SendsPosted {
             queue_pair: result.data.get_bits::<QUEUE_PAIR_BITS>(0),
             producer_index: result.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
         };
@@ -373,7 +375,7 @@ impl Logic for Doorbells {
         let arm = result.data.get_bits::<2>(at::ARM);
         self.send_posted.next = posted;
         self.send_posted_valid.next = self.sends.q.val();
-        self.receive_posted.next = EntriesPosted {
+        self.receive_posted.next = ReceivesPosted {
             ring: if result.doorbell == at::SHARED_RECEIVE {
                 shared_ring(result.data.get_bits::<SHARED_RECEIVE_BITS>(0))
             } else {
@@ -429,8 +431,8 @@ mod tests {
     /// What software notices.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Message {
-        Send(WorkPosted),
-        Receive(EntriesPosted),
+        Send(SendsPosted),
+        Receive(ReceivesPosted),
         Completions(CompletionsRead),
         Events(EventsRead),
     }
@@ -517,14 +519,14 @@ mod tests {
                 Some(&(owned, _)) if owned == number => return self.outcome.foreign += 1,
                 _ => return self.outcome.unknown += 1,
             }
-            let posted = WorkPosted { queue_pair: bits(index), producer_index: bits(data >> 32 & 0xffff) };
+            let posted = SendsPosted { queue_pair: bits(index), producer_index: bits(data >> 32 & 0xffff) };
             let consumer_index = bits(data >> 32 & 0xff_ffff);
             self.outcome.messages.push(if is(&SEND) {
                 Message::Send(posted)
             } else if is(&RECEIVE) || is(&SHARED_RECEIVE) {
                 let first = if is(&SHARED_RECEIVE) { 1024 } else { 0 };
                 let producer_index = posted.producer_index;
-                Message::Receive(EntriesPosted { ring: bits(first + index), producer_index })
+                Message::Receive(ReceivesPosted { ring: bits(first + index), producer_index })
             } else if is(&COMPLETION) {
                 let arm = data >> 24 & 3;
                 let arm = bits(if arm == 3 { 0 } else { arm });
@@ -646,10 +648,10 @@ mod tests {
         let completion =
             CompletionDoorbell { object_number: 0x3ff, arm: Arm::Solicited, consumer_index: 0xff_fffe };
         let event = EventDoorbell { object_number: 31, arm: true, consumer_index: 0x12_3456 };
-        let posted = WorkPosted { queue_pair: bits(0x105), producer_index: bits(0x8001) };
+        let posted = SendsPosted { queue_pair: bits(0x105), producer_index: bits(0x8001) };
         let shared = WorkDoorbell { object_number: 63, producer_index: 0x8001 };
         let received =
-            |ring| Message::Receive(EntriesPosted { ring: bits(ring), producer_index: bits(0x8001) });
+            |ring| Message::Receive(ReceivesPosted { ring: bits(ring), producer_index: bits(0x8001) });
         let cases = [
             (SEND, word(work.to_bytes().unwrap()), Message::Send(posted)),
             (RECEIVE, word(work.to_bytes().unwrap()), received(0x105)),

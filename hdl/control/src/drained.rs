@@ -7,7 +7,7 @@
 //! Latency 2 cycles. What leaves one section is counted as having entered the next later, so the answer is for who knows that
 //! nothing new begins, and asks for it for some cycles.
 use rnic_kernel::prelude::*;
-use rnic_token::setup::Passage;
+use rnic_messages::setup::InFlight;
 
 /// Whether nothing is under way in so many sections of the card.
 #[derive(LogicBlock, Registers)]
@@ -17,7 +17,7 @@ pub struct Drained<const SECTIONS: usize> {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// From the sections.
-    pub passages: [Signal<In, Passage>; SECTIONS],
+    pub in_flight: [Signal<In, InFlight>; SECTIONS],
     /// Everything that entered has left, two cycles ago; registered.
     pub is_drained: Signal<Out, Bit>,
     empty: [Reg<Bit>; SECTIONS],
@@ -31,7 +31,7 @@ impl<const SECTIONS: usize> Default for Drained<SECTIONS> {
         Drained {
             clock: Signal::default(),
             reset: Signal::default(),
-            passages: std::array::from_fn(|_| Signal::default()),
+            in_flight: std::array::from_fn(|_| Signal::default()),
             is_drained: Signal::default(),
             empty: std::array::from_fn(|_| Reg::default()),
             drained: Reg::default(),
@@ -45,8 +45,8 @@ impl<const SECTIONS: usize> Logic for Drained<SECTIONS> {
     fn update(&mut self) {
         self.hold_registers();
         for i in 0..SECTIONS {
-            let passage = self.passages[i].val();
-            self.empty[i].d.next = passage.entered == passage.left;
+            let in_flight = self.in_flight[i].val();
+            self.empty[i].d.next = in_flight.entered == in_flight.left;
             let is_empty = self.empty[i].q.val();
             self.all_empty[i].next = if i == 0 { is_empty } else { self.all_empty[i - 1].val() && is_empty };
         }
@@ -74,7 +74,7 @@ mod tests {
                 let left: u64 = random.random_range(0..1 << 16);
                 let inside = if busy == Some(section) { random.random_range(1..1 << 16) } else { 0 };
                 let entered = (left + inside) & 0xffff;
-                bench.block.passages[section].next = Passage { entered: bits(entered), left: bits(left) };
+                bench.block.in_flight[section].next = InFlight { entered: bits(entered), left: bits(left) };
             }
             expected = [busy.is_none(), expected[0], expected[1]];
             bench.settle();

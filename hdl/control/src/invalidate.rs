@@ -28,15 +28,15 @@
 //!    written by the key before stands in front of its completion, and a response to a READ that was permitted may follow.
 //! 4. Answers of own requests come in order. All of those that have come when a round of waiting begins, are served by it.
 //!
-//! Reset forgets requests. DESIGN 3 decision 8.
-use crate::store::{KIND_BITS, NUMBER, NUMBER_BITS, STORE_BITS, VALID, header_of, index_of, kind};
+//! Reset forgets requests. Design decision 8.
+use crate::object_store::{KIND_BITS, NUMBER, NUMBER_BITS, STORE_BITS, VALID, header_of, index_of, kind};
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{CreateRegion, RegionKind};
-use rnic_token::protect::{Invalidated, Invalidation};
-use rnic_token::sizes::{QUEUE_PAIR_BITS, REGION_BITS};
+use rnic_messages::protect::{Invalidated, Invalidation};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, REGION_BITS};
 
 /// Cycles between two.
 pub const REST_CYCLES: u64 = 8;
@@ -90,7 +90,7 @@ pub struct Invalidate {
     /// To them; functions of registers.
     pub answers: [StreamTx<Invalidated>; 2],
 
-    /// Execute does not use the store while this block holds it.
+    /// The sequencer does not use the store while this block holds it.
     pub may_begin: Signal<In, Bit>,
     /// It is held; combinational from `may_begin`.
     pub holds: Signal<Out, Bit>,

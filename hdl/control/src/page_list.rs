@@ -17,13 +17,13 @@
 //! 3. A page that is no multiple of its size is refused, one that the host does not give too, both by their index.
 //! 4. The list counts as it is when it is read. It is not read again.
 //!
-//! Refuses a first byte that is not in the first page. DESIGN 3.2.
-use crate::wires::Outcome;
+//! Refuses a first byte that is not in the first page. Design 3.2.
+use crate::messages::Outcome;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;
-use rnic_token::host::HostSpan;
-use rnic_token::protect::{PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
-use rnic_token::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
+use rnic_messages::host::HostSpan;
+use rnic_messages::protect::{PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
+use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
 
 /// Bits of a place in the largest page.
 pub const PLACE_BITS: usize = PAGED_BITS - PAGE_ENTRY_BITS;

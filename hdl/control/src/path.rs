@@ -1,7 +1,7 @@
 //! The path record of the store as the stages take it.
 use rnic_kernel::prelude::*;
 use rnic_layout::context::PathRecord;
-use rnic_token::path::Path;
+use rnic_messages::path::Path;
 
 /// Bits of a path record.
 pub const PATH_BITS: usize = PathRecord::RECORD.bits as usize;

@@ -25,26 +25,26 @@
 //!
 //! The card keeps to what it was generated with: of `port_control` only the filters can be changed. All offsets, masks and
 //! values at reset are those of [`rnic_layout::registers`].
+use crate::axi_lite::READ_CYCLES;
+use crate::frame_counters::FrameCounters;
+use crate::packet_registers::{ADDRESS_BITS, at, merge};
+use crate::register_value;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::{ByteMemory, Storage};
 use rnic_blocks::parameter::ParameterError;
-use rnic_host::axi_lite::READ_CYCLES;
-use rnic_host::frame_counters::FrameCounters;
-use rnic_host::register_value;
-use rnic_host::registers::{ADDRESS_BITS, at, merge};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::registers::{
     self as map, Access, Features, Geometry, LayoutVersion, MessageLimit, PortControl, QueueLimits,
     REGISTERS, TableSizes,
 };
-use rnic_packet::counters::Count;
-use rnic_packet::dispatch::FrameOutcome;
-use rnic_packet::reason::REASON_BITS;
-use rnic_token::complete::EventQueueSetup;
-use rnic_token::read::READ_SLOT_BITS;
-use rnic_token::setup::SourceAddressWrite;
-use rnic_token::sizes::{
+use rnic_messages::complete::EventQueueSetup;
+use rnic_messages::drop_reason::REASON_BITS;
+use rnic_messages::frame::Count;
+use rnic_messages::frame::FrameOutcome;
+use rnic_messages::read::READ_SLOT_BITS;
+use rnic_messages::setup::SourceAddressWrite;
+use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
     REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
 };

@@ -22,7 +22,7 @@
 //! 3. The reset from outside does all of that but settling and draining.
 //! 4. When `quiesces` has lasted for the limit and the card is not drained, that is a loss too.
 //!
-//! DESIGN 3 decision 12.
+//! Design decision 12.
 use rnic_kernel::prelude::*;
 
 /// Cycles of `core_reset`: longer than the deepest pipeline of the card.

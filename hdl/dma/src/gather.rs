@@ -35,19 +35,19 @@
 //! 4. A span fails if the host says so, or if it answers with fewer bytes.
 //! 5. `passage` counts packets with their first command, and tokens and failures.
 //!
-//! Refuses a buffer of less than two packets of 4096 bytes. DESIGN 3 decision 3.
+//! Refuses a buffer of less than two packets of 4096 bytes. Design decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::lane_register::LaneRegister;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::check_widths;
 use rnic_blocks::parameter::{ParameterError, check_range};
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_packet::collect::check_widths;
-use rnic_token::host::{HostSpan, Slot};
-use rnic_token::setup::Passage;
-use rnic_token::sizes::SPAN_BITS;
-use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
+use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::setup::InFlight;
+use rnic_messages::sizes::SPAN_BITS;
+use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 
 /// Stages of the rotator.
 const STAGES: usize = 3;
@@ -126,11 +126,11 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     pub from_host: StreamRx<Beat<DATA, BYTES>>,
 
     /// To launch; a function of registers.
-    pub token: StreamTx<LaunchToken>,
+    pub token: StreamTx<TransmitRequest>,
     /// To launch: payload; registered.
     pub payload: StreamTx<Beat<DATA, BYTES>>,
     /// Registered.
-    pub passage: Signal<Out, Passage>,
+    pub in_flight: Signal<Out, InFlight>,
 
     held: DFF<GatherCommand>,
     is_held: Reg<Bit>,
@@ -149,7 +149,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     inline_queue: Fifo<Bits<512>, SLOTS, SLOT_COUNT>,
     /// Inline slots that no packet in the line has claimed.
     unclaimed: Reg<Bits<SLOT_COUNT>>,
-    tokens: Fifo<LaunchToken, PACKETS, PACKET_COUNT>,
+    tokens: Fifo<TransmitRequest, PACKETS, PACKET_COUNT>,
     parcels: Fifo<Parcel<COUNT>, PACKETS, PACKET_COUNT>,
     results: Fifo<Bit, PACKETS, PACKET_COUNT>,
 
@@ -170,7 +170,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     joined: LaneRegister<DATA>,
     made: DFF<Bits<DATA>>,
     buffer: PacketFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
-    passed: Reg<Passage>,
+    passed: Reg<InFlight>,
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
@@ -203,7 +203,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             from_host: StreamRx::default(),
             token: StreamTx::default(),
             payload: StreamTx::default(),
-            passage: Signal::default(),
+            in_flight: Signal::default(),
             held: DFF::default(),
             is_held: Reg::default(),
             goes_on: Reg::default(),
@@ -303,11 +303,11 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             if self.command.valid.val() {
                 self.goes_on.d.next = asked.continues;
             }
-            let rounded = (asked.launch.payload_bytes + Self::LANES) >> Self::LANE_SHIFT;
+            let rounded = (asked.headers.payload_bytes + Self::LANES) >> Self::LANE_SHIFT;
             self.beats.d.next = bit_cast::<COUNT, SPAN_BITS>(rounded);
-            self.slots_needed.d.next = if !asked.is_inline || !asked.launch.payload_bytes.any() {
+            self.slots_needed.d.next = if !asked.is_inline || !asked.headers.payload_bytes.any() {
                 bits(0)
-            } else if asked.launch.payload_bytes <= INLINE_OFFSET {
+            } else if asked.headers.payload_bytes <= INLINE_OFFSET {
                 bits(1)
             } else {
                 bits(2)
@@ -323,14 +323,14 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.spans.rx.beat.next = select(second_waits, self.second.q.val(), command.first);
         StreamTx::<HostSpan>::link(&mut self.read, &mut self.spans.tx);
         self.tokens.rx.valid.next = grants && !goes_on;
-        self.tokens.rx.beat.next = command.launch;
+        self.tokens.rx.beat.next = command.headers;
         self.parcels.rx.valid.next = grants;
         self.parcels.rx.beat.next = Parcel::<COUNT> {
             is_inline: command.is_inline,
-            has_payload: command.launch.payload_bytes.any(),
+            has_payload: command.headers.payload_bytes.any(),
             has_second,
             first: if command.is_inline {
-                extent::<BYTES>(bits(Self::INLINE_LANE), command.launch.payload_bytes)
+                extent::<BYTES>(bits(Self::INLINE_LANE), command.headers.payload_bytes)
             } else {
                 extent::<BYTES>(command.first.address.get_bits::<LANE_BITS>(0), command.first.length)
             },
@@ -493,7 +493,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.used.d.next = self.used.q.val() + reserved - self.freed.q.val();
 
         let passed = self.passed.q.val();
-        self.passed.d.next = Passage {
+        self.passed.d.next = InFlight {
             entered: if may_take && self.command.valid.val() && !self.goes_on.q.val() {
                 passed.entered + 1
             } else {
@@ -501,18 +501,18 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
             },
             left: if moves { passed.left + 1 } else { passed.left },
         };
-        self.passage.next = passed;
+        self.in_flight.next = passed;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Fault, Offers, generates, memory_bytes};
     use num_bigint::BigUint;
     use rand::Rng;
     use rand::seq::IndexedRandom;
     use rnic_blocks::bench::{Bench, Random, Sink, Stalls, Stimulus, Waves, frames_of, random};
+    use rnic_host::testing::{Fault, Offers, generates, memory_bytes};
     use std::collections::VecDeque;
 
     type Narrow = Gather<64, 4, 10, 11>;
@@ -543,8 +543,8 @@ mod tests {
         HostSpan { address: bits(address), length: bits(length) }
     }
 
-    fn launch(psn: u64, payload_bytes: usize) -> LaunchToken {
-        LaunchToken {
+    fn headers(psn: u64, payload_bytes: usize) -> TransmitRequest {
+        TransmitRequest {
             queue_pair: bits(psn & 0x3ff),
             generation: bits(psn % 7),
             psn: bits(psn),
@@ -569,7 +569,7 @@ mod tests {
             slots.push(slot(&payload[32..], 0, random));
         }
         let command = GatherCommand {
-            launch: launch(psn, payload_bytes),
+            headers: headers(psn, payload_bytes),
             is_inline: true,
             continues: false,
             // What does not count may be anything.
@@ -595,7 +595,7 @@ mod tests {
             Fault::Short => span.length.to_u64() > 1,
         });
         let command = GatherCommand {
-            launch: launch(psn, payload.len()),
+            headers: headers(psn, payload.len()),
             is_inline: false,
             continues: false,
             span_count: bits(span_count),
@@ -617,7 +617,7 @@ mod tests {
         let mut order = each.clone().next().expect("there are some");
         // The first command may have two.
         let with_second = random.random();
-        order.command.launch = launch(psn, payload.len());
+        order.command.headers = headers(psn, payload.len());
         order.command.continues = true;
         order.command.span_count = bits(if with_second { 2 } else { 1 });
         order.command.second = spans[1];
@@ -727,7 +727,7 @@ mod tests {
     /// What left the block, in order, and when.
     #[derive(Default)]
     struct Left {
-        tokens: Vec<LaunchToken>,
+        tokens: Vec<TransmitRequest>,
         failures: Vec<GatherFailure>,
         /// Of tokens and failures: the PSN.
         psns: Vec<u64>,
@@ -755,7 +755,7 @@ mod tests {
                 Some(*sum)
             })
             .collect();
-        let start = bench.block.passage.val();
+        let start = bench.block.in_flight.val();
         let (mut left, mut idle, mut beats) = (Left::default(), 0, Vec::new());
         while idle < 30 {
             assert!(left.cycles < 300_000, "gather is stuck with {} of {}", left.psns.len(), orders.len());
@@ -797,20 +797,20 @@ mod tests {
         left.tokens = tokens.received;
         left.failures = failures.received;
         left.payload = frames_of(&beats);
-        let (passage, count) = (bench.block.passage.val(), orders.len() as u64);
-        assert_eq!(passage.entered, start.entered + count);
-        assert_eq!(passage.left, start.left + count);
+        let (in_flight, count) = (bench.block.in_flight.val(), orders.len() as u64);
+        assert_eq!(in_flight.entered, start.entered + count);
+        assert_eq!(in_flight.left, start.left + count);
         left
     }
 
     fn check(orders: &[Order], left: &Left) {
         let of = |fails| orders.iter().filter(move |order| order.fails == fails);
-        let all: Vec<_> = orders.iter().map(|order| order.command.launch.psn.to_u64()).collect();
+        let all: Vec<_> = orders.iter().map(|order| order.command.headers.psn.to_u64()).collect();
         assert_eq!(left.psns, all, "tokens and failures in the order of the commands");
-        let tokens: Vec<_> = of(false).map(|order| order.command.launch).collect();
+        let tokens: Vec<_> = of(false).map(|order| order.command.headers).collect();
         assert_eq!(left.tokens, tokens);
         let failed = |order: &Order| {
-            let LaunchToken { queue_pair, generation, psn, is_response, .. } = order.command.launch;
+            let TransmitRequest { queue_pair, generation, psn, is_response, .. } = order.command.headers;
             GatherFailure { queue_pair, generation, psn, is_response }
         };
         assert_eq!(left.failures, of(true).map(failed).collect::<Vec<_>>());

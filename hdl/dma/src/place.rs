@@ -24,7 +24,7 @@
 //!
 //! 1. The words of a packet are written in the order of its spans, cut at multiples of 512 bytes.
 //! 2. Completion and reply of a packet are offered when all writes of it and of the packets before it are reported done: the
-//!    host says nothing about the order of two writes, unless the second is issued after the first is done (DESIGN 3.1). So no
+//!    host says nothing about the order of two writes, unless the second is issued after the first is done (design 3.1). So no
 //!    completion is seen before its payload, whatever the host does. Those of one packet precede those of the next.
 //! 3. If one of the packet's writes failed, its completion says so instead of `Success` (protocol 3.6, row 13), and its reply
 //!    says `has_failed`. The reply stage has heard of the failure before; who answers requests of the card's own has not.
@@ -32,22 +32,22 @@
 //! 5. As many beats of payload are taken as `payload_bytes` fills, whatever becomes of them.
 //! 6. Generations pass through: whoever destroys a queue pair waits for `passage`, and who gets a conclusion compares them.
 //!
-//! The lengths of spans must add up to `payload_bytes`, and none may be zero. DESIGN 3 decision 11.
-use crate::host_writer::PayloadWrite;
+//! The lengths of spans must add up to `payload_bytes`, and none may be zero. Design decision 11.
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::parameter::check_widths;
 use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
-use rnic_host::read_engine::LENGTH_BITS;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_packet::collect::check_widths;
-use rnic_token::complete::CompletionToken;
-use rnic_token::host::HostSpan;
-use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::Passage;
-use rnic_token::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
+use rnic_messages::complete::CqeToken;
+use rnic_messages::host::HostSpan;
+use rnic_messages::host::PayloadWrite;
+use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::setup::InFlight;
+use rnic_messages::sizes::LENGTH_BITS;
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 
 /// Stages of the rotator.
 const STAGES: usize = 3;
@@ -149,7 +149,7 @@ struct Made<const DATA: usize> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Tail {
     has_completion: Bit,
-    completion: CompletionToken,
+    completion: CqeToken,
     has_reply: Bit,
     reply: ReplyEvent,
 }
@@ -174,11 +174,11 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     /// That count has just moved, for a write that failed.
     pub payload_failed: Signal<In, Bit>,
     /// To complete; a function of registers.
-    pub completion: StreamTx<CompletionToken>,
+    pub completion: StreamTx<CqeToken>,
     /// To the reply stage; a function of registers.
     pub reply: StreamTx<ReplyEvent>,
     /// Commands that came, and those whose completion and reply are gone; registered.
-    pub passage: Signal<Out, Passage>,
+    pub in_flight: Signal<Out, InFlight>,
 
     command_held: DFF<PlaceCommand>,
     is_busy: Reg<Bit>,
@@ -216,7 +216,7 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     is_leaving: Reg<Bit>,
     completion_waits: Reg<Bit>,
     reply_waits: Reg<Bit>,
-    passed: Reg<Passage>,
+    passed: Reg<InFlight>,
 }
 
 impl<const DATA: usize, const BYTES: usize> Place<DATA, BYTES> {
@@ -240,7 +240,7 @@ impl<const DATA: usize, const BYTES: usize> Place<DATA, BYTES> {
             payload_failed: Signal::default(),
             completion: StreamTx::default(),
             reply: StreamTx::default(),
-            passage: Signal::default(),
+            in_flight: Signal::default(),
             command_held: DFF::default(),
             is_busy: Reg::default(),
             span: DFF::default(),
@@ -468,7 +468,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
             last: made.word.last,
         };
 
-        // Failures are at the exit of their queue when the count that has them arrives.
+        // FailureMerge are at the exit of their queue when the count that has them arrives.
         self.failures.rx.valid.next = self.payload_failed.val();
         self.failures.rx.beat.next = self.payload_done_count.val();
         for stage in 0..3 {
@@ -518,21 +518,21 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         self.reply.beat.next.has_failed = self.has_failed.q.val();
 
         let passed = self.passed.q.val();
-        self.passed.d.next = Passage {
+        self.passed.d.next = InFlight {
             entered: if takes { passed.entered + 1 } else { passed.entered },
             left: if leaves { passed.left + 1 } else { passed.left },
         };
-        self.passage.next = passed;
+        self.in_flight.next = passed;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Offers, bytes_of, generates};
     use rand::Rng;
     use rand::seq::IndexedRandom;
     use rnic_blocks::bench::{Bench, Random, Sink, Stalls, beats_of, random};
+    use rnic_host::testing::{Offers, bytes_of, generates};
     use std::collections::VecDeque;
 
     /// The host memory of the tests: so many bytes from here on. A multiple of 2^36 lies in its middle.
@@ -586,8 +586,8 @@ mod tests {
                 second: spans[1],
                 third: spans[2],
                 has_completion,
-                completion: CompletionToken {
-                    tag: bits(index as u64),
+                completion: CqeToken {
+                    wr_id: bits(index as u64),
                     status: bits(if index % 5 == 4 { 5 } else { 0 }),
                     ..Default::default()
                 },
@@ -671,7 +671,7 @@ mod tests {
         let (mut taken, mut cycle, mut last_word) = (0, 0, 0);
         let mut due_completions = (0..packets.len()).filter(|&at| packets[at].command.has_completion);
         let mut due_replies = (0..packets.len()).filter(|&at| packets[at].command.has_reply);
-        while bench.block.passage.val().left != packets.len() as u64 {
+        while bench.block.in_flight.val().left != packets.len() as u64 {
             assert!(cycle < 100_000, "place is stuck, stalls {stalls:?}");
             let block = &mut bench.block;
             commands.drive(&mut block.command, random);

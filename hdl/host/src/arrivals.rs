@@ -29,10 +29,10 @@
 //!
 //! Refuses the parameters that [`ChunkBuffer`](super::chunk_buffer::ChunkBuffer) refuses.
 use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::check_widths;
 use rnic_blocks::parameter::{ParameterError, check_equal, check_range};
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
-use rnic_packet::collect::check_widths;
 
 /// A piece of an answer from the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

@@ -41,7 +41,7 @@
 //!    `tags_used` and `chunks_used` are zero.
 //!
 //! Refuses widths that contradict each other, more than 8 tag bits, and a memory of less than one answer of 512 bytes or of
-//! more than 128 (64 KiB). DESIGN 3.1.
+//! more than 128 (64 KiB). Design 3.1.
 use super::arrivals::{Arrivals, Place, Progress, ReadWord};
 use super::ring::Ring;
 use rnic_blocks::memory::{Memory, Storage};

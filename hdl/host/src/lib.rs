@@ -5,10 +5,16 @@
 )]
 
 pub mod arrivals;
-pub mod axi_lite;
 pub mod chunk_buffer;
-pub mod frame_counters;
+pub mod host_reader;
+pub mod host_writer;
+pub mod read_demux;
 pub mod read_engine;
-pub mod registers;
 pub mod ring;
-mod totals;
+pub mod translate;
+
+#[cfg(any(test, feature = "bench"))]
+pub mod testing;
+
+pub use host_reader::HostReader;
+pub use host_writer::HostWriter;

@@ -35,7 +35,7 @@
 //!
 //! A request has 1 to 512 bytes and crosses no multiple of 512 bytes (so no page either): a
 //! [`Splitter`](rnic_blocks::stream::split::Splitter) stands before it. One that does ends with `error`, if its answer takes more
-//! words than that. It refuses the parameters that [`ChunkBuffer`] refuses. DESIGN 3.1.
+//! words than that. It refuses the parameters that [`ChunkBuffer`] refuses. Design 3.1.
 use super::arrivals::ReadWord;
 use super::chunk_buffer::{ChunkBuffer, ReadBeat};
 use rnic_blocks::memory::Storage;
@@ -43,8 +43,7 @@ use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
-/// Bits of a length in bytes, 1 to 512.
-pub const LENGTH_BITS: usize = 10;
+use rnic_messages::sizes::LENGTH_BITS;
 /// Bits of an offset to the 512-byte boundary that no request crosses.
 const OFFSET_BITS: usize = 9;
 

@@ -28,3 +28,33 @@ pub use error::{Fault, GenerateError};
 pub use leaf::leaf;
 pub use node::Node;
 pub use rust_hdl;
+
+/// What `#[require(..)]` refuses does not compile; the message names the block and its parameters.
+///
+/// ```
+/// use rnic_kernel::prelude::*;
+/// #[derive(LogicBlock, Construct)]
+/// #[require(COUNT == ADDRESS + 1)]
+/// struct Queue<const ADDRESS: usize, const COUNT: usize> {
+///     pub level: Signal<Out, Bits<COUNT>>,
+/// }
+/// impl<const ADDRESS: usize, const COUNT: usize> Logic for Queue<ADDRESS, COUNT> {
+///     fn update(&mut self) {}
+/// }
+/// let queue = Queue::<4, 5>::default();
+/// ```
+///
+/// ```compile_fail,E0080
+/// use rnic_kernel::prelude::*;
+/// #[derive(LogicBlock, Construct)]
+/// #[require(COUNT == ADDRESS + 1)]
+/// struct Queue<const ADDRESS: usize, const COUNT: usize> {
+///     pub level: Signal<Out, Bits<COUNT>>,
+/// }
+/// impl<const ADDRESS: usize, const COUNT: usize> Logic for Queue<ADDRESS, COUNT> {
+///     fn update(&mut self) {}
+/// }
+/// let queue = Queue::<4, 4>::default();
+/// ```
+#[cfg(doctest)]
+struct Requirements;

@@ -1,7 +1,7 @@
 //! Everything that a file with kernels needs: `use rnic_kernel::prelude::*;`.
 pub use crate::cat;
 pub use crate::functions::{concat, select, swap_bytes};
-pub use crate::register::{Reg, Register, Registers};
-pub use rnic_kernel_macros::{LogicStruct, Registers, kernel};
+pub use crate::register::{Clocked, Reg, Registers};
+pub use rnic_kernel_macros::{Construct, LogicStruct, Registers, kernel};
 pub use rust_hdl::core::prelude::*;
 pub use rust_hdl::widgets::prelude::*;

@@ -1,6 +1,7 @@
 //! Flip-flops that are printed inside the block that owns them.
 //!
 //! They remain blocks of rust-hdl with `clock`, `d` and `q`, so that its own simulation runs them too.
+use crate::node::Node;
 use crate::staged::{self, StagedVal};
 use rust_hdl::core::prelude::*;
 use rust_hdl::widgets::prelude::DFF;
@@ -54,81 +55,89 @@ impl<T: Synth> Logic for Reg<T> {
     }
 }
 
-/// What `hold_registers` does with each register: it takes the clock and the reset, and holds its value.
-pub trait Register {
+/// A register, or a child block: what `hold_registers` of the block around it connects.
+///
+/// `#[derive(Registers)]` implements it for blocks, whose ports `clock` and `reset` are connected, if they have them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a register nor a block with `#[derive(Registers)]`",
+    label = "`hold_registers` cannot connect its clock and reset",
+    note = "derive `Registers` for it, or leave the field out with `#[domain(skip)]`"
+)]
+pub trait Clocked {
+    /// Connects clock and reset; a register holds its value besides. `None` leaves the reset of a child alone.
     #[doc(hidden)]
-    fn hold(&mut self, clock: Clock, reset: Bit);
+    fn hold(&mut self, clock: Clock, reset: Option<Bit>);
     #[doc(hidden)]
-    fn connect_hold(&mut self);
+    fn connect_hold(&mut self, has_reset: bool);
     #[doc(hidden)]
-    fn stage_hold(&self, clock: &Signal<In, Clock>, reset: Option<&Signal<In, Bit>>);
+    fn stage_hold(&self, clock: Node<Clock>, reset: Option<Node<Bit>>);
 }
 
-impl<T: Synth> Register for Reg<T> {
-    fn hold(&mut self, clock: Clock, reset: Bit) {
+impl<T: Synth> Clocked for Reg<T> {
+    fn hold(&mut self, clock: Clock, reset: Option<Bit>) {
         self.clock.next = clock;
-        self.reset.next = reset;
+        self.reset.next = reset.unwrap_or(false);
         self.d.next = self.q.val();
     }
 
-    fn connect_hold(&mut self) {
+    fn connect_hold(&mut self, _has_reset: bool) {
         self.clock.connect();
         self.reset.connect();
         self.d.connect();
     }
 
-    fn stage_hold(&self, clock: &Signal<In, Clock>, reset: Option<&Signal<In, Bit>>) {
-        staged::assign(&self.clock, clock.staged_val());
+    fn stage_hold(&self, clock: Node<Clock>, reset: Option<Node<Bit>>) {
+        staged::assign(&self.clock, clock);
         match reset {
-            Some(reset) => staged::assign(&self.reset, reset.staged_val()),
+            Some(reset) => staged::assign(&self.reset, reset),
             None => staged::assign(&self.reset, false),
         }
         staged::assign(&self.d, self.q.staged_val());
     }
 }
 
-impl<T: Synth> Register for DFF<T> {
-    fn hold(&mut self, clock: Clock, _reset: Bit) {
+impl<T: Synth> Clocked for DFF<T> {
+    fn hold(&mut self, clock: Clock, _reset: Option<Bit>) {
         self.clock.next = clock;
         self.d.next = self.q.val();
     }
 
-    fn connect_hold(&mut self) {
+    fn connect_hold(&mut self, _has_reset: bool) {
         self.clock.connect();
         self.d.connect();
     }
 
-    fn stage_hold(&self, clock: &Signal<In, Clock>, _reset: Option<&Signal<In, Bit>>) {
-        staged::assign(&self.clock, clock.staged_val());
+    fn stage_hold(&self, clock: Node<Clock>, _reset: Option<Node<Bit>>) {
+        staged::assign(&self.clock, clock);
         staged::assign(&self.d, self.q.staged_val());
     }
 }
 
 macro_rules! collections {
     ($($collection:ty, [$($generics:tt)*];)*) => { $(
-        impl<$($generics)*> Register for $collection {
-            fn hold(&mut self, clock: Clock, reset: Bit) {
-                self.iter_mut().for_each(|register| register.hold(clock, reset));
+        impl<$($generics)*> Clocked for $collection {
+            fn hold(&mut self, clock: Clock, reset: Option<Bit>) {
+                self.iter_mut().for_each(|part| part.hold(clock, reset));
             }
 
-            fn connect_hold(&mut self) {
-                self.iter_mut().for_each(Register::connect_hold);
+            fn connect_hold(&mut self, has_reset: bool) {
+                self.iter_mut().for_each(|part| part.connect_hold(has_reset));
             }
 
-            fn stage_hold(&self, clock: &Signal<In, Clock>, reset: Option<&Signal<In, Bit>>) {
-                self.iter().for_each(|register| register.stage_hold(clock, reset));
+            fn stage_hold(&self, clock: Node<Clock>, reset: Option<Node<Bit>>) {
+                self.iter().for_each(|part| part.stage_hold(clock, reset));
             }
         }
     )* };
 }
 
 collections! {
-    [R; N], [R: Register, const N: usize];
-    Vec<R>, [R: Register];
+    [C; N], [C: Clocked, const N: usize];
+    Vec<C>, [C: Clocked];
 }
 
-/// Derived for a block: `hold_registers` clocks its `Reg` and `DFF` fields and lets each keep its value, unless the
-/// kernel assigns it later.
+/// Derived for a block: `hold_registers` connects clock and reset of its registers and children, and lets every
+/// register keep its value. What the kernel assigns later wins.
 pub trait Registers {
     /// Stands first in a kernel.
     fn hold_registers(&mut self);

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 values! {
     /// What a command does: the high four bits are the kind of object, the low four what happens to it.
-    pub enum CommandOpcode, "DESIGN 3 decision 12" {
+    pub enum CommandOpcode, "design decision 12" {
         /// Nothing; answered with success.
         Nothing = 0x00, "nothing";
         /// Makes a queue pair, in RESET.
@@ -63,7 +63,7 @@ values! {
 
 values! {
     /// How a command ended. Everything but success means that nothing was changed.
-    pub enum CommandStatus, "DESIGN 3 decision 12" {
+    pub enum CommandStatus, "design decision 12" {
         /// It was executed.
         Success = 0, "success";
         /// There is no such opcode.
@@ -113,13 +113,13 @@ values! {
 
 record! {
     /// The first eight bytes of every command.
-    pub struct CommandHeader: 64 bits by Driver, "DESIGN 3 decision 12" {
+    pub struct CommandHeader: 64 bits by Driver, "design decision 12" {
         /// What to do.
-        opcode: CommandOpcode = 0..8, "DESIGN 3 decision 12";
+        opcode: CommandOpcode = 0..8, "design decision 12";
         /// Comes back in the answer.
-        tag: u16 = 16..32, "DESIGN 3 decision 12";
+        tag: u16 = 16..32, "design decision 12";
         /// Which object: QPN, number, or key of a region.
-        object_number: u32 = 32..64, "DESIGN 3 decision 14";
+        object_number: u32 = 32..64, "design decision 14";
     }
     reserved { 8..16 }
 }
@@ -134,11 +134,11 @@ record! {
         /// Every send entry counts as signalled.
         signal_all: bool = 3..4, "protocol 2.11";
         /// Slots of the send queue, as a power of two.
-        send_slots_log2: u8 = 8..12, "DESIGN 3.2", reset 6, allowed 6..=15;
+        send_slots_log2: u8 = 8..12, "design 3.2", reset 6, allowed 6..=15;
         /// Entries of the receive queue, as a power of two.
-        receive_entries_log2: u8 = 16..20, "DESIGN 3.2", reset 6, allowed 6..=15;
+        receive_entries_log2: u8 = 16..20, "design 3.2", reset 6, allowed 6..=15;
         /// Doorbell page that owns the queue pair.
-        doorbell_page: u16 = 32..44, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 32..44, "design decision 14";
         /// Protection domain.
         domain: u32 = 64..88, "protocol 4.6";
         /// Completion queue of the send queue.
@@ -148,9 +148,9 @@ record! {
         /// Shared receive queue, of the same domain.
         shared_receive_queue: u32 = 160..184, "protocol 4.5";
         /// Device address of the send ring, a multiple of 4096.
-        send_base: u64 = 192..256, "DESIGN 3.2";
+        send_base: u64 = 192..256, "design 3.2";
         /// Device address of the receive ring, a multiple of 4096.
-        receive_base: u64 = 256..320, "DESIGN 3.2";
+        receive_base: u64 = 256..320, "design 3.2";
     }
     reserved { 4..8, 12..16, 20..32, 44..64, 88..96, 120..128, 152..160, 184..192, 320..448 }
 }
@@ -221,13 +221,13 @@ record! {
         /// Event queue for its events.
         event_queue: u8 = 8..16, "protocol 4.4";
         /// Doorbell page that owns the queue.
-        doorbell_page: u16 = 16..28, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 16..28, "design decision 14";
         /// An event waits for so many completions; zero and one for none.
         moderation_count: u16 = 32..48, "protocol 4.4";
         /// But no longer than so many units of 256 cycles after the first of them; zero for ever.
         moderation_period: u16 = 48..64, "protocol 4.4", unit "256 cycles";
         /// Device address of the ring, a multiple of 4096.
-        base: u64 = 64..128, "DESIGN 3.2";
+        base: u64 = 64..128, "design 3.2";
     }
     reserved { 5..8, 28..32, 128..448 }
 }
@@ -251,9 +251,9 @@ record! {
         /// Interrupt vector.
         vector: u8 = 8..14, "protocol 4.4";
         /// Doorbell page that owns the queue.
-        doorbell_page: u16 = 16..28, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 16..28, "design decision 14";
         /// Device address of the ring, a multiple of 4096.
-        base: u64 = 64..128, "DESIGN 3.2";
+        base: u64 = 64..128, "design 3.2";
     }
     reserved { 5..8, 14..16, 28..64, 128..448 }
 }
@@ -273,11 +273,11 @@ record! {
         /// Entries, as a power of two.
         entries_log2: u8 = 0..4, "protocol 4.5", reset 6, allowed 6..=15;
         /// Doorbell page that owns the queue.
-        doorbell_page: u16 = 16..28, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 16..28, "design decision 14";
         /// Protection domain, in which its elements are checked.
         domain: u32 = 32..56, "protocol 4.5";
         /// Device address of the ring, a multiple of 4096.
-        base: u64 = 64..128, "DESIGN 3.2";
+        base: u64 = 64..128, "design 3.2";
         /// One event when fewer entries than this are posted; zero for none. Reads back zero once it was raised.
         limit: u16 = 128..144, "protocol 4.5", unit "entries";
     }
@@ -311,7 +311,7 @@ values! {
 
 values! {
     /// How addresses of a region become device addresses.
-    pub enum Translation, "DESIGN 3.2" {
+    pub enum Translation, "design 3.2" {
         /// One range: device address = `translation_base` + offset. It lies below 2^63.
         Contiguous = 0, "contiguous";
         /// `translation_base` is a list of device addresses of pages, 8 bytes each. The card reads it once, while it
@@ -344,9 +344,9 @@ record! {
         /// Payload may be written out of order.
         relaxed_order: bool = 14..15, "protocol 4.6";
         /// How addresses are translated.
-        translation: Translation = 16..18, "DESIGN 3.2";
+        translation: Translation = 16..18, "design 3.2";
         /// Size of its pages, as a power of two.
-        page_log2: u8 = 24..29, "DESIGN 3.2", reset 12, allowed 12..=30;
+        page_log2: u8 = 24..29, "design 3.2", reset 12, allowed 12..=30;
         /// Protection domain.
         domain: u32 = 32..56, "protocol 4.6";
         /// First address in the region's own address space; zero if it is zero-based.
@@ -354,12 +354,12 @@ record! {
         /// Length.
         length: u64 = 128..192, "protocol 4.6", unit "bytes";
         /// Contiguous: device address of the first byte. Else: device address of the list, a multiple of 4096.
-        translation_base: u64 = 192..256, "DESIGN 3.2";
+        translation_base: u64 = 192..256, "design 3.2";
         /// Place of the first byte in the first page; zero for a contiguous region.
-        first_offset: u32 = 256..286, "DESIGN 3.2", unit "bytes";
+        first_offset: u32 = 256..286, "design 3.2", unit "bytes";
         /// Where its pages stand in the card's table of pages, one behind the other from this entry on. No other region may
         /// use these entries. Zero for a contiguous region.
-        first_entry: u16 = 288..302, "DESIGN 3.2";
+        first_entry: u16 = 288..302, "design 3.2";
     }
     reserved { 4..8, 15..16, 18..24, 29..32, 56..64, 286..288, 302..448 }
 }
@@ -388,9 +388,9 @@ record! {
         /// Payload may be written out of order.
         relaxed_order: bool = 14..15, "protocol 4.6";
         /// How addresses are translated.
-        translation: Translation = 16..18, "DESIGN 3.2";
+        translation: Translation = 16..18, "design 3.2";
         /// Size of its pages, as a power of two.
-        page_log2: u8 = 24..29, "DESIGN 3.2", reset 12, allowed 12..=30;
+        page_log2: u8 = 24..29, "design 3.2", reset 12, allowed 12..=30;
         /// Protection domain.
         domain: u32 = 32..56, "protocol 4.6";
         /// First address in the region's own address space; zero if it is zero-based.
@@ -398,11 +398,11 @@ record! {
         /// Length.
         length: u64 = 128..192, "protocol 4.6", unit "bytes";
         /// Contiguous: device address of the first byte. Else: device address of the list, a multiple of 4096.
-        translation_base: u64 = 192..256, "DESIGN 3.2";
+        translation_base: u64 = 192..256, "design 3.2";
         /// Place of the first byte in the first page; zero for a contiguous region.
-        first_offset: u32 = 256..286, "DESIGN 3.2", unit "bytes";
+        first_offset: u32 = 256..286, "design 3.2", unit "bytes";
         /// Where its pages stand in the card's table from now on: not in entries that it uses until now.
-        first_entry: u16 = 288..302, "DESIGN 3.2";
+        first_entry: u16 = 288..302, "design 3.2";
     }
     reserved { 0..4, 7..8, 15..16, 18..24, 29..32, 56..64, 286..288, 302..448 }
 }
@@ -449,27 +449,27 @@ record! {
 
 record! {
     /// Body of the commands that say nothing more than their header.
-    pub struct Destroy: 448 bits by Driver, "DESIGN 3 decision 8" {}
+    pub struct Destroy: 448 bits by Driver, "design decision 8" {}
     reserved { 0..448 }
 }
 
 record! {
     /// The answer to a command.
-    pub struct Answer: 128 bits by Admin, "DESIGN 3 decision 12" {
+    pub struct Answer: 128 bits by Admin, "design decision 12" {
         /// Tag of the command.
-        tag: u16 = 0..16, "DESIGN 3 decision 12";
+        tag: u16 = 0..16, "design decision 12";
         /// Opcode byte of the command, whatever it was.
-        opcode: u8 = 16..24, "DESIGN 3 decision 12";
+        opcode: u8 = 16..24, "design decision 12";
         /// How it ended.
-        status: CommandStatus = 24..32, "DESIGN 3 decision 12";
+        status: CommandStatus = 24..32, "design decision 12";
         /// Object number of the command.
-        object_number: u32 = 32..64, "DESIGN 3 decision 12";
+        object_number: u32 = 32..64, "design decision 12";
         /// Success of a query: bytes written. Refusal of a field: its bit offset in the command. Refusal of
         /// attributes: their mask. A page that is misaligned, or that the host did not give: 2^31 + its index in the list.
         /// Else zero.
-        detail: u32 = 64..96, "DESIGN 3 decision 12";
+        detail: u32 = 64..96, "design decision 12";
         /// Turns with every pass of the ring; written last.
-        phase: bool = 120..121, "DESIGN 3.2";
+        phase: bool = 120..121, "design 3.2";
     }
     reserved { 96..120, 121..128 }
 }
@@ -477,7 +477,7 @@ record! {
 /// A command in memory: [`CommandHeader`] and a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct CommandEntry {
+pub struct RawCommand {
     /// A [`CommandOpcode`].
     pub opcode: u8,
     /// Zero.
@@ -495,7 +495,7 @@ pub struct CommandEntry {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct AnswerEntry {
+pub struct RawAnswer {
     /// Tag of the command.
     pub tag: U16,
     /// Opcode byte of the command.
@@ -711,13 +711,13 @@ mod tests {
 
     #[test]
     fn entries_in_memory_agree_with_their_tables() {
-        pin!(AnswerEntry, Answer::RECORD, [tag, opcode, status, object_number, detail, zero, phase]);
-        assert_eq!(size_of::<CommandEntry>(), COMMAND_BYTES);
-        assert_eq!(core::mem::offset_of!(CommandEntry, body), BODY_OFFSET);
+        pin!(RawAnswer, Answer::RECORD, [tag, opcode, status, object_number, detail, zero, phase]);
+        assert_eq!(size_of::<RawCommand>(), COMMAND_BYTES);
+        assert_eq!(core::mem::offset_of!(RawCommand, body), BODY_OFFSET);
         for (name, offset) in [
-            ("opcode", core::mem::offset_of!(CommandEntry, opcode)),
-            ("tag", core::mem::offset_of!(CommandEntry, tag)),
-            ("object_number", core::mem::offset_of!(CommandEntry, object_number)),
+            ("opcode", core::mem::offset_of!(RawCommand, opcode)),
+            ("tag", core::mem::offset_of!(RawCommand, tag)),
+            ("object_number", core::mem::offset_of!(RawCommand, object_number)),
         ] {
             assert_eq!(CommandHeader::RECORD.field(name).offset as usize, offset * 8);
         }

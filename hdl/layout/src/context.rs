@@ -4,7 +4,7 @@ use crate::admin::{RegionKind, Translation};
 use crate::doorbell::Arm;
 use crate::field::{Record, record, values};
 use crate::queue::completion::CompletionStatus;
-use crate::queue::send::WorkOpcode;
+use crate::queue::send::WqeOpcode;
 use crate::state::{PathMtu, QpState, Service};
 
 values! {
@@ -27,25 +27,25 @@ record! {
     /// The timer is a floating number: `timer_deadline` counts units of 512 ns x 2^`timer_exponent`, modulo 32, of the
     /// card's clock. With the exponent equal to the attribute `timeout`, T is eight units, so a deadline of nine units ahead
     /// lies between T and 1.125 T, and five bits tell before from after. RNR delays round up in the same way.
-    pub struct ResidentRecord: 72 bits by Life, "DESIGN 3 decision 5" {
+    pub struct ResidentRecord: 72 bits by Life, "design decision 5" {
         /// Life state.
         state: QpState = 0..3, "protocol 4.1";
         /// Transport service, so that packets of another transport stop here.
         service: Service = 3..5, "protocol 1.4";
         /// Counts up when the queue pair is created, reset or destroyed.
-        generation: u8 = 5..13, "DESIGN 3 decision 8";
+        generation: u8 = 5..13, "design decision 8";
         /// Page whose doorbells are for this queue pair.
-        doorbell_page: u16 = 13..25, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 13..25, "design decision 14";
         /// Slots ever posted.
-        send_producer_index: u16 = 25..41, "DESIGN 3 decision 5", unit "slots", by Doorbell;
+        send_producer_index: u16 = 25..41, "design decision 5", unit "slots", by Doorbell;
         /// Receive entries ever posted.
-        receive_producer_index: u16 = 41..57, "DESIGN 3 decision 5", unit "entries", by Doorbell;
+        receive_producer_index: u16 = 41..57, "design decision 5", unit "entries", by Doorbell;
         /// Slots are posted that were not yet segmented.
-        has_work: bool = 57..58, "DESIGN 3 decision 10", by Schedule;
+        has_work: bool = 57..58, "design decision 10", by Schedule;
         /// Nothing holds them back: PSN window, READ depth, fence, pool.
-        has_window: bool = 58..59, "DESIGN 3 decision 10", by Schedule;
+        has_window: bool = 58..59, "design decision 10", by Schedule;
         /// The queue pair has its turn, and does not stand in line.
-        in_service: bool = 59..60, "DESIGN 3 decision 10", by Schedule;
+        in_service: bool = 59..60, "design decision 10", by Schedule;
         /// What the timer waits for.
         timer_kind: TimerKind = 60..62, "protocol 2.6", by Timer;
         /// Unit: 512 ns x 2^n.
@@ -58,7 +58,7 @@ record! {
 record! {
     /// What is set by commands and constant while packets flow: who the peer is, how to reach it, what it may do, and where the
     /// rings stand.
-    pub struct PathRecord: 576 bits by Admin, "DESIGN 3 decision 6" {
+    pub struct PathRecord: 576 bits by Admin, "design decision 6" {
         /// The whole QPN; packets carry it as destination and must match it whole.
         local_qp: u32 = 0..24, "protocol 1.3";
         /// QPN of the peer.
@@ -82,7 +82,7 @@ record! {
         /// The peer may do atomics.
         remote_atomic: bool = 59..60, "protocol 3.6 row 5";
         /// Generation for which the record was written.
-        generation: u8 = 60..68, "DESIGN 3 decision 8";
+        generation: u8 = 60..68, "design decision 8";
         /// The peer's address as a GID, the first byte on the wire being the most significant. Packets of RC and UC
         /// must come from it.
         destination_address: u128 = 68..196, "protocol 4.2";
@@ -125,13 +125,13 @@ record! {
         /// Shared receive queue.
         shared_receive_queue: u16 = 446..462, "protocol 4.5";
         /// Device address of the send ring.
-        send_base_page: u64 = 462..514, "DESIGN 3.2", unit "4096 bytes";
+        send_base_page: u64 = 462..514, "design 3.2", unit "4096 bytes";
         /// Its slots, as a power of two.
-        send_slots_log2: u8 = 514..518, "DESIGN 3.2";
+        send_slots_log2: u8 = 514..518, "design 3.2";
         /// Device address of the receive ring.
-        receive_base_page: u64 = 518..570, "DESIGN 3.2", unit "4096 bytes";
+        receive_base_page: u64 = 518..570, "design 3.2", unit "4096 bytes";
         /// Its entries, as a power of two.
-        receive_entries_log2: u8 = 570..574, "DESIGN 3.2";
+        receive_entries_log2: u8 = 570..574, "design 3.2";
         /// The end of draining raises an event.
         drain_notify: bool = 574..575, "protocol 3.10";
         /// Local write: kept for queries only, since a queue pair's own writes are checked against its keys.
@@ -157,19 +157,19 @@ values! {
 
 record! {
     /// Where segmentation stands: which slot, how far into its message, and the PSN of the next packet.
-    pub struct SendRecord: 216 bits by Send, "DESIGN 3 decision 6" {
+    pub struct SendRecord: 216 bits by Send, "design decision 6" {
         /// What segmentation is doing.
         phase: SendPhase = 0..3, "protocol 2.1";
         /// Generation of the queue pair for which the record was written.
-        generation: u8 = 3..11, "DESIGN 3 decision 8";
+        generation: u8 = 3..11, "design decision 8";
         /// Counts the times of going back, modulo 16; fetches in flight carry it.
-        rewind_count: u8 = 11..15, "DESIGN 3 decision 8";
+        rewind_count: u8 = 11..15, "design decision 8";
         /// PSN of the next packet.
         next_psn: u32 = 15..39, "protocol 2.1";
         /// First PSN that was never sent: `nxt` of the notes. Equal to `next_psn` unless going back.
         unsent_psn: u32 = 39..63, "protocol 2.5";
         /// Free-running index of the slot whose message comes next or is being sent.
-        slot_index: u16 = 63..79, "DESIGN 3.2", unit "slots";
+        slot_index: u16 = 63..79, "design 3.2", unit "slots";
         /// Bytes of that message that are sent.
         message_offset: u32 = 79..111, "protocol 2.2", unit "bytes";
         /// SSN: messages begun, going back not counted; messages in flight are this less `messages_completed`.
@@ -179,11 +179,11 @@ record! {
         /// Packets since the last with AckReq.
         packets_since_request: u8 = 143..149, "protocol 2.4";
         /// Block of the pool where the next message is noted.
-        outstanding_block: u16 = 149..165, "DESIGN 3 decision 9";
+        outstanding_block: u16 = 149..165, "design decision 9";
         /// Place in that block.
-        outstanding_place: u8 = 165..168, "DESIGN 3 decision 9";
+        outstanding_place: u8 = 165..168, "design decision 9";
         /// The block is held; the first of a queue pair is guaranteed.
-        has_block: bool = 168..169, "DESIGN 3 decision 9";
+        has_block: bool = 168..169, "design decision 9";
     }
     reserved { 169..216 }
 }
@@ -203,13 +203,13 @@ values! {
 record! {
     /// What is known of the peer's answers: the oldest unanswered PSN, the READ whose data is arriving, and what is left of
     /// retries.
-    pub struct AcknowledgeRecord: 216 bits by Acknowledge, "DESIGN 3 decision 6" {
+    pub struct AcknowledgeRecord: 216 bits by Acknowledge, "design decision 6" {
         /// What the response stage is doing.
         phase: ResponsePhase = 0..2, "protocol 2.5";
         /// Generation of the queue pair for which the record was written.
-        generation: u8 = 2..10, "DESIGN 3 decision 8";
+        generation: u8 = 2..10, "design decision 8";
         /// The number of the last time of going back that was asked for.
-        rewind_count: u8 = 10..14, "DESIGN 3 decision 8";
+        rewind_count: u8 = 10..14, "design decision 8";
         /// Oldest PSN that is not acknowledged.
         una_psn: u32 = 14..38, "protocol 2.5";
         /// PSN of the next READ response or atomic answer to be taken.
@@ -227,15 +227,15 @@ record! {
         /// Where it went back to.
         rewind_psn: u32 = 102..126, "protocol 2.6";
         /// First slot still in use: `consumer_index` of completions.
-        slot_index: u16 = 126..142, "DESIGN 3.2", unit "slots";
+        slot_index: u16 = 126..142, "design 3.2", unit "slots";
         /// Messages completed, modulo 65536.
         messages_completed: u16 = 142..158, "protocol 2.11";
         /// READs and atomics completed, modulo 256.
         reads_completed: u8 = 158..166, "protocol 2.3";
         /// Block of the pool where the oldest message is noted.
-        outstanding_block: u16 = 166..182, "DESIGN 3 decision 9";
+        outstanding_block: u16 = 166..182, "design decision 9";
         /// Place in that block.
-        outstanding_place: u8 = 182..185, "DESIGN 3 decision 9";
+        outstanding_place: u8 = 182..185, "design decision 9";
         /// LSN: last message that the peer's credits allow.
         credit_limit: u32 = 185..209, "protocol 2.9";
         /// Credits were conveyed; else nothing is limited.
@@ -262,11 +262,11 @@ values! {
 
 record! {
     /// What admission knows: the expected PSN, and the message that is arriving.
-    pub struct ReceiveRecord: 288 bits by Receive, "DESIGN 3 decision 6" {
+    pub struct ReceiveRecord: 288 bits by Receive, "design decision 6" {
         /// What is arriving.
         message: MessageKind = 0..2, "protocol 3.3";
         /// Generation of the queue pair for which the record was written.
-        generation: u8 = 2..10, "DESIGN 3 decision 8";
+        generation: u8 = 2..10, "design decision 8";
         /// PSN that is accepted next.
         expected_psn: u32 = 10..34, "protocol 3.2";
         /// Messages executed.
@@ -286,9 +286,9 @@ record! {
         /// Bytes arrived.
         message_bytes: u32 = 189..221, "protocol 3.7", unit "bytes";
         /// Receive entries ever consumed.
-        receive_index: u16 = 221..237, "DESIGN 3.2", unit "entries";
+        receive_index: u16 = 221..237, "design 3.2", unit "entries";
         /// SEND: where the copy of the consumed receive entry stands.
-        receive_copy: u16 = 237..253, "DESIGN 3 decision 9";
+        receive_copy: u16 = 237..253, "design decision 9";
         /// `receive_copy` is held; an error then ends it.
         has_receive: bool = 253..254, "protocol 3.6 row 3";
         /// READs and atomics accepted, modulo 256; the low four bits are the place in the ring.
@@ -315,12 +315,12 @@ values! {
 
 record! {
     /// What is owed to the peer. A pending ACK or NAK is state, not an entry of a queue: a newer one takes the place of an older,
-    /// so receive never waits for transmit (DESIGN 3 decision 4).
-    pub struct ReplyRecord: 216 bits by Reply, "DESIGN 3 decision 6" {
+    /// so receive never waits for transmit (design decision 4).
+    pub struct ReplyRecord: 216 bits by Reply, "design decision 6" {
         /// What the reply stage is doing.
         phase: ReplyPhase = 0..2, "protocol 3.8";
         /// Generation of the queue pair for which the record was written.
-        generation: u8 = 2..10, "DESIGN 3 decision 8";
+        generation: u8 = 2..10, "design decision 8";
         /// An ACK or NAK waits to leave.
         pending: bool = 10..11, "protocol 3.8";
         /// Its syndrome.
@@ -332,7 +332,7 @@ record! {
         /// It leaves once `resources_done` has reached this: never past an unsent READ response.
         pending_resource: u8 = 67..75, "protocol 3.8";
         /// And once so many writes, modulo 65536, were reported done.
-        pending_write_count: u16 = 75..91, "DESIGN 3 decision 11";
+        pending_write_count: u16 = 75..91, "design decision 11";
         /// PSN of the last request that was acknowledged; what a duplicate is answered with.
         acknowledged_psn: u32 = 91..115, "protocol 3.4";
         /// READs and atomics answered, modulo 256; the low four bits are the place being served.
@@ -372,7 +372,7 @@ record! {
         /// READ.
         kind: ResourceKind = 0..2, "protocol 3.5", reset 1;
         /// Generation of the queue pair.
-        generation: u8 = 2..10, "DESIGN 3 decision 8";
+        generation: u8 = 2..10, "design decision 8";
         /// PSN of the request and of its first response.
         first_psn: u32 = 10..34, "protocol 3.5";
         /// PSN of its last response.
@@ -395,7 +395,7 @@ record! {
         /// COMPARE_SWAP or FETCH_ADD.
         kind: ResourceKind = 0..2, "protocol 3.5", reset 2;
         /// Generation of the queue pair.
-        generation: u8 = 2..10, "DESIGN 3 decision 8";
+        generation: u8 = 2..10, "design decision 8";
         /// PSN of the request and of its answer.
         psn: u32 = 10..34, "protocol 3.5";
         /// MSN that its answer carries.
@@ -411,40 +411,40 @@ record! {
 record! {
     /// A message of the requester that is not completed: what completes it, and where to begin again. Messages of a queue pair
     /// stand in a chain of blocks of eight, in order; *send* writes at the end, *acknowledge* reads from the beginning.
-    pub struct OutstandingMessage: 216 bits by Send, "DESIGN 3 decision 9" {
+    pub struct OutstandingMessage: 216 bits by Send, "design decision 9" {
         /// What it is; READs and atomics are not completed by an ACK.
-        opcode: WorkOpcode = 0..4, "protocol 4.1";
+        opcode: WqeOpcode = 0..4, "protocol 4.1";
         /// It completes visibly also when all goes well.
         signalled: bool = 4..5, "protocol 2.11";
         /// It takes two slots.
-        two_slots: bool = 5..6, "DESIGN 3.2";
+        two_slots: bool = 5..6, "design 3.2";
         /// Generation of the queue pair.
-        generation: u8 = 6..14, "DESIGN 3 decision 8";
+        generation: u8 = 6..14, "design decision 8";
         /// PSN of its first packet.
         first_psn: u32 = 14..38, "protocol 2.1";
         /// PSN of its last packet; for a READ, of the last response.
         last_psn: u32 = 38..62, "protocol 2.1";
         /// Where it is fetched again.
-        slot_index: u16 = 62..78, "DESIGN 3.2", unit "slots";
+        slot_index: u16 = 62..78, "design 3.2", unit "slots";
         /// SSN.
         message_number: u32 = 78..102, "protocol 2.9";
         /// Its length, for the completion of a READ.
         length: u32 = 102..134, "protocol 2.11", unit "bytes";
         /// Its tag.
-        tag: u64 = 134..198, "DESIGN 3.2";
+        wr_id: u64 = 134..198, "design 3.2";
         /// READs and atomics: where their answer goes, an [`AnswerSink`].
-        sink: u16 = 198..214, "DESIGN 3 decision 9";
+        sink: u16 = 198..214, "design decision 9";
     }
     reserved { 214..216 }
 }
 
 record! {
     /// The chain of a block: one word beside each block of eight messages.
-    pub struct OutstandingLink: 18 bits by Send, "DESIGN 3 decision 9" {
+    pub struct OutstandingLink: 18 bits by Send, "design decision 9" {
         /// The block that follows.
-        next_block: u16 = 0..16, "DESIGN 3 decision 9";
+        next_block: u16 = 0..16, "design decision 9";
         /// There is one.
-        has_next: bool = 16..17, "DESIGN 3 decision 9";
+        has_next: bool = 16..17, "design decision 9";
     }
     reserved { 17..18 }
 }
@@ -452,11 +452,11 @@ record! {
 record! {
     /// Where the answer of a READ or atomic goes: at most two elements, so that an answer never waits for a fetch. Larger
     /// lists are refused when the READ is begun (protocol 2.11: LOC_QP_OP).
-    pub struct AnswerSink: 288 bits by Send, "DESIGN 3 decision 9" {
+    pub struct AnswerSink: 288 bits by Send, "design decision 9" {
         /// Generation of the queue pair.
-        generation: u8 = 0..8, "DESIGN 3 decision 8";
+        generation: u8 = 0..8, "design decision 8";
         /// Elements in use.
-        sge_count: u8 = 8..10, "DESIGN 3.2", allowed 0..=2;
+        sge_count: u8 = 8..10, "design 3.2", allowed 0..=2;
         /// First element: address.
         first_address: u64 = 10..74, "protocol 4.6";
         /// First element: key.
@@ -476,7 +476,7 @@ record! {
 record! {
     /// A region or window, 64 bytes; its index is the key's high 24 bits. A check compares the whole key, then the domain or
     /// queue pair, then rights, then bounds by subtraction (protocol 4.6).
-    pub struct RegionEntry: 512 bits by Regions, "DESIGN 3.2" {
+    pub struct RegionEntry: 512 bits by Regions, "design 3.2" {
         /// The whole key.
         key: u32 = 0..32, "protocol 4.6";
         /// What the key stands for.
@@ -498,17 +498,17 @@ record! {
         /// Payload may be written out of order.
         relaxed_order: bool = 46..47, "protocol 2.10";
         /// How addresses are translated.
-        translation: Translation = 48..50, "DESIGN 3.2";
+        translation: Translation = 48..50, "design 3.2";
         /// Size of its pages, as a power of two.
-        page_log2: u8 = 56..61, "DESIGN 3.2", reset 12, allowed 12..=30;
+        page_log2: u8 = 56..61, "design 3.2", reset 12, allowed 12..=30;
         /// First address in its own address space.
         first_address: u64 = 64..128, "protocol 4.6";
         /// Length.
         length: u64 = 128..192, "protocol 4.6", unit "bytes";
         /// Device address of the memory or of its page list.
-        translation_base: u64 = 192..256, "DESIGN 3.2";
+        translation_base: u64 = 192..256, "design 3.2";
         /// Place of the first byte in the first page.
-        first_offset: u32 = 256..286, "DESIGN 3.2", unit "bytes";
+        first_offset: u32 = 256..286, "design 3.2", unit "bytes";
         /// Protection domain.
         domain: u32 = 288..312, "protocol 4.6";
         /// Type 2 window: the queue pair that it is bound to.
@@ -518,7 +518,7 @@ record! {
         /// Windows bound to this region; while there are any, it cannot be destroyed.
         windows: u32 = 384..408, "protocol 4.6";
         /// Accesses that were permitted and are not finished; destroying waits for zero.
-        in_flight: u16 = 416..432, "DESIGN 3 decision 8";
+        in_flight: u16 = 416..432, "design decision 8";
     }
     reserved { 36..40, 47..48, 50..56, 61..64, 286..288, 312..320, 344..352, 376..384, 408..416, 432..512 }
 }
@@ -536,13 +536,13 @@ record! {
         /// Where its events go.
         event_queue: u8 = 6..14, "protocol 4.4";
         /// Page whose doorbells are for it.
-        doorbell_page: u16 = 14..26, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 14..26, "design decision 14";
         /// An event waits for so many completions.
         moderation_count: u16 = 26..42, "protocol 4.4";
         /// But no longer than this.
         moderation_period: u16 = 42..58, "protocol 4.4", unit "256 cycles";
         /// Device address of the ring.
-        base_page: u64 = 58..110, "DESIGN 3.2", unit "4096 bytes";
+        base_page: u64 = 58..110, "design 3.2", unit "4096 bytes";
         /// Entries ever written.
         producer_index: u32 = 110..134, "protocol 4.4", unit "entries", by Complete;
         /// `producer_index` at the last event; what came since waits for moderation.
@@ -573,9 +573,9 @@ record! {
         /// Interrupt vector.
         vector: u8 = 6..12, "protocol 4.4";
         /// Page whose doorbells are for it.
-        doorbell_page: u16 = 12..24, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 12..24, "design decision 14";
         /// Device address of the ring.
-        base_page: u64 = 24..76, "DESIGN 3.2", unit "4096 bytes";
+        base_page: u64 = 24..76, "design 3.2", unit "4096 bytes";
         /// Entries ever written.
         producer_index: u32 = 76..100, "protocol 4.4", unit "entries", by Event;
         /// `arm_sequence` that the last interrupt answered.
@@ -598,11 +598,11 @@ record! {
         /// Entries, as a power of two.
         entries_log2: u8 = 1..5, "protocol 4.5";
         /// Page whose doorbells are for it.
-        doorbell_page: u16 = 5..17, "DESIGN 3 decision 14";
+        doorbell_page: u16 = 5..17, "design decision 14";
         /// Protection domain of its elements.
         domain: u32 = 17..41, "protocol 4.5";
         /// Device address of the ring.
-        base_page: u64 = 41..93, "DESIGN 3.2", unit "4096 bytes";
+        base_page: u64 = 41..93, "design 3.2", unit "4096 bytes";
         /// One event when fewer are posted.
         limit: u16 = 93..109, "protocol 4.5", unit "entries";
         /// Counts the settings of the limit, modulo 4.

@@ -5,11 +5,11 @@ use crate::limits;
 
 record! {
     /// Tells how far a send queue, receive queue or shared receive queue is filled.
-    pub struct WorkDoorbell: 64 bits by Driver, "DESIGN 3.1" {
+    pub struct WorkDoorbell: 64 bits by Driver, "design 3.1" {
         /// QPN of the send or receive queue, whole; or number of the shared receive queue.
-        object_number: u32 = 0..24, "DESIGN 3 decision 14";
+        object_number: u32 = 0..24, "design decision 14";
         /// Slots (send) or entries (receive) ever written, modulo 65536.
-        producer_index: u16 = 32..48, "DESIGN 3 decision 5", unit "slots";
+        producer_index: u16 = 32..48, "design decision 5", unit "slots";
     }
     reserved { 24..32, 48..64 }
 }
@@ -33,7 +33,7 @@ record! {
     /// nothing is lost between the last poll and the arming.
     pub struct CompletionDoorbell: 64 bits by Driver, "protocol 4.4" {
         /// Number of the completion queue.
-        object_number: u32 = 0..24, "DESIGN 3 decision 14";
+        object_number: u32 = 0..24, "design decision 14";
         /// What to arm for.
         arm: Arm = 24..26, "protocol 4.4";
         /// Entries ever read, modulo 2^24.
@@ -46,7 +46,7 @@ record! {
     /// Tells how far an event queue was read, and arms its interrupt.
     pub struct EventDoorbell: 64 bits by Driver, "protocol 4.4" {
         /// Number of the event queue.
-        object_number: u32 = 0..24, "DESIGN 3 decision 14";
+        object_number: u32 = 0..24, "design decision 14";
         /// One interrupt at the next event, or at once if events beyond `consumer_index` are there.
         arm: bool = 24..25, "protocol 4.4";
         /// Entries ever read, modulo 2^24.

@@ -69,19 +69,19 @@ pub const LAYOUT_MINOR: u64 = 0;
 
 record! {
     /// Shows that this is an rnic card, before anything else is believed.
-    pub struct Magic: 64 bits by Fixed, "DESIGN 3.1" {
+    pub struct Magic: 64 bits by Fixed, "design 3.1" {
         /// The bytes `rnic-hw!`.
-        magic: u64 = 0..64, "DESIGN 3.1", reset 0x2177_682d_6369_6e72;
+        magic: u64 = 0..64, "design 3.1", reset 0x2177_682d_6369_6e72;
     }
 }
 
 record! {
     /// Version of everything in this manual.
-    pub struct LayoutVersion: 64 bits by Fixed, "DESIGN 3.1" {
+    pub struct LayoutVersion: 64 bits by Fixed, "design 3.1" {
         /// Something was added where reserved bits stood; older drivers go on working.
-        minor: u16 = 0..16, "DESIGN 3.1";
+        minor: u16 = 0..16, "design 3.1";
         /// Something moved or changed its meaning; a driver of another major version stops here.
-        major: u16 = 16..32, "DESIGN 3.1", reset 1;
+        major: u16 = 16..32, "design 3.1", reset 1;
     }
     reserved { 32..64 }
 }
@@ -89,9 +89,9 @@ record! {
 record! {
     /// What this card was generated with; a bit that is zero means that the commands, opcodes and registers of the
     /// feature are refused by code.
-    pub struct Features: 64 bits by Generated, "DESIGN 3.1" {
+    pub struct Features: 64 bits by Generated, "design 3.1" {
         /// Packet path: parse, ICRC, assemble.
-        packet_path: bool = 0..1, "DESIGN 3";
+        packet_path: bool = 0..1, "design 3";
         /// Reliable connected service.
         reliable_connected: bool = 1..2, "protocol 2.1";
         /// Unreliable connected service.
@@ -109,7 +109,7 @@ record! {
         /// Fast registration by work request.
         fast_registration: bool = 8..9, "protocol 4.6";
         /// Regions made of page lists, for hosts without an IOMMU.
-        page_lists: bool = 9..10, "DESIGN 3.2";
+        page_lists: bool = 9..10, "design 3.2";
         /// Recovery from loss: retransmission, RNR, timers.
         retransmission: bool = 10..11, "protocol 2.6";
         /// Rate control by congestion notifications.
@@ -117,11 +117,11 @@ record! {
         /// Priority flow control frames are honoured.
         flow_control: bool = 12..13, "protocol 5.2";
         /// Contexts that do not fit on chip live in host memory.
-        context_cache: bool = 13..14, "DESIGN 3 decision 7";
+        context_cache: bool = 13..14, "design decision 7";
         /// The push window of the doorbell page takes work requests.
-        push_window: bool = 14..15, "DESIGN 3.2";
+        push_window: bool = 14..15, "design 3.2";
         /// Queues for frames that are not RoCEv2.
-        host_network: bool = 15..16, "DESIGN 3";
+        host_network: bool = 15..16, "design 3";
         /// The FLUSH and ATOMIC_WRITE operations.
         persistence: bool = 16..17, "protocol 1.4";
     }
@@ -130,22 +130,22 @@ record! {
 
 record! {
     /// How wide and how fast the card is.
-    pub struct Geometry: 64 bits by Generated, "DESIGN 3" {
+    pub struct Geometry: 64 bits by Generated, "design 3" {
         /// Width of the datapath: 64, 128, 256 or 512.
-        datapath_bits: u16 = 0..16, "DESIGN 3 decision 2", unit "bits";
+        datapath_bits: u16 = 0..16, "design decision 2", unit "bits";
         /// Interrupt vectors that the card can raise.
         interrupt_vectors: u16 = 16..32, "protocol 4.4";
         /// Frequency of the core clock, in which all times of this manual are counted.
-        clock_khz: u32 = 32..64, "DESIGN 8", unit "kHz";
+        clock_khz: u32 = 32..64, "design 8", unit "kHz";
     }
 }
 
 record! {
     /// Sizes of the card's tables, as powers of two. Object numbers are below these, but for QPNs and keys, of which
     /// only the low bits are an index.
-    pub struct TableSizes: 64 bits by Generated, "DESIGN 3" {
+    pub struct TableSizes: 64 bits by Generated, "design 3" {
         /// Queue pairs.
-        queue_pairs_log2: u8 = 0..5, "DESIGN 3 decision 5", allowed 0..=16;
+        queue_pairs_log2: u8 = 0..5, "design decision 5", allowed 0..=16;
         /// Completion queues.
         completion_queues_log2: u8 = 8..13, "protocol 4.4", allowed 0..=16;
         /// Event queues.
@@ -157,30 +157,30 @@ record! {
         /// Address handles.
         address_handles_log2: u8 = 40..45, "protocol 4.2", allowed 0..=16;
         /// Doorbell pages, page 0 (the driver's own) included.
-        doorbell_pages_log2: u8 = 48..53, "DESIGN 3 decision 14", allowed 0..=12;
+        doorbell_pages_log2: u8 = 48..53, "design decision 14", allowed 0..=12;
         /// Blocks of eight outstanding messages, shared by all queue pairs.
-        outstanding_blocks_log2: u8 = 56..61, "DESIGN 3 decision 9", allowed 0..=16;
+        outstanding_blocks_log2: u8 = 56..61, "design decision 9", allowed 0..=16;
     }
     reserved { 5..8, 13..16, 21..24, 29..32, 37..40, 45..48, 53..56, 61..64 }
 }
 
 record! {
     /// Largest queues and requests that commands and work requests may ask for.
-    pub struct QueueLimits: 64 bits by Generated, "DESIGN 3.2" {
+    pub struct QueueLimits: 64 bits by Generated, "design 3.2" {
         /// Slots of a send queue, as a power of two.
-        send_slots_log2: u8 = 0..5, "DESIGN 3.2", allowed 0..=15;
+        send_slots_log2: u8 = 0..5, "design 3.2", allowed 0..=15;
         /// Entries of a receive queue, as a power of two.
-        receive_entries_log2: u8 = 8..13, "DESIGN 3.2", allowed 0..=15;
+        receive_entries_log2: u8 = 8..13, "design 3.2", allowed 0..=15;
         /// Entries of a completion queue, as a power of two.
         completion_entries_log2: u8 = 16..21, "protocol 4.4", allowed 0..=22;
         /// Entries of an event queue, as a power of two.
         event_entries_log2: u8 = 24..29, "protocol 4.4", allowed 0..=16;
         /// Scatter/gather elements of a send entry.
-        send_sges: u8 = 32..36, "DESIGN 3.2", allowed 0..=6;
+        send_sges: u8 = 32..36, "design 3.2", allowed 0..=6;
         /// Scatter elements of a receive entry.
-        receive_sges: u8 = 36..40, "DESIGN 3.2", allowed 0..=3;
+        receive_sges: u8 = 36..40, "design 3.2", allowed 0..=3;
         /// Inline bytes of a send entry.
-        inline_bytes: u8 = 40..48, "DESIGN 3.2", unit "bytes", allowed 0..=96;
+        inline_bytes: u8 = 40..48, "design 3.2", unit "bytes", allowed 0..=96;
         /// READs and atomics in flight as requester.
         read_atomic: u8 = 48..53, "protocol 2.3", allowed 0..=16;
         /// READs and atomics in flight as responder.
@@ -201,28 +201,28 @@ record! {
 
 record! {
     /// Starts and stops the card.
-    pub struct Control: 64 bits by Driver, "DESIGN 3 decision 12" {
+    pub struct Control: 64 bits by Driver, "design decision 12" {
         /// Frames, doorbells and commands are taken. While zero, rings stand still, and good frames find no
         /// room: they count as `buffer_full`.
-        enable: bool = 0..1, "DESIGN 3 decision 12";
+        enable: bool = 0..1, "design decision 12";
         /// Writing one resets the card: it quiesces, drains its reads and writes, forgets every object and clears all
         /// registers. Reads as zero; `status` tells when it is done.
-        reset: bool = 1..2, "DESIGN 3 decision 12";
+        reset: bool = 1..2, "design decision 12";
         /// Writing one stops new work and drains what is in flight, objects kept; writing zero goes on.
-        quiesce: bool = 2..3, "DESIGN 3 decision 12";
+        quiesce: bool = 2..3, "design decision 12";
     }
     reserved { 3..64 }
 }
 
 record! {
     /// What the card is doing.
-    pub struct Status: 64 bits by Host, "DESIGN 3 decision 12" {
+    pub struct Status: 64 bits by Host, "design decision 12" {
         /// The card has its memory, and takes commands.
-        ready: bool = 0..1, "DESIGN 3 decision 12";
+        ready: bool = 0..1, "design decision 12";
         /// A reset is under way.
-        resetting: bool = 1..2, "DESIGN 3 decision 12";
+        resetting: bool = 1..2, "design decision 12";
         /// Nothing is in flight towards host or wire.
-        drained: bool = 2..3, "DESIGN 3 decision 12", reset 1;
+        drained: bool = 2..3, "design decision 12", reset 1;
         /// The device has failed: `fatal` says how. Only a reset helps.
         fatal: bool = 3..4, "protocol 4.4";
         /// The network port has a link.
@@ -233,7 +233,7 @@ record! {
 
 values! {
     /// Why the device has failed.
-    pub enum FatalCode, "DESIGN 3 decision 12" {
+    pub enum FatalCode, "design decision 12" {
         /// It has not.
         None = 0, "none";
         /// A host read was never answered: a tag is lost.
@@ -253,20 +253,20 @@ values! {
 
 record! {
     /// The first fatal failure since reset.
-    pub struct Fatal: 64 bits by Host, "DESIGN 3 decision 12" {
+    pub struct Fatal: 64 bits by Host, "design decision 12" {
         /// What happened.
-        code: FatalCode = 0..8, "DESIGN 3 decision 12";
+        code: FatalCode = 0..8, "design decision 12";
         /// Which one: tag, queue number or low address bits, by code.
-        detail: u32 = 32..64, "DESIGN 3 decision 12";
+        detail: u32 = 32..64, "design decision 12";
     }
     reserved { 8..32 }
 }
 
 record! {
     /// Holds what software writes; it moves nothing, and tests the path to the card.
-    pub struct Scratch: 64 bits by Driver, "DESIGN 3.1" {
+    pub struct Scratch: 64 bits by Driver, "design 3.1" {
         /// Any value.
-        scratch: u64 = 0..64, "DESIGN 3.1";
+        scratch: u64 = 0..64, "design 3.1";
     }
 }
 
@@ -335,27 +335,27 @@ record! {
 
 record! {
     /// Where the ring of admin commands stands.
-    pub struct AdminCommandBase: 64 bits by Driver, "DESIGN 3 decision 12" {
+    pub struct AdminCommandBase: 64 bits by Driver, "design decision 12" {
         /// Device address, a multiple of 4096.
-        address: u64 = 0..64, "DESIGN 3 decision 12";
+        address: u64 = 0..64, "design decision 12";
     }
 }
 
 record! {
     /// Where the ring of admin answers stands.
-    pub struct AdminAnswerBase: 64 bits by Driver, "DESIGN 3 decision 12" {
+    pub struct AdminAnswerBase: 64 bits by Driver, "design decision 12" {
         /// Device address, a multiple of 4096.
-        address: u64 = 0..64, "DESIGN 3 decision 12";
+        address: u64 = 0..64, "design decision 12";
     }
 }
 
 record! {
     /// Size of both admin rings, and how their answers are announced.
-    pub struct AdminControl: 64 bits by Driver, "DESIGN 3 decision 12" {
+    pub struct AdminControl: 64 bits by Driver, "design decision 12" {
         /// Entries of each ring, as a power of two.
-        entries_log2: u8 = 0..4, "DESIGN 3 decision 12", allowed 0..=8;
+        entries_log2: u8 = 0..4, "design decision 12", allowed 0..=8;
         /// The queue runs. Setting it starts both rings at entry 0, with phase 1.
-        enable: bool = 8..9, "DESIGN 3 decision 12";
+        enable: bool = 8..9, "design decision 12";
         /// Every answer also raises an event in event queue 0.
         event_on_answer: bool = 9..10, "protocol 4.4";
     }
@@ -364,22 +364,22 @@ record! {
 
 record! {
     /// Tells the card how far commands are written.
-    pub struct AdminDoorbell: 64 bits by Driver, "DESIGN 3 decision 12" {
+    pub struct AdminDoorbell: 64 bits by Driver, "design decision 12" {
         /// Index of the next command that software will write; runs free modulo 65536.
-        producer_index: u16 = 0..16, "DESIGN 3 decision 12";
+        producer_index: u16 = 0..16, "design decision 12";
     }
     reserved { 16..64 }
 }
 
 record! {
     /// How far the admin queue has come.
-    pub struct AdminProgress: 64 bits by Admin, "DESIGN 3 decision 12" {
+    pub struct AdminProgress: 64 bits by Admin, "design decision 12" {
         /// Index of the next command that the card will read.
-        consumer_index: u16 = 0..16, "DESIGN 3 decision 12";
+        consumer_index: u16 = 0..16, "design decision 12";
         /// A command is being executed.
-        busy: bool = 16..17, "DESIGN 3 decision 12";
+        busy: bool = 16..17, "design decision 12";
         /// The ring could not be read or an answer not be written; the queue has stopped.
-        failed: bool = 17..18, "DESIGN 3 decision 12";
+        failed: bool = 17..18, "design decision 12";
     }
     reserved { 18..64 }
 }
@@ -408,7 +408,7 @@ record! {
 
 values! {
     /// A kind of object whose contexts live in host memory where they do not fit on chip.
-    pub enum MemoryKind, "DESIGN 3 decision 7" {
+    pub enum MemoryKind, "design decision 7" {
         /// The records of a queue pair.
         QueuePair = 0, "queue_pair";
         /// Completion queue contexts.
@@ -426,17 +426,17 @@ values! {
 
 record! {
     /// Memory that the driver gives the card for contexts of one kind; the index of the array is the kind.
-    pub struct HostMemoryBase: 64 bits by Driver, "DESIGN 3 decision 7" {
+    pub struct HostMemoryBase: 64 bits by Driver, "design decision 7" {
         /// Device address, a multiple of 4096; software does not touch the memory while the card is enabled.
-        address: u64 = 0..64, "DESIGN 3 decision 7";
+        address: u64 = 0..64, "design decision 7";
     }
 }
 
 record! {
     /// How much memory the card needs for one kind; zero where everything fits on chip.
-    pub struct HostMemoryBytes: 64 bits by Generated, "DESIGN 3 decision 7" {
+    pub struct HostMemoryBytes: 64 bits by Generated, "design decision 7" {
         /// Bytes from `host_memory_base` on.
-        bytes: u64 = 0..64, "DESIGN 3 decision 7", unit "bytes";
+        bytes: u64 = 0..64, "design decision 7", unit "bytes";
     }
 }
 
@@ -467,18 +467,18 @@ record! {
 
 record! {
     /// Takes a snapshot of all counters.
-    pub struct CounterLatch: 64 bits by Driver, "DESIGN 3 decision 13" {
+    pub struct CounterLatch: 64 bits by Driver, "design decision 13" {
         /// Writing one takes the snapshot; reads as one until it is complete, at most 4096 cycles later.
-        latch: bool = 0..1, "DESIGN 3 decision 13";
+        latch: bool = 0..1, "design decision 13";
     }
     reserved { 1..64 }
 }
 
 record! {
     /// A counter as of the last snapshot.
-    pub struct CounterValue: 64 bits by Packet, "DESIGN 3 decision 13" {
+    pub struct CounterValue: 64 bits by Packet, "design decision 13" {
         /// Events since the card was configured, modulo 2^64; a reset does not clear it.
-        count: u64 = 0..64, "DESIGN 3 decision 13";
+        count: u64 = 0..64, "design decision 13";
     }
 }
 
@@ -575,7 +575,7 @@ macro_rules! counters {
 }
 
 counters! {
-    "mac_error", "Frames that the MAC marked as bad.", "DESIGN 3.1";
+    "mac_error", "Frames that the MAC marked as bad.", "design 3.1";
     "too_long", "Frames longer than `port_control.frame_bytes_max`.", "protocol 1.1";
     "short_ethernet", "Frames shorter than their Ethernet header, a VLAN tag included.", "protocol 8.3";
     "destination_mac", "Frames to another station.", "protocol 8.3";
@@ -594,15 +594,15 @@ counters! {
     "unsupported_transport", "RD, XRC, reserved transports, and unassigned opcodes of UC and UD.", "protocol 1.4";
     "header_length", "Too short for the headers, the pad and the ICRC that the opcode calls for.", "protocol 8.3";
     "destination_qp", "Destination QP 0.", "protocol 8.3";
-    "buffer_full", "The packet buffer had no room for the whole frame.", "DESIGN 3 decision 3";
+    "buffer_full", "The packet buffer had no room for the whole frame.", "design decision 3";
 
-    "frames_received", "Frames from the MAC, good or bad.", "DESIGN 3 decision 13";
-    "bytes_received", "Bytes of those frames, without FCS.", "DESIGN 3 decision 13";
-    "requests_received", "Packets handed to the responder.", "DESIGN 3";
-    "responses_received", "Packets handed to the requester: READ responses, acknowledgements, atomic answers.", "DESIGN 3";
+    "frames_received", "Frames from the MAC, good or bad.", "design decision 13";
+    "bytes_received", "Bytes of those frames, without FCS.", "design decision 13";
+    "requests_received", "Packets handed to the responder.", "design 3";
+    "responses_received", "Packets handed to the requester: READ responses, acknowledgements, atomic answers.", "design 3";
     "congestion_notifications_received", "CNPs handed to the requester.", "protocol 1.10";
-    "frames_sent", "Frames given to the MAC.", "DESIGN 3 decision 13";
-    "bytes_sent", "Bytes of those frames, without FCS.", "DESIGN 3 decision 13";
+    "frames_sent", "Frames given to the MAC.", "design decision 13";
+    "bytes_sent", "Bytes of those frames, without FCS.", "design decision 13";
 
     "unknown_qp", "Packets whose whole QPN names no queue pair.", "protocol 3.6 row 1";
     "qp_not_ready", "Packets for a queue pair that is not in RTR, RTS, SQD or SQE.", "protocol 3.6 row 1";
@@ -645,21 +645,21 @@ counters! {
     "event_queue_overrun", "Events that found their queue full.", "protocol 4.4";
     "interrupts_raised", "Interrupts.", "protocol 4.4";
 
-    "doorbell_foreign", "Doorbells for an object that the page does not own.", "DESIGN 3 decision 14";
-    "doorbell_unknown", "Doorbells for an object that does not exist, or at an offset without a doorbell.", "DESIGN 3 decision 14";
-    "doorbell_torn", "High halves of a doorbell without their low half.", "DESIGN 3.1";
-    "register_unmapped", "Accesses to BAR 0 where no register stands.", "DESIGN 3 decision 5";
-    "commands_executed", "Admin commands that ended well.", "DESIGN 3 decision 12";
-    "commands_refused", "Admin commands refused by code.", "DESIGN 3 decision 12";
+    "doorbell_foreign", "Doorbells for an object that the page does not own.", "design decision 14";
+    "doorbell_unknown", "Doorbells for an object that does not exist, or at an offset without a doorbell.", "design decision 14";
+    "doorbell_torn", "High halves of a doorbell without their low half.", "design 3.1";
+    "register_unmapped", "Accesses to BAR 0 where no register stands.", "design decision 5";
+    "commands_executed", "Admin commands that ended well.", "design decision 12";
+    "commands_refused", "Admin commands refused by code.", "design decision 12";
     "work_refused", "Work requests that were malformed.", "protocol 8.3";
     "local_protection", "Local keys, bounds or rights that did not hold.", "protocol 2.11";
     "remote_protection", "Remote keys, bounds, rights or domains that did not hold.", "protocol 4.6";
-    "host_reads", "Read requests to the host.", "DESIGN 3.1";
-    "host_read_errors", "Reads that the host answered with an error.", "DESIGN 3.1";
-    "host_writes", "Write requests to the host.", "DESIGN 3.1";
-    "host_write_errors", "Writes that the host refused.", "DESIGN 3.1";
-    "context_misses", "Records, regions or translations fetched from host memory.", "DESIGN 3 decision 7";
-    "stale_dropped", "Tokens, answers and timers of an older generation.", "DESIGN 3 decision 8";
+    "host_reads", "Read requests to the host.", "design 3.1";
+    "host_read_errors", "Reads that the host answered with an error.", "design 3.1";
+    "host_writes", "Write requests to the host.", "design 3.1";
+    "host_write_errors", "Writes that the host refused.", "design 3.1";
+    "context_misses", "Records, regions or translations fetched from host memory.", "design decision 7";
+    "stale_dropped", "Tokens, answers and timers of an older generation.", "design decision 8";
 }
 
 /// Finds a counter by name.

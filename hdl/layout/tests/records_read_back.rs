@@ -5,9 +5,9 @@ use rnic_layout::admin::*;
 use rnic_layout::context::*;
 use rnic_layout::doorbell::*;
 use rnic_layout::field::Record;
-use rnic_layout::queue::completion::Completion;
-use rnic_layout::queue::event::Event;
-use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::queue::completion::Cqe;
+use rnic_layout::queue::event::Eqe;
+use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::queue::send::*;
 use rnic_layout::registers::*;
 
@@ -47,7 +47,7 @@ proptest! {
     #[test]
     fn every_record_reads_back(random: [u8; 72]) {
         reads_back!(random, [
-            SendWork, DatagramWork, AtomicWork, SendExtension, ScatterGather, ReceiveWork, Completion, Event,
+            SendWqe, DatagramWqe, AtomicWqe, SendWqeExtension, Sge, ReceiveWqe, Cqe, Eqe,
         ]);
         reads_back!(random, [
             CommandHeader, CreateQueuePair, ModifyQueuePair, CreateCompletionQueue, ModifyCompletionQueue,
@@ -67,11 +67,11 @@ proptest! {
     fn no_bytes_make_a_reader_panic(random: [u8; 128], length in 0usize..=128) {
         let bytes = &random[..length];
         for &service in rnic_layout::state::Service::ALL {
-            let _ = Work::parse(service, bytes);
+            let _ = Wqe::parse(service, bytes);
         }
-        let _ = Completion::parse(bytes);
-        let _ = Event::parse(bytes);
-        let _ = ReceiveWork::parse(bytes);
+        let _ = Cqe::parse(bytes);
+        let _ = Eqe::parse(bytes);
+        let _ = ReceiveWqe::parse(bytes);
         let _ = PathRecord::parse(bytes);
         if let Some(command) = bytes.first_chunk::<COMMAND_BYTES>() {
             let _ = Command::parse(command);

@@ -23,12 +23,12 @@
 //! 3. `fits` is low when the payload or the token finds no room; then the packet must be rolled back.
 //!
 //! Refuses less payload room than one packet of the largest PMTU. Decision 3 of the card: a full buffer drops whole frames.
-use super::collect::check_widths;
 use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::check_widths;
 use rnic_blocks::parameter::{ParameterError, check_range};
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
+use rnic_messages::PacketToken;
 
 /// Payload of the largest packet: PMTU 4096.
 const PAYLOAD_BYTES_MAX: usize = 4096;

@@ -25,24 +25,12 @@
 //! 3. The bytes of `header` below `header_bytes` are those of the frame; the others have no meaning.
 //!
 //! Refuses nothing. Protocol 1.1, 1.7.
-use rnic_blocks::parameter::{ParameterError, check_equal};
+use rnic_blocks::parameter::{ParameterError, check_widths};
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
 
 /// Bits of a header vector: 128 bytes, more than the longest chain of headers (106 bytes, protocol 1.7).
 pub const HEADER_BITS: usize = 1024;
-
-/// Checks the two width parameters that all blocks of the packet path share.
-///
-/// # Errors
-/// `DATA` must be 64, 128, 256 or 512, and `BYTES` the width of a count of its bytes.
-pub fn check_widths(data: usize, bytes: usize) -> Result<(), ParameterError> {
-    if ![64, 128, 256, 512].contains(&data) {
-        return Err(ParameterError::new("DATA", data, "64, 128, 256 or 512"));
-    }
-    let required = (data / 8).ilog2() as usize + 1;
-    check_equal("BYTES", bytes, required, "the width of a count up to DATA / 8")
-}
 
 /// The window over the beats from the MAC.
 #[derive(Default, LogicBlock, Registers)]

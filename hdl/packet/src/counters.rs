@@ -22,23 +22,14 @@
 //! 3. Before the first `latch`, `read` is zero.
 //!
 //! Counts wrap at 2^64. Reset does not clear them: who reads takes differences.
-use super::dispatch::FrameOutcome;
-use super::reason::REASON_BITS;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
+use rnic_messages::drop_reason::REASON_BITS;
+use rnic_messages::frame::{Count, FrameOutcome};
 
 /// Cycles from [`Counters::read_index`] to [`Counters::read`].
 pub const READ_LATENCY: usize = 2;
-
-/// Frames of one kind, and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct Count {
-    /// How many.
-    pub frames: Bits<64>,
-    /// How many bytes they had together.
-    pub bytes: Bits<64>,
-}
 
 /// One counter for each number of an outcome.
 #[derive(LogicBlock, Registers)]
@@ -156,9 +147,9 @@ impl Logic for Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::OUTCOME_COUNT;
     use rand::Rng;
     use rnic_blocks::bench::{Bench, random};
+    use rnic_messages::frame::OUTCOME_COUNT;
 
     /// Frames and bytes of each kind.
     type Model = [(u64, u64); 32];

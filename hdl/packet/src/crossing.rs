@@ -24,7 +24,7 @@ use rnic_kernel::prelude::*;
 ///
 /// 1. A frame that is cut off is closed by one beat with `last` and `error`.
 /// 2. Of a frame that is cut off, no later beat passes.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Clock of the MAC.
     pub mac_clock: Signal<In, Clock>,
@@ -156,7 +156,7 @@ const FRAMES: usize = 8;
 /// at least 64.
 ///
 /// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -29,29 +29,12 @@
 //! Protocol 8.3.
 use super::measure::FrameEnd;
 use super::parse::{PacketClass, ParsedHeaders};
-use super::reason::{self, REASON_BITS};
 use rnic_kernel::prelude::*;
+use rnic_messages::drop_reason::{self as reason, REASON_BITS};
+use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, FrameOutcome};
 
 /// Cycles from the last beat of a frame to its commit or rollback.
 pub const DISPATCH_LATENCY: usize = 4;
-
-/// Number of the event that a request was accepted, behind all reasons.
-pub const ACCEPTED_REQUEST: u64 = reason::BUFFER_FULL + 1;
-/// Number of the event that a response was accepted.
-pub const ACCEPTED_RESPONSE: u64 = reason::BUFFER_FULL + 2;
-/// Number of the event that a congestion notification was accepted.
-pub const ACCEPTED_CONGESTION: u64 = reason::BUFFER_FULL + 3;
-/// Events that there are.
-pub const OUTCOME_COUNT: usize = ACCEPTED_CONGESTION as usize + 1;
-
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct FrameOutcome {
-    /// A [`reason`], [`ACCEPTED_REQUEST`], [`ACCEPTED_RESPONSE`] or [`ACCEPTED_CONGESTION`].
-    pub number: Bits<REASON_BITS>,
-    /// Length of the frame.
-    pub frame_bytes: Bits<16>,
-}
 
 /// All that is known of a frame but for its ICRC and its room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

@@ -16,7 +16,6 @@ pub mod mac;
 pub mod measure;
 pub mod opcode_table;
 pub mod parse;
-pub mod reason;
 pub mod receive;
 #[cfg(test)]
 mod receive_tests;

@@ -81,7 +81,7 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize> Logic for MacRec
 }
 
 /// To the MAC: spreads the byte count into `tkeep`. Combinational; the stream before it is registered.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct MacTransmit<const DATA: usize, const BYTES: usize, const LANES: usize> {
     /// Frames to send.
     pub from_assemble: StreamRx<Beat<DATA, BYTES>>,

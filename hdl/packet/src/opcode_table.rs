@@ -26,7 +26,7 @@ fn column(bit: impl Fn(u8) -> bool) -> Constant<Bits<256>> {
 }
 
 /// The table, one constant per output bit.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct OpcodeTable {
     /// From the transport header.
     pub opcode: Signal<In, Bits<8>>,

@@ -22,9 +22,9 @@
 //! Protocol 1.1 to 1.5, 8.3.
 use super::collect::HEADER_BITS;
 use super::opcode_table::OpcodeTable;
-use super::reason::{self, REASON_BITS};
 use rnic_kernel::prelude::*;
-use rnic_token::{EXTENDED_BITS, PacketToken};
+use rnic_messages::drop_reason::{self as reason, REASON_BITS};
+use rnic_messages::{EXTENDED_BITS, PacketToken};
 
 /// The port of RoCEv2.
 const ROCE_PORT: u64 = 4791;

@@ -31,18 +31,19 @@
 //! Protocol 1.1 to 1.8, 8.3.
 use super::buffer::PacketBuffer;
 use super::collect::Collect;
-use super::counters::{Count, Counters};
+use super::counters::Counters;
 use super::delay::Delay;
-use super::dispatch::{Dispatch, FrameOutcome};
+use super::dispatch::Dispatch;
 use super::icrc::IcrcCheck;
 use super::measure::Measure;
 use super::parse::{COVERAGE_LATENCY, Parse};
-use super::reason::{self, REASON_BITS};
 use super::strip::{STRIP_LATENCY, Strip};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
+use rnic_messages::PacketToken;
+use rnic_messages::drop_reason::{self as reason, REASON_BITS};
+use rnic_messages::frame::{Count, FrameOutcome};
 
 /// A beat on its way to the header's findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

@@ -1,6 +1,4 @@
 //! The whole receive path, as Verilog, against the layout's view of a frame.
-use super::dispatch::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
-use super::reason;
 use super::receive::Receive;
 use super::samples::{OWN_MAC, Recipe};
 use super::vectors;
@@ -10,6 +8,8 @@ use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Sink, Stalls, beats_of, random};
 use rnic_layout::opcode::{self, Class, EXTENDED_BYTES};
 use rnic_layout::wire::{DropReason, Filter, IpRepr, MacAddress, PacketRepr, classify};
+use rnic_messages::drop_reason as reason;
+use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, OUTCOME_COUNT};
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
 

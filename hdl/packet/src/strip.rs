@@ -34,8 +34,8 @@
 //! 3. A frame that is shorter than its headers say gives no more payload beats than it has beats.
 //!
 //! Refuses nothing. Protocol 1.1, 1.7.
-use super::collect::check_widths;
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::parameter::check_widths;
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
 

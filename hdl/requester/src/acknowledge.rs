@@ -50,31 +50,32 @@
 //! An answer is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
 //! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK end the queue pair as if no retry were left, and a message
 //! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
-use crate::answer::{Meaning, meaning, returned_meaning, status};
-use crate::numbers::{
+use crate::constants::{
     ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPLETES_COMPARE_SWAP, COMPLETES_FETCH_ADD, COMPLETES_LOCAL_INVALIDATE,
     COMPLETES_READ, COMPLETES_SEND, COMPLETES_WRITE, DRAINED_EVENT, ERROR, FATAL_EVENT, FLUSHED,
     LOCAL_OPERATION, LOCAL_PROTECTION, READY_TO_RECEIVE, READY_TO_SEND, REASON_KEY, REASON_PAYLOAD, RELIABLE,
     RESET, RETRY_EXCEEDED, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, SUCCESS,
 };
-use crate::outstanding::SHARED_BITS;
-use crate::tokens::{
-    BLOCK_BITS, Begun, Issued, Kick, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Response, Retired,
+use crate::messages::{
+    BLOCK_BITS, Begun, Issued, LocalCompletion, MESSAGE_COUNT_BITS, OutstandingMessage, PLACE_BITS, Response,
+    Retired,
 };
+use crate::outstanding::SHARED_BITS;
+use crate::response_class::{Meaning, meaning, returned_meaning, status};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
-use rnic_token::complete::CompletionToken;
-use rnic_token::read::{READ_COUNT_BITS, ReturnedAnswer};
-use rnic_token::setup::{FailureCause, FailureEvent, Passage, SetupEvent, SetupKind, SourceAddressWrite};
-use rnic_token::sizes::{
+use rnic_messages::PacketToken;
+use rnic_messages::complete::CqeToken;
+use rnic_messages::read::{READ_COUNT_BITS, ReturnedAnswer};
+use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
 };
-use rnic_token::transmit::GatherFailure;
+use rnic_messages::transmit::GatherFailure;
 
 /// What commands say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -122,7 +123,7 @@ struct Progress {
 enum Step {
     Idle,
     Setup,
-    Kick,
+    LocalCompletion,
     /// A failure of gather: which PSN is the earlier one, then the record.
     Failure,
     Lost,
@@ -132,7 +133,7 @@ enum Step {
     /// A turn: the record, then message by message, then the record back.
     Load,
     Block,
-    Fetch,
+    WqeFetch,
     Judge,
     Store,
     AskHeld,
@@ -187,7 +188,7 @@ pub struct Acknowledge {
     /// From gather: a packet that could not be sent.
     pub gather_failure: StreamRx<GatherFailure>,
     /// From issuing: a message was written down that no answer will complete, or its rest will not be sent.
-    pub kick: StreamRx<Kick>,
+    pub kick: StreamRx<LocalCompletion>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
     /// To deposit; registered.
@@ -195,9 +196,9 @@ pub struct Acknowledge {
     /// From the place stage: what that has come to.
     pub returned: StreamRx<ReturnedAnswer>,
     /// How many went and came back; registered.
-    pub passage: Signal<Out, Passage>,
+    pub in_flight: Signal<Out, InFlight>,
     /// To the completion queues; registered.
-    pub completion: StreamTx<CompletionToken>,
+    pub completion: StreamTx<CqeToken>,
     /// To control; registered.
     pub failure: StreamTx<FailureEvent>,
     /// To segmentation: there is room again; registered.
@@ -265,7 +266,7 @@ pub struct Acknowledge {
     peers: Memory<Peer, QUEUE_PAIR_BITS>,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
-    completions: Fifo<CompletionToken, 5, 6>,
+    completions: Fifo<CqeToken, 5, 6>,
     wakes: Fifo<Bits<QUEUE_PAIR_BITS>, 2, 3>,
     step: Reg<Step>,
     answers_taken: Reg<Bits<3>>,
@@ -274,13 +275,13 @@ pub struct Acknowledge {
     is_own: DFF<Bit>,
     is_back: DFF<Bit>,
     deferred: Fifo<Response, 3, 4>,
-    passed: Reg<Passage>,
+    passed: Reg<InFlight>,
     has_open: DFF<Bit>,
     asked: Reg<Bit>,
     fault: DFF<Fault>,
     meaning: DFF<Meaning>,
     ahead: DFF<Bits<24>>,
-    in_flight: DFF<Bits<24>>,
+    psns_in_flight: DFF<Bits<24>>,
     is_empty: DFF<Bit>,
     failing_psn: DFF<Bits<24>>,
     keeps: DFF<Bit>,
@@ -348,7 +349,7 @@ impl Acknowledge {
             responses: StreamRx::default(),
             response: StreamTx::default(),
             returned: StreamRx::default(),
-            passage: Signal::default(),
+            in_flight: Signal::default(),
             completion: StreamTx::default(),
             failure: StreamTx::default(),
             wake: StreamTx::default(),
@@ -400,7 +401,7 @@ impl Acknowledge {
             fault: DFF::default(),
             meaning: DFF::default(),
             ahead: DFF::default(),
-            in_flight: DFF::default(),
+            psns_in_flight: DFF::default(),
             is_empty: DFF::default(),
             failing_psn: DFF::default(),
             keeps: DFF::default(),
@@ -431,7 +432,7 @@ impl Logic for Acknowledge {
         self.wakes.reset.next = self.reset.val();
         self.deferred.reset.next = self.reset.val();
         StreamTx::<Response>::link(&mut self.response, &mut self.deferred.tx);
-        StreamTx::<CompletionToken>::link(&mut self.completion, &mut self.completions.tx);
+        StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         let is_sweeping = self.is_sweeping.val();
@@ -500,7 +501,7 @@ impl Logic for Acknowledge {
             } else if has_lost {
                 Step::Failure
             } else if has_kick {
-                if kick.has_failed { Step::Failure } else { Step::Kick }
+                if kick.has_failed { Step::Failure } else { Step::LocalCompletion }
             } else if has_turn {
                 Step::Load
             } else if has_response {
@@ -511,7 +512,7 @@ impl Logic for Acknowledge {
         }
         self.setup.ready.next = step == Step::Setup;
         self.gather_failure.ready.next = step == Step::Lost && !is_own;
-        self.kick.ready.next = step == Step::Kick || (step == Step::Lost && is_own);
+        self.kick.ready.next = step == Step::LocalCompletion || (step == Step::Lost && is_own);
         self.responses.ready.next = step == Step::Answer && !is_back;
         self.returned.ready.next = step == Step::Answer && is_back;
         self.peers.read_enable.next = step == Step::Idle;
@@ -591,7 +592,7 @@ impl Logic for Acknowledge {
         };
         self.meaning.d.next = found;
         self.ahead.d.next = psn::distance(said_psn, progress.retired.una_psn);
-        self.in_flight.d.next = psn::distance(issued.unsent_psn, progress.retired.una_psn);
+        self.psns_in_flight.d.next = psn::distance(issued.unsent_psn, progress.retired.una_psn);
         self.has_open.d.next = issued.reads != progress.retired.reads;
         self.is_empty.d.next = issued.count == progress.retired.count || issued.generation != peer.generation;
         // Unasked data is the fault of the oldest message, whatever PSN it has.
@@ -608,7 +609,7 @@ impl Logic for Acknowledge {
         let fault = self.fault.q.val();
         let said = self.meaning.q.val();
         let is_ours = step == Step::Answer && fault == Fault::None;
-        let is_in_flight = self.ahead.q.val() < self.in_flight.q.val() && !self.is_empty.q.val();
+        let is_in_flight = self.ahead.q.val() < self.psns_in_flight.q.val() && !self.is_empty.q.val();
         let is_behind = self.ahead.q.val().get_bit(23);
         let is_refusal = said == Meaning::Refusal || said == Meaning::NotReady;
         // Nobody asks for atomics while nothing is open (protocol 8.3).
@@ -643,7 +644,7 @@ impl Logic for Acknowledge {
         if step == Step::Answer && is_back {
             self.passed.d.next.left = passed.left + 1;
         }
-        self.passage.next = passed;
+        self.in_flight.next = passed;
         let is_current = lost.generation == peer.generation;
         let is_unasked = said == Meaning::ReadData && !is_other;
         let refuses = is_good && (is_refusal || is_failure || is_unasked);
@@ -661,7 +662,7 @@ impl Logic for Acknowledge {
         let joins = is_life
             || is_restart
             || is_send_psn
-            || step == Step::Kick
+            || step == Step::LocalCompletion
             || (moves && !is_middle)
             || refuses
             || (step == Step::Lost && is_current);
@@ -683,7 +684,7 @@ impl Logic for Acknowledge {
                 && event.path.drain_notify
                 && (peer.state != SEND_QUEUE_DRAIN || progress.tells_drained);
         }
-        if step == Step::Kick && kick.is_freed && kick.generation == peer.generation {
+        if step == Step::LocalCompletion && kick.is_freed && kick.generation == peer.generation {
             self.progresses.write_data.next.is_freed = true;
             self.progresses.write_data.next.is_denied = kick.is_denied;
         }
@@ -781,7 +782,7 @@ impl Logic for Acknowledge {
             } else if progress.head_count.get_bit(3) {
                 Step::Block
             } else {
-                Step::Fetch
+                Step::WqeFetch
             };
         }
 
@@ -795,14 +796,14 @@ impl Logic for Acknowledge {
             self.head_count.d.next = bits(0);
             self.frees.d.next = self.frees.q.val() || changes_block;
             self.retired.d.next.home_lap = self.retired.q.val().home_lap != (changes_block && !is_shared);
-            self.step.d.next = Step::Fetch;
+            self.step.d.next = Step::WqeFetch;
         }
 
         let message = self.message.val();
         let is_stale = message.generation != peer.generation || peer.state == RESET;
         let is_failed = progress.will_fail && !psn::is_after(progress.failed_psn, message.last_psn);
         let is_acknowledged = psn::is_before(message.last_psn, progress.retired.una_psn);
-        if step == Step::Fetch {
+        if step == Step::WqeFetch {
             self.oldest.d.next = message;
             let is_denied = message.is_local && progress.is_freed && progress.is_denied;
             if is_denied {
@@ -839,7 +840,7 @@ impl Logic for Acknowledge {
             } else if next_count.get_bit(3) {
                 Step::Block
             } else {
-                Step::Fetch
+                Step::WqeFetch
             };
         }
         if is_judged {
@@ -854,10 +855,10 @@ impl Logic for Acknowledge {
             }
         }
         let is_told = is_flushed || is_first_error || (is_success && oldest.is_signalled);
-        self.completions.rx.valid.next = is_judged && is_told && oldest.has_tag;
-        self.completions.rx.beat.next = CompletionToken {
+        self.completions.rx.valid.next = is_judged && is_told && oldest.has_wr_id;
+        self.completions.rx.beat.next = CqeToken {
             completion_queue: peer.completion_queue,
-            tag: oldest.tag,
+            wr_id: oldest.wr_id,
             length: select(is_success && oldest.is_read, oldest.length, bits::<32>(0)),
             immediate: bits::<32>(0),
             qp_number: peer.local_qp,
@@ -892,7 +893,7 @@ impl Logic for Acknowledge {
             is_last: false,
             solicited: false,
         };
-        let is_untold = (is_first_error || is_flushed) && !oldest.has_tag;
+        let is_untold = (is_first_error || is_flushed) && !oldest.has_wr_id;
         self.failures.rx.valid.next = is_drained || (is_judged && (is_first_error || is_untold));
         self.failures.rx.beat.next = FailureEvent {
             queue_pair,
@@ -913,7 +914,7 @@ impl Logic for Acknowledge {
         self.wakes.rx.valid.next = self.asked.q.val() && begun.is_held;
         self.wakes.rx.beat.next = queue_pair;
         if step == Step::Setup
-            || step == Step::Kick
+            || step == Step::LocalCompletion
             || step == Step::Lost
             || step == Step::Answer
             || step == Step::AskHeld
@@ -941,7 +942,7 @@ impl Logic for Acknowledge {
             response_stale: is_outside && is_behind,
             response_never_sent: is_outside && !is_behind,
             response_reserved: is_good && said == Meaning::Reserved,
-            // Deposit has counted data that nobody has asked for.
+            // ReadResponse has counted data that nobody has asked for.
             response_unexpected: is_good && is_other,
             retry_exhausted: fails
                 && is_good

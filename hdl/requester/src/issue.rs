@@ -26,17 +26,19 @@
 //! 8. `frontier` says of each item how far its queue pair's packets go, before what is issued with it can reach the wire; so a packet
 //!    that leaves knows whether another one follows (protocol 2.4).
 //! 9. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
-use crate::numbers::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
-use crate::tokens::{Issued, Kick, OpenedRead, OutstandingMessage, PLACE_BITS, Packet, Part, SLOT_BITS};
+use crate::constants::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
+use crate::messages::{
+    Issued, IssuedRead, LocalCompletion, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS, SgePart,
+};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::host::{HostSpan, Slot};
-use rnic_token::protect::{AccessAnswer, Invalidation};
-use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS};
-use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
-use rnic_token::transmit::{Frontier, GatherCommand, LaunchToken};
+use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::protect::{AccessAnswer, Invalidation};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
+use rnic_messages::transmit::{GatherCommand, IssuedPsn, TransmitRequest};
 
 /// What has become of a queue pair's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -74,7 +76,7 @@ pub struct Issue {
     /// From cut.
     pub packet: StreamRx<Packet>,
     /// From cut: what answers behind the first one of a list are about.
-    pub parts: StreamRx<Part>,
+    pub parts: StreamRx<SgePart>,
     /// From authorize; a queue, whose `valid` is a register.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
     /// From the region table.
@@ -82,15 +84,15 @@ pub struct Issue {
     /// To gather; registered.
     pub gather: StreamTx<GatherCommand>,
     /// To launch: how far a queue pair is, a cycle behind `issued`; registered.
-    pub frontier: Signal<Out, Frontier>,
+    pub frontier: Signal<Out, IssuedPsn>,
     /// That is said now; registered.
     pub frontier_valid: Signal<Out, Bit>,
     /// To gather; the exit of the queue before, gated by registers.
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge: something has ended that no answer will complete; the block behind is a queue.
-    pub kick: StreamTx<Kick>,
+    pub kick: StreamTx<LocalCompletion>,
     /// To deposit: a READ is on its way; the block behind is a queue.
-    pub opened: StreamTx<OpenedRead>,
+    pub opened: StreamTx<IssuedRead>,
     /// To control: a key that is to be ended; the block behind is a queue.
     pub invalidate: StreamTx<Invalidation>,
     /// To the pool.
@@ -127,7 +129,7 @@ pub struct Issue {
     command_ends_burst: DFF<Bit>,
     command_ends_turn: DFF<Bit>,
     has_command: Reg<Bit>,
-    newest: DFF<Frontier>,
+    newest: DFF<IssuedPsn>,
     has_newest: Reg<Bit>,
     bursts_done: Reg<Bits<16>>,
     turns_done: Reg<Bits<16>>,
@@ -292,8 +294,8 @@ impl Logic for Issue {
             generation: item.generation,
             last_psn: item.last_psn,
             next_slot: item.next_slot,
-            has_tag: item.has_tag,
-            tag: item.tag,
+            has_wr_id: item.has_wr_id,
+            wr_id: item.wr_id,
             is_signalled: item.is_signalled,
             is_write: item.is_write,
             is_read: item.is_read,
@@ -312,7 +314,7 @@ impl Logic for Issue {
         };
         let reads = select(item.is_open, record.reads + 1, record.reads);
         self.opened.valid.next = writes && is_sent && item.is_open;
-        self.opened.beat.next = OpenedRead {
+        self.opened.beat.next = IssuedRead {
             queue_pair: item.queue_pair,
             generation: item.generation,
             slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
@@ -328,14 +330,14 @@ impl Logic for Issue {
         self.issued.next =
             Issued { count: item.message_count, reads, unsent_psn, generation: item.generation };
         self.issued_valid.next = writes;
-        self.newest.d.next = Frontier { queue_pair: item.queue_pair, psn: unsent_psn };
+        self.newest.d.next = IssuedPsn { queue_pair: item.queue_pair, psn: unsent_psn };
         self.has_newest.d.next = writes;
         self.frontier.next = self.newest.q.val();
         self.frontier_valid.next = self.has_newest.q.val();
         // A message that was written down fails behind its first packet as one whose payload could not be read.
         let fails_behind = is_protected && !item.starts;
         self.kick.valid.next = writes && !is_right && (item.starts || fails_behind);
-        self.kick.beat.next = Kick {
+        self.kick.beat.next = LocalCompletion {
             queue_pair: item.queue_pair,
             generation: item.generation,
             has_failed: fails_behind,
@@ -365,7 +367,7 @@ impl Logic for Issue {
             self.command_ends_burst.d.next = item.ends_burst;
             self.command_ends_turn.d.next = item.ends_turn;
             self.command.d.next = GatherCommand {
-                launch: LaunchToken {
+                headers: TransmitRequest {
                     queue_pair: item.queue_pair,
                     generation: item.generation,
                     opcode: item.opcode,

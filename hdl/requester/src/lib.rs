@@ -17,23 +17,23 @@
 )]
 
 pub mod acknowledge;
-mod answer;
-pub mod authorize;
-pub mod collect;
-pub mod cut;
-pub mod deposit;
-pub mod fetch;
-pub mod fork;
+pub mod constants;
+pub mod in_flight_rounds;
 pub mod issue;
-pub mod numbers;
+pub mod messages;
 pub mod outstanding;
+pub mod read_response;
+pub mod ready_queue;
 pub mod requester;
-pub mod rounds;
-pub mod schedule;
+mod response_class;
 pub mod segment;
+pub mod setup_fork;
 pub mod sweep;
-pub mod tokens;
-pub mod work;
+pub mod wqe;
+pub mod wqe_check;
+pub mod wqe_fetch;
+pub mod wqe_pair;
+pub mod wqe_parse;
 
 #[cfg(test)]
 mod testing;

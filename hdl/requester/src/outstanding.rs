@@ -2,7 +2,7 @@
 //!
 //! What is sent completes when the peer says so, in order; until then its tag and its PSN must be kept somewhere. A queue
 //! pair with much in flight needs much room and most have nothing in flight; so all share one pool, in blocks of eight messages,
-//! and each has one block of its own, its home, so that none can be starved (DESIGN 3 decision 9).
+//! and each has one block of its own, its home, so that none can be starved (design decision 9).
 //!
 //! ```text
 //!                 ┌──────────────────────────────────────────────────────────┐
@@ -26,19 +26,19 @@
 //! 2. A shared block is in one chain or free.
 //! 3. Who writes a count and then reads what another says, while the other does the same the other way round, cannot both miss
 //!    each other: reads see all writes of earlier cycles. This is how a held queue pair is woken exactly when there is room.
-use crate::tokens::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, PLACE_BITS, Retired};
+use crate::messages::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, PLACE_BITS, Retired};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Shared blocks, as a power of two.
 pub const SHARED_BITS: usize = QUEUE_PAIR_BITS;
 const SHARED_COUNT_BITS: usize = SHARED_BITS + 1;
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Outstanding {
     /// Core clock.
     pub clock: Signal<In, Clock>,

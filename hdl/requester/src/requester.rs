@@ -29,39 +29,39 @@
 //! them, of turns of long messages, and of answers from their being taken until the place stage has done what they ask for. A burst is done with when what is left of its last message stands in cut's record: that
 //! sends nothing without a turn, and dies with its queue pair.
 use crate::acknowledge::Acknowledge;
-use crate::authorize::Authorize;
-use crate::collect::Collect;
-use crate::cut::Cut;
-use crate::deposit::Deposit;
-use crate::fetch::{Fetch, SLOT_COUNT_BITS, SLOT_QUEUE_BITS};
-use crate::fork::Fork;
+use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
-use crate::outstanding::{Outstanding, SHARED_BITS};
-use crate::rounds::Rounds;
-use crate::schedule::Schedule;
-use crate::segment::Segment;
-use crate::sweep::Sweep;
-use crate::tokens::{
-    Burst, CheckedItem, Kick, OpenedRead, Packet, Part, Response, SLOT_BITS, Stretch, Turn, WorkItem,
-    WorkSlot,
+use crate::messages::{
+    CheckedWqe, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, Response, SLOT_BITS, Sge,
+    SgePart, WqeBurst, WqeSlot,
 };
+use crate::outstanding::{Outstanding, SHARED_BITS};
+use crate::read_response::ReadResponse;
+use crate::ready_queue::ReadyQueue;
+use crate::segment::Segment;
+use crate::setup_fork::SetupFork;
+use crate::sweep::Sweep;
+use crate::wqe_check::WqeCheck;
+use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
+use crate::wqe_pair::WqePair;
+use crate::wqe_parse::WqeParse;
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
-use rnic_token::complete::CompletionToken;
-use rnic_token::doorbell::WorkPosted;
-use rnic_token::host::{HostSpan, Slot};
-use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_token::read::{DepositCommand, ReturnedAnswer};
-use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
-use rnic_token::sizes::QUEUE_PAIR_BITS;
-use rnic_token::transmit::{Frontier, GatherCommand, GatherFailure};
+use rnic_messages::PacketToken;
+use rnic_messages::complete::CqeToken;
+use rnic_messages::doorbell::SendsPosted;
+use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
+use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Requester {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -79,7 +79,7 @@ pub struct Requester {
     /// From control, to segmentation and acknowledge.
     pub setup_segment: StreamRx<SetupEvent>,
     /// A doorbell of a send queue.
-    pub send_posted: Signal<In, WorkPosted>,
+    pub send_posted: Signal<In, SendsPosted>,
     /// It rang.
     pub send_posted_valid: Signal<In, Bit>,
 
@@ -102,7 +102,7 @@ pub struct Requester {
     /// Packets to be sent; registered.
     pub gather: StreamTx<GatherCommand>,
     /// How far the packets of a queue pair go, before the last of them can have left; registered.
-    pub frontier: Signal<Out, Frontier>,
+    pub frontier: Signal<Out, IssuedPsn>,
     /// That is said now; registered.
     pub frontier_valid: Signal<Out, Bit>,
     /// Their inline data; a function of registers.
@@ -116,11 +116,11 @@ pub struct Requester {
     /// Its answers, in order.
     pub deposit_answer: StreamRx<AccessAnswer>,
     /// To the place stage: what becomes of their data; registered.
-    pub place: StreamTx<DepositCommand>,
+    pub place: StreamTx<ReadResponseCommand>,
     /// From the place stage: that is done; taken whatever outputs do.
     pub returned: StreamRx<ReturnedAnswer>,
     /// What has ended; registered.
-    pub completion: StreamTx<CompletionToken>,
+    pub completion: StreamTx<CqeToken>,
     /// Queue pairs that have failed; registered.
     pub failure: StreamTx<FailureEvent>,
 
@@ -129,7 +129,7 @@ pub struct Requester {
     /// Messages of that queue pair were in flight; registered.
     pub probed_busy: Signal<Out, Bit>,
     /// Bursts of slots and answers that are under way; registered.
-    pub passage: Signal<Out, Passage>,
+    pub in_flight: Signal<Out, InFlight>,
 
     /// An answer names no queue pair. Registered, as all counts.
     pub counts_unknown_qp: Signal<Out, Bit>,
@@ -171,26 +171,26 @@ pub struct Requester {
     pub counts_stale_dropped: Signal<Out, Bit>,
 
     sweep: Sweep,
-    fork: Fork,
-    schedule: Schedule,
-    fetch: Fetch,
+    setup_fork: SetupFork,
+    ready_queue: ReadyQueue,
+    wqe_fetch: WqeFetch,
     slots: Fifo<Slot, SLOT_QUEUE_BITS, SLOT_COUNT_BITS>,
-    collect: Collect,
-    segment: Segment,
+    wqe_pair: WqePair,
+    wqe_parse: WqeParse,
     outstanding: Outstanding,
-    authorize: Authorize,
-    checked: Fifo<CheckedItem, 4, 5>,
-    listed: Fifo<Stretch, 4, 5>,
+    wqe_check: WqeCheck,
+    checked: Fifo<CheckedWqe, 4, 5>,
+    listed: Fifo<Sge, 4, 5>,
     inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
-    cut: Cut,
+    segment: Segment,
     issue: Issue,
-    kicks: Fifo<Kick, 2, 3>,
-    kick: RegisterSlice<Kick>,
+    kicks: Fifo<LocalCompletion, 2, 3>,
+    kick: RegisterSlice<LocalCompletion>,
     keys: Fifo<Invalidation, 2, 3>,
     acknowledge: Acknowledge,
-    opened: Fifo<OpenedRead, 2, 3>,
-    deposit: Deposit,
-    rounds: Rounds,
+    opened: Fifo<IssuedRead, 2, 3>,
+    read_response: ReadResponse,
+    in_flight_rounds: InFlightRounds,
     stale: PulseSum<2>,
     response_stale: PulseSum<2>,
     response_unexpected: PulseSum<2>,
@@ -234,7 +234,7 @@ impl Requester {
             failure: StreamTx::default(),
             probed: Signal::default(),
             probed_busy: Signal::default(),
-            passage: Signal::default(),
+            in_flight: Signal::default(),
             counts_unknown_qp: Signal::default(),
             counts_qp_not_ready: Signal::default(),
             counts_transport_mismatch: Signal::default(),
@@ -255,26 +255,26 @@ impl Requester {
             counts_local_protection: Signal::default(),
             counts_stale_dropped: Signal::default(),
             sweep: Sweep::default(),
-            fork: Fork::default(),
-            schedule: Schedule::new()?,
-            fetch: Fetch::new()?,
+            setup_fork: SetupFork::default(),
+            ready_queue: ReadyQueue::new()?,
+            wqe_fetch: WqeFetch::new()?,
             slots: Fifo::new(Storage::Block)?,
-            collect: Collect::default(),
-            segment: Segment::new()?,
+            wqe_pair: WqePair::default(),
+            wqe_parse: WqeParse::new()?,
             outstanding: Outstanding::new()?,
-            authorize: Authorize::default(),
+            wqe_check: WqeCheck::default(),
             checked: Fifo::new(Storage::Distributed)?,
             listed: Fifo::new(Storage::Distributed)?,
             inline_data: Fifo::new(Storage::Distributed)?,
-            cut: Cut::new()?,
+            segment: Segment::new()?,
             issue: Issue::new()?,
             kicks: Fifo::new(Storage::Distributed)?,
             kick: RegisterSlice::default(),
             keys: Fifo::new(Storage::Distributed)?,
             acknowledge: Acknowledge::new()?,
             opened: Fifo::new(Storage::Distributed)?,
-            deposit: Deposit::new()?,
-            rounds: Rounds::default(),
+            read_response: ReadResponse::new()?,
+            in_flight_rounds: InFlightRounds::default(),
             stale: PulseSum::default(),
             response_stale: PulseSum::default(),
             response_unexpected: PulseSum::default(),
@@ -286,115 +286,130 @@ impl Requester {
 impl Logic for Requester {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, sweep, fork, schedule, fetch, slots, collect, segment, outstanding, authorize);
+        clock!(
+            self,
+            clock,
+            sweep,
+            setup_fork,
+            ready_queue,
+            wqe_fetch,
+            slots,
+            wqe_pair,
+            wqe_parse,
+            outstanding,
+            wqe_check
+        );
         clock!(
             self,
             clock,
             checked,
             listed,
             inline_data,
-            cut,
+            segment,
             issue,
             kicks,
             kick,
             keys,
             acknowledge,
             opened,
-            deposit,
-            rounds,
+            read_response,
+            in_flight_rounds,
             stale
         );
         clock!(self, clock, response_stale, response_unexpected, local_protection);
         let reset = self.reset.val();
         self.sweep.reset.next = reset;
-        self.fork.reset.next = reset;
-        self.schedule.reset.next = reset;
-        self.fetch.reset.next = reset;
+        self.setup_fork.reset.next = reset;
+        self.ready_queue.reset.next = reset;
+        self.wqe_fetch.reset.next = reset;
         self.slots.reset.next = reset;
-        self.collect.reset.next = reset;
-        self.segment.reset.next = reset;
+        self.wqe_pair.reset.next = reset;
+        self.wqe_parse.reset.next = reset;
         self.outstanding.reset.next = reset;
-        self.authorize.reset.next = reset;
+        self.wqe_check.reset.next = reset;
         self.checked.reset.next = reset;
         self.listed.reset.next = reset;
         self.inline_data.reset.next = reset;
-        self.cut.reset.next = reset;
+        self.segment.reset.next = reset;
         self.issue.reset.next = reset;
         self.kicks.reset.next = reset;
         self.kick.reset.next = reset;
         self.keys.reset.next = reset;
         self.acknowledge.reset.next = reset;
-        self.rounds.reset.next = reset;
+        self.in_flight_rounds.reset.next = reset;
         self.stale.reset.next = reset;
         self.opened.reset.next = reset;
-        self.deposit.reset.next = reset;
+        self.read_response.reset.next = reset;
         self.response_stale.reset.next = reset;
         self.response_unexpected.reset.next = reset;
         self.local_protection.reset.next = reset;
 
         let is_sweeping = self.sweep.is_sweeping.val();
         let sweep_index = self.sweep.index.val();
-        self.schedule.is_sweeping.next = is_sweeping;
-        self.schedule.sweep_index.next = sweep_index;
-        self.fetch.is_sweeping.next = is_sweeping;
-        self.fetch.sweep_index.next = sweep_index;
-        self.segment.is_sweeping.next = is_sweeping;
-        self.segment.sweep_index.next = sweep_index;
+        self.ready_queue.is_sweeping.next = is_sweeping;
+        self.ready_queue.sweep_index.next = sweep_index;
+        self.wqe_fetch.is_sweeping.next = is_sweeping;
+        self.wqe_fetch.sweep_index.next = sweep_index;
+        self.wqe_parse.is_sweeping.next = is_sweeping;
+        self.wqe_parse.sweep_index.next = sweep_index;
         self.outstanding.is_sweeping.next = is_sweeping;
         self.outstanding.sweep_index.next = sweep_index;
-        self.cut.is_sweeping.next = is_sweeping;
-        self.cut.sweep_index.next = sweep_index;
+        self.segment.is_sweeping.next = is_sweeping;
+        self.segment.sweep_index.next = sweep_index;
         self.issue.is_sweeping.next = is_sweeping;
         self.issue.sweep_index.next = sweep_index;
         self.acknowledge.is_sweeping.next = is_sweeping;
         self.acknowledge.sweep_index.next = sweep_index;
-        self.deposit.is_sweeping.next = is_sweeping;
-        self.deposit.sweep_index.next = sweep_index;
+        self.read_response.is_sweeping.next = is_sweeping;
+        self.read_response.sweep_index.next = sweep_index;
 
-        StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.fetch.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_segment, &mut self.fork.rx);
-        StreamTx::<SetupEvent>::join(&mut self.fork.stages[0], &mut self.segment.setup);
-        StreamTx::<SetupEvent>::join(&mut self.fork.stages[1], &mut self.cut.setup);
-        StreamTx::<SetupEvent>::join(&mut self.fork.stages[2], &mut self.acknowledge.setup);
-        StreamTx::<SetupEvent>::join(&mut self.fork.stages[3], &mut self.deposit.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.wqe_fetch.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_segment, &mut self.setup_fork.rx);
+        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[0], &mut self.wqe_parse.setup);
+        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[1], &mut self.segment.setup);
+        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[2], &mut self.acknowledge.setup);
+        StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
 
         // Who has work, and the work.
-        self.schedule.posted.next = self.send_posted.val().queue_pair;
-        self.schedule.posted_valid.next = self.send_posted_valid.val();
-        self.fetch.posted.next = self.send_posted.val();
-        self.fetch.enable.next = self.enable.val();
-        self.cut.enable.next = self.enable.val();
+        self.ready_queue.posted.next = self.send_posted.val().queue_pair;
+        self.ready_queue.posted_valid.next = self.send_posted_valid.val();
+        self.wqe_fetch.posted.next = self.send_posted.val();
+        self.wqe_fetch.enable.next = self.enable.val();
+        self.segment.enable.next = self.enable.val();
         self.acknowledge.source_address_write.next = self.source_address_write.val();
         self.acknowledge.source_address_write_valid.next = self.source_address_write_valid.val();
-        self.fetch.posted_valid.next = self.send_posted_valid.val();
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.schedule.to_fetch, &mut self.fetch.from_schedule);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.fetch.again, &mut self.schedule.again);
-        StreamTx::<Turn>::join(&mut self.segment.turn, &mut self.fetch.turn);
-        StreamTx::<HostSpan>::link(&mut self.work_read, &mut self.fetch.work_read);
-        // Fetch has counted the room.
+        self.wqe_fetch.posted_valid.next = self.send_posted_valid.val();
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(
+            &mut self.ready_queue.to_fetch,
+            &mut self.wqe_fetch.from_schedule,
+        );
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
+        StreamTx::<FetchResume>::join(&mut self.wqe_parse.turn, &mut self.wqe_fetch.turn);
+        StreamTx::<HostSpan>::link(&mut self.work_read, &mut self.wqe_fetch.work_read);
+        // WqeFetch has counted the room.
         self.slots.rx.beat.next = self.work_slot.val();
         self.slots.rx.valid.next = self.work_slot_valid.val();
-        StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.collect.slots);
-        StreamTx::<Burst>::join(&mut self.fetch.bursts, &mut self.collect.bursts);
-        self.fetch.returned.next = self.collect.returned.val();
-        StreamTx::<WorkSlot>::join(&mut self.collect.work, &mut self.segment.work);
+        StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
+        StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
+        self.wqe_fetch.returned.next = self.wqe_pair.returned.val();
+        StreamTx::<WqeSlot>::join(&mut self.wqe_pair.wqe, &mut self.wqe_parse.wqe);
 
         // From entry to packet.
-        StreamTx::<WorkItem>::join(&mut self.segment.item, &mut self.authorize.item);
-        StreamTx::<CheckedItem>::join(&mut self.authorize.checked, &mut self.checked.rx);
-        StreamTx::<Bits<SLOT_BITS>>::join(&mut self.authorize.inline_data, &mut self.inline_data.rx);
-        StreamTx::<CheckedItem>::join(&mut self.checked.tx, &mut self.cut.item);
-        StreamTx::<Stretch>::join(&mut self.authorize.listed, &mut self.listed.rx);
-        StreamTx::<Stretch>::join(&mut self.listed.tx, &mut self.cut.listed);
-        StreamTx::<Part>::join(&mut self.cut.parts, &mut self.issue.parts);
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.cut.access_request);
-        StreamTx::<Packet>::join(&mut self.cut.packet, &mut self.issue.packet);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.cut.wake, &mut self.segment.wake_behind);
+        StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.item, &mut self.wqe_check.item);
+        StreamTx::<CheckedWqe>::join(&mut self.wqe_check.checked, &mut self.checked.rx);
+        StreamTx::<Bits<SLOT_BITS>>::join(&mut self.wqe_check.inline_data, &mut self.inline_data.rx);
+        StreamTx::<CheckedWqe>::join(&mut self.checked.tx, &mut self.segment.item);
+        StreamTx::<Sge>::join(&mut self.wqe_check.listed, &mut self.listed.rx);
+        StreamTx::<Sge>::join(&mut self.listed.tx, &mut self.segment.listed);
+        StreamTx::<SgePart>::join(&mut self.segment.parts, &mut self.issue.parts);
+        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.segment.access_request);
+        StreamTx::<Packet>::join(&mut self.segment.packet, &mut self.issue.packet);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.segment.wake, &mut self.wqe_parse.wake_behind);
         StreamTx::<Bits<SLOT_BITS>>::join(&mut self.inline_data.tx, &mut self.issue.inline_data);
         StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.issue.answers);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.issue.gather);
         StreamTx::<Slot>::link(&mut self.inline_slot, &mut self.issue.inline_slot);
-        StreamTx::<Kick>::join(&mut self.issue.kick, &mut self.kicks.rx);
+        StreamTx::<LocalCompletion>::join(&mut self.issue.kick, &mut self.kicks.rx);
         StreamTx::<Invalidation>::join(&mut self.issue.invalidate, &mut self.keys.rx);
         StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
         // What issuing says goes before what control says, which waits here.
@@ -404,7 +419,7 @@ impl Logic for Requester {
         self.kick.rx.beat.next = if has_kick {
             self.kicks.tx.beat.val()
         } else {
-            Kick {
+            LocalCompletion {
                 queue_pair: freed.queue_pair,
                 generation: freed.generation,
                 has_failed: false,
@@ -415,37 +430,37 @@ impl Logic for Requester {
         };
         self.kicks.tx.ready.next = self.kick.rx.ready.val();
         self.invalidated.ready.next = self.kick.rx.ready.val() && !has_kick;
-        StreamTx::<Kick>::join(&mut self.kick.tx, &mut self.acknowledge.kick);
+        StreamTx::<LocalCompletion>::join(&mut self.kick.tx, &mut self.acknowledge.kick);
 
         // From answer to completion.
         StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
         StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
-        StreamTx::<CompletionToken>::link(&mut self.completion, &mut self.acknowledge.completion);
+        StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.segment.wake);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake);
 
         // Data of READs, and what must not overtake it.
-        self.deposit.read.next = self.cut.read.val();
-        self.deposit.read_place.next = self.cut.read_place.val();
-        self.deposit.read_valid.next = self.cut.read_valid.val();
-        StreamTx::<OpenedRead>::join(&mut self.issue.opened, &mut self.opened.rx);
-        StreamTx::<OpenedRead>::join(&mut self.opened.tx, &mut self.deposit.opened);
-        StreamTx::<Response>::join(&mut self.acknowledge.response, &mut self.deposit.response);
-        StreamTx::<AccessRequest>::link(&mut self.deposit_request, &mut self.deposit.access_request);
-        StreamRx::<AccessAnswer>::link(&mut self.deposit_answer, &mut self.deposit.access_answer);
-        StreamTx::<DepositCommand>::link(&mut self.place, &mut self.deposit.place);
+        self.read_response.read.next = self.segment.read.val();
+        self.read_response.read_place.next = self.segment.read_place.val();
+        self.read_response.read_valid.next = self.segment.read_valid.val();
+        StreamTx::<IssuedRead>::join(&mut self.issue.opened, &mut self.opened.rx);
+        StreamTx::<IssuedRead>::join(&mut self.opened.tx, &mut self.read_response.opened);
+        StreamTx::<Response>::join(&mut self.acknowledge.response, &mut self.read_response.response);
+        StreamTx::<AccessRequest>::link(&mut self.deposit_request, &mut self.read_response.access_request);
+        StreamRx::<AccessAnswer>::link(&mut self.deposit_answer, &mut self.read_response.access_answer);
+        StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.read_response.place);
         StreamRx::<ReturnedAnswer>::link(&mut self.returned, &mut self.acknowledge.returned);
 
         // Three writers of the pool.
-        self.outstanding.link.next = self.segment.link.val();
-        self.outstanding.link_valid.next = self.segment.link_valid.val();
-        self.outstanding.begun_queue_pair.next = self.segment.begun_queue_pair.val();
-        self.outstanding.begun.next = self.segment.begun.val();
-        self.outstanding.begun_valid.next = self.segment.begun_valid.val();
-        self.outstanding.retired_queue_pair.next = self.segment.retired_queue_pair.val();
-        self.outstanding.retired_read.next = self.segment.retired_read.val();
-        self.segment.retired.next = self.outstanding.retired.val();
-        StreamTx::<Bits<SHARED_BITS>>::join(&mut self.outstanding.free, &mut self.segment.free);
+        self.outstanding.link.next = self.wqe_parse.link.val();
+        self.outstanding.link_valid.next = self.wqe_parse.link_valid.val();
+        self.outstanding.begun_queue_pair.next = self.wqe_parse.begun_queue_pair.val();
+        self.outstanding.begun.next = self.wqe_parse.begun.val();
+        self.outstanding.begun_valid.next = self.wqe_parse.begun_valid.val();
+        self.outstanding.retired_queue_pair.next = self.wqe_parse.retired_queue_pair.val();
+        self.outstanding.retired_read.next = self.wqe_parse.retired_read.val();
+        self.wqe_parse.retired.next = self.outstanding.retired.val();
+        StreamTx::<Bits<SHARED_BITS>>::join(&mut self.outstanding.free, &mut self.wqe_parse.free);
         self.outstanding.message.next = self.issue.message.val();
         self.outstanding.message_place.next = self.issue.message_place.val();
         self.outstanding.issued_queue_pair.next = self.issue.issued_queue_pair.val();
@@ -465,20 +480,20 @@ impl Logic for Requester {
         self.outstanding.retired_index.next = self.acknowledge.retired_index.val();
         self.outstanding.retires.next = self.acknowledge.retires.val();
         self.outstanding.retires_valid.next = self.acknowledge.retires_valid.val();
-        self.cut.retired_index.next = self.acknowledge.retired_index.val();
-        self.cut.retires.next = self.acknowledge.retires.val();
-        self.cut.retires_valid.next = self.acknowledge.retires_valid.val();
+        self.segment.retired_index.next = self.acknowledge.retired_index.val();
+        self.segment.retires.next = self.acknowledge.retires.val();
+        self.segment.retires_valid.next = self.acknowledge.retires_valid.val();
         self.outstanding.freed.next = self.acknowledge.freed.val();
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 
-        self.probed.next = self.segment.probed.val();
-        self.probed_busy.next = self.segment.probed_busy.val();
-        self.rounds.lines[0].next =
-            Passage { entered: self.fetch.burst_count.val(), left: self.issue.burst_count.val() };
-        self.rounds.lines[1].next =
-            Passage { entered: self.cut.turn_count.val(), left: self.issue.turn_count.val() };
-        self.rounds.lines[2].next = self.acknowledge.passage.val();
-        self.passage.next = self.rounds.passage.val();
+        self.probed.next = self.wqe_parse.probed.val();
+        self.probed_busy.next = self.wqe_parse.probed_busy.val();
+        self.in_flight_rounds.lines[0].next =
+            InFlight { entered: self.wqe_fetch.burst_count.val(), left: self.issue.burst_count.val() };
+        self.in_flight_rounds.lines[1].next =
+            InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
+        self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();
+        self.in_flight.next = self.in_flight_rounds.in_flight.val();
         self.counts_unknown_qp.next = self.acknowledge.counts_unknown_qp.val();
         self.counts_qp_not_ready.next = self.acknowledge.counts_qp_not_ready.val();
         self.counts_transport_mismatch.next = self.acknowledge.counts_transport_mismatch.val();
@@ -488,23 +503,23 @@ impl Logic for Requester {
         self.counts_nak_received.next = self.acknowledge.counts_nak_received.val();
         self.counts_nak_not_ready_received.next = self.acknowledge.counts_nak_not_ready_received.val();
         self.response_stale.lines[0].next = self.acknowledge.counts_response_stale.val();
-        self.response_stale.lines[1].next = self.deposit.counts_response_stale.val();
+        self.response_stale.lines[1].next = self.read_response.counts_response_stale.val();
         self.counts_response_stale.next = self.response_stale.pulse.val();
         self.counts_response_never_sent.next = self.acknowledge.counts_response_never_sent.val();
         self.counts_response_reserved.next = self.acknowledge.counts_response_reserved.val();
         self.response_unexpected.lines[0].next = self.acknowledge.counts_response_unexpected.val();
-        self.response_unexpected.lines[1].next = self.deposit.counts_response_unexpected.val();
+        self.response_unexpected.lines[1].next = self.read_response.counts_response_unexpected.val();
         self.counts_response_unexpected.next = self.response_unexpected.pulse.val();
-        self.counts_implied_nak.next = self.deposit.counts_implied_nak.val();
+        self.counts_implied_nak.next = self.read_response.counts_implied_nak.val();
         self.counts_retry_exhausted.next = self.acknowledge.counts_retry_exhausted.val();
         self.counts_not_ready_exhausted.next = self.acknowledge.counts_not_ready_exhausted.val();
         self.counts_messages_completed.next = self.acknowledge.counts_messages_completed.val();
         self.counts_work_refused.next = self.issue.counts_work_refused.val();
         self.local_protection.lines[0].next = self.issue.counts_local_protection.val();
-        self.local_protection.lines[1].next = self.deposit.counts_local_protection.val();
+        self.local_protection.lines[1].next = self.read_response.counts_local_protection.val();
         self.counts_local_protection.next = self.local_protection.pulse.val();
 
-        self.stale.lines[0].next = self.segment.counts_stale_dropped.val();
+        self.stale.lines[0].next = self.wqe_parse.counts_stale_dropped.val();
         self.stale.lines[1].next = self.acknowledge.counts_stale_dropped.val();
         self.counts_stale_dropped.next = self.stale.pulse.val();
     }

@@ -11,7 +11,7 @@
 //!
 //! 1. Every index is shown exactly once, in one cycle, while `is_sweeping`.
 use rnic_kernel::prelude::*;
-use rnic_token::sizes::QUEUE_PAIR_BITS;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 /// Counter and its sign.
 const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;

@@ -5,9 +5,9 @@ use rnic_kernel::prelude::*;
 use rnic_layout::limits::WORK_SLOT_BYTES;
 use rnic_layout::queue::send::{INLINE, SIGNALLED, SOLICITED, TWO_SLOTS};
 use rnic_layout::state::{PathMtu, QpState, Service};
-use rnic_token::setup::{SetupEvent, SetupKind};
+use rnic_messages::setup::{SetupEvent, SetupKind};
 
-use crate::tokens::SLOT_BITS;
+use crate::messages::SLOT_BITS;
 use rand::Rng;
 
 /// A slot in memory.

@@ -46,8 +46,8 @@
 //!     each setting (protocol 4.5).
 //!
 //! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1024
-//! cycles. Protocol 3.1 to 3.8; DESIGN 3 decisions 6 and 8.
-use crate::stages::{Admitted, AtomicOperands, Decision, EntryRequest, Stop};
+//! cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
+use crate::messages::{Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
@@ -59,11 +59,11 @@ use rnic_layout::opcode::Operation;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
-use rnic_token::PacketToken;
-use rnic_token::doorbell::{EntriesPosted, own_ring, shared_ring};
-use rnic_token::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadsServed};
-use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
-use rnic_token::sizes::{
+use rnic_messages::PacketToken;
+use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadsServed};
+use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SHARED_RECEIVE_BITS,
     SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES, WORK_INDEX_BITS,
 };
@@ -261,7 +261,7 @@ pub struct Admit {
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, EntriesPosted>,
+    pub receive_posted: Signal<In, ReceivesPosted>,
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
@@ -282,7 +282,7 @@ pub struct Admit {
     /// Operands of atomics that are executed, in the same order; registered.
     pub operands: StreamTx<AtomicOperands>,
     /// Receive entries that are consumed, one for each packet that takes one; registered.
-    pub entry_request: StreamTx<EntryRequest>,
+    pub entry_request: StreamTx<ReceiveWqeRequest>,
     /// To control: shared receive queues that have fewer entries than their limit; registered.
     pub limit_reached: StreamTx<FailureEvent>,
     /// Something went into `admitted`; registered.
@@ -320,7 +320,7 @@ pub struct Admit {
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
     admitted_queue: Fifo<Admitted, 4, 5>,
-    requests_queue: Fifo<EntryRequest, 4, 5>,
+    requests_queue: Fifo<ReceiveWqeRequest, 4, 5>,
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
     limits: RegisterSlice<FailureEvent>,
 
@@ -456,7 +456,7 @@ impl Logic for Admit {
         self.admitted_queue.reset.next = self.reset.val();
         self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
-        StreamTx::<EntryRequest>::link(&mut self.entry_request, &mut self.requests_queue.tx);
+        StreamTx::<ReceiveWqeRequest>::link(&mut self.entry_request, &mut self.requests_queue.tx);
 
         // What is done next: commands first, and the sweep last unless it has waited for long.
         let step = self.step.q.val();
@@ -760,7 +760,7 @@ impl Logic for Admit {
             compare: swap_bytes(extended.get_bits::<64>(160)),
         };
         self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes_posted;
-        self.requests_queue.rx.beat.next = EntryRequest {
+        self.requests_queue.rx.beat.next = ReceiveWqeRequest {
             ring: if path.is_shared {
                 shared_ring(path.shared)
             } else {

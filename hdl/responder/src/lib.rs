@@ -4,18 +4,16 @@
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
+pub mod ack;
 pub mod admit;
-pub mod conclude;
-pub mod exchange;
-pub mod protect;
-pub mod receive_entries;
-pub mod region_share;
-pub mod reply;
+pub mod atomics;
+pub mod merge;
+pub mod messages;
+pub mod read_responder;
+pub mod resolve;
 pub mod responder;
+pub mod rq_prefetch;
 pub mod scatter;
-pub mod serve;
-pub mod stages;
-pub mod tally;
 
 #[cfg(test)]
 mod tests;

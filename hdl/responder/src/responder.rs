@@ -32,34 +32,35 @@
 //!    fence of the peer (protocol 2.10).
 //!
 //! The stages say in their headers what they refuse. Protocol chapter 3.
+use crate::ack::Ack;
 use crate::admit::Admit;
-use crate::conclude::Conclude;
-use crate::exchange::Exchange;
-use crate::receive_entries::ReceiveEntries;
-use crate::region_share::RegionShare;
-use crate::reply::Reply;
-use crate::scatter::Scatter;
-use crate::serve::Serve;
-use crate::stages::{
-    Admitted, AtomicJob, AtomicOperands, AtomicRelease, AtomicResult, EntryRequest, ReceiveEntry, Scattered,
+use crate::atomics::Atomics;
+use crate::merge::{FailureMerge, InFlightCount};
+use crate::messages::{
+    Admitted, AtomicJob, AtomicOperands, AtomicRelease, AtomicResult, ReceiveWqe, ReceiveWqeRequest,
+    Scattered,
 };
-use crate::tally::{Failures, Passages};
+use crate::read_responder::ReadResponder;
+use crate::resolve::Resolve;
+use crate::rq_prefetch::RqPrefetch;
+use crate::scatter::Scatter;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
-use rnic_token::doorbell::EntriesPosted;
-use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
-use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_token::read::{ReadClosed, ReadJob, ReadRelease};
-use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::{FailureEvent, Passage, SetupEvent, SourceAddressWrite};
-use rnic_token::sizes::WRITE_COUNT_BITS;
-use rnic_token::transmit::{GatherCommand, GatherFailure, LaunchToken};
+use rnic_messages::PacketToken;
+use rnic_messages::doorbell::ReceivesPosted;
+use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
+use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
+use rnic_messages::read::{ReadClosed, ReadJob, ReadRelease};
+use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::sizes::WRITE_COUNT_BITS;
+use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
+use rnic_protect::RegionMux;
 
 /// The block.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Responder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -85,13 +86,13 @@ pub struct Responder {
     /// To control: queue pairs that must fail, and limits that are reached; registered.
     pub failure: StreamTx<FailureEvent>,
     /// To control: what has entered and what has left; registered.
-    pub passage: Signal<Out, Passage>,
+    pub in_flight: Signal<Out, InFlight>,
     /// To control: the same of responses to READs; registered.
-    pub read_passage: Signal<Out, Passage>,
+    pub read_in_flight: Signal<Out, InFlight>,
     /// To control: the same of atomics; registered.
-    pub exchange_passage: Signal<Out, Passage>,
+    pub atomics_in_flight: Signal<Out, InFlight>,
     /// From the doorbells.
-    pub receive_posted: Signal<In, EntriesPosted>,
+    pub receive_posted: Signal<In, ReceivesPosted>,
     /// There is one; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
@@ -135,7 +136,7 @@ pub struct Responder {
     /// From the host writer: a write that the host refused.
     pub write_failure: StreamRx<WriteFailure>,
     /// To launch; registered.
-    pub reply: StreamTx<LaunchToken>,
+    pub ack: StreamTx<TransmitRequest>,
     /// To gather: responses to READs; registered.
     pub gather: StreamTx<GatherCommand>,
     /// From gather: responses whose payload could not be read.
@@ -185,16 +186,16 @@ pub struct Responder {
     pub counts_work_refused: Signal<Out, Bit>,
 
     admit: Admit,
-    receive_entries: ReceiveEntries,
+    rq_prefetch: RqPrefetch,
     scatter: Scatter,
-    conclude: Conclude,
-    replies: Reply,
-    serve: Serve,
-    exchange: Exchange,
-    region_share: RegionShare,
-    failures: Failures,
-    read_failures: Failures,
-    passages: Passages,
+    resolve: Resolve,
+    replies: Ack,
+    read_responder: ReadResponder,
+    atomics: Atomics,
+    region_mux: RegionMux,
+    failures: FailureMerge,
+    read_failures: FailureMerge,
+    in_flight_count: InFlightCount,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
     access_naks: PulseSum<2>,
@@ -220,9 +221,9 @@ impl Responder {
             setup_serve: StreamRx::default(),
             probed: Signal::default(),
             failure: StreamTx::default(),
-            passage: Signal::default(),
-            read_passage: Signal::default(),
-            exchange_passage: Signal::default(),
+            in_flight: Signal::default(),
+            read_in_flight: Signal::default(),
+            atomics_in_flight: Signal::default(),
             receive_posted: Signal::default(),
             receive_posted_valid: Signal::default(),
             requests: StreamRx::default(),
@@ -243,7 +244,7 @@ impl Responder {
             place_reply: StreamRx::default(),
             done_count: Signal::default(),
             write_failure: StreamRx::default(),
-            reply: StreamTx::default(),
+            ack: StreamTx::default(),
             gather: StreamTx::default(),
             read_lost: StreamRx::default(),
             read_closed: Signal::default(),
@@ -268,16 +269,16 @@ impl Responder {
             counts_local_protection: Signal::default(),
             counts_work_refused: Signal::default(),
             admit: Admit::new()?,
-            receive_entries: ReceiveEntries::new()?,
+            rq_prefetch: RqPrefetch::new()?,
             scatter: Scatter::new()?,
-            conclude: Conclude::new()?,
-            replies: Reply::new()?,
-            serve: Serve::new()?,
-            exchange: Exchange::new()?,
-            region_share: RegionShare::new()?,
-            failures: Failures::default(),
-            read_failures: Failures::default(),
-            passages: Passages::default(),
+            resolve: Resolve::new()?,
+            replies: Ack::new()?,
+            read_responder: ReadResponder::new()?,
+            atomics: Atomics::new()?,
+            region_mux: RegionMux::new()?,
+            failures: FailureMerge::default(),
+            read_failures: FailureMerge::default(),
+            in_flight_count: InFlightCount::default(),
             after_failure: PulseSum::default(),
             stale: PulseSum::default(),
             access_naks: PulseSum::default(),
@@ -291,8 +292,8 @@ impl Responder {
 impl Responder {
     /// Whose packets admission lets in no more from the next cycle on: queue pair and generation.
     pub(crate) fn stopped(&self) -> Option<(u16, u8)> {
-        let stop = self.conclude.stop.val();
-        let is_stopped = self.conclude.stop_valid.val();
+        let stop = self.resolve.stop.val();
+        let is_stopped = self.resolve.stop_valid.val();
         is_stopped.then(|| (stop.queue_pair.to_u64() as u16, stop.generation.to_u64() as u8))
     }
 }
@@ -304,16 +305,16 @@ impl Logic for Responder {
             self,
             clock,
             admit,
-            receive_entries,
+            rq_prefetch,
             scatter,
-            conclude,
+            resolve,
             replies,
-            serve,
-            exchange,
-            region_share,
+            read_responder,
+            atomics,
+            region_mux,
             failures,
             read_failures,
-            passages,
+            in_flight_count,
             after_failure,
             stale,
             access_naks,
@@ -322,92 +323,98 @@ impl Logic for Responder {
         );
         let reset = self.reset.val();
         self.admit.reset.next = reset;
-        self.receive_entries.reset.next = reset;
+        self.rq_prefetch.reset.next = reset;
         self.scatter.reset.next = reset;
-        self.conclude.reset.next = reset;
+        self.resolve.reset.next = reset;
         self.replies.reset.next = reset;
-        self.serve.reset.next = reset;
-        self.exchange.reset.next = reset;
-        self.region_share.reset.next = reset;
+        self.read_responder.reset.next = reset;
+        self.atomics.reset.next = reset;
+        self.region_mux.reset.next = reset;
         self.failures.reset.next = reset;
         self.read_failures.reset.next = reset;
         self.access_naks.reset.next = reset;
         self.operational_naks.reset.next = reset;
         self.protection.reset.next = reset;
-        self.passages.reset.next = reset;
+        self.in_flight_count.reset.next = reset;
         self.after_failure.reset.next = reset;
         self.stale.reset.next = reset;
 
         StreamRx::<SetupEvent>::link(&mut self.setup_admit, &mut self.admit.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.receive_entries.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.rq_prefetch.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_reply, &mut self.replies.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_serve, &mut self.serve.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_serve, &mut self.read_responder.setup);
         self.probed.next = self.admit.probed.val();
-        self.admit.reads_served.next = self.serve.served.val();
-        self.admit.reads_served_valid.next = self.serve.served_valid.val();
+        self.admit.reads_served.next = self.read_responder.served.val();
+        self.admit.reads_served_valid.next = self.read_responder.served_valid.val();
         self.admit.receive_posted.next = self.receive_posted.val();
         self.admit.receive_posted_valid.next = self.receive_posted_valid.val();
-        self.receive_entries.enable.next = self.enable.val();
+        self.rq_prefetch.enable.next = self.enable.val();
         self.admit.source_address_write.next = self.source_address_write.val();
         self.admit.source_address_write_valid.next = self.source_address_write_valid.val();
-        self.receive_entries.receive_posted.next = self.receive_posted.val();
-        self.receive_entries.receive_posted_valid.next = self.receive_posted_valid.val();
+        self.rq_prefetch.receive_posted.next = self.receive_posted.val();
+        self.rq_prefetch.receive_posted_valid.next = self.receive_posted_valid.val();
 
         StreamRx::<PacketToken>::link(&mut self.requests, &mut self.admit.requests);
-        StreamTx::<EntryRequest>::join(&mut self.admit.entry_request, &mut self.receive_entries.request);
+        StreamTx::<ReceiveWqeRequest>::join(&mut self.admit.entry_request, &mut self.rq_prefetch.request);
         StreamTx::<Admitted>::join(&mut self.admit.admitted, &mut self.scatter.admitted);
-        StreamTx::<ReceiveEntry>::join(&mut self.receive_entries.entry, &mut self.scatter.entry);
-        StreamTx::<Scattered>::join(&mut self.scatter.scattered, &mut self.conclude.scattered);
-        StreamTx::<AccessRequest>::join(&mut self.scatter.access_request, &mut self.region_share.request[0]);
-        StreamTx::<AccessRequest>::join(&mut self.serve.access_request, &mut self.region_share.request[1]);
-        StreamTx::<AccessAnswer>::join(&mut self.region_share.answer[0], &mut self.conclude.access_answer);
-        StreamTx::<AccessAnswer>::join(&mut self.region_share.answer[1], &mut self.serve.access_answer);
-        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.region_share.table_request);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.region_share.table_answer);
-        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.conclude.invalidate);
-        StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.conclude.invalidated);
-        self.scatter.ended.next = self.conclude.ended.val();
-        StreamTx::<ReadJob>::join(&mut self.conclude.job, &mut self.serve.job);
-        StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.serve.release);
-        StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.conclude.operands);
-        StreamTx::<AtomicJob>::join(&mut self.conclude.atomic, &mut self.exchange.job);
-        StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.exchange.release);
-        StreamTx::<AtomicResult>::join(&mut self.exchange.result, &mut self.serve.result);
-        StreamTx::<HostSpan>::link(&mut self.exchange_read, &mut self.exchange.read);
-        self.exchange.word.next = self.exchange_word.val();
-        self.exchange.word_valid.next = self.exchange_word_valid.val();
-        StreamTx::<WordWrite>::link(&mut self.exchange_write, &mut self.exchange.write);
-        self.exchange.write_done.next = self.exchange_done.val();
-        self.exchange.write_failed.next = self.exchange_failed.val();
-        self.exchange_passage.next = self.exchange.passage.val();
-        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.serve.gather);
-        StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.serve.lost);
+        StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.entry, &mut self.scatter.entry);
+        StreamTx::<Scattered>::join(&mut self.scatter.scattered, &mut self.resolve.scattered);
+        StreamTx::<AccessRequest>::join(&mut self.scatter.access_request, &mut self.region_mux.request[0]);
+        StreamTx::<AccessRequest>::join(
+            &mut self.read_responder.access_request,
+            &mut self.region_mux.request[1],
+        );
+        StreamTx::<AccessAnswer>::join(&mut self.region_mux.answer[0], &mut self.resolve.access_answer);
+        StreamTx::<AccessAnswer>::join(
+            &mut self.region_mux.answer[1],
+            &mut self.read_responder.access_answer,
+        );
+        StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.region_mux.table_request);
+        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.region_mux.table_answer);
+        StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.resolve.invalidate);
+        StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.resolve.invalidated);
+        self.scatter.ended.next = self.resolve.ended.val();
+        StreamTx::<ReadJob>::join(&mut self.resolve.job, &mut self.read_responder.job);
+        StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.read_responder.release);
+        StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.resolve.operands);
+        StreamTx::<AtomicJob>::join(&mut self.resolve.atomic, &mut self.atomics.job);
+        StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.atomics.release);
+        StreamTx::<AtomicResult>::join(&mut self.atomics.result, &mut self.read_responder.result);
+        StreamTx::<HostSpan>::link(&mut self.exchange_read, &mut self.atomics.read);
+        self.atomics.word.next = self.exchange_word.val();
+        self.atomics.word_valid.next = self.exchange_word_valid.val();
+        StreamTx::<WordWrite>::link(&mut self.exchange_write, &mut self.atomics.write);
+        self.atomics.write_done.next = self.exchange_done.val();
+        self.atomics.write_failed.next = self.exchange_failed.val();
+        self.atomics_in_flight.next = self.atomics.in_flight.val();
+        StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.read_responder.gather);
+        StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.read_responder.lost);
         self.replies.read_closed.next = self.read_closed.val();
         self.replies.read_closed_valid.next = self.read_closed_valid.val();
-        self.read_passage.next = self.serve.passage.val();
-        StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.receive_entries.receive_read);
-        self.receive_entries.receive_slot.next = self.receive_slot.val();
-        self.receive_entries.receive_slot_valid.next = self.receive_slot_valid.val();
-        StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.conclude.place);
+        self.read_in_flight.next = self.read_responder.in_flight.val();
+        StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.rq_prefetch.receive_read);
+        self.rq_prefetch.receive_slot.next = self.receive_slot.val();
+        self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
+        StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.resolve.place);
 
         StreamRx::<ReplyEvent>::link(&mut self.place_reply, &mut self.replies.place_reply);
         StreamRx::<WriteFailure>::link(&mut self.write_failure, &mut self.replies.write_failure);
         self.replies.done_count.next = self.done_count.val();
-        StreamTx::<LaunchToken>::link(&mut self.reply, &mut self.replies.tx);
+        StreamTx::<TransmitRequest>::link(&mut self.ack, &mut self.replies.tx);
 
-        self.admit.stop.next = self.conclude.stop.val();
-        self.admit.stop_valid.next = self.conclude.stop_valid.val();
+        self.admit.stop.next = self.resolve.stop.val();
+        self.admit.stop_valid.next = self.resolve.stop_valid.val();
         StreamTx::<FailureEvent>::join(&mut self.admit.limit_reached, &mut self.failures.first);
         StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.read_failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.serve.failure, &mut self.read_failures.second);
+        StreamTx::<FailureEvent>::join(&mut self.read_responder.failure, &mut self.read_failures.second);
         StreamTx::<FailureEvent>::join(&mut self.read_failures.tx, &mut self.failures.second);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
-        self.passages.enters.next = self.admit.enters.val();
-        self.passages.fetches.next = self.receive_entries.fetches.val();
-        self.passages.fetched.next = self.receive_entries.fetched.val();
-        self.passages.vanishes.next = self.conclude.vanishes.val();
-        self.passages.leaves.next = self.conclude.leaves.val();
-        self.passage.next = self.passages.passage.val();
+        self.in_flight_count.enters.next = self.admit.enters.val();
+        self.in_flight_count.fetches.next = self.rq_prefetch.fetches.val();
+        self.in_flight_count.fetched.next = self.rq_prefetch.fetched.val();
+        self.in_flight_count.vanishes.next = self.resolve.vanishes.val();
+        self.in_flight_count.leaves.next = self.resolve.leaves.val();
+        self.in_flight.next = self.in_flight_count.in_flight.val();
 
         self.counts_unknown_qp.next = self.admit.counts_unknown_qp.val();
         self.counts_qp_not_ready.next = self.admit.counts_qp_not_ready.val();
@@ -418,25 +425,25 @@ impl Logic for Responder {
         self.counts_duplicate_dropped.next = self.admit.counts_duplicate_dropped.val();
         self.counts_request_gap.next = self.admit.counts_request_gap.val();
         self.after_failure.lines[0].next = self.admit.counts_requests_after_failure.val();
-        self.after_failure.lines[1].next = self.conclude.counts_requests_after_failure.val();
+        self.after_failure.lines[1].next = self.resolve.counts_requests_after_failure.val();
         self.counts_requests_after_failure.next = self.after_failure.pulse.val();
         self.counts_acknowledgements_sent.next = self.replies.counts_acknowledgements_sent.val();
         self.counts_nak_sequence_sent.next = self.replies.counts_nak_sequence_sent.val();
         self.counts_nak_invalid_request_sent.next = self.replies.counts_nak_invalid_request_sent.val();
         self.access_naks.lines[0].next = self.replies.counts_nak_access_sent.val();
-        self.access_naks.lines[1].next = self.serve.counts_nak_access_sent.val();
+        self.access_naks.lines[1].next = self.read_responder.counts_nak_access_sent.val();
         self.counts_nak_access_sent.next = self.access_naks.pulse.val();
         self.operational_naks.lines[0].next = self.replies.counts_nak_operational_sent.val();
-        self.operational_naks.lines[1].next = self.serve.counts_nak_operational_sent.val();
+        self.operational_naks.lines[1].next = self.read_responder.counts_nak_operational_sent.val();
         self.counts_nak_operational_sent.next = self.operational_naks.pulse.val();
         self.counts_nak_not_ready_sent.next = self.replies.counts_nak_not_ready_sent.val();
         self.stale.lines[0].next = self.replies.counts_stale_dropped.val();
-        self.stale.lines[1].next = self.conclude.counts_stale_dropped.val();
+        self.stale.lines[1].next = self.resolve.counts_stale_dropped.val();
         self.counts_stale_dropped.next = self.stale.pulse.val();
-        self.protection.lines[0].next = self.conclude.counts_remote_protection.val();
-        self.protection.lines[1].next = self.serve.counts_remote_protection.val();
+        self.protection.lines[0].next = self.resolve.counts_remote_protection.val();
+        self.protection.lines[1].next = self.read_responder.counts_remote_protection.val();
         self.counts_remote_protection.next = self.protection.pulse.val();
-        self.counts_local_protection.next = self.conclude.counts_local_protection.val();
-        self.counts_work_refused.next = self.conclude.counts_work_refused.val();
+        self.counts_local_protection.next = self.resolve.counts_local_protection.val();
+        self.counts_work_refused.next = self.resolve.counts_work_refused.val();
     }
 }

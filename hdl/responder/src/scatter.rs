@@ -20,26 +20,26 @@
 //! 3. The entry of a SEND of several packets is held from the first to the last. What is kept of it is what the next packet needs:
 //!    of each element the address and the bytes that are left, and the bytes that came. The word is written by a packet that is
 //!    executed and does not end its message, and by nothing else; whether it still counts `conclude` knows.
-//! 4. Lengths are added in 34 bits (DESIGN 3 decision 14). A SEND of more than 2 GiB is too long for any entry.
+//! 4. Lengths are added in 34 bits (design decision 14). A SEND of more than 2 GiB is too long for any entry.
 //! 5. An entry that could not be read, has reserved bits set, or is too short for the SEND asks for nothing.
 //! 6. Nothing is asked for packets that are not executed.
 //! 7. Behind a packet that ends a key nothing is asked for before the tables say so: what comes behind it meets the dead key.
 //!
 //! Protocol 3.6, 3.7.
-use crate::stages::{Admitted, Decision, EntryFault, ReceiveEntry, Scattered};
+use crate::messages::{Admitted, Decision, ReceiveWqe, ReceiveWqeFault, Scattered};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
-use rnic_token::protect::AccessRequest;
-use rnic_token::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
+use rnic_messages::protect::AccessRequest;
+use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 
 /// Bits of the sum of three lengths.
 const SUM_BITS: usize = 34;
-/// Where the first element stands, and how far apart they are (`rnic_layout::queue::receive::ReceiveWork`).
+/// Where the first element stands, and how far apart they are (`rnic_layout::queue::receive::ReceiveWqe`).
 const ELEMENTS: usize = 128;
-const ELEMENT_BITS: usize = 128;
+const SGE_BITS: usize = 128;
 /// Where the length stands in an element.
 const LENGTH: usize = 96;
 /// The longest message.
@@ -63,11 +63,11 @@ enum Step {
 /// What is left of a receive entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Held {
-    tag: Bits<64>,
+    wr_id: Bits<64>,
     /// Bytes that came.
     bytes: Bits<32>,
     /// As in the entry; those that are not in use have no length.
-    elements: Bits<384>,
+    sges: Bits<384>,
 }
 
 /// The stage.
@@ -80,7 +80,7 @@ pub struct Scatter {
     /// Packets; `ready` is combinational.
     pub admitted: StreamRx<Admitted>,
     /// Receive entries, in the order of the packets that take one; `ready` is combinational.
-    pub entry: StreamRx<ReceiveEntry>,
+    pub entry: StreamRx<ReceiveWqe>,
     /// To the table of regions; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// To conclude; registered.
@@ -92,7 +92,7 @@ pub struct Scatter {
     step: Reg<Step>,
     packet: DFF<Admitted>,
     entry_left: DFF<Held>,
-    fault: DFF<EntryFault>,
+    fault: DFF<ReceiveWqeFault>,
     sums: [DFF<Bits<SUM_BITS>>; 3],
     parts: [DFF<Bits<SPAN_BITS>>; 3],
     waiting: DFF<Bits<3>>,
@@ -132,25 +132,25 @@ impl Scatter {
 
 /// An element as far as it is in use: one of a higher place than there are has no length.
 #[kernel]
-fn used(data: Bits<512>, index: usize, count: Bits<2>) -> Bits<ELEMENT_BITS> {
-    let element = data.get_bits::<ELEMENT_BITS>(ELEMENTS + index * ELEMENT_BITS);
-    let length = select(count > index as u64, element.get_bits::<32>(LENGTH), bits::<32>(0));
-    cat!(length, element.get_bits::<LENGTH>(0))
+fn used(data: Bits<512>, index: usize, count: Bits<2>) -> Bits<SGE_BITS> {
+    let sge = data.get_bits::<SGE_BITS>(ELEMENTS + index * SGE_BITS);
+    let length = select(count > index as u64, sge.get_bits::<32>(LENGTH), bits::<32>(0));
+    cat!(length, sge.get_bits::<LENGTH>(0))
 }
 
 /// The length of an element.
 #[kernel]
-fn element_bytes(elements: Bits<384>, index: usize) -> Bits<SUM_BITS> {
-    bit_cast::<SUM_BITS, 32>(elements.get_bits::<32>(index * ELEMENT_BITS + LENGTH))
+fn sge_bytes(sges: Bits<384>, index: usize) -> Bits<SUM_BITS> {
+    bit_cast::<SUM_BITS, 32>(sges.get_bits::<32>(index * SGE_BITS + LENGTH))
 }
 
 /// What is left of an element when the first bytes of it are taken.
 #[kernel]
-fn left_of(elements: Bits<384>, index: usize, taken: Bits<SPAN_BITS>) -> Bits<ELEMENT_BITS> {
-    let element = elements.get_bits::<ELEMENT_BITS>(index * ELEMENT_BITS);
-    let address = element.get_bits::<64>(0) + bit_cast::<64, SPAN_BITS>(taken);
-    let length = element.get_bits::<32>(LENGTH) - bit_cast::<32, SPAN_BITS>(taken);
-    cat!(length, element.get_bits::<32>(64), address)
+fn left_of(sges: Bits<384>, index: usize, taken: Bits<SPAN_BITS>) -> Bits<SGE_BITS> {
+    let sge = sges.get_bits::<SGE_BITS>(index * SGE_BITS);
+    let address = sge.get_bits::<64>(0) + bit_cast::<64, SPAN_BITS>(taken);
+    let length = sge.get_bits::<32>(LENGTH) - bit_cast::<32, SPAN_BITS>(taken);
+    cat!(length, sge.get_bits::<32>(64), address)
 }
 
 /// Says whether a SEND is longer than messages may be; the bytes before the payload are no more than that.
@@ -185,7 +185,7 @@ impl Logic for Scatter {
         self.entry.ready.next = step == Step::Load && self.admitted.valid.val() && needs_entry;
         let data = self.entry.beat.val().data;
         let count = data.get_bits::<2>(64);
-        let elements_used: Bits<384> = cat!(used(data, 2, count), used(data, 1, count), used(data, 0, count));
+        let sges_used: Bits<384> = cat!(used(data, 2, count), used(data, 1, count), used(data, 0, count));
         self.held.read_enable.next = step == Step::Load;
         self.held.read_address.next = offered.queue_pair;
         let recalled = self.held.read_data.val();
@@ -194,30 +194,30 @@ impl Logic for Scatter {
             self.step.d.next = select(offered.uses_held, Step::Recall, Step::Measure);
             self.packet.d.next = offered;
             self.fault.d.next = if !needs_entry {
-                EntryFault::Good
+                ReceiveWqeFault::Good
             } else if self.entry.beat.val().is_stale {
-                EntryFault::Stale
+                ReceiveWqeFault::Stale
             } else if self.entry.beat.val().error {
-                EntryFault::Unreadable
+                ReceiveWqeFault::Unreadable
             } else if data.get_bits::<62>(66).any() {
-                EntryFault::Malformed
+                ReceiveWqeFault::Malformed
             } else {
-                EntryFault::Good
+                ReceiveWqeFault::Good
             };
         }
         if recalls {
             self.step.d.next = Step::Measure;
         }
-        let elements_next = select(recalls, recalled.elements, elements_used);
+        let sges_next = select(recalls, recalled.sges, sges_used);
         if loads || recalls {
             self.entry_left.d.next = Held {
-                tag: select(recalls, recalled.tag, data.get_bits::<64>(0)),
+                wr_id: select(recalls, recalled.wr_id, data.get_bits::<64>(0)),
                 bytes: select(recalls, recalled.bytes, bits::<32>(0)),
-                elements: elements_next,
+                sges: sges_next,
             };
-            let first = element_bytes(elements_next, 0);
-            let second = element_bytes(elements_next, 1);
-            let third = element_bytes(elements_next, 2);
+            let first = sge_bytes(sges_next, 0);
+            let second = sge_bytes(sges_next, 1);
+            let third = sge_bytes(sges_next, 2);
             self.sums[0].d.next = first;
             self.sums[1].d.next = first + second;
             self.sums[2].d.next = first + second + third;
@@ -232,14 +232,14 @@ impl Logic for Scatter {
             ended(payload, self.sums[1].q.val()),
             ended(payload, self.sums[2].q.val()),
         ];
-        let is_good = self.fault.q.val() == EntryFault::Good;
+        let is_good = self.fault.q.val() == ReceiveWqeFault::Good;
         let entry_left = self.entry_left.q.val();
         let reaches_beyond = ends[2] != payload || exceeds(entry_left.bytes, payload);
         let is_short = executes && packet.is_send && is_good && reaches_beyond;
         if step == Step::Measure {
             self.step.d.next = Step::Ask;
             if is_short {
-                self.fault.d.next = EntryFault::TooShort;
+                self.fault.d.next = ReceiveWqeFault::TooShort;
             }
             let asks = executes && is_good && !is_short;
             let first = select(packet.is_send, ends[0], payload);
@@ -260,13 +260,13 @@ impl Logic for Scatter {
         // One place a cycle; the packet goes on with the last.
         let waiting = self.waiting.q.val();
         let later = waiting & (waiting - 1);
-        let elements = entry_left.elements;
-        let element = if waiting.get_bit(0) {
-            elements.get_bits::<96>(0)
+        let sges = entry_left.sges;
+        let sge = if waiting.get_bit(0) {
+            sges.get_bits::<96>(0)
         } else if waiting.get_bit(1) {
-            elements.get_bits::<96>(ELEMENT_BITS)
+            sges.get_bits::<96>(SGE_BITS)
         } else {
-            elements.get_bits::<96>(2 * ELEMENT_BITS)
+            sges.get_bits::<96>(2 * SGE_BITS)
         };
         let part = if waiting.get_bit(0) {
             self.parts[0].q.val()
@@ -280,9 +280,9 @@ impl Logic for Scatter {
         let asks = step == Step::Ask && waiting.any() && (may_end || !is_last);
         self.requests.rx.valid.next = asks;
         self.requests.rx.beat.next = AccessRequest {
-            key: select(packet.is_send, element.get_bits::<32>(64), packet.key),
+            key: select(packet.is_send, sge.get_bits::<32>(64), packet.key),
             domain: packet.domain,
-            address: select(packet.is_send, element.get_bits::<64>(0), packet.address),
+            address: select(packet.is_send, sge.get_bits::<64>(0), packet.address),
             length: select(
                 packet.starts && !packet.is_send,
                 packet.message_length,
@@ -309,19 +309,15 @@ impl Logic for Scatter {
         self.held.write_enable.next = ends_here && executes && packet.is_send && !packet.ends;
         self.held.write_address.next = packet.queue_pair;
         self.held.write_data.next = Held {
-            tag: entry_left.tag,
+            wr_id: entry_left.wr_id,
             bytes: message_bytes,
-            elements: cat!(
-                left_of(elements, 2, taken[2]),
-                left_of(elements, 1, taken[1]),
-                left_of(elements, 0, taken[0])
-            ),
+            sges: cat!(left_of(sges, 2, taken[2]), left_of(sges, 1, taken[1]), left_of(sges, 0, taken[0])),
         };
         self.queue.rx.valid.next = ends_here;
         self.queue.rx.beat.next = Scattered {
             packet,
             fault: self.fault.q.val(),
-            tag: entry_left.tag,
+            wr_id: entry_left.wr_id,
             message_bytes: select(packet.is_send, message_bytes, packet.message_length),
             answers: self.answers.q.val(),
             // Parts of no length have no answer; those behind them move up.

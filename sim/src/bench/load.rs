@@ -1,11 +1,5 @@
 //! Load: queue pairs at both ends of a wire, whose windows are kept full until enough has been counted.
 use super::{Case, Row, lock};
-use crate::chance::Seed;
-use crate::function::SharedWorld;
-use crate::host::HostOptions;
-use crate::operations::cards;
-use crate::operations::plan::Kind;
-use crate::world::{CardOptions, Domain};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
@@ -16,6 +10,12 @@ use rnic_driver::{
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::counter;
 use rnic_layout::wire::DropReason;
+use rnic_machine::function::SharedWorld;
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::{CardOptions, Domain};
+use rnic_stimulus::chance::Seed;
+use rnic_workloads::cards;
+use rnic_workloads::plan::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The standard bench (DESIGN 8): how fast two cards on a wire move messages from one host to the other, how long one message
+//! The standard bench (design 8): how fast two cards on a wire move messages from one host to the other, how long one message
 //! takes, and how fast all of this is simulated. It measures, and never asserts a rate.
 //!
 //! | Condition | |
@@ -20,17 +20,17 @@ mod load;
 pub(crate) mod plot;
 mod wire;
 
-use crate::function::{SharedWorld, lock};
 use crate::latency::{self, Latency, Ping};
-use crate::operations::plan::{ATOMIC_BYTES, Kind};
-use crate::operations::{Cards, Plan, PlanOptions};
-use crate::scenario::two_cards;
-use crate::world::{CardOptions, Domain, model_options};
 use anyhow::{Context, Result};
 use load::Outcome;
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, TOP};
 use rnic_layout::path::Pmtu;
+use rnic_machine::function::two_cards;
+use rnic_machine::function::{SharedWorld, lock};
+use rnic_machine::world::{CardOptions, Domain, model_options};
+use rnic_workloads::plan::{ATOMIC_BYTES, Kind};
+use rnic_workloads::{Cards, Plan, PlanOptions};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};

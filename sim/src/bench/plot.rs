@@ -1,12 +1,12 @@
 //! The bench's picture: throughput and message rate over the length of a message, beside what the wire allows.
 use super::wire::Frames;
 use super::{Findings, Row};
-use crate::operations::plan::Kind;
-use crate::world::CardOptions;
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use rnic_layout::path::Pmtu;
+use rnic_machine::world::CardOptions;
+use rnic_workloads::plan::Kind;
 use std::path::Path;
 
 /// Lengths that are drawn.

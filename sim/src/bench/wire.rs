@@ -1,7 +1,7 @@
 //! What a wire carries: the frames of one message, and how much payload a wire moves that is full of them.
-use crate::operations::plan::Kind;
 use rnic_layout::opcode::BTH_BYTES;
 use rnic_layout::path::Pmtu;
+use rnic_workloads::plan::Kind;
 
 /// Bytes of a frame around the BTH and what is behind it: preamble, Ethernet, IPv4, UDP; ICRC, FCS, and the gap between frames.
 const AROUND_BYTES: usize = 8 + 14 + 20 + 8 + 4 + 4 + 12;
@@ -61,7 +61,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// Figures of DESIGN 8, at 100 Gb/s.
+    /// Figures of design 8, at 100 Gb/s.
     #[test]
     fn a_full_wire_carries_what_the_design_says() {
         let wire = 100_000_000_000;

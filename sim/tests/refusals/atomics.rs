@@ -4,11 +4,11 @@ use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::RemoteRights;
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, SendWork};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, SendWork};
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side of the first queue pair.
 const PEER: u32 = 0x36;
@@ -63,7 +63,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         for (word, bytes) in model[written..].iter_mut().zip(bytes.chunks(8)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("these are eight"));
         }
-        let mut work = vec![SendWork::new(
+        let mut work = vec![SendWqe::new(
             0,
             Operation::Write { address: place(written), key: remote.key },
             Data::Inline(bytes),
@@ -87,14 +87,14 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
                 Operation::FetchAdd { address, key, add }
             };
             expected.push((operation.completion_opcode(), before));
-            work.push(SendWork::new(tag, operation, room(tag)));
+            work.push(SendWqe::new(tag, operation, room(tag)));
         }
         // And a READ of all of them, which must see what they did.
         let length = (8 * WORDS) as u32;
         let element = Element { address: PEER_FIRST + READ_ROOM, key: PEER_KEY, length };
         let read = Operation::Read { address: place(0), key: remote.key };
-        work.push(SendWork::new(ATOMICS + 1, read, Data::Elements(vec![element])));
-        work.push(SendWork::new(ATOMICS + 2, Operation::Send, Data::Inline(vec![7; 20])));
+        work.push(SendWqe::new(ATOMICS + 1, read, Data::Elements(vec![element])));
+        work.push(SendWqe::new(ATOMICS + 2, Operation::Send, Data::Inline(vec![7; 20])));
         let count = work.len();
         rig.endpoint(|endpoint| work.into_iter().for_each(|work| endpoint.post_send(PEER, work)));
         let mut theirs = Vec::new();
@@ -144,7 +144,7 @@ fn shared_words(rig: &mut Rig) -> Result<()> {
                 let address = remote.address + 8 * (turn % 2);
                 let operation = Operation::FetchAdd { address, key: remote.key, add: 1 };
                 let tag = tag_of(number, turn);
-                endpoint.post_send(PEER + 1 + number, SendWork::new(tag, operation, room(tag)));
+                endpoint.post_send(PEER + 1 + number, SendWqe::new(tag, operation, room(tag)));
             }
         }
     });

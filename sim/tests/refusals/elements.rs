@@ -6,12 +6,12 @@ use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig, UNTOU
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, ReceiveRequest, Region, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use rnic_layout::wire::PacketRepr;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
 use std::collections::BTreeMap;
 
 /// The endpoint's side.
@@ -31,12 +31,9 @@ fn pieces(rig: &Rig, lengths: &[usize]) -> Result<Vec<Region>> {
     lengths.iter().enumerate().map(piece).collect()
 }
 
-fn elements(pieces: &[Region]) -> Vec<ScatterGather> {
-    let element = |piece: &Region| ScatterGather {
-        address: piece.address(),
-        local_key: piece.key(),
-        length: piece.len() as u32,
-    };
+fn elements(pieces: &[Region]) -> Vec<Sge> {
+    let element =
+        |piece: &Region| Sge { address: piece.address(), local_key: piece.key(), length: piece.len() as u32 };
     pieces.iter().map(element).collect()
 }
 
@@ -44,7 +41,7 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 7 + place / 256 + seed * 13) as u8).collect()
 }
 
-fn spoil(rig: &Rig, element: ScatterGather) -> Result<()> {
+fn spoil(rig: &Rig, element: Sge) -> Result<()> {
     let count = rig.tamper.spoil(element, |slot, place| slot[place + 8] ^= 0x40);
     ensure!(count >= 1, "the element to be spoiled is in no ring");
     Ok(())
@@ -55,7 +52,7 @@ fn connect(rig: &mut Rig, version: usize) -> Result<QueuePair<ReadyToSend>> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, PMTU, 0xff_fffe)?;
     let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 0x1_0000 };
-    rig.endpoint(|endpoint| endpoint.post_receive(PEER, ReceiveWork { tag: 1, elements: vec![element] }));
+    rig.endpoint(|endpoint| endpoint.post_receive(PEER, ReceiveWqe { tag: 1, elements: vec![element] }));
     rig.moved()?;
     rig.heard();
     Ok(queue_pair)
@@ -108,7 +105,7 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
     bad.map_or(Ok(()), |bad| spoil(rig, elements[bad]))?;
     rig.device.check()?;
-    let work = SendWork::new(1, Operation::Send, Data::Inline(message.to_vec()));
+    let work = SendWqe::new(1, Operation::Send, Data::Inline(message.to_vec()));
     rig.endpoint(|endpoint| endpoint.post_send(PEER, work));
     let mut theirs = Vec::new();
     let done = rig.wait("the receive", |rig| {

@@ -6,12 +6,12 @@ use crate::rig::{Done, IPV4, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig};
 use anyhow::{Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Error, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::registers::FatalCode;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     let mapping = newest(rig);
     rig.endpoint(|endpoint| {
         let element = Element { address: PEER_FIRST, key: PEER_KEY, length: BYTES as u32 };
-        endpoint.post_receive(VICTIM, ReceiveWork { tag: 1, elements: vec![element] });
+        endpoint.post_receive(VICTIM, ReceiveWqe { tag: 1, elements: vec![element] });
     });
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), mapping, |_| {
@@ -160,7 +160,7 @@ fn receive_unreadable(rig: &mut Rig) -> Result<()> {
         }
         rig.device.check()?;
         rig.endpoint(|endpoint| {
-            endpoint.post_send(VICTIM, SendWork::new(1, Operation::Send, Data::Inline(vec![4; 20])));
+            endpoint.post_send(VICTIM, SendWqe::new(1, Operation::Send, Data::Inline(vec![4; 20])));
         });
         Ok(())
     })?;
@@ -193,7 +193,7 @@ fn receive_unwritable(rig: &mut Rig) -> Result<()> {
     let seen = meet(rig, queue_pair.number(), mapping, |rig| {
         rig.endpoint(|endpoint| {
             let data = Data::Inline(vec![4; BYTES]);
-            endpoint.post_send(VICTIM, SendWork::new(1, Operation::Send, data));
+            endpoint.post_send(VICTIM, SendWqe::new(1, Operation::Send, data));
         });
         Ok(())
     })?;
@@ -218,7 +218,7 @@ fn window_unwritable(rig: &mut Rig) -> Result<()> {
     let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
         rig.endpoint(|endpoint| {
             let data = Data::Inline(vec![4; BYTES]);
-            endpoint.post_send(VICTIM, SendWork::new(1, Operation::Write { address, key }, data));
+            endpoint.post_send(VICTIM, SendWqe::new(1, Operation::Write { address, key }, data));
         });
         Ok(())
     })?;
@@ -242,7 +242,7 @@ fn word_unreadable(rig: &mut Rig) -> Result<()> {
                 let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 8 };
                 let operation = Operation::FetchAdd { address, key, add: 1 };
                 let data = Data::Elements(vec![element]);
-                endpoint.post_send(VICTIM, SendWork::new(tag, operation, data));
+                endpoint.post_send(VICTIM, SendWqe::new(tag, operation, data));
             }
         });
         Ok(())

@@ -9,19 +9,19 @@ use crate::rig::{
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendRequest, SharedRegion};
+use rnic_endpoint::Endpoint;
+use rnic_endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
+use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_endpoint::packet::Packet;
+use rnic_endpoint::qp::{QueuePairSetup, ReceiveWork};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use rnic_layout::registers::COUNTERS;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::extended::{AethRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::endpoint::Endpoint;
-use rnic_sim::endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
-use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
-use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::{QueuePairSetup, ReceiveWork};
 use std::collections::BTreeMap;
 
 /// Number of the attacker's queue pair; the endpoint has none of it.
@@ -161,7 +161,7 @@ impl Ground {
         };
         for &key in receives {
             let elements = vec![Element { address: 0, key, length: RECEIVE_BYTES as u32 }];
-            endpoint.post_receive(target.number, ReceiveWork { tag: 0, elements });
+            endpoint.post_receive(target.number, ReceiveWqe { tag: 0, elements });
         }
         for frame in &case.frames {
             endpoint.receive(frame);
@@ -295,7 +295,7 @@ fn attack(
         let (address, local_key, length) = (piece.address(), piece.key(), piece.len() as u32);
         queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
         if case.receives == Receives::BadKey {
-            let element = ScatterGather { address, local_key, length };
+            let element = Sge { address, local_key, length };
             let spoiled = rig.tamper.spoil(element, |slot, place| slot[place + 8] ^= 0x40);
             // Entries that were done before, and held the same memory, are nobody's any more.
             ensure!(spoiled >= 1, "the receive to be spoiled is in no ring");

@@ -5,11 +5,11 @@ use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Versio
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side.
 const PEER: u32 = 0x31;
@@ -67,8 +67,8 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         rig.endpoint(|endpoint| {
             let length = OUTGOING_BYTES as u32;
             let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length };
-            endpoint.post_receive(PEER, ReceiveWork { tag, elements: vec![room] });
-            endpoint.post_send(PEER, SendWork::new(tag, operation, Data::Inline(incoming.clone())));
+            endpoint.post_receive(PEER, ReceiveWqe { tag, elements: vec![room] });
+            endpoint.post_send(PEER, SendWqe::new(tag, operation, Data::Inline(incoming.clone())));
         });
         let remote =
             RemoteMemory { address: PEER_FIRST + place_out as u64, key: PEER_KEY, bytes: length_out as u64 };

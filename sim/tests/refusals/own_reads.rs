@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::packet::Packet;
+use rnic_endpoint::qp::ReceiveWork;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::wire::extended::AethRepr;
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::ReceiveWork;
+use rnic_stimulus::chance::Seed;
 use std::collections::BTreeMap;
 
 /// The endpoint's side, and one that only the test plays.
@@ -93,7 +93,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         requests.push(last);
         rig.endpoint(|endpoint| {
             let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
-            endpoint.post_receive(PEER, ReceiveWork { tag: batch, elements: vec![room] });
+            endpoint.post_receive(PEER, ReceiveWqe { tag: batch, elements: vec![room] });
         });
         queue_pair.post_sends(&mut requests)?;
         let mut done: Vec<Done> = Vec::new();

@@ -4,15 +4,15 @@ use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::memory::Purpose;
 use rnic_driver::state::ReadyToSend;
-use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveQueue, SharedReceiveQueueOptions};
+use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveOptions, SharedReceiveQueue};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, SendWork};
 use rnic_layout::admin::{
     Body, Command, CommandHeader, CommandOpcode, CreateRegion, ModifyRegion, RegionKind, Translation,
 };
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, SendWork};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -131,9 +131,9 @@ impl Odd {
         self.execute(rig, CommandOpcode::ModifyRegion, Body::ModifyRegion(region))
     }
 
-    fn write(&self, tag: u64, place: usize, bytes: Vec<u8>) -> SendWork {
+    fn write(&self, tag: u64, place: usize, bytes: Vec<u8>) -> SendWqe {
         let operation = Operation::Write { address: FIRST_ADDRESS + place as u64, key: self.key };
-        SendWork::new(tag, operation, Data::Inline(bytes))
+        SendWqe::new(tag, operation, Data::Inline(bytes))
     }
 
     /// The endpoint writes here and there, and reads all of it back.
@@ -154,7 +154,7 @@ impl Odd {
         let read = Operation::Read { address: FIRST_ADDRESS, key: self.key };
         rig.endpoint(|endpoint| {
             endpoint.memory().bytes[..BYTES + 3].fill(0);
-            endpoint.post_send(PEER, SendWork::new(1, read, Data::Elements(vec![element])));
+            endpoint.post_send(PEER, SendWqe::new(1, read, Data::Elements(vec![element])));
         });
         let mut theirs = Vec::new();
         rig.wait("the READ", |rig| {

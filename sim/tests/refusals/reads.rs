@@ -4,6 +4,9 @@ use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, pa
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::packet::Packet;
+use rnic_endpoint::qp::{Data, Operation, SendWork};
 use rnic_layout::opcode::Operation as Opcode;
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
@@ -11,10 +14,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::wire::extended::{AethRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::{Data, Operation, SendWork};
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side.
 const PEER: u32 = 0x32;
@@ -71,7 +71,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             .collect();
         rig.endpoint(|endpoint| {
             let operation = Operation::Write { address: remote.address + place as u64, key: remote.key };
-            endpoint.post_send(PEER, SendWork::new(0, operation, Data::Inline(bytes.clone())));
+            endpoint.post_send(PEER, SendWqe::new(0, operation, Data::Inline(bytes.clone())));
             for (tag, &(place, length)) in (1..).zip(&reads) {
                 let operation = Operation::Read { address: remote.address + place as u64, key: remote.key };
                 // In two pieces, at any alignment.
@@ -79,9 +79,9 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
                 let first = length as u64 / 3;
                 let elements = [(room, first), (room + first, length as u64 - first)]
                     .map(|(address, length)| Element { address, key: PEER_KEY, length: length as u32 });
-                endpoint.post_send(PEER, SendWork::new(tag, operation, Data::Elements(elements.to_vec())));
+                endpoint.post_send(PEER, SendWqe::new(tag, operation, Data::Elements(elements.to_vec())));
             }
-            endpoint.post_send(PEER, SendWork::new(9, Operation::Send, Data::Inline(vec![7; 20])));
+            endpoint.post_send(PEER, SendWqe::new(9, Operation::Send, Data::Inline(vec![7; 20])));
         });
         let mut theirs = Vec::new();
         let count = reads.len() + 2;

@@ -11,21 +11,21 @@ use rnic_driver::{
     Device, Function, Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Region,
     RemoteRights, SendOptions, SendRequest, state,
 };
+use rnic_endpoint::Endpoint;
+use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_endpoint::packet;
+use rnic_endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWork, SendWork};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::COUNTERS;
 use rnic_layout::wire::MacAddress;
-use rnic_sim::chance::Delay;
-use rnic_sim::endpoint::Endpoint;
-use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
-use rnic_sim::endpoint::packet;
-use rnic_sim::endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWork, SendWork};
-use rnic_sim::function::SharedWorld;
-use rnic_sim::host::HostOptions;
-use rnic_sim::operations::tamper::Tamper;
-use rnic_sim::wire::{Frame, Station, WireOptions};
-use rnic_sim::world::{CardOptions, Port, World};
+use rnic_machine::function::SharedWorld;
+use rnic_machine::host::HostOptions;
+use rnic_machine::wire::{Frame, Station, WireOptions};
+use rnic_machine::world::{CardOptions, Port, World};
+use rnic_stimulus::chance::Delay;
+use rnic_workloads::tamper::Tamper;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -410,8 +410,8 @@ impl Rig {
         self.device.check()?;
         let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 64 };
         self.endpoint(|endpoint| {
-            endpoint.post_receive(BYSTANDER, ReceiveWork { tag, elements: vec![element] });
-            let work = SendWork::new(tag, Operation::Send, Data::Inline(payload.clone()));
+            endpoint.post_receive(BYSTANDER, ReceiveWqe { tag, elements: vec![element] });
+            let work = SendWqe::new(tag, Operation::Send, Data::Inline(payload.clone()));
             endpoint.post_send(BYSTANDER, work);
         });
         let (mut others, mut mine, mut theirs) = (Vec::new(), Vec::new(), Vec::new());

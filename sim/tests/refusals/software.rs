@@ -15,11 +15,11 @@ use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::PacketRepr;
-use rnic_sim::host::{Access, Bar as Window, Operation, RegisterAccess};
+use rnic_machine::host::{Access, Bar as Window, Operation, RegisterAccess};
 use std::collections::BTreeMap;
 
 /// Doorbell pages that the card has.
-const PAGES: u32 = 1 << rnic_token::sizes::DOORBELL_PAGE_BITS;
+const PAGES: u32 = 1 << rnic_messages::sizes::DOORBELL_PAGE_BITS;
 /// Pages that stand in BAR 2.
 const PAGES_IN_BAR: u32 = 4096;
 

@@ -138,7 +138,7 @@ mod tests {
     use crate::stream::StreamTx;
 
     /// Says in Verilog something else than in Rust.
-    #[derive(Default, LogicBlock)]
+    #[derive(Default, LogicBlock, Registers)]
     struct Liar {
         pub a: Signal<In, Bits<4>>,
         pub y: Signal<Out, Bits<4>>,

@@ -10,7 +10,7 @@ use rnic_kernel::prelude::*;
 ///  count ─>│ 0, 1, 2 … ├──> mask        combinational
 ///          └───────────┘
 /// ```
-#[derive(Clone, Debug, Default, LogicBlock)]
+#[derive(Clone, Debug, Default, LogicBlock, Registers)]
 pub struct ByteMask<const DATA: usize, const COUNT: usize> {
     /// How many bytes; all of them, if there are not as many.
     pub count: Signal<In, Bits<COUNT>>,

@@ -21,7 +21,7 @@ const LANE: usize = 4;
 ///
 /// 1. A lane that is taken and not cleared becomes that of `data`, one that is taken and cleared zero; others stay.
 /// 2. It starts with zeros. Reset does not touch it.
-#[derive(Clone, Debug, Default, LogicBlock)]
+#[derive(Clone, Debug, Default, LogicBlock, Registers)]
 pub struct LaneRegister<const DATA: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -79,7 +79,7 @@ pub fn check(number: Bits<PSN_BITS>, expected: Bits<PSN_BITS>) -> PsnCheck {
 }
 
 /// The comparison of a responder, as a block.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct PsnComparison {
     /// PSN of a packet.
     pub number: Signal<In, Bits<PSN_BITS>>,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// The functions that [`PsnComparison`] does not use, for the comparison with their Verilog.
-    #[derive(Default, LogicBlock)]
+    #[derive(Default, LogicBlock, Registers)]
     struct Others {
         pub a: Signal<In, Bits<PSN_BITS>>,
         pub b: Signal<In, Bits<PSN_BITS>>,

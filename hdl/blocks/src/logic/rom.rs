@@ -11,7 +11,7 @@ use rnic_kernel::prelude::*;
 ///  address ─>│  value = table[address] ├──> value        combinational
 ///            └────────────────────────┘
 /// ```
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct ConstantRom<const ADDRESS: usize, const WIDTH: usize> {
     /// Which entry.
     pub address: Signal<In, Bits<ADDRESS>>,

@@ -12,7 +12,7 @@ use rnic_kernel::prelude::*;
 ///  x ──>│  y = matrix·x ├──> y        combinational
 ///       └───────────────┘
 /// ```
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct XorNetwork<const IN: usize, const OUT: usize> {
     /// The vector to multiply.
     pub x: Signal<In, Bits<IN>>,

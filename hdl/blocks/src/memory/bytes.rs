@@ -29,7 +29,7 @@ use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words of `BITS` bits, which are `BYTES` bytes, with a port to write and a port to read.
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct ByteMemory<const BITS: usize, const BYTES: usize, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,

@@ -26,7 +26,7 @@ use crate::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words, written with one clock and read with another.
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct CrossingMemory<T: Synth, const ADDRESS: usize> {
     /// Of the writing port.
     pub write_clock: Signal<In, Clock>,

@@ -26,7 +26,7 @@ use crate::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words with two ports.
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct DualPortMemory<T: Synth, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,

@@ -27,7 +27,7 @@ use rnic_kernel::prelude::*;
 const LOOKUP_MAX: usize = 6;
 
 /// `2^ADDRESS` words of LUTs with a port to write and a port to look.
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct LookupMemory<T: Synth, const ADDRESS: usize> {
     /// Of the writing port.
     pub clock: Signal<In, Clock>,

@@ -26,7 +26,7 @@ use crate::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words with a port to write and a port to read.
-#[derive(Clone, Debug, LogicBlock)]
+#[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct Memory<T: Synth, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,

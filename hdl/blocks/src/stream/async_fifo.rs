@@ -37,7 +37,7 @@ use crate::parameter::{ParameterError, check_equal, check_range};
 use rnic_kernel::prelude::*;
 
 /// A queue of `2^ADDRESS` beats between two clocks; `COUNT`, the width of its pointers, is `ADDRESS + 1`.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct AsyncFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     /// Clock of `rx`.
     pub write_clock: Signal<In, Clock>,

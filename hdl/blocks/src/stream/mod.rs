@@ -56,7 +56,7 @@ pub struct Beat<const DATA: usize, const BYTES: usize> {
 }
 
 /// The consumer's end of a stream.
-#[derive(Clone, Debug, Default, LogicInterface)]
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
 #[join = "StreamTx"]
 pub struct StreamRx<T: Synth> {
     /// What is offered; meaningful while `valid`.
@@ -68,7 +68,7 @@ pub struct StreamRx<T: Synth> {
 }
 
 /// The producer's end of a stream.
-#[derive(Clone, Debug, Default, LogicInterface)]
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
 #[join = "StreamRx"]
 pub struct StreamTx<T: Synth> {
     /// What is offered; meaningful while `valid`.

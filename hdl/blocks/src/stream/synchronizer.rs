@@ -21,7 +21,7 @@
 use rnic_kernel::prelude::*;
 
 /// Two flip-flops a bit.
-#[derive(Clone, Debug, Default, LogicBlock)]
+#[derive(Clone, Debug, Default, LogicBlock, Registers)]
 pub struct Synchronizer<const N: usize> {
     /// The clock to synchronize with.
     pub clock: Signal<In, Clock>,

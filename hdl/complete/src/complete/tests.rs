@@ -4,8 +4,8 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_layout::doorbell::Arm;
-use rnic_layout::queue::completion::{Completion, CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
 use std::collections::{HashMap, VecDeque};
 
@@ -18,8 +18,8 @@ const EVENT_PAGE: u64 = 0x2000;
 /// The block, and all that came out of it.
 struct Machine {
     bench: Bench<Complete>,
-    sources: [Source<CompletionToken>; 2],
-    events: Source<EventToken>,
+    sources: [Source<CqeToken>; 2],
+    events: Source<EqeToken>,
     writes: Sink<SlotWrite>,
     failures: Sink<FailureEvent>,
     irqs: Sink<Bits<VECTOR_BITS>>,
@@ -164,36 +164,36 @@ impl Machine {
     }
 
     /// Events that were written since the last call, with their queue.
-    fn events(&mut self) -> Vec<(u64, Event)> {
+    fn events(&mut self) -> Vec<(u64, Eqe)> {
         let is_event = |address: u64| address >> 12 >= EVENT_PAGE;
         let events = self.written.iter().filter(|(address, _)| is_event(*address));
         let events =
-            events.map(|(address, bytes)| ((address >> 12) - EVENT_PAGE, Event::parse(bytes).unwrap()));
+            events.map(|(address, bytes)| ((address >> 12) - EVENT_PAGE, Eqe::parse(bytes).unwrap()));
         let events = events.collect();
         self.written.retain(|(address, _)| !is_event(*address));
         events
     }
 
     /// Completions that were written since the last call, with their address.
-    fn completions(&mut self) -> Vec<(u64, Completion)> {
+    fn completions(&mut self) -> Vec<(u64, Cqe)> {
         let is_event = |address: u64| address >> 12 >= EVENT_PAGE;
         let completions = self.written.iter().filter(|(address, _)| !is_event(*address));
-        let completions = completions.map(|(address, bytes)| (*address, Completion::parse(bytes).unwrap()));
+        let completions = completions.map(|(address, bytes)| (*address, Cqe::parse(bytes).unwrap()));
         let completions = completions.collect();
         self.written.retain(|(address, _)| is_event(*address));
         completions
     }
 }
 
-fn token(completion_queue: u64, tag: u64, status: CompletionStatus, solicited: bool) -> CompletionToken {
-    CompletionToken {
+fn token(completion_queue: u64, wr_id: u64, status: CompletionStatus, solicited: bool) -> CqeToken {
+    CqeToken {
         completion_queue: bits(completion_queue),
-        tag: bits(tag),
-        length: bits(tag * 3),
+        wr_id: bits(wr_id),
+        length: bits(wr_id * 3),
         immediate: bits(0xbeba_feca),
-        qp_number: bits(0x12_3400 | tag & 0xff),
+        qp_number: bits(0x12_3400 | wr_id & 0xff),
         generation: bits(7),
-        consumer_index: bits(tag & 0xffff),
+        consumer_index: bits(wr_id & 0xffff),
         opcode: bits(CompletionOpcode::Receive as u64),
         status: bits(status as u64),
         vendor_error: bits(0x60),
@@ -205,14 +205,14 @@ fn token(completion_queue: u64, tag: u64, status: CompletionStatus, solicited: b
 }
 
 /// The entry that `token` makes, written from the table of the layout.
-fn expected(tag: u64, status: CompletionStatus, solicited: bool, phase: bool) -> Completion {
-    Completion {
-        tag,
-        length: (tag * 3) as u32,
+fn expected(wr_id: u64, status: CompletionStatus, solicited: bool, phase: bool) -> Cqe {
+    Cqe {
+        wr_id,
+        length: (wr_id * 3) as u32,
         immediate: [0xca, 0xfe, 0xba, 0xbe],
         source_qp: 0,
-        qp_number: 0x12_3400 | (tag & 0xff) as u32,
-        consumer_index: tag as u16,
+        qp_number: 0x12_3400 | (wr_id & 0xff) as u32,
+        consumer_index: wr_id as u16,
         opcode: CompletionOpcode::Receive,
         status,
         vendor_error: 0x60,
@@ -232,21 +232,21 @@ fn entries_stand_in_their_rings_in_order_whatever_stalls() {
         let mut next = [0u32; 4];
         let mut sent: [Vec<(u64, CompletionStatus, bool)>; 4] = Default::default();
         (0..4).for_each(|queue| machine.make_completion_queue(queue, 0, 0));
-        for tag in 0..240u64 {
+        for wr_id in 0..240u64 {
             let queue = machine.random.random_range(0..4usize);
-            let status = [CompletionStatus::Success, CompletionStatus::Flushed][usize::from(tag % 7 == 0)];
+            let status = [CompletionStatus::Success, CompletionStatus::Flushed][usize::from(wr_id % 7 == 0)];
             // One source a queue, so that the order is known.
-            machine.sources[queue % 2].push(token(queue as u64, tag, status, tag % 3 == 0));
-            sent[queue].push((tag, status, tag % 3 == 0));
+            machine.sources[queue % 2].push(token(queue as u64, wr_id, status, wr_id % 3 == 0));
+            sent[queue].push((wr_id, status, wr_id % 3 == 0));
             machine.run(4);
-            if tag % 16 == 15 {
+            if wr_id % 16 == 15 {
                 machine.run(300);
                 for (address, completion) in machine.completions() {
                     let queue = ((address >> 12) - COMPLETION_PAGE) as usize;
                     let index = next[queue];
-                    let (tag, status, solicited) = sent[queue][index as usize];
+                    let (wr_id, status, solicited) = sent[queue][index as usize];
                     assert_eq!(address & 0xfff, u64::from(index % ENTRIES) * 32);
-                    assert_eq!(completion, expected(tag, status, solicited, phase(index, LOG2 as u32)));
+                    assert_eq!(completion, expected(wr_id, status, solicited, phase(index, LOG2 as u32)));
                     next[queue] += 1;
                 }
                 (0..4).for_each(|queue| machine.read(queue, next[queue as usize], Arm::Keep));
@@ -264,7 +264,7 @@ fn entries_stand_in_their_rings_in_order_whatever_stalls() {
 fn a_completion_takes_three_cycles() {
     let mut machine = Machine::new(Stalls::None, 1);
     machine.make_completion_queue(0, 0, 0);
-    (0..30).for_each(|tag| machine.sources[0].push(token(0, tag, CompletionStatus::Success, false)));
+    (0..30).for_each(|wr_id| machine.sources[0].push(token(0, wr_id, CompletionStatus::Success, false)));
     machine.run(30 * 3 + 10);
     assert_eq!(machine.completions().len(), 30);
 }
@@ -276,8 +276,8 @@ fn arming_makes_one_event_behind_its_entry_and_one_interrupt_when_it_is_written(
     machine.make_completion_queue(2, 0, 0);
     machine.read(2, 0, Arm::Next);
     machine.read_events(1, 0, true);
-    for tag in 0..3 {
-        machine.sources[0].push(token(2, tag, CompletionStatus::Success, false));
+    for wr_id in 0..3 {
+        machine.sources[0].push(token(2, wr_id, CompletionStatus::Success, false));
     }
     machine.run(9);
     assert!(machine.raised.is_empty(), "the event is not written yet");
@@ -315,10 +315,10 @@ fn the_last_entry_of_a_shared_receive_queue_is_an_event_behind_the_others() {
     machine.make_event_queue(0, 3);
     machine.make_event_queue(1, 5);
     machine.make_completion_queue(2, 0, 0);
-    let last = |queue| CompletionToken { is_last: true, ..token(queue, 9, CompletionStatus::Flushed, false) };
+    let last = |queue| CqeToken { is_last: true, ..token(queue, 9, CompletionStatus::Flushed, false) };
     // As many as there is room for, so that one more entry would overrun the queue.
-    for tag in 0..u64::from(ENTRIES) {
-        machine.sources[1].push(token(2, tag, CompletionStatus::Flushed, false));
+    for wr_id in 0..u64::from(ENTRIES) {
+        machine.sources[1].push(token(2, wr_id, CompletionStatus::Flushed, false));
     }
     machine.sources[1].push(last(2));
     machine.sources[1].push(last(7));
@@ -382,9 +382,9 @@ fn moderation_waits_for_the_count_or_the_period() {
     let good = CompletionStatus::Success;
     machine.read(0, 0, Arm::Next);
     machine.read(1, 0, Arm::Next);
-    for tag in 0..3 {
-        machine.sources[0].push(token(0, tag, good, false));
-        machine.sources[1].push(token(1, tag, good, false));
+    for wr_id in 0..3 {
+        machine.sources[0].push(token(0, wr_id, good, false));
+        machine.sources[1].push(token(1, wr_id, good, false));
     }
     machine.run(500);
     assert!(machine.events().is_empty(), "neither count nor period is reached");
@@ -405,11 +405,11 @@ fn a_full_queue_is_never_overwritten_and_fails_its_queue_pairs() {
     machine.make_completion_queue(3, 0, 0);
     machine.make_completion_queue(4, 0, 0);
     let good = CompletionStatus::Success;
-    for tag in 0..u64::from(ENTRIES) + 3 {
-        machine.sources[0].push(token(3, tag, good, false));
-        machine.sources[1].push(token(4, tag.min(5), good, false));
+    for wr_id in 0..u64::from(ENTRIES) + 3 {
+        machine.sources[0].push(token(3, wr_id, good, false));
+        machine.sources[1].push(token(4, wr_id.min(5), good, false));
         machine.run(10);
-        machine.read(4, tag as u32, Arm::Keep);
+        machine.read(4, wr_id as u32, Arm::Keep);
     }
     machine.run(400);
     let completions = machine.completions();
@@ -437,7 +437,7 @@ fn a_full_queue_is_never_overwritten_and_fails_its_queue_pairs() {
 fn a_full_event_queue_loses_events_and_says_so() {
     let mut machine = Machine::new(Stalls::None, 10);
     machine.make_event_queue(0, 1);
-    let event = EventToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
+    let event = EqeToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
     (0..ENTRIES).for_each(|_| machine.events.push(event));
     machine.run(400);
     let events = machine.events();
@@ -458,7 +458,7 @@ fn a_full_event_queue_loses_events_and_says_so() {
 fn masked_and_moderated_vectors_are_pending_and_raised_once() {
     let mut machine = Machine::new(Stalls::None, 4);
     machine.make_event_queue(0, 63);
-    let event = EventToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
+    let event = EqeToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
     machine.bench.block.interrupt_mask.next = bits(1 << 63);
     for index in 0..2 {
         machine.read_events(0, index, true);

@@ -1,9 +1,9 @@
 use super::*;
+use crate::axi_lite::READ_CYCLES;
+use crate::packet_registers::at;
 use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Random, random};
-use rnic_host::axi_lite::READ_CYCLES;
-use rnic_host::registers::at;
 use rnic_layout::admin::{
     ANSWER_BYTES, Answer, BODY_OFFSET, CommandHeader, CommandOpcode, CommandStatus, CreateCompletionQueue,
     CreateQueuePair,
@@ -11,7 +11,7 @@ use rnic_layout::admin::{
 use rnic_layout::doorbell::{COMPLETION, RECEIVE, SEND, offset_in_bar};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
 use rnic_layout::registers::{FatalCode, MAGIC, Status};
-use rnic_token::setup::SetupKind;
+use rnic_messages::setup::SetupKind;
 use std::collections::{HashMap, VecDeque};
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions};
 

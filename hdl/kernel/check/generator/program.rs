@@ -146,8 +146,7 @@ impl Block {
             scope.atoms.push(("self.fixed.val()".into(), Type::Bits(width)));
         }
 
-        let derives = if is_clocked { "LogicBlock, Registers" } else { "LogicBlock" };
-        writeln!(text, "#[derive({derives})]\npub struct {name} {{").unwrap();
+        writeln!(text, "#[derive(LogicBlock, Registers)]\npub struct {name} {{").unwrap();
         for (field, field_type, _) in &fields {
             writeln!(text, "    {field}: {field_type},").unwrap();
         }
@@ -286,7 +285,8 @@ impl Kernel<'_> {
             None => vec![field.to_string()],
         };
         for place in &places {
-            if child.is_clocked {
+            // Otherwise `hold_registers` has connected it.
+            if child.is_clocked && self.writer.random.chance(50) {
                 if count.is_none() && self.writer.random.chance(50) {
                     self.writer.line(&format!("clock!(self, clock, {place});"));
                 } else {

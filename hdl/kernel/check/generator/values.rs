@@ -294,14 +294,15 @@ impl Values<'_> {
         {
             return text;
         }
-        let fields: Vec<String> = record
-            .fields
-            .iter()
-            .map(|(field, field_type)| {
+        let rest = self.atom(scope, &Type::Struct(record.clone())).filter(|_| self.random.chance(50));
+        let mut fields = Vec::new();
+        for (field, field_type) in &record.fields {
+            if rest.is_none() || self.random.chance(50) {
                 let value = self.value(scope, field_type, depth.saturating_sub(1)).text;
-                format!("{field}: {value}")
-            })
-            .collect();
+                fields.push(format!("{field}: {value}"));
+            }
+        }
+        fields.extend(rest.map(|rest| format!("..{}", rest.text)));
         Text::new(format!("{} {{ {} }}", record.path, fields.join(", ")), OPEN)
     }
 

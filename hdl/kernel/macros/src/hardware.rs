@@ -129,6 +129,13 @@ impl Visit<'_> for Literal {
         self.0 |= call.path.is_ident("cat");
     }
 
+    fn visit_expr_cast(&mut self, cast: &syn::ExprCast) {
+        // The number of a variant is a number.
+        if !matches!(&*cast.expr, Expr::Path(_)) {
+            syn::visit::visit_expr_cast(self, cast);
+        }
+    }
+
     fn visit_expr_path(&mut self, path: &syn::ExprPath) {
         self.0 |= syntax::is_variant(&path.path);
     }

@@ -6,6 +6,7 @@
 //! (`comments`).
 mod claims;
 mod comments;
+mod construct;
 mod function;
 mod hardware;
 mod registers;
@@ -54,13 +55,29 @@ fn refusal(item: &ItemFn, error: &Error) -> proc_macro2::TokenStream {
     }
 }
 
-/// Lets a kernel begin with `self.hold_registers();` for all `Reg` and `DFF` fields of the block.
+/// Lets a kernel begin with `self.hold_registers();`, which connects clock and reset of all `Reg` and `DFF` fields and
+/// of all children of the block, and holds the registers. A child says with the same derive which of the two it has.
 ///
-/// The block's clock is its field `clock`; its reset, if it has one, is `reset`.
-#[proc_macro_derive(Registers)]
+/// They come from the fields `clock` and `reset`, if the block has these. `#[domain(clock = mac_clock, reset = mac_reset)]`
+/// above the block or above a field names others, as paths behind `self`: `reset = control.core_reset`.
+/// `#[domain(skip)]` leaves a field to the kernel.
+#[proc_macro_derive(Registers, attributes(domain))]
 pub fn derive_registers(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     registers::expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Writes `Default` for a block, arrays of any length included.
+///
+/// * `#[init(Reg::new(bits(7)))]` above a field is what it begins with, instead of its default.
+/// * `#[require(COUNT == ADDRESS + 1)]` above the block is checked by the compiler where the block is made. A second
+///   argument is the message. The constant `REFUSAL` of the block tells tests what the compiler would say.
+/// * `#[new(storage: Storage)]` above the block writes `new` with these parameters instead of `Default`; `init` may use them.
+///   Doc comments before the first parameter are those of `new`.
+#[proc_macro_derive(Construct, attributes(init, require, new))]
+pub fn derive_construct(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    construct::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Makes a struct of hardware values one value, packed with the first field lowest. It takes generic structs, too.

@@ -496,6 +496,12 @@ fn function(call: &ExprCall) -> Result<TokenStream> {
     let last = path.segments.last().expect("a path has a segment");
     let name = last.ident.to_string();
     match name.as_str() {
+        DECODER if call.args.len() == 1 => {
+            return refuse(
+                call,
+                "the variants of an enum of numbers exist in a `match` only: match on this call",
+            );
+        }
         "bits" | "bit_cast" => {
             let arguments = values(&call.args)?;
             let converted = quote_spanned!(span=> ::rnic_kernel::staged::#last(#(#arguments),*));
@@ -604,11 +610,15 @@ fn match_with(
     recorder: &TokenStream,
     body: impl Fn(&Expr) -> Result<TokenStream>,
 ) -> Result<TokenStream> {
-    let matched = value(&choice.expr)?;
+    let decoded = decoded_number(&choice.expr);
+    let matched = value(decoded.unwrap_or(&choice.expr))?;
     let [subject, arms, test] = ["subject", "arms", "test"].map(hygienic);
-    let recorded = choice.arms.iter().map(|arm| {
+    let recorded = choice.arms.iter().enumerate().map(|(index, arm)| {
         let mut pattern = Pattern::default();
-        let mut fits = pattern.test(&arm.pat, &quote!(#subject))?;
+        let mut fits = match decoded {
+            Some(_) => variant_test(&arm.pat, &quote!(#subject), index + 1 == choice.arms.len())?,
+            None => pattern.test(&arm.pat, &quote!(#subject))?,
+        };
         if let Some((_, guard)) = &arm.guard {
             let guard = condition(guard)?;
             let bindings = &pattern.bindings;
@@ -698,6 +708,56 @@ impl Pattern {
         let tests = tests.collect::<Result<Vec<_>>>()?;
         Ok(quote!(::rnic_kernel::staged::all(vec![#(#tests),*])))
     }
+}
+
+/// The number in `Opcode::from_number(number)`, whose variants a `match` may name.
+fn decoded_number(matched: &Expr) -> Option<&Expr> {
+    match matched {
+        Expr::Paren(inner) => decoded_number(&inner.expr),
+        Expr::Call(call) if call.args.len() == 1 && is_decoder(&call.func) => call.args.first(),
+        _ => None,
+    }
+}
+
+fn is_decoder(function: &Expr) -> bool {
+    matches!(function, Expr::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == DECODER))
+}
+
+/// What an enum of numbers calls the function from a number to one of its variants, or `None`.
+const DECODER: &str = "from_number";
+
+/// `Some(Opcode::Send | Opcode::Read)`, as a test of the number. rustc has seen that the arms name every variant, so that
+/// what is left for a last arm of `None` are the other numbers.
+fn variant_test(pattern: &Pat, subject: &TokenStream, is_last: bool) -> Result<TokenStream> {
+    let staged = quote!(::rnic_kernel::staged);
+    match pattern {
+        Pat::Wild(_) => Ok(quote!(#staged::Test::Known(true))),
+        Pat::Paren(inner) => variant_test(&inner.pat, subject, is_last),
+        Pat::Or(alternatives) => {
+            let tests = alternatives.cases.iter().map(|case| variant_test(case, subject, is_last));
+            let tests = tests.collect::<Result<Vec<_>>>()?;
+            Ok(quote!(#staged::alternatives(vec![#(#tests),*])))
+        }
+        Pat::TupleStruct(some) if some.path.is_ident("Some") && some.elems.len() == 1 => match &some.elems[0]
+        {
+            Pat::Wild(wild) => refuse(wild, "name the variants here, or the rest of them with `_`"),
+            inner => variant_test(inner, subject, is_last),
+        },
+        Pat::Ident(name) if name.ident == "None" => match is_last {
+            true => Ok(quote!(#staged::Test::Known(true))),
+            false => refuse(name, "`None`, all other numbers, is the last arm"),
+        },
+        Pat::Ident(name) if is_constant_case(&name.ident) && name.subpat.is_none() => {
+            Ok(number_test(&name.ident.clone().into(), subject))
+        }
+        Pat::Path(path) => Ok(number_test(&path.path, subject)),
+        other => refuse(other, "the number of an enum is matched by `Some(Variant)`, `None` and `_`"),
+    }
+}
+
+fn number_test(variant: &Path, subject: &TokenStream) -> TokenStream {
+    let test = quote_spanned!(variant.span()=> ::rnic_kernel::staged::Matches::is(#subject, #variant as u64));
+    named(Some(constant_label(variant)), test)
 }
 
 fn constant_test(path: &Path, subject: &TokenStream) -> TokenStream {

@@ -1,10 +1,18 @@
 //! Questions about source that several passes ask.
 use quote::ToTokens;
-use syn::{Error, Expr, Ident, Member, Path, Result, Type};
+use syn::{Data, DeriveInput, Error, Expr, Field, Fields, Ident, Member, Path, Result, Type};
 
 /// Refuses `source`, at its place.
 pub(crate) fn refuse<R>(source: impl ToTokens, message: &str) -> Result<R> {
     Err(Error::new_spanned(source, message))
+}
+
+/// The fields of a block.
+pub(crate) fn named_fields(input: &DeriveInput) -> Result<Vec<&Field>> {
+    match &input.data {
+        Data::Struct(data) if matches!(data.fields, Fields::Named(_)) => Ok(data.fields.iter().collect()),
+        _ => refuse(&input.ident, "a block is a struct with named fields"),
+    }
 }
 
 /// Whether an expression names a part of the block, `self.a.b[i]`, as opposed to a value.
@@ -47,7 +55,12 @@ impl<'a> Target<'a> {
 }
 
 /// A constant, enum variant or associated constant, by the convention that their names start in upper case.
+///
+/// The number of a variant, `Opcode::Send as u64`, is a constant too.
 pub(crate) fn constant_name(expression: &Expr) -> Option<String> {
+    if let Some(variant) = variant_number(expression) {
+        return Some(constant_label(variant));
+    }
     let Expr::Path(path) = expression else { return None };
     let last = path.path.segments.last()?;
     is_constant_case(&last.ident).then(|| constant_label(&path.path))
@@ -61,6 +74,19 @@ pub(crate) fn is_constant_case(name: &Ident) -> bool {
 pub(crate) fn is_variant(path: &Path) -> bool {
     let name = path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
     path.segments.len() > 1 && name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase)
+}
+
+/// The variant in `Opcode::Send as u64`, with or without parentheses around it.
+pub(crate) fn variant_number(expression: &Expr) -> Option<&Path> {
+    match expression {
+        Expr::Paren(inner) => variant_number(&inner.expr),
+        Expr::Group(inner) => variant_number(&inner.expr),
+        Expr::Cast(cast) => match &*cast.expr {
+            Expr::Path(path) if is_variant(&path.path) => Some(&path.path),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// `Fsm::Idle` is called `Fsm_Idle` in Verilog, `opcode::SEND_ONLY` just `SEND_ONLY`.

@@ -8,7 +8,7 @@ pub(crate) struct Beat<const DATA: usize> {
 }
 
 /// The consumer's end of a stream.
-#[derive(Clone, Debug, Default, LogicInterface)]
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
 #[join = "StreamTx"]
 pub(crate) struct StreamRx<T: Synth> {
     pub(crate) beat: Signal<In, T>,
@@ -17,7 +17,7 @@ pub(crate) struct StreamRx<T: Synth> {
 }
 
 /// The producer's end of a stream.
-#[derive(Clone, Debug, Default, LogicInterface)]
+#[derive(Clone, Debug, Default, LogicInterface, Registers)]
 #[join = "StreamRx"]
 pub(crate) struct StreamTx<T: Synth> {
     pub(crate) beat: Signal<Out, T>,
@@ -61,7 +61,7 @@ impl<T: Synth> Logic for Skid<T> {
 }
 
 /// `N` slices one behind the other.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub(crate) struct Chain<const DATA: usize, const N: usize> {
     pub(crate) clock: Signal<In, Clock>,
     pub(crate) reset: Signal<In, Bit>,
@@ -211,7 +211,7 @@ impl Logic for LineReader {
 }
 
 /// A leaf written by hand.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub(crate) struct EvenParity {
     pub(crate) value: Signal<In, Bits<16>>,
     pub(crate) is_even: Signal<Out, Bit>,

@@ -51,9 +51,9 @@ values! {
         ResponseTimeout = 20, "response_timeout";
         /// Anything else.
         General = 21, "general";
-        /// Not raised by this card: tag matching.
+        /// Not raised by this card: wr_id matching.
         TagMatching = 22, "tag_matching";
-        /// Not raised by this card: tag matching.
+        /// Not raised by this card: wr_id matching.
         TagMatchingIncomplete = 23, "tag_matching_incomplete";
     }
 }
@@ -97,9 +97,9 @@ pub const WAS_SOLICITED: u8 = 1 << 3;
 
 record! {
     /// An entry of a completion queue. Software reads it when `phase` is that of its own index.
-    pub struct Completion: 256 bits by Complete, "protocol 2.11" {
+    pub struct Cqe: 256 bits by Complete, "protocol 2.11" {
         /// Tag of the work request.
-        tag: u64 = 0..64, "DESIGN 3.2";
+        wr_id: u64 = 0..64, "design 3.2";
         /// Bytes received, the GRH area included, or read; in a completion in error it means nothing.
         length: u32 = 64..96, "protocol 2.11", unit "bytes";
         /// Immediate data, byte for byte as on the wire; or the freed key, as a little-endian number.
@@ -110,7 +110,7 @@ record! {
         qp_number: u32 = 160..184, "protocol 2.11";
         /// Send work: free-running index of the first slot that is still in use, so that one completion frees all
         /// slots before it. Receive work: the same of the receive queue; zero for a shared one.
-        consumer_index: u16 = 192..208, "DESIGN 3.2", unit "slots";
+        consumer_index: u16 = 192..208, "design 3.2", unit "slots";
         /// Kind of work.
         opcode: CompletionOpcode = 208..216, "protocol 2.11";
         /// How it ended.
@@ -126,7 +126,7 @@ record! {
         /// The sender asked for a solicited event.
         solicited: bool = 235..236, "protocol 3.9";
         /// Turns with every pass of the ring; written last.
-        phase: bool = 248..249, "DESIGN 3.2";
+        phase: bool = 248..249, "design 3.2";
     }
     reserved { 152..160, 184..192, 236..248, 249..256 }
 }
@@ -136,9 +136,9 @@ record! {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct CompletionEntry {
+pub struct RawCqe {
     /// Tag of the work request.
-    pub tag: U64,
+    pub wr_id: U64,
     /// Bytes received or read.
     pub length: U32,
     /// Immediate data in wire order, or a key in little-endian order.
@@ -171,10 +171,10 @@ mod tests {
     #[test]
     fn the_entry_in_memory_agrees_with_its_table() {
         pin!(
-            CompletionEntry,
-            Completion::RECORD,
+            RawCqe,
+            Cqe::RECORD,
             [
-                tag,
+                wr_id,
                 length,
                 immediate,
                 source_qp,
@@ -194,7 +194,7 @@ mod tests {
             ("with_grh", WITH_GRH),
             ("solicited", WAS_SOLICITED),
         ] {
-            assert_eq!(1 << (Completion::RECORD.field(name).offset - 232), u32::from(flag), "{name}");
+            assert_eq!(1 << (Cqe::RECORD.field(name).offset - 232), u32::from(flag), "{name}");
         }
     }
 
@@ -203,13 +203,13 @@ mod tests {
     fn a_completion_stands_in_memory_as_worked_by_hand() {
         #[rustfmt::skip]
         let bytes = [
-            0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, // tag 0x0102030405060708
+            0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, // wr_id 0x0102030405060708
             0x2d, 0x00, 0x00, 0x00, 0xca, 0xfe, 0xba, 0xbe, // 45 bytes; immediate
             0x33, 0x22, 0x11, 0x00, 0x66, 0x55, 0x44, 0x00, // from QP 0x112233, at QP 0x445566
             0xff, 0x7f, 0x80, 0x00, 0x00, 0x0d, 0x00, 0x01, // index 0x7fff, receive, success; flags 1 | 4 | 8; phase
         ];
-        let completion = Completion {
-            tag: 0x0102_0304_0506_0708,
+        let completion = Cqe {
+            wr_id: 0x0102_0304_0506_0708,
             length: 45,
             immediate: [0xca, 0xfe, 0xba, 0xbe],
             source_qp: 0x11_2233,
@@ -225,8 +225,8 @@ mod tests {
             phase: true,
         };
         assert_eq!(completion.to_bytes(), Ok(bytes));
-        assert_eq!(Completion::parse(&bytes), Ok(completion));
-        let entry = CompletionEntry::read_from_bytes(&bytes).unwrap();
+        assert_eq!(Cqe::parse(&bytes), Ok(completion));
+        let entry = RawCqe::read_from_bytes(&bytes).unwrap();
         assert_eq!(
             (entry.qp_number.get(), entry.flags),
             (0x44_5566, WITH_IMMEDIATE | WITH_GRH | WAS_SOLICITED)
@@ -236,15 +236,15 @@ mod tests {
 
     #[test]
     fn the_phase_is_in_the_last_byte() {
-        assert_eq!(Completion::RECORD.field("phase").offset / 8, 31);
+        assert_eq!(Cqe::RECORD.field("phase").offset / 8, 31);
     }
 
     #[test]
     fn an_unknown_status_is_refused() {
-        let mut bytes = Completion::at_reset().to_bytes().unwrap();
+        let mut bytes = Cqe::at_reset().to_bytes().unwrap();
         bytes[27] = 23;
-        assert!(Completion::parse(&bytes).is_ok());
+        assert!(Cqe::parse(&bytes).is_ok());
         bytes[27] = 24;
-        assert_eq!(Completion::parse(&bytes).unwrap_err().field, "status");
+        assert_eq!(Cqe::parse(&bytes).unwrap_err().field, "status");
     }
 }

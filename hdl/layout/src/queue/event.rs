@@ -67,7 +67,7 @@ values! {
 
 record! {
     /// An entry of an event queue. Software reads it when `phase` is that of its own index.
-    pub struct Event: 128 bits by Event, "protocol 4.4" {
+    pub struct Eqe: 128 bits by Event, "protocol 4.4" {
         /// Completion queue, queue pair, shared receive queue; zero for the port, the device and the admin queue.
         object_number: u32 = 0..24, "protocol 4.4";
         /// Completion: free-running index up to which completions are written. Admin answer: the same of the answers.
@@ -78,7 +78,7 @@ record! {
         /// Asynchronous: what happened; else zero.
         code: AsyncEvent = 72..80, "protocol 4.4";
         /// Turns with every pass of the ring; written last.
-        phase: bool = 120..121, "DESIGN 3.2";
+        phase: bool = 120..121, "design 3.2";
     }
     reserved { 24..32, 80..120, 121..128 }
 }
@@ -88,7 +88,7 @@ record! {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct EventEntry {
+pub struct RawEqe {
     /// Which object.
     pub object_number: U32,
     /// More, by kind.
@@ -110,14 +110,14 @@ mod tests {
 
     #[test]
     fn the_entry_in_memory_agrees_with_its_table() {
-        pin!(EventEntry, Event::RECORD, [object_number, detail, kind, code, zero, phase]);
+        pin!(RawEqe, Eqe::RECORD, [object_number, detail, kind, code, zero, phase]);
     }
 
     /// Worked by hand: access error of QP 0xabcdef, in an odd pass.
     #[test]
     fn an_event_stands_in_memory_as_worked_by_hand() {
         let bytes = [0xef, 0xcd, 0xab, 0, 0x04, 0x03, 0x02, 0x01, 0x01, 0x03, 0, 0, 0, 0, 0, 0x01];
-        let event = Event {
+        let event = Eqe {
             object_number: 0xab_cdef,
             detail: 0x0102_0304,
             kind: EventKind::Asynchronous,
@@ -125,17 +125,17 @@ mod tests {
             phase: true,
         };
         assert_eq!(event.to_bytes(), Ok(bytes));
-        assert_eq!(Event::parse(&bytes), Ok(event));
-        let entry = EventEntry::read_from_bytes(&bytes).unwrap();
+        assert_eq!(Eqe::parse(&bytes), Ok(event));
+        let entry = RawEqe::read_from_bytes(&bytes).unwrap();
         assert_eq!((entry.object_number.get(), entry.kind, entry.code, entry.phase), (0xab_cdef, 1, 3, 1));
     }
 
     #[test]
     fn an_unknown_kind_is_refused() {
-        let mut bytes = Event::at_reset().to_bytes().unwrap();
+        let mut bytes = Eqe::at_reset().to_bytes().unwrap();
         bytes[8] = 2;
-        assert!(Event::parse(&bytes).is_ok());
+        assert!(Eqe::parse(&bytes).is_ok());
         bytes[8] = 3;
-        assert_eq!(Event::parse(&bytes).unwrap_err().field, "kind");
+        assert_eq!(Eqe::parse(&bytes).unwrap_err().field, "kind");
     }
 }

@@ -1,18 +1,18 @@
 #![doc = include_str!("../manual/receive.md")]
 
 use crate::field::record;
-use crate::queue::send::Sge;
+use crate::queue::send::RawSge;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 record! {
     /// An entry of a receive queue or shared receive queue.
-    pub struct ReceiveWork: 512 bits by Driver, "DESIGN 3.2" {
+    pub struct ReceiveWqe: 512 bits by Driver, "design 3.2" {
         /// Comes back in the completion, and means nothing to the card. A shared queue completes out of order, so the
-        /// tag is the only way back to the buffer.
-        tag: u64 = 0..64, "DESIGN 3 decision 9";
+        /// wr_id is the only way back to the buffer.
+        wr_id: u64 = 0..64, "design decision 9";
         /// Elements in use; none is legal, and takes messages without payload and WRITEs with immediate.
-        sge_count: u8 = 64..66, "DESIGN 3.2", allowed 0..=3;
+        sge_count: u8 = 64..66, "design 3.2", allowed 0..=3;
         /// SGE 0: address.
         sge0_address: u64 = 128..192, "protocol 4.6";
         /// SGE 0: key.
@@ -35,20 +35,20 @@ record! {
     reserved { 66..128 }
 }
 
-/// An entry of a receive queue in memory: [`ReceiveWork`].
+/// An entry of a receive queue in memory: [`ReceiveWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct ReceiveEntry {
+pub struct RawReceiveWqe {
     /// Comes back in the completion.
-    pub tag: U64,
+    pub wr_id: U64,
     /// Elements in use.
     pub sge_count: u8,
     /// Zero.
     pub zero: [u8; 7],
     /// The elements.
-    pub sges: [Sge; 3],
+    pub sges: [RawSge; 3],
 }
 
 #[cfg(test)]
@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn the_entry_in_memory_agrees_with_its_table() {
-        pin!(ReceiveEntry, ReceiveWork::RECORD, [tag, sge_count, zero, sges]);
+        pin!(RawReceiveWqe, ReceiveWqe::RECORD, [wr_id, sge_count, zero, sges]);
     }
 
-    /// Worked by hand: tag 7, two elements.
+    /// Worked by hand: wr_id 7, two elements.
     #[test]
     fn a_receive_stands_in_memory_as_worked_by_hand() {
         #[rustfmt::skip]
         let bytes = [
-            0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, // tag 0x8000000000000007
+            0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, // wr_id 0x8000000000000007
             0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // two elements
             0x00, 0x10, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, // 0x100001000
             0x05, 0x01, 0x00, 0x00, 0x28, 0x00, 0x00, 0x00, // key 0x105, 40 bytes
@@ -74,8 +74,8 @@ mod tests {
             0x06, 0x01, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, // key 0x106, 4096 bytes
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
-        let work = ReceiveWork {
-            tag: 0x8000_0000_0000_0007,
+        let work = ReceiveWqe {
+            wr_id: 0x8000_0000_0000_0007,
             sge_count: 2,
             sge0_address: 0x1_0000_1000,
             sge0_key: 0x105,
@@ -83,18 +83,18 @@ mod tests {
             sge1_address: 0x2003,
             sge1_key: 0x106,
             sge1_length: 4096,
-            ..ReceiveWork::at_reset()
+            ..ReceiveWqe::at_reset()
         };
         assert_eq!(work.to_bytes(), Ok(bytes));
-        assert_eq!(ReceiveWork::parse(&bytes), Ok(work));
-        let entry = ReceiveEntry {
-            tag: 0x8000_0000_0000_0007.into(),
+        assert_eq!(ReceiveWqe::parse(&bytes), Ok(work));
+        let entry = RawReceiveWqe {
+            wr_id: 0x8000_0000_0000_0007.into(),
             sge_count: 2,
             zero: [0; 7],
             sges: [
-                Sge { address: 0x1_0000_1000.into(), local_key: 0x105.into(), length: 40.into() },
-                Sge { address: 0x2003.into(), local_key: 0x106.into(), length: 4096.into() },
-                Sge::default(),
+                RawSge { address: 0x1_0000_1000.into(), local_key: 0x105.into(), length: 40.into() },
+                RawSge { address: 0x2003.into(), local_key: 0x106.into(), length: 4096.into() },
+                RawSge::default(),
             ],
         };
         assert_eq!(entry.as_bytes(), bytes);
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn a_fourth_element_is_refused() {
-        let mut bytes = ReceiveWork::at_reset().to_bytes().unwrap();
+        let mut bytes = ReceiveWqe::at_reset().to_bytes().unwrap();
         bytes[8] = 3;
-        assert!(ReceiveWork::parse(&bytes).is_ok());
+        assert!(ReceiveWqe::parse(&bytes).is_ok());
         bytes[8] = 4;
-        assert_eq!(ReceiveWork::parse(&bytes).unwrap_err().field, "reserved");
+        assert_eq!(ReceiveWqe::parse(&bytes).unwrap_err().field, "reserved");
     }
 }

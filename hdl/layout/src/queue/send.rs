@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 values! {
     /// What to do; the numbers are the work request opcodes of the verbs. Numbers that are not here, and reserved
     /// ones while their feature bit is zero, complete with LOC_QP_OP.
-    pub enum WorkOpcode, "protocol 4.1" {
+    pub enum WqeOpcode, "protocol 4.1" {
         /// RDMA WRITE.
         Write = 0, "write";
         /// RDMA WRITE, consuming a receive at the peer.
@@ -54,7 +54,7 @@ pub const TWO_SLOTS: u8 = 1 << 4;
 
 record! {
     /// A stretch of local memory.
-    pub struct ScatterGather: 128 bits by Driver, "protocol 4.6" {
+    pub struct Sge: 128 bits by Driver, "protocol 4.6" {
         /// Address in the region's own address space.
         address: u64 = 0..64, "protocol 4.6";
         /// Key of the region.
@@ -66,9 +66,9 @@ record! {
 
 record! {
     /// First slot of a send entry of a connected queue pair.
-    pub struct SendWork: 512 bits by Driver, "DESIGN 3.2" {
+    pub struct SendWqe: 512 bits by Driver, "design 3.2" {
         /// What to do.
-        opcode: WorkOpcode = 0..8, "protocol 4.1", reset 2;
+        opcode: WqeOpcode = 0..8, "protocol 4.1", reset 2;
         /// Write a completion also when all goes well.
         signalled: bool = 8..9, "protocol 2.11";
         /// The receiver's completion is a solicited one.
@@ -78,14 +78,14 @@ record! {
         /// The payload stands in the entry; no key is checked. Not for READ.
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
-        two_slots: bool = 12..13, "DESIGN 3.2";
+        two_slots: bool = 12..13, "design 3.2";
         /// Elements in use: at most 2, with a second slot at most 6; for READ always at most 2; zero with inline data.
-        sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
+        sge_count: u8 = 16..20, "design 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire; for SEND_INVALIDATE and LOCAL_INVALIDATE the key, as a
         /// little-endian number.
         immediate: [u8; 4] = 32..64, "protocol 1.5";
         /// Comes back in the completion, and means nothing to the card.
-        tag: u64 = 64..128, "DESIGN 3.2";
+        wr_id: u64 = 64..128, "design 3.2";
         /// WRITE and READ: address in the peer's region.
         remote_address: u64 = 128..192, "protocol 1.5";
         /// WRITE and READ: key of the peer's region.
@@ -93,16 +93,16 @@ record! {
         /// Length of the message; larger than 2^31 completes with LOC_LEN.
         length: u32 = 224..256, "protocol 2.1", unit "bytes";
         /// SGE 0 and SGE 1, or 32 inline bytes.
-        data: [u8; 32] = 256..512, "DESIGN 3.2";
+        data: [u8; 32] = 256..512, "design 3.2";
     }
     reserved { 13..16, 20..32 }
 }
 
 record! {
     /// First slot of a send entry of a datagram queue pair.
-    pub struct DatagramWork: 512 bits by Driver, "protocol 2.12" {
+    pub struct DatagramWqe: 512 bits by Driver, "protocol 2.12" {
         /// SEND or SEND_IMMEDIATE.
-        opcode: WorkOpcode = 0..8, "protocol 4.1", reset 2;
+        opcode: WqeOpcode = 0..8, "protocol 4.1", reset 2;
         /// Write a completion also when all goes well.
         signalled: bool = 8..9, "protocol 2.11";
         /// The receiver's completion is a solicited one.
@@ -112,13 +112,13 @@ record! {
         /// The payload stands in the entry.
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
-        two_slots: bool = 12..13, "DESIGN 3.2";
+        two_slots: bool = 12..13, "design 3.2";
         /// Elements in use: at most 2, with a second slot at most 6; zero with inline data.
-        sge_count: u8 = 16..20, "DESIGN 3.2", allowed 0..=6;
+        sge_count: u8 = 16..20, "design 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire.
         immediate: [u8; 4] = 32..64, "protocol 1.5";
         /// Comes back in the completion, and means nothing to the card.
-        tag: u64 = 64..128, "DESIGN 3.2";
+        wr_id: u64 = 64..128, "design 3.2";
         /// QPN of the receiver; 0xffffff for multicast.
         destination_qp: u32 = 128..152, "protocol 2.12";
         /// Address handle, of the queue pair's domain.
@@ -128,16 +128,16 @@ record! {
         /// Length of the message, at most the PMTU; longer completes with LOC_LEN.
         length: u32 = 224..256, "protocol 2.12", unit "bytes";
         /// SGE 0 and SGE 1, or 32 inline bytes.
-        data: [u8; 32] = 256..512, "DESIGN 3.2";
+        data: [u8; 32] = 256..512, "design 3.2";
     }
     reserved { 13..16, 20..32, 152..160, 184..192 }
 }
 
 record! {
     /// The slot of an atomic.
-    pub struct AtomicWork: 512 bits by Driver, "protocol 3.7" {
+    pub struct AtomicWqe: 512 bits by Driver, "protocol 3.7" {
         /// COMPARE_SWAP or FETCH_ADD.
-        opcode: WorkOpcode = 0..8, "protocol 4.1", reset 5;
+        opcode: WqeOpcode = 0..8, "protocol 4.1", reset 5;
         /// Write a completion also when all goes well.
         signalled: bool = 8..9, "protocol 2.11";
         /// Ignored: an atomic makes no completion at the peer.
@@ -147,11 +147,11 @@ record! {
         /// Zero.
         inline: bool = 11..12, "protocol 2.2", allowed 0..=0;
         /// Zero.
-        two_slots: bool = 12..13, "DESIGN 3.2", allowed 0..=0;
+        two_slots: bool = 12..13, "design 3.2", allowed 0..=0;
         /// One.
-        sge_count: u8 = 16..20, "DESIGN 3.2", reset 1, allowed 1..=1;
+        sge_count: u8 = 16..20, "design 3.2", reset 1, allowed 1..=1;
         /// Comes back in the completion, and means nothing to the card.
-        tag: u64 = 64..128, "DESIGN 3.2";
+        wr_id: u64 = 64..128, "design 3.2";
         /// Address in the peer's region, a multiple of 8.
         remote_address: u64 = 128..192, "protocol 1.5";
         /// Key of the peer's region.
@@ -174,18 +174,18 @@ record! {
 
 record! {
     /// Second slot of a send entry.
-    pub struct SendExtension: 512 bits by Driver, "DESIGN 3.2" {
+    pub struct SendWqeExtension: 512 bits by Driver, "design 3.2" {
         /// SGE 2 to SGE 5, or inline bytes 32 to 95.
-        data: [u8; 64] = 0..512, "DESIGN 3.2";
+        data: [u8; 64] = 0..512, "design 3.2";
     }
 }
 
-/// A scatter/gather element in memory: [`ScatterGather`].
+/// A scatter/gather element in memory: [`Sge`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Sge {
+pub struct RawSge {
     /// Address in the region's own address space.
     pub address: U64,
     /// Key of the region.
@@ -194,13 +194,13 @@ pub struct Sge {
     pub length: U32,
 }
 
-/// The slot of a send entry of a connected queue pair in memory: [`SendWork`].
+/// The slot of a send entry of a connected queue pair in memory: [`SendWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct SendEntry {
-    /// A [`WorkOpcode`].
+pub struct RawSendWqe {
+    /// A [`WqeOpcode`].
     pub opcode: u8,
     /// Sum of [`SIGNALLED`] and its kin.
     pub flags: u8,
@@ -211,7 +211,7 @@ pub struct SendEntry {
     /// Immediate data in wire order, or a key in little-endian order.
     pub immediate: [u8; 4],
     /// Comes back in the completion.
-    pub tag: U64,
+    pub wr_id: U64,
     /// Address in the peer's region.
     pub remote_address: U64,
     /// Key of the peer's region.
@@ -222,13 +222,13 @@ pub struct SendEntry {
     pub data: [u8; 32],
 }
 
-/// The slot of a send entry of a datagram queue pair in memory: [`DatagramWork`].
+/// The slot of a send entry of a datagram queue pair in memory: [`DatagramWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct DatagramEntry {
-    /// A [`WorkOpcode`].
+pub struct RawDatagramWqe {
+    /// A [`WqeOpcode`].
     pub opcode: u8,
     /// Sum of [`SIGNALLED`] and its kin.
     pub flags: u8,
@@ -239,7 +239,7 @@ pub struct DatagramEntry {
     /// Immediate data in wire order.
     pub immediate: [u8; 4],
     /// Comes back in the completion.
-    pub tag: U64,
+    pub wr_id: U64,
     /// QPN of the receiver.
     pub destination_qp: U32,
     /// Address handle.
@@ -252,13 +252,13 @@ pub struct DatagramEntry {
     pub data: [u8; 32],
 }
 
-/// The slot of an atomic in memory: [`AtomicWork`].
+/// The slot of an atomic in memory: [`AtomicWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct AtomicEntry {
-    /// A [`WorkOpcode`].
+pub struct RawAtomicWqe {
+    /// A [`WqeOpcode`].
     pub opcode: u8,
     /// Sum of [`SIGNALLED`] and its kin.
     pub flags: u8,
@@ -267,7 +267,7 @@ pub struct AtomicEntry {
     /// Zero.
     pub zero: [u8; 5],
     /// Comes back in the completion.
-    pub tag: U64,
+    pub wr_id: U64,
     /// Address in the peer's region.
     pub remote_address: U64,
     /// Key of the peer's region.
@@ -288,18 +288,18 @@ pub struct AtomicEntry {
 
 /// What a send entry asks for, after every check that needs nothing but the entry and the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Wqe {
     /// SEND, WRITE and their kin, READ and LOCAL_INVALIDATE of a connected queue pair.
-    Message(SendWork),
+    Message(SendWqe),
     /// SEND and SEND_IMMEDIATE of a datagram queue pair.
-    Datagram(DatagramWork),
+    Datagram(DatagramWqe),
     /// COMPARE_SWAP and FETCH_ADD.
-    Atomic(AtomicWork),
+    Atomic(AtomicWqe),
 }
 
 /// Why a send entry is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkError {
+pub enum WqeError {
     /// A field holds what it must not.
     Field(FieldError),
     /// The opcode is reserved, or not for this service (protocol 4.1).
@@ -307,11 +307,11 @@ pub enum WorkError {
         /// Service of the queue pair.
         service: Service,
         /// The opcode.
-        opcode: WorkOpcode,
+        opcode: WqeOpcode,
     },
-    /// Inline data together with elements, or for an opcode that sends nothing.
+    /// Inline data together with sges, or for an opcode that sends nothing.
     InlineNotAllowed,
-    /// More elements than the entry, or the opcode, has room for.
+    /// More sges than the entry, or the opcode, has room for.
     TooManyElements {
         /// Elements in use.
         sge_count: u8,
@@ -325,11 +325,11 @@ pub enum WorkError {
         /// Room.
         allowed: usize,
     },
-    /// The lengths of the elements do not add up to that of the message.
+    /// The lengths of the sges do not add up to that of the message.
     LengthMismatch {
         /// Bytes of the message.
         length: u32,
-        /// Sum of the elements, which can be longer than 32 bits.
+        /// Sum of the sges, which can be longer than 32 bits.
         sum: u64,
     },
     /// The message is longer than 2^31 bytes (protocol 2.1).
@@ -339,7 +339,7 @@ pub enum WorkError {
     },
 }
 
-impl WorkError {
+impl WqeError {
     /// Gives the status that the work completes with (protocol 2.11, 8.3).
     pub const fn status(&self) -> CompletionStatus {
         match self {
@@ -354,14 +354,14 @@ impl WorkError {
     }
 }
 
-impl fmt::Display for WorkError {
+impl fmt::Display for WqeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(error) => error.fmt(f),
             Self::NotForService { service, opcode } => {
                 write!(f, "a {} queue pair does not do {}", service.name(), opcode.name())
             }
-            Self::InlineNotAllowed => f.write_str("inline data, and elements or an opcode that has none"),
+            Self::InlineNotAllowed => f.write_str("inline data, and sges or an opcode that has none"),
             Self::TooManyElements { sge_count, allowed } => {
                 write!(f, "sge_count is {sge_count}; allowed are at most {allowed}")
             }
@@ -369,7 +369,7 @@ impl fmt::Display for WorkError {
                 write!(f, "inline length is {length}; allowed are at most {allowed}")
             }
             Self::LengthMismatch { length, sum } => {
-                write!(f, "length is {length}; the elements add up to {sum}")
+                write!(f, "length is {length}; the sges add up to {sum}")
             }
             Self::MessageTooLong { length } => {
                 write!(f, "length is {length}; allowed are at most {}", limits::MESSAGE_BYTES_MAX)
@@ -378,9 +378,9 @@ impl fmt::Display for WorkError {
     }
 }
 
-impl core::error::Error for WorkError {}
+impl core::error::Error for WqeError {}
 
-impl WorkOpcode {
+impl WqeOpcode {
     /// Tells whether a queue pair of a service does this (protocol 4.1). Reserved opcodes are for none.
     pub const fn is_for(self, service: Service) -> bool {
         match self {
@@ -406,36 +406,36 @@ impl WorkOpcode {
 
 /// What the common checks look at.
 struct Amount {
-    opcode: WorkOpcode,
+    opcode: WqeOpcode,
     inline: bool,
     two_slots: bool,
     sge_count: u8,
     length: u32,
 }
 
-impl Work {
+impl Wqe {
     /// Reads and checks an entry of one slot or two, the second right behind the first, as the card does before it
     /// looks anything up. Keys and addresses are not looked at.
     ///
     /// # Errors
     ///
-    /// Says what is wrong; [`WorkError::status`] is what the card completes the work with.
-    pub fn parse(service: Service, slots: &[u8]) -> Result<Self, WorkError> {
-        SendWork::RECORD.check_length(slots.len()).map_err(WorkError::Field)?;
-        let opcode = WorkOpcode::read(SendWork::RECORD.field("opcode"), slots).map_err(WorkError::Field)?;
+    /// Says what is wrong; [`WqeError::status`] is what the card completes the work with.
+    pub fn parse(service: Service, slots: &[u8]) -> Result<Self, WqeError> {
+        SendWqe::RECORD.check_length(slots.len()).map_err(WqeError::Field)?;
+        let opcode = WqeOpcode::read(SendWqe::RECORD.field("opcode"), slots).map_err(WqeError::Field)?;
         if !opcode.is_for(service) {
-            return Err(WorkError::NotForService { service, opcode });
+            return Err(WqeError::NotForService { service, opcode });
         }
-        let (work, amount) = if matches!(opcode, WorkOpcode::CompareSwap | WorkOpcode::FetchAdd) {
+        let (work, amount) = if matches!(opcode, WqeOpcode::CompareSwap | WqeOpcode::FetchAdd) {
             // Its lengths are held by the ranges of the table, so nothing is left to add up.
-            return AtomicWork::parse(slots).map(Self::Atomic).map_err(WorkError::Field);
+            return AtomicWqe::parse(slots).map(Self::Atomic).map_err(WqeError::Field);
         } else if service == Service::UnreliableDatagram {
-            let work = DatagramWork::parse(slots).map_err(WorkError::Field)?;
-            let DatagramWork { inline, two_slots, sge_count, length, .. } = work;
+            let work = DatagramWqe::parse(slots).map_err(WqeError::Field)?;
+            let DatagramWqe { inline, two_slots, sge_count, length, .. } = work;
             (Self::Datagram(work), Amount { opcode, inline, two_slots, sge_count, length })
         } else {
-            let work = SendWork::parse(slots).map_err(WorkError::Field)?;
-            let SendWork { inline, two_slots, sge_count, length, .. } = work;
+            let work = SendWqe::parse(slots).map_err(WqeError::Field)?;
+            let SendWqe { inline, two_slots, sge_count, length, .. } = work;
             (Self::Message(work), Amount { opcode, inline, two_slots, sge_count, length })
         };
         amount.check(slots)?;
@@ -444,52 +444,52 @@ impl Work {
 }
 
 impl Amount {
-    fn check(&self, slots: &[u8]) -> Result<(), WorkError> {
+    fn check(&self, slots: &[u8]) -> Result<(), WqeError> {
         if self.two_slots {
             let rest = slots.len() - limits::WORK_SLOT_BYTES;
-            SendExtension::RECORD.check_length(rest).map_err(WorkError::Field)?;
+            SendWqeExtension::RECORD.check_length(rest).map_err(WqeError::Field)?;
         }
         if self.inline {
             if self.sge_count != 0 || !self.opcode.sends_payload() {
-                return Err(WorkError::InlineNotAllowed);
+                return Err(WqeError::InlineNotAllowed);
             }
             let allowed =
                 if self.two_slots { limits::INLINE_BYTES_MAX } else { limits::INLINE_BYTES_FIRST_SLOT };
             if self.length as usize > allowed {
-                return Err(WorkError::InlineTooLong { length: self.length, allowed });
+                return Err(WqeError::InlineTooLong { length: self.length, allowed });
             }
             return Ok(());
         }
         let allowed = match self.opcode {
-            WorkOpcode::LocalInvalidate => 0,
-            WorkOpcode::Read => limits::ANSWER_SGES_MAX,
+            WqeOpcode::LocalInvalidate => 0,
+            WqeOpcode::Read => limits::ANSWER_SGES_MAX,
             _ if self.two_slots => limits::SEND_SGES_MAX,
             _ => limits::SEND_SGES_FIRST_SLOT,
         };
         if self.sge_count as usize > allowed {
-            return Err(WorkError::TooManyElements { sge_count: self.sge_count, allowed });
+            return Err(WqeError::TooManyElements { sge_count: self.sge_count, allowed });
         }
         // Six lengths of 32 bits cannot overflow 64.
-        let sum = elements(slots, self.sge_count).map(|element| u64::from(element.length)).sum();
+        let sum = sges(slots, self.sge_count).map(|element| u64::from(element.length)).sum();
         if sum != u64::from(self.length) {
-            return Err(WorkError::LengthMismatch { length: self.length, sum });
+            return Err(WqeError::LengthMismatch { length: self.length, sum });
         }
         if self.length > limits::MESSAGE_BYTES_MAX {
-            return Err(WorkError::MessageTooLong { length: self.length });
+            return Err(WqeError::MessageTooLong { length: self.length });
         }
         Ok(())
     }
 }
 
-/// Walks over the elements in use of an entry, from the first slot into the second. Ends early where memory does.
-pub fn elements(slots: &[u8], sge_count: u8) -> impl Iterator<Item = ScatterGather> {
-    let first = SendWork::RECORD.field("data").offset as usize / 8;
+/// Walks over the sges in use of an entry, from the first slot into the second. Ends early where memory does.
+pub fn sges(slots: &[u8], sge_count: u8) -> impl Iterator<Item = Sge> {
+    let first = SendWqe::RECORD.field("data").offset as usize / 8;
     slots
         .get(first..)
         .unwrap_or_default()
-        .chunks_exact(ScatterGather::BYTES)
+        .chunks_exact(Sge::BYTES)
         .take(sge_count as usize)
-        .filter_map(|bytes| ScatterGather::parse(bytes).ok())
+        .filter_map(|bytes| Sge::parse(bytes).ok())
 }
 
 #[cfg(test)]
@@ -500,22 +500,22 @@ mod tests {
 
     #[test]
     fn entries_in_memory_agree_with_their_tables() {
-        pin!(Sge, ScatterGather::RECORD, [address, local_key, length]);
+        pin!(RawSge, Sge::RECORD, [address, local_key, length]);
         pin!(
-            SendEntry,
-            SendWork::RECORD,
-            [opcode, flags, sge_count, zero, immediate, tag, remote_address, remote_key, length, data]
+            RawSendWqe,
+            SendWqe::RECORD,
+            [opcode, flags, sge_count, zero, immediate, wr_id, remote_address, remote_key, length, data]
         );
         pin!(
-            DatagramEntry,
-            DatagramWork::RECORD,
+            RawDatagramWqe,
+            DatagramWqe::RECORD,
             [
                 opcode,
                 flags,
                 sge_count,
                 zero,
                 immediate,
-                tag,
+                wr_id,
                 destination_qp,
                 address_handle,
                 queue_key,
@@ -524,14 +524,14 @@ mod tests {
             ]
         );
         pin!(
-            AtomicEntry,
-            AtomicWork::RECORD,
+            RawAtomicWqe,
+            AtomicWqe::RECORD,
             [
                 opcode,
                 flags,
                 sge_count,
                 zero,
-                tag,
+                wr_id,
                 remote_address,
                 remote_key,
                 length,
@@ -553,7 +553,7 @@ mod tests {
             ("inline", INLINE),
             ("two_slots", TWO_SLOTS),
         ] {
-            for record in [SendWork::RECORD, DatagramWork::RECORD, AtomicWork::RECORD] {
+            for record in [SendWqe::RECORD, DatagramWqe::RECORD, AtomicWqe::RECORD] {
                 assert_eq!(1 << (record.field(name).offset - 8), u32::from(flag), "{name}");
             }
         }
@@ -562,7 +562,7 @@ mod tests {
     /// Worked by hand: a signalled, solicited WRITE with immediate of 300 bytes from one element.
     const WRITE: [u8; 64] = [
         0x01, 0x03, 0x01, 0x00, 0xde, 0xad, 0xbe, 0xef, // opcode 1, flags 1 | 2, one element; immediate
-        0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // tag 0x1122334455667788
+        0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // wr_id 0x1122334455667788
         0x00, 0x10, 0x00, 0x00, 0x00, 0x7f, 0x00, 0x00, // remote address 0x7f0000001000
         0x42, 0x01, 0x00, 0x00, 0x2c, 0x01, 0x00, 0x00, // remote key 0x142, length 300
         0x01, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x00, // SGE 0: address 0x40000001
@@ -570,36 +570,36 @@ mod tests {
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // SGE 1 not in use
     ];
 
-    fn write() -> SendWork {
-        let element = ScatterGather { address: 0x4000_0001, local_key: 0x207, length: 300 };
+    fn write() -> SendWqe {
+        let element = Sge { address: 0x4000_0001, local_key: 0x207, length: 300 };
         let mut data = [0; 32];
         element.emit(&mut data).unwrap();
-        SendWork {
-            opcode: WorkOpcode::WriteImmediate,
+        SendWqe {
+            opcode: WqeOpcode::WriteImmediate,
             signalled: true,
             solicited: true,
             sge_count: 1,
             immediate: [0xde, 0xad, 0xbe, 0xef],
-            tag: 0x1122_3344_5566_7788,
+            wr_id: 0x1122_3344_5566_7788,
             remote_address: 0x7f00_0000_1000,
             remote_key: 0x142,
             length: 300,
             data,
-            ..SendWork::at_reset()
+            ..SendWqe::at_reset()
         }
     }
 
     #[test]
     fn a_write_stands_in_memory_as_worked_by_hand() {
         assert_eq!(write().to_bytes(), Ok(WRITE));
-        assert_eq!(SendWork::parse(&WRITE), Ok(write()));
-        let entry = SendEntry {
-            opcode: WorkOpcode::WriteImmediate.number(),
+        assert_eq!(SendWqe::parse(&WRITE), Ok(write()));
+        let entry = RawSendWqe {
+            opcode: WqeOpcode::WriteImmediate.number(),
             flags: SIGNALLED | SOLICITED,
             sge_count: 1,
             zero: 0,
             immediate: [0xde, 0xad, 0xbe, 0xef],
-            tag: 0x1122_3344_5566_7788.into(),
+            wr_id: 0x1122_3344_5566_7788.into(),
             remote_address: 0x7f00_0000_1000.into(),
             remote_key: 0x142.into(),
             length: 300.into(),
@@ -613,7 +613,7 @@ mod tests {
     fn a_datagram_stands_in_memory_as_worked_by_hand() {
         let mut bytes = [0; 64];
         bytes[0..2].copy_from_slice(&[0x02, 0x08]); // SEND, inline
-        bytes[8] = 0x2a; // tag
+        bytes[8] = 0x2a; // wr_id
         bytes[16..19].copy_from_slice(&[0xff, 0xff, 0xff]); // multicast
         bytes[20..22].copy_from_slice(&[0x34, 0x12]); // address handle 0x1234
         bytes[24..28].copy_from_slice(&[0x11; 4]); // Q_Key 0x11111111
@@ -621,18 +621,18 @@ mod tests {
         bytes[32..35].copy_from_slice(b"abc");
         let mut data = [0; 32];
         data[..3].copy_from_slice(b"abc");
-        let work = DatagramWork {
+        let work = DatagramWqe {
             inline: true,
-            tag: 0x2a,
+            wr_id: 0x2a,
             destination_qp: 0xff_ffff,
             address_handle: 0x1234,
             queue_key: 0x1111_1111,
             length: 3,
             data,
-            ..DatagramWork::at_reset()
+            ..DatagramWqe::at_reset()
         };
         assert_eq!(work.to_bytes(), Ok(bytes));
-        assert_eq!(DatagramWork::parse(&bytes), Ok(work));
+        assert_eq!(DatagramWqe::parse(&bytes), Ok(work));
     }
 
     /// Worked by hand: compare 1, swap 2 at address 0x2000 of the peer, the original to 0x3000.
@@ -648,7 +648,7 @@ mod tests {
         bytes[44] = 8;
         bytes[48] = 1;
         bytes[56] = 2;
-        let work = AtomicWork {
+        let work = AtomicWqe {
             signalled: true,
             fence: true,
             remote_address: 0x2000,
@@ -657,17 +657,17 @@ mod tests {
             local_key: 9,
             compare: 1,
             swap_or_add: 2,
-            ..AtomicWork::at_reset()
+            ..AtomicWqe::at_reset()
         };
         assert_eq!(work.to_bytes(), Ok(bytes));
-        assert_eq!(AtomicWork::parse(&bytes), Ok(work));
+        assert_eq!(AtomicWqe::parse(&bytes), Ok(work));
     }
 
     #[test]
     fn an_unknown_opcode_is_refused() {
         let mut bytes = WRITE;
         bytes[0] = 10;
-        let error = SendWork::parse(&bytes).unwrap_err();
+        let error = SendWqe::parse(&bytes).unwrap_err();
         assert_eq!((error.field, error.value), ("opcode", 10));
     }
 
@@ -675,9 +675,9 @@ mod tests {
     fn too_many_elements_are_refused() {
         let mut bytes = WRITE;
         bytes[2] = 6;
-        assert!(SendWork::parse(&bytes).is_ok());
+        assert!(SendWqe::parse(&bytes).is_ok());
         bytes[2] = 7;
-        let error = SendWork::parse(&bytes).unwrap_err();
+        let error = SendWqe::parse(&bytes).unwrap_err();
         assert_eq!((error.field, error.allowed), ("sge_count", Allowed::Range { min: 0, max: 6 }));
     }
 
@@ -685,25 +685,25 @@ mod tests {
     fn reserved_bits_are_refused() {
         let mut bytes = WRITE;
         bytes[3] = 1;
-        assert_eq!(SendWork::parse(&bytes).unwrap_err().allowed, Allowed::Zero);
+        assert_eq!(SendWqe::parse(&bytes).unwrap_err().allowed, Allowed::Zero);
     }
 
     const RC: Service = Service::ReliableConnected;
 
-    fn entry(work: SendWork, lengths: &[u32]) -> [u8; 128] {
+    fn entry(work: SendWqe, lengths: &[u32]) -> [u8; 128] {
         let mut slots = [0; 128];
         work.emit(&mut slots).unwrap();
         for (place, &length) in lengths.iter().enumerate() {
-            let element = ScatterGather { address: 0, local_key: 1, length };
+            let element = Sge { address: 0, local_key: 1, length };
             element.emit(&mut slots[32 + place * 16..]).unwrap();
         }
         slots
     }
 
-    fn gather(opcode: WorkOpcode, two_slots: bool, lengths: &[u32], length: u32) -> Result<Work, WorkError> {
+    fn gather(opcode: WqeOpcode, two_slots: bool, lengths: &[u32], length: u32) -> Result<Wqe, WqeError> {
         let sge_count = lengths.len() as u8;
-        let work = SendWork { opcode, two_slots, sge_count, length, ..SendWork::at_reset() };
-        Work::parse(RC, &entry(work, lengths))
+        let work = SendWqe { opcode, two_slots, sge_count, length, ..SendWqe::at_reset() };
+        Wqe::parse(RC, &entry(work, lengths))
     }
 
     #[test]
@@ -715,17 +715,17 @@ mod tests {
             (UnreliableConnected, "xxxx...x.x..."),
             (UnreliableDatagram, "..xx........."),
         ] {
-            for (opcode, allowed) in WorkOpcode::ALL.iter().zip(allowed.chars()) {
+            for (opcode, allowed) in WqeOpcode::ALL.iter().zip(allowed.chars()) {
                 assert_eq!(opcode.is_for(service), allowed == 'x', "{service:?} {opcode:?}");
                 let mut slots = [0; 128];
                 match opcode {
-                    WorkOpcode::CompareSwap | WorkOpcode::FetchAdd => {
-                        AtomicWork { opcode: *opcode, ..AtomicWork::at_reset() }.emit(&mut slots).unwrap();
+                    WqeOpcode::CompareSwap | WqeOpcode::FetchAdd => {
+                        AtomicWqe { opcode: *opcode, ..AtomicWqe::at_reset() }.emit(&mut slots).unwrap();
                     }
-                    _ => SendWork { opcode: *opcode, ..SendWork::at_reset() }.emit(&mut slots).unwrap(),
+                    _ => SendWqe { opcode: *opcode, ..SendWqe::at_reset() }.emit(&mut slots).unwrap(),
                 }
-                let found = Work::parse(service, &slots);
-                let expected = Err(WorkError::NotForService { service, opcode: *opcode });
+                let found = Wqe::parse(service, &slots);
+                let expected = Err(WqeError::NotForService { service, opcode: *opcode });
                 assert!(if allowed == 'x' { found.is_ok() } else { found == expected });
             }
         }
@@ -733,55 +733,54 @@ mod tests {
 
     #[test]
     fn elements_are_counted_by_slots_and_opcode() {
-        let refused = |sge_count, allowed| Err(WorkError::TooManyElements { sge_count, allowed });
-        assert!(gather(WorkOpcode::Write, false, &[1; 2], 2).is_ok());
-        assert_eq!(gather(WorkOpcode::Write, false, &[1; 3], 3), refused(3, 2));
-        assert!(gather(WorkOpcode::Write, true, &[1; 6], 6).is_ok());
-        assert!(gather(WorkOpcode::Read, true, &[1; 2], 2).is_ok());
-        assert_eq!(gather(WorkOpcode::Read, true, &[1; 3], 3), refused(3, 2));
-        assert_eq!(gather(WorkOpcode::LocalInvalidate, false, &[0], 0), refused(1, 0));
+        let refused = |sge_count, allowed| Err(WqeError::TooManyElements { sge_count, allowed });
+        assert!(gather(WqeOpcode::Write, false, &[1; 2], 2).is_ok());
+        assert_eq!(gather(WqeOpcode::Write, false, &[1; 3], 3), refused(3, 2));
+        assert!(gather(WqeOpcode::Write, true, &[1; 6], 6).is_ok());
+        assert!(gather(WqeOpcode::Read, true, &[1; 2], 2).is_ok());
+        assert_eq!(gather(WqeOpcode::Read, true, &[1; 3], 3), refused(3, 2));
+        assert_eq!(gather(WqeOpcode::LocalInvalidate, false, &[0], 0), refused(1, 0));
     }
 
     #[test]
     fn lengths_are_added_in_wide_arithmetic() {
         let half = 1 << 31;
-        let wrapped = gather(WorkOpcode::Write, false, &[half, half], 0);
-        assert_eq!(wrapped, Err(WorkError::LengthMismatch { length: 0, sum: 1 << 32 }));
-        assert!(gather(WorkOpcode::Write, false, &[half], half).is_ok());
-        let error = gather(WorkOpcode::Write, false, &[half, 1], half + 1).unwrap_err();
-        assert_eq!(error, WorkError::MessageTooLong { length: half + 1 });
+        let wrapped = gather(WqeOpcode::Write, false, &[half, half], 0);
+        assert_eq!(wrapped, Err(WqeError::LengthMismatch { length: 0, sum: 1 << 32 }));
+        assert!(gather(WqeOpcode::Write, false, &[half], half).is_ok());
+        let error = gather(WqeOpcode::Write, false, &[half, 1], half + 1).unwrap_err();
+        assert_eq!(error, WqeError::MessageTooLong { length: half + 1 });
         assert_eq!(error.status(), CompletionStatus::LocalLength);
     }
 
     #[test]
     fn inline_data_is_bounded_by_the_slots() {
         let inline = |opcode, two_slots, sge_count, length| {
-            let work =
-                SendWork { opcode, inline: true, two_slots, sge_count, length, ..SendWork::at_reset() };
-            Work::parse(RC, &entry(work, &[]))
+            let work = SendWqe { opcode, inline: true, two_slots, sge_count, length, ..SendWqe::at_reset() };
+            Wqe::parse(RC, &entry(work, &[]))
         };
-        let too_long = |length, allowed| Err(WorkError::InlineTooLong { length, allowed });
-        assert!(inline(WorkOpcode::Send, false, 0, 32).is_ok());
-        assert_eq!(inline(WorkOpcode::Send, false, 0, 33), too_long(33, 32));
-        assert!(inline(WorkOpcode::Send, true, 0, 96).is_ok());
-        assert_eq!(inline(WorkOpcode::Send, true, 0, 97), too_long(97, 96));
-        assert_eq!(inline(WorkOpcode::Send, false, 1, 1), Err(WorkError::InlineNotAllowed));
-        assert_eq!(inline(WorkOpcode::Read, false, 0, 1), Err(WorkError::InlineNotAllowed));
+        let too_long = |length, allowed| Err(WqeError::InlineTooLong { length, allowed });
+        assert!(inline(WqeOpcode::Send, false, 0, 32).is_ok());
+        assert_eq!(inline(WqeOpcode::Send, false, 0, 33), too_long(33, 32));
+        assert!(inline(WqeOpcode::Send, true, 0, 96).is_ok());
+        assert_eq!(inline(WqeOpcode::Send, true, 0, 97), too_long(97, 96));
+        assert_eq!(inline(WqeOpcode::Send, false, 1, 1), Err(WqeError::InlineNotAllowed));
+        assert_eq!(inline(WqeOpcode::Read, false, 0, 1), Err(WqeError::InlineNotAllowed));
     }
 
     #[test]
     fn a_second_slot_that_is_not_there_is_refused() {
-        let work = SendWork { two_slots: true, ..SendWork::at_reset() };
-        assert!(Work::parse(RC, &entry(work, &[])).is_ok());
-        let error = Work::parse(RC, &entry(work, &[])[..127]).unwrap_err();
+        let work = SendWqe { two_slots: true, ..SendWqe::at_reset() };
+        assert!(Wqe::parse(RC, &entry(work, &[])).is_ok());
+        let error = Wqe::parse(RC, &entry(work, &[])[..127]).unwrap_err();
         assert_eq!(error.status(), CompletionStatus::LocalQueuePairOperation);
     }
 
     #[test]
     fn memory_without_a_whole_slot_is_refused_and_not_read() {
         for length in 0..64 {
-            assert!(Work::parse(RC, &WRITE[..length]).is_err());
+            assert!(Wqe::parse(RC, &WRITE[..length]).is_err());
         }
-        assert!(Work::parse(RC, &WRITE).is_ok());
+        assert!(Wqe::parse(RC, &WRITE).is_ok());
     }
 }

@@ -159,7 +159,7 @@ fn queues(out: &mut dyn Write) -> fmt::Result {
     out.write_str("\n### Send queue\n\n")?;
     chapter(out, include_str!("../manual/send.md"))?;
     for entry in QUEUE_RECORDS {
-        if entry.name == "ReceiveWork" {
+        if entry.name == "ReceiveWqe" {
             out.write_str("\n### Receive queue\n\n")?;
             chapter(out, include_str!("../manual/receive.md"))?;
         }

@@ -13,24 +13,24 @@ use crate::admin;
 use crate::context;
 use crate::doorbell;
 use crate::field::{Record, ValueTable};
-use crate::queue::completion::{Completion, CompletionOpcode, CompletionStatus};
-use crate::queue::event::{AsyncEvent, Event, EventKind};
-use crate::queue::receive::ReceiveWork;
-use crate::queue::send::{AtomicWork, DatagramWork, ScatterGather, SendExtension, SendWork, WorkOpcode};
+use crate::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
+use crate::queue::event::{AsyncEvent, Eqe, EventKind};
+use crate::queue::receive::ReceiveWqe;
+use crate::queue::send::{AtomicWqe, DatagramWqe, SendWqe, SendWqeExtension, Sge, WqeOpcode};
 use crate::registers;
 use crate::state;
 use core::fmt::{self, Write};
 
 /// Records of the rings that processes see.
 pub const QUEUE_RECORDS: &[&Record] = &[
-    &SendWork::RECORD,
-    &DatagramWork::RECORD,
-    &AtomicWork::RECORD,
-    &SendExtension::RECORD,
-    &ScatterGather::RECORD,
-    &ReceiveWork::RECORD,
-    &Completion::RECORD,
-    &Event::RECORD,
+    &SendWqe::RECORD,
+    &DatagramWqe::RECORD,
+    &AtomicWqe::RECORD,
+    &SendWqeExtension::RECORD,
+    &Sge::RECORD,
+    &ReceiveWqe::RECORD,
+    &Cqe::RECORD,
+    &Eqe::RECORD,
 ];
 
 /// Lists of values that software sees.
@@ -38,7 +38,7 @@ pub const VALUE_TABLES: &[&ValueTable] = &[
     &registers::FatalCode::TABLE,
     &registers::MemoryKind::TABLE,
     &doorbell::Arm::TABLE,
-    &WorkOpcode::TABLE,
+    &WqeOpcode::TABLE,
     &CompletionStatus::TABLE,
     &CompletionOpcode::TABLE,
     &EventKind::TABLE,

@@ -1,7 +1,7 @@
 //! Writes the headers of a frame as bytes, and hands them out beat by beat.
 use super::plan::Sums;
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
+use rnic_messages::PacketToken;
 
 /// The longest chain of headers: Ethernet, VLAN, IPv6, UDP, BTH and 28 bytes of extended headers (protocol 1.7).
 const HEADER_BITS: usize = 8 * (14 + 4 + 40 + 8 + 12 + 28);

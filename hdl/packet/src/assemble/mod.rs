@@ -27,21 +27,12 @@ use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_token::PacketToken;
+use rnic_messages::transmit::TransmitToken;
 use seal::Seal;
 use sequence::Sequence;
 
 /// Stages of the rotator; the headers are written in as many.
 const ROTATOR_STAGES: usize = 3;
-
-/// A packet to be sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct TransmitToken {
-    /// Its headers and the length of its payload.
-    pub packet: PacketToken,
-    /// The lane of the first byte of payload in the first beat of payload; less than the lanes of a beat.
-    pub payload_offset: Bits<6>,
-}
 
 /// Makes frames of tokens and payload: headers, payload, pad, ICRC.
 ///
@@ -72,10 +63,10 @@ pub struct TransmitToken {
 /// 3. Bytes of payload beats before the offset and behind the payload do not appear in the frame.
 /// 4. Frames are not padded to the 60 bytes of Ethernet: the shortest has 58, and the MAC pads behind the ICRC.
 /// 5. Packets whose opcode is not in the table have no extended headers; `extended` beyond those of the opcode must
-///    be zero, as [`PacketToken`] promises.
+///    be zero, as [`PacketToken`](rnic_messages::PacketToken) promises.
 ///
 /// It refuses nothing: what a token says is sent. Protocol 1.1 to 1.8.
-#[derive(LogicBlock)]
+#[derive(LogicBlock, Registers)]
 pub struct Assembler<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,

@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore};
 use rnic_blocks::bench::{Bench, Random, Stalls, Stimulus, Waves, random};
 use rnic_layout::wire::PacketRepr;
+use rnic_messages::PacketToken;
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Optimization, Port};
 

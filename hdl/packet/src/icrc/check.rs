@@ -2,10 +2,10 @@
 use super::CoveredBeat;
 use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
-use crate::collect::check_widths;
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::parameter::check_widths;
 use rnic_kernel::prelude::*;
 
 /// Cycles from the `end` beat at the input of [`IcrcCheck`] to its verdict.

@@ -1,9 +1,9 @@
 //! Computes the ICRC of frames that are sent.
 use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
-use crate::collect::check_widths;
 use rnic_blocks::logic::xor_network::XorNetwork;
 use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::parameter::check_widths;
 use rnic_kernel::prelude::*;
 
 /// Width of the place of an ICRC: it starts at byte `4 place + 2` of its beat, up to 62 in a beat of 64 bytes.

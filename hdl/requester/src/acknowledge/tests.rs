@@ -1,13 +1,13 @@
 //! The block between a pool, a segmentation, an issuing stage, a peer and a control that are written down here in plain Rust. When
-//! turns take place is left to the block; what it says in each of them is not. Deposit and the place stage say whatever they like
+//! turns take place is left to the block; what it says in each of them is not. ReadResponse and the place stage say whatever they like
 //! of the answers that they get, but in order.
 use super::*;
-use crate::numbers::{
+use crate::constants::{
     ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, LOCAL_LENGTH, LOCAL_OPERATION,
     NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST,
     REMOTE_OPERATION, RETRY_EXCEEDED,
 };
-use crate::tokens::{BLOCK_MESSAGES, OutstandingMessage};
+use crate::messages::{BLOCK_MESSAGES, OutstandingMessage};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
@@ -111,17 +111,17 @@ struct World {
     random: Random,
     setup: Source<SetupEvent>,
     losses: Source<GatherFailure>,
-    kicks: Source<Kick>,
+    kicks: Source<LocalCompletion>,
     responses: Source<PacketToken>,
     deferred: Sink<Response>,
     returned: Source<ReturnedAnswer>,
-    completions: Sink<CompletionToken>,
+    completions: Sink<CqeToken>,
     failures: Sink<FailureEvent>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
     // What the sources offer, in order.
     events_offered: VecDeque<SetupEvent>,
     losses_offered: VecDeque<GatherFailure>,
-    kicks_offered: VecDeque<Kick>,
+    kicks_offered: VecDeque<LocalCompletion>,
     responses_offered: VecDeque<PacketToken>,
     returned_offered: VecDeque<ReturnedAnswer>,
     /// What deposit has, and when that comes back.
@@ -153,7 +153,7 @@ struct World {
     lives: BTreeMap<usize, SetupEvent>,
     // What is expected.
     models: BTreeMap<usize, Model>,
-    completions_expected: Vec<CompletionToken>,
+    completions_expected: Vec<CqeToken>,
     failures_expected: Vec<FailureEvent>,
     counts: BTreeMap<&'static str, u64>,
     counts_expected: BTreeMap<&'static str, u64>,
@@ -686,25 +686,25 @@ impl World {
             let token = message.token;
             completed += u64::from(status == SUCCESS);
             if status != SUCCESS {
-                if status != FLUSHED || !token.has_tag {
+                if status != FLUSHED || !token.has_wr_id {
                     self.failures_expected.push(FailureEvent {
                         queue_pair: bits(index as u64),
                         generation: model.event.generation,
                         cause: FailureCause::Requester,
-                        has_event: !token.has_tag,
+                        has_event: !token.has_wr_id,
                         event_code: bits(FATAL_EVENT),
                     });
                 }
                 model.has_failed = true;
             }
-            if token.has_tag && (status != SUCCESS || token.is_signalled) {
-                self.completions_expected.push(CompletionToken {
+            if token.has_wr_id && (status != SUCCESS || token.is_signalled) {
+                self.completions_expected.push(CqeToken {
                     completion_queue: model
                         .event
                         .path
                         .send_completion_queue
                         .get_bits::<COMPLETION_QUEUE_BITS>(0),
-                    tag: token.tag,
+                    wr_id: token.wr_id,
                     qp_number: model.event.path.local_qp,
                     generation: model.event.generation,
                     consumer_index: token.next_slot,
@@ -718,7 +718,7 @@ impl World {
                     }),
                     status: bits(status),
                     vendor_error: bits(reason),
-                    ..CompletionToken::default()
+                    ..CqeToken::default()
                 });
             }
         }
@@ -753,7 +753,7 @@ impl World {
         self.retired.insert(index, retired);
     }
 
-    fn kicks(&mut self, kick: Kick) {
+    fn kicks(&mut self, kick: LocalCompletion) {
         self.kicks_offered.push_back(kick);
         self.kicks.push(kick);
     }
@@ -765,7 +765,7 @@ impl World {
         let generation = item.token.generation.to_u64() as u8;
         let serves =
             [READY_TO_SEND, SEND_QUEUE_DRAIN].contains(&sender.state) && sender.generation == generation;
-        let mut kick = Kick {
+        let mut kick = LocalCompletion {
             queue_pair: bits(item.queue_pair as u64),
             generation: item.token.generation,
             has_failed: false,
@@ -943,8 +943,8 @@ impl World {
         } else {
             SUCCESS
         };
-        let has_tag = status == SUCCESS || random.random_range(0..1000) >= 3 * refuses;
-        sender.has_ended = !has_tag;
+        let has_wr_id = status == SUCCESS || random.random_range(0..1000) >= 3 * refuses;
+        sender.has_ended = !has_wr_id;
         let first_psn = Psn::wrapping(sender.next_psn);
         let behind = match random.random_range(0..4) {
             0 if status == SUCCESS && self.signals.is_none() => random.random_range(1..6),
@@ -955,8 +955,8 @@ impl World {
             generation: bits(u64::from(sender.generation)),
             last_psn: bits(u64::from(first_psn.add(behind).value())),
             next_slot: bits(u64::from(sender.slot)),
-            has_tag,
-            tag: Stimulus::sample(random),
+            has_wr_id,
+            wr_id: Stimulus::sample(random),
             is_signalled: self.signals.unwrap_or_else(|| random.random()),
             is_write: !is_read && random.random(),
             is_read,
@@ -1207,9 +1207,9 @@ impl World {
         assert_eq!(self.free.len() + shared, all, "every shared block is in one chain or free");
         assert_eq!(self.free.iter().collect::<BTreeSet<_>>().len(), self.free.len());
         assert_eq!(self.deferred.received.len(), self.deferred_expected.len());
-        let passage = self.bench.block.passage.val();
+        let in_flight = self.bench.block.in_flight.val();
         let passed = bits(self.deferred_expected.len() as u64 & 0xffff);
-        assert_eq!((passage.entered, passage.left), (passed, passed));
+        assert_eq!((in_flight.entered, in_flight.left), (passed, passed));
         self.counts.retain(|_, count| *count > 0);
         self.counts_expected.retain(|_, count| *count > 0);
         assert_eq!(self.counts, self.counts_expected);
@@ -1382,7 +1382,7 @@ fn events_and_answers_are_taken_while_completions_stall() {
     stuck(&mut world, 200);
     assert_eq!(world.completions_expected.len(), 24, "three turns have found room");
     world.says(world.answer(5, Psn::wrapping(0), 0x1f));
-    world.kicks(Kick { queue_pair: bits(5), ..Kick::default() });
+    world.kicks(LocalCompletion { queue_pair: bits(5), ..LocalCompletion::default() });
     world.command(5, |life| life.kind = SetupKind::Probe);
     stuck(&mut world, 20);
     assert!(world.responses.is_done() && world.kicks.is_done() && world.setup.is_done());

@@ -1,5 +1,5 @@
 use super::*;
-use crate::numbers::LOCAL_OPERATION;
+use crate::constants::LOCAL_OPERATION;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 
@@ -30,8 +30,8 @@ fn random_item(random: &mut Random) -> Packet {
         place: Stimulus::sample(random),
         message_count: Stimulus::sample(random),
         next_slot: Stimulus::sample(random),
-        has_tag: random.random(),
-        tag: Stimulus::sample(random),
+        has_wr_id: random.random(),
+        wr_id: Stimulus::sample(random),
         status: bits(status),
         reason: Stimulus::sample(random),
         is_signalled: random.random(),
@@ -90,7 +90,7 @@ fn messages_are_written_down_and_sent_in_order() {
                 lengths = (0..random.random_range(2..=6)).map(|_| Stimulus::sample(&mut random)).collect();
                 lengths[0] = item.first_length;
                 let last = lengths.len() - 1;
-                let part = |index: usize| Part { length: lengths[index], is_last: index == last };
+                let part = |index: usize| SgePart { length: lengths[index], is_last: index == last };
                 parts.extend((1..=last).map(part));
             }
             let keys = if item.is_listed { lengths.len() as u64 } else { item.request_count.to_u64() };
@@ -122,8 +122,8 @@ fn messages_are_written_down_and_sent_in_order() {
                 generation: item.generation,
                 last_psn: item.last_psn,
                 next_slot: item.next_slot,
-                has_tag: item.has_tag,
-                tag: item.tag,
+                has_wr_id: item.has_wr_id,
+                wr_id: item.wr_id,
                 is_signalled: item.is_signalled,
                 is_write: item.is_write,
                 is_read: item.is_read,
@@ -142,7 +142,7 @@ fn messages_are_written_down_and_sent_in_order() {
             if item.is_open {
                 if status == SUCCESS {
                     let slot = reads[number].get_bits::<READ_SLOT_BITS>(0);
-                    opened.push(OpenedRead {
+                    opened.push(IssuedRead {
                         queue_pair: item.queue_pair,
                         generation: item.generation,
                         slot,
@@ -177,7 +177,7 @@ fn messages_are_written_down_and_sent_in_order() {
                     None => HostSpan::default(),
                 };
                 let command = GatherCommand {
-                    launch: LaunchToken {
+                    headers: TransmitRequest {
                         queue_pair: item.queue_pair,
                         generation: item.generation,
                         opcode: item.opcode,
@@ -271,7 +271,7 @@ fn messages_are_written_down_and_sent_in_order() {
             }
             let block = &bench.block;
             assert_eq!(block.frontier_valid.val().then(|| block.frontier.val()), frontier);
-            frontier = block.issued_valid.val().then(|| Frontier {
+            frontier = block.issued_valid.val().then(|| IssuedPsn {
                 queue_pair: block.issued_queue_pair.val(),
                 psn: block.issued.val().unsent_psn,
             });
@@ -308,7 +308,7 @@ fn messages_are_written_down_and_sent_in_order() {
         let said: Vec<_> = kick
             .received
             .iter()
-            .map(|kick: &Kick| (kick.queue_pair, kick.generation, kick.has_failed, kick.psn))
+            .map(|kick: &LocalCompletion| (kick.queue_pair, kick.generation, kick.has_failed, kick.psn))
             .collect();
         assert_eq!(said, kicks);
         assert_eq!(gather.received.len(), commands.len());

@@ -1,20 +1,20 @@
 use super::*;
-use crate::authorize::tests::judge;
-use crate::cut::tests::packets;
-use crate::numbers::{
+use crate::constants::{
     ACKNOWLEDGE, BAD_RESPONSE, COMPLETES_LOCAL_INVALIDATE, FATAL_EVENT, FLUSHED, LOCAL_OPERATION,
     LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_LAST,
     READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, REASON_KEY, REASON_PAYLOAD, REMOTE_ACCESS,
     REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
 };
+use crate::segment::tests::packets;
 use crate::testing::{Bytes, event, random_entry, slot_bits};
+use crate::wqe_check::tests::judge;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
-use rnic_token::host::HostSpan;
-use rnic_token::setup::{SetupKind, SourceAddressWrite};
-use rnic_token::transmit::LaunchToken;
+use rnic_messages::host::HostSpan;
+use rnic_messages::setup::{SetupKind, SourceAddressWrite};
+use rnic_messages::transmit::TransmitRequest;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 const PSN_MASK: u32 = 0xff_ffff;
@@ -28,7 +28,7 @@ const READ_ATOMIC: u64 = 3;
 
 /// A posted entry, what it must become, and what has become of it.
 struct Entry {
-    tag: u64,
+    wr_id: u64,
     is_signalled: bool,
     next_slot: u16,
     /// As judged in a queue pair that sends, and the commands of its packets without what depends on the place in the queue.
@@ -52,7 +52,7 @@ struct Entry {
 struct Read {
     length: u64,
     /// Addresses and lengths.
-    elements: Vec<(u64, u64)>,
+    sges: Vec<(u64, u64)>,
     first_psn: u32,
 }
 
@@ -64,7 +64,7 @@ impl Read {
     /// Where so many bytes behind so many others go.
     fn spans(&self, mut before: u64, mut bytes: u64) -> Vec<HostSpan> {
         let mut spans = vec![];
-        for &(address, length) in &self.elements {
+        for &(address, length) in &self.sges {
             let skipped = before.min(length);
             let part = bytes.min(length - skipped);
             if part > 0 {
@@ -158,9 +158,9 @@ struct World {
     is_strict: bool,
     deposit_request: Sink<AccessRequest>,
     deposit_answer: Source<AccessAnswer>,
-    place: Sink<DepositCommand>,
+    place: Sink<ReadResponseCommand>,
     returned: Source<ReturnedAnswer>,
-    completion: Sink<CompletionToken>,
+    completion: Sink<CqeToken>,
     failure: Sink<FailureEvent>,
     doorbells: VecDeque<(usize, u16)>,
     /// When slots and answers are due.
@@ -380,15 +380,15 @@ impl World {
                 .map(|number| {
                     let length = random.random_range(0..length_max);
                     let (slot, place) = if number < 2 { (0, 2 + number) } else { (1, number - 2) };
-                    let element = &mut entry[slot][16 * usize::from(place)..];
+                    let sge = &mut entry[slot][16 * usize::from(place)..];
                     let mut address = pair.region() + random.random_range(0..REGION_BYTES - length_max);
                     if random.random_bool(self.error_rate * if length_max > 500 { 10.0 } else { 1.0 }) {
                         // Its end is beyond the end of the region.
                         address = pair.region() + REGION_BYTES - random.random_range(0..=length);
                     }
-                    element[..8].copy_from_slice(&address.to_le_bytes());
-                    element[8..12].copy_from_slice(&pair.key().to_le_bytes());
-                    element[12..16].copy_from_slice(&(length as u32).to_le_bytes());
+                    sge[..8].copy_from_slice(&address.to_le_bytes());
+                    sge[8..12].copy_from_slice(&pair.key().to_le_bytes());
+                    sge[12..16].copy_from_slice(&(length as u32).to_le_bytes());
                     length as u32
                 })
                 .sum()
@@ -404,19 +404,19 @@ impl World {
     fn post(&mut self, index: usize, mut entry: [Bytes; 2]) -> bool {
         let two_slots = entry[0][1] & TWO_SLOTS != 0;
         let slots = 1 + u16::from(two_slots);
-        let tag = self.next_tag;
+        let wr_id = self.next_tag;
         let pair = &mut self.pairs[index];
         let size = 1u16 << pair.ring_log2;
         if pair.producer.wrapping_sub(pair.consumer) + slots > size {
             return false;
         }
         self.next_tag += 1;
-        entry[0][8..16].copy_from_slice(&tag.to_le_bytes());
+        entry[0][8..16].copy_from_slice(&wr_id.to_le_bytes());
         for (slot, bytes) in entry.iter().enumerate().take(slots.into()) {
             let offset = pair.producer.wrapping_add(slot as u16) % size;
             self.memory.insert(pair.ring() + 64 * u64::from(offset), *bytes);
         }
-        let mut item = WorkItem { two_slots, is_reliable: true, ..WorkItem::default() };
+        let mut item = ParsedWqe { two_slots, is_reliable: true, ..ParsedWqe::default() };
         item.generation = bits(pair.generation.into());
         item.queue_pair = bits(pair.number as u64);
         item.path_mtu = bits(pair.path_mtu);
@@ -452,7 +452,7 @@ impl World {
                 VecDeque::new()
             });
             commands.push(GatherCommand {
-                launch: LaunchToken {
+                headers: TransmitRequest {
                     queue_pair: item.queue_pair,
                     generation: item.generation,
                     opcode: packet.opcode,
@@ -472,20 +472,20 @@ impl World {
                 second: span(1, packet.second_length),
             });
         }
-        let elements = [checked.first, checked.second].into_iter().filter(|element| element.length != 0);
-        let elements = elements.map(|element| {
-            let offset = element.address.to_u64().wrapping_sub(pair.region());
-            (pair.device().wrapping_add(offset), element.length.to_u64())
+        let sges = [checked.first, checked.second].into_iter().filter(|sge| sge.length != 0);
+        let sges = sges.map(|sge| {
+            let offset = sge.address.to_u64().wrapping_sub(pair.region());
+            (pair.device().wrapping_add(offset), sge.length.to_u64())
         });
         let read = (checked.is_read && checked.status == SUCCESS).then(|| Read {
             length: checked.length.to_u64(),
-            elements: elements.collect(),
+            sges: sges.collect(),
             first_psn: 0,
         });
         let status = if fails_at == Some(0) { LOCAL_PROTECTION } else { checked.status.to_u64() };
         let next_slot = pair.producer.wrapping_add(slots);
         pair.entries.push(Entry {
-            tag,
+            wr_id,
             is_signalled: checked.is_signalled,
             next_slot,
             status,
@@ -608,7 +608,7 @@ impl World {
     }
 
     /// The place stage gets data or the word to drop it, and what it is to say.
-    fn take_placing(&mut self, command: DepositCommand) {
+    fn take_placing(&mut self, command: ReadResponseCommand) {
         if command.payload_bytes.any() {
             assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
         }
@@ -657,14 +657,14 @@ impl World {
             self.continuations += 1;
             return;
         }
-        let number = command.launch.queue_pair.to_u64() as usize;
+        let number = command.headers.queue_pair.to_u64() as usize;
         let index = self.pairs.iter().position(|pair| pair.number == number).expect("it exists");
         let is_lost = self.random.random_bool(self.error_rate);
         let taken = command;
         let pair = &mut self.pairs[index];
         let inline_count =
-            if command.is_inline { 1 + usize::from(command.launch.payload_bytes.to_u64() > 32) } else { 0 };
-        if command.launch.generation != u64::from(pair.generation) {
+            if command.is_inline { 1 + usize::from(command.headers.payload_bytes.to_u64() > 32) } else { 0 };
+        if command.headers.generation != u64::from(pair.generation) {
             // Its inline data passes, too.
             for position in 1..=inline_count {
                 self.expected_inline.push_back(Slot { last: position == inline_count, ..Slot::default() });
@@ -682,17 +682,18 @@ impl World {
         assert!(entry.fails_at != Some(pair.sent_packets), "a packet whose key does not hold is not sent");
         let mut expected = entry.commands[pair.sent_packets];
         let is_last = entry.fails_at.is_none() && pair.sent_packets + 1 == entry.commands.len();
-        assert_eq!(command.launch.psn, u64::from(pair.next_psn));
+        assert_eq!(command.headers.psn, u64::from(pair.next_psn));
         pair.unasked += usize::from(is_last);
         pair.unasked_packets += 1;
-        if command.launch.ack_request {
+        if command.headers.ack_request {
             (pair.unasked, pair.unasked_packets) = (0, 0);
         }
         assert!(pair.unasked < 8 && pair.unasked_packets < 8 * 32, "the peer is asked");
-        assert!(command.launch.ack_request || !expected.launch.ack_request);
-        assert!(is_last || command.launch.ack_request == expected.launch.ack_request);
-        pair.wire.push_back((pair.sent, is_last, pair.next_psn, command.launch.ack_request));
-        (expected.launch.psn, expected.launch.ack_request) = (command.launch.psn, command.launch.ack_request);
+        assert!(command.headers.ack_request || !expected.headers.ack_request);
+        assert!(is_last || command.headers.ack_request == expected.headers.ack_request);
+        pair.wire.push_back((pair.sent, is_last, pair.next_psn, command.headers.ack_request));
+        (expected.headers.psn, expected.headers.ack_request) =
+            (command.headers.psn, command.headers.ack_request);
         if command.span_count < 2 {
             (command.second, expected.second) = (HostSpan::default(), HostSpan::default());
         }
@@ -721,9 +722,9 @@ impl World {
                 pair.acknowledges(number);
                 pair.peer_is_silent = true;
                 self.lost.push_back(GatherFailure {
-                    queue_pair: command.launch.queue_pair,
-                    generation: command.launch.generation,
-                    psn: command.launch.psn,
+                    queue_pair: command.headers.queue_pair,
+                    generation: command.headers.generation,
+                    psn: command.headers.psn,
                     is_response: false,
                 });
             }
@@ -772,7 +773,7 @@ impl World {
         self.invalidated.push(answer);
     }
 
-    fn take_completion(&mut self, token: CompletionToken) {
+    fn take_completion(&mut self, token: CqeToken) {
         let status = token.status.to_u64();
         let index =
             self.pairs.iter().position(|pair| token.qp_number == u64::from(pair.qpn)).expect("it exists");
@@ -786,7 +787,7 @@ impl World {
         loop {
             let entry = &pair.entries[pair.completed];
             pair.completed += 1;
-            if token.tag != entry.tag {
+            if token.wr_id != entry.wr_id {
                 let is_silent = !entry.is_signalled && entry.is_acknowledged && !pair.has_failed;
                 assert!(is_silent, "entry {} of {}: {token:?}", pair.completed - 1, pair.number);
                 continue;
@@ -1046,8 +1047,8 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     }
     assert_eq!(world.completion.received.len(), 75);
     assert_eq!(world.counts["messages_completed"], 1200);
-    let passage = world.bench.block.passage.val();
-    assert_eq!(passage.entered, passage.left);
+    let in_flight = world.bench.block.in_flight.val();
+    assert_eq!(in_flight.entered, in_flight.left);
     let cycles = ends[1199] - ends[199];
     println!("{cycles} cycles for 1,000 entries");
     assert!(cycles < 3600, "{cycles} cycles for 1,000 entries");
@@ -1120,11 +1121,11 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
     // Bursts that nobody wants any more may be under way: one that was just asked for, behind all that were.
     let ended_at = world.cycle;
     while {
-        let passage = world.bench.block.passage.val();
-        passage.entered != passage.left || !world.is_quiet()
+        let in_flight = world.bench.block.in_flight.val();
+        in_flight.entered != in_flight.left || !world.is_quiet()
     } {
         world.step();
-        assert!(world.cycle < ended_at + 3_000, "{:?}", world.bench.block.passage.val());
+        assert!(world.cycle < ended_at + 3_000, "{:?}", world.bench.block.in_flight.val());
     }
     println!("empty after {} cycles", world.cycle - ended_at);
     (0..20).for_each(|_| world.step());
@@ -1222,8 +1223,8 @@ fn nothing_is_begun_while_the_card_rests() {
     world.bench.block.enable.next = false;
     (0..3).for_each(|_| world.step());
     let is_busy = |world: &World| {
-        let passage = world.bench.block.passage.val();
-        passage.entered != passage.left
+        let in_flight = world.bench.block.in_flight.val();
+        in_flight.entered != in_flight.left
     };
     let begun = world.work_read.received.len();
     assert!(is_busy(&world) && (1..28).contains(&begun), "it stops in the middle: {begun}");
@@ -1235,7 +1236,7 @@ fn nothing_is_begun_while_the_card_rests() {
     // The last one may have stood in its queue.
     let reads = world.work_read.received.len();
     assert!(reads <= begun + 1);
-    let entered = world.bench.block.passage.val().entered;
+    let entered = world.bench.block.in_flight.val().entered;
     for index in 0..2 {
         let entry = world.right_entry(index, false);
         assert!(world.post(index, entry));
@@ -1245,7 +1246,7 @@ fn nothing_is_begun_while_the_card_rests() {
     world.setups.push_back(probe);
     (0..2_000).for_each(|_| world.step());
     assert!(world.is_quiet() && world.doorbells.is_empty());
-    assert_eq!((world.work_read.received.len(), world.bench.block.passage.val().entered), (reads, entered));
+    assert_eq!((world.work_read.received.len(), world.bench.block.in_flight.val().entered), (reads, entered));
     world.bench.block.enable.next = true;
     let rested_until = world.cycle;
     while !(0..2).all(|index| world.has_ended(index)) {

@@ -1,122 +1,430 @@
-//! Atomics through the whole responder: what is refused, what they wait for, and what is answered.
-use super::machine::Machine;
-use super::model::{Attributes, Owed, Request};
-use super::{FIRST_PSN, attributes, connected, request, send};
-use rnic_blocks::bench::Stalls;
-use rnic_layout::opcode::Operation;
+//! Atomics alone: jobs and releases at random, few words and many, a host that is slow and fails, against words that change one
+//! atomic after the other.
+use crate::atomics::{Atomics, lock_of};
+use crate::messages::{AtomicJob, AtomicOperands, AtomicRelease, AtomicResult};
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_kernel::prelude::*;
+use rnic_messages::host::{HostSpan, HostWord, WordWrite};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-const DEVICE: u64 = 1 << 40;
-const WORD: u64 = 0x7008;
+const SLOTS: usize = 16;
 
-/// A machine whose first queue pair takes atomics.
-fn machine() -> Machine {
-    let mut machine = connected(Stalls::None);
-    machine.connect(Attributes { generation: 4, remote_atomic: true, ..attributes(0) }, FIRST_PSN);
-    while machine.is_commanding() {
-        machine.step();
-    }
-    machine
+/// An atomic, from its job to its result.
+#[derive(Clone, Debug)]
+struct Atomic {
+    number: usize,
+    generation: u64,
+    slot: u64,
+    address: u64,
+    is_compare: bool,
+    operand: u64,
+    compare: u64,
 }
 
-fn atomic(machine: &Machine, operation: Operation, operand: u64, compare: u64) -> Request {
-    Request { address: WORD, operand, compare, ..request(machine, 0, operation, 0) }
-}
-
-#[test]
-fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
-    use Operation::{CompareSwap, FetchAdd, WriteOnly};
-    let mut machine = machine();
-    machine.words.insert(WORD | DEVICE, 0x1122_3344_5566_7788);
-    machine.holds_writes = true;
-    send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
-    send(&mut machine, |machine| atomic(machine, FetchAdd, 0x1_0000_0001, 0));
-    send(&mut machine, |machine| atomic(machine, CompareSwap, 7, 0x1122_3345_5566_7789));
-    send(&mut machine, |machine| atomic(machine, CompareSwap, 8, 0x1122_3345_5566_7789));
-    send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
-    machine.run(200);
-    assert!(machine.word_asked.is_empty(), "the write before is not done");
-    machine.holds_writes = false;
-    machine.settle();
-    assert_eq!(machine.word_asked.len(), 3);
-    assert!(machine.word_asked.iter().all(|&(address, done)| address == WORD | DEVICE && done >= 1));
-    assert_eq!(machine.words[&(WORD | DEVICE)], 7);
-    let told: Vec<_> = machine
-        .answered
-        .iter()
-        .map(|(command, _)| {
-            let launch = command.launch;
-            assert_eq!(launch.opcode, Operation::AtomicAcknowledge as u64);
-            let aeth = launch.extended.get_bits::<32>(0).to_u64() as u32;
-            let original = launch.extended.get_bits::<64>(32).to_u64().swap_bytes();
-            (launch.psn.to_u64() as u32, aeth.swap_bytes(), original)
-        })
-        .collect();
-    let sum = 0x1122_3345_5566_7789;
-    assert_eq!(
-        told,
-        [(FIRST_PSN + 1, 0x1f00_0002, 0x1122_3344_5566_7788), (0, 0x1f00_0003, sum), (1, 0x1f00_0004, 7),]
-    );
-    // The last WRITE is acknowledged behind them.
-    let &(_, _, last) = machine.replied.last().unwrap();
-    assert_eq!(last, Owed { syndrome: 0x1f, psn: 2, msn: 5 });
-    assert_eq!(
-        machine.bench.block.exchange_passage.val().entered,
-        machine.bench.block.exchange_passage.val().left
-    );
-}
-
-#[test]
-fn an_atomic_that_may_not_be_is_refused() {
-    use Operation::{FetchAdd, WriteOnly};
-    type Fault = fn(Request) -> Request;
-    let faults: [(Fault, u8); 4] = [
-        (|request| Request { address: WORD + 4, ..request }, 0x61),
-        (|request| Request { payload_bytes: 4, ..request }, 0x61),
-        (|request| Request { key: 0x207, ..request }, 0x62),
-        (|request| Request { address: 0x10_1000, ..request }, 0x62),
-    ];
-    for (spoil, syndrome) in faults {
-        let mut machine = machine();
-        send(&mut machine, |machine| spoil(atomic(machine, FetchAdd, 1, 0)));
-        send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
-        machine.settle();
-        assert!(machine.word_asked.is_empty() && machine.answered.is_empty());
-        let &(_, _, last) = machine.replied.last().unwrap();
-        assert_eq!((last.syndrome, last.psn, last.msn), (syndrome, FIRST_PSN, 0));
-    }
-}
-
-#[test]
-fn a_refusal_ends_the_queue_pair_when_its_nak_leaves_behind_the_answers() {
-    use Operation::{FetchAdd, WriteMiddle, WriteOnly};
-    type Fault = fn(&Machine) -> Request;
-    // Admission refuses the first, and a key the second.
-    let faults: [(Fault, u8); 2] = [
-        (|machine| request(machine, 0, WriteMiddle, 64), 0x61),
-        (|machine| Request { key: 0x207, ..request(machine, 0, WriteOnly, 64) }, 0x62),
-    ];
-    for (fault, syndrome) in faults {
-        let mut machine = machine();
-        machine.holds_gather = true;
-        for _ in 0..2 {
-            send(&mut machine, |machine| atomic(machine, FetchAdd, 1, 0));
+impl Atomic {
+    /// What becomes of the word; nothing, if it stays.
+    fn change(&self, word: u64) -> Option<u64> {
+        match self.is_compare {
+            true => (word == self.compare).then_some(self.operand),
+            false => Some(word.wrapping_add(self.operand)),
         }
-        send(&mut machine, fault);
-        machine.run(200);
-        let late = machine.placed.len();
-        for _ in 0..3 {
-            send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
-        }
-        machine.run(200);
-        assert!(machine.replied.is_empty() && machine.failed.is_empty(), "the answers are first");
-        assert!(machine.placed[late..].iter().all(|(_, command)| command.is_silent()));
-        assert_eq!(machine.count("requests_after_failure"), 3);
-        machine.holds_gather = false;
-        machine.settle();
-        assert_eq!(machine.answered.len(), 2);
-        let (replied, _, last) = machine.replied[0];
-        assert_eq!((last.syndrome, last.psn, last.msn), (syndrome, 0, 2));
-        assert_eq!((machine.replied.len(), machine.failed.len()), (1, 1));
-        assert!(machine.failed[0].0 >= replied - 2, "it fails when the NAK leaves");
     }
+}
+
+#[derive(Default)]
+struct Pair {
+    jobs: usize,
+    waiting: VecDeque<Atomic>,
+    /// When those that have no result were released.
+    released: VecDeque<u64>,
+    /// When the host had done the last one.
+    ended: u64,
+}
+
+/// What the host did of an atomic.
+struct Busy {
+    begun: u64,
+    /// When the word came, or when the write was done.
+    ended: Option<u64>,
+    /// What was read, if it could be.
+    word: Option<u64>,
+    /// What was written, and whether it could be.
+    written: Option<(u64, bool)>,
+}
+
+/// A read or a write at the host.
+struct Access {
+    due: u64,
+    address: u64,
+    data: u64,
+    fails: bool,
+}
+
+struct World {
+    bench: Bench<Atomics>,
+    random: Random,
+    jobs: Source<AtomicJob>,
+    /// Numbers of those in the source.
+    offered: VecDeque<usize>,
+    releases: Source<AtomicRelease>,
+    reads: Sink<HostSpan>,
+    writes: Sink<WordWrite>,
+    results: Sink<AtomicResult>,
+    memory: HashMap<u64, u64>,
+    pairs: BTreeMap<u16, Pair>,
+    /// Of each word, those whose result has not been taken, the oldest first.
+    busy: HashMap<u64, VecDeque<Busy>>,
+    reading: VecDeque<Access>,
+    writing: VecDeque<Access>,
+    /// Cycles of the host, from and to.
+    latency: (u64, u64),
+    fails: f64,
+    cycle: u64,
+    next: usize,
+    /// Atomics in the block, and when they came.
+    inside: HashMap<usize, u64>,
+    /// When `entered` stood where, and what was there.
+    marks: VecDeque<(u64, u64, Vec<usize>)>,
+    /// When each had its result, and whose.
+    done: Vec<(u64, u16)>,
+    failed: usize,
+    stayed: usize,
+    crowd: usize,
+}
+
+impl World {
+    fn new(stalls: Stalls, latency: (u64, u64), in_lock_step: bool) -> World {
+        let bench = Bench::clocked(Atomics::new().unwrap(), |block| &mut block.clock);
+        let mut world = World {
+            bench: if in_lock_step { bench.in_lock_step() } else { bench },
+            random: random(),
+            jobs: Source::of_tokens([], stalls),
+            offered: VecDeque::new(),
+            releases: Source::of_tokens([], stalls),
+            reads: Sink::new(stalls),
+            writes: Sink::new(stalls),
+            results: Sink::new(stalls),
+            memory: HashMap::new(),
+            pairs: BTreeMap::new(),
+            busy: HashMap::new(),
+            reading: VecDeque::new(),
+            writing: VecDeque::new(),
+            latency,
+            fails: 0.0,
+            cycle: 0,
+            next: 0,
+            inside: HashMap::new(),
+            marks: VecDeque::new(),
+            done: Vec::new(),
+            failed: 0,
+            stayed: 0,
+            crowd: 0,
+        };
+        (0..1100).for_each(|_| world.step());
+        world
+    }
+
+    fn job(&mut self, queue_pair: u16, address: u64) {
+        let word = self.memory.get(&address).copied().unwrap_or_default();
+        let random = &mut self.random;
+        let pair = self.pairs.entry(queue_pair).or_default();
+        let atomic = Atomic {
+            number: self.next,
+            generation: random.random_range(0..256),
+            slot: (pair.jobs % SLOTS) as u64,
+            address,
+            is_compare: random.random(),
+            operand: if random.random() { random.random_range(0..3) } else { random.random() },
+            compare: if random.random() { word } else { random.random_range(0..3) },
+        };
+        self.next += 1;
+        self.offered.push_back(atomic.number);
+        self.jobs.push(AtomicJob {
+            queue_pair: bits(queue_pair.into()),
+            generation: bits(atomic.generation),
+            slot: bits(atomic.slot),
+            address: bits(address),
+            operands: AtomicOperands {
+                is_compare: atomic.is_compare,
+                operand: bits(atomic.operand),
+                compare: bits(atomic.compare),
+            },
+        });
+        pair.jobs += 1;
+        pair.waiting.push_back(atomic);
+    }
+
+    fn release(&mut self, queue_pair: u16) {
+        let pair = self.pairs.entry(queue_pair).or_default();
+        if pair.released.len() < pair.waiting.len() {
+            pair.released.push_back(self.cycle);
+            self.releases.push(AtomicRelease { queue_pair: bits(queue_pair.into()) });
+        }
+    }
+
+    /// Jobs that have no result yet.
+    fn waiting(&self, queue_pair: u16) -> usize {
+        self.pairs.get(&queue_pair).map_or(0, |pair| pair.waiting.len())
+    }
+
+    fn access(&mut self, address: u64, data: u64, is_write: bool) -> Access {
+        let line = if is_write { &self.writing } else { &self.reading };
+        let after = line.back().map_or(0, |before| before.due + 1);
+        let due = (self.cycle + self.random.random_range(self.latency.0..=self.latency.1)).max(after);
+        Access { due, address, data, fails: self.random.random_bool(self.fails) }
+    }
+
+    fn step(&mut self) {
+        let (block, random, cycle) = (&mut self.bench.block, &mut self.random, self.cycle);
+        self.jobs.drive(&mut block.job, random);
+        self.releases.drive(&mut block.release, random);
+        self.reads.drive(&mut block.read, random);
+        self.writes.drive(&mut block.write, random);
+        self.results.drive(&mut block.result, random);
+        let is_due = |line: &VecDeque<Access>| line.front().is_some_and(|access| access.due <= cycle);
+        let read = is_due(&self.reading).then(|| self.reading.pop_front().expect("it is there"));
+        block.word_valid.next = read.is_some();
+        if let Some(read) = read {
+            self.busy.get_mut(&read.address).and_then(VecDeque::back_mut).expect("it was read").ended =
+                Some(cycle);
+            let word = if read.fails { random.random() } else { read.data };
+            block.word.next = HostWord { data: bits(word), error: read.fails };
+        }
+        let write = is_due(&self.writing).then(|| self.writing.pop_front().expect("it is there"));
+        block.write_done.next = write.is_some();
+        block.write_failed.next = write.as_ref().is_some_and(|write| write.fails);
+        if let Some(write) = write {
+            self.busy.get_mut(&write.address).and_then(VecDeque::back_mut).expect("it was read").ended =
+                Some(cycle);
+            if !write.fails {
+                self.memory.insert(write.address, write.data);
+            }
+        }
+        self.bench.settle();
+        let block = &self.bench.block;
+        if self.jobs.sample(&block.job) {
+            self.inside.insert(self.offered.pop_front().expect("it was offered"), cycle);
+        }
+        self.releases.sample(&block.release);
+        let read = self.reads.sample(&block.read);
+        let write = self.writes.sample(&block.write);
+        let result = self.results.sample(&block.result);
+        let in_flight = block.in_flight.val();
+        // What is offered is out.
+        if block.result.valid.val() {
+            let number = block.result.beat.val().queue_pair.to_u64() as u16;
+            self.inside.remove(&self.pairs[&number].waiting.front().expect("it has a job").number);
+        }
+        if let Some(read) = read {
+            let address = read.address.to_u64();
+            assert_eq!(read.length, 8);
+            let access = self.access(address, self.memory.get(&address).copied().unwrap_or_default(), false);
+            let word = (!access.fails).then_some(access.data);
+            let busy = Busy { begun: cycle, ended: None, word, written: None };
+            let line = self.busy.entry(address).or_default();
+            let is_free = line.back().is_none_or(|before| before.ended.is_some());
+            assert!(is_free, "one at a time at {address:#x}");
+            line.push_back(busy);
+            self.crowd = self.crowd.max(self.busy.len());
+            self.reading.push_back(access);
+        }
+        if let Some(write) = write {
+            let access = self.access(write.address.to_u64(), write.data.to_u64(), true);
+            let busy = self.busy.get_mut(&access.address).and_then(VecDeque::back_mut).expect("it was read");
+            assert!(busy.word.is_some() && busy.written.is_none(), "what was read is written once");
+            busy.ended = None;
+            busy.written = Some((access.data, access.fails));
+            self.writing.push_back(access);
+        }
+        if let Some(result) = result {
+            self.take_result(result);
+        }
+        self.take_passage(in_flight.entered.to_u64(), in_flight.left.to_u64());
+        self.bench.tick();
+        self.cycle += 1;
+    }
+
+    fn take_result(&mut self, result: AtomicResult) {
+        let number = result.queue_pair.to_u64() as u16;
+        let pair = self.pairs.get_mut(&number).expect("it has jobs");
+        let atomic = pair.waiting.pop_front().expect("it has a job");
+        let released = pair.released.pop_front().expect("it was released");
+        assert_eq!((result.generation, result.slot), (bits(atomic.generation), bits(atomic.slot)));
+        let line = self.busy.get_mut(&atomic.address).expect("its word was read");
+        let busy = line.pop_front().expect("its word was read");
+        if line.is_empty() {
+            self.busy.remove(&atomic.address);
+        }
+        assert!(busy.begun > released && busy.begun > pair.ended, "it began in its turn");
+        pair.ended = busy.ended.expect("the host has done it");
+        let expected = busy.word.and_then(|word| atomic.change(word));
+        assert_eq!(busy.written.map(|written| written.0), expected, "{atomic:?}");
+        let has_failed = busy.word.is_none() || busy.written.is_some_and(|written| written.1);
+        assert_eq!(result.has_failed, has_failed);
+        if let Some(word) = busy.word {
+            assert_eq!(result.original, word, "{atomic:?}");
+        }
+        self.failed += usize::from(has_failed);
+        self.stayed += usize::from(busy.word.is_some() && expected.is_none());
+        self.done.push((self.cycle, number));
+    }
+
+    /// What was there when a count was taken has left when the other has come to it.
+    fn take_passage(&mut self, entered: u64, left: u64) {
+        while let Some((_, mark, there)) = self.marks.front() {
+            if left.wrapping_sub(*mark) & 0x8000 != 0 {
+                break;
+            }
+            assert!(there.iter().all(|number| !self.inside.contains_key(number)), "it is still there");
+            self.marks.pop_front();
+        }
+        if self.random.random_bool(0.05) {
+            let is_settled = |&(_, &came): &(&usize, &u64)| came + 8 < self.cycle;
+            let there = self.inside.iter().filter(is_settled).map(|(&number, _)| number).collect();
+            self.marks.push_back((self.cycle, entered, there));
+        }
+    }
+
+    fn comes_to_rest(&mut self) {
+        let end = self.cycle + 40_000;
+        let is_at_rest = |world: &World| {
+            world.jobs.is_done()
+                && world.releases.is_done()
+                && world.pairs.values().all(|pair| pair.waiting.is_empty())
+        };
+        while !is_at_rest(self) {
+            let numbers: Vec<u16> = self.pairs.keys().copied().collect();
+            numbers.iter().for_each(|&number| self.release(number));
+            self.step();
+            assert!(self.cycle < end, "it comes to rest");
+        }
+        (0..10).for_each(|_| self.step());
+        let in_flight = self.bench.block.in_flight.val();
+        assert_eq!(in_flight.entered, in_flight.left);
+        assert!(self.busy.is_empty() && self.inside.is_empty());
+    }
+}
+
+#[test]
+fn words_change_one_atomic_after_the_other() {
+    let (mut done, mut failed, mut stayed) = (0, 0, 0);
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls, (5, 60), true);
+        let queue_pairs: Vec<u16> = (0..12).map(|index| index * 93).collect();
+        // Few words: some of them share a lock.
+        let words: Vec<u64> =
+            (0..6).map(|index| 0x5000_0000_0000 + index * 8).chain([0x1000, 0x8, 0x1008]).collect();
+        let locks: HashSet<u64> = words.iter().map(|&word| lock_of(bits(word)).to_u64()).collect();
+        assert!(locks.len() < words.len());
+        for round in 0..2 {
+            world.fails = if round == 0 { 0.0 } else { 0.05 };
+            for _ in 0..2_500 {
+                let number = queue_pairs[world.random.random_range(0..queue_pairs.len())];
+                if world.random.random_bool(0.06) && world.waiting(number) < SLOTS + 3 {
+                    let word = words[world.random.random_range(0..words.len())];
+                    world.job(number, word);
+                }
+                if world.random.random_bool(0.06) {
+                    world.release(number);
+                }
+                world.step();
+            }
+            world.comes_to_rest();
+        }
+        done += world.done.len();
+        failed += world.failed;
+        stayed += world.stayed;
+    }
+    println!("{done} atomics, {failed} failed, {stayed} words stayed");
+    assert!(done > 800 && failed > 20 && stayed > 50, "{done} atomics, {failed} failed, {stayed} stayed");
+}
+
+/// Regions of pages reach the words of others by addresses that have only the place in a page in common.
+#[test]
+fn a_word_has_one_lock_by_whatever_pages_it_is_reached() {
+    let place = 0x7f8;
+    let locks: HashSet<u64> = [0x1_2345_6000, 1 << 63 | 5 << 12, 1 << 63 | 9 << 58 | 77 << 21 | 3 << 12]
+        .map(|page: u64| lock_of(bits(page | place)).to_u64())
+        .into();
+    assert_eq!(locks.len(), 1);
+    assert_ne!(lock_of(bits(place)), lock_of(bits(place + 8)));
+}
+
+/// The bar of design 8: 25 cycles each, with a host whose reads and writes take a microsecond, 250 cycles.
+#[test]
+fn sixty_four_queue_pairs_do_an_atomic_in_less_than_25_cycles() {
+    let mut world = World::new(Stalls::None, (250, 260), false);
+    let queue_pairs: Vec<u16> = (0..64).map(|index| index * 16 + 3).collect();
+    let begin = world.cycle;
+    let mut word = 0x1234_5678;
+    while world.done.len() < 2_000 {
+        for &number in &queue_pairs {
+            if world.waiting(number) < 2 {
+                word += 8;
+                world.job(number, word);
+                world.release(number);
+            }
+        }
+        world.step();
+        assert!(world.marks.front().is_none_or(|mark| mark.0 + 3_000 > world.cycle), "marks are come to");
+    }
+    let cycles = (world.cycle - begin) as f64 / 2_000.0;
+    println!("{cycles:.1} cycles each, {} under way", world.crowd);
+    assert!(cycles < 15.0, "{cycles:.1} cycles each");
+}
+
+/// A word that all want keeps nobody from another word.
+#[test]
+fn a_word_that_is_wanted_by_many_holds_up_nobody_else() {
+    let mut world = World::new(Stalls::None, (250, 260), false);
+    let crowd: Vec<u16> = (0..64).collect();
+    for _ in 0..25_000 {
+        for &number in &crowd {
+            if world.waiting(number) < 2 {
+                world.job(number, 0x7000);
+                world.release(number);
+            }
+        }
+        if world.waiting(1000) == 0 {
+            world.job(1000, 0x7008);
+            world.release(1000);
+        }
+        world.step();
+    }
+    let alone = world.done.iter().filter(|done| done.1 == 1000).count();
+    let served: HashSet<u16> = world.done.iter().map(|done| done.1).collect();
+    println!(
+        "{alone} beside {} on the word that is wanted, of {} queue pairs",
+        world.done.len() - alone,
+        served.len() - 1
+    );
+    assert!(alone > 20, "{alone}");
+    assert!(world.done.len() - alone > 30, "one after the other");
+    // Nobody has two turns before all others had one.
+    let mut turns: HashMap<u16, usize> = HashMap::new();
+    for done in world.done.iter().filter(|done| done.1 != 1000) {
+        *turns.entry(done.1).or_default() += 1;
+    }
+    assert!(turns.values().all(|&count| count == 1), "{turns:?}");
+}
+
+/// What the header says of cycles.
+#[test]
+fn latency_is_as_the_header_says() {
+    let mut world = World::new(Stalls::None, (20, 20), false);
+    world.job(5, 0x10);
+    (0..10).for_each(|_| world.step());
+    world.release(5);
+    let begin = world.cycle;
+    while world.reads.received.is_empty() {
+        world.step();
+    }
+    let asked = world.cycle - 1;
+    while world.results.received.is_empty() {
+        world.step();
+    }
+    let ends = world.cycle - 1;
+    println!("{} to read, {} from read to result with 20 cycles a way", asked - begin, ends - asked);
+    assert_eq!((asked - begin, ends - asked), (7, 20 + 3 + 20 + 4));
 }

@@ -14,15 +14,15 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome};
-use rnic_token::PacketToken;
-use rnic_token::doorbell::EntriesPosted;
-use rnic_token::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
-use rnic_token::path::Path;
-use rnic_token::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_token::read::ReadClosed;
-use rnic_token::receive::{PlaceCommand, ReplyEvent};
-use rnic_token::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
-use rnic_token::transmit::{GatherCommand, LaunchToken};
+use rnic_messages::PacketToken;
+use rnic_messages::doorbell::ReceivesPosted;
+use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, WriteOwner};
+use rnic_messages::path::Path;
+use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
+use rnic_messages::read::ReadClosed;
+use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit();
@@ -85,7 +85,7 @@ pub(super) struct Machine {
     requests: Source<PacketToken>,
     request: Option<Request>,
     place: Sink<PlaceCommand>,
-    replies: Sink<LaunchToken>,
+    replies: Sink<TransmitRequest>,
     failures: Sink<FailureEvent>,
     asked: Sink<AccessRequest>,
     answers: Source<AccessAnswer>,
@@ -342,7 +342,7 @@ impl Machine {
             bytes[9] |= u8::from(work.is_malformed);
             self.memory.insert(shared.ring + slot * 64, (bytes, work.is_unreadable));
             shared.works.insert(shared.written, *work);
-            shared.indices.insert(work.fields.tag, shared.written);
+            shared.indices.insert(work.fields.wr_id, shared.written);
             shared.written = shared.written.wrapping_add(1);
         }
         let written = shared.written;
@@ -403,8 +403,8 @@ impl Machine {
         self.requests.drive(&mut block.requests, random);
         self.place.drive(&mut block.place, random);
         block.place.ready.next &= places;
-        self.replies.drive(&mut block.reply, random);
-        block.reply.ready.next &= !self.holds_replies;
+        self.replies.drive(&mut block.ack, random);
+        block.ack.ready.next &= !self.holds_replies;
         self.failures.drive(&mut block.failure, random);
         self.asked.drive(&mut block.access_request, random);
         block.access_request.ready.next &= accepts;
@@ -441,7 +441,7 @@ impl Machine {
         block.receive_posted_valid.next = posts.is_some();
         if let Some((index, producer)) = posts {
             block.receive_posted.next =
-                EntriesPosted { ring: bits(index.into()), producer_index: bits(producer.into()) };
+                ReceivesPosted { ring: bits(index.into()), producer_index: bits(producer.into()) };
         }
         let ports = [
             &mut block.setup_admit,
@@ -463,7 +463,7 @@ impl Machine {
             .map(|port| port.valid.val() && port.ready.val());
         let has_request = self.requests.sample(&block.requests);
         let placed = self.place.sample(&block.place);
-        let replied = self.replies.sample(&block.reply);
+        let replied = self.replies.sample(&block.ack);
         let failed = self.failures.sample(&block.failure);
         let asked = self.asked.sample(&block.access_request);
         self.answers.sample(&block.access_answer);
@@ -508,9 +508,9 @@ impl Machine {
         self.words_written.extend(word_written);
         if let Some(command) = answered {
             self.answered.push((command, self.done()));
-            let GatherCommand { launch, .. } = command;
-            let closed = ReadClosed { queue_pair: launch.queue_pair, generation: launch.generation };
-            self.closed = launch.ends_response.then_some(closed);
+            let GatherCommand { headers, .. } = command;
+            let closed = ReadClosed { queue_pair: headers.queue_pair, generation: headers.generation };
+            self.closed = headers.ends_response.then_some(closed);
         }
         self.writer(writes, has_write_failure);
         if has_owed {
@@ -728,7 +728,7 @@ impl Machine {
         let key = (command.queue_pair, command.generation);
         if let Some(completion) = &command.completion {
             for shared in self.model.shared.values_mut() {
-                if let Some(index) = shared.indices.get(&completion.tag) {
+                if let Some(index) = shared.indices.get(&completion.wr_id) {
                     let ahead = index.wrapping_add(1).wrapping_sub(shared.done);
                     shared.done = if ahead < 1 << 15 { index.wrapping_add(1) } else { shared.done };
                 }
@@ -772,18 +772,18 @@ impl Machine {
         self.placed.push((self.cycle, command));
     }
 
-    fn check_reply(&mut self, launch: &LaunchToken) {
-        assert_eq!(launch.opcode, bits(Operation::Acknowledge as u64));
-        assert!(!launch.solicited && !launch.ack_request && launch.payload_bytes == bits(0));
-        let bytes = BigUint::from(launch.extended).to_bytes_le();
+    fn check_reply(&mut self, headers: &TransmitRequest) {
+        assert_eq!(headers.opcode, bits(Operation::Acknowledge as u64));
+        assert!(!headers.solicited && !headers.ack_request && headers.payload_bytes == bits(0));
+        let bytes = BigUint::from(headers.extended).to_bytes_le();
         assert!(bytes.len() <= 4, "nothing stands behind the AETH");
         let byte = |index: usize| u32::from(bytes.get(index).copied().unwrap_or(0));
         let reply = Owed {
             syndrome: byte(0) as u8,
-            psn: launch.psn.to_u64() as u32,
+            psn: headers.psn.to_u64() as u32,
             msn: byte(1) << 16 | byte(2) << 8 | byte(3),
         };
-        let (index, generation) = (launch.queue_pair.to_u64() as u16, launch.generation.to_u64() as u8);
+        let (index, generation) = (headers.queue_pair.to_u64() as u16, headers.generation.to_u64() as u8);
         self.replied.push((self.cycle, index, reply));
         let name = match reply.syndrome {
             0x1f => "acknowledgements_sent",
@@ -855,13 +855,13 @@ impl Machine {
         let mut quiet = 0;
         for _ in 0..20_000 {
             self.step();
-            let passage = self.bench.block.passage.val();
+            let in_flight = self.bench.block.in_flight.val();
             let flushable = self
                 .model
                 .queues
                 .values()
                 .any(|queue| queue.attributes.state == QpState::Error && queue.left_to_flush() > 0);
-            let is_quiet = passage.entered == passage.left
+            let is_quiet = in_flight.entered == in_flight.left
                 && self.request.is_none()
                 && self.commands.is_empty()
                 && self.failing.is_empty()
@@ -1023,7 +1023,7 @@ fn command_of(command: &PlaceCommand) -> Command {
         let status = CompletionStatus::from_number(told.status.to_u64()).unwrap();
         Completion {
             queue: told.completion_queue.to_u64() as u16,
-            tag: if told.is_last { 0 } else { told.tag.to_u64() },
+            wr_id: if told.is_last { 0 } else { told.wr_id.to_u64() },
             is_last: told.is_last,
             qpn: told.qp_number.to_u64() as u32,
             consumer_index: told.consumer_index.to_u64() as u16,

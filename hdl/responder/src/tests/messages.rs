@@ -8,7 +8,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::state::QpState;
-use rnic_token::setup::SetupKind;
+use rnic_messages::setup::SetupKind;
 
 const DEVICE: u64 = 1 << 40;
 
@@ -22,13 +22,13 @@ fn completions(machine: &Machine) -> Vec<Completion> {
 
 /// Tags and statuses, in the order of completion.
 fn outcomes(machine: &Machine) -> Vec<(u64, Option<CompletionStatus>)> {
-    let outcome = |told: Completion| (told.tag, told.outcome.err().map(|(status, _)| status));
+    let outcome = |told: Completion| (told.wr_id, told.outcome.err().map(|(status, _)| status));
     completions(machine).into_iter().map(outcome).collect()
 }
 
 /// An entry of three elements, of 100 bytes, of nothing, and of the rest.
-fn roomy(tag: u64) -> Work {
-    let mut work = work(tag);
+fn roomy(wr_id: u64) -> Work {
+    let mut work = work(wr_id);
     work.fields.sge2_length = 0x4000;
     work
 }
@@ -54,7 +54,7 @@ fn a_message_goes_where_it_belongs_and_completes_once() {
         .into_iter()
         .map(|told| {
             let received = told.outcome.unwrap();
-            (told.tag, told.consumer_index, received.opcode, received.length, received.immediate)
+            (told.wr_id, told.consumer_index, received.opcode, received.length, received.immediate)
         })
         .collect();
     let immediate = Some(0x0102_0304);

@@ -1,12 +1,12 @@
 //! The responder as a whole, in lock step with its Verilog, against what the protocol says of it.
+mod atomic_responses;
 mod atomics;
-mod entries;
-mod exchange;
 mod invalidate;
 mod machine;
 mod messages;
 mod model;
-mod serve;
+mod read_responder;
+mod rq_prefetch;
 
 use machine::Machine;
 use model::{Arriving, Attributes, Model, Owed, Region, Request, Shared, Work, own_address};
@@ -14,9 +14,9 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Random, Stalls};
 use rnic_layout::opcode::Operation;
-use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::state::{PathMtu, QpState};
-use rnic_token::setup::SetupKind;
+use rnic_messages::setup::SetupKind;
 
 /// Seven queue pairs, of which the last two have a shared receive queue.
 const QPNS: [u32; 7] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff, 0x40_0005, 0x00_03fe];
@@ -83,18 +83,18 @@ fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes:
 }
 
 /// An entry that holds 100 bytes, nothing, and a page.
-fn work(tag: u64) -> Work {
-    let fields = ReceiveWork {
-        tag,
+fn work(wr_id: u64) -> Work {
+    let fields = ReceiveWqe {
+        wr_id,
         sge_count: 3,
-        sge0_address: 0x1_0000 + tag % 64 * 0x1000,
+        sge0_address: 0x1_0000 + wr_id % 64 * 0x1000,
         sge0_key: 0x207,
         sge0_length: 100,
         sge1_key: 0xdead,
         sge2_address: 0x8_0001,
         sge2_key: 0x142,
         sge2_length: 4096,
-        ..ReceiveWork::at_reset()
+        ..ReceiveWqe::at_reset()
     };
     Work { fields, is_malformed: false, is_unreadable: false }
 }
@@ -178,7 +178,7 @@ fn one_packet_of_each_kind_is_placed_completed_and_acknowledged() {
     assert_eq!(commands[0].spans, [(0x7001 | 1 << 40, 300)]);
     assert_eq!(commands[1].spans, [(0x2_1000 | 1 << 40, 100), (0x8_0001 | 1 << 40, 50)]);
     let tags: Vec<_> =
-        commands.iter().map(|command| command.completion.map(|completion| completion.tag)).collect();
+        commands.iter().map(|command| command.completion.map(|completion| completion.wr_id)).collect();
     assert_eq!(tags, [None, Some(0x11), Some(0x22), Some(0x33)]);
     let (_, _, last) = *machine.replied.last().unwrap();
     assert_eq!(last, Owed { syndrome: 0x1f, psn: 1, msn: 4 }, "the newest acknowledgement covers all");
@@ -217,19 +217,19 @@ struct Traffic {
     fault_rate: u32,
     /// Queue pairs may be reset while packets are under way.
     resets: bool,
-    tag: u64,
+    wr_id: u64,
     /// When a queue pair is created anew.
     due: [Option<u64>; QPNS.len()],
 }
 
 impl Traffic {
     fn new(fault_rate: u32, resets: bool) -> Self {
-        Traffic { fault_rate, resets, tag: 0x100, due: [None; QPNS.len()] }
+        Traffic { fault_rate, resets, wr_id: 0x100, due: [None; QPNS.len()] }
     }
 
     /// An entry, which is bad now and then.
     fn work(&mut self, random: &mut Random) -> Work {
-        self.tag += 1;
+        self.wr_id += 1;
         let count = random.random_range(1..=3);
         let mut length = || [0, 60, 400, 5000].choose(random).copied().unwrap();
         let lengths = [length(), length(), length()];
@@ -238,21 +238,21 @@ impl Traffic {
         let fault = random.random_ratio(3, self.fault_rate).then(|| random.random_range(0..5));
         let is_short = fault == Some(1);
         let mut key = || if fault >= Some(2) { 0x307 } else { *good.choose(random).unwrap() };
-        let fields = ReceiveWork {
-            tag: self.tag,
+        let fields = ReceiveWqe {
+            wr_id: self.wr_id,
             sge_count: count,
-            sge0_address: 0x1_0000 + self.tag,
+            sge0_address: 0x1_0000 + self.wr_id,
             sge0_key: key(),
             sge0_length: lengths[0],
-            sge1_address: 0x2_0000 + self.tag,
+            sge1_address: 0x2_0000 + self.wr_id,
             sge1_key: key(),
             sge1_length: if count == 2 && !is_short { 30_000 } else { lengths[1] },
-            sge2_address: 0x3_0000 + self.tag,
+            sge2_address: 0x3_0000 + self.wr_id,
             sge2_key: key(),
             sge2_length: if count == 3 && !is_short { 30_000 } else { lengths[2] },
         };
         let fields =
-            if count == 1 && !is_short { ReceiveWork { sge0_length: 1 << 31, ..fields } } else { fields };
+            if count == 1 && !is_short { ReceiveWqe { sge0_length: 1 << 31, ..fields } } else { fields };
         Work { fields, is_malformed: fault == Some(0), is_unreadable: false }
     }
 
@@ -388,8 +388,8 @@ impl Traffic {
     fn renew(&mut self, machine: &mut Machine) {
         let count = machine.model.regions.iter().filter(|region| region.invalidatable).count();
         if count < 6 {
-            self.tag += 1;
-            let key = ENDING_KEY + 0x200 + (self.tag as u32) * 0x101;
+            self.wr_id += 1;
+            let key = ENDING_KEY + 0x200 + (self.wr_id as u32) * 0x101;
             let region = Region { key, invalidatable: true, ..machine.model.regions[0] };
             machine.model.regions.push(region);
         }

@@ -3,7 +3,7 @@
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::queue::receive::ReceiveWork;
+use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ pub(super) struct Request {
 /// A receive entry as it stands in host memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
-    pub(super) fields: ReceiveWork,
+    pub(super) fields: ReceiveWqe,
     /// A reserved bit is set.
     pub(super) is_malformed: bool,
     /// The host does not give it.
@@ -165,7 +165,7 @@ pub(super) struct Received {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Completion {
     pub(super) queue: u16,
-    pub(super) tag: u64,
+    pub(super) wr_id: u64,
     pub(super) qpn: u32,
     pub(super) consumer_index: u16,
     /// It is none, but says that there is no entry of a shared receive queue left.
@@ -316,7 +316,7 @@ impl Queue {
     ) -> Option<Completion> {
         (!work.is_unreadable).then_some(Completion {
             queue: self.attributes.completion_queue,
-            tag: work.fields.tag,
+            wr_id: work.fields.wr_id,
             qpn: self.attributes.qpn,
             consumer_index: self.consumed,
             is_last: false,
@@ -600,7 +600,7 @@ impl Model {
             Err(fault) => {
                 let name = match fault {
                     TOO_LONG if arriving.is_some() => Some("a SEND grows too long"),
-                    BAD_ELEMENT if arriving.is_some() => Some("a SEND comes to a bad element"),
+                    BAD_ELEMENT if arriving.is_some() => Some("a SEND comes to a bad sge"),
                     _ => None,
                 };
                 name.into_iter().for_each(|name| *self.seen.entry(name).or_default() += 1);
@@ -660,13 +660,13 @@ impl Model {
         payload_bytes: u32,
     ) -> Result<Vec<(u64, u32)>, Fault> {
         let fields = work.fields;
-        let elements = [
+        let sges = [
             (fields.sge0_address, fields.sge0_key, fields.sge0_length),
             (fields.sge1_address, fields.sge1_key, fields.sge1_length),
             (fields.sge2_address, fields.sge2_key, fields.sge2_length),
         ];
         let (mut before, mut left, mut spans) = (bytes_before, payload_bytes, Vec::new());
-        for &(address, key, length) in &elements[..fields.sge_count.into()] {
+        for &(address, key, length) in &sges[..fields.sge_count.into()] {
             let skipped = before.min(length);
             let bytes = left.min(length - skipped);
             if bytes > 0 {
@@ -757,7 +757,7 @@ impl Model {
                     spans: Vec::new(),
                     completion: Some(Completion {
                         queue: attributes.completion_queue,
-                        tag: 0,
+                        wr_id: 0,
                         qpn: attributes.qpn,
                         consumer_index: 0,
                         is_last: true,

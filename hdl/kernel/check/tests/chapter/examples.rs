@@ -108,6 +108,45 @@ example!(Choices { pub x: Signal<Out, Bits<2>>, pub verdict: Signal<Out, Verdict
     // end
 });
 
+// example Variants
+/// What a packet asks for: an enum of the contract, with numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Opcode {
+    /// To write.
+    Write = 0x0a,
+    /// To read.
+    Read = 0x0c,
+    /// To add.
+    Add = 0x14,
+}
+
+impl Opcode {
+    /// Finds the variant for a number.
+    pub const fn from_number(number: u64) -> Option<Self> {
+        match number {
+            0x0a => Some(Opcode::Write),
+            0x0c => Some(Opcode::Read),
+            0x14 => Some(Opcode::Add),
+            _ => None,
+        }
+    }
+}
+// end
+
+example!(Variants { pub x: Signal<Out, Bits<8>>, pub y: Signal<Out, Bits<2>> } |self| {
+    // example Variants
+    self.x.next = bits(Opcode::Write as u64);
+    if self.a.val() == Opcode::Read as u64 {
+        self.x.next = self.b.val();
+    }
+    self.y.next = match Opcode::from_number(self.a.val().to_u64()) {
+        Some(Opcode::Write) => bits(1),
+        Some(Opcode::Read | Opcode::Add) => bits(2),
+        None => bits(0),
+    };
+    // end
+});
+
 /// Two bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Pair {
@@ -123,6 +162,26 @@ example!(Structs { pub pair: Signal<Out, Pair>, pub x: Signal<Out, Bits<8>>, swa
     self.pair.next = self.swapped.val();
     self.pair.next.low = self.a.val() + 1;
     self.x.next = self.swapped.val().high;
+    // end
+});
+
+/// Three numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Position {
+    /// The first.
+    pub page: Bits<8>,
+    /// The second.
+    pub row: Bits<4>,
+    /// The third.
+    pub column: Bits<4>,
+}
+
+clocked_example!(Rest { pub x: Signal<Out, Position>, held: DFF<Position> } |self| {
+    // example Rest
+    self.hold_registers();
+    let held = self.held.q.val();
+    self.held.d.next = Position { row: held.row + 1, ..held };
+    self.x.next = Position { page: self.a.val(), ..Default::default() };
     // end
 });
 
@@ -170,7 +229,7 @@ clocked_example!(State {
 });
 
 /// Adds two numbers.
-#[derive(Default, LogicBlock)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Adder {
     /// One.
     pub left: Signal<In, Bits<8>>,
@@ -196,6 +255,109 @@ example!(Blocks { pub x: Signal<Out, Bits<8>>, first: Adder, second: Adder } |se
     self.x.next = self.second.sum.val();
     // end
 });
+
+/// Remembers a byte.
+#[derive(Default, LogicBlock, Registers)]
+pub struct Memo {
+    /// Clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// What comes.
+    pub taken: Signal<In, Bits<8>>,
+    /// What came.
+    pub last: Signal<Out, Bits<8>>,
+    held: Reg<Bits<8>>,
+}
+
+impl Logic for Memo {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        self.held.d.next = self.taken.val();
+        self.last.next = self.held.q.val();
+    }
+}
+
+// example Domains
+#[derive(Default, LogicBlock, Registers)]
+pub struct Domains {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub mac_clock: Signal<In, Clock>,
+    pub mac_reset: Signal<In, Bit>,
+    pub a: Signal<In, Bits<8>>,
+    pub b: Signal<In, Bits<8>>,
+    pub x: Signal<Out, Bits<8>>,
+    pub y: Signal<Out, Bits<8>>,
+    memos: [Memo; 2],
+    #[domain(clock = mac_clock, reset = mac_reset)]
+    of_mac: Memo,
+}
+// end
+
+impl Logic for Domains {
+    #[kernel]
+    fn update(&mut self) {
+        // example Domains
+        self.hold_registers();
+        self.memos[0].taken.next = self.a.val();
+        self.memos[1].taken.next = self.memos[0].last.val();
+        self.x.next = self.memos[1].last.val();
+        self.of_mac.taken.next = self.b.val();
+        self.y.next = self.of_mac.last.val();
+        // end
+    }
+}
+
+// example Parameters
+#[derive(LogicBlock, Registers, Construct)]
+#[require(COUNT == ADDRESS + 1)]
+#[new(
+    /// Makes a pointer that begins at `first`.
+    first: u64,
+)]
+pub struct Pointer<const ADDRESS: usize, const COUNT: usize> {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub moves: Signal<In, Bit>,
+    pub x: Signal<Out, Bits<ADDRESS>>,
+    #[init(Reg::new(bits(first)))]
+    count: Reg<Bits<COUNT>>,
+}
+// end
+
+impl<const ADDRESS: usize, const COUNT: usize> Logic for Pointer<ADDRESS, COUNT> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        if self.moves.val() {
+            self.count.d.next = self.count.q.val() + 1;
+        }
+        self.x.next = bit_cast::<ADDRESS, COUNT>(self.count.q.val());
+    }
+}
+
+// example Parameters
+#[derive(LogicBlock, Registers, Construct)]
+pub struct Parameters {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub a: Signal<In, Bits<8>>,
+    pub x: Signal<Out, Bits<4>>,
+    #[init(Pointer::new(3))]
+    pointer: Pointer<4, 5>,
+}
+// end
+
+impl Logic for Parameters {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        self.pointer.moves.next = self.a.val().any();
+        self.x.next = self.pointer.x.val();
+    }
+}
 
 example!(MissingElse { pub x: Signal<Out, Bits<8>> } |self| {
     // example MissingElse
@@ -264,10 +426,14 @@ pub fn generate(name: &str) -> Result<String, String> {
         Slices,
         Shifts,
         Choices,
+        Variants,
         Structs,
+        Rest,
         Functions,
         State,
         Blocks,
+        Domains,
+        Parameters,
         MissingElse,
         WriteAfterRead,
         WideLiteral,

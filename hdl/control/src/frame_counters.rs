@@ -1,0 +1,93 @@
+//! Frame counters: what the registers know of the packet path's counts.
+//!
+//! The packet path holds the counters of drops and of accepted packets; the sums of frames and bytes are counted here.
+//!
+//! ```text
+//!  outcome, sent ──> received, sent ──> select ──> held ──> select ──> value
+//!  read_address ─┬─────────────────────┘                    ^
+//!                └─> counter_index ··> packet path ··> counter
+//! ```
+//!
+//! Latency 2 cycles from `read_address` to `value`.
+//!
+//! 1. `value` and `is_counter` belong to the address of two cycles before, if it was steady.
+//! 2. Values are those of the last `latch`.
+//! 3. No reset clears a count: who reads takes differences.
+use crate::packet_registers::{ADDRESS_BITS, at};
+use crate::totals::Totals;
+use rnic_kernel::prelude::*;
+use rnic_messages::drop_reason::REASON_BITS;
+use rnic_messages::frame::Count;
+use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, FrameOutcome};
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct FrameCounters {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// From the packet path: what became of a frame.
+    pub outcome: Signal<In, FrameOutcome>,
+    /// There was one.
+    pub outcome_valid: Signal<In, Bit>,
+    /// From the MAC's side: a frame has been sent.
+    pub sent_frame: Signal<In, Bit>,
+    /// Bytes that were sent in this cycle.
+    pub sent_bytes: Signal<In, Bits<16>>,
+    /// Hold this moment.
+    pub latch: Signal<In, Bit>,
+    /// Which register is read.
+    pub read_address: Signal<In, Bits<ADDRESS_BITS>>,
+    /// To the packet path's counters: which one is read.
+    pub counter_index: Signal<Out, Bits<REASON_BITS>>,
+    /// From them, at most two cycles later.
+    pub counter: Signal<In, Count>,
+    /// The address is that of such a counter; registered.
+    pub is_counter: Signal<Out, Bit>,
+    /// What it holds.
+    pub value: Signal<Out, Bits<64>>,
+
+    received: Totals,
+    sent: Totals,
+    held: DFF<Bits<64>>,
+    is_mine: DFF<Bit>,
+    selects_counter: DFF<Bit>,
+}
+
+impl Logic for FrameCounters {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, received, sent);
+        self.received.latch.next = self.latch.val();
+        self.received.frame.next = self.outcome_valid.val();
+        self.received.bytes.next =
+            select(self.outcome_valid.val(), self.outcome.val().frame_bytes, bits::<16>(0));
+        self.sent.latch.next = self.latch.val();
+        self.sent.frame.next = self.sent_frame.val();
+        self.sent.bytes.next = self.sent_bytes.val();
+
+        let address = self.read_address.val();
+        self.counter_index.next = match address.to_u64() {
+            at::REQUESTS_RECEIVED => bits::<REASON_BITS>(ACCEPTED_REQUEST),
+            at::RESPONSES_RECEIVED => bits::<REASON_BITS>(ACCEPTED_RESPONSE),
+            at::CONGESTION_RECEIVED => bits::<REASON_BITS>(ACCEPTED_CONGESTION),
+            _ => address.get_bits::<REASON_BITS>(3),
+        };
+        self.is_mine.d.next = true;
+        self.selects_counter.d.next = false;
+        self.held.d.next = bits(0);
+        match address.to_u64() {
+            at::FRAMES_RECEIVED => self.held.d.next = self.received.latched_frames.val(),
+            at::BYTES_RECEIVED => self.held.d.next = self.received.latched_bytes.val(),
+            at::FRAMES_SENT => self.held.d.next = self.sent.latched_frames.val(),
+            at::BYTES_SENT => self.held.d.next = self.sent.latched_bytes.val(),
+            at::REQUESTS_RECEIVED | at::RESPONSES_RECEIVED | at::CONGESTION_RECEIVED => {
+                self.selects_counter.d.next = true;
+            }
+            at::COUNTERS..=at::DROPS_END => self.selects_counter.d.next = true,
+            _ => self.is_mine.d.next = false,
+        }
+        self.is_counter.next = self.is_mine.q.val();
+        self.value.next = select(self.selects_counter.q.val(), self.counter.val().frames, self.held.q.val());
+    }
+}

@@ -1,0 +1,418 @@
+//! What a step of a command says, and the words to write one with.
+//!
+//! A command is executed as a list of steps, from the first to the last: checks, then changes, then what the stages are
+//! told. A step works on two words of the store, the *source*, turned so that a field stands where it is wanted, and the
+//! *target*, and on a constant. A check refuses the command and ends it; nothing else branches. A step can depend on one bit
+//! of the flags, which a step before has taken from the command: the attribute mask of a queue pair.
+use crate::object_store::{COMMAND, KIND_BITS, Kind, SCRATCH, STORE_BITS};
+use rnic_kernel::prelude::*;
+use rnic_layout::admin::CommandStatus;
+use rnic_layout::field::{Field, Record, Span};
+use rnic_messages::setup::SetupKind;
+
+/// What a step does with source, target and constant.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum Action {
+    /// The command has succeeded.
+    Finish,
+    /// Refuses ones of the source where the constant has ones.
+    RefuseOnes,
+    /// Refuses the source if it has no one where the constant has ones.
+    RefuseZeros,
+    /// Refuses a number of up to five bits that the low half of the constant does not list; the high half masks it.
+    RefuseUnlisted,
+    /// Refuses a source less than the negative of the constant.
+    RefuseBelow,
+    /// Refuses a sum of source and target beyond 2^64.
+    RefuseWrap,
+    /// Refuses a source that is not the target where the constant has ones.
+    RefuseUnequal,
+    /// Refuses a source address, by the low bits of the source, that is not in use.
+    RefuseSourceAddress,
+    /// Looks up the object that the source numbers.
+    Find,
+    /// Refuses a change of state or attributes that the queue pair does not allow.
+    RefuseTransition,
+    /// Takes the flags from the source.
+    Flags,
+    /// The target becomes the constant.
+    Put,
+    /// The target becomes the source where the constant has ones.
+    Move,
+    /// The constant is added to the target.
+    Add,
+    /// All stages are told what happens to queue pair A; the source is the PSN.
+    Setup,
+    /// The tables outside are told what has become of object A.
+    Publish,
+    /// Waits until everything has left the card that was in it.
+    Wait,
+    /// The pages of the region that stands in the room to build in are entered; the target becomes the address of its first
+    /// byte. Refuses a list with which that cannot be done.
+    Pages,
+    /// The target becomes the PSNs that queue pair A would use next.
+    Probe,
+    /// Eight words from the source on go to host memory, at the target plus the constant.
+    Write,
+}
+
+/// Where a word is counted from.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum Base {
+    /// The command.
+    Command,
+    /// The object that it is about.
+    Subject,
+    /// Another object, that it refers to.
+    Reference,
+    /// Room to build in.
+    Scratch,
+}
+
+/// A word of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Place {
+    /// From where on.
+    pub base: Base,
+    /// How far.
+    pub word: Bits<5>,
+}
+
+/// A step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Instruction {
+    /// What it does.
+    pub action: Action,
+    /// Word that it reads.
+    pub source: Place,
+    /// Word that it reads or changes.
+    pub target: Place,
+    /// How far the source is turned to the right.
+    pub rotate: Bits<6>,
+    /// By action.
+    pub constant: Bits<64>,
+    /// Status of a refusal, a [`CommandStatus`].
+    pub status: Bits<5>,
+    /// Detail of a refusal.
+    pub detail: Bits<9>,
+    /// It is taken only if a flag is set.
+    pub is_conditional: Bit,
+    /// Which.
+    pub condition: Bits<5>,
+}
+
+/// [`Action::Find`], constant: the object must exist; else its index must be free.
+pub const FIND_EXISTS: usize = KIND_BITS;
+/// [`Action::Find`], constant: it becomes the reference; else the subject.
+pub const FIND_REFERENCE: usize = KIND_BITS + 1;
+/// [`Action::Publish`], constant: the queue starts anew.
+pub const PUBLISH_RESTARTS: usize = KIND_BITS;
+/// Flag that [`Action::RefuseTransition`] sets: the queue pair goes to RESET. The verbs' mask does not use this bit.
+pub const TO_RESET: usize = 31;
+/// Flag that it sets: the queue pair goes elsewhere.
+pub const TO_OTHER: usize = 30;
+
+/// Gives the address of a word.
+#[kernel]
+pub fn address_of(place: Place, subject: Bits<STORE_BITS>, reference: Bits<STORE_BITS>) -> Bits<STORE_BITS> {
+    let base = match place.base {
+        Base::Command => bits::<STORE_BITS>(COMMAND),
+        Base::Subject => subject,
+        Base::Reference => reference,
+        Base::Scratch => bits::<STORE_BITS>(SCRATCH),
+    };
+    base | bit_cast::<STORE_BITS, 5>(place.word)
+}
+
+/// A run of bits, counted from a base.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// From where on.
+    pub base: Base,
+    /// First bit.
+    pub bit: usize,
+    /// How many.
+    pub width: usize,
+}
+
+impl Run {
+    /// A run of bits.
+    pub fn new(base: Base, bit: usize, width: usize) -> Self {
+        Run { base, bit, width }
+    }
+
+    /// The field of a record that begins at bit `from` of a base.
+    pub fn field(base: Base, from: usize, field: &Field) -> Self {
+        Run::new(base, from + field.offset as usize, field.width as usize)
+    }
+
+    /// The low `width` bits of it.
+    pub fn low(self, width: usize) -> Self {
+        assert!(width <= self.width, "a part is not longer than the whole");
+        Run { width, ..self }
+    }
+
+    /// What is above its low `width` bits.
+    pub fn above(self, width: usize) -> Self {
+        assert!(width < self.width, "a part is not longer than the whole");
+        Run { bit: self.bit + width, width: self.width - width, ..self }
+    }
+
+    fn word(self) -> Place {
+        assert!(self.bit % 64 + self.width <= 64, "a step sees one word: {self:?}");
+        Place { base: self.base, word: bits((self.bit / 64) as u64) }
+    }
+
+    fn shift(self) -> u64 {
+        (self.bit % 64) as u64
+    }
+
+    fn mask(self) -> u64 {
+        u64::MAX >> (64 - self.width)
+    }
+}
+
+/// A word as a whole.
+pub fn word(base: Base, word: usize) -> Run {
+    Run::new(base, 64 * word, 64)
+}
+
+/// A list of steps, while it is written.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The steps so far.
+    pub instructions: Vec<Instruction>,
+    condition: Option<usize>,
+}
+
+impl Program {
+    fn push(&mut self, step: Instruction) {
+        let step = match self.condition {
+            Some(flag) => Instruction { is_conditional: true, condition: bits(flag as u64), ..step },
+            None => step,
+        };
+        self.instructions.push(step);
+    }
+
+    /// Writes steps that are taken only if a flag is set.
+    pub fn only_if(&mut self, flag: usize, write: impl FnOnce(&mut Self)) {
+        assert!(self.condition.is_none(), "a step has one condition");
+        self.condition = Some(flag);
+        write(self);
+        self.condition = None;
+    }
+
+    fn check(&mut self, action: Action, run: Run, constant: u64, status: CommandStatus, detail: usize) {
+        self.push(Instruction {
+            action,
+            source: run.word(),
+            rotate: bits(run.shift()),
+            constant: bits(constant),
+            status: bits(u64::from(status.number())),
+            detail: bits(detail as u64),
+            ..Instruction::default()
+        });
+    }
+
+    /// Refuses every command that comes here.
+    pub fn refuse(&mut self, status: CommandStatus) {
+        self.check(Action::RefuseZeros, word(Base::Command, 0), 0, status, 0);
+    }
+
+    /// Refuses a run that is not zero.
+    pub fn nonzero(&mut self, run: Run, status: CommandStatus, detail: usize) {
+        self.check(Action::RefuseOnes, run, run.mask(), status, detail);
+    }
+
+    /// Refuses a run that is zero.
+    pub fn zero(&mut self, run: Run, status: CommandStatus, detail: usize) {
+        self.check(Action::RefuseZeros, run, run.mask(), status, detail);
+    }
+
+    /// Refuses ones of a word under a mask.
+    pub fn ones(&mut self, run: Run, mask: u64, status: CommandStatus, detail: usize) {
+        self.check(Action::RefuseOnes, run, mask, status, detail);
+    }
+
+    /// Refuses a number of a few bits that is not `legal`.
+    pub fn unlisted(&mut self, run: Run, legal: impl Fn(u64) -> bool, status: CommandStatus, detail: usize) {
+        assert!(run.width <= 5, "a list has up to 32 entries: {run:?}");
+        let list =
+            (0..1u64 << run.width).filter(|&value| legal(value)).fold(0, |list, value| list | 1 << value);
+        self.check(Action::RefuseUnlisted, run, run.mask() << 32 | list, status, detail);
+    }
+
+    /// Refuses a word that is less than `least`.
+    pub fn below(&mut self, run: Run, least: u64, status: CommandStatus, detail: usize) {
+        assert!(least > 0, "nothing is less than zero");
+        self.check(Action::RefuseBelow, run, least.wrapping_neg(), status, detail);
+    }
+
+    /// Refuses two words whose sum is beyond 2^64.
+    pub fn wraps(&mut self, left: Run, right: Run, status: CommandStatus, detail: usize) {
+        self.check(Action::RefuseWrap, left, 0, status, detail);
+        self.aim(right);
+    }
+
+    /// Refuses two runs that stand at the same bits of their words, and differ.
+    pub fn unequal(&mut self, left: Run, right: Run, status: CommandStatus, detail: usize) {
+        assert!(left.shift() == 0 && right.shift() == 0, "compared are low bits");
+        self.check(Action::RefuseUnequal, left, left.mask(), status, detail);
+        self.aim(right);
+    }
+
+    /// Refuses a source address that is not in use.
+    pub fn unused_source_address(&mut self, index: Run, status: CommandStatus, detail: usize) {
+        self.check(Action::RefuseSourceAddress, index, 0, status, detail);
+    }
+
+    /// Makes an existing object the subject or the reference, or refuses the command.
+    pub fn exists(&mut self, kind: Kind, number: Run, role: Base, status: CommandStatus, detail: usize) {
+        let is_reference = u64::from(role == Base::Reference);
+        let constant = kind as u64 | 1 << FIND_EXISTS | is_reference << FIND_REFERENCE;
+        self.check(Action::Find, number, constant, status, detail);
+        self.limit(number);
+    }
+
+    /// Makes a free place the subject, or refuses the command.
+    pub fn is_free(&mut self, kind: Kind, number: Run) {
+        self.check(Action::Find, number, kind as u64, CommandStatus::AlreadyExists, 0);
+        self.limit(number);
+    }
+
+    /// Numbers of objects are compared whole: the bits of the source beyond the number do not count.
+    fn limit(&mut self, number: Run) {
+        let step = self.instructions.last_mut().expect("a step was written");
+        step.constant = step.constant | bits::<64>(number.mask() << 32);
+    }
+
+    fn aim(&mut self, target: Run) {
+        self.instructions.last_mut().expect("a step was written").target = target.word();
+    }
+
+    /// Checks the change of a queue pair; `states` are the next and the current state of the command.
+    pub fn transition(&mut self, states: Run) {
+        self.check(Action::RefuseTransition, states, 0, CommandStatus::Success, 0);
+        self.aim(word(Base::Subject, 0));
+    }
+
+    /// Takes the flags.
+    pub fn flags(&mut self, run: Run) {
+        self.check(Action::Flags, run, 0, CommandStatus::Success, 0);
+    }
+
+    /// Sets a word.
+    pub fn put(&mut self, target: Run, value: u64) {
+        self.push(Instruction {
+            action: Action::Put,
+            target: target.word(),
+            constant: bits(value),
+            ..Instruction::default()
+        });
+    }
+
+    /// Adds to a word.
+    pub fn add(&mut self, target: Run, value: u64) {
+        self.push(Instruction {
+            action: Action::Add,
+            target: target.word(),
+            constant: bits(value),
+            ..Instruction::default()
+        });
+    }
+
+    /// Copies a run, piece by piece where it crosses words.
+    pub fn copy(&mut self, source: Run, target: Run) {
+        assert_eq!(source.width, target.width, "a copy is as long as what is copied");
+        let mut done = 0;
+        while done < source.width {
+            let (from, to) = (source.bit + done, target.bit + done);
+            let width = (source.width - done).min(64 - from % 64).min(64 - to % 64);
+            let (piece, place) = (Run::new(source.base, from, width), Run::new(target.base, to, width));
+            self.push(Instruction {
+                action: Action::Move,
+                source: piece.word(),
+                target: place.word(),
+                rotate: bits((piece.shift() + 64 - place.shift()) % 64),
+                constant: bits(place.mask() << place.shift()),
+                ..Instruction::default()
+            });
+            done += width;
+        }
+    }
+
+    /// Copies a run of bytes in reverse order: from wire order to a number, or back.
+    pub fn copy_reversed(&mut self, source: Run, target: Run) {
+        for byte in (0..source.width).step_by(8) {
+            let from = Run::new(source.base, source.bit + byte, 8);
+            self.copy(from, Run::new(target.base, target.bit + target.width - 8 - byte, 8));
+        }
+    }
+
+    /// Tells the stages what happens to the subject.
+    pub fn setup(&mut self, kind: SetupKind, psn: Run) {
+        self.check(Action::Setup, psn, kind as u64, CommandStatus::Success, 0);
+    }
+
+    /// Tells the tables what has become of the subject.
+    pub fn publish(&mut self, kind: Kind, restarts: bool) {
+        let constant = kind as u64 | u64::from(restarts) << PUBLISH_RESTARTS;
+        self.push(Instruction {
+            action: Action::Publish,
+            constant: bits(constant),
+            ..Instruction::default()
+        });
+    }
+
+    /// Waits until everything has left the card that is in it.
+    pub fn wait(&mut self) {
+        self.push(Instruction { action: Action::Wait, ..Instruction::default() });
+    }
+
+    /// Puts the next PSNs into a word: to send in bits 23:0, to expect in bits 55:32; bit 24 says that messages are in flight.
+    pub fn probe(&mut self, target: Run) {
+        self.push(Instruction { action: Action::Probe, target: target.word(), ..Instruction::default() });
+    }
+
+    /// Enters the pages of the region in the room to build in, and puts into a word where it begins.
+    pub fn pages(&mut self, target: Run) {
+        self.push(Instruction { action: Action::Pages, target: target.word(), ..Instruction::default() });
+    }
+
+    /// Writes eight words to the host, `offset` bytes behind an address.
+    pub fn write(&mut self, source: Run, address: Run, offset: u64) {
+        self.push(Instruction {
+            action: Action::Write,
+            source: source.word(),
+            target: address.word(),
+            constant: bits(offset),
+            ..Instruction::default()
+        });
+    }
+
+    /// Ends the list.
+    pub fn finish(mut self) -> Vec<Instruction> {
+        self.push(Instruction::default());
+        self.instructions
+    }
+
+    /// Refuses reserved bits and numbers that the record's table does not allow, in the order of the table.
+    pub fn parse(&mut self, base: Base, from: usize, record: &Record) {
+        let mut masks = vec![0u64; (from + record.bits as usize).div_ceil(64)];
+        for span in record.spans() {
+            if let Span::Reserved(first, end) = span {
+                for bit in from + first as usize..from + end as usize {
+                    masks[bit / 64] |= 1 << (bit % 64);
+                }
+            }
+        }
+        for (index, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            self.ones(word(base, index), mask, CommandStatus::ReservedNotZero, 0);
+        }
+        for field in record.fields.iter().filter(|field| field.range.is_some() || field.values.is_some()) {
+            let detail = from + field.offset as usize;
+            let run = Run::field(base, from, field);
+            self.unlisted(run, |value| field.check(value).is_ok(), CommandStatus::ValueNotAllowed, detail);
+        }
+    }
+}

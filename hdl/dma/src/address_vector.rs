@@ -1,0 +1,730 @@
+//! AddressVector: adds to a packet what its path says, and drops what is stale.
+//!
+//! Requester and responder know a packet's place in the protocol; where it goes and under which addresses stands in the path, which
+//! commands write. They meet here, in front of the wire, once for both.
+//!
+//! ```text
+//!              ┌──────────────────────────────────────────────────────────────┐
+//!  reply ─────>│ ┌─────────┐   ┌───────┐   ┌────────────────┐                 │
+//!  request ───>│ │ Arbiter ├──>│ paths ├──>│ own addresses  ├──> compose ─────┼──> token
+//!              │ └─────────┘   └───^───┘   └───────^────────┘       │         │
+//!  setup ──────┼───────────────────┤               │            verdicts      │
+//!  frontier ───┼───────────────────┘               │                │         │
+//!  address ────┼───────────────────────────────────┘                v         │
+//!  payload ────┼───────────────────────────────────────────> pass or drop ────┼──> token's payload
+//!              └──────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Latency 3 cycles from a token to the wire's, a token every second cycle; payload one beat a cycle, dropped or not.
+//! At 512 bits 463 LUTs with those used as memory, 1783 FF, 9.5 RAMB36, depth 5.
+//!
+//! A reply and a request at a time, of which the reply goes first; then two more requests, one of an older generation:
+//! ```text
+#![doc = include_str!("waves/address_vector.txt")]
+//! ```
+//!
+//! 1. Requests keep their order, and so do replies; a reply goes before a request, but while both wait they take turns.
+//! 2. A token is dropped, with its payload, if its generation is not that of its queue pair, if that is in RESET, or if the entry
+//!    of its source address is not in use. `counts_stale_dropped` counts it.
+//! 3. Payload belongs to requests; replies have none.
+//! 4. Setup events and writes of addresses are taken in the cycle in which they come, whatever the outputs do. A token that was
+//!    taken before, or in the same cycle, leaves with the path that it had.
+//! 5. A request asks for an answer, too, if it says that it may, and no frontier of its queue pair goes beyond it when it is taken. So
+//!    the last packet that leaves always asks, whatever becomes of what was posted behind it (protocol 2.4).
+//!
+//! ECN bits are zero, since no congestion control is there yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::parameter::check_widths;
+use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_layout::state::QpState;
+use rnic_messages::PacketToken;
+use rnic_messages::setup::{SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS};
+use rnic_messages::transmit::TransmitToken;
+use rnic_messages::transmit::{IssuedPsn, TransmitRequest};
+
+/// Verdicts that wait for payload, as a power of two.
+const VERDICTS: usize = 4;
+const VERDICT_COUNT: usize = VERDICTS + 1;
+
+/// What the wire needs of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Route {
+    generation: Bits<GENERATION_BITS>,
+    /// It is not in RESET.
+    is_alive: Bit,
+    destination_qp: Bits<24>,
+    is_ipv6: Bit,
+    vlan_present: Bit,
+    destination_address: Bits<128>,
+    destination_mac: Bits<48>,
+    vlan_control: Bits<16>,
+    traffic_class: Bits<8>,
+    hop_limit: Bits<8>,
+    flow_label: Bits<20>,
+    source_port: Bits<16>,
+    source_address_index: Bits<SOURCE_ADDRESS_BITS>,
+    partition_key: Bits<16>,
+}
+
+/// An own address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Source {
+    valid: Bit,
+    address: Bits<128>,
+    mac: Bits<48>,
+}
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct AddressVector<const DATA: usize, const BYTES: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets tokens, not tables.
+    pub reset: Signal<In, Bit>,
+
+    /// From the reply stage: packets without payload. `ready` is combinational from `valid` of both.
+    pub reply: StreamRx<TransmitRequest>,
+    /// From gather: packets to be sent. `ready` is as that of `reply`.
+    pub request: StreamRx<TransmitRequest>,
+    /// Their payload. `ready` is combinational from `payload_out.ready`.
+    pub payload: StreamRx<Beat<DATA, BYTES>>,
+
+    /// From the requester: how far a queue pair's packets have been issued; comes before the packet itself.
+    pub frontier: Signal<In, IssuedPsn>,
+    /// There is one.
+    pub frontier_valid: Signal<In, Bit>,
+
+    /// From control; always taken.
+    pub setup: StreamRx<SetupEvent>,
+    /// From control: an own address.
+    pub source_address_write: Signal<In, SourceAddressWrite>,
+    /// There is one.
+    pub source_address_write_valid: Signal<In, Bit>,
+
+    /// To assemble; registered.
+    pub token: StreamTx<TransmitToken>,
+    /// To assemble: payload of those that are sent. Combinational from `payload`.
+    pub payload_out: StreamTx<Beat<DATA, BYTES>>,
+    /// Counter `stale_dropped`; registered.
+    pub counts_stale_dropped: Signal<Out, Bit>,
+
+    arbiter: Arbiter<TransmitRequest, 2>,
+    paths: Memory<Route, QUEUE_PAIR_BITS>,
+    sources: Memory<Source, SOURCE_ADDRESS_BITS>,
+    frontiers: Memory<Bits<24>, QUEUE_PAIR_BITS>,
+    chosen: DFF<TransmitRequest>,
+    is_chosen: Reg<Bit>,
+    routed: DFF<TransmitRequest>,
+    route: DFF<Route>,
+    is_routed: Reg<Bit>,
+    is_current: DFF<Bit>,
+    composed: DFF<TransmitToken>,
+    is_composed: Reg<Bit>,
+    verdicts: Fifo<Bit, VERDICTS, VERDICT_COUNT>,
+    dropped: Reg<Bit>,
+}
+
+impl<const DATA: usize, const BYTES: usize> AddressVector<DATA, BYTES> {
+    /// Makes a block that knows no queue pair.
+    ///
+    /// # Errors
+    /// If the datapath is not one that the card knows.
+    pub fn new() -> Result<Self, ParameterError> {
+        check_widths(DATA, BYTES)?;
+        Ok(AddressVector {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            reply: StreamRx::default(),
+            request: StreamRx::default(),
+            payload: StreamRx::default(),
+            frontier: Signal::default(),
+            frontier_valid: Signal::default(),
+            setup: StreamRx::default(),
+            source_address_write: Signal::default(),
+            source_address_write_valid: Signal::default(),
+            token: StreamTx::default(),
+            payload_out: StreamTx::default(),
+            counts_stale_dropped: Signal::default(),
+            arbiter: Arbiter::new()?,
+            paths: Memory::new(Storage::Block)?,
+            sources: Memory::new(Storage::Distributed)?,
+            frontiers: Memory::new(Storage::Block)?,
+            chosen: DFF::default(),
+            is_chosen: Reg::default(),
+            routed: DFF::default(),
+            route: DFF::default(),
+            is_routed: Reg::default(),
+            is_current: DFF::default(),
+            composed: DFF::default(),
+            is_composed: Reg::default(),
+            verdicts: Fifo::new(Storage::Distributed)?,
+            dropped: Reg::default(),
+        })
+    }
+}
+
+/// The headers of a packet: what its role says, and what its path says.
+#[kernel]
+fn compose(token: TransmitRequest, route: Route, source: Source) -> PacketToken {
+    PacketToken {
+        destination_mac: route.destination_mac,
+        source_mac: source.mac,
+        vlan_present: route.vlan_present,
+        vlan_control: if route.vlan_present { route.vlan_control } else { bits(0) },
+        is_ipv6: route.is_ipv6,
+        traffic_class: route.traffic_class & 0xfc,
+        flow_label: if route.is_ipv6 { route.flow_label } else { bits(0) },
+        // Any value will do; the PSN tells packets apart in a trace.
+        identification: if route.is_ipv6 { bits(0) } else { token.psn.get_bits::<16>(0) },
+        hop_limit: route.hop_limit,
+        source_address: source.address,
+        destination_address: route.destination_address,
+        source_port: route.source_port,
+        opcode: token.opcode,
+        solicited: token.solicited,
+        migrated: true,
+        partition_key: route.partition_key,
+        forward_congestion: false,
+        backward_congestion: false,
+        destination_qp: route.destination_qp,
+        ack_request: token.ack_request,
+        psn: token.psn,
+        extended: token.extended,
+        payload_bytes: token.payload_bytes,
+    }
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, arbiter, paths, sources, frontiers, verdicts);
+        self.arbiter.reset.next = self.reset.val();
+        self.verdicts.reset.next = self.reset.val();
+
+        let event = self.setup.beat.val();
+        let path = event.path;
+        self.setup.ready.next = true;
+        self.paths.write_enable.next = self.setup.valid.val() && event.kind != SetupKind::Probe;
+        self.paths.write_address.next = event.queue_pair;
+        self.paths.write_data.next = Route {
+            generation: event.generation,
+            is_alive: event.state != QpState::Reset as u64,
+            destination_qp: path.destination_qp,
+            is_ipv6: path.is_ipv6,
+            vlan_present: path.vlan_present,
+            destination_address: path.destination_address,
+            destination_mac: path.destination_mac,
+            vlan_control: path.vlan_control,
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+            flow_label: path.flow_label,
+            source_port: path.source_port,
+            source_address_index: path.source_address_index,
+            partition_key: path.partition_key,
+        };
+        let frontier = self.frontier.val();
+        self.frontiers.write_enable.next = self.frontier_valid.val();
+        self.frontiers.write_address.next = frontier.queue_pair;
+        self.frontiers.write_data.next = frontier.psn;
+        let own = self.source_address_write.val();
+        self.sources.write_enable.next = self.source_address_write_valid.val();
+        self.sources.write_address.next = own.index;
+        self.sources.write_data.next = Source { valid: own.valid, address: own.address, mac: own.mac };
+
+        // Behind the second table: the packet goes, or is dropped. If it has payload, that needs a place for the verdict.
+        let routed = self.routed.q.val();
+        let source = self.sources.read_data.val();
+        let is_good = self.is_current.q.val() && source.valid;
+        let has_payload = routed.payload_bytes.any();
+        let may_leave = self.verdicts.rx.ready.val() && !self.is_composed.q.val();
+        let leaves = self.is_routed.q.val() && may_leave;
+        if self.token.ready.val() {
+            self.is_composed.d.next = false;
+        }
+        if leaves {
+            self.is_composed.d.next = is_good;
+            self.composed.d.next = TransmitToken {
+                packet: compose(routed, self.route.q.val(), source),
+                payload_offset: bits(0),
+            };
+        }
+        self.token.valid.next = self.is_composed.q.val();
+        self.token.beat.next = self.composed.q.val();
+        self.verdicts.rx.valid.next = leaves && has_payload;
+        self.verdicts.rx.beat.next = is_good;
+        self.dropped.d.next = leaves && !is_good;
+        self.counts_stale_dropped.next = self.dropped.q.val();
+
+        // Behind the first one.
+        let may_route = !self.is_routed.q.val() || leaves;
+        let route = self.paths.read_data.val();
+        let chosen = self.chosen.q.val();
+        if may_route {
+            self.is_routed.d.next = self.is_chosen.q.val();
+            self.routed.d.next = chosen;
+            self.routed.d.next.ack_request = chosen.ack_request
+                || (chosen.asks_if_newest && self.frontiers.read_data.val() == chosen.psn + 1);
+            self.route.d.next = route;
+            self.is_current.d.next = route.is_alive && route.generation == chosen.generation;
+        }
+        self.sources.read_enable.next = may_route;
+        self.sources.read_address.next = route.source_address_index;
+
+        StreamRx::<TransmitRequest>::link(&mut self.reply, &mut self.arbiter.rx[0]);
+        StreamRx::<TransmitRequest>::link(&mut self.request, &mut self.arbiter.rx[1]);
+        self.arbiter.last.next = bits(3);
+        let may_choose = !self.is_chosen.q.val() || may_route;
+        let token = self.arbiter.tx.beat.val();
+        self.arbiter.tx.ready.next = may_choose;
+        if may_choose {
+            self.is_chosen.d.next = self.arbiter.tx.valid.val();
+            self.chosen.d.next = token;
+        }
+        self.paths.read_enable.next = may_choose;
+        self.paths.read_address.next = token.queue_pair;
+        self.frontiers.read_enable.next = may_choose;
+        self.frontiers.read_address.next = token.queue_pair;
+
+        // Payload passes or goes nowhere, by the verdict on its packet.
+        let has_verdict = self.verdicts.tx.valid.val();
+        let passes = self.verdicts.tx.beat.val();
+        let beat = self.payload.beat.val();
+        let ready = has_verdict && (!passes || self.payload_out.ready.val());
+        self.payload_out.valid.next = has_verdict && passes && self.payload.valid.val();
+        self.payload_out.beat.next = beat;
+        self.payload.ready.next = ready;
+        self.verdicts.tx.ready.next = ready && self.payload.valid.val() && beat.last;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+    use rnic_blocks::bench::{
+        Bench, Random, Sink, Source as Feed, Stalls, Stimulus, Waves, beats_of, frames_of, random,
+    };
+    use rnic_host::testing::{Offers, generates};
+    use rnic_messages::path::Path;
+    use std::collections::HashMap;
+
+    fn bench<const DATA: usize, const BYTES: usize>() -> Bench<AddressVector<DATA, BYTES>> {
+        Bench::clocked(AddressVector::new().unwrap(), |block| &mut block.clock)
+    }
+
+    fn token(queue_pair: u64, generation: u64, psn: u64, payload_bytes: u64) -> TransmitRequest {
+        TransmitRequest {
+            queue_pair: bits(queue_pair),
+            generation: bits(generation),
+            psn: bits(psn),
+            payload_bytes: bits(payload_bytes),
+            ..Default::default()
+        }
+    }
+
+    fn any_token(psn: u64, payload_bytes: u64, random: &mut Random) -> TransmitRequest {
+        TransmitRequest {
+            opcode: Stimulus::sample(random),
+            solicited: random.random(),
+            ack_request: random.random(),
+            asks_if_newest: random.random(),
+            extended: Stimulus::sample(random),
+            ..token(random.random_range(0..4), random.random_range(0..2), psn, payload_bytes)
+        }
+    }
+
+    fn any_event(random: &mut Random) -> SetupEvent {
+        let kinds = [SetupKind::Life, SetupKind::Restart, SetupKind::Path, SetupKind::Probe];
+        let path = Path {
+            destination_qp: Stimulus::sample(random),
+            is_ipv6: random.random(),
+            vlan_present: random.random(),
+            destination_address: Stimulus::sample(random),
+            destination_mac: Stimulus::sample(random),
+            vlan_control: Stimulus::sample(random),
+            traffic_class: Stimulus::sample(random),
+            hop_limit: Stimulus::sample(random),
+            flow_label: Stimulus::sample(random),
+            source_port: Stimulus::sample(random),
+            source_address_index: bits(random.random_range(0..4)),
+            partition_key: Stimulus::sample(random),
+            ..Default::default()
+        };
+        let is_alive = random.random_bool(0.9);
+        SetupEvent {
+            kind: kinds[random.random_range(0..4)],
+            queue_pair: bits(random.random_range(0..4)),
+            state: bits(if is_alive { QpState::ReadyToSend as u64 } else { QpState::Reset as u64 }),
+            generation: bits(random.random_range(0..2)),
+            psn: Stimulus::sample(random),
+            path,
+        }
+    }
+
+    fn any_source(random: &mut Random) -> SourceAddressWrite {
+        SourceAddressWrite {
+            index: bits(random.random_range(0..4)),
+            valid: random.random_bool(0.9),
+            address: Stimulus::sample(random),
+            mac: Stimulus::sample(random),
+        }
+    }
+
+    /// The tables as a program sees them, with all that ever stood in those of source addresses.
+    #[derive(Default)]
+    struct Model {
+        queue_pairs: HashMap<u64, SetupEvent>,
+        /// By queue pair.
+        frontiers: HashMap<u64, u64>,
+        /// Tokens that ask for an answer only because they are the newest.
+        asked: usize,
+        sources: HashMap<u64, Vec<(u64, SourceAddressWrite)>>,
+        taken: Vec<Taken>,
+    }
+
+    /// A token that was taken, and the path it had then.
+    struct Taken {
+        cycle: u64,
+        token: TransmitRequest,
+        event: Option<SetupEvent>,
+    }
+
+    impl Model {
+        fn take(&mut self, cycle: u64, token: TransmitRequest) {
+            let queue_pair = token.queue_pair.to_u64();
+            let event = self.queue_pairs.get(&queue_pair).copied();
+            let is_newest = self.frontiers.get(&queue_pair) == Some(&(token.psn.to_u64() + 1));
+            let ack_request = token.ack_request || (token.asks_if_newest && is_newest);
+            self.asked += usize::from(ack_request && !token.ack_request);
+            let token = TransmitRequest { ack_request, ..token };
+            self.taken.push(Taken { cycle, token, event });
+        }
+
+        /// The path, if the token is to be sent for all that its queue pair says.
+        fn path(taken: &Taken) -> Option<Path> {
+            let event = taken.event.filter(|event| event.state.to_u64() != QpState::Reset as u64)?;
+            (event.generation == taken.token.generation).then_some(event.path)
+        }
+
+        /// What stood in an entry of source addresses at some time between two cycles.
+        fn sources(&self, index: Bits<4>, from: u64, to: u64) -> Vec<SourceAddressWrite> {
+            let versions = self.sources.get(&index.to_u64()).map_or(&[][..], |versions| versions);
+            let mut seen = Vec::new();
+            let mut last = SourceAddressWrite::default();
+            for &(cycle, version) in versions {
+                if cycle >= from {
+                    seen.push(last);
+                }
+                if cycle > to {
+                    return seen;
+                }
+                last = version;
+            }
+            seen.push(last);
+            seen
+        }
+
+        /// Checks one packet against the tokens that were taken next; says whose it is and how many were dropped before it.
+        fn check(&self, next: usize, cycle: u64, sent: Option<&TransmitToken>) -> usize {
+            for (index, taken) in self.taken.iter().enumerate().skip(next) {
+                let path = Self::path(taken);
+                let sources = path.map(|path| self.sources(path.source_address_index, taken.cycle, cycle));
+                if sent.is_some_and(|sent| sent.packet.psn == taken.token.psn) {
+                    let (sent, path) = (sent.unwrap(), path.expect("it was not stale"));
+                    let fits = |source: &SourceAddressWrite| {
+                        source.valid && sent.packet == packet(&taken.token, &path, source)
+                    };
+                    assert!(sources.unwrap().iter().any(fits), "{sent:?} for {:?}, {path:?}", taken.token);
+                    assert_eq!(sent.payload_offset, bits(0));
+                    return index;
+                }
+                let may_drop = sources.is_none_or(|sources| sources.iter().any(|source| !source.valid));
+                assert!(may_drop, "{:?} was dropped", taken.token);
+            }
+            assert!(sent.is_none(), "a packet of no token: {sent:?}");
+            self.taken.len()
+        }
+    }
+
+    /// The packet of a token, as the protocol has it.
+    fn packet(token: &TransmitRequest, path: &Path, source: &SourceAddressWrite) -> PacketToken {
+        let common = PacketToken {
+            destination_mac: path.destination_mac,
+            source_mac: source.mac,
+            is_ipv6: path.is_ipv6,
+            traffic_class: path.traffic_class & 0xfc,
+            hop_limit: path.hop_limit,
+            source_address: source.address,
+            destination_address: path.destination_address,
+            source_port: path.source_port,
+            opcode: token.opcode,
+            solicited: token.solicited,
+            migrated: true,
+            partition_key: path.partition_key,
+            destination_qp: path.destination_qp,
+            ack_request: token.ack_request,
+            psn: token.psn,
+            extended: token.extended,
+            payload_bytes: token.payload_bytes,
+            ..Default::default()
+        };
+        let tagged = if path.vlan_present {
+            PacketToken { vlan_present: true, vlan_control: path.vlan_control, ..common }
+        } else {
+            common
+        };
+        if path.is_ipv6 {
+            PacketToken { flow_label: path.flow_label, ..tagged }
+        } else {
+            PacketToken { identification: bits(token.psn.to_u64() & 0xffff), ..tagged }
+        }
+    }
+
+    fn run<const DATA: usize, const BYTES: usize>(
+        stalls: Stalls,
+        changes: f64,
+        random: &mut Random,
+    ) -> [usize; 3] {
+        let mut bench = bench::<DATA, BYTES>().in_lock_step();
+        let count = 150;
+        let mut psns = 0..;
+        let replies: Vec<_> = (0..count).map(|_| any_token(psns.next().unwrap(), 0, random)).collect();
+        let requests: Vec<_> = (0..count)
+            .map(|_| {
+                let payload_bytes = random.random_range(0..4) * random.random_range(0..50);
+                any_token(psns.next().unwrap(), payload_bytes, random)
+            })
+            .collect();
+        let coming = requests.clone();
+        let mut payloads = HashMap::new();
+        let mut beats = Vec::new();
+        for token in requests.iter().filter(|token| token.payload_bytes.any()) {
+            let payload: Vec<u8> = (0..token.payload_bytes.to_u64()).map(|_| random.random()).collect();
+            beats.extend(beats_of::<DATA, BYTES>(&payload, random));
+            payloads.insert(token.psn.to_u64(), payload);
+        }
+        let mut sources =
+            (Offers::new(replies, stalls), Offers::new(requests, stalls), Feed::new(beats, stalls));
+        let mut sinks = (Sink::new(stalls), Sink::new(stalls));
+        let mut model = Model::default();
+        let (mut next, mut sent, mut dropped, mut idle, mut cycle) = (0, Vec::new(), 0, 0, 0);
+        while idle < 40 {
+            assert!(cycle < 20_000, "headers is stuck; stalls: {stalls:?}");
+            let block = &mut bench.block;
+            sources.0.drive(&mut block.reply, random);
+            sources.1.drive(&mut block.request, random);
+            sources.2.drive(&mut block.payload, random);
+            sinks.0.drive(&mut block.token, random);
+            sinks.1.drive(&mut block.payload_out, random);
+            let changes = if cycle < 30 { 0.5 } else { changes };
+            // It is said before what it is about; half of it goes no further than that.
+            let soon = coming[(next / 2 + random.random_range(0..4)).min(coming.len() - 1)];
+            let psn = soon.psn + random.random_range(1..3);
+            block.frontier_valid.next = random.random();
+            block.frontier.next = IssuedPsn { queue_pair: soon.queue_pair, psn };
+            block.setup.valid.next = random.random_bool(changes);
+            block.setup.beat.next = any_event(random);
+            block.source_address_write_valid.next = random.random_bool(changes);
+            block.source_address_write.next = any_source(random);
+            bench.settle();
+            let block = &bench.block;
+            assert!(block.setup.ready.val(), "setup events never wait");
+            let (reply, request) = (sources.0.sample(&block.reply), sources.1.sample(&block.request));
+            assert!(reply.is_none() || request.is_none());
+            idle += 1;
+            if let Some(token) = reply.or(request) {
+                model.take(cycle, token);
+                idle = 0;
+            }
+            if let Some(token) = sinks.0.sample(&block.token) {
+                let found = model.check(next, cycle, Some(&token));
+                sent.push(token.packet.psn.to_u64());
+                next = found + 1;
+                idle = 0;
+            }
+            let has_gone = sources.2.sample(&block.payload);
+            if sinks.1.sample(&block.payload_out).is_some() || has_gone {
+                idle = 0;
+            }
+            dropped += usize::from(block.counts_stale_dropped.val());
+            if block.frontier_valid.val() {
+                let frontier = block.frontier.val();
+                model.frontiers.insert(frontier.queue_pair.to_u64(), frontier.psn.to_u64());
+            }
+            if block.setup.valid.val() && block.setup.beat.val().kind != SetupKind::Probe {
+                let event = block.setup.beat.val();
+                model.queue_pairs.insert(event.queue_pair.to_u64(), event);
+            }
+            if block.source_address_write_valid.val() {
+                let write = block.source_address_write.val();
+                model.sources.entry(write.index.to_u64()).or_default().push((cycle, write));
+            }
+            bench.tick();
+            cycle += 1;
+        }
+        model.check(next, cycle, None);
+        assert_eq!(model.taken.len(), 2 * count);
+        assert_eq!(sent.len() + dropped, 2 * count, "each is sent or counted");
+        assert!(sources.2.is_done(), "payload of what was dropped is gone too");
+        let expected: Vec<_> =
+            sent.iter().filter_map(|psn| payloads.remove(psn)).map(|payload| (payload, false)).collect();
+        assert_eq!(frames_of(&sinks.1.received), expected, "stalls: {stalls:?}");
+        [sent.len(), dropped, model.asked]
+    }
+
+    fn packets_go_by_their_paths<const DATA: usize, const BYTES: usize>() {
+        let mut random = random();
+        let mut totals = [0; 3];
+        for stalls in Stalls::ALL {
+            for changes in [0.02, 0.5] {
+                let counts = run::<DATA, BYTES>(stalls, changes, &mut random);
+                (0..3).for_each(|kind| totals[kind] += counts[kind]);
+            }
+        }
+        let is_plenty = totals[..2].iter().all(|&total| total > 400) && totals[2] > 30;
+        assert!(is_plenty, "sent, dropped, and asking as the newest: {totals:?}");
+    }
+
+    #[test]
+    fn packets_go_by_their_paths_at_64_bits() {
+        packets_go_by_their_paths::<64, 4>();
+    }
+
+    #[test]
+    fn packets_go_by_their_paths_at_512_bits() {
+        packets_go_by_their_paths::<512, 7>();
+    }
+
+    /// Makes queue pair 0 known, with source address 0.
+    fn set_up<const DATA: usize, const BYTES: usize>(bench: &mut Bench<AddressVector<DATA, BYTES>>) {
+        bench.block.setup.valid.next = true;
+        bench.block.setup.beat.next = SetupEvent {
+            state: bits(QpState::ReadyToSend as u64),
+            generation: bits(1),
+            ..Default::default()
+        };
+        bench.block.source_address_write_valid.next = true;
+        bench.block.source_address_write.next = SourceAddressWrite { valid: true, ..Default::default() };
+        bench.tick();
+        bench.block.setup.valid.next = false;
+        bench.block.source_address_write_valid.next = false;
+    }
+
+    #[test]
+    fn a_token_leaves_every_second_cycle_and_replies_take_turns_with_requests() {
+        let mut random = random();
+        let mut bench = bench::<512, 7>();
+        set_up(&mut bench);
+        let mut replies = Offers::new((0..100).map(|psn| token(0, 1, psn, 0)), Stalls::None);
+        let mut requests = Offers::new((0..100).map(|psn| token(0, 1, 1000 + psn, 0)), Stalls::None);
+        let mut sink = Sink::new(Stalls::None);
+        for _ in 0..2 * 200 + 2 {
+            replies.drive(&mut bench.block.reply, &mut random);
+            requests.drive(&mut bench.block.request, &mut random);
+            sink.drive(&mut bench.block.token, &mut random);
+            bench.settle();
+            replies.sample(&bench.block.reply);
+            requests.sample(&bench.block.request);
+            sink.sample(&bench.block.token);
+            bench.tick();
+        }
+        let psns: Vec<_> = sink.received.iter().map(|token| token.packet.psn.to_u64()).collect();
+        assert_eq!(psns, (0..100).flat_map(|psn| [psn, 1000 + psn]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn setup_is_taken_while_the_wire_stands_still() {
+        let mut random = random();
+        let mut bench = bench::<64, 4>().in_lock_step();
+        set_up(&mut bench);
+        bench.block.request.valid.next = true;
+        bench.block.request.beat.next = token(0, 1, 7, 0);
+        (0..20).for_each(|_| bench.tick());
+        bench.settle();
+        assert!(!bench.block.request.ready.val(), "three tokens wait");
+        bench.block.setup.valid.next = true;
+        bench.block.setup.beat.next = any_event(&mut random);
+        bench.block.setup.beat.next.queue_pair = bits(0);
+        bench.block.setup.beat.next.kind = SetupKind::Restart;
+        bench.block.setup.beat.next.generation = bits(2);
+        bench.settle();
+        assert!(bench.block.setup.ready.val());
+        bench.tick();
+        bench.block.setup.valid.next = false;
+        bench.block.token.ready.next = true;
+        let (mut sent, mut dropped) = (0, 0);
+        for _ in 0..40 {
+            bench.settle();
+            sent += usize::from(bench.block.token.valid.val());
+            dropped += usize::from(bench.block.counts_stale_dropped.val());
+            bench.tick();
+        }
+        assert_eq!(sent, 3, "those that were taken before");
+        assert!(dropped > 10, "all others are of an older generation");
+    }
+
+    /// Inputs that no neighbour would give, and resets at any time.
+    #[test]
+    fn any_input_does_the_same_in_verilog() {
+        let mut random = random();
+        let mut bench = bench::<128, 5>().in_lock_step();
+        for _ in 0..1500 {
+            let block = &mut bench.block;
+            block.reset.next = random.random_bool(0.01);
+            block.reply.valid.next = random.random();
+            block.reply.beat.next =
+                any_token(random.random_range(0..1 << 24), random.random_range(0..99), &mut random);
+            block.request.valid.next = random.random();
+            block.request.beat.next =
+                any_token(random.random_range(0..1 << 24), random.random_range(0..99), &mut random);
+            block.payload.valid.next = random.random();
+            block.payload.beat.next = Stimulus::sample(&mut random);
+            block.frontier_valid.next = random.random();
+            block.frontier.next =
+                IssuedPsn { queue_pair: bits(random.random_range(0..4)), psn: Stimulus::sample(&mut random) };
+            block.setup.valid.next = random.random_bool(0.1);
+            block.setup.beat.next = any_event(&mut random);
+            block.source_address_write_valid.next = random.random_bool(0.1);
+            block.source_address_write.next = any_source(&mut random);
+            block.token.ready.next = random.random();
+            block.payload_out.ready.next = random.random();
+            bench.tick();
+        }
+    }
+
+    #[test]
+    fn every_width_of_the_card_is_generated() {
+        generates(AddressVector::<256, 6>::new());
+        assert!(AddressVector::<256, 7>::new().is_err());
+    }
+
+    #[test]
+    fn waveform_is_as_documented() {
+        let waves = Waves::new().signal("reply_valid").signal("reply_ready");
+        let waves = waves.signal("request_valid").signal("request_ready");
+        let waves = waves.signal("token_valid").signal("counts_stale_dropped");
+        let mut bench = bench::<64, 4>();
+        set_up(&mut bench);
+        let mut bench = bench.recording(waves);
+        let mut random = random();
+        let mut replies = Offers::new([token(0, 1, 0xa, 0)], Stalls::None);
+        let mut requests =
+            Offers::new([token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)], Stalls::None);
+        bench.block.token.ready.next = true;
+        for cycle in 0..13 {
+            if cycle >= 1 {
+                replies.drive(&mut bench.block.reply, &mut random);
+                requests.drive(&mut bench.block.request, &mut random);
+            }
+            bench.settle();
+            replies.sample(&bench.block.reply);
+            requests.sample(&bench.block.request);
+            bench.tick();
+        }
+        bench.waves().expect("waves/address_vector.txt");
+    }
+}

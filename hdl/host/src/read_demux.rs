@@ -1,0 +1,196 @@
+//! Makes slots of the words that the read engine hands out, and sends payload and the words of atomics past them.
+//!
+//! Queue entries are whole slots of 64 bytes whatever the width of the datapath, and who asks for some counts them: a read
+//! that fails, of which the host may answer less than it was asked for, gives as many slots as one that does not.
+//!
+//! ```text
+//!             ┌──────────────────────────────────────────────────────────┐
+//!             │                        ┌──────┐ full, or the piece ends  │
+//!  from_     ─┼─ client 0, 1, 2 ──────>│ slot ├──────────────────────────┼──> slot, slot_valid
+//!  engine     │        │               └──────┘                          │
+//!             │        └──> missing slots are made up                    │
+//!             │                                                          │
+//!            ─┼─ client 3 ───────────────────────────────────────────────┼──> payload
+//!            ─┼─ client 4 ──────> its lane ──────────────────────────────┼──> word
+//!             └──────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Latency 1 cycle from the last word of a slot to the slot, the same to the word of an atomic, none for payload. One word a cycle; a slot that is made up
+//! costs one cycle.
+//!
+//! 1. A piece of `n` slots gives `n`. Those that the host did not answer have `error`, as have all behind them in the span.
+//! 2. The last slot or word of a span has `last`, and no other.
+//! 3. Only payload that is not taken holds answers back; slots and words of atomics never do.
+//! 4. A word of an atomic comes once for each that was asked for, with `error` unless the host gave its 8 bytes.
+use crate::chunk_buffer::ReadBeat;
+use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_messages::host::{HostWord, Slot};
+
+/// Clients that get slots; the one behind them gets payload, and the one behind that words of 8 bytes.
+pub const SLOT_CLIENTS: usize = 3;
+/// Number of the client that gets words.
+pub const WORD_CLIENT: u64 = SLOT_CLIENTS as u64 + 1;
+/// Bits of the number of a client.
+pub const CLIENT_BITS: usize = 3;
+/// Bits of a cookie: client, whether the piece ends its span, and its slots less one.
+pub const COOKIE_BITS: usize = CLIENT_BITS + 4;
+/// Bytes of a word of an atomic.
+const WORD_BYTES: u64 = 8;
+
+/// What the read engine is given with a piece of a span, and gives back with every word of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Origin {
+    /// Who asked.
+    pub client: Bits<CLIENT_BITS>,
+    /// The last piece of its span.
+    pub is_final: Bit,
+    /// Index of its last slot; of a word, its place among those of 64 bytes.
+    pub last_slot: Bits<3>,
+}
+
+/// Packs an origin into a cookie.
+#[kernel]
+pub fn cookie_of(origin: Origin) -> Bits<COOKIE_BITS> {
+    cat!(origin.last_slot, origin.is_final, origin.client)
+}
+
+/// Reads an origin from a cookie.
+#[kernel]
+pub fn origin_of(cookie: Bits<COOKIE_BITS>) -> Origin {
+    Origin {
+        client: cookie.get_bits::<CLIENT_BITS>(0),
+        is_final: cookie.get_bit(CLIENT_BITS),
+        last_slot: cookie.get_bits::<3>(CLIENT_BITS + 1),
+    }
+}
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+
+    /// From the read engine; `ready` is combinational from `payload.ready`.
+    pub from_engine: StreamRx<ReadBeat<DATA, BYTES, COOKIE_BITS>>,
+
+    /// To the clients: a slot; registered.
+    pub slot: Signal<Out, Slot>,
+    /// Bit i: it is client i's; registered.
+    pub slot_valid: Signal<Out, Bits<SLOT_CLIENTS>>,
+    /// To the client of payload, in the lanes of its address; combinational.
+    pub payload: StreamTx<Beat<DATA, BYTES>>,
+    /// To the client of words; registered.
+    pub word: Signal<Out, HostWord>,
+    /// There is one; registered.
+    pub word_valid: Signal<Out, Bit>,
+    /// A span has been handed out to its end in this cycle; combinational.
+    pub ends: Signal<Out, Bit>,
+
+    data: DFF<Bits<512>>,
+    valid: Reg<Bits<SLOT_CLIENTS>>,
+    last: DFF<Bit>,
+    error: DFF<Bit>,
+    /// Words in the slot, and slots of the piece that are complete.
+    word_index: Reg<Bits<3>>,
+    slot_index: Reg<Bits<3>>,
+    /// Slots to be made up, for whom, and whether they end the span.
+    missing: Reg<Bits<3>>,
+    client: DFF<Bits<CLIENT_BITS>>,
+    is_final: DFF<Bit>,
+    word_held: DFF<HostWord>,
+    has_word: Reg<Bit>,
+    /// The host failed in an earlier piece or word of the span.
+    has_failed: Reg<Bit>,
+}
+
+impl<const DATA: usize, const BYTES: usize> ReadDemux<DATA, BYTES> {
+    const LAST_WORD: u64 = (512 / DATA - 1) as u64;
+    /// Of the place of a word, the bits that say where in the datapath it is.
+    const LANES: u64 = (DATA / 64 - 1) as u64;
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for ReadDemux<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let beat = self.from_engine.beat.val();
+        let origin = origin_of(beat.cookie);
+        let is_payload = origin.client == SLOT_CLIENTS as u64;
+        let is_word = origin.client == WORD_CLIENT;
+        let is_slot = !is_payload && !is_word;
+        let makes_up = self.missing.q.val().any();
+        let may = !makes_up && (!is_payload || self.payload.ready.val());
+        let takes = may && self.from_engine.valid.val();
+        let failed = self.has_failed.q.val() || beat.error;
+        let ends_span = beat.last && origin.is_final;
+        self.from_engine.ready.next = may;
+
+        self.payload.valid.next = self.from_engine.valid.val() && is_payload && !makes_up;
+        self.payload.beat.next =
+            Beat::<DATA, BYTES> { data: beat.data, bytes: beat.bytes, last: ends_span, error: failed };
+        if takes {
+            self.has_failed.d.next = failed && !ends_span;
+        }
+
+        // A word is one beat.
+        let lane = origin.last_slot & Self::LANES;
+        self.has_word.d.next = takes && is_word && beat.last;
+        self.word_held.d.next.error = failed || beat.bytes != WORD_BYTES;
+        self.word_held.d.next.data = beat.data.get_bits::<64>(0);
+        for i in 1..DATA / 64 {
+            if lane == i as u64 {
+                self.word_held.d.next.data = beat.data.get_bits::<64>(i * 64);
+            }
+        }
+        self.word.next = self.word_held.q.val();
+        self.word_valid.next = self.has_word.q.val();
+
+        // A slot is complete with its last word, or when nothing more comes.
+        let is_full = self.word_index.q.val() == Self::LAST_WORD;
+        let completes = takes && is_slot && (is_full || beat.last);
+        let missing = origin.last_slot - self.slot_index.q.val();
+        let lacks = beat.last && (missing.any() || !is_full);
+        if takes && is_slot {
+            self.data.d.next = (self.data.q.val() >> (DATA as u64))
+                | (bit_cast::<512, DATA>(beat.data) << (512 - DATA as u64));
+            self.word_index.d.next = if completes { bits::<3>(0) } else { self.word_index.q.val() + 1 };
+        }
+        if completes {
+            self.slot_index.d.next = if beat.last { bits::<3>(0) } else { self.slot_index.q.val() + 1 };
+            self.client.d.next = origin.client;
+            self.is_final.d.next = origin.is_final;
+            if beat.last {
+                self.missing.d.next = missing;
+                self.has_failed.d.next = (failed || lacks) && (!ends_span || missing.any());
+            }
+        }
+        let makes_last = makes_up && self.missing.q.val() == 1;
+        if makes_up {
+            self.missing.d.next = self.missing.q.val() - 1;
+            if makes_last {
+                self.has_failed.d.next = !self.is_final.q.val();
+            }
+        }
+
+        self.valid.d.next = bits(0);
+        if makes_up {
+            self.valid.d.next = bits::<SLOT_CLIENTS>(1) << self.client.q.val();
+        } else if completes {
+            self.valid.d.next = bits::<SLOT_CLIENTS>(1) << origin.client;
+        }
+        self.last.d.next =
+            if makes_up { makes_last && self.is_final.q.val() } else { ends_span && !missing.any() };
+        self.error.d.next = makes_up || failed || lacks;
+        self.slot.next = Slot { data: self.data.q.val(), last: self.last.q.val(), error: self.error.q.val() };
+        self.slot_valid.next = self.valid.q.val();
+        let slots_end = if makes_up {
+            makes_last && self.is_final.q.val()
+        } else {
+            completes && ends_span && !missing.any()
+        };
+        self.ends.next = slots_end || (takes && !is_slot && ends_span);
+    }
+}

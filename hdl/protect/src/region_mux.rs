@@ -1,0 +1,189 @@
+//! Region share: two who ask of one table of regions.
+//!
+//! What is received asks in it, and what is answered; the one must never wait for the other (design decision 4). So each has room
+//! for its answers before it asks, and the table is never held up.
+//!
+//! ```text
+//!  request[0] ──> room? ─┐                             ┌──> answers (16) ──> answer[0]
+//!                        ├─ turns ──> table ── whose? ─┤
+//!  request[1] ──> room? ─┘                             └──> answers (16) ──> answer[1]
+//! ```
+//!
+//! A request a cycle, both together; latency 2 cycles more than the table's. Each may have 16 answers that it has not taken.
+//!
+//! 1. Answers come to who has asked, in the order of the requests.
+//! 2. An answer that is not taken holds up nobody but its own.
+use rnic_blocks::memory::Storage;
+use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::stream::{Arbiter, Fifo, RegisterSlice, StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_messages::protect::{AccessAnswer, AccessRequest};
+
+/// Answers of one, as a power of two.
+const ANSWERS: usize = 4;
+const ANSWER_COUNT: usize = ANSWERS + 1;
+/// Requests at the table, as a power of two: all that there can be.
+const ASKED: usize = 5;
+const ASKED_COUNT: usize = ASKED + 1;
+
+/// The block.
+#[derive(LogicBlock, Registers)]
+pub struct RegionMux {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets what was asked.
+    pub reset: Signal<In, Bit>,
+    /// From the two; `ready` is combinational.
+    pub request: [StreamRx<AccessRequest>; 2],
+    /// To them; registered.
+    pub answer: [StreamTx<AccessAnswer>; 2],
+    /// To the table; registered.
+    pub table_request: StreamTx<AccessRequest>,
+    /// Its answers, in order; always taken.
+    pub table_answer: StreamRx<AccessAnswer>,
+
+    arbiter: Arbiter<AccessRequest, 2>,
+    slice: RegisterSlice<AccessRequest>,
+    asked: Fifo<Bit, ASKED, ASKED_COUNT>,
+    answers: [Fifo<AccessAnswer, ANSWERS, ANSWER_COUNT>; 2],
+    /// Answers that are to come, or to be taken.
+    open: [Reg<Bits<ANSWER_COUNT>>; 2],
+}
+
+impl RegionMux {
+    /// Makes a block that nobody has asked.
+    ///
+    /// # Errors
+    /// None with the widths that are built in.
+    pub fn new() -> Result<Self, ParameterError> {
+        Ok(RegionMux {
+            clock: Signal::default(),
+            reset: Signal::default(),
+            request: Default::default(),
+            answer: Default::default(),
+            table_request: StreamTx::default(),
+            table_answer: StreamRx::default(),
+            arbiter: Arbiter::new()?,
+            slice: RegisterSlice::default(),
+            asked: Fifo::new(Storage::Distributed)?,
+            answers: [Fifo::new(Storage::Distributed)?, Fifo::new(Storage::Distributed)?],
+            open: Default::default(),
+        })
+    }
+}
+
+impl Logic for RegionMux {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        clock!(self, clock, arbiter, slice, asked);
+        self.arbiter.reset.next = self.reset.val();
+        self.slice.reset.next = self.reset.val();
+        self.asked.reset.next = self.reset.val();
+        self.arbiter.last.next = bits(3);
+        for i in 0..2 {
+            self.answers[i].clock.next = self.clock.val();
+            self.answers[i].reset.next = self.reset.val();
+            StreamTx::<AccessAnswer>::link(&mut self.answer[i], &mut self.answers[i].tx);
+        }
+        let may_ask = self.slice.rx.ready.val() && self.asked.rx.ready.val();
+        for i in 0..2 {
+            let has_room = !self.open[i].q.val().get_bit(ANSWERS);
+            self.arbiter.rx[i].beat.next = self.request[i].beat.val();
+            self.arbiter.rx[i].valid.next = self.request[i].valid.val() && has_room;
+            self.request[i].ready.next = self.arbiter.rx[i].ready.val() && has_room;
+        }
+        let asks = self.arbiter.tx.valid.val() && may_ask;
+        let origin = self.arbiter.origin.val();
+        self.arbiter.tx.ready.next = may_ask;
+        self.slice.rx.valid.next = asks;
+        self.slice.rx.beat.next = self.arbiter.tx.beat.val();
+        self.asked.rx.valid.next = asks;
+        self.asked.rx.beat.next = origin.get_bit(1);
+        StreamTx::<AccessRequest>::link(&mut self.table_request, &mut self.slice.tx);
+
+        let comes = self.table_answer.valid.val();
+        let is_second = self.asked.tx.beat.val();
+        self.table_answer.ready.next = true;
+        self.asked.tx.ready.next = comes;
+        for i in 0..2 {
+            let is_mine = if i == 0 { !is_second } else { is_second };
+            self.answers[i].rx.valid.next = comes && is_mine;
+            self.answers[i].rx.beat.next = self.table_answer.beat.val();
+            let has_asked = asks && origin.get_bit(i);
+            let takes = self.answers[i].tx.valid.val() && self.answer[i].ready.val();
+            let open = self.open[i].q.val();
+            if has_asked && !takes {
+                self.open[i].d.next = open + 1;
+            }
+            if takes && !has_asked {
+                self.open[i].d.next = open - 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+    use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
+    use std::collections::VecDeque;
+
+    #[test]
+    fn answers_come_to_who_has_asked_and_nobody_waits_for_the_other() {
+        let mut random = random();
+        for stalls in Stalls::ALL {
+            let mut bench =
+                Bench::clocked(RegionMux::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            let asked = |client: u64, number: u64| AccessRequest {
+                key: bits(client),
+                address: bits(number),
+                ..AccessRequest::default()
+            };
+            let mut sources =
+                [0, 1].map(|client| Source::of_tokens((0..300).map(|number| asked(client, number)), stalls));
+            let mut sinks = [Sink::new(stalls), Sink::new(stalls)];
+            let mut table = Sink::new(stalls);
+            let mut answers = Source::of_tokens([], Stalls::None);
+            let mut due: VecDeque<(u64, AccessAnswer)> = VecDeque::new();
+            let mut cycle = 0;
+            // The second takes nothing until the first has all.
+            while sinks[1].received.len() < 300 {
+                while due.front().is_some_and(|due| due.0 <= cycle) {
+                    answers.push(due.pop_front().expect("it is there").1);
+                }
+                for i in 0..2 {
+                    sources[i].drive(&mut bench.block.request[i], &mut random);
+                    sinks[i].drive(&mut bench.block.answer[i], &mut random);
+                }
+                bench.block.answer[1].ready.next &= sinks[0].received.len() == 300;
+                table.drive(&mut bench.block.table_request, &mut random);
+                answers.drive(&mut bench.block.table_answer, &mut random);
+                bench.settle();
+                for i in 0..2 {
+                    sources[i].sample(&bench.block.request[i]);
+                    sinks[i].sample(&bench.block.answer[i]);
+                }
+                assert!(bench.block.table_answer.ready.val(), "the table is never held up");
+                answers.sample(&bench.block.table_answer);
+                if let Some(request) = table.sample(&bench.block.table_request) {
+                    let device_address = request.address + (request.key.to_u64() << 32);
+                    let answer = AccessAnswer { ok: request.key == 1, device_address };
+                    let after = due.back().map_or(0, |due: &(u64, _)| due.0 + 1);
+                    due.push_back((after.max(cycle + random.random_range(1..8)), answer));
+                }
+                bench.tick();
+                cycle += 1;
+                assert!(cycle < 20_000, "both get all answers");
+            }
+            for (client, sink) in sinks.iter().enumerate() {
+                let expected = (0..300).map(|number| AccessAnswer {
+                    ok: client == 1,
+                    device_address: bits(number + ((client as u64) << 32)),
+                });
+                assert!(sink.received.iter().copied().eq(expected), "client {client}");
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+use super::*;
+use crate::testing::event;
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Sink, Source, Stalls, Stimulus, random};
+use rnic_layout::state::QpState;
+use std::collections::VecDeque;
+
+/// What the header says of one queue pair, in plain numbers.
+#[derive(Clone, Copy, Default)]
+struct Queue {
+    state: u64,
+    generation: u64,
+    base: u64,
+    slots: u16,
+    producer: u16,
+    index: u16,
+    is_stopped: bool,
+    overlaps: bool,
+}
+
+#[derive(Default)]
+struct Expected {
+    bursts: VecDeque<WqeBurst>,
+    spans: VecDeque<HostSpan>,
+    again: VecDeque<u64>,
+}
+
+impl Queue {
+    /// Takes a turn; returns the slots asked for.
+    fn turn(&mut self, number: u64, expected: &mut Expected) -> u64 {
+        let available = self.producer.wrapping_sub(self.index);
+        let is_active = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
+            .map(|s| s as u64)
+            .contains(&self.state);
+        if !is_active || self.is_stopped || available == 0 {
+            return 0;
+        }
+        let is_overrun = available > self.slots + u16::from(self.overlaps);
+        let count = available.min(8);
+        expected.bursts.push_back(WqeBurst {
+            queue_pair: bits(number),
+            generation: bits(self.generation),
+            first_index: bits(self.index.into()),
+            count: bits(count.into()),
+            ends_queue: available <= 8,
+            is_overrun,
+        });
+        if is_overrun {
+            self.is_stopped = true;
+            return 0;
+        }
+        let offset = self.index % self.slots;
+        let first = count.min(self.slots - offset);
+        for (offset, count) in [(offset, first), (0, count - first)] {
+            if count != 0 {
+                let address = self.base + 64 * u64::from(offset);
+                expected
+                    .spans
+                    .push_back(HostSpan { address: bits(address), length: bits(64 * u64::from(count)) });
+            }
+        }
+        self.overlaps = available > 8;
+        self.index = self.index.wrapping_add(count - u16::from(self.overlaps));
+        if self.overlaps {
+            expected.again.push_back(number);
+        }
+        count.into()
+    }
+}
+
+#[test]
+fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
+    const STATES: [QpState; 6] = [
+        QpState::ReadyToSend,
+        QpState::ReadyToSend,
+        QpState::SendQueueDrain,
+        QpState::Error,
+        QpState::SendQueueError,
+        QpState::Reset,
+    ];
+    let mut random = random();
+    for stalls in Stalls::ALL {
+        let mut bench = Bench::clocked(WqeFetch::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let (mut setup, mut turns) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
+        let mut schedule = Source::of_tokens([], stalls);
+        let (mut spans, mut bursts, mut again) =
+            (Sink::new(stalls), Sink::new(stalls), Sink::new(Stalls::Sink));
+        let mut queues = [Queue::default(); 4];
+        let mut expected = Expected::default();
+        let (mut under_way, mut most, mut burst_count, mut wraps, mut overruns) = (0, 0, 0u64, 0, 0);
+        // In the first half slots come back seldom, so that their queue is the limit.
+        for cycle in 0..8_000 {
+            let number = random.random_range(0..4usize);
+            if setup.is_done() && (cycle < 40 || random.random_bool(0.003)) {
+                let kind = match random.random_range(0..3) {
+                    _ if cycle < 40 => SetupKind::Restart,
+                    0 => SetupKind::Restart,
+                    1 => SetupKind::Path,
+                    _ => SetupKind::Life,
+                };
+                let mut event =
+                    event(kind, number, STATES[random.random_range(0..6)], random.random_range(0..4));
+                event.path.send_base_page = bits(0xf_ffff_0000_0000 | random.random::<u64>() & 0xffff_f000);
+                event.path.send_slots_log2 = bits(random.random_range(6..9));
+                if kind != SetupKind::Restart {
+                    // A ring stays where it is as long as it has entries.
+                    event.path.send_base_page = bits(queues[number].base >> 12);
+                    event.path.send_slots_log2 = bits(u64::from(queues[number].slots.trailing_zeros()) & 15);
+                }
+                setup.push(event);
+            }
+            if turns.is_done() && random.random_bool(0.01) {
+                let queue = queues[number];
+                turns.push(FetchResume {
+                    queue_pair: bits(number as u64),
+                    generation: bits(queue.generation ^ u64::from(random.random_bool(0.1))),
+                    slot_index: bits(queue.index.wrapping_sub(random.random_range(0..20)).into()),
+                    resumes: random.random_bool(0.8),
+                });
+            }
+            if schedule.is_done() {
+                schedule.push(bits(number as u64));
+            }
+            let posted = random.random_range(0..4usize);
+            let queue = queues[posted];
+            let room = queue.slots.saturating_sub(queue.producer.wrapping_sub(queue.index));
+            let step = match random.random_range(0..100) {
+                0 => room + random.random_range(0..3),
+                1 => room + 500,
+                _ => random.random_range(0..=room.min(20)),
+            };
+            let rings = random.random_bool(0.1);
+            bench.block.posted_valid.next = rings;
+            bench.block.posted.next = SendsPosted {
+                queue_pair: bits(posted as u64),
+                producer_index: bits(queue.producer.wrapping_add(step).into()),
+            };
+            let returns = under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
+            bench.block.returned.next = returns;
+            let is_enabled = cycle / 250 % 8 != 7;
+            bench.block.enable.next = is_enabled;
+            setup.drive(&mut bench.block.setup, &mut random);
+            turns.drive(&mut bench.block.turn, &mut random);
+            schedule.drive(&mut bench.block.from_schedule, &mut random);
+            spans.drive(&mut bench.block.work_read, &mut random);
+            bursts.drive(&mut bench.block.bursts, &mut random);
+            again.drive(&mut bench.block.again, &mut random);
+            bench.settle();
+
+            if rings {
+                queues[posted].producer = queues[posted].producer.wrapping_add(step);
+            }
+            let event = setup.sample(&bench.block.setup).then(|| bench.block.setup.beat.val());
+            let turn = turns.sample(&bench.block.turn).then(|| bench.block.turn.beat.val());
+            let next =
+                schedule.sample(&bench.block.from_schedule).then(|| bench.block.from_schedule.beat.val());
+            assert!(u8::from(event.is_some()) + u8::from(turn.is_some()) + u8::from(next.is_some()) < 2);
+            if let Some(event) = event {
+                let number = event.queue_pair.to_u64();
+                let queue = &mut queues[number as usize];
+                queue.state = event.state.to_u64();
+                queue.generation = event.generation.to_u64();
+                queue.base = event.path.send_base_page.to_u64() << 12;
+                queue.slots = 1 << event.path.send_slots_log2.to_u64();
+                if event.kind == SetupKind::Restart {
+                    (queue.producer, queue.index) = (0, 0);
+                    (queue.is_stopped, queue.overlaps) = (false, false);
+                }
+                expected.again.push_back(number);
+            }
+            if let Some(turn) = turn {
+                let queue = &mut queues[turn.queue_pair.to_u64() as usize];
+                if turn.generation == queue.generation {
+                    queue.is_stopped = !turn.resumes;
+                    if turn.resumes {
+                        queue.index = turn.slot_index.to_u64() as u16;
+                        queue.overlaps = false;
+                        expected.again.push_back(turn.queue_pair.to_u64());
+                    }
+                }
+            }
+            if let Some(next) = next {
+                assert!(is_enabled, "a turn is taken while nothing may be begun");
+                let spans_before = expected.spans.len();
+                let bursts_before = expected.bursts.len();
+                under_way += queues[next.to_u64() as usize].turn(next.to_u64(), &mut expected);
+                wraps += usize::from(expected.spans.len() == spans_before + 2);
+                if expected.bursts.len() > bursts_before {
+                    burst_count += 1;
+                    overruns += usize::from(expected.bursts.back().unwrap().is_overrun);
+                }
+            }
+            under_way -= u64::from(returns);
+            assert!(under_way <= 1 << SLOT_QUEUE_BITS);
+            most = most.max(under_way);
+            if let Some(burst) = bursts.sample(&bench.block.bursts) {
+                assert_eq!(Some(burst), expected.bursts.pop_front());
+            }
+            if let Some(span) = spans.sample(&bench.block.work_read) {
+                assert_eq!(Some(span), expected.spans.pop_front());
+            }
+            if let Some(number) = again.sample(&bench.block.again) {
+                assert_eq!(Some(number.to_u64()), expected.again.pop_front());
+            }
+            bench.tick();
+        }
+        assert!(expected.bursts.len() < 80 && expected.spans.len() < 20 && expected.again.len() < 3);
+        assert!(bench.block.burst_count.val().to_u64() + 1 >= burst_count);
+        assert!(burst_count > 60 && wraps > 0 && overruns > 2, "{burst_count} {wraps} {overruns}");
+        assert!(most > 400, "{most}: the queue of slots was the limit for a while");
+    }
+}
+
+/// Bursts of one queue pair come as fast as the header says.
+#[test]
+fn a_burst_takes_four_cycles() {
+    let mut random = random();
+    let mut bench = Bench::clocked(WqeFetch::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    let mut start = event(SetupKind::Restart, 0, QpState::ReadyToSend, 0);
+    start.path.send_slots_log2 = bits(10);
+    let mut setup = Source::of_tokens([start], Stalls::None);
+    let mut schedule = Source::new([], Stalls::None);
+    let mut spans = Sink::new(Stalls::None);
+    bench.block.enable.next = true;
+    bench.block.bursts.ready.next = true;
+    bench.block.again.ready.next = true;
+    bench.block.posted.next = SendsPosted { queue_pair: bits(0), producer_index: bits(500) };
+    for cycle in 0..260 {
+        bench.block.posted_valid.next = cycle == 10;
+        setup.drive(&mut bench.block.setup, &mut random);
+        if cycle == 20 {
+            (0..80).for_each(|_| schedule.push(Stimulus::from_number(&0u8.into())));
+        }
+        schedule.drive(&mut bench.block.from_schedule, &mut random);
+        spans.drive(&mut bench.block.work_read, &mut random);
+        bench.settle();
+        setup.sample(&bench.block.setup);
+        schedule.sample(&bench.block.from_schedule);
+        spans.sample(&bench.block.work_read);
+        bench.tick();
+    }
+    // Each burst asks for the next turn, which this test gives without being asked.
+    let bursts = spans.received.len();
+    assert!((46..=64).contains(&bursts), "{bursts} bursts in 240 cycles");
+}

@@ -1,0 +1,92 @@
+//! WqePair: gives each slot that was fetched its name, and shows the slot behind it.
+//!
+//! An entry of two slots is one work request, and whether an entry has two is written in its first slot. So every slot is shown
+//! together with its successor of the same burst, and who reads it takes one or both. What waits for the host waits here, where
+//! it holds up nobody who could go on.
+//!
+//! ```text
+//!            ┌─────────────────────────────────────────┐
+//!  bursts ──>│ first, count ──> index ─────────────────┼──> work
+//!  slots ───>│─┬─> first slot ─────────────────────────┤
+//!            │ └─────────────────> second slot ────────┤
+//!            └─────────────────────────────────────────┘
+//! ```
+//!
+//! Latency 1 cycle from the successor of a slot; one slot a cycle.
+//!
+//! 1. Each slot of a burst is shown once, in order, the last of a burst without a successor.
+//! 2. `returned` pulses once for every slot that leaves the queue in front.
+//! 3. A burst that overruns its ring is shown as one slot without data.
+use crate::messages::{WqeBurst, WqeSlot};
+use rnic_blocks::stream::{StreamRx, StreamTx};
+use rnic_kernel::prelude::*;
+use rnic_messages::host::Slot;
+
+/// The block.
+#[derive(Default, LogicBlock, Registers)]
+pub struct WqePair {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high; forgets the slot.
+    pub reset: Signal<In, Bit>,
+    /// What was asked for.
+    pub bursts: StreamRx<WqeBurst>,
+    /// What came; `ready` is combinational from `work.ready`.
+    pub slots: StreamRx<Slot>,
+    /// To segmentation; `second` may change as long as there is none. `valid` depends on registers and on the valid of `slots` and `bursts`.
+    pub wqe: StreamTx<WqeSlot>,
+    /// A slot has left the queue.
+    pub returned: Signal<Out, Bit>,
+    current: DFF<Slot>,
+    has_current: Reg<Bit>,
+    position: Reg<Bits<4>>,
+}
+
+impl Logic for WqePair {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let burst = self.bursts.beat.val();
+        let has_current = self.has_current.q.val();
+        let position = self.position.q.val();
+        let current = self.current.q.val();
+        let follower = self.slots.beat.val();
+        let has_follower = self.slots.valid.val();
+        let is_last = position + 1 == burst.count;
+
+        let is_here = burst.is_overrun || (has_current && (is_last || has_follower));
+        let offers = self.bursts.valid.val() && is_here;
+        let moves = offers && self.wqe.ready.val();
+        self.wqe.valid.next = offers;
+        self.wqe.beat.next = WqeSlot {
+            queue_pair: burst.queue_pair,
+            generation: burst.generation,
+            index: burst.first_index + bit_cast::<16, 4>(position),
+            has_second: !is_last && !burst.is_overrun,
+            ends_queue: burst.ends_queue && is_last,
+            ends_burst: is_last || burst.is_overrun,
+            is_overrun: burst.is_overrun,
+            is_unreadable: current.error || (follower.error && !is_last && current.data.get_bit(TWO_SLOTS)),
+            first: current.data,
+            second: follower.data,
+        };
+        self.bursts.ready.next = moves && (is_last || burst.is_overrun);
+
+        let takes = !has_current || (moves && !burst.is_overrun);
+        self.slots.ready.next = takes;
+        self.returned.next = takes && has_follower;
+        if takes {
+            self.current.d.next = follower;
+            self.has_current.d.next = has_follower;
+        }
+        if moves && !burst.is_overrun {
+            self.position.d.next = if is_last { bits::<4>(0) } else { position + 1 };
+        }
+    }
+}
+
+/// The bit of a slot that says that a second one follows.
+const TWO_SLOTS: usize = rnic_layout::queue::send::SendWqe::RECORD.field("two_slots").offset as usize;
+
+#[cfg(test)]
+mod tests;

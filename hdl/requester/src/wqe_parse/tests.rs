@@ -1,0 +1,607 @@
+use super::*;
+use crate::messages::{BURST_SLOTS, SLOT_BITS};
+use crate::testing::event;
+use num_bigint::BigUint;
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_layout::state::{PathMtu, QpState};
+use std::collections::{HashMap, VecDeque};
+
+const QUEUES: usize = 3;
+/// Their numbers are the last.
+const FIRST: usize = 1024 - QUEUES;
+
+/// What segmentation knows of a queue pair.
+#[derive(Clone, Copy, Default)]
+struct Model {
+    event: SetupEvent,
+    slot_index: u16,
+    psn: u32,
+    count: u16,
+    reads: u64,
+    tail: u64,
+    tail_count: u64,
+    home_lap: bool,
+    is_reused: bool,
+    is_held: bool,
+    is_behind: bool,
+    follows_local: bool,
+    has_ended: bool,
+    has_begun: bool,
+}
+
+/// What fetch and the host know of it.
+#[derive(Clone, Default)]
+struct Ring {
+    generation: u8,
+    is_active: bool,
+    slots: Vec<Bits<SLOT_BITS>>,
+    fetched: usize,
+    is_stopped: bool,
+    is_overrun: bool,
+}
+
+/// What acknowledge knows of it.
+#[derive(Clone, Default)]
+struct Chain {
+    issued: VecDeque<u64>,
+    /// The last PSN of each, and whether it is a READ that is open.
+    last: VecDeque<(u64, bool)>,
+    issued_count: u16,
+    retired: Retired,
+    head: u64,
+    head_count: u64,
+}
+
+fn is_active(state: QpState) -> bool {
+    matches!(state, QpState::ReadyToSend | QpState::Error | QpState::SendQueueError)
+}
+
+/// Asks for slots as fetch does: the last one overlaps, if there are more.
+fn burst(number: usize, ring: &mut Ring, unreadable: f64, random: &mut Random) -> Vec<WqeSlot> {
+    let first = WqeSlot {
+        queue_pair: bits((FIRST + number) as u64),
+        generation: bits(ring.generation.into()),
+        index: bits(ring.fetched as u64 & 0xffff),
+        ..WqeSlot::default()
+    };
+    if ring.is_overrun {
+        ring.is_stopped = true;
+        return vec![WqeSlot { is_overrun: true, ends_burst: true, ..first }];
+    }
+    let available = ring.slots.len() - ring.fetched;
+    let count = available.min(BURST_SLOTS as usize);
+    let mut slots = Vec::new();
+    for position in 0..count {
+        let is_last = position + 1 == count;
+        let index = ring.fetched + position;
+        let mut slot = first;
+        slot.index = bits(index as u64 & 0xffff);
+        slot.has_second = !is_last;
+        slot.ends_burst = is_last;
+        slot.ends_queue = is_last && available <= 8;
+        slot.is_unreadable = random.random_bool(unreadable);
+        slot.first = ring.slots[index];
+        slot.second = if is_last { bits(0) } else { ring.slots[index + 1] };
+        slots.push(slot);
+    }
+    ring.fetched += if available > 8 { count - 1 } else { count };
+    slots
+}
+
+/// What must come out.
+#[derive(Default)]
+struct Expected {
+    items: VecDeque<ParsedWqe>,
+    turns: VecDeque<FetchResume>,
+    begun: VecDeque<(usize, Begun)>,
+    link: Option<Link>,
+    takes_free: bool,
+    stale: usize,
+    held: usize,
+    full_windows: usize,
+    full_spans: usize,
+    full_reads: usize,
+    fenced: usize,
+    /// Held before the end of a key, and behind it.
+    local: [usize; 2],
+    long: usize,
+}
+
+impl Model {
+    fn turn(&self, number: usize, resumes: bool) -> FetchResume {
+        FetchResume {
+            queue_pair: bits((FIRST + number) as u64),
+            generation: self.event.generation,
+            slot_index: bits(self.slot_index.into()),
+            resumes,
+        }
+    }
+
+    fn begun(&self) -> Begun {
+        Begun { count: bits(self.count.into()), is_held: self.is_held }
+    }
+
+    fn setup(&mut self, number: usize, event: SetupEvent, expected: &mut Expected) {
+        self.event = event;
+        match event.kind {
+            SetupKind::Restart => {
+                (self.slot_index, self.is_held, self.has_ended, self.has_begun) = (0, false, false, false);
+                (self.is_behind, self.follows_local) = (false, false);
+            }
+            SetupKind::SendPsn => self.psn = event.psn.to_u64() as u32,
+            SetupKind::Life => {
+                self.is_held = false;
+                let state = event.state.to_u64();
+                self.is_behind &= state == READY_TO_SEND || state == SEND_QUEUE_DRAIN;
+                if [READY_TO_SEND, ERROR, SEND_QUEUE_ERROR].contains(&state) && !self.is_behind {
+                    expected.turns.push_back(self.turn(number, true));
+                }
+            }
+            _ => {}
+        }
+        expected.begun.push_back((number, self.begun()));
+    }
+
+    /// Takes a slot; `seen` was said when it was judged, `now` when it is taken.
+    fn slot(
+        &mut self,
+        number: usize,
+        slot: WqeSlot,
+        seen: Retired,
+        now: Retired,
+        free: Option<u64>,
+        expected: &mut Expected,
+    ) {
+        let is_current = slot.generation == self.event.generation;
+        expected.stale += usize::from(!is_current);
+        let state = self.event.state.to_u64();
+        let flushes = state == ERROR || state == SEND_QUEUE_ERROR;
+        let is_double = slot.first.get_bit(TWO_SLOTS) && !slot.is_overrun && !slot.is_unreadable;
+        let takes = is_current
+            && (slot.is_overrun || slot.index == u64::from(self.slot_index))
+            && !self.is_held
+            && !self.is_behind
+            && !self.has_ended
+            && (state == READY_TO_SEND || flushes)
+            && (slot.has_second || slot.ends_queue || slot.is_overrun);
+        let empty = ParsedWqe {
+            queue_pair: slot.queue_pair,
+            is_empty: true,
+            ends_burst: true,
+            ..ParsedWqe::default()
+        };
+        let in_flight = (u64::from(self.count) - seen.count.to_u64()) & 0xffff;
+        let home = (FIRST + number) as u64;
+        let has_home = self.home_lap != seen.home_lap;
+        let is_behind = self.is_reused && in_flight >= 8;
+        let (block, is_home) = match (self.tail_count, has_home, free) {
+            (0..8, ..) => (Some(self.tail), false),
+            (_, true, _) => (Some(home).filter(|_| !is_behind), true),
+            (_, _, Some(free)) => {
+                expected.takes_free = true;
+                (Some(1024 | free).filter(|_| !is_behind), false)
+            }
+            _ => (Some(self.tail).filter(|_| in_flight == 0), false),
+        };
+        // Its packets, as far as anybody can know.
+        let length = slot.first.get_bits::<32>(224).to_u64();
+        let is_inline = slot.first.get_bit(8 + 3);
+        let is_plain = !flushes && !slot.is_overrun && !slot.is_unreadable && !is_inline && length <= 1 << 31;
+        let pmtu = 128 << self.event.path.path_mtu.to_u64();
+        let opcode = slot.first.get_bits::<8>(0);
+        let counts = !flushes && !slot.is_overrun && !slot.is_unreadable;
+        let is_local = counts && opcode == WORK_LOCAL_INVALIDATE;
+        let packets = if is_local {
+            0
+        } else if is_plain {
+            length.div_ceil(pmtu).max(1)
+        } else {
+            1
+        };
+        let ahead = u64::from(self.psn).wrapping_sub(seen.una_psn.to_u64()) & 0xff_ffff;
+        let is_span_full = !flushes && in_flight > 0 && (ahead >= 1 << 15 || ahead + packets > 1 << 23);
+        let is_window_full = in_flight >= WINDOW;
+        let is_read = counts && opcode == WORK_READ;
+        let read_atomic = self.event.path.read_atomic.to_u64();
+        let is_open = is_read && read_atomic > 0;
+        let open = self.reads.wrapping_sub(seen.reads.to_u64()) & 31;
+        assert!(open <= 16, "{open} READs are open");
+        let is_read_full = is_open && open >= read_atomic;
+        let is_fenced = counts && slot.first.get_bit(8 + 2) && open > 0;
+        let waits_for_all = counts && (is_local || self.follows_local) && in_flight > 0;
+        let waits = is_window_full || is_span_full || is_read_full || is_fenced || waits_for_all;
+        let Some(block) = block.filter(|_| takes && !waits) else {
+            expected.takes_free = false;
+            if slot.ends_burst {
+                expected.items.push_back(empty);
+            }
+            if takes {
+                expected.held += 1;
+                expected.full_windows += usize::from(is_window_full);
+                expected.full_spans += usize::from(is_span_full);
+                expected.full_reads += usize::from(is_read_full);
+                expected.fenced += usize::from(is_fenced);
+                expected.local[0] += usize::from(is_local);
+                expected.local[1] += usize::from(!is_local && waits_for_all);
+                self.is_held = true;
+                expected.begun.push_back((number, self.begun()));
+                let has_moved = now != seen;
+                expected.turns.push_back(self.turn(number, has_moved));
+                self.is_held = !has_moved;
+                if has_moved {
+                    expected.begun.push_back((number, self.begun()));
+                }
+            }
+            return;
+        };
+        if self.tail_count == 8 {
+            expected.link = Some(Link { block: bits(self.tail), next: bits(block) });
+            self.is_reused = block == self.tail;
+            (self.tail, self.tail_count) = (block, 0);
+            self.home_lap ^= is_home;
+        }
+        self.count = self.count.wrapping_add(1);
+        let is_whole = is_double && slot.has_second;
+        let item = ParsedWqe {
+            queue_pair: slot.queue_pair,
+            generation: self.event.generation,
+            is_empty: false,
+            is_first: !self.has_begun,
+            ends_burst: slot.ends_burst,
+            psn: bits(self.psn.into()),
+            last_psn: bits((u64::from(self.psn) + packets).wrapping_sub(1) & 0xff_ffff),
+            is_long: is_plain && !is_read && !is_local && length > 1 << 14,
+            is_open,
+            read_slot: bits(self.reads & 15),
+            place: bits(block << 3 | self.tail_count),
+            message_count: bits(self.count.into()),
+            next_slot: bits(
+                self.slot_index
+                    .wrapping_add(if slot.is_overrun { 0 } else { 1 + u16::from(is_whole) })
+                    .into(),
+            ),
+            asks: self.tail_count == 7
+                || is_double
+                || !slot.has_second
+                || slot.second.get_bits::<8>(0) == WORK_LOCAL_INVALIDATE,
+            two_slots: is_whole,
+            is_flushed: flushes,
+            reason: bits(match () {
+                () if slot.is_overrun => REASON_OVERRUN,
+                () if slot.is_unreadable => REASON_UNREADABLE,
+                () if is_double && !is_whole => REASON_HALF_ENTRY,
+                () => 0,
+            }),
+            signal_all: self.event.path.signal_all,
+            is_reliable: true,
+            path_mtu: self.event.path.path_mtu,
+            domain: self.event.path.domain,
+            first: slot.first,
+            second: slot.second,
+        };
+        expected.items.push_back(item);
+        let slot_before = bits(self.slot_index.into());
+        self.slot_index = item.next_slot.to_u64() as u16;
+        if !flushes {
+            self.psn = (item.last_psn.to_u64() as u32 + 1) & 0xff_ffff;
+        }
+        self.reads = (self.reads + u64::from(is_open)) & 31;
+        self.is_behind = item.is_long;
+        self.follows_local = is_local;
+        if item.is_long {
+            expected.long += 1;
+            // Where fetch is to go on does not count when it is to stop.
+            let mut turn = self.turn(number, false);
+            turn.slot_index = slot_before;
+            expected.turns.push_back(turn);
+        }
+        self.tail_count += 1;
+        self.has_begun = true;
+        self.has_ended = slot.is_overrun || slot.is_unreadable;
+        expected.begun.push_back((number, self.begun()));
+    }
+}
+
+/// Runs one card: its neighbours are played as they are, the block is compared with the model event by event. Only the first
+/// `busy` queue pairs are given work; without changes of their life, no ring is overrun
+/// either, all slots can be read, and no message is long.
+fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
+    let mut random = random();
+    let mut bench = Bench::clocked(WqeParse::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    bench.block.is_sweeping.next = true;
+    for index in 0..1024 {
+        bench.block.sweep_index.next = bits(index);
+        bench.tick();
+    }
+    bench.block.is_sweeping.next = false;
+    let mut models: Vec<_> =
+        (0..QUEUES).map(|number| Model { tail: (FIRST + number) as u64, ..Model::default() }).collect();
+    let mut rings = vec![Ring::default(); QUEUES];
+    let mut chains: Vec<_> =
+        (0..QUEUES).map(|number| Chain { head: (FIRST + number) as u64, ..Chain::default() }).collect();
+    let mut free: VecDeque<u64> = (0..shared).collect();
+    let (mut offers_free, mut free_was) = (false, None);
+    let mut links = HashMap::new();
+    let mut begun = [Begun::default(); QUEUES];
+    let mut wakes = Source::of_tokens([], stalls);
+    let mut wakes_behind = Source::of_tokens([], stalls);
+    // Long messages that cut has, as it knows them, and what it says when it is asked to.
+    let mut cut: VecDeque<(usize, u8)> = VecDeque::new();
+    let (mut setup, mut work) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
+    let (mut items, mut turns) = (Sink::new(stalls), Sink::new(stalls));
+    let mut expected = Expected::default();
+    let mut may_wake: Option<usize> = None;
+    let (mut shown, mut probed, mut stale) = (Retired::default(), (bits::<24>(0), false), 0);
+    let mut late: Option<SetupEvent> = None;
+    let apply = |rings: &mut Vec<Ring>, event: &SetupEvent| {
+        let ring = &mut rings[event.queue_pair.to_u64() as usize - FIRST];
+        let state = event.state.to_u64();
+        ring.is_active = state == READY_TO_SEND || state == ERROR || state == SEND_QUEUE_ERROR;
+        if event.kind == SetupKind::Restart {
+            let (generation, is_active) = (event.generation.to_u64() as u8, ring.is_active);
+            *ring = Ring { generation, is_active, ..Ring::default() };
+        }
+    };
+    let mut states = [QpState::Reset; QUEUES];
+    for cycle in 0..cycles + 100_000 {
+        let is_end = cycle >= cycles;
+        let number = random.random_range(0..busy);
+        if is_end
+            && cycle > cycles + 100
+            && (0..QUEUES).all(|number| {
+                let model = &models[number];
+                model.count == chains[number].retired.count.to_u64() as u16
+                    && (model.has_ended || usize::from(model.slot_index) == rings[number].slots.len())
+                    && !model.is_behind
+            })
+        {
+            break;
+        }
+        assert!(cycle + 1 < cycles + 100_000, "everything that was posted is begun at last");
+        let starts = states.contains(&QpState::Reset);
+        if setup.is_done() && late.is_none() && !is_end && (starts || random.random_bool(changes)) {
+            let number = states.iter().position(|&state| state == QpState::Reset).unwrap_or(number);
+            let (kind, state) = match (starts, random.random_range(0..12)) {
+                (true, _) => (SetupKind::Restart, QpState::ReadyToSend),
+                (_, 0..2) => (SetupKind::Restart, QpState::ReadyToSend),
+                (_, 2) => (SetupKind::Life, QpState::Error),
+                (_, 3..5) => (SetupKind::Life, QpState::SendQueueDrain),
+                (_, 5..9) => (SetupKind::Life, QpState::ReadyToSend),
+                (_, 9) => (SetupKind::SendPsn, states[number]),
+                (_, 10) => (SetupKind::Path, states[number]),
+                _ => (SetupKind::Probe, states[number]),
+            };
+            states[number] = state;
+            let generation = rings[number].generation.wrapping_add((kind == SetupKind::Restart).into());
+            let mut event = event(kind, FIRST + number, state, generation);
+            event.psn = bits(0xff_fff0 | random.random::<u64>() & 15);
+            event.path.domain = bits(number as u64);
+            event.path.read_atomic = bits([2, 16, 0][number]);
+            event.path.signal_all = number == 0;
+            event.path.path_mtu =
+                bits([PathMtu::Bytes256, PathMtu::Bytes1024, PathMtu::Bytes4096][number] as u64);
+            // WqeFetch may act on it before or behind segmentation.
+            if random.random() {
+                apply(&mut rings, &event);
+            } else {
+                late = Some(event);
+            }
+            setup.push(event);
+        }
+        if is_end
+            && setup.is_done()
+            && late.is_none()
+            && let Some(number) = states.iter().position(|&state| !is_active(state))
+        {
+            states[number] = QpState::ReadyToSend;
+            let generation = rings[number].generation;
+            let mut event = event(SetupKind::Life, FIRST + number, QpState::ReadyToSend, generation);
+            event.path.read_atomic = bits([2, 16, 0][number]);
+            apply(&mut rings, &event);
+            setup.push(event);
+        }
+        let ring = &mut rings[number];
+        if !is_end && ring.slots.len() < 60_000 && random.random_bool(0.1) {
+            for _ in 0..random.random_range(1..12) {
+                let bytes: Vec<u8> = (0..64).map(|_| random.random()).collect();
+                let slot: Bits<SLOT_BITS> = BigUint::from_bytes_le(&bytes).into();
+                let length = match random.random_range(0..30) {
+                    _ if changes == 0.0 => random.random_range(0..5000),
+                    0 => random.random_range(0..=1u64 << 32) & 0xffff_ffff,
+                    1 => (1 << 31) + random.random_range(0..2),
+                    2..5 => random.random_range(0..300 << 10),
+                    _ => random.random_range(0..5000),
+                };
+                let slot =
+                    slot & !(bits::<SLOT_BITS>(0xffff_ffff) << 224u64) | bits::<SLOT_BITS>(length) << 224u64;
+                // READs and fences, where the pool is not to be full.
+                let opcode = match random.random_range(0..20) {
+                    _ if changes == 0.0 => 0,
+                    0..6 => WORK_READ,
+                    6 => WORK_LOCAL_INVALIDATE,
+                    _ => 0,
+                };
+                let slot = slot & !bits::<SLOT_BITS>(0xff) | bits::<SLOT_BITS>(opcode);
+                let slot = slot.replace_bit(8 + 2, changes > 0.0 && random.random_bool(0.1));
+                ring.slots.push(slot.replace_bit(TWO_SLOTS, random.random_bool(0.3)));
+            }
+            ring.is_overrun |= changes > 0.0 && random.random_bool(0.001);
+        }
+        let has_work = ring.is_overrun || ring.fetched < ring.slots.len();
+        if has_work && !ring.is_stopped && ring.is_active && work.is_done() {
+            let unreadable = if changes > 0.0 { 0.001 } else { 0.0 };
+            burst(number, ring, unreadable, &mut random).into_iter().for_each(|slot| work.push(slot));
+        }
+
+        setup.drive(&mut bench.block.setup, &mut random);
+        work.drive(&mut bench.block.wqe, &mut random);
+        wakes.drive(&mut bench.block.wake, &mut random);
+        wakes_behind.drive(&mut bench.block.wake_behind, &mut random);
+        items.drive(&mut bench.block.item, &mut random);
+        turns.drive(&mut bench.block.turn, &mut random);
+        offers_free = !free.is_empty() && (offers_free || random.random());
+        bench.block.free.valid.next = offers_free;
+        bench.block.free.beat.next = bits(free.front().copied().unwrap_or(0));
+        bench.block.retired.next = shown;
+        bench.settle();
+
+        let block = &bench.block;
+        assert_eq!((block.probed.val(), block.probed_busy.val()), probed);
+        stale += usize::from(block.counts_stale_dropped.val());
+        let seen = shown;
+        if block.retired_read.val() {
+            let number = (block.retired_queue_pair.val().to_u64() as usize).wrapping_sub(FIRST);
+            shown = chains.get(number).map_or(Retired::default(), |chain| chain.retired);
+        }
+        (expected.link, expected.takes_free) = (None, false);
+        if setup.sample(&block.setup) {
+            let event = block.setup.beat.val();
+            let number = event.queue_pair.to_u64() as usize - FIRST;
+            if let Some(event) = late.take() {
+                apply(&mut rings, &event);
+            }
+            models[number].setup(number, event, &mut expected);
+            if event.kind == SetupKind::Probe {
+                let is_busy = seen.count != u64::from(models[number].count);
+                probed = (bits(models[number].psn.into()), is_busy);
+            }
+        }
+        if wakes.sample(&block.wake) {
+            let number = block.wake.beat.val().to_u64() as usize - FIRST;
+            let model = &mut models[number];
+            if model.is_held {
+                model.is_held = false;
+                expected.begun.push_back((number, model.begun()));
+                expected.turns.push_back(model.turn(number, true));
+            }
+        }
+        if wakes_behind.sample(&block.wake_behind) {
+            let number = block.wake_behind.beat.val().to_u64() as usize - FIRST;
+            let model = &mut models[number];
+            if model.is_behind {
+                model.is_behind = false;
+                expected.begun.push_back((number, model.begun()));
+                expected.turns.push_back(model.turn(number, true));
+            }
+        }
+        if !cut.is_empty() && random.random_bool(0.03) {
+            let (number, generation) = cut.pop_front().unwrap();
+            if generation == rings[number].generation {
+                wakes_behind.push(bits((FIRST + number) as u64));
+            }
+        }
+        if work.sample(&block.wqe) {
+            let slot = block.wqe.beat.val();
+            let number = slot.queue_pair.to_u64() as usize - FIRST;
+            models[number].slot(number, slot, seen, shown, free_was, &mut expected);
+        }
+        // Who was said to be held until the cycle before is woken.
+        if let Some(number) = may_wake.take()
+            && begun[number].is_held
+        {
+            wakes.push(bits((FIRST + number) as u64));
+        }
+        assert_eq!(block.link_valid.val().then(|| block.link.val()), expected.link);
+        assert_eq!(block.free.ready.val(), expected.takes_free);
+        if let Some(link) = expected.link {
+            links.insert(link.block.to_u64(), link.next.to_u64());
+        }
+        free_was = if offers_free { free.front().copied() } else { None };
+        if expected.takes_free {
+            free.pop_front();
+            offers_free = false;
+        }
+        if block.begun_valid.val() {
+            let number = block.begun_queue_pair.val().to_u64() as usize - FIRST;
+            assert_eq!(Some((number, block.begun.val())), expected.begun.pop_front());
+            begun[number] = block.begun.val();
+        }
+        if let Some(turn) = turns.sample(&block.turn) {
+            assert_eq!(Some(turn), expected.turns.pop_front());
+            let ring = &mut rings[turn.queue_pair.to_u64() as usize - FIRST];
+            if turn.generation == u64::from(ring.generation) {
+                ring.is_stopped = !turn.resumes;
+                if turn.resumes {
+                    ring.fetched = turn.slot_index.to_u64() as usize;
+                }
+            }
+        }
+        if let Some(mut item) = items.sample(&block.item) {
+            let expected = expected.items.pop_front().expect("an item is expected");
+            let number = item.queue_pair.to_u64() as usize - FIRST;
+            if item.is_empty {
+                item = ParsedWqe {
+                    queue_pair: item.queue_pair,
+                    is_empty: true,
+                    ends_burst: item.ends_burst,
+                    ..ParsedWqe::default()
+                };
+            } else {
+                if item.is_long {
+                    cut.push_back((number, item.generation.to_u64() as u8));
+                }
+                chains[number].issued.push_back(item.place.to_u64());
+                chains[number].last.push_back((item.last_psn.to_u64(), item.is_open));
+                chains[number].issued_count = item.message_count.to_u64() as u16;
+            }
+            assert_eq!(item, expected);
+        }
+        // A turn of acknowledge.
+        let chain = &mut chains[number];
+        if !chain.issued.is_empty() && random.random_bool(if is_end { 0.2 } else { retires }) {
+            let mut has_freed = false;
+            for _ in 0..random.random_range(1..=8) {
+                let Some(place) = chain.issued.pop_front() else { break };
+                let (last_psn, is_open) = chain.last.pop_front().unwrap();
+                chain.retired.reads = chain.retired.reads + u64::from(is_open);
+                has_freed |= is_open;
+                chain.retired.una_psn = bits((last_psn + 1) & 0xff_ffff);
+                if chain.head_count == 8 {
+                    let next = links[&chain.head];
+                    if next != chain.head {
+                        has_freed = true;
+                        if chain.head >= 1024 {
+                            free.push_back(chain.head - 1024);
+                        } else {
+                            chain.retired.home_lap ^= true;
+                        }
+                    }
+                    (chain.head, chain.head_count) = (next, 0);
+                }
+                assert_eq!(place, chain.head << 3 | chain.head_count, "the places make one chain");
+                chain.head_count += 1;
+                chain.retired.count = chain.retired.count + 1;
+            }
+            if has_freed || chain.retired.count == u64::from(chain.issued_count) {
+                may_wake = Some(number);
+            }
+        }
+        bench.tick();
+    }
+    assert_eq!(stale, expected.stale);
+    assert_eq!(free.len() as u64 + models.iter().filter(|model| model.tail >= 1024).count() as u64, shared);
+    expected
+}
+
+#[test]
+fn entries_leave_once_and_in_order_with_few_blocks() {
+    let (mut stale, mut full_spans, mut full_reads, mut fenced) = (0, 0, 0, 0);
+    let mut local = [0, 0];
+    for stalls in Stalls::ALL {
+        let expected = runs(QUEUES, 2, 0.05, 4000, 0.01, stalls);
+        assert!(expected.held > 5 && expected.long > 5, "{} {}", expected.held, expected.long);
+        (stale, full_spans) = (stale + expected.stale, full_spans + expected.full_spans);
+        (full_reads, fenced) = (full_reads + expected.full_reads, fenced + expected.fenced);
+        local = [local[0] + expected.local[0], local[1] + expected.local[1]];
+    }
+    assert!(stale > 0 && full_spans > 3, "{stale} {full_spans}");
+    assert!(full_reads > 10 && fenced > 10, "{full_reads} {fenced}");
+    assert!(local.iter().all(|&count| count > 10), "{local:?}");
+}
+
+#[test]
+fn the_window_holds_a_queue_pair() {
+    let expected = runs(1, 400, 0.004, 8000, 0.0, Stalls::None);
+    assert!(expected.full_windows > 1, "{}", expected.full_windows);
+}

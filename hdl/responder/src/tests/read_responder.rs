@@ -1,0 +1,569 @@
+//! The answers to READs and atomics alone: jobs, releases, results, commands and failures at random, against what each queue pair
+//! is owed.
+use crate::messages::AtomicResult;
+use crate::read_responder::ReadResponder;
+use rand::Rng;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_kernel::prelude::*;
+use rnic_layout::opcode::Operation;
+use rnic_layout::psn::psn_count;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_layout::state::{PathMtu, QpState};
+use rnic_messages::host::HostSpan;
+use rnic_messages::protect::{AccessAnswer, AccessRequest};
+use rnic_messages::read::{ReadJob, ReadRelease};
+use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_messages::transmit::{GatherCommand, GatherFailure};
+use std::collections::{BTreeMap, VecDeque};
+
+const ACK: u8 = 0x1f;
+const NAK_ACCESS: u8 = 0x62;
+const NAK_OPERATIONAL: u8 = 0x63;
+const QUEUE_PAIRS: [u16; 4] = [0, 3, 514, 1023];
+const SLOTS: u32 = 16;
+
+/// A packet that a queue pair is owed.
+#[derive(Clone, Debug)]
+struct Owed {
+    operation: Operation,
+    psn: u32,
+    msn: u32,
+    address: u64,
+    key: u32,
+    bytes: u32,
+    ends: bool,
+    /// The place of an atomic among those of its queue pair.
+    atomic: Option<usize>,
+}
+
+/// What an atomic finds.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    original: u64,
+    has_failed: bool,
+    slot: u32,
+    is_told: bool,
+}
+
+/// A queue pair from one restart to the next.
+#[derive(Default)]
+struct Life {
+    state: Option<QpState>,
+    path_mtu: u32,
+    psn: u32,
+    msn: u32,
+    stored: u32,
+    released: u32,
+    released_owed: usize,
+    served: u32,
+    /// Packets of each job that waits for its release.
+    waiting: VecDeque<Vec<Owed>>,
+    owed: VecDeque<Owed>,
+    atomics: Vec<Found>,
+    /// Of the keys that were asked for.
+    asked: VecDeque<Owed>,
+    answers: VecDeque<AccessAnswer>,
+    /// PSNs of packets that the host did not give.
+    lost: Vec<u32>,
+    has_failed: bool,
+    told_failures: Vec<u64>,
+    sent: usize,
+}
+
+struct World {
+    bench: Bench<ReadResponder>,
+    random: Random,
+    /// The last of each queue pair is the one that lives.
+    lives: BTreeMap<(u16, u8), Life>,
+    generations: BTreeMap<u16, u8>,
+    setup: Source<SetupEvent>,
+    jobs: Source<ReadJob>,
+    releases: Source<ReadRelease>,
+    results: Source<AtomicResult>,
+    /// Whose results are in the source, and those that are to come.
+    results_offered: VecDeque<(u16, u8, usize)>,
+    results_due: VecDeque<(u64, (u16, u8, usize))>,
+    answers: Source<AccessAnswer>,
+    lost: Source<GatherFailure>,
+    requests: Sink<AccessRequest>,
+    gather: Sink<GatherCommand>,
+    failures: Sink<FailureEvent>,
+    due: VecDeque<(u64, AccessAnswer)>,
+    cycle: u64,
+    refuses: f64,
+    loses: f64,
+    naks: [u64; 2],
+    /// Atomics.
+    answered: usize,
+}
+
+impl World {
+    fn new(stalls: Stalls) -> World {
+        let mut world = World {
+            bench: Bench::clocked(ReadResponder::new().unwrap(), |block| &mut block.clock).in_lock_step(),
+            random: random(),
+            lives: BTreeMap::new(),
+            generations: QUEUE_PAIRS.map(|number| (number, 250)).into(),
+            setup: Source::of_tokens([], stalls),
+            jobs: Source::of_tokens([], stalls),
+            releases: Source::of_tokens([], stalls),
+            results: Source::of_tokens([], stalls),
+            results_offered: VecDeque::new(),
+            results_due: VecDeque::new(),
+            answers: Source::of_tokens([], stalls),
+            lost: Source::of_tokens([], stalls),
+            requests: Sink::new(stalls),
+            gather: Sink::new(stalls),
+            failures: Sink::new(stalls),
+            due: VecDeque::new(),
+            cycle: 0,
+            refuses: 0.0,
+            loses: 0.0,
+            naks: [0; 2],
+            answered: 0,
+        };
+        QUEUE_PAIRS.iter().for_each(|&number| world.restart(number));
+        (0..1200).for_each(|_| world.step());
+        world
+    }
+
+    fn event(&mut self, kind: SetupKind, number: u16, state: QpState) {
+        let generation = self.generations[&number];
+        let life = self.lives.get_mut(&(number, generation)).expect("it lives");
+        life.state = Some(state);
+        let mut event = SetupEvent { kind, ..SetupEvent::default() };
+        event.queue_pair = bits(number.into());
+        event.state = bits(state as u64);
+        event.generation = bits(generation.into());
+        event.path.path_mtu = bits(life.path_mtu.into());
+        // So that a request says whose it is.
+        event.path.domain = bits(u64::from(number) << 8 | u64::from(generation));
+        self.setup.push(event);
+    }
+
+    /// A queue pair is reset, and made ready.
+    fn restart(&mut self, number: u16) {
+        let generation = self.generations[&number].wrapping_add(1);
+        self.generations.insert(number, generation);
+        let life = Life {
+            path_mtu: self.random.random_range(PathMtu::Bytes256 as u32..=PathMtu::Bytes4096 as u32),
+            psn: 0xff_fff0 | self.random.random_range(0..16),
+            ..Life::default()
+        };
+        self.lives.insert((number, generation), life);
+        self.event(SetupKind::Restart, number, QpState::Reset);
+        let state = if self.random.random() { QpState::ReadyToReceive } else { QpState::ReadyToSend };
+        self.event(SetupKind::Life, number, state);
+    }
+
+    fn life(&mut self, number: u16) -> &mut Life {
+        let generation = self.generations[&number];
+        self.lives.get_mut(&(number, generation)).expect("it lives")
+    }
+
+    /// Whether conclude would let a READ of this queue pair pass.
+    fn may_store(&mut self, number: u16) -> bool {
+        let is_set = self.setup.is_done();
+        let life = self.life(number);
+        is_set && life.state != Some(QpState::Error) && !life.has_failed && life.stored - life.served < SLOTS
+    }
+
+    /// An atomic; what it will find is drawn here.
+    fn store_atomic(&mut self, number: u16) {
+        let generation = self.generations[&number];
+        let (original, has_failed) = (self.random.random(), self.random.random_bool(2.0 * self.loses));
+        let life = self.life(number);
+        life.msn = (life.msn + 1) & 0xff_ffff;
+        let (psn, msn) = (life.psn, life.msn);
+        life.waiting.push_back(vec![Owed {
+            operation: Operation::AtomicAcknowledge,
+            psn,
+            msn,
+            address: 0,
+            key: 0,
+            bytes: 0,
+            ends: true,
+            atomic: Some(life.atomics.len()),
+        }]);
+        life.atomics.push(Found { original, has_failed, slot: life.stored % SLOTS, is_told: false });
+        life.psn = (psn + 1) & 0xff_ffff;
+        life.stored += 1;
+        self.jobs.push(ReadJob {
+            queue_pair: bits(number.into()),
+            generation: bits(generation.into()),
+            psn: bits(psn.into()),
+            msn: bits(msn.into()),
+            is_atomic: true,
+            ..ReadJob::default()
+        });
+    }
+
+    fn store(&mut self, number: u16, length: u32) {
+        let generation = self.generations[&number];
+        let (address, key) = (self.random.random::<u64>() >> 1, self.random.random());
+        let life = self.life(number);
+        let pmtu = 128 << life.path_mtu;
+        let count = psn_count(length, pmtu);
+        life.msn = (life.msn + 1) & 0xff_ffff;
+        let (psn, msn) = (life.psn, life.msn);
+        let packets = (0..count).map(|index| Owed {
+            operation: match (index, index + 1 == count) {
+                (0, true) => Operation::ReadResponseOnly,
+                (0, false) => Operation::ReadResponseFirst,
+                (_, false) => Operation::ReadResponseMiddle,
+                (_, true) => Operation::ReadResponseLast,
+            },
+            psn: (psn + index) & 0xff_ffff,
+            msn,
+            address: address + u64::from(index * pmtu),
+            key,
+            bytes: pmtu.min(length - index * pmtu),
+            ends: index + 1 == count,
+            atomic: None,
+        });
+        life.waiting.push_back(packets.collect());
+        life.psn = (psn + count) & 0xff_ffff;
+        life.stored += 1;
+        self.jobs.push(ReadJob {
+            queue_pair: bits(number.into()),
+            generation: bits(generation.into()),
+            psn: bits(psn.into()),
+            msn: bits(msn.into()),
+            key: bits(u64::from(key)),
+            address: bits(address),
+            length: bits(length.into()),
+            is_atomic: false,
+        });
+    }
+
+    fn release(&mut self, number: u16) {
+        let generation = self.generations[&number];
+        let are_stored = self.jobs.is_done();
+        let life = self.life(number);
+        if are_stored && let Some(packets) = life.waiting.pop_front() {
+            life.released += 1;
+            life.released_owed += packets.len();
+            let atomic = packets[0].atomic;
+            life.owed.extend(packets);
+            self.releases
+                .push(ReadRelease { queue_pair: bits(number.into()), generation: bits(generation.into()) });
+            if let Some(atomic) = atomic {
+                // Results come in order, and never before the release has.
+                let due = self.cycle + 20 + self.random.random_range(0..150);
+                self.results_due.push_back((due, (number, generation, atomic)));
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        while self.due.front().is_some_and(|due| due.0 <= self.cycle) {
+            self.answers.push(self.due.pop_front().expect("it is there").1);
+        }
+        while self.results_due.front().is_some_and(|due| due.0 <= self.cycle) && self.releases.is_done() {
+            let (_, whose) = self.results_due.pop_front().expect("it is there");
+            let found = self.lives[&(whose.0, whose.1)].atomics[whose.2];
+            self.results_offered.push_back(whose);
+            self.results.push(AtomicResult {
+                queue_pair: bits(whose.0.into()),
+                generation: bits(whose.1.into()),
+                slot: bits(found.slot.into()),
+                original: bits(found.original),
+                has_failed: found.has_failed,
+            });
+        }
+        let (block, random) = (&mut self.bench.block, &mut self.random);
+        self.setup.drive(&mut block.setup, random);
+        self.jobs.drive(&mut block.job, random);
+        self.releases.drive(&mut block.release, random);
+        self.results.drive(&mut block.result, random);
+        self.answers.drive(&mut block.access_answer, random);
+        self.lost.drive(&mut block.lost, random);
+        self.requests.drive(&mut block.access_request, random);
+        self.gather.drive(&mut block.gather, random);
+        self.failures.drive(&mut block.failure, random);
+        self.bench.settle();
+        let block = &self.bench.block;
+        self.setup.sample(&block.setup);
+        self.jobs.sample(&block.job);
+        self.releases.sample(&block.release);
+        if self.results.sample(&block.result) {
+            let (number, generation, atomic) = self.results_offered.pop_front().expect("it was offered");
+            let life = self.lives.get_mut(&(number, generation)).expect("it lived");
+            life.atomics[atomic].is_told = true;
+        }
+        self.answers.sample(&block.access_answer);
+        self.lost.sample(&block.lost);
+        self.naks[0] += u64::from(block.counts_nak_access_sent.val());
+        self.naks[1] += u64::from(block.counts_nak_operational_sent.val());
+        let request = self.requests.sample(&block.access_request);
+        let command = self.gather.sample(&block.gather);
+        let failure = self.failures.sample(&block.failure);
+        let served = block.served_valid.val().then(|| block.served.val());
+        if let Some(request) = request {
+            self.take_request(request);
+        }
+        if let Some(command) = command {
+            self.take_command(command);
+        }
+        if let Some(failure) = failure {
+            self.take_failure(failure);
+        }
+        if let Some(served) = served {
+            let number = served.queue_pair.to_u64() as u16;
+            let life = self.life(number);
+            let news = (served.count.to_u64() as u32).wrapping_sub(life.served) & 0x1f;
+            // Who is dropped starts from zero.
+            if served.count.to_u64() != 0 || life.state != Some(QpState::Error) {
+                assert!(
+                    life.served + news <= life.released || news == 0,
+                    "more are served than were released"
+                );
+                life.served += news;
+            }
+        }
+        self.bench.tick();
+        self.cycle += 1;
+    }
+
+    fn take_request(&mut self, request: AccessRequest) {
+        let domain = request.domain.to_u64();
+        let life = self.lives.get_mut(&((domain >> 8) as u16, domain as u8)).expect("it lived");
+        // Packets without bytes ask for nothing.
+        let owed = loop {
+            let owed = life.owed.pop_front().expect("no more is asked for than is owed");
+            assert!(
+                owed.atomic.is_none_or(|atomic| life.atomics[atomic].is_told),
+                "nothing behind an atomic is read before its result is there"
+            );
+            life.asked.push_back(owed.clone());
+            if owed.bytes > 0 {
+                break owed;
+            }
+        };
+        let found = (request.key, request.address, request.length);
+        assert_eq!(found, (bits(owed.key.into()), bits(owed.address), bits(owed.bytes.into())));
+        assert!(
+            request.remote_read && !request.remote_write && !request.local_write && !request.remote_atomic
+        );
+        let ok = !self.random.random_bool(self.refuses);
+        let answer = AccessAnswer { ok, device_address: bits(self.random.random::<u64>()) };
+        life.answers.push_back(answer);
+        self.due.push_back((self.cycle + self.random.random_range(1..30), answer));
+    }
+
+    fn take_command(&mut self, command: GatherCommand) {
+        let GatherCommand { headers, .. } = command;
+        let (number, generation) = (headers.queue_pair.to_u64() as u16, headers.generation.to_u64() as u8);
+        let life = self.lives.get_mut(&(number, generation)).expect("it lived");
+        assert!(!life.has_failed, "nothing is sent behind a NAK");
+        assert!(headers.is_response && !headers.solicited && !headers.ack_request && !command.is_inline);
+        let aeth = headers.extended.get_bits::<32>(0).to_u64() as u32;
+        let (syndrome, msn) = (aeth as u8, aeth.swap_bytes() & 0xff_ffff);
+        let psn = headers.psn.to_u64() as u32;
+        let is_lost = life.lost.contains(&psn);
+        if headers.opcode == Operation::Acknowledge as u64 && syndrome == NAK_OPERATIONAL && is_lost {
+            assert!(headers.ends_response && command.span_count == 0 && headers.payload_bytes == 0);
+            life.has_failed = true;
+            return;
+        }
+        let owed = match life.asked.pop_front() {
+            Some(owed) => owed,
+            None => life.owed.pop_front().expect("nothing is sent that is not owed"),
+        };
+        life.sent += 1;
+        let found = owed.atomic.map(|atomic| life.atomics[atomic]);
+        assert!(found.is_none_or(|found| found.is_told), "an atomic is answered when its result is there");
+        if found.is_some_and(|found| found.has_failed) {
+            assert_eq!((headers.opcode.to_u64(), syndrome), (Operation::Acknowledge as u64, NAK_OPERATIONAL));
+            assert!(psn == owed.psn && msn == owed.msn && headers.ends_response && command.span_count == 0);
+            life.has_failed = true;
+            return;
+        }
+        let answer = if owed.bytes > 0 {
+            life.answers.pop_front().expect("it was asked for")
+        } else {
+            AccessAnswer { ok: true, ..AccessAnswer::default() }
+        };
+        assert_eq!(
+            (psn, headers.payload_bytes.to_u64() as u32),
+            (owed.psn, if answer.ok { owed.bytes } else { 0 })
+        );
+        if !answer.ok {
+            assert_eq!((headers.opcode.to_u64(), syndrome), (Operation::Acknowledge as u64, NAK_ACCESS));
+            assert!(msn == owed.msn && headers.ends_response && command.span_count == 0);
+            life.has_failed = true;
+            return;
+        }
+        assert_eq!((headers.opcode.to_u64(), headers.ends_response), (owed.operation as u64, owed.ends));
+        let original = headers.extended.get_bits::<64>(32).to_u64().swap_bytes();
+        assert_eq!(original, found.map_or(0, |found| found.original));
+        self.answered += usize::from(found.is_some());
+        if owed.operation == Operation::ReadResponseMiddle {
+            assert_eq!(headers.extended, 0);
+        } else {
+            assert_eq!((syndrome, msn), (ACK, owed.msn));
+        }
+        assert_eq!(command.span_count, u64::from(owed.bytes > 0));
+        if owed.bytes > 0 {
+            let first = HostSpan { address: answer.device_address, length: bits(owed.bytes.into()) };
+            assert_eq!(command.first, first);
+            if self.random.random_bool(self.loses) {
+                life.lost.push(psn);
+                self.lost.push(GatherFailure {
+                    queue_pair: headers.queue_pair,
+                    generation: headers.generation,
+                    psn: headers.psn,
+                    is_response: true,
+                });
+            }
+        }
+    }
+
+    fn take_failure(&mut self, failure: FailureEvent) {
+        let (number, generation) = (failure.queue_pair.to_u64() as u16, failure.generation.to_u64() as u8);
+        assert!(failure.cause == FailureCause::Responder && failure.has_event);
+        let life = self.lives.get_mut(&(number, generation)).expect("it lived");
+        life.told_failures.push(failure.event_code.to_u64());
+        if self.generations[&number] == generation {
+            self.event(SetupKind::Life, number, QpState::Error);
+        }
+    }
+
+    /// Everything that was released and not dropped has been sent.
+    fn is_at_rest(&self) -> bool {
+        let is_served = |life: &Life| {
+            let lives = life.state != Some(QpState::Error) && !life.has_failed;
+            !lives || (life.owed.is_empty() && life.asked.is_empty())
+        };
+        let mut current =
+            self.generations.iter().map(|(&number, &generation)| &self.lives[&(number, generation)]);
+        let in_flight = self.bench.block.in_flight.val();
+        self.setup.is_done()
+            && self.jobs.is_done()
+            && self.releases.is_done()
+            && self.results.is_done()
+            && self.results_due.is_empty()
+            && self.answers.is_done()
+            && self.lost.is_done()
+            && self.due.is_empty()
+            && in_flight.entered == in_flight.left
+            && current.all(is_served)
+    }
+
+    fn comes_to_rest(&mut self) {
+        let end = self.cycle + 60_000;
+        while !self.is_at_rest() {
+            self.step();
+            assert!(self.cycle < end, "it comes to rest");
+        }
+        (0..20).for_each(|_| self.step());
+        assert!(self.is_at_rest());
+        let mut expected = [0; 2];
+        for life in self.lives.values() {
+            assert_eq!(life.told_failures.len(), usize::from(life.has_failed), "a queue pair fails once");
+            for &code in &life.told_failures {
+                expected[usize::from(code == AsyncEvent::QueuePairFatal as u64)] += 1;
+            }
+        }
+        assert_eq!(self.naks, expected);
+        for &number in &QUEUE_PAIRS {
+            let life = self.life(number);
+            if life.state != Some(QpState::Error) && !life.has_failed {
+                assert_eq!((life.served, life.sent), (life.released, life.released_owed));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_read_is_answered_once_and_in_order() {
+    let (mut naks, mut sent, mut answered) = ([0; 2], 0, 0);
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        for round in 0..3 {
+            (world.refuses, world.loses) = if round == 0 { (0.0, 0.0) } else { (0.01, 0.01) };
+            let changes = if round == 2 { 0.002 } else { 0.0 };
+            for _ in 0..3_000 {
+                let number = QUEUE_PAIRS[world.random.random_range(0..QUEUE_PAIRS.len())];
+                let is_failed = world.life(number).state == Some(QpState::Error);
+                if world.random.random_bool(changes) || (is_failed && world.random.random_bool(0.02)) {
+                    if world.random.random_bool(0.3) && !is_failed {
+                        world.event(SetupKind::Life, number, QpState::Error);
+                    } else {
+                        world.restart(number);
+                    }
+                }
+                if world.random.random_bool(0.05) && world.may_store(number) {
+                    let pmtu = 128 << world.life(number).path_mtu;
+                    let length = match world.random.random_range(0..6) {
+                        0 => 0,
+                        1 => pmtu * world.random.random_range(1..=6),
+                        2 => world.random.random_range(0..40_000),
+                        _ => world.random.random_range(0..2 * pmtu),
+                    };
+                    if world.random.random_bool(0.4) {
+                        world.store_atomic(number);
+                    } else {
+                        world.store(number, length);
+                    }
+                }
+                if world.random.random_bool(0.1) {
+                    world.release(number);
+                }
+                world.step();
+            }
+            world.comes_to_rest();
+        }
+        naks = [naks[0] + world.naks[0], naks[1] + world.naks[1]];
+        sent += world.gather.received.len();
+        answered += world.answered;
+    }
+    println!("{sent} packets, {answered} of atomics, {naks:?} NAKs");
+    assert!(sent > 2_000 && answered > 300 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
+}
+
+/// A long READ does not keep a short one of another queue pair waiting.
+#[test]
+fn queue_pairs_take_turns() {
+    let mut world = World::new(Stalls::None);
+    let (long, short) = (QUEUE_PAIRS[0], QUEUE_PAIRS[1]);
+    world.store(long, 300_000);
+    (0..50).for_each(|_| world.step());
+    world.release(long);
+    (0..100).for_each(|_| world.step());
+    world.store(short, 10);
+    (0..10).for_each(|_| world.step());
+    world.release(short);
+    world.comes_to_rest();
+    let received = &world.gather.received;
+    let at = received
+        .iter()
+        .position(|command| command.headers.queue_pair == u64::from(short))
+        .expect("it was sent");
+    let behind: u64 = received[at..].iter().map(|command| command.headers.payload_bytes.to_u64()).sum();
+    assert!(behind > 200_000, "{behind} bytes follow");
+}
+
+/// What the header says of cycles.
+#[test]
+fn a_response_takes_two_cycles() {
+    let mut world = World::new(Stalls::None);
+    let number = QUEUE_PAIRS[2];
+    let pmtu = 128 << world.life(number).path_mtu;
+    let count = 4 * (16_384 / pmtu);
+    world.store(number, count * pmtu);
+    (0..10).for_each(|_| world.step());
+    world.release(number);
+    let begin = world.cycle;
+    while world.gather.received.is_empty() {
+        world.step();
+    }
+    println!("latency {}", world.cycle - begin);
+    let first = world.cycle;
+    while world.gather.received.len() < count as usize {
+        world.step();
+    }
+    let cycles = world.cycle - first;
+    println!("{cycles} cycles for {count} packets");
+    assert!(cycles <= u64::from(2 * count + 4 * 8 + 40), "{cycles} cycles for {count} packets");
+}

@@ -1,7 +1,7 @@
 //! Completions: results of work requests.
 
 use crate::work_request::SgList;
-use rnic_layout::queue::completion::{Completion as Cqe, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 
 /// Result of a work request, and its memory.
 #[derive(Debug)]

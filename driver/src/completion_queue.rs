@@ -18,7 +18,7 @@ use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{COMPLETION_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::completion::Completion as Cqe;
+use rnic_layout::queue::completion::Cqe;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -8,14 +8,14 @@ use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
 use crate::sync::lock;
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Size of an EQE in bytes.
-const EQE_BYTES: usize = Event::BYTES;
+const EQE_BYTES: usize = Eqe::BYTES;
 /// Width of the free-running index in bits.
 const INDEX_BITS: u32 = 24;
 /// Longest wait for one interrupt. Another thread may have taken it, so a waiting thread looks at the ring this often.
@@ -132,7 +132,7 @@ impl EventRing {
         let mut asynchronous = Vec::new();
         while let Some(eqe) = ring.next::<EQE_BYTES>(memory.memory()) {
             count += 1;
-            let event = Event::parse(&eqe)?;
+            let event = Eqe::parse(&eqe)?;
             match event.kind {
                 EventKind::Completion => {
                     self.routes
@@ -145,7 +145,7 @@ impl EventRing {
                             signal.ready.store(true, Ordering::Release);
                         });
                     }
-                    let Event { code, object_number, detail, .. } = event;
+                    let Eqe { code, object_number, detail, .. } = event;
                     asynchronous.push(AsynchronousEvent { code, object_number, detail });
                 }
                 // The admin queue polls its answer ring.

@@ -22,7 +22,7 @@ use crate::work_request::ReceiveRequest;
 use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
 use rnic_layout::doorbell;
 use rnic_layout::limits::{RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, WORK_SLOT_BYTES};
-use rnic_layout::queue::completion::Completion as Cqe;
+use rnic_layout::queue::completion::Cqe;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -100,8 +100,8 @@ impl SharedReceiveQueueShared {
     /// Retires the receive that a CQE of queue pair `qp_number` reports.
     pub(crate) fn retire(&self, cqe: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
         let mut state = lock(&self.state);
-        let place = cqe.tag & !(RECEIVE_FLAG | SRQ_FLAG);
-        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.tag };
+        let place = cqe.wr_id & !(RECEIVE_FLAG | SRQ_FLAG);
+        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.wr_id };
         let posted = state.posted.remove(&place).ok_or(unknown)?;
         if place >= state.taken {
             let released = state.ring.release(posted.end);

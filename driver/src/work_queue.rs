@@ -7,7 +7,7 @@ use crate::post_error::Refusal;
 use crate::ring::{IndexError, WorkRing, write_slot};
 use crate::work_request::{ReceiveRequest, SgList};
 use rnic_layout::limits::WORK_SLOT_BYTES;
-use rnic_layout::queue::completion::{Completion as Cqe, CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 use std::collections::VecDeque;
 
 /// Set in the `wr_id` of the WQE of a receive, so that the CQE identifies the queue.
@@ -91,10 +91,10 @@ impl WorkQueue {
         qp_number: u32,
         pending: &mut VecDeque<Completion>,
     ) -> Result<u32, CompletionError> {
-        let is_receive = cqe.tag & RECEIVE_FLAG != 0;
-        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.tag };
+        let is_receive = cqe.wr_id & RECEIVE_FLAG != 0;
+        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.wr_id };
         let oldest = self.count - self.posted.len() as u64;
-        let place = (cqe.tag & !RECEIVE_FLAG).checked_sub(oldest).ok_or(unknown)? as usize;
+        let place = (cqe.wr_id & !RECEIVE_FLAG).checked_sub(oldest).ok_or(unknown)? as usize;
         let posted = self.posted.get(place).ok_or(unknown)?;
         // Earlier requests without a CQE are unsignalled sends, which have succeeded, or receives whose WQE the card could not
         // read, which are flushed as all receives after them are.

@@ -10,8 +10,10 @@ use rnic_layout::limits::{
     WORK_SLOT_BYTES,
 };
 use rnic_layout::queue::completion::CompletionOpcode;
-use rnic_layout::queue::receive::ReceiveEntry;
-use rnic_layout::queue::send::{FENCE, INLINE, SIGNALLED, SOLICITED, SendEntry, Sge, TWO_SLOTS, WorkOpcode};
+use rnic_layout::queue::receive::RawReceiveWqe;
+use rnic_layout::queue::send::{
+    FENCE, INLINE, RawSendWqe, RawSge, SIGNALLED, SOLICITED, TWO_SLOTS, WqeOpcode,
+};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -67,17 +69,17 @@ pub enum Operation {
 }
 
 impl Operation {
-    const fn opcode(self) -> WorkOpcode {
+    const fn opcode(self) -> WqeOpcode {
         match self {
-            Self::Send => WorkOpcode::Send,
-            Self::SendImmediate(_) => WorkOpcode::SendImmediate,
-            Self::Write(_) => WorkOpcode::Write,
-            Self::WriteImmediate(..) => WorkOpcode::WriteImmediate,
-            Self::Read(_) => WorkOpcode::Read,
-            Self::CompareSwap { .. } => WorkOpcode::CompareSwap,
-            Self::FetchAdd { .. } => WorkOpcode::FetchAdd,
-            Self::SendInvalidate(_) => WorkOpcode::SendInvalidate,
-            Self::LocalInvalidate(_) => WorkOpcode::LocalInvalidate,
+            Self::Send => WqeOpcode::Send,
+            Self::SendImmediate(_) => WqeOpcode::SendImmediate,
+            Self::Write(_) => WqeOpcode::Write,
+            Self::WriteImmediate(..) => WqeOpcode::WriteImmediate,
+            Self::Read(_) => WqeOpcode::Read,
+            Self::CompareSwap { .. } => WqeOpcode::CompareSwap,
+            Self::FetchAdd { .. } => WqeOpcode::FetchAdd,
+            Self::SendInvalidate(_) => WqeOpcode::SendInvalidate,
+            Self::LocalInvalidate(_) => WqeOpcode::LocalInvalidate,
         }
     }
 
@@ -322,21 +324,21 @@ impl SendRequest {
             data[..inline.length].copy_from_slice(&inline.bytes[..inline.length]);
             two_slots = inline.length > INLINE_BYTES_FIRST_SLOT;
         } else {
-            for (place, region) in data.chunks_exact_mut(size_of::<Sge>()).zip(&self.sg_list) {
+            for (place, region) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.sg_list) {
                 place.copy_from_slice(sge(region).as_bytes());
             }
             two_slots = self.sg_list.len() > SEND_SGES_FIRST_SLOT;
         }
         // The operands of an atomic follow its only SGE.
         for (place, operand) in
-            data[size_of::<Sge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
+            data[size_of::<RawSge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
         {
             place.copy_from_slice(&operand.to_le_bytes());
         }
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let remote = self.operation.remote();
         let (head, tail) = data.split_at(INLINE_BYTES_FIRST_SLOT);
-        let wqe = SendEntry {
+        let wqe = RawSendWqe {
             opcode: self.operation.opcode().number(),
             flags: flag(signalled, SIGNALLED)
                 | flag(self.solicited, SOLICITED)
@@ -346,7 +348,7 @@ impl SendRequest {
             sge_count: self.sg_list.len() as u8,
             zero: 0,
             immediate: self.operation.immediate(),
-            tag: sequence.into(),
+            wr_id: sequence.into(),
             remote_address: remote.map_or(0, |remote| remote.address).into(),
             remote_key: remote.map_or(0, |remote| remote.key).into(),
             length: (self.len() as u32).into(),
@@ -409,8 +411,11 @@ impl ReceiveRequest {
 
     /// Encodes a checked request as a WQE. `sequence` identifies it in the CQE.
     pub(crate) fn encode(&self, sequence: u64) -> [u8; WORK_SLOT_BYTES] {
-        let mut wqe =
-            ReceiveEntry { tag: sequence.into(), sge_count: self.sg_list.len() as u8, ..Default::default() };
+        let mut wqe = RawReceiveWqe {
+            wr_id: sequence.into(),
+            sge_count: self.sg_list.len() as u8,
+            ..Default::default()
+        };
         for (place, region) in wqe.sges.iter_mut().zip(&self.sg_list) {
             *place = sge(region);
         }
@@ -425,8 +430,8 @@ fn length_of(sg_list: &[Region]) -> usize {
     sg_list.iter().map(Region::len).sum()
 }
 
-fn sge(region: &Region) -> Sge {
-    Sge {
+fn sge(region: &Region) -> RawSge {
+    RawSge {
         address: region.address().into(),
         local_key: region.key().into(),
         length: (region.len() as u32).into(),

@@ -12,7 +12,7 @@ use crate::work_queue::{Posted, RECEIVE_FLAG, WorkQueue};
 use crate::work_request::{ReceiveRequest, SendRequest};
 use rnic_layout::doorbell::Doorbell;
 use rnic_layout::limits::SEND_SLOTS_MAX;
-use rnic_layout::queue::completion::Completion as Cqe;
+use rnic_layout::queue::completion::Cqe;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ pub(super) struct QueuePairShared {
 
 impl Retire for QueuePairShared {
     fn retire(&self, cqe: &Cqe, pending: &mut VecDeque<Completion>) -> Result<u32, CompletionError> {
-        let is_receive = cqe.tag & RECEIVE_FLAG != 0;
+        let is_receive = cqe.wr_id & RECEIVE_FLAG != 0;
         if is_receive && let Some(srq) = &self.srq {
             pending.push_back(srq.retire(cqe, self.number)?);
             // The SRQ keeps its CQEs reserved.

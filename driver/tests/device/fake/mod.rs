@@ -25,11 +25,11 @@ use rnic_layout::admin::{
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
 use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
-use rnic_layout::queue::completion::{Completion, CompletionOpcode, CompletionStatus};
-use rnic_layout::queue::event::{AsyncEvent, Event, EventKind};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
-use rnic_layout::queue::receive::ReceiveWork;
-use rnic_layout::queue::send::{AtomicWork, ScatterGather, SendWork, Work, WorkOpcode, elements};
+use rnic_layout::queue::receive::ReceiveWqe;
+use rnic_layout::queue::send::{AtomicWqe, SendWqe, Sge, Wqe, WqeOpcode, sges};
 use rnic_layout::registers::*;
 use rnic_layout::state::{AttributeMask, PERMISSIONS, Posting, QpState, check_transition};
 use std::collections::BTreeMap;

@@ -28,9 +28,9 @@ impl Card {
         assert!((ring.producer - ring.consumer) >> ring.log2 == 0, "an event queue overran");
         let phase = phase(ring.producer, ring.log2);
         let slot = ring.producer & ((1 << ring.log2) - 1);
-        let address = ring.base + u64::from(slot) * Event::BYTES as u64;
+        let address = ring.base + u64::from(slot) * Eqe::BYTES as u64;
         ring.producer += 1;
-        let event = Event { object_number, detail, kind, code, phase };
+        let event = Eqe { object_number, detail, kind, code, phase };
         self.write_memory(address, &event.to_bytes().expect("legal"));
         self.interrupt(queue);
     }
@@ -45,18 +45,18 @@ impl Card {
     pub(super) fn complete_send(
         &mut self,
         number: u32,
-        tag: u64,
+        wr_id: u64,
         opcode: CompletionOpcode,
         status: CompletionStatus,
     ) {
         let qp = &self.queue_pairs[&number];
-        let completion = Completion {
-            tag,
+        let completion = Cqe {
+            wr_id,
             qp_number: number,
             consumer_index: qp.send_consumer,
             opcode,
             status,
-            ..Completion::at_reset()
+            ..Cqe::at_reset()
         };
         self.complete(qp.create.send_completion_queue, completion);
     }
@@ -65,7 +65,7 @@ impl Card {
     pub(super) fn complete_receive(
         &mut self,
         number: u32,
-        tag: u64,
+        wr_id: u64,
         status: CompletionStatus,
         with: With,
         is_write: bool,
@@ -77,8 +77,8 @@ impl Card {
             With::Nothing => [0; 4],
             With::Immediate(bytes) | With::Key(bytes) => bytes,
         };
-        let completion = Completion {
-            tag,
+        let completion = Cqe {
+            wr_id,
             length,
             immediate,
             qp_number: number,
@@ -88,21 +88,21 @@ impl Card {
             with_immediate: matches!(with, With::Immediate(_)),
             with_invalidate: matches!(with, With::Key(_)),
             solicited,
-            ..Completion::at_reset()
+            ..Cqe::at_reset()
         };
         self.complete(qp.create.receive_completion_queue, completion);
     }
 
-    fn complete(&mut self, queue: u32, mut completion: Completion) {
-        if let Some(tag) = self.faults.completion_wr_id.take() {
-            completion.tag = tag;
+    fn complete(&mut self, queue: u32, mut completion: Cqe) {
+        if let Some(wr_id) = self.faults.completion_wr_id.take() {
+            completion.wr_id = wr_id;
         }
         let ring = self.completions.get_mut(&queue).expect("queue pairs keep their queues");
         let log2 = u32::from(ring.create.entries_log2);
         assert!((ring.producer - ring.consumer) >> log2 == 0 && !ring.failed, "a completion queue overran");
         completion.phase = phase(ring.producer, log2);
         let slot = ring.producer & ((1 << log2) - 1);
-        let address = ring.create.base + u64::from(slot) * Completion::BYTES as u64;
+        let address = ring.create.base + u64::from(slot) * Cqe::BYTES as u64;
         ring.producer += 1;
         let arm = ring.arm;
         let special = completion.solicited || completion.status != CompletionStatus::Success;

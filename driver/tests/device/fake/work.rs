@@ -19,10 +19,10 @@ impl Card {
         let qp = self.queue_pairs[&number].clone();
         if qp.send_consumer != qp.send_producer {
             let slots = self.send_slots(&qp);
-            let work = SendWork::parse(&slots).expect("posted work is legal");
+            let work = SendWqe::parse(&slots).expect("posted work is legal");
             let opcode = opcode_of(work.opcode);
             self.advance_send(number, work.two_slots);
-            self.complete_send(number, work.tag, opcode, CompletionStatus::Flushed);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::Flushed);
         }
         if qp.create.shared_receive && !qp.last_entry_reached {
             self.queue_pairs.get_mut(&number).expect("it exists").last_entry_reached = true;
@@ -35,7 +35,7 @@ impl Card {
             } else {
                 self.complete_receive(
                     number,
-                    work.tag,
+                    work.wr_id,
                     CompletionStatus::Flushed,
                     With::Nothing,
                     false,
@@ -86,13 +86,13 @@ impl Card {
         region.map(|region| region.kind = RegionKind::Free).is_some()
     }
 
-    fn gather(&self, qp: &QueuePair, work: &SendWork, slots: &[u8]) -> Option<Vec<u8>> {
+    fn gather(&self, qp: &QueuePair, work: &SendWqe, slots: &[u8]) -> Option<Vec<u8>> {
         if work.inline {
             return Some(slots[32..32 + work.length as usize].to_vec());
         }
         let mut payload = Vec::new();
-        for sge in elements(slots, work.sge_count).filter(|sge| sge.length != 0) {
-            let ScatterGather { address, local_key, length } = sge;
+        for sge in sges(slots, work.sge_count).filter(|sge| sge.length != 0) {
+            let Sge { address, local_key, length } = sge;
             let address = self.resolve(qp.create.domain, local_key, address, length.into(), |_| true)?;
             let mut bytes = vec![0; length as usize];
             self.read_memory(address, &mut bytes);
@@ -104,7 +104,7 @@ impl Card {
     /// Executes one send WQE, up to the completions of both sides.
     fn send(&mut self, number: u32, qp: &QueuePair) {
         let slots = self.send_slots(qp);
-        let parsed = Work::parse(qp.create.service, &slots).expect("the driver posts legal work");
+        let parsed = Wqe::parse(qp.create.service, &slots).expect("the driver posts legal work");
         let peer_number = qp.attributes.destination_qp;
         use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain};
         let ready = |peer: &QueuePair| matches!(peer.state, ReadyToReceive | ReadyToSend | SendQueueDrain);
@@ -112,11 +112,11 @@ impl Card {
             return;
         };
         let work = match parsed {
-            Work::Message(work) => work,
-            Work::Atomic(work) => return self.atomic(number, qp, &work, &peer),
+            Wqe::Message(work) => work,
+            Wqe::Atomic(work) => return self.atomic(number, qp, &work, &peer),
             other => panic!("the driver posted {other:?}"),
         };
-        if work.opcode == WorkOpcode::LocalInvalidate {
+        if work.opcode == WqeOpcode::LocalInvalidate {
             self.advance_send(number, work.two_slots);
             let key = u32::from_le_bytes(work.immediate);
             let status = if self.invalidate(qp.create.domain, key) {
@@ -125,14 +125,14 @@ impl Card {
                 CompletionStatus::LocalQueuePairOperation
             };
             if work.signalled || qp.create.signal_all || status != CompletionStatus::Success {
-                self.complete_send(number, work.tag, CompletionOpcode::LocalInvalidate, status);
+                self.complete_send(number, work.wr_id, CompletionOpcode::LocalInvalidate, status);
             }
             if status != CompletionStatus::Success {
                 self.fail(number);
             }
             return;
         }
-        if work.opcode == WorkOpcode::Read {
+        if work.opcode == WqeOpcode::Read {
             self.read(number, qp, &work, &slots, &peer);
             return;
         }
@@ -140,12 +140,12 @@ impl Card {
         let opcode = opcode_of(work.opcode);
         let Some(payload) = self.gather(qp, &work, &slots) else {
             self.advance_send(number, work.two_slots);
-            self.complete_send(number, work.tag, opcode, CompletionStatus::LocalProtection);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::LocalProtection);
             self.fail(number);
             return;
         };
-        let immediate = matches!(work.opcode, WorkOpcode::SendImmediate | WorkOpcode::WriteImmediate);
-        let is_write = matches!(work.opcode, WorkOpcode::Write | WorkOpcode::WriteImmediate);
+        let immediate = matches!(work.opcode, WqeOpcode::SendImmediate | WqeOpcode::WriteImmediate);
+        let is_write = matches!(work.opcode, WqeOpcode::Write | WqeOpcode::WriteImmediate);
         let consumes = immediate || !is_write;
         let (producer, consumer) = match self.shared.get(&peer.create.shared_receive_queue) {
             Some(shared) if peer.create.shared_receive => (shared.producer, shared.consumer),
@@ -164,7 +164,7 @@ impl Card {
                 .resolve(peer.create.domain, work.remote_key, work.remote_address, length.into(), right)
                 .filter(|_| peer.attributes.remote_write);
             let Some(target) = target else {
-                self.refuse(number, peer_number, work.tag, opcode);
+                self.refuse(number, peer_number, work.wr_id, opcode);
                 return;
             };
             self.write_memory(target, &payload);
@@ -173,29 +173,29 @@ impl Card {
             let (receive, wqe) = self.take_receive(peer_number).expect("checked above");
             if !is_write && !self.scatter(&peer, &receive, &wqe, &payload) {
                 let status = CompletionStatus::LocalLength;
-                self.complete_receive(peer_number, receive.tag, status, With::Nothing, false, 0, false);
+                self.complete_receive(peer_number, receive.wr_id, status, With::Nothing, false, 0, false);
                 self.fail(peer_number);
-                self.complete_send(number, work.tag, opcode, CompletionStatus::RemoteInvalidRequest);
+                self.complete_send(number, work.wr_id, opcode, CompletionStatus::RemoteInvalidRequest);
                 self.fail(number);
                 return;
             }
-            let invalidates = work.opcode == WorkOpcode::SendInvalidate;
+            let invalidates = work.opcode == WqeOpcode::SendInvalidate;
             if invalidates && !self.invalidate(peer.create.domain, u32::from_le_bytes(work.immediate)) {
                 let status = CompletionStatus::RemoteAccess;
-                self.complete_receive(peer_number, receive.tag, status, With::Nothing, false, 0, false);
+                self.complete_receive(peer_number, receive.wr_id, status, With::Nothing, false, 0, false);
                 self.fail(peer_number);
-                self.complete_send(number, work.tag, opcode, status);
+                self.complete_send(number, work.wr_id, opcode, status);
                 self.fail(number);
                 return;
             }
             let with = match work.opcode {
-                WorkOpcode::SendInvalidate => With::Key(work.immediate),
+                WqeOpcode::SendInvalidate => With::Key(work.immediate),
                 _ if immediate => With::Immediate(work.immediate),
                 _ => With::Nothing,
             };
             self.complete_receive(
                 peer_number,
-                receive.tag,
+                receive.wr_id,
                 CompletionStatus::Success,
                 with,
                 is_write,
@@ -204,31 +204,31 @@ impl Card {
             );
         }
         if work.signalled || qp.create.signal_all {
-            self.complete_send(number, work.tag, opcode, CompletionStatus::Success);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::Success);
         }
     }
 
     /// Refuses a remote access: both queue pairs fail.
-    fn refuse(&mut self, number: u32, peer_number: u32, tag: u64, opcode: CompletionOpcode) {
+    fn refuse(&mut self, number: u32, peer_number: u32, wr_id: u64, opcode: CompletionOpcode) {
         self.raise(0, AsyncEvent::QueuePairAccessError, peer_number);
         self.fail(peer_number);
-        self.complete_send(number, tag, opcode, CompletionStatus::RemoteAccess);
+        self.complete_send(number, wr_id, opcode, CompletionStatus::RemoteAccess);
         self.fail(number);
     }
 
     /// Executes a READ.
-    fn read(&mut self, number: u32, qp: &QueuePair, work: &SendWork, slots: &[u8], peer: &QueuePair) {
+    fn read(&mut self, number: u32, qp: &QueuePair, work: &SendWqe, slots: &[u8], peer: &QueuePair) {
         self.advance_send(number, work.two_slots);
-        let filled = elements(slots, work.sge_count).filter(|sge| sge.length != 0);
+        let filled = sges(slots, work.sge_count).filter(|sge| sge.length != 0);
         let targets: Option<Vec<(u64, usize)>> = filled
-            .map(|ScatterGather { address, local_key, length }| {
+            .map(|Sge { address, local_key, length }| {
                 let right = |region: &CreateRegion| region.local_write;
                 let target = self.resolve(qp.create.domain, local_key, address, length.into(), right)?;
                 Some((target, length as usize))
             })
             .collect();
         let Some(targets) = targets else {
-            self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::LocalProtection);
+            self.complete_send(number, work.wr_id, CompletionOpcode::Read, CompletionStatus::LocalProtection);
             self.fail(number);
             return;
         };
@@ -241,7 +241,7 @@ impl Card {
                 .resolve(peer.create.domain, work.remote_key, address, length.into(), right)
                 .filter(|_| peer.attributes.remote_read);
             let Some(source) = source else {
-                self.refuse(number, qp.attributes.destination_qp, work.tag, CompletionOpcode::Read);
+                self.refuse(number, qp.attributes.destination_qp, work.wr_id, CompletionOpcode::Read);
                 return;
             };
             self.read_memory(source, &mut bytes);
@@ -254,21 +254,21 @@ impl Card {
         }
         assert!(rest.is_empty(), "the SGEs of a READ hold all of it");
         if work.signalled || qp.create.signal_all {
-            self.complete_send(number, work.tag, CompletionOpcode::Read, CompletionStatus::Success);
+            self.complete_send(number, work.wr_id, CompletionOpcode::Read, CompletionStatus::Success);
         }
     }
 
     /// Executes an atomic.
-    fn atomic(&mut self, number: u32, qp: &QueuePair, work: &AtomicWork, peer: &QueuePair) {
+    fn atomic(&mut self, number: u32, qp: &QueuePair, work: &AtomicWqe, peer: &QueuePair) {
         self.advance_send(number, false);
-        let is_swap = work.opcode == WorkOpcode::CompareSwap;
+        let is_swap = work.opcode == WqeOpcode::CompareSwap;
         let opcode = if is_swap { CompletionOpcode::CompareSwap } else { CompletionOpcode::FetchAdd };
         let right = |region: &CreateRegion| region.remote_atomic;
         let cell = self
             .resolve(peer.create.domain, work.remote_key, work.remote_address, 8, right)
             .filter(|_| peer.attributes.remote_atomic);
         let Some(cell) = cell else {
-            self.refuse(number, qp.attributes.destination_qp, work.tag, opcode);
+            self.refuse(number, qp.attributes.destination_qp, work.wr_id, opcode);
             return;
         };
         let mut bytes = [0; 8];
@@ -284,11 +284,11 @@ impl Card {
         let target = self.resolve(qp.create.domain, work.local_key, work.local_address, 8, right);
         self.write_memory(target.expect("the driver posts SGEs of regions"), &bytes);
         if work.signalled || qp.create.signal_all {
-            self.complete_send(number, work.tag, opcode, CompletionStatus::Success);
+            self.complete_send(number, work.wr_id, opcode, CompletionStatus::Success);
         }
     }
 
-    fn take_receive(&mut self, number: u32) -> Option<(ReceiveWork, [u8; WORK_SLOT_BYTES])> {
+    fn take_receive(&mut self, number: u32) -> Option<(ReceiveWqe, [u8; WORK_SLOT_BYTES])> {
         let qp = self.queue_pairs.get_mut(&number)?;
         let (base, log2, consumer, producer) = if qp.create.shared_receive {
             let shared = self.shared.get_mut(&qp.create.shared_receive_queue)?;
@@ -314,14 +314,14 @@ impl Card {
         }
         let mut wqe = [0; WORK_SLOT_BYTES];
         self.read_memory(address, &mut wqe);
-        Some((ReceiveWork::parse(&wqe).expect("the driver posts legal receives"), wqe))
+        Some((ReceiveWqe::parse(&wqe).expect("the driver posts legal receives"), wqe))
     }
 
-    fn scatter(&self, peer: &QueuePair, work: &ReceiveWork, wqe: &[u8], payload: &[u8]) -> bool {
+    fn scatter(&self, peer: &QueuePair, work: &ReceiveWqe, wqe: &[u8], payload: &[u8]) -> bool {
         let mut rest = payload;
-        for bytes in wqe[16..].chunks_exact(ScatterGather::BYTES).take(work.sge_count.into()) {
-            let sge = ScatterGather::parse(bytes).expect("any bits are an SGE");
-            let ScatterGather { address, local_key, length } = sge;
+        for bytes in wqe[16..].chunks_exact(Sge::BYTES).take(work.sge_count.into()) {
+            let sge = Sge::parse(bytes).expect("any bits are an SGE");
+            let Sge { address, local_key, length } = sge;
             let (part, later) = rest.split_at(rest.len().min(length as usize));
             let right = |region: &CreateRegion| region.local_write;
             let target = self.resolve(peer.create.domain, local_key, address, length.into(), right);
@@ -332,10 +332,10 @@ impl Card {
     }
 }
 
-fn opcode_of(opcode: WorkOpcode) -> CompletionOpcode {
+fn opcode_of(opcode: WqeOpcode) -> CompletionOpcode {
     match opcode {
-        WorkOpcode::Write | WorkOpcode::WriteImmediate => CompletionOpcode::Write,
-        WorkOpcode::LocalInvalidate => CompletionOpcode::LocalInvalidate,
+        WqeOpcode::Write | WqeOpcode::WriteImmediate => CompletionOpcode::Write,
+        WqeOpcode::LocalInvalidate => CompletionOpcode::LocalInvalidate,
         _ => CompletionOpcode::Send,
     }
 }

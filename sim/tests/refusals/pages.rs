@@ -4,7 +4,7 @@ use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::memory::Purpose;
 use rnic_driver::state::ReadyToSend;
-use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveOptions, SharedReceiveQueue};
+use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveQueue, SharedReceiveQueueOptions};
 use rnic_endpoint::memory::Element;
 use rnic_endpoint::qp::{Data, Operation, SendWork};
 use rnic_layout::admin::{

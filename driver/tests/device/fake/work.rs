@@ -209,10 +209,10 @@ impl Card {
     }
 
     /// Refuses a remote access: both queue pairs fail.
-    fn refuse(&mut self, number: u32, peer_number: u32, tag: u64, opcode: CompletionOpcode) {
+    fn refuse(&mut self, number: u32, peer_number: u32, wr_id: u64, opcode: CompletionOpcode) {
         self.raise(0, AsyncEvent::QueuePairAccessError, peer_number);
         self.fail(peer_number);
-        self.complete_send(number, tag, opcode, CompletionStatus::RemoteAccess);
+        self.complete_send(number, wr_id, opcode, CompletionStatus::RemoteAccess);
         self.fail(number);
     }
 

@@ -19,7 +19,7 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it. The reference endpoint sees the contract alone, so that a mistake in the hardware
 /// or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no design.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 23] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 24] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),

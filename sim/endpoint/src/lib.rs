@@ -119,19 +119,19 @@ impl Endpoint {
     }
 
     /// Posts a send WQE. In ERR it is flushed at once.
-    pub fn post_send(&mut self, number: u32, work: SendWork) {
+    pub fn post_send(&mut self, number: u32, work: SendWqe) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).post_send(host, work);
     }
 
     /// Posts a receive WQE. In ERR it is flushed at once.
-    pub fn post_receive(&mut self, number: u32, work: ReceiveWork) {
+    pub fn post_receive(&mut self, number: u32, work: ReceiveWqe) {
         let Self { queue_pairs, host, .. } = self;
         queue_pair(queue_pairs, number).post_receive(host, work);
     }
 
     /// Posts a receive WQE to a shared receive queue.
-    pub fn post_shared_receive(&mut self, number: u32, work: ReceiveWork) {
+    pub fn post_shared_receive(&mut self, number: u32, work: ReceiveWqe) {
         self.host.shared_receives.entry(number).or_default().push_back(work);
     }
 

@@ -212,7 +212,7 @@ impl Data {
 
 /// A send WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SendWork {
+pub struct SendWqe {
     /// `wr_id`, which is returned in the CQE.
     pub tag: u64,
     /// Operation.
@@ -227,7 +227,7 @@ pub struct SendWork {
     pub fence: bool,
 }
 
-impl SendWork {
+impl SendWqe {
     /// Makes a signalled WQE.
     pub const fn new(tag: u64, operation: Operation, data: Data) -> Self {
         Self { tag, operation, data, signalled: true, solicited: false, fence: false }
@@ -236,14 +236,14 @@ impl SendWork {
 
 /// A receive WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceiveWork {
+pub struct ReceiveWqe {
     /// `wr_id`, which is returned in the CQE.
     pub tag: u64,
     /// Scatter list.
     pub elements: Vec<Element>,
 }
 
-impl ReceiveWork {
+impl ReceiveWqe {
     /// Bytes that it has room for.
     pub fn length(&self) -> u64 {
         self.elements.iter().map(|element| u64::from(element.length)).sum()

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::RemoteRights;
 use rnic_endpoint::memory::Element;
-use rnic_endpoint::qp::{Data, Operation, SendWork};
+use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_stimulus::chance::Seed;

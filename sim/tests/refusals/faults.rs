@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Error, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest};
 use rnic_endpoint::memory::Element;
-use rnic_endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
+use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;

@@ -13,7 +13,7 @@ use rnic_endpoint::Endpoint;
 use rnic_endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
 use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
 use rnic_endpoint::packet::Packet;
-use rnic_endpoint::qp::{QueuePairSetup, ReceiveWork};
+use rnic_endpoint::qp::{QueuePairSetup, ReceiveWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};

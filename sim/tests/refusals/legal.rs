@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
 use rnic_endpoint::memory::Element;
-use rnic_endpoint::qp::{Data, Operation, ReceiveWork, SendWork};
+use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_stimulus::chance::Seed;

@@ -8,7 +8,7 @@ use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
 use rnic_endpoint::memory::Element;
 use rnic_endpoint::packet::Packet;
-use rnic_endpoint::qp::ReceiveWork;
+use rnic_endpoint::qp::ReceiveWqe;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;

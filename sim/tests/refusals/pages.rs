@@ -6,7 +6,7 @@ use rnic_driver::memory::Purpose;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveQueue, SharedReceiveQueueOptions};
 use rnic_endpoint::memory::Element;
-use rnic_endpoint::qp::{Data, Operation, SendWork};
+use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::admin::{
     Body, Command, CommandHeader, CommandOpcode, CreateRegion, ModifyRegion, RegionKind, Translation,
 };

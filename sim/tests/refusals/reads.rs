@@ -6,7 +6,7 @@ use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights};
 use rnic_endpoint::memory::Element;
 use rnic_endpoint::packet::Packet;
-use rnic_endpoint::qp::{Data, Operation, SendWork};
+use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::opcode::Operation as Opcode;
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;

@@ -14,7 +14,7 @@ use rnic_driver::{
 use rnic_endpoint::Endpoint;
 use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
 use rnic_endpoint::packet;
-use rnic_endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWork, SendWork};
+use rnic_endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;

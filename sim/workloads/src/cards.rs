@@ -24,7 +24,7 @@ use rnic_layout::doorbell::Arm;
 use rnic_layout::path::Gid;
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::queue::send::ScatterGather;
+use rnic_layout::queue::send::Sge;
 use rnic_stimulus::chance::Seed;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -312,7 +312,7 @@ impl Host {
     }
 
     /// Corrupts a request that was just posted, whose memory is in a region that ends at `end`.
-    fn spoil(&self, element: ScatterGather, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
+    fn spoil(&self, element: Sge, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
         let count = self.tamper.spoil(element, |slot, place| match mistake {
             Mistake::LocalKey | Mistake::LastKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,

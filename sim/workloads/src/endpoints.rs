@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rnic_endpoint::Endpoint;
 use rnic_endpoint::memory::{Element, Region, Rights};
 use rnic_endpoint::packet::Path;
-use rnic_endpoint::qp::{Data, Operation, Queue, QueuePairSetup, ReceiveWork, SendWork};
+use rnic_endpoint::qp::{Data, Operation, Queue, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::Gid;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;

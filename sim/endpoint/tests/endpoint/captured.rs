@@ -1,7 +1,7 @@
 //! What Linux asked, asked of an endpoint that stands in for the Linux that answered.
 
 use super::*;
-use rnic_endpoint::qp::{Queue, ReceiveWork};
+use rnic_endpoint::qp::{Queue, ReceiveWqe};
 use rnic_layout::opcode;
 use rnic_stimulus::captures::Capture;
 use rnic_stimulus::captures::flow::{Crossing, Flow, Said};

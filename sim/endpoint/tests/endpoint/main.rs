@@ -10,7 +10,7 @@ use rnic_endpoint::Endpoint;
 use rnic_endpoint::fault::{Fault, Side};
 use rnic_endpoint::memory::{Element, Region, Rights};
 use rnic_endpoint::packet::Path;
-use rnic_endpoint::qp::{Completion, Data, Operation, QueuePairSetup, ReceiveWork, SendWork};
+use rnic_endpoint::qp::{Completion, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::opcode::Operation as Op;
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::Psn;

@@ -19,7 +19,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// Gen3 x16, with the overhead that DESIGN 8 assumes.
+    /// Gen3 x16, with the overhead that design 8 assumes.
     pub const GEN3_X16: LinkOptions = LinkOptions {
         bytes_per_second: 15_400_000_000,
         request_overhead_bytes: 24,
@@ -116,7 +116,7 @@ impl HostOptions {
         scatters: false,
     };
 
-    /// Host of the standard bench (DESIGN 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported done up to
+    /// Host of the standard bench (design 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported done up to
     /// 0.5 us late, and reads that overtake them.
     pub const STANDARD: HostOptions = HostOptions {
         link: LinkOptions::GEN3_X16,

@@ -2,7 +2,7 @@
 //!
 //! Accesses are made one after the other. Address and data of a write are sent together or apart, and answers are stalled at
 //! times. An access fails if the slave does not answer within [`ANSWER_CYCLES_MAX`] cycles in which only the card is waited
-//! for; DESIGN 3 decision 5 guarantees an answer.
+//! for; design decision 5 guarantees an answer.
 use super::options::HostOptions;
 use crate::monitor::{Log, Rule};
 use rand::Rng;

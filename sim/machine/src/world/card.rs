@@ -394,7 +394,7 @@ impl Card {
     /// Instantiates a model and holds it in reset.
     ///
     /// # Errors
-    /// If the model lacks a port of the core boundary (DESIGN 3.1), or a port has another width.
+    /// If the model lacks a port of the core boundary (design 3.1), or a port has another width.
     pub fn new(model: &Model, options: CardOptions, now_ps: u64, seed: Seed, name: &str) -> Result<Card> {
         let build = || -> Result<Card> {
             let mac_ports = MacPorts::new(model)?;

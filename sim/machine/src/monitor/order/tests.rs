@@ -31,8 +31,8 @@ impl Bench {
     }
 
     fn completion_as(&mut self, index: u32, phase: bool, tag: u64) {
-        let completion = Completion {
-            tag,
+        let completion = Cqe {
+            wr_id: tag,
             length: 0,
             immediate: [0; 4],
             source_qp: 0,
@@ -52,7 +52,7 @@ impl Bench {
     }
 
     fn event(&mut self, index: u32, detail: u32) {
-        let event = Event {
+        let event = Eqe {
             object_number: 5,
             detail,
             kind: EventKind::Completion,

@@ -15,7 +15,7 @@ use rnic_layout::context::PathRecord;
 use rnic_layout::field::{Field, Record};
 use rnic_layout::limits;
 use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState, Service};
-use rnic_messages::setup::SetupKind;
+use rnic_messages::setup::{SetupKind, SrqSetupKind};
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, SHARED_RECEIVE_BITS,
 };
@@ -690,7 +690,7 @@ fn create_shared_receive_queue() -> Vec<Instruction> {
     program.copy(body(SHARED.field("base")).above(RING_ALIGNMENT_LOG2), path("receive_base_page"));
     program.copy(body(SHARED.field("limit")), limit());
     set_anew(&mut program);
-    program.setup(SetupKind::SharedReceive, setting());
+    program.setup_srq(SrqSetupKind::Restart, setting());
     program.publish(Kind::SharedReceive, true);
     program.finish()
 }
@@ -701,7 +701,7 @@ fn modify_shared_receive_queue() -> Vec<Instruction> {
     subject(&mut program, Kind::SharedReceive);
     program.copy(body(RECORD.field("limit")), limit());
     set_anew(&mut program);
-    program.setup(SetupKind::SharedLimit, setting());
+    program.setup_srq(SrqSetupKind::Limit, setting());
     program.finish()
 }
 
@@ -734,7 +734,7 @@ fn end_shared_receive_queue(program: &mut Program) {
     );
     set_anew(program);
     program.publish(Kind::SharedReceive, true);
-    program.setup(SetupKind::SharedReceive, zeros(24));
+    program.setup_srq(SrqSetupKind::Restart, zeros(24));
 }
 
 fn destroy_shared_receive_queue() -> Vec<Instruction> {

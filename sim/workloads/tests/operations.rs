@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The driver's own stand-in for a card: it joins queue pairs of one card without a wire, so both hosts share it.
 #[allow(dead_code, reason = "the tests of the driver use the rest")]
-#[path = "../../../driver/tests/device/fake.rs"]
+#[path = "../../../driver/tests/device/fake/mod.rs"]
 mod fake;
 
 /// What the stand-in refuses as a card does.

@@ -21,7 +21,7 @@ struct Machine {
     sources: [Source<CqeToken>; 2],
     events: Source<EqeToken>,
     writes: Sink<SlotWrite>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
     irqs: Sink<Bits<VECTOR_BITS>>,
     /// Cycles until the host reports the writes done that it took, oldest first.
     undone: VecDeque<u32>,

@@ -48,7 +48,7 @@ const SOLICITED: u64 = Arm::Solicited as u64;
 const COMPLETION_EVENT: u64 = EventKind::Completion as u64;
 const ASYNCHRONOUS_EVENT: u64 = EventKind::Asynchronous as u64;
 const QUEUE_ERROR: u64 = AsyncEvent::CompletionQueueError as u64;
-const LAST_EVENT: u64 = AsyncEvent::LastEntryReached as u64;
+const LAST_EVENT: u64 = AsyncEvent::LastWqeReached as u64;
 
 /// What leaves for the event queues: an entry, an event, or both, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

@@ -165,7 +165,7 @@ impl Model {
             "shared_receive",
             "signal_all",
             "send_slots_log2",
-            "receive_entries_log2",
+            "receive_wqes_log2",
             "domain",
             "send_completion_queue",
             "receive_completion_queue",

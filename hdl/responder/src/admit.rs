@@ -125,7 +125,7 @@ struct AdmitPath {
     domain: Bits<24>,
     min_rnr_timer: Bits<5>,
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
-    receive_entries_log2: Bits<4>,
+    receive_wqes_log2: Bits<4>,
     /// Receive entries are those of a shared receive queue.
     is_shared: Bit,
     shared: Bits<SHARED_RECEIVE_BITS>,
@@ -529,7 +529,7 @@ impl Logic for Admit {
         let posted_count =
             self.producers.read_data.val() - select(shares, shared_taken, record.receive_index);
         let has_posted =
-            is_posted(posted_count, select(shares, shared_path.entries_log2, path.receive_entries_log2));
+            is_posted(posted_count, select(shares, shared_path.entries_log2, path.receive_wqes_log2));
         let is_below = posted_count <= shared_path.limit || !has_posted;
 
         // A packet is for the address that its queue pair sends from (protocol 1.2).
@@ -646,8 +646,8 @@ impl Logic for Admit {
             && found.address_matches;
         let meets_order = is_known && !found.has_failed;
         let is_expected = meets_order && found.psn_check == PsnCheck::Expected;
-        let is_gap = meets_order && found.psn_check == PsnCheck::Ahead;
-        let is_duplicate = meets_order && found.psn_check == PsnCheck::Behind;
+        let is_gap = meets_order && found.psn_check == PsnCheck::Gap;
+        let is_duplicate = meets_order && found.psn_check == PsnCheck::Duplicate;
         let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE || with_invalidate;
         let needs_entry = select(found.is_send, found.starts, found.with_immediate);
         let has_right =
@@ -890,7 +890,7 @@ impl Logic for Admit {
             domain: event.path.domain,
             min_rnr_timer: event.path.min_rnr_timer,
             completion_queue: event.path.receive_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
-            receive_entries_log2: event.path.receive_entries_log2,
+            receive_wqes_log2: event.path.receive_wqes_log2,
             is_shared: event.path.shared_receive,
             shared: event.path.shared_receive_queue.get_bits::<SHARED_RECEIVE_BITS>(0),
         };

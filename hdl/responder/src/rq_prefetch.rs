@@ -895,7 +895,7 @@ impl Logic for RqPrefetch {
             is_alive,
             generation,
             base_page: select(is_of_srq, srq_event.base_page, event.path.receive_base_page),
-            entries_log2: select(is_of_srq, srq_event.entries_log2, event.path.receive_entries_log2),
+            entries_log2: select(is_of_srq, srq_event.entries_log2, event.path.receive_wqes_log2),
         };
         self.lives.write_enable.next = clears || (applies && is_event);
         self.lives.write_address.next = select(clears, walk, ring);

@@ -961,7 +961,7 @@ fn path_of(attributes: &Attributes) -> Path {
         min_rnr_timer: bits(attributes.timer_code.into()),
         receive_completion_queue: bits(attributes.completion_queue.into()),
         receive_base_page: bits(attributes.ring >> 12),
-        receive_entries_log2: bits(attributes.entries_log2.into()),
+        receive_wqes_log2: bits(attributes.entries_log2.into()),
         shared_receive: attributes.shared.is_some(),
         shared_receive_queue: bits(attributes.shared.unwrap_or(0).into()),
         generation: bits(attributes.generation.into()),

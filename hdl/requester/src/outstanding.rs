@@ -26,9 +26,8 @@
 //! 2. A shared block is in one chain or free.
 //! 3. Who writes a count and then reads what another says, while the other does the same the other way round, cannot both miss
 //!    each other: reads see all writes of earlier cycles. This is how a held queue pair is woken exactly when there is room.
-use crate::messages::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, PLACE_BITS, Retired};
+use crate::messages::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, POOL_SLOT_BITS, Retired};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
@@ -38,7 +37,7 @@ pub const SHARED_BITS: usize = QUEUE_PAIR_BITS;
 const SHARED_COUNT_BITS: usize = SHARED_BITS + 1;
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Outstanding {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -71,7 +70,7 @@ pub struct Outstanding {
     /// From issuing: a message.
     pub message: Signal<In, OutstandingMessage>,
     /// Its place.
-    pub message_place: Signal<In, Bits<PLACE_BITS>>,
+    pub message_slot: Signal<In, Bits<POOL_SLOT_BITS>>,
     /// From issuing: whose it is.
     pub issued_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// What issuing says of it.
@@ -92,23 +91,24 @@ pub struct Outstanding {
     /// One cycle later; registered.
     pub begun_seen: Signal<Out, Begun>,
     /// From acknowledge: which message it wants to see, in the next cycle.
-    pub place: Signal<In, Bits<PLACE_BITS>>,
+    pub pool_slot: Signal<In, Bits<POOL_SLOT_BITS>>,
     /// One cycle later; registered.
     pub message_seen: Signal<Out, OutstandingMessage>,
     /// One cycle later: the block behind that of `place`; registered.
     pub next_block: Signal<Out, Bits<BLOCK_BITS>>,
     /// From acknowledge: of which queue pair something is said.
-    pub retired_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    pub retired_write_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// What.
-    pub retires: Signal<In, Retired>,
+    pub retired_write: Signal<In, Retired>,
     /// It is said now.
-    pub retires_valid: Signal<In, Bit>,
+    pub retired_write_valid: Signal<In, Bit>,
     /// From acknowledge: a shared block that is free again.
     pub freed: Signal<In, Bits<SHARED_BITS>>,
     /// It is.
     pub freed_valid: Signal<In, Bit>,
 
-    messages: Memory<OutstandingMessage, PLACE_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
+    messages: Memory<OutstandingMessage, POOL_SLOT_BITS>,
     links: Memory<Bits<BLOCK_BITS>, BLOCK_BITS>,
     begun_counts: Memory<Begun, QUEUE_PAIR_BITS>,
     issued_counts: Memory<Issued, QUEUE_PAIR_BITS>,
@@ -116,59 +116,10 @@ pub struct Outstanding {
     free_blocks: Fifo<Bits<SHARED_BITS>, SHARED_BITS, SHARED_COUNT_BITS>,
 }
 
-impl Outstanding {
-    /// Makes a pool without messages.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Outstanding {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            link: Signal::default(),
-            link_valid: Signal::default(),
-            begun_queue_pair: Signal::default(),
-            begun: Signal::default(),
-            begun_valid: Signal::default(),
-            retired_queue_pair: Signal::default(),
-            retired_read: Signal::default(),
-            retired: Signal::default(),
-            free: StreamTx::default(),
-            message: Signal::default(),
-            message_place: Signal::default(),
-            issued_queue_pair: Signal::default(),
-            issued: Signal::default(),
-            message_valid: Signal::default(),
-            issued_valid: Signal::default(),
-            queue_pair: Signal::default(),
-            issued_read: Signal::default(),
-            begun_read: Signal::default(),
-            issued_seen: Signal::default(),
-            begun_seen: Signal::default(),
-            place: Signal::default(),
-            message_seen: Signal::default(),
-            next_block: Signal::default(),
-            retired_index: Signal::default(),
-            retires: Signal::default(),
-            retires_valid: Signal::default(),
-            freed: Signal::default(),
-            freed_valid: Signal::default(),
-            messages: Memory::new(Storage::Ultra)?,
-            links: Memory::new(Storage::Block)?,
-            begun_counts: Memory::new(Storage::Block)?,
-            issued_counts: Memory::new(Storage::Block)?,
-            retired_counts: Memory::new(Storage::Block)?,
-            free_blocks: Fifo::new(Storage::Block)?,
-        })
-    }
-}
-
 impl Logic for Outstanding {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, messages, links, begun_counts, issued_counts, retired_counts, free_blocks);
+        self.hold_registers();
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
 
@@ -176,14 +127,14 @@ impl Logic for Outstanding {
         self.links.write_address.next = self.link.val().block;
         self.links.write_data.next = self.link.val().next;
         self.links.read_enable.next = true;
-        self.links.read_address.next = self.place.val().get_bits::<BLOCK_BITS>(3);
+        self.links.read_address.next = self.pool_slot.val().get_bits::<BLOCK_BITS>(3);
         self.next_block.next = self.links.read_data.val();
 
         self.messages.write_enable.next = self.message_valid.val();
-        self.messages.write_address.next = self.message_place.val();
+        self.messages.write_address.next = self.message_slot.val();
         self.messages.write_data.next = self.message.val();
         self.messages.read_enable.next = true;
-        self.messages.read_address.next = self.place.val();
+        self.messages.read_address.next = self.pool_slot.val();
         self.message_seen.next = self.messages.read_data.val();
 
         self.begun_counts.write_enable.next = self.begun_valid.val() || is_sweeping;
@@ -193,9 +144,10 @@ impl Logic for Outstanding {
         self.issued_counts.write_address.next =
             select(is_sweeping, sweep_index, self.issued_queue_pair.val());
         self.issued_counts.write_data.next = self.issued.val();
-        self.retired_counts.write_enable.next = self.retires_valid.val() || is_sweeping;
-        self.retired_counts.write_address.next = select(is_sweeping, sweep_index, self.retired_index.val());
-        self.retired_counts.write_data.next = self.retires.val();
+        self.retired_counts.write_enable.next = self.retired_write_valid.val() || is_sweeping;
+        self.retired_counts.write_address.next =
+            select(is_sweeping, sweep_index, self.retired_write_queue_pair.val());
+        self.retired_counts.write_data.next = self.retired_write.val();
         if is_sweeping {
             self.begun_counts.write_data.next.count = bits(0);
             self.begun_counts.write_data.next.is_held = false;
@@ -218,7 +170,6 @@ impl Logic for Outstanding {
         self.retired.next = self.retired_counts.read_data.val();
 
         // There are as many shared blocks as queue pairs, so the sweep names each of them once.
-        self.free_blocks.reset.next = self.reset.val();
         self.free_blocks.rx.valid.next = self.freed_valid.val() || is_sweeping;
         self.free_blocks.rx.beat.next = select(is_sweeping, sweep_index, self.freed.val());
         StreamTx::<Bits<SHARED_BITS>>::link(&mut self.free, &mut self.free_blocks.tx);

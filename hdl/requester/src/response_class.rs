@@ -11,11 +11,9 @@
 //! | others | | nothing that was asked for |
 //!
 //! Protocol 1.4, 1.6, 2.5, 2.11.
-use crate::constants::{
-    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST,
-    READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
-};
+use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
 use rnic_kernel::prelude::*;
+use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::read::ReturnedAnswer;
 
 /// Bits 7:5 of a syndrome: ACK.
@@ -90,14 +88,14 @@ pub(crate) fn returned_meaning(answer: ReturnedAnswer) -> Meaning {
 #[kernel]
 pub(crate) fn status(meaning: Meaning, syndrome: Bits<8>) -> Bits<8> {
     let refusal = match syndrome.get_bits::<2>(0).to_u64() {
-        0 => bits::<8>(RETRY_EXCEEDED),
-        1 => bits::<8>(REMOTE_INVALID_REQUEST),
-        2 => bits::<8>(REMOTE_ACCESS),
-        _ => bits::<8>(REMOTE_OPERATION),
+        0 => bits::<8>(CompletionStatus::RetryExceeded as u64),
+        1 => bits::<8>(CompletionStatus::RemoteInvalidRequest as u64),
+        2 => bits::<8>(CompletionStatus::RemoteAccess as u64),
+        _ => bits::<8>(CompletionStatus::RemoteOperation as u64),
     };
     match meaning {
-        Meaning::NotReady => bits::<8>(NOT_READY_RETRY_EXCEEDED),
-        Meaning::ReadData => bits::<8>(BAD_RESPONSE),
+        Meaning::NotReady => bits::<8>(CompletionStatus::NotReadyRetryExceeded as u64),
+        Meaning::ReadData => bits::<8>(CompletionStatus::BadResponse as u64),
         _ => refusal,
     }
 }

@@ -42,27 +42,28 @@
 //! 11. The end of a key of this host is no packet, and goes on with key and domain.
 //!
 //! `turn_count` counts turns of the line that have made a packet, before its first one; `ends_turn` is said with the last.
-use crate::constants::{
-    COMPARE_SWAP, FETCH_ADD, FLUSHED, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READ_REQUEST, READY_TO_SEND,
-    SEND_FIRST, SEND_LAST, SEND_LAST_IMMEDIATE, SEND_LAST_INVALIDATE, SEND_MIDDLE, SEND_ONLY,
-    SEND_ONLY_IMMEDIATE, SEND_ONLY_INVALIDATE, SEND_QUEUE_DRAIN, SUCCESS, WRITE_FIRST, WRITE_LAST,
+use crate::messages::{
+    AtomicOperands, CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, ReadRecord,
+    Retired, Sge, SgePart, WqeCompletion, WqeHeader, WqeKind, atomic_operands, second_sge,
+};
+use crate::opcode::{
+    COMPARE_SWAP, FETCH_ADD, READ_REQUEST, SEND_FIRST, SEND_LAST, SEND_LAST_IMMEDIATE, SEND_LAST_INVALIDATE,
+    SEND_MIDDLE, SEND_ONLY, SEND_ONLY_IMMEDIATE, SEND_ONLY_INVALIDATE, WRITE_FIRST, WRITE_LAST,
     WRITE_LAST_IMMEDIATE, WRITE_MIDDLE, WRITE_ONLY, WRITE_ONLY_IMMEDIATE,
 };
-use crate::messages::{
-    CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, ReadRecord, Retired, Sge, SgePart,
-};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::state::{PathMtu, QpState};
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
 /// Where a READ is written down: its queue pair, and its slot.
-pub const READ_PLACE_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
-const LINE_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
+pub const READ_INDEX_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
+const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// Requests that may be waiting when a packet is made; it adds two, and the queue holds eight.
 const REQUESTS_MAX: u64 = 6;
@@ -84,9 +85,9 @@ struct Life {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Rest {
     /// There is something left.
-    is_there: Bit,
+    exists: Bit,
     /// The queue pair stands in line; perhaps for a message that was dropped.
-    is_in_line: Bit,
+    is_queued: Bit,
     /// Segmentation need not be woken any more.
     is_woken: Bit,
     generation: Bits<GENERATION_BITS>,
@@ -130,11 +131,11 @@ enum Step {
 /// Bytes of a code.
 #[kernel]
 fn pmtu(code: Bits<3>) -> Bits<13> {
-    match code.to_u64() {
-        PMTU_256 => bits::<13>(256),
-        PMTU_512 => bits::<13>(512),
-        PMTU_1024 => bits::<13>(1024),
-        PMTU_2048 => bits::<13>(2048),
+    match PathMtu::from_number(code.to_u64()) {
+        Some(PathMtu::Bytes256) => bits::<13>(256),
+        Some(PathMtu::Bytes512) => bits::<13>(512),
+        Some(PathMtu::Bytes1024) => bits::<13>(1024),
+        Some(PathMtu::Bytes2048) => bits::<13>(2048),
         _ => bits::<13>(4096),
     }
 }
@@ -148,17 +149,17 @@ fn part(is_read: Bit, length: Bits<32>) -> Bits<13> {
 /// Packets of a quantum.
 #[kernel]
 fn quantum_packets(code: Bits<3>) -> Bits<7> {
-    match code.to_u64() {
-        PMTU_256 => bits::<7>(QUANTUM / 256),
-        PMTU_512 => bits::<7>(QUANTUM / 512),
-        PMTU_1024 => bits::<7>(QUANTUM / 1024),
-        PMTU_2048 => bits::<7>(QUANTUM / 2048),
+    match PathMtu::from_number(code.to_u64()) {
+        Some(PathMtu::Bytes256) => bits::<7>(QUANTUM / 256),
+        Some(PathMtu::Bytes512) => bits::<7>(QUANTUM / 512),
+        Some(PathMtu::Bytes1024) => bits::<7>(QUANTUM / 1024),
+        Some(PathMtu::Bytes2048) => bits::<7>(QUANTUM / 2048),
         _ => bits::<7>(QUANTUM / 4096),
     }
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Segment {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -173,25 +174,25 @@ pub struct Segment {
     /// From control; segmentation must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
     /// From authorize.
-    pub item: StreamRx<CheckedWqe>,
+    pub checked: StreamRx<CheckedWqe>,
     /// From authorize: elements of long lists, before their items.
-    pub listed: StreamRx<Sge>,
+    pub listed_sges: StreamRx<Sge>,
     /// From acknowledge: of which queue pair something is said.
-    pub retired_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    pub retired_queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// How far its peer is.
-    pub retires: Signal<In, Retired>,
+    pub retired: Signal<In, Retired>,
     /// It is said now.
-    pub retires_valid: Signal<In, Bit>,
+    pub retired_valid: Signal<In, Bit>,
     /// To issuing; registered.
     pub packet: StreamTx<Packet>,
     /// To issuing: what keys behind the first one of a list are asked for; registered.
-    pub parts: StreamTx<SgePart>,
+    pub sge_parts: StreamTx<SgePart>,
     /// To the region table; registered.
     pub access_request: StreamTx<AccessRequest>,
     /// To deposit: a READ.
     pub read: Signal<Out, ReadRecord>,
     /// Where it is written down.
-    pub read_place: Signal<Out, Bits<READ_PLACE_BITS>>,
+    pub read_index: Signal<Out, Bits<READ_INDEX_BITS>>,
     /// It is written now.
     pub read_valid: Signal<Out, Bit>,
     /// To segmentation: what follows a long message may come; registered.
@@ -202,8 +203,9 @@ pub struct Segment {
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     rests: Memory<Rest, QUEUE_PAIR_BITS>,
     unacknowledged: Memory<Bits<24>, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
     lists: Memory<Sge, LISTED_PLACE_BITS>,
-    line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
+    ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
     packets: Fifo<Packet, 4, 5>,
     part_queue: Fifo<SgePart, 4, 5>,
     requests: Fifo<AccessRequest, 3, 4>,
@@ -214,13 +216,13 @@ pub struct Segment {
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     /// The message comes from the line.
     is_turn: DFF<Bit>,
-    was_in_line: DFF<Bit>,
+    was_queued: DFF<Bit>,
     current: DFF<Rest>,
     /// The item's first packet has not been made.
     starts: DFF<Bit>,
     ends_burst: DFF<Bit>,
     /// There is no packet to send.
-    is_bare: DFF<Bit>,
+    sends_nothing: DFF<Bit>,
     is_read: DFF<Bit>,
     is_atomic: DFF<Bit>,
     is_local: DFF<Bit>,
@@ -236,77 +238,12 @@ pub struct Segment {
     turns_begun: Reg<Bits<16>>,
 }
 
-impl Segment {
-    /// Makes a block that has no message.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Segment {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            enable: Signal::default(),
-            setup: StreamRx::default(),
-            item: StreamRx::default(),
-            listed: StreamRx::default(),
-            retired_index: Signal::default(),
-            retires: Signal::default(),
-            retires_valid: Signal::default(),
-            packet: StreamTx::default(),
-            parts: StreamTx::default(),
-            access_request: StreamTx::default(),
-            read: Signal::default(),
-            read_place: Signal::default(),
-            read_valid: Signal::default(),
-            wake: StreamTx::default(),
-            turn_count: Signal::default(),
-            lives: Memory::new(Storage::Block)?,
-            rests: Memory::new(Storage::Block)?,
-            unacknowledged: Memory::new(Storage::Block)?,
-            lists: Memory::new(Storage::Ultra)?,
-            line: Fifo::new(Storage::Block)?,
-            packets: Fifo::new(Storage::Distributed)?,
-            part_queue: Fifo::new(Storage::Distributed)?,
-            requests: Fifo::new(Storage::Distributed)?,
-            wakes: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            resume: DFF::default(),
-            queue_pair: DFF::default(),
-            is_turn: DFF::default(),
-            was_in_line: DFF::default(),
-            current: DFF::default(),
-            starts: DFF::default(),
-            ends_burst: DFF::default(),
-            is_bare: DFF::default(),
-            is_read: DFF::default(),
-            is_atomic: DFF::default(),
-            is_local: DFF::default(),
-            is_last: DFF::default(),
-            payload_bytes: DFF::default(),
-            first_part: DFF::default(),
-            second_part: DFF::default(),
-            packets_left: DFF::default(),
-            is_blocked: Reg::default(),
-            share: Reg::default(),
-            turns_begun: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Segment {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, lives, rests, unacknowledged, lists, line, packets, part_queue, requests, wakes);
-        self.line.reset.next = self.reset.val();
-        self.packets.reset.next = self.reset.val();
-        self.part_queue.reset.next = self.reset.val();
-        self.requests.reset.next = self.reset.val();
-        self.wakes.reset.next = self.reset.val();
         StreamTx::<Packet>::link(&mut self.packet, &mut self.packets.tx);
-        StreamTx::<SgePart>::link(&mut self.parts, &mut self.part_queue.tx);
+        StreamTx::<SgePart>::link(&mut self.sge_parts, &mut self.part_queue.tx);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         self.turn_count.next = self.turns_begun.q.val();
@@ -315,19 +252,19 @@ impl Logic for Segment {
         let queue_pair = self.queue_pair.q.val();
         let event = self.setup.beat.val();
         let has_event = self.setup.valid.val();
-        let item = self.item.beat.val();
+        let wqe = self.checked.beat.val();
         let current = self.current.q.val();
         let is_turn = self.is_turn.q.val();
-        let first_in_line = self.line.tx.beat.val();
+        let next_turn = self.ready_queue.tx.beat.val();
 
         // Who is next. Items go on until they have got a quantum, if somebody stands in line.
         let share = self.share.q.val();
         let is_blocked = self.is_blocked.q.val();
-        let has_item = self.item.valid.val() && !is_blocked;
-        let has_turn = self.line.tx.valid.val() && (self.enable.val() || is_blocked);
+        let has_item = self.checked.valid.val() && !is_blocked;
+        let has_turn = self.ready_queue.tx.valid.val() && (self.enable.val() || is_blocked);
         let takes_turn = has_turn && (!has_item || share.get_bit(QUANTUM_BITS - 6));
         let may_start = self.wakes.rx.ready.val() && !is_sweeping;
-        let chosen = select(takes_turn, first_in_line, item.queue_pair);
+        let chosen = select(takes_turn, next_turn, wqe.header.queue_pair);
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
             self.is_turn.d.next = takes_turn;
@@ -350,12 +287,13 @@ impl Logic for Segment {
         self.rests.read_address.next = read_address;
         self.unacknowledged.read_enable.next = step == Step::Idle;
         self.unacknowledged.read_address.next = chosen;
-        self.unacknowledged.write_enable.next = self.retires_valid.val();
-        self.unacknowledged.write_address.next = self.retired_index.val();
-        self.unacknowledged.write_data.next = self.retires.val().una_psn;
+        self.unacknowledged.write_enable.next = self.retired_valid.val();
+        self.unacknowledged.write_address.next = self.retired_queue_pair.val();
+        self.unacknowledged.write_data.next = self.retired.val().una_psn;
         let life = self.lives.read_data.val();
         let rest = self.rests.read_data.val();
-        let serves = event.state == READY_TO_SEND || event.state == SEND_QUEUE_DRAIN;
+        let serves =
+            event.state == QpState::ReadyToSend as u64 || event.state == QpState::SendQueueDrain as u64;
         let drops = !serves || event.kind == SetupKind::Restart;
         let is_setup = step == Step::Setup;
         self.setup.ready.next = is_setup;
@@ -374,46 +312,49 @@ impl Logic for Segment {
         let loads = step == Step::Load;
         let loads_turn = loads && is_turn;
         let unacknowledged = self.unacknowledged.read_data.val();
-        let in_flight = select(is_turn, rest.psn, item.psn) - unacknowledged;
+        let in_flight = select(is_turn, rest.psn, wqe.plan.first_psn) - unacknowledged;
         let is_open = !in_flight.get_bits::<9>(PSN_WINDOW_BITS).any();
         let is_half_open = is_open && !in_flight.get_bit(PSN_WINDOW_BITS - 1);
-        let waits = !is_turn && rest.is_there;
-        let is_served = life.serves && life.generation == item.generation;
-        let is_good = is_served && item.status == SUCCESS && !item.is_empty;
-        let is_split = is_good && !item.is_read && !item.is_local && item.psn != item.last_psn;
-        let begins_turn = loads_turn && rest.is_there && is_open;
-        let length = select(is_turn, rest.length, item.length);
-        let is_alone =
-            self.line.level.val() == select(is_turn, bits::<LINE_COUNT_BITS>(1), bits::<LINE_COUNT_BITS>(0));
+        let waits = !is_turn && rest.exists;
+        let is_served = life.serves && life.generation == wqe.header.generation;
+        let is_good =
+            is_served && wqe.completion.status == CompletionStatus::Success as u64 && !wqe.header.is_empty;
+        let is_split =
+            is_good && !wqe.kind.is_read && !wqe.kind.is_local && wqe.plan.first_psn != wqe.header.last_psn;
+        let begins_turn = loads_turn && rest.exists && is_open;
+        let length = select(is_turn, rest.length, wqe.length);
+        let is_alone = self.ready_queue.level.val()
+            == select(is_turn, bits::<READY_COUNT_BITS>(1), bits::<READY_COUNT_BITS>(0));
         let is_near = length <= QUANTUM || (length <= 2 * QUANTUM && is_alone && is_half_open);
-        let holds = select(is_turn, !rest.is_woken, item.is_long && !item.is_empty);
+        let holds = select(is_turn, !rest.is_woken, wqe.plan.is_long && !wqe.header.is_empty);
         let ends_hold = holds && (is_near || (!is_turn && !is_good));
         self.wakes.rx.valid.next = loads && ends_hold && !waits && (!is_turn || begins_turn);
         self.wakes.rx.beat.next = queue_pair;
-        self.line.tx.ready.next = loads_turn;
-        let code = select(is_turn, rest.path_mtu, item.path_mtu);
+        self.ready_queue.tx.ready.next = loads_turn;
+        let second: Sge = second_sge(wqe.tail);
+        let code = select(is_turn, rest.path_mtu, wqe.plan.path_mtu);
         if loads {
-            self.was_in_line.d.next = !is_turn && rest.is_in_line;
+            self.was_queued.d.next = !is_turn && rest.is_queued;
             self.starts.d.next = !is_turn;
-            self.ends_burst.d.next = item.ends_burst && !is_turn;
-            self.is_bare.d.next = !is_turn && (!is_good || item.is_local);
-            self.is_local.d.next = !is_turn && is_good && item.is_local;
+            self.ends_burst.d.next = wqe.header.ends_burst && !is_turn;
+            self.sends_nothing.d.next = !is_turn && (!is_good || wqe.kind.is_local);
+            self.is_local.d.next = !is_turn && is_good && wqe.kind.is_local;
             self.is_last.d.next = !is_turn && !is_split;
             // Parts of a READ only say that there is one.
-            let reads = !is_turn && item.is_read;
+            let reads = !is_turn && wqe.kind.is_read;
             self.is_read.d.next = reads;
-            self.payload_bytes.d.next = select(reads, bits::<13>(0), item.length.get_bits::<13>(0));
-            self.first_part.d.next = part(reads, item.first.length);
-            let has_operands = reads && item.is_atomic;
+            self.payload_bytes.d.next = select(reads, bits::<13>(0), wqe.length.get_bits::<13>(0));
+            self.first_part.d.next = part(reads, wqe.first.length);
+            let has_operands = reads && wqe.kind.is_atomic;
             self.is_atomic.d.next = has_operands;
-            self.second_part.d.next = select(has_operands, bits::<13>(0), part(reads, item.second.length));
+            self.second_part.d.next = select(has_operands, bits::<13>(0), part(reads, second.length));
             self.packets_left.d.next = quantum_packets(code);
             self.is_blocked.d.next = waits;
-            self.step.d.next = if waits || (is_turn && !rest.is_there) {
+            self.step.d.next = if waits || (is_turn && !rest.exists) {
                 Step::Idle
             } else if is_turn && !is_open {
                 Step::Store
-            } else if !is_turn && item.listed_count.any() {
+            } else if !is_turn && wqe.listed_count.any() {
                 Step::Fill
             } else if is_turn || is_split {
                 Step::Plan
@@ -424,25 +365,25 @@ impl Logic for Segment {
                 rest
             } else {
                 Rest {
-                    is_there: false,
-                    is_in_line: false,
+                    exists: false,
+                    is_queued: false,
                     is_woken: false,
-                    generation: item.generation,
-                    message_count: item.message_count,
-                    is_write: item.is_write,
-                    has_immediate: item.has_immediate,
-                    with_invalidate: item.with_invalidate,
-                    solicited: item.solicited,
-                    ack_request: item.ack_request,
-                    immediate: item.immediate,
-                    domain: item.domain,
-                    path_mtu: item.path_mtu,
-                    psn: item.psn,
+                    generation: wqe.header.generation,
+                    message_count: wqe.header.message_count,
+                    is_write: wqe.kind.is_write,
+                    has_immediate: wqe.has_immediate,
+                    with_invalidate: wqe.with_invalidate,
+                    solicited: wqe.solicited,
+                    ack_request: wqe.ack_request,
+                    immediate: wqe.immediate_or_key,
+                    domain: wqe.plan.domain,
+                    path_mtu: wqe.plan.path_mtu,
+                    psn: wqe.plan.first_psn,
                     packets: bits::<5>(0),
-                    length: item.length,
-                    first: item.first,
-                    second: item.second,
-                    listed: item.listed_count,
+                    length: wqe.length,
+                    first: wqe.first,
+                    second,
+                    listed: wqe.listed_count,
                     listed_index: bits::<LISTED_BITS>(0),
                 }
             };
@@ -458,16 +399,16 @@ impl Logic for Segment {
         // A list is written down as a whole, also that of an item which sends nothing.
         let listed_index = current.listed_index;
         let next_index = listed_index + 1;
-        let fills = step == Step::Fill && self.listed.valid.val();
-        self.listed.ready.next = step == Step::Fill;
+        let fills = step == Step::Fill && self.listed_sges.valid.val();
+        self.listed_sges.ready.next = step == Step::Fill;
         self.lists.write_enable.next = fills;
         self.lists.write_address.next = cat!(queue_pair, listed_index);
-        self.lists.write_data.next = self.listed.beat.val();
+        self.lists.write_data.next = self.listed_sges.beat.val();
         if fills {
             let is_whole = next_index == current.listed;
             self.current.d.next.listed_index = select(is_whole, bits::<LISTED_BITS>(0), next_index);
             if is_whole {
-                self.step.d.next = if self.is_bare.q.val() { Step::Make } else { Step::Plan };
+                self.step.d.next = if self.sends_nothing.q.val() { Step::Make } else { Step::Plan };
             }
         }
 
@@ -486,7 +427,7 @@ impl Logic for Segment {
         }
 
         let starts = self.starts.q.val();
-        let is_bare = self.is_bare.q.val();
+        let sends_nothing = self.sends_nothing.q.val();
         let is_read = self.is_read.q.val();
         let is_atomic = self.is_atomic.q.val();
         let is_local = self.is_local.q.val();
@@ -496,18 +437,18 @@ impl Logic for Segment {
         let payload_bytes = self.payload_bytes.q.val();
         // What the first element does not give comes from the second one, or from the list.
         let is_listed = current.listed.any();
-        let has_first = first_part.any() && !is_bare;
-        let has_second = second_part.any() && !is_bare && !is_listed;
-        let has_more = second_part.any() && !is_bare && is_listed;
+        let has_first = first_part.any() && !sends_nothing;
+        let has_second = second_part.any() && !sends_nothing && !is_listed;
+        let has_more = second_part.any() && !sends_nothing && is_listed;
         let requests_max = select(is_listed, bits::<4>(REQUESTS_LISTED_MAX), bits::<4>(REQUESTS_MAX));
         let has_room = self.packets.rx.ready.val()
             && self.requests.level.val() <= requests_max
             && !self.part_queue.level.val().get_bits::<2>(3).any();
         let is_making = step == Step::Make;
         let makes = is_making && has_room && !has_event;
-        let ends = is_bare || is_last || self.packets_left.q.val() == 1;
+        let ends = sends_nothing || is_last || self.packets_left.q.val() == 1;
         let immediate = select(is_last, current.immediate, bits::<32>(0));
-        let inline_count = select(starts, item.inline_count, bits::<2>(0));
+        let inline_count = select(starts, wqe.inline_count, bits::<2>(0));
         let plain_opcode = match (current.is_write, starts, is_last, current.has_immediate) {
             (false, true, true, false) => bits::<8>(SEND_ONLY),
             (false, true, true, true) => bits::<8>(SEND_ONLY_IMMEDIATE),
@@ -527,53 +468,56 @@ impl Logic for Segment {
         } else {
             plain_opcode
         };
-        let opcode = match (is_read, is_atomic, item.is_compare) {
+        let opcode = match (is_read, is_atomic, wqe.kind.is_compare) {
             (false, _, _) => message_opcode,
             (true, false, _) => bits::<8>(READ_REQUEST),
             (true, true, true) => bits::<8>(COMPARE_SWAP),
             (true, true, false) => bits::<8>(FETCH_ADD),
         };
-        let operands = item.second;
-        let swap_add: Bits<64> = cat!(operands.length, operands.key);
-        self.item.ready.next = makes && starts;
+        let operands: AtomicOperands = atomic_operands(wqe.tail);
+        self.checked.ready.next = makes && starts;
         self.packets.rx.valid.next = makes;
         self.packets.rx.beat.next = Packet {
-            queue_pair,
-            generation: current.generation,
-            is_empty: select(starts, item.is_empty, is_bare),
-            is_first: item.is_first && starts,
-            starts,
-            ends_burst: ends && self.ends_burst.q.val(),
-            ends_turn: ends && is_turn,
-            message_count: current.message_count,
-            last_psn: item.last_psn,
-            place: item.place,
-            next_slot: item.next_slot,
-            has_wr_id: item.has_wr_id,
-            wr_id: item.wr_id,
-            status: if !starts {
-                bits::<8>(SUCCESS)
-            } else if is_bare && !is_local && item.status == SUCCESS {
-                bits::<8>(FLUSHED)
-            } else {
-                item.status
+            header: WqeHeader {
+                queue_pair,
+                generation: current.generation,
+                is_empty: select(starts, wqe.header.is_empty, sends_nothing),
+                is_first: wqe.header.is_first && starts,
+                ends_burst: ends && self.ends_burst.q.val(),
+                is_open: wqe.header.is_open && starts,
+                message_count: current.message_count,
+                ..wqe.header
             },
-            reason: item.reason,
-            is_signalled: item.is_signalled,
-            is_write: current.is_write,
-            is_read,
-            is_atomic,
-            is_compare: is_atomic && item.is_compare,
-            is_open: item.is_open && starts,
-            is_local,
+            completion: WqeCompletion {
+                status: if !starts {
+                    bits::<8>(CompletionStatus::Success as u64)
+                } else if sends_nothing
+                    && !is_local
+                    && wqe.completion.status == CompletionStatus::Success as u64
+                {
+                    bits::<8>(CompletionStatus::Flushed as u64)
+                } else {
+                    wqe.completion.status
+                },
+                ..wqe.completion
+            },
+            kind: WqeKind {
+                is_write: current.is_write,
+                is_read,
+                is_atomic,
+                is_compare: is_atomic && wqe.kind.is_compare,
+                is_local,
+            },
+            starts,
+            ends_turn: ends && is_turn,
             opcode,
             solicited: current.solicited && is_last,
             ack_request: (current.ack_request && is_last) || current.packets.all(),
             psn: current.psn,
-            extended: if is_atomic {
-                cat!(swap_bytes(operands.address), swap_bytes(swap_add), item.remote.get_bits::<96>(0))
+            extended_or_key: if is_atomic {
+                cat!(swap_bytes(operands.compare), swap_bytes(operands.swap_add), wqe.reth.get_bits::<96>(0))
             } else if starts && (current.is_write || is_read) {
-                cat!(bits::<64>(0), immediate, item.remote)
+                cat!(bits::<64>(0), immediate, wqe.reth)
             } else {
                 cat!(bits::<168>(0), select(is_local, current.domain, bits::<24>(0)), immediate)
             },
@@ -631,8 +575,8 @@ impl Logic for Segment {
             first: current.first,
             second: current.second,
         };
-        self.read_place.next = cat!(queue_pair, item.read_slot);
-        self.read_valid.next = makes && is_read && !is_bare;
+        self.read_index.next = cat!(queue_pair, wqe.plan.read_slot);
+        self.read_valid.next = makes && is_read && !sends_nothing;
         let behind = Sge {
             key: stretch.key,
             address: stretch.address + bit_cast::<64, 13>(part),
@@ -640,8 +584,8 @@ impl Logic for Segment {
         };
         let is_used_up = stretch.length == bit_cast::<32, 13>(part);
         // A list goes on in this packet, or says what the next one begins with.
-        let walks = makes && is_listed && is_used_up && !is_bare;
-        let has_ended = is_bare || is_last;
+        let walks = makes && is_listed && is_used_up && !sends_nothing;
+        let has_ended = sends_nothing || is_last;
         let after = if has_ended && !is_turn {
             Step::Idle
         } else if ends {
@@ -666,7 +610,7 @@ impl Logic for Segment {
                 after
             };
             if !is_turn && !share.get_bit(QUANTUM_BITS - 6) {
-                let got = select(is_bare, bits::<7>(0), payload_bytes.get_bits::<7>(6));
+                let got = select(sends_nothing, bits::<7>(0), payload_bytes.get_bits::<7>(6));
                 self.share.d.next = share + bit_cast::<9, 7>(got) + 1;
             }
         }
@@ -701,18 +645,18 @@ impl Logic for Segment {
         // What is left waits for its turn; who was dropped stands in line until its turn comes.
         let stores = step == Step::Store;
         let has_rest = !has_ended;
-        self.line.rx.valid.next = stores && has_rest && !self.was_in_line.q.val();
-        self.line.rx.beat.next = queue_pair;
+        self.ready_queue.rx.valid.next = stores && has_rest && !self.was_queued.q.val();
+        self.ready_queue.rx.beat.next = queue_pair;
         if stores {
             self.is_blocked.d.next = false;
             self.step.d.next = Step::Idle;
         }
         let drops_current = is_setup && drops && event.queue_pair == queue_pair;
         if drops_current {
-            self.is_bare.d.next = true;
+            self.sends_nothing.d.next = true;
             self.is_local.d.next = false;
         }
-        self.rests.write_enable.next = is_sweeping || is_setup || stores || (loads_turn && !rest.is_there);
+        self.rests.write_enable.next = is_sweeping || is_setup || stores || (loads_turn && !rest.exists);
         self.rests.write_address.next = if is_sweeping {
             self.sweep_index.val()
         } else if is_setup {
@@ -721,10 +665,10 @@ impl Logic for Segment {
             queue_pair
         };
         self.rests.write_data.next = if stores { current } else { rest };
-        self.rests.write_data.next.is_there =
-            !is_sweeping && select(stores, has_rest, is_setup && rest.is_there && !drops);
-        self.rests.write_data.next.is_in_line =
-            !is_sweeping && select(stores, has_rest, is_setup && rest.is_in_line);
+        self.rests.write_data.next.exists =
+            !is_sweeping && select(stores, has_rest, is_setup && rest.exists && !drops);
+        self.rests.write_data.next.is_queued =
+            !is_sweeping && select(stores, has_rest, is_setup && rest.is_queued);
     }
 }
 

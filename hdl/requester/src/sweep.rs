@@ -43,3 +43,20 @@ impl Logic for Sweep {
         self.index.next = count.get_bits::<QUEUE_PAIR_BITS>(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_blocks::bench::Bench;
+
+    #[test]
+    fn a_sweep_shows_every_index_once() {
+        let mut bench = Bench::clocked(Sweep::default(), |block| &mut block.clock).in_lock_step();
+        for cycle in 0..1100u64 {
+            bench.settle();
+            assert_eq!(bench.block.is_sweeping.val(), cycle < 1024);
+            assert!(cycle >= 1024 || bench.block.index.val() == cycle);
+            bench.tick();
+        }
+    }
+}

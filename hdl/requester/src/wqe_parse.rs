@@ -7,7 +7,7 @@
 //!               ┌─────────────────────────────────────────────┐
 //!  setup ──────>│            ┌─> record: slot, PSN, tail ─┐   │
 //!  wakes ──────>│─> whose? ──┤                            ├───┼──> item (4 deep)
-//!  work ───────>│            └─> retired, free blocks ────┘   │
+//!  slot ───────>│            └─> retired, free blocks ────┘   │
 //!               │                     └── held ───────────────┼──> turn (to fetch)
 //!               └─────────────────────────────────────────────┘
 //!  step          Idle          Judge            Act
@@ -41,27 +41,23 @@
 //! 13. So the last message that was posted asks for an answer, too, and the last one before the end of a key; and each of two slots,
 //!     as what stands behind it is not seen here. An entry at the end of a burst is taken with the next one, if there is a next one,
 //!     where it stands first.
-use crate::constants::{
-    ERROR, PMTU_256, PMTU_512, PMTU_1024, PMTU_2048, READY_TO_SEND, REASON_HALF_ENTRY, REASON_OVERRUN,
-    REASON_UNREADABLE, RELIABLE, RESET, SEND_QUEUE_DRAIN, SEND_QUEUE_ERROR, WORK_LOCAL_INVALIDATE, WORK_READ,
-};
 use crate::messages::{
     BLOCK_BITS, BLOCK_MESSAGES, Begun, FetchResume, Link, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
-    QUANTUM_BITS, Retired, WINDOW, WqeSlot,
+    QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
 };
 use crate::outstanding::SHARED_BITS;
-use crate::wqe::{WqeFields, fields, is_atomic};
+use crate::vendor_error;
+use crate::wqe::{TWO_SLOTS, WqeFields, WqeOperation, classify, fields};
 use rnic_blocks::logic::psn;
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_layout::queue::send::WqeOpcode;
+use rnic_layout::state::{PathMtu, QpState, Service};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
-/// The bit of a slot that says that a second one follows.
-const TWO_SLOTS: usize = rnic_layout::queue::send::SendWqe::RECORD.field("two_slots").offset as usize;
 /// More bytes than this are no message.
 const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64;
 /// More bytes than this are a long one.
@@ -71,13 +67,13 @@ const PSN_SPAN: u64 = rnic_layout::psn::HALF_WINDOW as u64;
 
 /// Packets behind the first that so many bytes need.
 #[kernel]
-fn packets_behind(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
+fn further_packets(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
     let last_byte = length - 1;
-    let behind = match path_mtu.to_u64() {
-        PMTU_256 => last_byte.get_bits::<24>(8),
-        PMTU_512 => bit_cast::<24, 23>(last_byte.get_bits::<23>(9)),
-        PMTU_1024 => bit_cast::<24, 22>(last_byte.get_bits::<22>(10)),
-        PMTU_2048 => bit_cast::<24, 21>(last_byte.get_bits::<21>(11)),
+    let behind = match PathMtu::from_number(path_mtu.to_u64()) {
+        Some(PathMtu::Bytes256) => last_byte.get_bits::<24>(8),
+        Some(PathMtu::Bytes512) => bit_cast::<24, 23>(last_byte.get_bits::<23>(9)),
+        Some(PathMtu::Bytes1024) => bit_cast::<24, 22>(last_byte.get_bits::<22>(10)),
+        Some(PathMtu::Bytes2048) => bit_cast::<24, 21>(last_byte.get_bits::<21>(11)),
         _ => bit_cast::<24, 20>(last_byte.get_bits::<20>(12)),
     };
     select(length.any(), behind, bits::<24>(0))
@@ -118,7 +114,7 @@ struct Send {
     /// The wanted slot waits for room.
     is_held: Bit,
     /// It waits for cut, which has a long message.
-    is_behind: Bit,
+    waits_for_long: Bit,
     /// The last entry was the end of a key.
     follows_local: Bit,
     /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
@@ -133,13 +129,13 @@ enum Step {
     Idle,
     Setup,
     Wake,
-    Judge,
+    Decide,
     Act,
     Recheck,
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct WqeParse {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -152,15 +148,15 @@ pub struct WqeParse {
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From collect.
-    pub wqe: StreamRx<WqeSlot>,
+    pub wqe_slot: StreamRx<WqeSlot>,
     /// From acknowledge: messages of a held queue pair have been completed.
-    pub wake: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    pub wake_held: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// From cut: what follows a long message may come.
-    pub wake_behind: StreamRx<Bits<QUEUE_PAIR_BITS>>,
+    pub wake_long: StreamRx<Bits<QUEUE_PAIR_BITS>>,
     /// To fetch; registered.
-    pub turn: StreamTx<FetchResume>,
+    pub resume: StreamTx<FetchResume>,
     /// To authorize; registered.
-    pub item: StreamTx<ParsedWqe>,
+    pub parsed: StreamTx<ParsedWqe>,
     /// To the pool: a block follows another.
     pub link: Signal<Out, Link>,
     /// It does.
@@ -183,13 +179,13 @@ pub struct WqeParse {
     pub probed: Signal<Out, Bits<24>>,
     /// Messages of that queue pair were in flight; registered.
     pub probed_busy: Signal<Out, Bit>,
-    /// A slot of an older generation was dropped; registered.
+    /// A slot of an older generation was dropped: an event to count; registered.
     pub counts_stale_dropped: Signal<Out, Bit>,
 
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     sends: Memory<Send, QUEUE_PAIR_BITS>,
-    items: Fifo<ParsedWqe, 2, 3>,
-    turns: Fifo<FetchResume, 2, 3>,
+    parsed_wqes: Fifo<ParsedWqe, 2, 3>,
+    resumes: Fifo<FetchResume, 2, 3>,
     step: Reg<Step>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     probed_held: Reg<Bits<24>>,
@@ -198,14 +194,14 @@ pub struct WqeParse {
     seen: DFF<Retired>,
     takes: DFF<Bit>,
     is_blocked: DFF<Bit>,
-    wakes_behind: DFF<Bit>,
+    wakes_long: DFF<Bit>,
     ahead: DFF<Bits<24>>,
     is_alone: DFF<Bit>,
-    packets_behind: DFF<Bits<24>>,
+    further_packets: DFF<Bits<24>>,
     is_long: DFF<Bit>,
     is_open: DFF<Bit>,
     is_local: DFF<Bit>,
-    is_unseen: DFF<Bit>,
+    next_is_unknown: DFF<Bit>,
     is_flushed: DFF<Bit>,
     is_half: DFF<Bit>,
     is_double: DFF<Bit>,
@@ -214,74 +210,12 @@ pub struct WqeParse {
     takes_home: DFF<Bit>,
 }
 
-impl WqeParse {
-    /// Makes a block that has begun nothing.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(WqeParse {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            setup: StreamRx::default(),
-            wqe: StreamRx::default(),
-            wake: StreamRx::default(),
-            wake_behind: StreamRx::default(),
-            turn: StreamTx::default(),
-            item: StreamTx::default(),
-            link: Signal::default(),
-            link_valid: Signal::default(),
-            begun_queue_pair: Signal::default(),
-            begun: Signal::default(),
-            begun_valid: Signal::default(),
-            retired_queue_pair: Signal::default(),
-            retired_read: Signal::default(),
-            retired: Signal::default(),
-            free: StreamRx::default(),
-            probed: Signal::default(),
-            probed_busy: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            lives: Memory::new(Storage::Block)?,
-            sends: Memory::new(Storage::Block)?,
-            items: Fifo::new(Storage::Distributed)?,
-            turns: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            queue_pair: DFF::default(),
-            probed_held: Reg::default(),
-            is_busy: Reg::default(),
-            is_stale: Reg::default(),
-            seen: DFF::default(),
-            takes: DFF::default(),
-            is_blocked: DFF::default(),
-            wakes_behind: DFF::default(),
-            ahead: DFF::default(),
-            is_alone: DFF::default(),
-            packets_behind: DFF::default(),
-            is_long: DFF::default(),
-            is_open: DFF::default(),
-            is_local: DFF::default(),
-            is_unseen: DFF::default(),
-            is_flushed: DFF::default(),
-            is_half: DFF::default(),
-            is_double: DFF::default(),
-            needs_block: DFF::default(),
-            reuses_block: DFF::default(),
-            takes_home: DFF::default(),
-        })
-    }
-}
-
 impl Logic for WqeParse {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, lives, sends, items, turns);
-        self.items.reset.next = self.reset.val();
-        self.turns.reset.next = self.reset.val();
-        StreamTx::<ParsedWqe>::link(&mut self.item, &mut self.items.tx);
-        StreamTx::<FetchResume>::link(&mut self.turn, &mut self.turns.tx);
+        StreamTx::<ParsedWqe>::link(&mut self.parsed, &mut self.parsed_wqes.tx);
+        StreamTx::<FetchResume>::link(&mut self.resume, &mut self.resumes.tx);
         self.probed.next = self.probed_held.q.val();
         self.probed_busy.next = self.is_busy.q.val();
         self.counts_stale_dropped.next = self.is_stale.q.val();
@@ -290,36 +224,36 @@ impl Logic for WqeParse {
         let step = self.step.q.val();
         let queue_pair = self.queue_pair.q.val();
         let event = self.setup.beat.val();
-        let work = self.wqe.beat.val();
+        let slot = self.wqe_slot.beat.val();
 
         // Everything may tell fetch something, so nothing starts without room for that.
-        let may_start = step == Step::Idle && self.turns.rx.ready.val() && !is_sweeping;
+        let may_start = step == Step::Idle && self.resumes.rx.ready.val() && !is_sweeping;
         let takes_setup = may_start && self.setup.valid.val();
-        let has_wake = self.wake.valid.val() || self.wake_behind.valid.val();
+        let has_wake = self.wake_held.valid.val() || self.wake_long.valid.val();
         let takes_wake = may_start && !self.setup.valid.val() && has_wake;
-        let takes_work = may_start
+        let takes_slot = may_start
             && !self.setup.valid.val()
             && !has_wake
-            && self.wqe.valid.val()
-            && self.items.rx.ready.val();
+            && self.wqe_slot.valid.val()
+            && self.parsed_wqes.rx.ready.val();
         let chosen = if self.setup.valid.val() {
             event.queue_pair
-        } else if self.wake.valid.val() {
-            self.wake.beat.val()
-        } else if self.wake_behind.valid.val() {
-            self.wake_behind.beat.val()
+        } else if self.wake_held.valid.val() {
+            self.wake_held.beat.val()
+        } else if self.wake_long.valid.val() {
+            self.wake_long.beat.val()
         } else {
-            work.queue_pair
+            slot.queue_pair
         };
         if step == Step::Idle {
             self.queue_pair.d.next = chosen;
-            self.wakes_behind.d.next = !self.wake.valid.val();
+            self.wakes_long.d.next = !self.wake_held.valid.val();
             self.step.d.next = if takes_setup {
                 Step::Setup
             } else if takes_wake {
                 Step::Wake
-            } else if takes_work {
-                Step::Judge
+            } else if takes_slot {
+                Step::Decide
             } else {
                 Step::Idle
             };
@@ -339,16 +273,16 @@ impl Logic for WqeParse {
 
         // Defaults: nothing is said.
         self.setup.ready.next = step == Step::Setup;
-        let wakes_behind = self.wakes_behind.q.val();
-        self.wake.ready.next = step == Step::Wake && !wakes_behind;
-        self.wake_behind.ready.next = step == Step::Wake && wakes_behind;
-        self.wqe.ready.next = step == Step::Act;
+        let wakes_long = self.wakes_long.q.val();
+        self.wake_held.ready.next = step == Step::Wake && !wakes_long;
+        self.wake_long.ready.next = step == Step::Wake && wakes_long;
+        self.wqe_slot.ready.next = step == Step::Act;
         self.lives.write_enable.next = is_sweeping || step == Step::Setup;
         self.lives.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
         self.lives.write_data.next = Life {
-            state: select(is_sweeping, bits::<3>(RESET), event.state),
+            state: select(is_sweeping, bits::<3>(QpState::Reset as u64), event.state),
             generation: event.generation,
-            is_reliable: event.path.service == RELIABLE,
+            is_reliable: event.path.service == Service::ReliableConnected as u64,
             signal_all: event.path.signal_all,
             path_mtu: event.path.path_mtu,
             domain: event.path.domain,
@@ -360,8 +294,8 @@ impl Logic for WqeParse {
         self.begun_queue_pair.next = queue_pair;
         self.begun.next = Begun { count: send.message_count, is_held: false };
         self.begun_valid.next = false;
-        self.turns.rx.valid.next = false;
-        self.turns.rx.beat.next = FetchResume {
+        self.resumes.rx.valid.next = false;
+        self.resumes.rx.beat.next = FetchResume {
             queue_pair,
             generation: life.generation,
             slot_index: send.slot_index,
@@ -378,7 +312,7 @@ impl Logic for WqeParse {
                 home_lap: false,
                 is_reused: false,
                 is_held: false,
-                is_behind: false,
+                waits_for_long: false,
                 follows_local: false,
                 has_ended: false,
                 has_begun: false,
@@ -394,7 +328,7 @@ impl Logic for WqeParse {
                     self.sends.write_data.next.slot_index = bits(0);
                     self.sends.write_data.next.has_ended = false;
                     self.sends.write_data.next.is_held = false;
-                    self.sends.write_data.next.is_behind = false;
+                    self.sends.write_data.next.waits_for_long = false;
                     self.sends.write_data.next.follows_local = false;
                     self.sends.write_data.next.has_begun = false;
                 }
@@ -404,14 +338,16 @@ impl Logic for WqeParse {
                 }
                 SetupKind::Life => {
                     // Whatever was let go is fetched again, to be sent or flushed.
-                    let is_behind =
-                        send.is_behind && (event.state == READY_TO_SEND || event.state == SEND_QUEUE_DRAIN);
+                    let waits_for_long = send.waits_for_long
+                        && (event.state == QpState::ReadyToSend as u64
+                            || event.state == QpState::SendQueueDrain as u64);
                     self.sends.write_data.next.is_held = false;
-                    self.sends.write_data.next.is_behind = is_behind;
-                    self.turns.rx.valid.next = (event.state == READY_TO_SEND && !is_behind)
-                        || event.state == ERROR
-                        || event.state == SEND_QUEUE_ERROR;
-                    self.turns.rx.beat.next.generation = event.generation;
+                    self.sends.write_data.next.waits_for_long = waits_for_long;
+                    self.resumes.rx.valid.next = (event.state == QpState::ReadyToSend as u64
+                        && !waits_for_long)
+                        || event.state == QpState::Error as u64
+                        || event.state == QpState::SendQueueError as u64;
+                    self.resumes.rx.beat.next.generation = event.generation;
                 }
                 SetupKind::Probe => {
                     self.probed_held.d.next = send.next_psn;
@@ -425,61 +361,64 @@ impl Logic for WqeParse {
         }
         if step == Step::Wake {
             self.step.d.next = Step::Idle;
-            let goes_on = select(wakes_behind, send.is_behind, send.is_held);
-            self.begun_valid.next = goes_on;
-            self.sends.write_enable.next = goes_on;
+            let continues = select(wakes_long, send.waits_for_long, send.is_held);
+            self.begun_valid.next = continues;
+            self.sends.write_enable.next = continues;
             self.sends.write_data.next.is_held = false;
-            self.sends.write_data.next.is_behind = false;
-            self.turns.rx.valid.next = goes_on;
+            self.sends.write_data.next.waits_for_long = false;
+            self.resumes.rx.valid.next = continues;
         }
 
         // What the slot is, and whether there is room for it. No field of it has been checked.
-        let fields: WqeFields = fields(work.first);
-        let is_double = work.first.get_bit(TWO_SLOTS) && !work.is_unreadable && !work.is_overrun;
-        if step == Step::Judge {
-            let is_current = work.generation == life.generation;
+        let fields: WqeFields = fields(slot.first);
+        let operation: WqeOperation = classify(fields.opcode);
+        let is_double = slot.first.get_bit(TWO_SLOTS) && !slot.is_unreadable && !slot.is_overrun;
+        if step == Step::Decide {
+            let is_current = slot.generation == life.generation;
             // Behind an overrun nothing comes any more, so it ends the queue wherever that is.
-            let is_next = work.index == send.slot_index || work.is_overrun;
-            let is_wanted = is_next && is_current && !send.is_held && !send.is_behind && !send.has_ended;
-            let flushes = life.state == ERROR || life.state == SEND_QUEUE_ERROR;
+            let is_next = slot.index == send.slot_index || slot.is_overrun;
+            let is_wanted = is_next && is_current && !send.is_held && !send.waits_for_long && !send.has_ended;
+            let flushes = life.state == QpState::Error as u64 || life.state == QpState::SendQueueError as u64;
             // What stands behind it may come with the next burst; only at the end of all bursts is it missing.
-            let is_whole = work.has_second || work.ends_queue || work.is_overrun;
+            let is_whole = slot.has_second || slot.ends_queue || slot.is_overrun;
             let in_flight = send.message_count - retired.count;
             let needs_block = send.tail_count.get_bit(3);
             let has_home = send.home_lap != retired.home_lap;
             let reuses = !has_home && !self.free.valid.val();
             // In a block that is used again, the way out of it must not be written down before the way back into it was read.
-            let is_behind = send.is_reused && in_flight >= BLOCK_MESSAGES;
-            let has_block = if reuses { in_flight == 0 } else { !is_behind };
-            self.takes.d.next = is_wanted && is_whole && (life.state == READY_TO_SEND || flushes);
+            let waits_for_long = send.is_reused && in_flight >= BLOCK_MESSAGES;
+            let has_block = if reuses { in_flight == 0 } else { !waits_for_long };
+            self.takes.d.next =
+                is_wanted && is_whole && (life.state == QpState::ReadyToSend as u64 || flushes);
             self.ahead.d.next = psn::distance(send.next_psn, retired.una_psn);
             self.is_alone.d.next = in_flight == 0;
-            let is_plain = !flushes && !work.is_unreadable && !work.is_overrun;
-            let is_read = is_plain && (fields.opcode == WORK_READ || is_atomic(fields.opcode));
+            let is_plain = !flushes && !slot.is_unreadable && !slot.is_overrun;
+            let is_read = is_plain && (operation.kind.is_read);
             let open = send.reads - retired.reads;
             let waits_for_reads = (is_read && life.read_atomic.any() && open >= life.read_atomic)
                 || (is_plain && fields.fence && open.any());
-            let is_local = is_plain && fields.opcode == WORK_LOCAL_INVALIDATE;
+            let is_local = is_plain && operation.kind.is_local;
             let waits_for_all = is_plain && (is_local || send.follows_local) && in_flight.any();
             self.is_local.d.next = is_local;
-            let behind: WqeFields = crate::wqe::fields(work.second);
-            self.is_unseen.d.next = is_double || !work.has_second || behind.opcode == WORK_LOCAL_INVALIDATE;
+            let behind: WqeFields = crate::wqe::fields(slot.second);
+            self.next_is_unknown.d.next =
+                is_double || !slot.has_second || behind.opcode == WqeOpcode::LocalInvalidate as u64;
             self.is_blocked.d.next =
                 in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads || waits_for_all;
             self.is_open.d.next = is_read && life.read_atomic.any();
             let has_packets = is_plain && !is_local && !fields.inline && fields.length <= LENGTH_MAX;
             // One less than none: its last PSN is the one before it.
-            self.packets_behind.d.next = if is_local {
+            self.further_packets.d.next = if is_local {
                 !bits::<24>(0)
             } else if has_packets {
-                packets_behind(fields.length, life.path_mtu)
+                further_packets(fields.length, life.path_mtu)
             } else {
                 bits::<24>(0)
             };
             self.is_long.d.next = has_packets && !is_read && fields.length > QUANTUM;
             self.is_flushed.d.next = flushes;
-            self.is_half.d.next = is_double && !work.has_second;
-            self.is_double.d.next = is_double && work.has_second;
+            self.is_half.d.next = is_double && !slot.has_second;
+            self.is_double.d.next = is_double && slot.has_second;
             self.needs_block.d.next = needs_block;
             self.reuses_block.d.next = reuses;
             self.takes_home.d.next = has_home;
@@ -490,7 +429,7 @@ impl Logic for WqeParse {
 
         let takes = self.takes.q.val();
         let ahead = self.ahead.q.val();
-        let behind = self.packets_behind.q.val();
+        let behind = self.further_packets.q.val();
         let is_wide = ahead.get_bits::<9>(PSN_WINDOW_BITS).any() || ahead + behind >= PSN_SPAN;
         let is_blocked =
             self.is_blocked.q.val() || (is_wide && !self.is_alone.q.val() && !self.is_flushed.q.val());
@@ -509,8 +448,8 @@ impl Logic for WqeParse {
         } else {
             cat!(true, self.free.beat.val())
         };
-        let place = select(needs_block, bits::<4>(0), send.tail_count);
-        let slots = if work.is_overrun {
+        let index_in_block = select(needs_block, bits::<4>(0), send.tail_count);
+        let slots = if slot.is_overrun {
             bits::<WORK_INDEX_BITS>(0)
         } else if self.is_double.q.val() {
             bits::<WORK_INDEX_BITS>(2)
@@ -522,39 +461,43 @@ impl Logic for WqeParse {
         self.link.next = Link { block: tail, next: block };
         self.link_valid.next = begins && needs_block;
         self.free.ready.next = begins && takes_shared;
-        self.items.rx.valid.next = begins || (acts && work.ends_burst);
-        self.items.rx.beat.next = ParsedWqe {
-            queue_pair,
-            generation: life.generation,
-            is_empty: !begins,
-            is_first: !send.has_begun,
-            ends_burst: work.ends_burst,
-            psn: send.next_psn,
-            last_psn,
-            is_long,
-            is_open: self.is_open.q.val(),
-            read_slot: send.reads.get_bits::<READ_SLOT_BITS>(0),
-            place: cat!(block, place.get_bits::<3>(0)),
-            message_count,
-            next_slot,
-            asks: place == BLOCK_MESSAGES - 1 || self.is_unseen.q.val(),
+        self.parsed_wqes.rx.valid.next = begins || (acts && slot.ends_burst);
+        self.parsed_wqes.rx.beat.next = ParsedWqe {
+            header: WqeHeader {
+                queue_pair,
+                generation: life.generation,
+                is_empty: !begins,
+                is_first: !send.has_begun,
+                ends_burst: slot.ends_burst,
+                is_open: self.is_open.q.val(),
+                last_psn,
+                pool_slot: cat!(block, index_in_block.get_bits::<3>(0)),
+                message_count,
+                next_slot,
+            },
+            plan: SegmentPlan {
+                first_psn: send.next_psn,
+                is_long,
+                read_slot: send.reads.get_bits::<READ_SLOT_BITS>(0),
+                path_mtu: life.path_mtu,
+                domain: life.domain,
+            },
+            needs_ack: index_in_block == BLOCK_MESSAGES - 1 || self.next_is_unknown.q.val(),
             two_slots: self.is_double.q.val(),
             is_flushed: self.is_flushed.q.val(),
-            reason: if work.is_overrun {
-                bits::<8>(REASON_OVERRUN)
-            } else if work.is_unreadable {
-                bits::<8>(REASON_UNREADABLE)
+            reason: if slot.is_overrun {
+                bits::<8>(vendor_error::OVERRUN)
+            } else if slot.is_unreadable {
+                bits::<8>(vendor_error::UNREADABLE)
             } else if self.is_half.q.val() {
-                bits::<8>(REASON_HALF_ENTRY)
+                bits::<8>(vendor_error::HALF_WQE)
             } else {
                 bits::<8>(0)
             },
             signal_all: life.signal_all,
             is_reliable: life.is_reliable,
-            path_mtu: life.path_mtu,
-            domain: life.domain,
-            first: work.first,
-            second: work.second,
+            first: slot.first,
+            second: slot.second,
         };
         if acts {
             self.step.d.next = if holds { Step::Recheck } else { Step::Idle };
@@ -569,19 +512,19 @@ impl Logic for WqeParse {
                 message_count,
                 reads: select(self.is_open.q.val(), send.reads + 1, send.reads),
                 tail_from_home: block ^ home,
-                tail_count: place + 1,
+                tail_count: index_in_block + 1,
                 home_lap: send.home_lap != (needs_block && self.takes_home.q.val()),
                 is_reused: select(needs_block, self.reuses_block.q.val(), send.is_reused),
                 is_held: false,
-                is_behind: is_long,
+                waits_for_long: is_long,
                 follows_local: self.is_local.q.val(),
-                has_ended: work.is_overrun || work.is_unreadable,
+                has_ended: slot.is_overrun || slot.is_unreadable,
                 has_begun: true,
             };
         }
         if begins && is_long {
-            self.turns.rx.valid.next = true;
-            self.turns.rx.beat.next.resumes = false;
+            self.resumes.rx.valid.next = true;
+            self.resumes.rx.beat.next.resumes = false;
         }
         if holds {
             self.begun_valid.next = true;
@@ -593,8 +536,8 @@ impl Logic for WqeParse {
         if step == Step::Recheck {
             let has_moved = retired != self.seen.q.val();
             self.step.d.next = Step::Idle;
-            self.turns.rx.valid.next = true;
-            self.turns.rx.beat.next.resumes = has_moved;
+            self.resumes.rx.valid.next = true;
+            self.resumes.rx.beat.next.resumes = has_moved;
             self.begun_valid.next = has_moved;
             self.sends.write_enable.next = has_moved;
             self.sends.write_data.next.is_held = false;

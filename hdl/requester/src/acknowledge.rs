@@ -1,20 +1,20 @@
-//! Acknowledge: takes the peer's answers, and completes messages in the order in which they were begun.
+//! Acknowledge: takes the peer's responses, and completes messages in the order in which they were posted.
 //!
-//! An answer says how far the peer is; the messages up to there may be many. So the answer only moves a mark and puts the queue
-//! pair in a line, and its messages are completed by up to eight a turn, so that no queue pair waits for all of another's.
+//! One response may acknowledge many messages. So it only moves the acknowledged PSN and puts the queue pair into a ready queue, and its
+//! messages are completed by up to eight a turn: no queue pair waits for all messages of another.
 //!
 //! ```text
-//!                    ┌────────────────────────────────────────────┐
-//!  setup ───────────>│                                            │
-//!  gather_failure ──>│─> record: acknowledged, failure ─┐         │
-//!  local ────────────>│                                  v         │
-//!  responses ───────>│─┬────────────────────┐           v         │
-//!                    │ └ behind or with data ─────────────────────┼──> response (deposit)
-//!  returned ────────>│──> when that is placed   line of queue pairs
-//!                    │  pool ──> oldest message ─┬─ turn ─────────┼──> completion
-//!                    │                           ├────────────────┼──> failure
-//!                    │                           └────────────────┼──> wake (segment)
-//!                    └────────────────────────────────────────────┘
+//!                        ┌────────────────────────────────────────────┐
+//!  setup ───────────────>│                                            │
+//!  gather_failure ──────>│─> record: acknowledged PSN, failure ─┐     │
+//!  local_completion ────>│                                      v     │
+//!  responses ───────────>│─┬────────────────────────┐           v     │
+//!                        │ └ data, or after data ─────────────────────┼──> response (read_response)
+//!  returned ────────────>│──> when that is placed       ready queue   │
+//!                        │  pool ──> oldest message ─┬─ turn ─────────┼──> completion
+//!                        │                           ├────────────────┼──> failure
+//!                        │                           └────────────────┼──> wake (wqe_parse)
+//!                        └────────────────────────────────────────────┘
 //! ```
 //!
 //! Two of three messages are acknowledged at once:
@@ -22,41 +22,43 @@
 #![doc = include_str!("waves/acknowledge.txt")]
 //! ```
 //!
-//! Latency 9 cycles from an answer to its first completion, when there is nothing else to do. Cycles, each with the one in which
-//! it was chosen: an answer 3, and 3 when it comes back from the place stage, a turn 3, with 2 for each message, 1 where a block ends, and 1 to ask who is held.
-//! Measured over 256 messages: 2.6 cycles each with one answer for all of a queue pair, 6.0 with an answer each.
+//! Latency 9 cycles from a response to its first completion, when there is nothing else to do. Cycles, each with the one in which
+//! the input was chosen: a response 3, and 3 when it returns from the place stage; a turn 3, with 2 for each message, 1 where a block ends,
+//! and 1 to ask whether the queue pair is held. Measured over 256 messages: 2.6 cycles each with one response for all of a queue pair,
+//! 6.0 with a response each.
 //!
-//! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the reason of its own when it
-//!    was never sent, or with that of the NAK, of the failed read, or of a key behind its first packet. Those behind the first one
+//! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the status of their own when they
+//!    were never sent, or with that of the NAK, of the failed read, or of a key after their first packet. Those after the first one
 //!    in error are flushed.
-//! 2. Only signalled messages and those in error make a completion. One whose slot was never read has no tag that a completion
-//!    could carry: it raises an event instead, and none of its queue follows it.
-//! 3. Messages of an older generation, or of a queue pair in QpState::Reset as u64, leave the pool without a word.
+//! 2. Only signalled messages and those in error write a CQE. A message whose slot was never read has no `wr_id` for a CQE: it
+//!    raises an event instead, and none of its queue follows it.
+//! 3. Messages of an older generation, or of a queue pair in RESET, leave the pool without a CQE.
 //! 4. Of several failures of a queue pair the one with the earliest PSN counts, whatever their order.
-//! 5. Setup events, failures of gather, kicks and answers are taken between two turns whatever the outputs do; a turn starts only
-//!    with room for all that it can say. A turn waits for seven answers at most.
-//! 6. Behind a change of life or a restart the queue pair stays in line until what had been begun before has left: such messages are
-//!    written down without a local. Segmentation must have taken the event before.
-//!    So one in SQD whose path asks for it raises the event of protocol 3.10 once nothing of it is left, behind the completions;
-//!    once for each time that it comes there.
-//! 7. Data, and while a READ is open every answer, go through deposit and the place stage, and count when they come back, in their order.
-//!    So a READ ends when its data is in memory, and what an answer says of messages behind it is believed then. Answers that come
-//!    back are taken before others. Between the first and the last data of a READ no message ends, so that only moves the mark.
-//! 8. Every payload is told to deposit once, in order, whatever becomes of its answer.
-//! 9. The end of a key of this host completes when control has class that the key is ended, or that it will not be; which comes as
-//!    a local, for as long as the generation is the same.
-//! 10. `passage` counts what is between here and there, from one cycle after the answer was taken until it has come back.
+//! 5. Setup events, failures of gather, local completions and responses are taken between two turns whatever the outputs do; a turn
+//!    starts only with room for all that it can send. A turn waits for seven responses at most.
+//! 6. After a change of state or a restart the queue pair stays in the ready queue until the messages that were parsed before have left:
+//!    such messages are written into the pool without a local completion. WqeParse must have taken the event before.
+//!    So a queue pair in SQD whose path asks for it raises the event of protocol 3.10 once nothing of it is left, after the completions;
+//!    once for each transition to SQD.
+//! 7. Data, and every response while a READ is outstanding, pass read_response and the place stage, and take effect when they return, in
+//!    order. So a READ completes when its data is in host memory, and a response to a message after it is believed then. Responses that
+//!    return are taken before others. Between the first and the last data of a READ no message completes, so that only moves the PSN.
+//! 8. Every payload makes one `response`, in order, whatever becomes of the packet.
+//! 9. A LOCAL_INVALIDATE completes when control has invalidated the key, or has refused to; control answers with a local completion,
+//!    which counts as long as the generation is the same.
+//! 10. `in_flight` counts the responses that read_response and the place stage have, from one cycle after the response was taken until it
+//!     has returned.
 //!
-//! An answer is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
-//! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK end the queue pair as if no retry were left, and a message
-//! in error waits for the answers to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
+//! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
+//! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK fail the queue pair as if no retry were left, and a message
+//! in error waits for the responses to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::messages::{
     BLOCK_BITS, Begun, Issued, LocalCompletion, MESSAGE_COUNT_BITS, OutstandingMessage, POOL_SLOT_BITS,
     Response, Retired,
 };
 use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE};
 use crate::outstanding::SHARED_BITS;
-use crate::response_class::{Meaning, meaning, returned_meaning, status};
+use crate::response_class::{ResponseClass, classify, classify_returned, status};
 use crate::vendor_error;
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn;
@@ -75,7 +77,7 @@ use rnic_messages::sizes::{
 };
 use rnic_messages::transmit::GatherFailure;
 
-/// What commands say.
+/// Path and state of a queue pair, as commands set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Peer {
     state: Bits<3>,
@@ -88,47 +90,47 @@ struct Peer {
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
 }
 
-/// How far the peer is; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that SEND, WRITE and READ need.
+/// Progress of the peer; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that SEND, WRITE and READ need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Progress {
     /// A message was completed in error, or the queue pair is in ERR: the others are flushed.
     has_failed: Bit,
-    /// The message of `failed_psn`, or the first one behind it, is to end in error when it is the oldest.
+    /// The message of `failed_psn`, or the first one after it, fails when it is the oldest.
     will_fail: Bit,
     failed_psn: Bits<24>,
     failed_status: Bits<8>,
     failed_reason: Bits<8>,
-    /// The block at the beginning of the chain; zero is the home.
+    /// First block of the chain, relative to the home: zero is the home.
     head_from_home: Bits<BLOCK_BITS>,
-    /// Messages of it that have left, 0 to 8.
+    /// Messages of that block that have left, 0 to 8.
     head_count: Bits<4>,
-    /// Messages that have left, of which the count never starts anew, and the oldest PSN that is not acknowledged.
+    /// Messages that have left, a count that is never reset, and the oldest unacknowledged PSN.
     retired: Retired,
-    /// Control has answered to the end of a key, which has not left yet.
+    /// Control has answered the LOCAL_INVALIDATE that is in the pool.
     is_invalidated: Bit,
-    /// With a refusal.
+    /// Control has refused it.
     is_denied: Bit,
-    /// It stands in line.
+    /// The queue pair is in the ready queue.
     is_queued: Bit,
-    /// It stays there until nothing is left that was begun before its life changed.
+    /// The queue pair stays there until the messages that were parsed before its state changed have left.
     is_draining: Bit,
-    /// It is in SQD, and says so when nothing is left.
+    /// The queue pair is in SQD, and raises an event when nothing is left.
     reports_drained: Bit,
 }
 
-/// What the block does.
+/// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
     Idle,
     Setup,
     Local,
-    /// A failure of gather: which PSN is the earlier one, then the record.
+    /// A failure of gather: compares the PSNs, then writes the record.
     Failure,
     Lost,
-    /// An answer: checks, then its place in the window.
+    /// A response: checks it, then its PSN.
     Check,
     Response,
-    /// A turn: the record, then message by message, then the record back.
+    /// A turn: reads the record, then message by message, then writes the record.
     Load,
     Block,
     Message,
@@ -137,7 +139,7 @@ enum Step {
     AskHeld,
 }
 
-/// Why an answer goes no further.
+/// Why a response is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Fault {
     None,
@@ -152,15 +154,15 @@ enum Fault {
 /// What becomes of the oldest message.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Verdict {
-    /// Not acknowledged yet.
+    /// It is not acknowledged.
     Stays,
-    /// It leaves without a word.
+    /// It leaves without a CQE.
     Silent,
     /// The peer has it.
     Success,
     /// A message before it was in error.
     Flushed,
-    /// It has an error of its own.
+    /// It has a status of its own.
     Own,
     /// The peer refused it, or its payload could not be read.
     Failed,
@@ -210,59 +212,59 @@ pub struct Acknowledge {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// Records are being cleared.
+    /// The records of `sweep_index` are cleared in this cycle.
     pub is_sweeping: Signal<In, Bit>,
-    /// Whose.
+    /// Queue pair whose records are cleared.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From control: an own address.
+    /// From control: a row of the table of own addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
-    /// From control.
+    /// From control; wqe_parse and segment must have taken the event before.
     pub setup: StreamRx<SetupEvent>,
-    /// From gather: a packet that could not be sent.
+    /// From gather: a packet that was not sent.
     pub gather_failure: StreamRx<GatherFailure>,
-    /// From issuing: a message was written down that no answer will complete, or its rest will not be sent.
+    /// From issue: a message that no response completes, or a packet that was not sent; from control: the result of an invalidation.
     pub local_completion: StreamRx<LocalCompletion>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
-    /// To deposit; registered.
+    /// To read_response; registered.
     pub response: StreamTx<Response>,
-    /// From the place stage: what that has come to.
+    /// From the place stage: what a `response` has come to.
     pub returned: StreamRx<ReturnedAnswer>,
-    /// How many went and came back; registered.
+    /// Responses sent to read_response, and returned; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
     /// To control; registered.
     pub failure: StreamTx<FailureEvent>,
-    /// To segmentation: there is room again; registered.
+    /// To wqe_parse: the queue pair may have room again; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
-    /// To the pool: whose counts are wanted.
+    /// To the pool: queue pair whose counts are read.
     pub queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// That of issuing is.
+    /// To the pool: reads `issued`.
     pub issued_read: Signal<Out, Bit>,
-    /// That of segmentation is.
+    /// To the pool: reads `begun`.
     pub begun_read: Signal<Out, Bit>,
-    /// From the pool, one cycle later.
+    /// From the pool, one cycle after `issued_read`.
     pub issued: Signal<In, Issued>,
-    /// From the pool, one cycle later.
+    /// From the pool, one cycle after `begun_read`.
     pub begun: Signal<In, Begun>,
-    /// To the pool: the oldest message.
+    /// To the pool: slot to read.
     pub pool_slot: Signal<Out, Bits<POOL_SLOT_BITS>>,
-    /// From the pool, one cycle later.
+    /// From the pool, one cycle after `pool_slot`.
     pub message: Signal<In, OutstandingMessage>,
-    /// From the pool, one cycle later.
+    /// From the pool, one cycle after `pool_slot`: the block that follows its block.
     pub next_block: Signal<In, Bits<BLOCK_BITS>>,
-    /// To the pool: whose messages have left.
+    /// To the pool and to segment: queue pair of `retired_out`.
     pub retired_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// How many.
+    /// To the pool and to segment: counts after a turn.
     pub retired_out: Signal<Out, Retired>,
-    /// It is class now.
+    /// `retired_out` is valid and is written.
     pub retired_valid: Signal<Out, Bit>,
-    /// To the pool: a shared block that is free.
+    /// To the pool: shared block that is free.
     pub freed: Signal<Out, Bits<SHARED_BITS>>,
-    /// It is.
+    /// `freed` is valid.
     pub freed_valid: Signal<Out, Bit>,
     /// Events to count; registered.
     pub counts: Signal<Out, AcknowledgeCounts>,
@@ -284,14 +286,14 @@ pub struct Acknowledge {
     has_open: DFF<Bit>,
     asked: Reg<Bit>,
     fault: DFF<Fault>,
-    meaning: DFF<Meaning>,
+    class: DFF<ResponseClass>,
     ahead: DFF<Bits<24>>,
     psns_in_flight: DFF<Bits<24>>,
     is_empty: DFF<Bit>,
     failing_psn: DFF<Bits<24>>,
     keeps: DFF<Bit>,
     has_failed: DFF<Bit>,
-    /// The end of a key has left in this turn.
+    /// A LOCAL_INVALIDATE has left in this turn.
     has_invalidated: DFF<Bit>,
     head: DFF<Bits<BLOCK_BITS>>,
     head_count: DFF<Bits<4>>,
@@ -306,12 +308,12 @@ pub struct Acknowledge {
 }
 
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
-/// A turn starts with fewer completions waiting; it adds eight, and the queue holds 32.
+/// A turn starts with fewer completions in the queue; it adds eight, and the queue holds 32.
 const COMPLETIONS_MAX: u64 = 24;
-/// A turn starts with fewer failures waiting; it adds two, of an error and of a slot behind it, or says that nothing is left, and
+/// A turn starts with fewer failures in the queue; it adds two, of an error and of a slot after it, or the event of SQD, and
 /// the queue holds four.
 const FAILURES_MAX: u64 = 3;
-/// A turn starts with fewer wakes waiting; there is one on its way perhaps, it adds one, and the queue holds four.
+/// A turn starts with fewer wakes in the queue; one may be on its way, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
 
 impl Logic for Acknowledge {
@@ -328,7 +330,7 @@ impl Logic for Acknowledge {
         let queue_pair = self.queue_pair_held.q.val();
         let event = self.setup.beat.val();
         let local = self.local_completion.beat.val();
-        // A packet that was not sent, for a key or because the host did not give its payload.
+        // A packet that was not sent, as an access check failed or the host did not return its payload.
         let is_own = self.is_own.q.val();
         let lost = if is_own {
             GatherFailure {
@@ -345,7 +347,7 @@ impl Logic for Acknowledge {
         let is_back = self.is_back.q.val();
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
 
-        // Who is next. Answers go before turns, so that a turn finds more to do, but not for long.
+        // Responses go before turns, so that a turn finds more to do, but seven at most.
         let is_idle = step == Step::Idle && !is_sweeping;
         let has_setup = self.setup.valid.val();
         let has_lost = self.gather_failure.valid.val() && !has_setup;
@@ -414,7 +416,7 @@ impl Logic for Acknowledge {
         let issued = self.issued.val();
         let begun = self.begun.val();
 
-        // What commands say.
+        // Path and state.
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;
         self.peers.write_address.next = select(is_sweeping, sweep_index, queue_pair);
         self.peers.write_data.next = Peer {
@@ -432,7 +434,7 @@ impl Logic for Acknowledge {
         let is_send_psn = step == Step::Setup && event.kind == SetupKind::SendPsn;
         let has_ended = event.state == QpState::Error as u64 || event.state == QpState::SendQueueError as u64;
 
-        // An answer stands from Idle to Answer. It is for the address that its queue pair sends from (protocol 1.2).
+        // A response is held from Idle to Response. It is for the address that its queue pair sends from (protocol 1.2).
         let own = self.source_address_write.val();
         self.own_addresses.write_enable.next = self.source_address_write_valid.val();
         self.own_addresses.write_index.next = own.index;
@@ -441,22 +443,22 @@ impl Logic for Acknowledge {
         self.own_addresses.word.next = packet.destination_address;
         self.own_addresses.index.next = peer.source_address_index;
 
-        // An answer: whose it is, what it says, and where its PSN stands.
+        // A response: its queue pair, its meaning, and the distance of its PSN.
         let syndrome = select(is_back, returned.syndrome, packet.extended.get_bits::<8>(0));
         let response_psn = select(is_back, returned.psn, packet.psn);
-        // An acknowledgement has no payload; one that has is nothing that anybody asked for.
+        // An acknowledgement has no payload; one with payload answers no request.
         let found = if is_back {
-            returned_meaning(returned)
+            classify_returned(returned)
         } else if packet.opcode == ACKNOWLEDGE && packet.payload_bytes.any() {
-            Meaning::Other
+            ResponseClass::Other
         } else {
-            meaning(packet.opcode, syndrome)
+            classify(packet.opcode, syndrome)
         };
         let takes_responses = peer.state == QpState::ReadyToReceive as u64
             || peer.state == QpState::ReadyToSend as u64
             || peer.state == QpState::SendQueueDrain as u64
             || peer.state == QpState::SendQueueError as u64;
-        self.fault.d.next = if found == Meaning::Congestion {
+        self.fault.d.next = if found == ResponseClass::Congestion {
             Fault::Silent
         } else if is_back {
             if returned.generation == peer.generation && takes_responses && !progress.has_failed {
@@ -479,15 +481,15 @@ impl Logic for Acknowledge {
         } else {
             Fault::None
         };
-        self.meaning.d.next = found;
+        self.class.d.next = found;
         self.ahead.d.next = psn::distance(response_psn, progress.retired.una_psn);
         self.psns_in_flight.d.next = psn::distance(issued.unsent_psn, progress.retired.una_psn);
         self.has_open.d.next = issued.reads != progress.retired.reads;
         self.is_empty.d.next = issued.count == progress.retired.count || issued.generation != peer.generation;
-        // Unasked data is the fault of the oldest message, whatever PSN it has.
+        // Data for which no READ waits fails the oldest message, whatever its PSN is.
         let failing_psn = if step == Step::Failure {
             lost.psn
-        } else if found == Meaning::ReadData {
+        } else if found == ResponseClass::ReadData {
             progress.retired.una_psn
         } else {
             response_psn
@@ -496,22 +498,25 @@ impl Logic for Acknowledge {
         self.keeps.d.next = progress.will_fail && !psn::is_before(failing_psn, progress.failed_psn);
 
         let fault = self.fault.q.val();
-        let class = self.meaning.q.val();
+        let class = self.class.q.val();
         let is_ours = step == Step::Response && fault == Fault::None;
         let is_in_flight = self.ahead.q.val() < self.psns_in_flight.q.val() && !self.is_empty.q.val();
-        let is_behind = self.ahead.q.val().get_bit(23);
-        let is_refusal = class == Meaning::Refusal || class == Meaning::NotReady;
-        // Nobody asks for atomics while nothing is open (protocol 8.3).
-        let is_other = class == Meaning::Other
+        let is_past = self.ahead.q.val().get_bit(23);
+        let is_refusal = class == ResponseClass::Refusal || class == ResponseClass::NotReady;
+        // No atomic is outstanding while `has_open` is low (protocol 8.3).
+        let is_other = class == ResponseClass::Other
             || (!is_back && packet.opcode == ATOMIC_ACKNOWLEDGE && !self.has_open.q.val());
         // Data, and what must not overtake it.
         let waits = !is_back
-            && ((class == Meaning::ReadData && !is_other)
-                || (self.has_open.q.val() && (class == Meaning::Progress || is_refusal)));
+            && ((class == ResponseClass::ReadData && !is_other)
+                || (self.has_open.q.val() && (class == ResponseClass::Progress || is_refusal)));
         let is_good = is_ours && is_in_flight && !waits;
-        let is_failure = class == Meaning::Failure;
-        let moves =
-            is_good && (class == Meaning::Progress || class == Meaning::Placed || is_refusal || is_failure);
+        let is_failure = class == ResponseClass::Failure;
+        let moves = is_good
+            && (class == ResponseClass::Progress
+                || class == ResponseClass::Placed
+                || is_refusal
+                || is_failure);
         let is_deferred = is_ours && is_in_flight && waits;
         let defers = step == Step::Response && !is_back && (is_deferred || packet.payload_bytes.any());
         self.deferred.rx.valid.next = defers;
@@ -519,7 +524,7 @@ impl Logic for Acknowledge {
             queue_pair,
             generation: peer.generation,
             is_good: is_deferred,
-            is_data: class == Meaning::ReadData,
+            is_data: class == ResponseClass::ReadData,
             opcode: packet.opcode,
             psn: packet.psn,
             syndrome: packet.extended.get_bits::<8>(0),
@@ -535,7 +540,7 @@ impl Logic for Acknowledge {
         }
         self.in_flight.next = passed;
         let is_current = lost.generation == peer.generation;
-        let is_unasked = class == Meaning::ReadData && !is_other;
+        let is_unasked = class == ResponseClass::ReadData && !is_other;
         let refuses = is_good && (is_refusal || is_failure || is_unasked);
         let fails = (refuses || (step == Step::Lost && is_current)) && !self.keeps.q.val();
 
@@ -544,8 +549,8 @@ impl Logic for Acknowledge {
         let has_more = self.retired.q.val().count != issued.count;
         let drains = progress.is_draining && begun.count != self.retired.q.val().count;
         let continues = !self.stays.q.val() && (has_more || drains);
-        // Between the first and the last data of a READ no message can end.
-        let is_middle = class == Meaning::Placed && returned.is_middle;
+        // Between the first and the last data of a READ no message completes.
+        let is_middle = class == ResponseClass::Placed && returned.is_middle;
         let is_empty_now = begun.count == self.retired.q.val().count && !self.has_failed.q.val();
         let is_drained = step == Step::Store && progress.reports_drained && is_empty_now;
         let joins = is_life
@@ -648,7 +653,7 @@ impl Logic for Acknowledge {
             };
         }
 
-        // A turn. The pool shows in the next cycle what stands at `place`, and which block follows its block.
+        // A turn. The pool shows the message at `pool_slot` in the next cycle, and the block that follows its block.
         let is_completed = step == Step::Complete && self.verdict.q.val() != Verdict::Stays;
         let next_count = self.head_count.q.val() + 1;
         self.pool_slot.next = if step == Step::Load {
@@ -676,7 +681,7 @@ impl Logic for Acknowledge {
             };
         }
 
-        // The last block of a chain is followed by itself when it is used again.
+        // A block that is used again follows itself.
         let changes_block = step == Step::Block && self.next_block.val() != head;
         let is_shared = head.get_bit(SHARED_BITS);
         self.freed.next = head.get_bits::<SHARED_BITS>(0);
@@ -740,7 +745,7 @@ impl Logic for Acknowledge {
             self.left.d.next = self.left.q.val() - 1;
             self.has_invalidated.d.next = self.has_invalidated.q.val() || oldest.kind.is_local;
             if oldest.is_open {
-                // Who waits for a READ to end, is woken.
+                // A queue pair that waits for a READ to complete is woken.
                 self.retired.d.next.reads = self.retired.q.val().reads + 1;
                 self.frees.d.next = true;
             }
@@ -798,7 +803,7 @@ impl Logic for Acknowledge {
             },
         };
 
-        // Segmentation sees what has left one cycle before it is asked whether it waits for that.
+        // WqeParse sees the counts one cycle before it is asked whether the queue pair is held.
         self.retired_queue_pair.next = queue_pair;
         self.retired_out.next = self.retired.q.val();
         self.retired_valid.next = step == Step::Store;
@@ -831,19 +836,19 @@ impl Logic for Acknowledge {
             transport_mismatch: step == Step::Response && fault == Fault::Transport,
             partition_key: step == Step::Response && fault == Fault::Partition,
             source_address: step == Step::Response && fault == Fault::SourceAddress,
-            acknowledgements_received: is_good && class == Meaning::Progress,
-            nak_received: is_good && class == Meaning::Refusal,
-            nak_not_ready_received: is_good && class == Meaning::NotReady,
-            response_stale: is_outside && is_behind,
-            response_never_sent: is_outside && !is_behind,
-            response_reserved: is_good && class == Meaning::Reserved,
-            // ReadResponse has counted data that nobody has asked for.
+            acknowledgements_received: is_good && class == ResponseClass::Progress,
+            nak_received: is_good && class == ResponseClass::Refusal,
+            nak_not_ready_received: is_good && class == ResponseClass::NotReady,
+            response_stale: is_outside && is_past,
+            response_never_sent: is_outside && !is_past,
+            response_reserved: is_good && class == ResponseClass::Reserved,
+            // ReadResponse has counted data for which no READ waits.
             response_unexpected: is_good && is_other,
             retry_exhausted: fails
                 && is_good
-                && ((class == Meaning::Refusal && !syndrome.get_bits::<2>(0).any())
+                && ((class == ResponseClass::Refusal && !syndrome.get_bits::<2>(0).any())
                     || (is_failure && returned.status == CompletionStatus::RetryExceeded as u64)),
-            not_ready_exhausted: fails && is_good && class == Meaning::NotReady,
+            not_ready_exhausted: fails && is_good && class == ResponseClass::NotReady,
             messages_completed: is_completed && is_success,
             stale_dropped: step == Step::Lost && !is_current,
         };

@@ -1,30 +1,30 @@
-//! Issue: writes each message down with its first packet, and sends packets, once their keys are known to be good.
+//! Issue: writes each message into the pool with its first packet, and sends packets, once their access checks have succeeded.
 //!
-//! Only here it is known whether a packet can be sent. An entry that is not sent is written down all the same, with
-//! the reason, so that it completes in its order.
+//! Only here it is known whether a packet can be sent. A message that is not sent is written into the pool all the same, with
+//! its status, so that it completes in order.
 //!
 //! ```text
-//!                   ┌─────────────────────────────────────────────┐
-//!  packet ─────────>│ item ──> answers ──> verdict ───────────────┼──> gather
-//!  answers, parts ─>│            │            ├───────────────────┼──> message, issued (pool), issued_psn
-//!  inline_data ────>│────────────│────────────│───────────────────┼──> inline_slot
-//!                   │        record <─────────┴───────────────────┼──> kick (acknowledge)
-//!                   └─────────────────────────────────────────────┘
+//!                              ┌─────────────────────────────────────────────┐
+//!  packet ────────────────────>│ packet ──> access checks ──> status ────────┼──> gather
+//!  access_answer, sge_parts ──>│               │                ├────────────┼──> message, issued (pool), issued_psn
+//!  inline_data ───────────────>│───────────────│────────────────│────────────┼──> inline_slot
+//!                              │           record <─────────────┴────────────┼──> local_completion (acknowledge)
+//!                              └─────────────────────────────────────────────┘
 //! ```
 //!
-//! A packet takes 2 cycles, one more for each key and for each slot of inline data. Keys behind the first one of a list take one
-//! more each, as each makes a command of its own.
+//! A packet takes 2 cycles, one more for each access check and for each slot of inline data. Access checks after the first one of a list
+//! take one more each, as each makes a command of its own.
 //!
-//! 1. Messages are written down in the order of the items, each in its place, before their first packet can be seen.
-//! 2. Behind an entry or a packet in error, nothing of the same queue pair is sent, until it is made anew or reset: entries
-//!    are flushed, other packets vanish.
+//! 1. Messages are written into the pool in order, each into its slot, before their first packet can be seen.
+//! 2. After a WQE or a packet in error, nothing of the same queue pair is sent, until it is created anew or reset: WQEs
+//!    are flushed, other packets are dropped.
 //! 3. The slots of inline data that leave are those of the packets that leave, in order.
-//! 4. `unsent_psn` is the PSN behind the last packet that left, and behind the last response to it if it was a READ (protocol 2.1).
-//! 5. A READ that leaves is said on `opened` before, with the slot that segmentation has given to it.
-//! 6. A packet from a list leaves as one command for each of its elements, all or none.
-//! 7. The end of a key of this host is written down, and asked for behind everything that has left; control's answer completes it.
-//! 8. `issued_psn` says of each item how far its queue pair's packets go, before what is issued with it can reach the wire; so a packet
-//!    that leaves knows whether another one follows (protocol 2.4).
+//! 4. `unsent_psn` is the PSN after the last packet that left, and after the last response to it if it was a READ (protocol 2.1).
+//! 5. A READ that leaves is announced on `issued_read` before, with the slot that wqe_parse has given to it.
+//! 6. A packet from a list leaves as one command for each of its SGEs, all or none.
+//! 7. A LOCAL_INVALIDATE is written into the pool, and sent to control after everything that has left; control's answer completes it.
+//! 8. `issued_psn` reports for each packet how far its queue pair's packets go, before what is issued with it can reach the wire; so a
+//!    packet that leaves knows whether another one follows (protocol 2.4).
 //! 9. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
     Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, SLOT_BITS, SgePart,
@@ -41,18 +41,18 @@ use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
 use rnic_messages::transmit::{GatherCommand, IssuedPsn, TransmitRequest};
 
-/// What has become of a queue pair's packets.
+/// Packets of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Record {
-    /// One was in error.
+    /// A packet was in error.
     has_failed: Bit,
-    /// That of the first one that was not sent.
+    /// PSN of the first packet that was not sent.
     unsent_psn: Bits<24>,
-    /// READs that were open, free-running. Never starts anew.
+    /// READs and atomics with `is_open`, free-running; never reset.
     reads: Bits<READ_COUNT_BITS>,
 }
 
-/// What the block does.
+/// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
     Begin,
@@ -79,47 +79,47 @@ pub struct Issue {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// Records are being cleared.
+    /// The records of `sweep_index` are cleared in this cycle.
     pub is_sweeping: Signal<In, Bit>,
-    /// Whose.
+    /// Queue pair whose records are cleared.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From cut.
+    /// From segment.
     pub packet: StreamRx<Packet>,
-    /// From cut: what answers behind the first one of a list are about.
+    /// From segment: what access checks after the first one of a list are for.
     pub sge_parts: StreamRx<SgePart>,
-    /// From authorize; a queue, whose `valid` is a register.
+    /// From wqe_check, through a queue whose `valid` is registered.
     pub inline_data: StreamRx<Bits<SLOT_BITS>>,
-    /// From the region table.
+    /// From the region table, in order.
     pub access_answer: StreamRx<AccessAnswer>,
     /// To gather; registered.
     pub gather: StreamTx<GatherCommand>,
-    /// To launch: how far a queue pair is, a cycle behind `issued`; registered.
+    /// To address_vector: PSN after the last packet, a cycle after `issued`; registered.
     pub issued_psn: Signal<Out, IssuedPsn>,
-    /// That is said now; registered.
+    /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,
-    /// To gather; the exit of the queue before, gated by registers.
+    /// To gather: the head of the queue before, gated by registers.
     pub inline_slot: StreamTx<Slot>,
-    /// To acknowledge: something has ended that no answer will complete; the block behind is a queue.
+    /// To acknowledge, through a queue: a message that no response completes, or a packet that was not sent.
     pub local_completion: StreamTx<LocalCompletion>,
-    /// To deposit: a READ is on its way; the block behind is a queue.
+    /// To read_response, through a queue: a READ or an atomic is issued.
     pub issued_read: StreamTx<IssuedRead>,
-    /// To control: a key that is to be ended; the block behind is a queue.
+    /// To control, through a queue: key of a LOCAL_INVALIDATE.
     pub invalidate: StreamTx<Invalidation>,
-    /// To the pool.
+    /// To the pool: a message.
     pub message: Signal<Out, OutstandingMessage>,
-    /// Where it stands.
+    /// Pool slot of `message`.
     pub message_slot: Signal<Out, Bits<POOL_SLOT_BITS>>,
-    /// Whose it is.
+    /// Queue pair of `message` and `issued`.
     pub issued_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// It is written now.
+    /// `message` is valid and is written.
     pub message_valid: Signal<Out, Bit>,
-    /// How far its packets are.
+    /// To the pool: counts of the queue pair.
     pub issued: Signal<Out, Issued>,
-    /// That is said now.
+    /// `issued` is valid and is written.
     pub issued_valid: Signal<Out, Bit>,
-    /// Bursts ever done with; registered.
+    /// Bursts whose packets have left, free-running; registered.
     pub burst_count: Signal<Out, Bits<16>>,
-    /// Turns of long messages ever done with; registered.
+    /// Turns whose packets have left, free-running; registered.
     pub turn_count: Signal<Out, Bits<16>>,
     /// Events to count; registered.
     pub counts: Signal<Out, IssueCounts>,
@@ -168,7 +168,7 @@ impl Logic for Issue {
         self.records.read_enable.next = step == Step::Begin;
         self.records.read_address.next = packet.header.queue_pair;
 
-        // Only an item that makes no command ends its burst here; commands do when they are taken.
+        // A packet without a command ends its burst here; others when their command is taken.
         let is_empty = step == Step::Begin && self.packet.valid.val() && packet.header.is_empty && may_load;
         self.packet.ready.next = is_empty;
         self.access_answer.ready.next = false;
@@ -180,7 +180,7 @@ impl Logic for Issue {
             }
         }
 
-        // The first answer moves on when the second one comes.
+        // Each answer has a register of its own.
         let answer = self.access_answer.beat.val();
         if step == Step::Answers {
             self.access_answer.ready.next = true;
@@ -198,7 +198,7 @@ impl Logic for Issue {
             }
         }
 
-        // Those of a list wait until all of them are known.
+        // Those of a list wait until all of them have come.
         let part = self.sge_parts.beat.val();
         let is_listing = step == Step::Listed;
         let lists = is_listing && self.access_answer.valid.val() && self.sge_parts.valid.val();
@@ -251,7 +251,7 @@ impl Logic for Issue {
                 ..packet.completion
             },
             kind: WqeKind { is_local: invalidates, ..packet.kind },
-            // As RETH says it.
+            // The length in RETH.
             length: if packet.kind.is_atomic {
                 bits::<32>(ATOMIC_BYTES)
             } else {
@@ -284,7 +284,7 @@ impl Logic for Issue {
         self.has_newest.d.next = writes;
         self.issued_psn.next = self.newest.q.val();
         self.issued_psn_valid.next = self.has_newest.q.val();
-        // A message that was written down fails behind its first packet as one whose payload could not be read.
+        // A message in the pool that fails after its first packet fails as one whose payload could not be read.
         let fails_later = is_protected && !packet.starts;
         self.local_completion.valid.next = writes && !is_right && (packet.starts || fails_later);
         self.local_completion.beat.next = LocalCompletion {
@@ -355,7 +355,7 @@ impl Logic for Issue {
             };
         }
 
-        // The list of a packet that is not sent is thrown away.
+        // The list of a packet that is not sent is dropped.
         let span = self.spans.tx.beat.val();
         let continues = step == Step::Continue && may_load && self.spans.tx.valid.val();
         let is_last_span = self.spans.level.val() == 1;
@@ -369,7 +369,7 @@ impl Logic for Issue {
             }
         }
 
-        // Inline data of a packet that is not sent is thrown away.
+        // Inline data of a packet that is not sent is dropped.
         let inlines = step == Step::Inline;
         let passes = self.is_sent.q.val();
         let moves = inlines && self.inline_data.valid.val() && (self.inline_slot.ready.val() || !passes);
@@ -384,7 +384,7 @@ impl Logic for Issue {
             }
         }
 
-        // A command that is taken and an item without one can end in the same cycle.
+        // A command that is taken and a packet without one can end in the same cycle.
         let ends_packet = is_taken && !self.command.q.val().continues;
         let vanishes = is_empty || (writes && !is_sent);
         self.bursts_done.d.next = self.bursts_done.q.val()
@@ -394,7 +394,7 @@ impl Logic for Issue {
     }
 }
 
-/// How many of two there are.
+/// Counts two events.
 #[kernel]
 fn ended(one: Bit, other: Bit) -> Bits<16> {
     match (one, other) {

@@ -1,33 +1,33 @@
-//! The requester: everything between the doorbell of a send queue, the packets of its work and their completions.
+//! Requester: everything between the doorbell of a send queue, the packets of its WQEs and their completions.
 //!
 //! ```text
-//!  send_posted ─┬────────────┐                     wqe_slot ─> slots (512)
-//!               v            v                                      v
-//!            schedule ──> fetch ──> wqe_read        bursts ──> collect
-//!               ^  again ──┘ ^  └───────────────────────┘           v
-//!  setup_fetch ────────────> │ <───────── turn ────────────────── segment <───┬──────┐ wakes
-//!  setup_parse ─> fork ────│──────────────────────────────────────┘   v     │      │
-//!                     │      │                           queues <── authorize │      │
-//!                     │      │        access_request <── cut ─────────────────┘      │
-//!                     │      │                            v                          │
-//!                     │      │        access_answer ──> issue ──> gather             │
-//!                     │      │                            │  └──> inline_slot        │
-//!                     │      │        outstanding <───────┤ kick                     │
-//!                     │      │             ^              v                          │
-//!                     └──────┼─────────────└─────────> acknowledge ──────────────────┘
-//!  responses, gather_failure ┴───────────────────┬────────┘  └──> completion, failure
-//!                      READs: cut, issue ──> deposit ──> place ──> returned ──> acknowledge
+//!  send_posted ───┬────────────┐                       wqe_slot ─> slots (512)
+//!                 v            v                                       v
+//!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair
+//!                 ^  again ──┘ ^  └───────────────────────┘           v
+//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┬──────┐ wakes
+//!  setup_parse ──> setup_fork ─│────────────────────────────────────┘   v        │      │
+//!                       │      │                          queues <── wqe_check   │      │
+//!                       │      │        access_request <── segment ──────────────┘      │
+//!                       │      │                            v                           │
+//!                       │      │        access_answer ──> issue ──> gather              │
+//!                       │      │                            │  └──> inline_slot         │
+//!                       │      │        outstanding <───────┤ local_completion          │
+//!                       │      │             ^              v                           │
+//!                       └──────┼─────────────└─────────> acknowledge ───────────────────┘
+//!  responses, gather_failure ──┴──────────────────┬────────┘  └──> completion, failure
+//!           READs: segment, issue ──> read_response ──> place ──> returned ──> acknowledge
 //! ```
 //!
-//! A message of one slot, one element and one packet takes 3.4 cycles in its slowest part, segmentation; so measured over 1,000
+//! A message of one slot, one SGE and one packet takes 3.4 cycles in its slowest stage, wqe_parse; so measured over 1,000
 //! messages of one queue pair, with a host that answers after 150 cycles. With it, packets of messages of 4 KiB and 16 KiB at a PMTU of
-//! 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2. What each part promises stands in its own header.
+//! 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2. What each stage promises is in its own header.
 //!
 //! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
 //!
-//! `passage` counts rounds of bursts of slots, from their being asked for until gather has taken the last packet that was made of
-//! them, of turns of long messages, and of answers from their being taken until the place stage has done what they ask for. A burst is done with when what is left of its last message stands in cut's record: that
-//! sends nothing without a turn, and dies with its queue pair.
+//! `in_flight` counts rounds of bursts of slots, from their request until gather has taken the last packet that was made of
+//! them, of turns of long messages, and of responses from their being taken until the place stage has done what they ask for. A burst has
+//! left when the rest of its last message is in segment's record: that sends nothing without a turn, and is dropped with its queue pair.
 use crate::acknowledge::Acknowledge;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
@@ -58,7 +58,7 @@ use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrit
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
-/// The block.
+/// The requester; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Requester {
     /// Core clock.
@@ -66,67 +66,67 @@ pub struct Requester {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
 
-    /// From control: work may be begun; what was begun goes on without it.
+    /// From control: bursts and turns may begin; what has begun continues without it.
     pub enable: Signal<In, Bit>,
-    /// From control: an own address.
+    /// From control: a row of the table of own addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
-    /// From control, to fetch.
+    /// From control, to wqe_fetch.
     pub setup_fetch: StreamRx<SetupEvent>,
-    /// From control, to segmentation and acknowledge.
+    /// From control, to wqe_parse, segment, acknowledge and read_response.
     pub setup_parse: StreamRx<SetupEvent>,
-    /// A doorbell of a send queue.
+    /// From the doorbells: new producer index of a send queue.
     pub send_posted: Signal<In, SendsPosted>,
-    /// It rang.
+    /// `send_posted` is valid.
     pub send_posted_valid: Signal<In, Bit>,
 
-    /// Up to eight slots that are wanted; registered.
+    /// To the host: up to eight slots to read; registered.
     pub wqe_read: StreamTx<HostSpan>,
-    /// They come, in the order of the spans.
+    /// From the host: slots, in the order of the spans.
     pub wqe_slot: Signal<In, Slot>,
-    /// One is here.
+    /// `wqe_slot` is valid.
     pub wqe_slot_valid: Signal<In, Bit>,
-    /// To the region table; registered.
+    /// To the region table, for payload; registered.
     pub access_request: StreamTx<AccessRequest>,
-    /// Its answers, in order.
+    /// From the region table, in order.
     pub access_answer: StreamRx<AccessAnswer>,
 
-    /// To control: keys of this host to be ended; registered.
+    /// To control: keys of this host to invalidate; registered.
     pub invalidate: StreamTx<Invalidation>,
-    /// What has become of them; `ready` is a function of registers.
+    /// From control: results of invalidations; `ready` is a function of registers.
     pub invalidated: StreamRx<Invalidated>,
 
-    /// Packets to be sent; registered.
+    /// To gather: packets to send; registered.
     pub gather: StreamTx<GatherCommand>,
-    /// How far the packets of a queue pair go, before the last of them can have left; registered.
+    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left; registered.
     pub issued_psn: Signal<Out, IssuedPsn>,
-    /// That is said now; registered.
+    /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,
-    /// Their inline data; a function of registers.
+    /// To gather: inline data of the packets; a function of registers.
     pub inline_slot: StreamTx<Slot>,
-    /// Packets that could not be sent.
+    /// From gather: packets that were not sent.
     pub gather_failure: StreamRx<GatherFailure>,
-    /// Answers of peers; each one with payload becomes a command of `place`, in order.
+    /// From the packet path: responses of peers; each one with payload becomes a command of `place`, in order.
     pub responses: StreamRx<PacketToken>,
-    /// To the region table, for their data; registered.
+    /// To the region table, for the data of responses; registered.
     pub response_access_request: StreamTx<AccessRequest>,
-    /// Its answers, in order.
+    /// From the region table, in order.
     pub response_access_answer: StreamRx<AccessAnswer>,
-    /// To the place stage: what becomes of their data; registered.
+    /// To the place stage: what becomes of the data of responses; registered.
     pub place: StreamTx<ReadResponseCommand>,
-    /// From the place stage: that is done; taken whatever outputs do.
+    /// From the place stage: a command is done; taken whatever the outputs do.
     pub returned: StreamRx<ReturnedAnswer>,
-    /// What has ended; registered.
+    /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
-    /// Queue pairs that have failed; registered.
+    /// To control: queue pairs that have failed; registered.
     pub failure: StreamTx<FailureEvent>,
 
-    /// The PSN that the queue pair of the last probe would use next; registered.
+    /// PSN that the queue pair of the last probe would send next; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// Messages of that queue pair were in flight; registered.
+    /// That queue pair had messages in flight; registered.
     pub probed_busy: Signal<Out, Bit>,
-    /// Bursts of slots and answers that are under way; registered.
+    /// Bursts, turns and responses in flight, in rounds; registered.
     pub in_flight: Signal<Out, InFlight>,
 
     /// Events to count; registered.
@@ -190,7 +190,7 @@ impl Logic for Requester {
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[2], &mut self.acknowledge.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
 
-        // Who has work, and the work.
+        // Ready queue pairs, and their WQEs.
         self.ready_queue.posted.next = self.send_posted.val().queue_pair;
         self.ready_queue.posted_valid.next = self.send_posted_valid.val();
         self.wqe_fetch.posted.next = self.send_posted.val();
@@ -214,7 +214,7 @@ impl Logic for Requester {
         self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
         StreamTx::<WqeSlot>::join(&mut self.wqe_pair.wqe_slot, &mut self.wqe_parse.wqe_slot);
 
-        // From entry to packet.
+        // From WQE to packet.
         StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
         StreamTx::<CheckedWqe>::join(&mut self.wqe_check.checked, &mut self.checked.rx);
         StreamTx::<Bits<SLOT_BITS>>::join(&mut self.wqe_check.inline_data, &mut self.inline_data.rx);
@@ -232,20 +232,20 @@ impl Logic for Requester {
         StreamTx::<LocalCompletion>::join(&mut self.issue.local_completion, &mut self.local_completions.rx);
         StreamTx::<Invalidation>::join(&mut self.issue.invalidate, &mut self.keys.rx);
         StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
-        // What issuing says goes before what control says, which waits here.
+        // Local completions of issue go before those of control, which wait here.
         let has_issued = self.local_completions.tx.valid.val();
-        let freed = self.invalidated.beat.val();
+        let invalidated = self.invalidated.beat.val();
         self.local_completion.rx.valid.next = has_issued || self.invalidated.valid.val();
         self.local_completion.rx.beat.next = if has_issued {
             self.local_completions.tx.beat.val()
         } else {
             LocalCompletion {
-                queue_pair: freed.queue_pair,
-                generation: freed.generation,
+                queue_pair: invalidated.queue_pair,
+                generation: invalidated.generation,
                 has_failed: false,
                 psn: bits::<24>(0),
                 is_invalidated: true,
-                is_denied: !freed.ok,
+                is_denied: !invalidated.ok,
             }
         };
         self.local_completions.tx.ready.next = self.local_completion.rx.ready.val();
@@ -255,14 +255,14 @@ impl Logic for Requester {
             &mut self.acknowledge.local_completion,
         );
 
-        // From answer to completion.
+        // From response to completion.
         StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
         StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
 
-        // Data of READs, and what must not overtake it.
+        // Data of READs, and responses that must not overtake it.
         self.read_response.read.next = self.segment.read.val();
         self.read_response.read_index.next = self.segment.read_index.val();
         self.read_response.read_valid.next = self.segment.read_valid.val();
@@ -280,7 +280,7 @@ impl Logic for Requester {
         StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.read_response.place);
         StreamRx::<ReturnedAnswer>::link(&mut self.returned, &mut self.acknowledge.returned);
 
-        // Three writers of the pool.
+        // The pool has three writers.
         self.outstanding.link.next = self.wqe_parse.link.val();
         self.outstanding.link_valid.next = self.wqe_parse.link_valid.val();
         self.outstanding.begun_queue_pair.next = self.wqe_parse.begun_queue_pair.val();
@@ -312,7 +312,7 @@ impl Logic for Requester {
         self.segment.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
         self.segment.retired.next = self.acknowledge.retired_out.val();
         self.segment.retired_valid.next = self.acknowledge.retired_valid.val();
-        self.outstanding.freed.next = self.acknowledge.freed.val();
+        self.outstanding.invalidated.next = self.acknowledge.invalidated.val();
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 
         self.probed.next = self.wqe_parse.probed.val();

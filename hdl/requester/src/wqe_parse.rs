@@ -1,46 +1,47 @@
-//! WqeParse: decides which slots are the next entry of their queue pair, and gives each entry its PSNs and its place.
+//! WqeParse: decides which slots are the next WQE of their queue pair, and gives each WQE its PSNs and its pool slot.
 //!
-//! The one stage that knows how far a queue pair has come: everything that was fetched comes past here in order, wanted or not.
-//! What does not fit into the window or the pool is let go, and fetched again when there is room.
+//! The one stage that knows how far a queue pair has come: every fetched slot passes here in order, wanted or not.
+//! A WQE that does not fit into the window or the pool is dropped, and fetched again when there is room.
 //!
 //! ```text
-//!               ┌─────────────────────────────────────────────┐
-//!  setup ──────>│            ┌─> record: slot, PSN, tail ─┐   │
-//!  wakes ──────>│─> whose? ──┤                            ├───┼──> item (4 deep)
-//!  slot ───────>│            └─> retired, free blocks ────┘   │
-//!               │                     └── held ───────────────┼──> turn (to fetch)
-//!               └─────────────────────────────────────────────┘
-//!  step          Idle          Judge            Act
+//!                  ┌──────────────────────────────────────────────────┐
+//!  setup ─────────>│                 ┌─> record: slot, PSN, tail ─┐   │
+//!  wake_held,      │                 │                            │   │
+//!  wake_long ─────>│─> queue pair ──>┤                            ├───┼──> parsed (4 deep)
+//!  wqe_slot ──────>│                 └─> retired, free blocks ────┘   │
+//!                  │                          └── held ───────────────┼──> resume (to wqe_fetch)
+//!                  └──────────────────────────────────────────────────┘
+//!  step              Idle               Decide            Act (Recheck)
 //! ```
 //!
-//! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles an entry of one slot, 6.9 one of two.
+//! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles a WQE of one slot, 6.9 one of two.
 //!
-//! 1. Entries of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is wanted if it is the
-//!    one behind the last entry, is of the queue pair's generation, and the queue pair is not held.
-//! 2. Each item that leaves has its own place in the pool, and the places of a queue pair make one chain in order.
-//! 3. A queue pair is held when 1,024 of its messages are in flight or when its last block is full and there is no other. Its
-//!    last block is another one when none of its messages is in flight. WqeFetch stops for who is held, and goes on at the slot
+//! 1. WQEs of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is wanted if it is the
+//!    one after the last WQE, is of the queue pair's generation, and the queue pair is not held.
+//! 2. Each WQE that leaves has its own pool slot, and the slots of a queue pair make one chain in order.
+//! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there is no other. Its
+//!    last block is another one when none of its messages is in flight. WqeFetch stops for a held queue pair, and resumes at the slot
 //!    that was not taken when the queue pair is woken.
-//! 4. The last message of a block asks the peer for an answer, as every signalled one does (protocol 2.4); so what holds a
-//!    queue pair is answered.
-//! 5. Setup events and wakes are taken between two slots, whether `item` is full or not.
-//! 6. In RTS entries are sent, in ERR and SQE they go on as flushed, in other states they wait in their ring.
-//! 7. Behind a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is made or reset:
-//!    where the next entry begins is not known.
-//! 8. A message takes as many PSNs as its length needs packets, which nobody has checked yet; one if it needs none, if it is
-//!    inline, and if it is longer than any message may be (protocol 2.1, 2.2). What is flushed takes none.
+//! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so what holds a
+//!    queue pair is acknowledged.
+//! 5. Setup events and wakes are taken between two slots, whether `parsed` is full or not.
+//! 6. In RTS WQEs are sent, in ERR and SQE they leave as flushed, in other states they wait in their ring.
+//! 7. After a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is created or reset:
+//!    where the next WQE begins is not known.
+//! 8. A message takes as many PSNs as its length needs packets, which is not checked yet; one if it needs none, if it is
+//!    inline, and if it is longer than any message may be (protocol 2.1, 2.2). A flushed WQE takes none.
 //! 9. A queue pair with messages in flight is held, too, while 2^15 of its PSNs or more are in flight, and while the next message
 //!    would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
-//! 10. Behind a message of more than 16 KiB nothing is taken and fetch stops, until cut says that it may go on; a change of
-//!     life to a state in which nothing is sent ends that, too. A READ or an atomic is one packet, and never long.
-//! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are open, and before an entry with a
-//!     fence while any is: it is open from here until it leaves the pool (protocol 2.3, 2.10). Each has a slot of its own until then.
-//!     Where `read_atomic` is zero, none is ever open, and refused by authorize.
-//! 12. A queue pair is held, too, before the end of a key of this host while any message is in flight, and behind it until it has left
+//! 10. After a message of more than 16 KiB nothing is taken and fetch stops, until segment wakes the queue pair; a change to a state in
+//!     which nothing is sent ends that, too. A READ or an atomic is one packet, and never long.
+//! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are outstanding, and before a WQE with a fence
+//!     while any is: each is outstanding from here until it leaves the pool (protocol 2.3, 2.10), and has a slot of its own until then.
+//!     Where `read_atomic` is zero, none is ever outstanding, and wqe_check refuses it.
+//! 12. A queue pair is held, too, before a LOCAL_INVALIDATE while any message is in flight, and after it until it has left
 //!     the pool (protocol 2.10). It takes no PSN.
-//! 13. So the last message that was posted asks for an answer, too, and the last one before the end of a key; and each of two slots,
-//!     as what stands behind it is not seen here. An entry at the end of a burst is taken with the next one, if there is a next one,
-//!     where it stands first.
+//! 13. So the last message that was posted requests an acknowledgement, too, and the last one before a LOCAL_INVALIDATE; and each of two
+//!     slots, as the slot after it is not seen here. A WQE at the end of a burst is taken with the next one, if there is a next one,
+//!     where it is first.
 use crate::messages::{
     BLOCK_BITS, BLOCK_MESSAGES, Begun, FetchResume, Link, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
     QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
@@ -58,14 +59,14 @@ use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
-/// More bytes than this are no message.
+/// Most bytes of a message.
 const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64;
-/// More bytes than this are a long one.
+/// Most bytes of a message that is not long.
 const QUANTUM: u64 = 1 << QUANTUM_BITS;
 /// PSNs that a queue pair may have in flight.
 const PSN_SPAN: u64 = rnic_layout::psn::HALF_WINDOW as u64;
 
-/// Packets behind the first that so many bytes need.
+/// Packets after the first that a message of `length` bytes needs.
 #[kernel]
 fn further_packets(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
     let last_byte = length - 1;
@@ -79,7 +80,7 @@ fn further_packets(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
     select(length.any(), behind, bits::<24>(0))
 }
 
-/// What commands say.
+/// State and path of a queue pair, as commands set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Life {
     state: Bits<3>,
@@ -88,42 +89,42 @@ struct Life {
     signal_all: Bit,
     path_mtu: Bits<3>,
     domain: Bits<24>,
-    /// READs that may be open.
+    /// READs and atomics that may be outstanding.
     read_atomic: Bits<READ_COUNT_BITS>,
 }
 
-/// How far a queue pair is; mirrors those fields of `rnic_layout::context::SendRecord` that SEND, WRITE and READ need.
+/// Progress of a queue pair; mirrors those fields of `rnic_layout::context::SendRecord` that SEND, WRITE and READ need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Send {
-    /// The slot that is wanted next.
+    /// Free-running index of the slot that is wanted next.
     slot_index: Bits<WORK_INDEX_BITS>,
     /// PSN of the next packet.
     next_psn: Bits<24>,
-    /// Messages that have a place. Never starts anew, as the places of the pool do not.
+    /// Messages that have got a pool slot, free-running. Never reset, as the slots of the pool are not.
     message_count: Bits<MESSAGE_COUNT_BITS>,
-    /// READs that were open, free-running; the same.
+    /// READs and atomics that were outstanding, free-running; never reset.
     reads: Bits<READ_COUNT_BITS>,
-    /// The block at the end of the chain; zero is the queue pair's home, so the home is added without carry.
+    /// Last block of the chain, relative to the home: zero is the home.
     tail_from_home: Bits<BLOCK_BITS>,
-    /// Places taken in it, 0 to 8.
+    /// Slots taken in it, 0 to 8.
     tail_count: Bits<4>,
-    /// Changes when the home block is taken.
+    /// Toggles when the home block is taken.
     home_lap: Bit,
-    /// The block at the end follows itself.
+    /// The last block follows itself.
     is_reused: Bit,
     /// The wanted slot waits for room.
     is_held: Bit,
-    /// It waits for cut, which has a long message.
+    /// The wanted slot waits for segment, which has a long message.
     waits_for_long: Bit,
-    /// The last entry was the end of a key.
+    /// The last WQE was a LOCAL_INVALIDATE.
     follows_local: Bit,
     /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
     has_ended: Bit,
-    /// An entry was taken since the queue pair was made or reset.
+    /// A WQE was taken since the queue pair was created or reset.
     has_begun: Bit,
 }
 
-/// What the block does.
+/// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
     Idle,
@@ -134,50 +135,50 @@ enum Step {
     Recheck,
 }
 
-/// The block.
+/// Parses WQEs; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct WqeParse {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// Records are being cleared.
+    /// The records of `sweep_index` are cleared in this cycle.
     pub is_sweeping: Signal<In, Bit>,
-    /// Whose.
+    /// Queue pair whose records are cleared.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
     /// From control.
     pub setup: StreamRx<SetupEvent>,
-    /// From collect.
+    /// From wqe_pair.
     pub wqe_slot: StreamRx<WqeSlot>,
-    /// From acknowledge: messages of a held queue pair have been completed.
+    /// From acknowledge: messages of a held queue pair have completed.
     pub wake_held: StreamRx<Bits<QUEUE_PAIR_BITS>>,
-    /// From cut: what follows a long message may come.
+    /// From segment: the WQE after a long message may come.
     pub wake_long: StreamRx<Bits<QUEUE_PAIR_BITS>>,
-    /// To fetch; registered.
+    /// To wqe_fetch; registered.
     pub resume: StreamTx<FetchResume>,
-    /// To authorize; registered.
+    /// To wqe_check; registered.
     pub parsed: StreamTx<ParsedWqe>,
-    /// To the pool: a block follows another.
+    /// To the pool: link in a chain of blocks.
     pub link: Signal<Out, Link>,
-    /// It does.
+    /// `link` is valid and is written.
     pub link_valid: Signal<Out, Bit>,
-    /// To the pool: of which queue pair something is said.
+    /// To the pool: queue pair of `begun`.
     pub begun_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// What.
+    /// To the pool: counts of the queue pair.
     pub begun: Signal<Out, Begun>,
-    /// It is said now.
+    /// `begun` is valid and is written.
     pub begun_valid: Signal<Out, Bit>,
-    /// To the pool: which queue pair's `retired` is wanted.
+    /// To the pool: queue pair whose `retired` is read.
     pub retired_queue_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
-    /// It is wanted.
+    /// To the pool: reads `retired`.
     pub retired_read: Signal<Out, Bit>,
-    /// From the pool, one cycle later.
+    /// From the pool, one cycle after `retired_read`.
     pub retired: Signal<In, Retired>,
-    /// From the pool: a free block.
+    /// From the pool: a free shared block.
     pub free: StreamRx<Bits<SHARED_BITS>>,
-    /// The PSN that the queue pair of the last probe would use next; registered.
+    /// PSN that the queue pair of the last probe would send next; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// Messages of that queue pair were in flight; registered.
+    /// That queue pair had messages in flight; registered.
     pub probed_busy: Signal<Out, Bit>,
     /// A slot of an older generation was dropped: an event to count; registered.
     pub counts_stale_dropped: Signal<Out, Bit>,
@@ -226,7 +227,7 @@ impl Logic for WqeParse {
         let event = self.setup.beat.val();
         let slot = self.wqe_slot.beat.val();
 
-        // Everything may tell fetch something, so nothing starts without room for that.
+        // Every input may make a resume, so nothing starts without room for one.
         let may_start = step == Step::Idle && self.resumes.rx.ready.val() && !is_sweeping;
         let takes_setup = may_start && self.setup.valid.val();
         let has_wake = self.wake_held.valid.val() || self.wake_long.valid.val();
@@ -262,7 +263,7 @@ impl Logic for WqeParse {
         self.lives.read_address.next = chosen;
         self.sends.read_enable.next = step == Step::Idle;
         self.sends.read_address.next = chosen;
-        // Read again in the cycle in which the queue pair is said to be held.
+        // Read again in the cycle in which the queue pair becomes held.
         self.retired_read.next = step == Step::Idle || step == Step::Act;
         self.retired_queue_pair.next = select(step == Step::Idle, chosen, queue_pair);
 
@@ -271,7 +272,7 @@ impl Logic for WqeParse {
         let retired = self.retired.val();
         let home = bit_cast::<BLOCK_BITS, QUEUE_PAIR_BITS>(queue_pair);
 
-        // Defaults: nothing is said.
+        // Defaults: nothing is written.
         self.setup.ready.next = step == Step::Setup;
         let wakes_long = self.wakes_long.q.val();
         self.wake_held.ready.next = step == Step::Wake && !wakes_long;
@@ -337,7 +338,7 @@ impl Logic for WqeParse {
                     self.begun.next.is_held = send.is_held;
                 }
                 SetupKind::Life => {
-                    // Whatever was let go is fetched again, to be sent or flushed.
+                    // WQEs that were dropped are fetched again, to be sent or flushed.
                     let waits_for_long = send.waits_for_long
                         && (event.state == QpState::ReadyToSend as u64
                             || event.state == QpState::SendQueueDrain as u64);
@@ -369,23 +370,23 @@ impl Logic for WqeParse {
             self.resumes.rx.valid.next = continues;
         }
 
-        // What the slot is, and whether there is room for it. No field of it has been checked.
+        // What the slot is, and whether there is room for it. Its fields are not checked.
         let fields: WqeFields = fields(slot.first);
         let operation: WqeOperation = classify(fields.opcode);
         let is_double = slot.first.get_bit(TWO_SLOTS) && !slot.is_unreadable && !slot.is_overrun;
         if step == Step::Decide {
             let is_current = slot.generation == life.generation;
-            // Behind an overrun nothing comes any more, so it ends the queue wherever that is.
+            // Nothing follows an overrun, so it ends the queue at any index.
             let is_next = slot.index == send.slot_index || slot.is_overrun;
             let is_wanted = is_next && is_current && !send.is_held && !send.waits_for_long && !send.has_ended;
             let flushes = life.state == QpState::Error as u64 || life.state == QpState::SendQueueError as u64;
-            // What stands behind it may come with the next burst; only at the end of all bursts is it missing.
+            // The next slot may come with the next burst; it is missing only at the end of all bursts.
             let is_whole = slot.has_second || slot.ends_queue || slot.is_overrun;
             let in_flight = send.message_count - retired.count;
             let needs_block = send.tail_count.get_bit(3);
             let has_home = send.home_lap != retired.home_lap;
             let reuses = !has_home && !self.free.valid.val();
-            // In a block that is used again, the way out of it must not be written down before the way back into it was read.
+            // A block that is used again links to itself: that link must be read before the next one is written.
             let waits_for_long = send.is_reused && in_flight >= BLOCK_MESSAGES;
             let has_block = if reuses { in_flight == 0 } else { !waits_for_long };
             self.takes.d.next =
@@ -407,7 +408,7 @@ impl Logic for WqeParse {
                 in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads || waits_for_all;
             self.is_open.d.next = is_read && life.read_atomic.any();
             let has_packets = is_plain && !is_local && !fields.inline && fields.length <= LENGTH_MAX;
-            // One less than none: its last PSN is the one before it.
+            // Its last PSN is the one before it.
             self.further_packets.d.next = if is_local {
                 !bits::<24>(0)
             } else if has_packets {
@@ -532,7 +533,7 @@ impl Logic for WqeParse {
             self.sends.write_enable.next = true;
             self.sends.write_data.next.is_held = true;
         }
-        // Who has completed something in between may not have seen that the queue pair is held.
+        // Acknowledge may have completed a message in between without seeing that the queue pair is held.
         if step == Step::Recheck {
             let has_moved = retired != self.seen.q.val();
             self.step.d.next = Step::Idle;

@@ -71,7 +71,7 @@ use rnic_layout::state::{QpState, Service};
 use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReturnedAnswer};
-use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
 };
@@ -237,7 +237,7 @@ pub struct Acknowledge {
     /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
     /// To control; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
     /// To wqe_parse: the queue pair may have room again; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// To the pool: queue pair whose counts are read.
@@ -278,7 +278,7 @@ pub struct Acknowledge {
     step: Reg<Step>,
     responses_taken: Reg<Bits<3>>,
     queue_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
-    failures: Fifo<FailureEvent, 2, 3>,
+    failures: Fifo<QpNotice, 2, 3>,
     is_own: DFF<Bit>,
     is_back: DFF<Bit>,
     deferred: Fifo<Response, 3, 4>,
@@ -322,7 +322,7 @@ impl Logic for Acknowledge {
         self.hold_registers();
         StreamTx::<Response>::link(&mut self.response, &mut self.deferred.tx);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
@@ -791,10 +791,10 @@ impl Logic for Acknowledge {
         };
         let is_unreportable = (is_first_error || is_flushed) && !oldest.completion.has_wr_id;
         self.failures.rx.valid.next = is_drained || (is_completed && (is_first_error || is_unreportable));
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair,
             generation: peer.generation,
-            cause: if is_drained { FailureCause::Drained } else { FailureCause::Requester },
+            kind: if is_drained { NoticeKind::Drained } else { NoticeKind::RequesterError },
             has_event: is_drained || is_unreportable,
             event_code: if is_drained {
                 bits::<8>(AsyncEvent::SendQueueDrained as u64)

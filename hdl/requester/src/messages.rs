@@ -25,7 +25,7 @@ pub const QUANTUM_BITS: usize = 14;
 /// Most slots in a burst.
 pub const BURST_SLOTS: u64 = 8;
 /// Bits of a slot of a send queue.
-pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WORK_SLOT_BYTES;
+pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WQE_SLOT_BYTES;
 
 /// A burst of consecutive slots that was requested from the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

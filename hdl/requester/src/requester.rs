@@ -54,7 +54,7 @@ use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
@@ -120,7 +120,7 @@ pub struct Requester {
     /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
     /// To control: queue pairs that have failed; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
 
     /// PSN that the queue pair of the last probe would send next; registered.
     pub probed: Signal<Out, Bits<24>>,
@@ -259,7 +259,7 @@ impl Logic for Requester {
         StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
         StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
 
         // Data of READs, and responses that must not overtake it.
@@ -312,7 +312,7 @@ impl Logic for Requester {
         self.segment.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
         self.segment.retired.next = self.acknowledge.retired_out.val();
         self.segment.retired_valid.next = self.acknowledge.retired_valid.val();
-        self.outstanding.invalidated.next = self.acknowledge.invalidated.val();
+        self.outstanding.freed.next = self.acknowledge.freed.val();
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 
         self.probed.next = self.wqe_parse.probed.val();

@@ -94,7 +94,7 @@ pub(crate) fn status(class: ResponseClass, syndrome: Bits<8>) -> Bits<8> {
         _ => bits::<8>(CompletionStatus::RemoteOperation as u64),
     };
     match class {
-        ResponseClass::NotReady => bits::<8>(CompletionStatus::NotReadyRetryExceeded as u64),
+        ResponseClass::NotReady => bits::<8>(CompletionStatus::RnrRetryExceeded as u64),
         ResponseClass::ReadData => bits::<8>(CompletionStatus::BadResponse as u64),
         _ => refusal,
     }
@@ -115,7 +115,7 @@ mod tests {
             let (expected, ends) = match Syndrome::parse(byte) {
                 Syndrome::Ack { .. } => (ResponseClass::Progress, None),
                 Syndrome::RnrNak { .. } => {
-                    (ResponseClass::NotReady, Some(CompletionStatus::NotReadyRetryExceeded))
+                    (ResponseClass::NotReady, Some(CompletionStatus::RnrRetryExceeded))
                 }
                 Syndrome::Nak(NakCode::PsnSequenceError) => {
                     (ResponseClass::Refusal, Some(CompletionStatus::RetryExceeded))

@@ -163,7 +163,7 @@ struct World {
     place: Sink<ReadResponseCommand>,
     returned: Source<ReturnedAnswer>,
     completion: Sink<CqeToken>,
-    failure: Sink<FailureEvent>,
+    failure: Sink<QpNotice>,
     doorbells: VecDeque<(usize, u16)>,
     /// When slots and answers are due.
     reads: VecDeque<(u64, u64, bool)>,
@@ -534,7 +534,7 @@ impl World {
                 (0x61, CompletionStatus::RemoteInvalidRequest as u64),
                 (0x62, CompletionStatus::RemoteAccess as u64),
                 (0x63, CompletionStatus::RemoteOperation as u64),
-                (0x25, CompletionStatus::NotReadyRetryExceeded as u64),
+                (0x25, CompletionStatus::RnrRetryExceeded as u64),
             ][self.random.random_range(0..5)];
             token.extended = bits(syndrome);
             pair.peer_is_silent = true;

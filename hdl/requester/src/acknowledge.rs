@@ -70,7 +70,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
-use rnic_messages::read::{READ_COUNT_BITS, ReturnedAnswer};
+use rnic_messages::read::{READ_COUNT_BITS, ResponseNotice};
 use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
@@ -194,7 +194,7 @@ pub struct Acknowledge {
     /// To deposit; registered.
     pub response: StreamTx<Response>,
     /// From the place stage: what that has come to.
-    pub returned: StreamRx<ReturnedAnswer>,
+    pub returned: StreamRx<ResponseNotice>,
     /// How many went and came back; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// To the completion queues; registered.
@@ -708,7 +708,7 @@ impl Logic for Acknowledge {
             self.progresses.write_data.next.will_fail = true;
             self.progresses.write_data.next.failed_psn = self.failing_psn.q.val();
             self.progresses.write_data.next.failed_status =
-                if step == Step::Lost || (is_failure && returned.has_failed && returned.is_placed) {
+                if step == Step::Lost || (is_failure && returned.write_failed && returned.is_placed) {
                     bits::<8>(LOCAL_PROTECTION)
                 } else if is_failure {
                     returned.status

@@ -46,7 +46,7 @@ use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 
@@ -90,7 +90,7 @@ struct Progress {
 /// A command without addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Waiting {
-    answer: ReturnedAnswer,
+    notice: ResponseNotice,
     /// Of payload, or of the literal.
     payload_bytes: Bits<13>,
     /// What an atomic has found goes there; first byte in bits 7:0.
@@ -409,15 +409,15 @@ impl Logic for ReadResponse {
         let asks_second = places && second_part.any();
         self.waiting.rx.valid.next = acts;
         self.waiting.rx.beat.next = Waiting {
-            answer: ReturnedAnswer {
+            notice: ResponseNotice {
                 queue_pair,
                 generation: response.generation,
                 psn: select(fails, due_psn, response.psn),
                 is_placed: places,
                 is_middle: places && progress.has_begun && !is_last,
-                is_said,
-                is_failure: fails,
-                is_unasked,
+                is_acknowledge: is_said,
+                is_read_error: fails,
+                is_unexpected: is_unasked,
                 syndrome: response.syndrome,
                 status: if is_missing {
                     bits::<8>(RETRY_EXCEEDED)
@@ -426,7 +426,7 @@ impl Logic for ReadResponse {
                 } else {
                     bits::<8>(SUCCESS)
                 },
-                has_failed: false,
+                write_failed: false,
             },
             payload_bytes: if places && is_atomic {
                 bits::<13>(ATOMIC_BYTES)
@@ -544,13 +544,13 @@ impl Logic for ReadResponse {
                 },
                 is_literal: waiting.is_literal,
                 literal: waiting.literal,
-                answer: waiting.answer,
+                notice: waiting.notice,
             };
             if is_refused {
-                self.command.d.next.answer.is_placed = false;
-                self.command.d.next.answer.is_middle = false;
-                self.command.d.next.answer.is_failure = true;
-                self.command.d.next.answer.status = bits(LOCAL_PROTECTION);
+                self.command.d.next.notice.is_placed = false;
+                self.command.d.next.notice.is_middle = false;
+                self.command.d.next.notice.is_read_error = true;
+                self.command.d.next.notice.status = bits(LOCAL_PROTECTION);
             }
         }
         self.place.valid.next = self.has_command.q.val();

@@ -55,7 +55,7 @@ use rnic_messages::complete::CqeToken;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
@@ -118,7 +118,7 @@ pub struct Requester {
     /// To the place stage: what becomes of their data; registered.
     pub place: StreamTx<ReadResponseCommand>,
     /// From the place stage: that is done; taken whatever outputs do.
-    pub returned: StreamRx<ReturnedAnswer>,
+    pub returned: StreamRx<ResponseNotice>,
     /// What has ended; registered.
     pub completion: StreamTx<CqeToken>,
     /// Queue pairs that have failed; registered.
@@ -449,7 +449,7 @@ impl Logic for Requester {
         StreamTx::<AccessRequest>::link(&mut self.deposit_request, &mut self.read_response.access_request);
         StreamRx::<AccessAnswer>::link(&mut self.deposit_answer, &mut self.read_response.access_answer);
         StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.read_response.place);
-        StreamRx::<ReturnedAnswer>::link(&mut self.returned, &mut self.acknowledge.returned);
+        StreamRx::<ResponseNotice>::link(&mut self.returned, &mut self.acknowledge.returned);
 
         // Three writers of the pool.
         self.outstanding.link.next = self.wqe_parse.link.val();

@@ -16,7 +16,7 @@ use crate::constants::{
     READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
 };
 use rnic_kernel::prelude::*;
-use rnic_messages::read::ReturnedAnswer;
+use rnic_messages::read::ResponseNotice;
 
 /// Bits 7:5 of a syndrome: ACK.
 const ACK: u64 = 0b000;
@@ -71,15 +71,15 @@ pub(crate) fn meaning(opcode: Bits<8>, syndrome: Bits<8>) -> Meaning {
 
 /// Says what comes back from the place stage means.
 #[kernel]
-pub(crate) fn returned_meaning(answer: ReturnedAnswer) -> Meaning {
+pub(crate) fn returned_meaning(answer: ResponseNotice) -> Meaning {
     let said = meaning(bits::<8>(ACKNOWLEDGE), answer.syndrome);
-    if answer.is_failure || (answer.is_placed && answer.has_failed) {
+    if answer.is_read_error || (answer.is_placed && answer.write_failed) {
         Meaning::Failure
     } else if answer.is_placed {
         Meaning::Placed
-    } else if answer.is_unasked {
+    } else if answer.is_unexpected {
         Meaning::ReadData
-    } else if answer.is_said {
+    } else if answer.is_acknowledge {
         said
     } else {
         Meaning::Congestion

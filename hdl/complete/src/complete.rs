@@ -19,7 +19,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead};
 use rnic_messages::host::SlotWrite;
-use rnic_messages::setup::FailureEvent;
+use rnic_messages::setup::QpNotice;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Counters of the crate: each bit is high for one cycle for each event.
@@ -75,7 +75,7 @@ pub struct Complete {
     /// From the host writer: writes of CQEs and EQEs that are done, modulo 2^16.
     pub write_done: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// To control: queue pairs whose CQE found no room; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
 
     /// Register `interrupt_mask`: vectors that must not be raised.
     pub interrupt_mask: Signal<In, Bits<64>>,
@@ -166,7 +166,7 @@ impl Logic for Complete {
         self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
         self.completion_queues.read.next = self.completions_read.val();
         self.completion_queues.read_valid.next = self.completions_read_valid.val();
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.completion_queues.failure);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.completion_queues.failure);
 
         StreamTx::<Delivery>::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
         StreamRx::<EqeToken>::link(&mut self.event, &mut self.event_slice.rx);

@@ -32,7 +32,7 @@ use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
 use rnic_messages::doorbell::CompletionsRead;
-use rnic_messages::setup::{FailureCause, FailureEvent};
+use rnic_messages::setup::{NoticeKind, QpNotice};
 use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
 
 /// Cycles of an operation.
@@ -363,7 +363,7 @@ fn delivery_of(
                 bits(EventKind::Completion as u64)
             },
             code: if outcome.is_last {
-                bits(AsyncEvent::LastEntryReached as u64)
+                bits(AsyncEvent::LastWqeReached as u64)
             } else if outcome.first_overrun {
                 bits(AsyncEvent::CompletionQueueError as u64)
             } else {
@@ -395,7 +395,7 @@ pub struct CompletionQueues {
     /// To the event queues: CQEs and EQEs; registered.
     pub delivery: StreamTx<Delivery>,
     /// To control: queue pairs whose CQE found no room; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
     /// Counters; registered.
     pub counts: Signal<Out, CompletionQueueCounts>,
 
@@ -404,7 +404,7 @@ pub struct CompletionQueues {
     /// Queues whose EQE waits.
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
     deliveries: Fifo<Delivery, 3, 4>,
-    failures: Fifo<FailureEvent, 3, 4>,
+    failures: Fifo<QpNotice, 3, 4>,
     configurations: Memory<CompletionQueueSetup, QUEUES>,
     records: Memory<Record, QUEUES>,
 
@@ -476,7 +476,7 @@ impl Logic for CompletionQueues {
         self.reads.rx.beat.next = self.read.val();
         self.reads.rx.valid.next = self.read_valid.val();
         StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 
         // Choose: CQEs and EQEs need room in the queues after this stage; setups and reads change records only.
         let stage = self.stage.q.val();
@@ -554,10 +554,10 @@ impl Logic for CompletionQueues {
         self.deliveries.rx.valid.next = decides && (delivery.has_cqe || delivery.has_eqe);
         self.deliveries.rx.beat.next = delivery;
         self.failures.rx.valid.next = decides && outcome.overruns;
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair: token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: token.generation,
-            cause: FailureCause::Queue,
+            kind: NoticeKind::QueueError,
             has_event: false,
             event_code: bits(0),
         };

@@ -45,7 +45,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::host::{HostSpan, PayloadWrite, has_reached};
-use rnic_messages::receive::{NoticeKind, PlaceCommand, PlaceNotice};
+use rnic_messages::receive::{PlaceNoticeKind, PlaceCommand, PlaceNotice};
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 
@@ -206,7 +206,7 @@ fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
             length: select(is_last, span.length.get_bits::<LENGTH_BITS>(0), room),
             queue_pair: command.queue_pair,
             generation: command.generation,
-            is_response: command.notice.kind == NoticeKind::Response,
+            is_response: command.notice.kind == PlaceNoticeKind::Response,
         },
         lane: cursor.lane,
         is_first: cursor.is_first,
@@ -653,7 +653,7 @@ mod tests {
                 has_notice,
                 notice: PlaceNotice {
                     psn: bits(index as u64),
-                    kind: if index % 3 == 1 { NoticeKind::Response } else { NoticeKind::Ack },
+                    kind: if index % 3 == 1 { PlaceNoticeKind::Response } else { PlaceNoticeKind::Ack },
                     ..Default::default()
                 },
             };
@@ -775,7 +775,7 @@ mod tests {
                 assert_eq!((word.address.to_u64(), word.length.to_u64() as usize), (*address, bytes.len()));
                 let command = &packets[*packet].command;
                 assert_eq!((word.queue_pair, word.generation), (command.queue_pair, command.generation));
-                assert_eq!(word.is_response, command.notice.kind == NoticeKind::Response);
+                assert_eq!(word.is_response, command.notice.kind == PlaceNoticeKind::Response);
                 if word.last {
                     let lane = *address as usize % (DATA / 8);
                     assert_eq!(words.len(), (lane + bytes.len()).next_multiple_of(DATA / 8));
@@ -954,7 +954,7 @@ mod tests {
 
     #[test]
     fn payload_of_responses_is_marked() {
-        for (kind, expected) in [(NoticeKind::Ack, false), (NoticeKind::Response, true)] {
+        for (kind, expected) in [(PlaceNoticeKind::Ack, false), (PlaceNoticeKind::Response, true)] {
             let notice = PlaceNotice { kind, ..Default::default() };
             let command = PlaceCommand { notice, ..Default::default() };
             assert_eq!(part_of(command, cursor_of(span(0, 1))).header.is_response, expected);

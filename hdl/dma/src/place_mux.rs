@@ -31,7 +31,7 @@ use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::receive::{
-    AckNotice, NoticeKind, PlaceCommand, PlaceNotice, ack_of, response_notice, response_of,
+    AckNotice, PlaceNoticeKind, PlaceCommand, PlaceNotice, ack_of, response_notice, response_of,
 };
 
 /// log2 of the packets whose payload has not passed.
@@ -179,7 +179,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
 
         // Notices.
         let notice = self.notice.beat.val();
-        let is_ack = notice.kind == NoticeKind::Ack;
+        let is_ack = notice.kind == PlaceNoticeKind::Ack;
         self.ack.beat.next = ack_of(notice);
         self.ack.valid.next = self.notice.valid.val() && is_ack;
         self.returned.beat.next = response_of(notice);
@@ -328,7 +328,7 @@ mod tests {
                 returned.sample(&block.returned);
                 // What a response does not have may be anything.
                 let mut seen = block.command.beat.val();
-                if seen.notice.kind == NoticeKind::Response {
+                if seen.notice.kind == PlaceNoticeKind::Response {
                     seen = PlaceCommand { third: Default::default(), completion: Default::default(), ..seen };
                     let response = ResponseNotice { write_failed: false, ..response_of(seen.notice) };
                     seen.notice = response_notice(response, PlaceNotice::default());
@@ -339,7 +339,7 @@ mod tests {
                 offered = (is_offered && !is_taken).then_some(seen);
                 if is_taken {
                     let found = seen;
-                    let side = usize::from(found.notice.kind == NoticeKind::Response);
+                    let side = usize::from(found.notice.kind == PlaceNoticeKind::Response);
                     let at = taken[side];
                     taken[side] += 1;
                     let mut notice = found.notice;

@@ -14,7 +14,7 @@ const FILLER_BITS: usize = NOTICE_BODY_BITS - RESPONSE_BODY_BITS;
 
 /// Which message a [`PlaceNotice`] carries, and so to which role it goes.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-pub enum NoticeKind {
+pub enum PlaceNoticeKind {
     /// An [`AckNotice`] for the responder.
     Ack,
     /// A [`ResponseNotice`] for the requester.
@@ -26,7 +26,7 @@ pub enum NoticeKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PlaceNotice {
     /// Which message this is.
-    pub kind: NoticeKind,
+    pub kind: PlaceNoticeKind,
     /// Queue pair the packet belongs to.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
@@ -71,7 +71,7 @@ pub struct AckNotice {
 #[kernel]
 pub fn ack_notice(ack: AckNotice) -> PlaceNotice {
     PlaceNotice {
-        kind: NoticeKind::Ack,
+        kind: PlaceNoticeKind::Ack,
         queue_pair: ack.queue_pair,
         generation: ack.generation,
         psn: ack.psn,
@@ -82,7 +82,7 @@ pub fn ack_notice(ack: AckNotice) -> PlaceNotice {
     }
 }
 
-/// Unpacks a notice whose kind is [`NoticeKind::Ack`].
+/// Unpacks a notice whose kind is [`PlaceNoticeKind::Ack`].
 #[kernel]
 pub fn ack_of(notice: PlaceNotice) -> AckNotice {
     AckNotice {
@@ -103,7 +103,7 @@ pub fn ack_of(notice: PlaceNotice) -> AckNotice {
 #[kernel]
 pub fn response_notice(response: ResponseNotice, filler: PlaceNotice) -> PlaceNotice {
     PlaceNotice {
-        kind: NoticeKind::Response,
+        kind: PlaceNoticeKind::Response,
         queue_pair: response.queue_pair,
         generation: response.generation,
         psn: response.psn,
@@ -121,7 +121,7 @@ pub fn response_notice(response: ResponseNotice, filler: PlaceNotice) -> PlaceNo
     }
 }
 
-/// Unpacks a notice whose kind is [`NoticeKind::Response`].
+/// Unpacks a notice whose kind is [`PlaceNoticeKind::Response`].
 #[kernel]
 pub fn response_of(notice: PlaceNotice) -> ResponseNotice {
     ResponseNotice {
@@ -192,7 +192,7 @@ mod tests {
                 has_event: seed & 4 != 0,
             };
             let notice = ack_notice(ack);
-            assert_eq!((notice.kind, notice.write_failed), (NoticeKind::Ack, false));
+            assert_eq!((notice.kind, notice.write_failed), (PlaceNoticeKind::Ack, false));
             assert_eq!(ack_of(notice), ack);
             assert_eq!(ack_notice(ack_of(notice)), notice);
         }
@@ -221,7 +221,7 @@ mod tests {
                 ..PlaceNotice::default()
             };
             let notice = response_notice(response, filler);
-            assert_eq!((notice.kind, notice.write_count), (NoticeKind::Response, filler.write_count));
+            assert_eq!((notice.kind, notice.write_count), (PlaceNoticeKind::Response, filler.write_count));
             assert_eq!(response_of(notice), response);
             assert_eq!(response_notice(response_of(notice), filler), notice);
             let above = |notice: PlaceNotice| notice.body.to_u64() >> RESPONSE_BODY_BITS;

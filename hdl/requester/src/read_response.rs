@@ -266,7 +266,7 @@ impl Logic for ReadResponse {
         StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.grant.place);
         self.counts_held.d.next = ReadResponseCounts {
             response_stale: acts && outcome.is_stale,
-            response_unexpected: acts && (outcome.is_unasked || outcome.is_bad || outcome.is_foreign),
+            response_unexpected: acts && (outcome.is_unexpected || outcome.is_bad || outcome.is_foreign),
             implied_nak: acts && outcome.is_missing,
             local_protection: self.grant.is_refused.val(),
         };

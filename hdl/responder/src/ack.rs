@@ -40,7 +40,7 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
 use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadRelease};
-use rnic_messages::receive::ReplyEvent;
+use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_messages::transmit::TransmitRequest;
@@ -126,7 +126,7 @@ pub struct Ack {
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From place: replies with the writes that they wait for; taken in bounded time, whatever `tx` does.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the writer: a write that the host refused; the same.
     pub write_failure: StreamRx<WriteFailure>,
     /// Writes that are done.
@@ -173,7 +173,7 @@ pub struct Ack {
     /// The line has its turn before the next event.
     line_is_next: Reg<Bit>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    event: DFF<ReplyEvent>,
+    event: DFF<AckNotice>,
     event_count: DFF<Bits<COUNT_BITS>>,
     write: DFF<WriteFailure>,
     done: Reg<Bits<COUNT_BITS>>,

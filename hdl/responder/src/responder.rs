@@ -53,7 +53,7 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadJob, ReadRelease};
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
@@ -136,7 +136,7 @@ pub struct Responder {
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
     /// From place: replies with the writes that they wait for.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the host writer: writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// From the host writer: a write that the host refused.
@@ -404,7 +404,7 @@ impl Logic for Responder {
         self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.resolve.place);
 
-        StreamRx::<ReplyEvent>::link(&mut self.place_reply, &mut self.replies.place_reply);
+        StreamRx::<AckNotice>::link(&mut self.place_reply, &mut self.replies.place_reply);
         StreamRx::<WriteFailure>::link(&mut self.write_failure, &mut self.replies.write_failure);
         self.replies.done_count.next = self.done_count.val();
         StreamTx::<TransmitRequest>::link(&mut self.ack, &mut self.replies.tx);

@@ -9,7 +9,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_messages::protect::AccessRequest;
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadResponseCommand, ResponseNotice};
 
 /// First bit of the class of a syndrome, which is zero in an ACK.
 const SYNDROME_CLASS: usize = 5;
@@ -77,7 +77,7 @@ pub(super) struct Outcome {
     /// Its data was received before.
     pub is_stale: Bit,
     /// No READ waits for its data.
-    pub is_unasked: Bit,
+    pub is_unexpected: Bit,
     /// Response to an atomic where a READ is due, which is dropped (protocol 8.3).
     pub is_foreign: Bit,
     /// Its data is not what the READ calls for, which fails.
@@ -85,7 +85,7 @@ pub(super) struct Outcome {
     /// A response before it was lost, and the READ fails.
     pub is_missing: Bit,
     /// ACK or NAK that overtakes nothing.
-    pub is_said: Bit,
+    pub is_acknowledge: Bit,
 }
 
 /// Responses are accepted in RTR, RTS, SQD and SQE.
@@ -182,11 +182,11 @@ pub(super) fn decide(
     Outcome {
         places: meets && found.is_right,
         is_stale,
-        is_unasked: is_data && !has_open && !is_stale,
+        is_unexpected: is_data && !has_open && !is_stale,
         is_foreign,
         is_bad: meets && !found.is_right && !is_foreign,
         is_missing,
-        is_said: is_live && !response.is_data && !is_missing,
+        is_acknowledge: is_live && !response.is_data && !is_missing,
     }
 }
 
@@ -198,17 +198,17 @@ pub(super) fn answer(
     due_psn: Bits<24>,
     is_last: Bit,
     outcome: Outcome,
-) -> ReturnedAnswer {
+) -> ResponseNotice {
     let fails = outcome.is_bad || outcome.is_missing;
-    ReturnedAnswer {
+    ResponseNotice {
         queue_pair: response.queue_pair,
         generation: response.generation,
         psn: select(fails, due_psn, response.psn),
         is_placed: outcome.places,
         is_middle: outcome.places && has_begun && !is_last,
-        is_said: outcome.is_said,
-        is_failure: fails,
-        is_unasked: outcome.is_unasked,
+        is_acknowledge: outcome.is_acknowledge,
+        is_read_error: fails,
+        is_unexpected: outcome.is_unexpected,
         syndrome: response.syndrome,
         status: if outcome.is_missing {
             bits::<8>(CompletionStatus::RetryExceeded as u64)
@@ -217,7 +217,7 @@ pub(super) fn answer(
         } else {
             bits::<8>(CompletionStatus::Success as u64)
         },
-        has_failed: false,
+        write_failed: false,
     }
 }
 
@@ -269,12 +269,12 @@ pub(super) fn access(sge: Sge, domain: Bits<24>, address: Bits<64>, bytes: Bits<
 pub(super) fn refused(command: ReadResponseCommand) -> ReadResponseCommand {
     ReadResponseCommand {
         span_count: bits::<2>(0),
-        answer: ReturnedAnswer {
+        notice: ResponseNotice {
             is_placed: false,
             is_middle: false,
-            is_failure: true,
+            is_read_error: true,
             status: bits::<8>(CompletionStatus::LocalProtection as u64),
-            ..command.answer
+            ..command.notice
         },
         ..command
     }
@@ -444,11 +444,11 @@ mod tests {
         let fresh = Progress { has_psn: false, ..none };
         let placed = Outcome { places: true, ..dropped };
         let stale = Outcome { is_stale: true, ..dropped };
-        let unasked = Outcome { is_unasked: true, ..dropped };
+        let unasked = Outcome { is_unexpected: true, ..dropped };
         let foreign = Outcome { is_foreign: true, ..dropped };
         let bad = Outcome { is_bad: true, ..dropped };
         let missing = Outcome { is_missing: true, ..dropped };
-        let said = Outcome { is_said: true, ..dropped };
+        let said = Outcome { is_acknowledge: true, ..dropped };
         for (name, response, progress, is_atomic, found, expected) in [
             ("data that is due and right", data, one, false, right, placed),
             ("data that is due and wrong", data, one, false, due, bad),
@@ -483,7 +483,7 @@ mod tests {
         let places = Outcome { places: true, ..Outcome::default() };
         let bad = Outcome { is_bad: true, ..Outcome::default() };
         let missing = Outcome { is_missing: true, ..Outcome::default() };
-        let said = Outcome { is_said: true, ..Outcome::default() };
+        let said = Outcome { is_acknowledge: true, ..Outcome::default() };
         // Outcome, whether the READ has begun and whether it ends; PSN, status, whether no message can end with it.
         for (outcome, has_begun, is_last, psn, status, is_middle) in [
             (places, false, false, 105, Success, false),
@@ -496,7 +496,7 @@ mod tests {
             let told = answer(data, has_begun, bits(103), is_last, outcome);
             assert_eq!((told.psn, told.status), (bits(psn), bits(status as u64)), "{outcome:?}");
             assert_eq!((told.is_placed, told.is_middle), (outcome.places, is_middle), "{outcome:?}");
-            assert_eq!(told.is_failure, outcome.is_bad || outcome.is_missing, "{outcome:?}");
+            assert_eq!(told.is_read_error, outcome.is_bad || outcome.is_missing, "{outcome:?}");
         }
     }
 
@@ -520,12 +520,12 @@ mod tests {
 
     #[test]
     fn a_refused_access_places_nothing() {
-        let answer = ReturnedAnswer { is_placed: true, is_middle: true, ..ReturnedAnswer::default() };
+        let answer = ResponseNotice { is_placed: true, is_middle: true, ..ResponseNotice::default() };
         let command =
             ReadResponseCommand { payload_bytes: bits(9), span_count: bits(2), answer, ..Default::default() };
         let refused = refused(command);
         assert_eq!((refused.payload_bytes, refused.span_count), (bits(9), bits(0)));
         let status = bits(CompletionStatus::LocalProtection as u64);
-        assert_eq!(refused.answer, ReturnedAnswer { is_failure: true, status, ..ReturnedAnswer::default() });
+        assert_eq!(refused.notice, ResponseNotice { is_read_error: true, status, ..ResponseNotice::default() });
     }
 }

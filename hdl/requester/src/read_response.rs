@@ -228,7 +228,7 @@ impl Logic for ReadResponse {
         let asks_second = places && found.second_part.any();
         self.pending.rx.valid.next = acts;
         self.pending.rx.beat.next = Pending {
-            answer: answer(response, progress.has_begun, due_now.psn, found.is_last, outcome),
+            notice: answer(response, progress.has_begun, due_now.psn, found.is_last, outcome),
             payload_bytes: if is_literal { bits::<13>(ATOMIC_BYTES) } else { response.payload_bytes },
             is_literal,
             literal: swap_bytes(response.original),

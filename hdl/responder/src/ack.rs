@@ -34,12 +34,12 @@ use record::{
     is_current, is_hit, is_reached, may_leave, next_write_count, notice_of, packet_of, pending_of,
     record_after, record_after_setup, resumes, stays_queued,
 };
-use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::WriteFailure;
 use rnic_messages::read::{ReadClosed, ReadRelease};
-use rnic_messages::receive::ReplyEvent;
+use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{QpNotice, SetupEvent};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_messages::transmit::TransmitRequest;
@@ -76,7 +76,7 @@ enum Step {
 }
 
 /// The stage.
-#[derive(LogicBlock, Registers, Construct)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Ack {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -85,7 +85,7 @@ pub struct Ack {
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From place: replies with the host writes that they wait for; taken in bounded time, whatever `tx` does.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the host writer: a write that the host refused; taken in bounded time.
     pub write_failure: StreamRx<WriteFailure>,
     /// Free-running count of host writes that are done.
@@ -105,27 +105,21 @@ pub struct Ack {
     /// Counters; registered.
     pub counts: Signal<Out, AckCounts>,
 
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     records: Memory<ReplyRecord, QUEUE_PAIR_BITS>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     ready_queue: Fifo<Ready, QUEUE_PAIR_BITS, 11>,
     packets: RegisterSlice<TransmitRequest>,
-    #[init(Fifo::new(Storage::Distributed).expect("the widths are built in"))]
     releases: Fifo<ReadRelease, 2, 3>,
-    #[init(Fifo::new(Storage::Distributed).expect("the widths are built in"))]
     atomic_releases: Fifo<AtomicRelease, 2, 3>,
     /// Room for those that wait for setup events and failures.
-    #[init(Fifo::new(Storage::Distributed).expect("the widths are built in"))]
     closings: Fifo<ReadClosed, 4, 5>,
     /// Room for all queue pairs.
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     failures: Fifo<QpNotice, QUEUE_PAIR_BITS, 11>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
     /// The ready queue comes before the next event.
     ready_is_next: Reg<Bit>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    event: DFF<ReplyEvent>,
+    event: DFF<AckNotice>,
     event_count: DFF<Bits<COUNT_BITS>>,
     write: DFF<WriteFailure>,
     done: Reg<Bits<COUNT_BITS>>,

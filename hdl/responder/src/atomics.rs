@@ -113,21 +113,15 @@ pub struct Atomics {
     /// To control; registered.
     pub in_flight: Signal<Out, InFlight>,
 
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     records: Memory<Progress, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Ultra).expect("the widths are built in"))]
+    #[init(Memory::new(Storage::Ultra))]
     ring: Memory<Waiting, RING_BITS>,
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     locks: Memory<Lock, LOCK_BITS>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     reading: Fifo<Reading, IN_FLIGHT, IN_FLIGHT_COUNT>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     arrived: Fifo<HostWord, IN_FLIGHT, IN_FLIGHT_COUNT>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     written: Fifo<Written, IN_FLIGHT, IN_FLIGHT_COUNT>,
-    #[init(Fifo::new(Storage::Distributed).expect("the widths are built in"))]
+    #[init(Fifo::new(Storage::Distributed))]
     dones: Fifo<Bit, IN_FLIGHT, IN_FLIGHT_COUNT>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,

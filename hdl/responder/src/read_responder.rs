@@ -39,7 +39,7 @@
 //! Reset forgets all requests, in 1,024 cycles.
 use crate::messages::{AtomicResult, ReadResponderCounts};
 use record::{Progress, Released, Response, TURN_LOG2, serves_in};
-use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
@@ -66,7 +66,7 @@ const WAITING_MAX: u64 = 1 << TURN_LOG2;
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
 /// The stage.
-#[derive(LogicBlock, Registers, Construct)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct ReadResponder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -100,15 +100,10 @@ pub struct ReadResponder {
     pub counts: Signal<Out, ReadResponderCounts>,
 
     table: RequestTable,
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     released: Memory<Released, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     ready_queue: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, READY_COUNT_BITS>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
     responses: Fifo<Response, RESPONSES, RESPONSE_COUNT>,
-    #[init(Fifo::new(Storage::Distributed).expect("the widths are built in"))]
     requests: Fifo<AccessRequest, 3, 4>,
     sender: ResponseSender,
     step: Reg<Step>,

@@ -112,10 +112,9 @@ pub struct Resolve {
     keys: RegisterSlice<Invalidation>,
     /// Device addresses of the access answers, the newest last.
     addresses: [DFF<Bits<64>>; 3],
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
+    #[init(Fifo::new(Storage::Block))]
     read_requests: Fifo<ReadRequest, 2, 3>,
     stopped: DFF<Stop>,
     has_stopped: Reg<Bit>,

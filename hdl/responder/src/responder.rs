@@ -16,7 +16,7 @@
 //!                                               └───^───┘
 //!                                                   │result
 //!                                             ┌─────┴────┐
-//!  atomic_word, atomic_done ─────────────>│ exchange ├──> atomic_read, atomic_write
+//!  atomics_word, atomics_done ─────────────>│ exchange ├──> atomics_read, atomics_write
 //!                                             └──────────┘
 //! ```
 //!
@@ -44,7 +44,6 @@ use crate::read_responder::ReadResponder;
 use crate::resolve::Resolve;
 use crate::rq_prefetch::RqPrefetch;
 use crate::scatter::Scatter;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -53,14 +52,14 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest};
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Responder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -121,22 +120,22 @@ pub struct Responder {
     pub receive_slot_valid: Signal<In, Bit>,
 
     /// To the host reader: words of atomics; registered.
-    pub atomic_read: StreamTx<HostSpan>,
+    pub atomics_read: StreamTx<HostSpan>,
     /// From it, in order.
-    pub atomic_word: Signal<In, HostWord>,
+    pub atomics_word: Signal<In, HostWord>,
     /// There is one; it is taken in any case.
-    pub atomic_word_valid: Signal<In, Bit>,
+    pub atomics_word_valid: Signal<In, Bit>,
     /// To the host writer; registered.
-    pub atomic_write: StreamTx<WordWrite>,
+    pub atomics_write: StreamTx<WordWrite>,
     /// From it: the oldest of these writes is done.
-    pub atomic_done: Signal<In, Bit>,
+    pub atomics_done: Signal<In, Bit>,
     /// The host refused it.
-    pub atomic_failed: Signal<In, Bit>,
+    pub atomics_failed: Signal<In, Bit>,
 
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
     /// From place: replies with the writes that they wait for.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the host writer: writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// From the host writer: a write that the host refused.
@@ -170,75 +169,6 @@ pub struct Responder {
     access_naks: PulseSum<2>,
     operational_naks: PulseSum<2>,
     protection: PulseSum<2>,
-}
-
-impl Responder {
-    /// Makes a responder that knows no queue pair.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Responder {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            enable: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            setup_admit: StreamRx::default(),
-            setup_prefetch: StreamRx::default(),
-            setup_ack: StreamRx::default(),
-            setup_read: StreamRx::default(),
-            srq_setup_admit: StreamRx::default(),
-            srq_setup_prefetch: StreamRx::default(),
-            probed: Signal::default(),
-            notice: StreamTx::default(),
-            srq_limit: StreamTx::default(),
-            in_flight: Signal::default(),
-            read_in_flight: Signal::default(),
-            atomics_in_flight: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            requests: StreamRx::default(),
-            access_request: StreamTx::default(),
-            access_answer: StreamRx::default(),
-            invalidate: StreamTx::default(),
-            invalidated: StreamRx::default(),
-            receive_read: StreamTx::default(),
-            receive_slot: Signal::default(),
-            receive_slot_valid: Signal::default(),
-            atomic_read: StreamTx::default(),
-            atomic_word: Signal::default(),
-            atomic_word_valid: Signal::default(),
-            atomic_write: StreamTx::default(),
-            atomic_done: Signal::default(),
-            atomic_failed: Signal::default(),
-            place: StreamTx::default(),
-            place_reply: StreamRx::default(),
-            done_count: Signal::default(),
-            write_failure: StreamRx::default(),
-            ack: StreamTx::default(),
-            gather: StreamTx::default(),
-            read_lost: StreamRx::default(),
-            read_closed: Signal::default(),
-            read_closed_valid: Signal::default(),
-            counts: Signal::default(),
-            admit: Admit::new()?,
-            rq_prefetch: RqPrefetch::new()?,
-            scatter: Scatter::default(),
-            resolve: Resolve::default(),
-            replies: Ack::default(),
-            read_responder: ReadResponder::default(),
-            atomics: Atomics::default(),
-            region_mux: RegionMux::new()?,
-            failures: FailureMerge::default(),
-            in_flight_count: InFlightCount::default(),
-            after_failure: PulseSum::default(),
-            stale: PulseSum::default(),
-            access_naks: PulseSum::default(),
-            operational_naks: PulseSum::default(),
-            protection: PulseSum::default(),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -333,12 +263,12 @@ impl Logic for Responder {
         StreamTx::<AtomicRequest>::join(&mut self.resolve.atomic_request, &mut self.atomics.request);
         StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.atomics.release);
         StreamTx::<AtomicResult>::join(&mut self.atomics.result, &mut self.read_responder.result);
-        StreamTx::<HostSpan>::link(&mut self.atomic_read, &mut self.atomics.read);
-        self.atomics.word.next = self.atomic_word.val();
-        self.atomics.word_valid.next = self.atomic_word_valid.val();
-        StreamTx::<WordWrite>::link(&mut self.atomic_write, &mut self.atomics.write);
-        self.atomics.write_done.next = self.atomic_done.val();
-        self.atomics.write_failed.next = self.atomic_failed.val();
+        StreamTx::<HostSpan>::link(&mut self.atomics_read, &mut self.atomics.read);
+        self.atomics.word.next = self.atomics_word.val();
+        self.atomics.word_valid.next = self.atomics_word_valid.val();
+        StreamTx::<WordWrite>::link(&mut self.atomics_write, &mut self.atomics.write);
+        self.atomics.write_done.next = self.atomics_done.val();
+        self.atomics.write_failed.next = self.atomics_failed.val();
         self.atomics_in_flight.next = self.atomics.in_flight.val();
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.read_responder.gather);
         StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.read_responder.lost);
@@ -350,7 +280,7 @@ impl Logic for Responder {
         self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.resolve.place);
 
-        StreamRx::<ReplyEvent>::link(&mut self.place_reply, &mut self.replies.place_reply);
+        StreamRx::<AckNotice>::link(&mut self.place_reply, &mut self.replies.place_reply);
         StreamRx::<WriteFailure>::link(&mut self.write_failure, &mut self.replies.write_failure);
         self.replies.done_count.next = self.done_count.val();
         StreamTx::<TransmitRequest>::link(&mut self.ack, &mut self.replies.tx);

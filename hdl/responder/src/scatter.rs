@@ -80,7 +80,6 @@ pub struct Scatter {
     /// From resolve: a SEND with Invalidate is finished.
     pub ended: Signal<In, Bit>,
 
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     held: Memory<HeldWqe, QUEUE_PAIR_BITS>,
     step: Reg<Step>,
     packet: DFF<Admitted>,
@@ -92,7 +91,7 @@ pub struct Scatter {
     waiting: DFF<Bits<3>>,
     answer_count: DFF<Bits<2>>,
     requests: RegisterSlice<AccessRequest>,
-    #[init(Fifo::new(Storage::Block).expect("the widths are built in"))]
+    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<Scattered, 4, 5>,
 }
 

@@ -9,7 +9,7 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
 use rnic_messages::read::READ_COUNT_BITS;
-use rnic_messages::receive::ReplyEvent;
+use rnic_messages::receive::AckNotice;
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_messages::transmit::TransmitRequest;
@@ -225,7 +225,7 @@ pub(super) fn next_write_count(
 
 /// Gives the reply of a place event.
 #[kernel]
-pub(super) fn pending_of(event: ReplyEvent, write_count: Bits<COUNT_BITS>) -> Pending {
+pub(super) fn pending_of(event: AckNotice, write_count: Bits<COUNT_BITS>) -> Pending {
     Pending {
         is_owed: true,
         syndrome: event.syndrome,
@@ -254,7 +254,7 @@ fn last_reply(record: ReplyRecord, done: Bits<COUNT_BITS>) -> Pending {
 pub(super) fn record_after(
     record: ReplyRecord,
     change: Change,
-    event: ReplyEvent,
+    event: AckNotice,
     newer: Pending,
     done: Bits<COUNT_BITS>,
 ) -> ReplyRecord {
@@ -555,7 +555,7 @@ mod tests {
         let none = Change::default();
         let owing = ReplyRecord { first: pending(ACK, 10), is_queued: true, ..record() };
         let both = ReplyRecord { newest: pending(ACK, 11), ..owing };
-        let event = ReplyEvent { psn: bits(20), msn: bits(6), ..ReplyEvent::default() };
+        let event = AckNotice { psn: bits(20), msn: bits(6), ..AckNotice::default() };
         let newer = pending(ACK, 12);
         let after = |record, change| record_after(record, change, event, newer, bits(0x300));
         assert_eq!(after(both, none), both);

@@ -14,7 +14,7 @@ struct World {
     bench: Bench<Ack>,
     random: Random,
     setup: Source<SetupEvent>,
-    replies: Source<ReplyEvent>,
+    replies: Source<AckNotice>,
     failures: Source<WriteFailure>,
     sent: Sink<TransmitRequest>,
     released: Sink<ReadRelease>,
@@ -71,14 +71,14 @@ impl World {
     }
 
     fn reply(&mut self, syndrome: u64, psn: u64, write_count: u64) {
-        self.replies.push(ReplyEvent {
+        self.replies.push(AckNotice {
             queue_pair: bits(QUEUE_PAIR),
             generation: bits(3),
             syndrome: bits(syndrome),
             psn: bits(psn),
             msn: bits(psn),
             write_count: bits(write_count),
-            ..ReplyEvent::default()
+            ..AckNotice::default()
         });
         self.run(30);
     }
@@ -118,12 +118,12 @@ fn replies_leave_when_their_writes_are_done_and_the_newest_covers_those_before_i
 fn no_reply_overtakes_a_response() {
     for stalls in Stalls::ALL {
         let mut world = World::new(stalls);
-        world.replies.push(ReplyEvent {
+        world.replies.push(AckNotice {
             queue_pair: bits(QUEUE_PAIR),
             generation: bits(3),
             psn: bits(104),
             is_read: true,
-            ..ReplyEvent::default()
+            ..AckNotice::default()
         });
         world.run(30);
         assert_eq!(world.released.received.len(), 1);

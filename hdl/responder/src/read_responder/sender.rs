@@ -14,7 +14,7 @@
 //! 2. A response whose payload gather could not read becomes NAK 0x63 at its PSN, unless the queue pair has failed before.
 use super::record::{ACKNOWLEDGE, RESPONSE_MIDDLE, Response};
 use crate::messages::ReadResponderCounts;
-use rnic_blocks::memory::{Memory, Storage};
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::AsyncEvent;
@@ -110,7 +110,7 @@ fn one(bit: Bit) -> Bits<16> {
 }
 
 /// The sending half of the READ responder.
-#[derive(LogicBlock, Registers, Construct)]
+#[derive(Default, LogicBlock, Registers)]
 pub(super) struct ResponseSender {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -138,10 +138,8 @@ pub(super) struct ResponseSender {
     pub counts: Signal<Out, ReadResponderCounts>,
 
     sending: Reg<Sending>,
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<GatherCommand>,
-    #[init(Fifo::new(Storage::Distributed).expect("the widths are built in"))]
     failures: Fifo<QpNotice, 2, 3>,
     progress: Reg<InFlight>,
     counted: Reg<ReadResponderCounts>,

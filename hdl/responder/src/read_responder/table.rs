@@ -68,15 +68,12 @@ pub(super) struct RequestTable {
     /// Its result, if it is an atomic.
     pub value: Signal<Out, Value>,
 
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     lives: Memory<Life, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     stored_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Block).expect("the widths are built in"))]
     arrived_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
-    #[init(Memory::new(Storage::Ultra).expect("the widths are built in"))]
+    #[init(Memory::new(Storage::Ultra))]
     slots: Memory<Slot, SLOT_BITS>,
-    #[init(Memory::new(Storage::Ultra).expect("the widths are built in"))]
+    #[init(Memory::new(Storage::Ultra))]
     values: Memory<Value, SLOT_BITS>,
 }
 

@@ -6,7 +6,7 @@ use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::host::HostSpan;
 use rnic_messages::read::ReadRequest;
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::receive::{AckNotice, PlaceCommand, ack_notice};
 
 /// Device addresses of the parts of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -89,8 +89,8 @@ pub(super) fn place_command_of(
         third: HostSpan { address: addresses.third, length: scattered.parts.third },
         has_completion,
         completion: cqe_of(scattered, outcome, syndrome),
-        has_reply,
-        reply: ReplyEvent {
+        has_notice: has_reply,
+        notice: ack_notice(AckNotice {
             queue_pair: packet.queue_pair,
             generation: packet.generation,
             syndrome,
@@ -100,7 +100,7 @@ pub(super) fn place_command_of(
             is_atomic: outcome.is_done && packet.is_atomic,
             has_event: outcome.fails && !has_completion,
             ..Default::default()
-        },
+        }),
     }
 }
 
@@ -123,6 +123,7 @@ pub(super) fn read_request_of(packet: Admitted) -> ReadRequest {
 mod tests {
     use super::*;
     use crate::messages::{Decision, Parts, Responses};
+    use rnic_messages::receive::ack_of;
 
     const DONE: Outcome = Outcome {
         is_stale: false,
@@ -177,7 +178,7 @@ mod tests {
             assert_eq!((command.span_count, command.payload_bytes), (bits(spans), bits(30)));
             assert_eq!(command.first, HostSpan { address: bits(0x1000), length: bits(10) });
             assert_eq!(
-                (command.reply.psn, command.reply.is_read),
+                (ack_of(command.notice).psn, ack_of(command.notice).is_read),
                 (bits(psn), packet.is_read && outcome.is_done)
             );
         }
@@ -190,7 +191,7 @@ mod tests {
             [(DONE, true, false, true), (REFUSED, true, false, false), (REFUSED, false, true, false)]
         {
             let command = place_command_of(scattered, outcome, Addresses::default(), has_completion, true);
-            assert_eq!(command.reply.has_event, has_event);
+            assert_eq!(ack_of(command.notice).has_event, has_event);
             let cqe = command.completion;
             assert_eq!((cqe.solicited, cqe.with_immediate), (is_good, is_good));
             assert_eq!(cqe.vendor_error.any(), !is_good);

@@ -3,6 +3,7 @@ use super::*;
 use crate::messages::{Admitted, Parts, ReceiveWqeFault, Responses};
 use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
 use rnic_layout::queue::completion::CompletionStatus;
+use rnic_messages::receive::ack_of;
 
 fn packet() -> Admitted {
     Admitted {
@@ -106,11 +107,11 @@ fn a_queue_pair_fails_once_and_then_its_wqes_are_flushed() {
                 let cqe = command.completion;
                 assert_eq!((cqe.wr_id, cqe.status), (bits(wr_id), bits(status as u64)), "packet {index}");
             }
-            assert_eq!(command.has_reply, has_reply, "packet {index}");
+            assert_eq!(command.has_notice, has_reply, "packet {index}");
         }
         let first = place.received[0];
         assert_eq!((first.first.address, first.second.address), (bits(0x1000), bits(0x2000)));
-        let reply = place.received[1].reply;
+        let reply = ack_of(place.received[1].notice);
         assert_eq!((reply.is_read, reply.psn), (true, bits(9)));
         assert_eq!(reads.received.len(), 1);
         assert_eq!((reads.received[0].psn, reads.received[0].length), (bits(8), bits(100)));

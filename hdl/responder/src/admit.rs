@@ -1,51 +1,49 @@
-//! Admission: decides for every request where it stands in the order of its queue pair, and whether it makes sense.
+//! Admission: decides for every request its place in the order of its queue pair, and whether it is valid.
 //!
-//! Everything about the queue pair that a packet can change is changed here, one packet at a time, so nothing behind this
-//! stage has to think about order. What needs memory, keys or receive entries, is only asked for here: if it turns out
-//! bad, `conclude` drops what was admitted behind, and says so here.
+//! Everything about a queue pair that a packet can change is changed here, one packet at a time, so later stages do not
+//! depend on the order. What needs memory, keys or receive WQEs is only requested here: if it fails,
+//! [`Resolve`](crate::resolve::Resolve) drops the packets that were admitted after it, and stops the queue pair here.
 //!
 //! ```text
 //!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
-//!  requests ─────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> wqe_request
-//!  sweep (ERR) ──┘   └───┬───┘      ^  (Share)  │   └──────────> srq_limit
-//!                        v          │          v
+//!  srq_setup ────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> wqe_request
+//!  requests ─────┤   └───┬───┘      ^  (Share)  │   └──────────> srq_limit
+//!  sweep (ERR) ──┘       v          │          v
 //!                paths, records, producers (one word a queue pair)
 //! ```
 //!
-//! Three cycles a packet, four for one that needs an entry of a shared receive queue, from the queue pair's records to their
+//! Three cycles a packet, four for one that needs a WQE of an SRQ, from the records of the queue pair to their
 //! new values, so the next packet finds them. Latency 5 cycles to `admitted`. A setup event is taken between two packets,
 //! whatever the outputs do, in two cycles.
 //!
 //! | Word of a queue pair | Holds | Written in |
 //! |---|---|---|
-//! | path | what commands say | Setup |
-//! | producer | entries posted | any cycle, by the doorbell; Setup |
-//! | record | expected PSN, MSN, NAK sent, failed, entries consumed; kind of the message that arrives; of a WRITE its key, its length, the bytes that came, and the address of the next | Setup, Decide, Flush |
+//! | path | what commands set | Setup |
+//! | producer | WQEs posted | any cycle, by the doorbell; Setup |
+//! | record | expected PSN, MSN, NAK sent, failed, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
 //!
-//! 1. Checks are made in the order of protocol 3.1: what fails the first step is dropped and moves one counter; then PSN,
-//!    opcode, rights, receive entry, length.
-//! 2. A gap is answered once for each expected PSN (protocol 3.2), a duplicate SEND or WRITE when its sender asks for it
-//!    (3.4); nothing is executed twice.
-//! 3. After a packet that is refused, here or by `conclude`, nothing of the queue pair is admitted until it is restarted.
-//! 4. Receive entries are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with immediate data.
-//!    In ERR the one of a SEND that has not ended is given back, and then those that are left, one after the other:
-//!    a sweep over the queue pairs goes on when nothing else is to do, and after sixteen packets in any case; it
-//!    goes to a queue pair at once when that comes into ERR.
-//!    A shared receive queue keeps its entries; last of all it is said that the queue pair has none of them any more (protocol
-//!    4.3).
-//! 5. A producer index that claims more entries than the ring has is not believed: nothing is posted.
-//! 6. Packets of a message come in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9: FIRST and MIDDLE
-//!    are as long as the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
-//! 7. What is not executed, a gap, a duplicate or a LAST without a receive entry, leaves the message as it is.
-//!
+//! 1. Checks are made in the order of protocol 3.1: a packet that fails the first step is dropped and moves one counter; then PSN,
+//!    opcode, rights, receive WQE, length.
+//! 2. A gap gets one NAK for each expected PSN (protocol 3.2), a duplicate SEND or WRITE a reply when its sender asks for it
+//!    (protocol 3.4); nothing is executed twice.
+//! 3. After a packet that is refused, here or by resolve, no packet of the queue pair is admitted until it is restarted.
+//! 4. Receive WQEs are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with immediate data.
+//!    In ERR the WQE of a SEND that has not ended is flushed, and then the remaining ones, one after the other:
+//!    a sweep over the queue pairs proceeds when nothing else is to do, and after sixteen packets in any case; it
+//!    goes to a queue pair at once when that enters ERR.
+//!    An SRQ keeps its WQEs; last of all the queue pair reports that it holds none of them any more (last WQE reached, protocol 4.3).
+//! 5. A producer index that claims more WQEs than the ring has is ignored: nothing is posted.
+//! 6. Packets of a message arrive in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9: FIRST and MIDDLE
+//!    have the length of the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
+//! 7. A packet that is not executed, as a gap, a duplicate or a LAST without a receive WQE, leaves its message as it is.
 //! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most `destination_read_atomic` of them
-//!    are under way for a queue pair: those that were admitted and not served yet. One more is refused.
-//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands go another way, in order.
-//! 10. Entries of a shared receive queue are given to its queue pairs in the order in which their packets come. When one needs
-//!     an entry and fewer than the limit are left, be it none before or behind it, the event of the limit is raised, once for
-//!     each setting (protocol 4.5).
+//!    are in flight for a queue pair: those that were admitted and not served yet. One more is refused.
+//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands leave on a port of their own, in order.
+//! 10. WQEs of an SRQ are given to its queue pairs in the order in which their packets arrive. When one needs a WQE and
+//!     fewer than the limit are left before or after it, even if none is, the event of the limit is raised, once for
+//!     each setting of the limit (protocol 4.5).
 //!
-//! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1024
+//! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1,024
 //! cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{AdmitCounts, Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Responses, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
@@ -93,19 +91,19 @@ const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit(
 const NOT_READY: u64 = Syndrome::RnrNak { timer_code: 0 }.emit() as u64;
 const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
 const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
-/// The longest message.
+/// The longest message, in bytes.
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
-/// The shortest PMTU code would be this many bytes.
+/// Bytes of PMTU code 0, which does not exist; each further code doubles it.
 const PMTU_BASE_BYTES: u64 = 128;
 const PMTU_BASE_BITS: u64 = 7;
-/// Bytes that an atomic is about.
+/// Bytes of the word of an atomic.
 const ATOMIC_BYTES: u64 = 8;
-/// Atomics between here and conclude, as a power of two: more than there is room for.
+/// log2 of the atomics between admission and resolve: more than the stages between can hold.
 const ATOMICS: usize = 6;
-/// Bits of an index to the records, with one that says that the sweep is over.
+/// Bits of the index of a record, and one that says that the sweep is over.
 const SWEEP_BITS: usize = QUEUE_PAIR_BITS + 1;
 
-/// What a command says of a queue pair.
+/// Attributes of a queue pair, set by commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct AdmitPath {
     state: Bits<3>,
@@ -116,7 +114,7 @@ struct AdmitPath {
     remote_write: Bit,
     remote_read: Bit,
     remote_atomic: Bit,
-    /// READs and atomics that may be under way.
+    /// READs and atomics that may be in flight.
     reads_max: Bits<READ_COUNT_BITS>,
     destination_address: Bits<128>,
     source_address_index: Bits<SOURCE_ADDRESS_BITS>,
@@ -125,39 +123,39 @@ struct AdmitPath {
     min_rnr_timer: Bits<5>,
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
     receive_wqes_log2: Bits<4>,
-    /// Receive entries are those of a shared receive queue.
+    /// Receive WQEs come from an SRQ.
     is_shared: Bit,
     shared: Bits<SHARED_RECEIVE_BITS>,
 }
 
-/// What commands say of a shared receive queue.
+/// Attributes of an SRQ, set by commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct SharedPath {
+struct SrqPath {
     entries_log2: Bits<4>,
     limit: Bits<WORK_INDEX_BITS>,
-    /// Of this setting of the limit.
+    /// Generation of the limit.
     generation: Bits<GENERATION_BITS>,
 }
 
-/// The message that is arriving.
+/// Kind of the message that is arriving.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Message {
     /// None.
     Nothing,
-    /// A SEND; its receive entry is consumed.
+    /// A SEND; its receive WQE is consumed.
     Send,
     /// A WRITE.
     Write,
 }
 
-/// What packets change (`rnic_layout::context::ReceiveRecord`, as far as SEND and WRITE need it).
+/// Record of a queue pair that packets change (`rnic_layout::context::ReceiveRecord`, as far as SEND and WRITE need it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct AdmitRecord {
     expected_psn: Bits<24>,
     msn: Bits<24>,
     nak_sent: Bit,
     failed: Bit,
-    /// Something was admitted since the restart.
+    /// A packet was forwarded since the restart.
     is_known: Bit,
     receive_index: Bits<WORK_INDEX_BITS>,
     message: Message,
@@ -165,45 +163,45 @@ struct AdmitRecord {
     write_key: Bits<32>,
     /// WRITE: address of the next byte.
     write_address: Bits<64>,
-    /// WRITE: as its RETH said.
+    /// WRITE: length in its RETH.
     message_length: Bits<32>,
-    /// WRITE: bytes that came.
+    /// WRITE: bytes received.
     message_bytes: Bits<32>,
-    /// Queue pair of a shared receive queue: in ERR it was said that it has no entry any more.
-    is_last_said: Bit,
-    /// READs and atomics ever admitted.
+    /// Queue pair of an SRQ: in ERR, the last WQE is reported.
+    is_last_wqe_reported: Bit,
+    /// Free-running count of READs and atomics that were admitted.
     reads: Bits<READ_COUNT_BITS>,
 }
 
-/// A packet of this generation of a queue pair has failed behind here.
+/// A packet of this generation of a queue pair has failed in a later stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Stopped {
     has_failed: Bit,
     generation: Bits<GENERATION_BITS>,
 }
 
-/// Where the machine is.
+/// State of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
-    /// Clears the records behind a reset.
+    /// Clears the records after a reset.
     Clear,
     /// Chooses.
     Idle,
-    /// A setup event meets the record.
+    /// Applies a setup event.
     Setup,
-    /// A packet meets path and record.
+    /// Compares a packet with path and record.
     Compare,
-    /// A packet that needs an entry of a shared receive queue meets that.
+    /// Compares a packet that needs a WQE of an SRQ with the record of that.
     Share,
     /// Decides and writes back.
     Decide,
-    /// The sweep meets path and record.
+    /// The sweep compares path and record.
     Look,
-    /// Gives an entry back, or goes on.
+    /// Flushes a WQE, or proceeds to the next queue pair.
     Flush,
 }
 
-/// What comparing found out.
+/// Results of the comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Findings {
     qp_matches: Bit,
@@ -212,10 +210,10 @@ struct Findings {
     partition_matches: Bit,
     address_matches: Bit,
     psn_check: PsnCheck,
-    /// A packet before it has failed, here or behind.
+    /// An earlier packet has failed, here or in a later stage.
     has_failed: Bit,
-    has_entry: Bit,
-    /// The shared receive queue has fewer entries than its limit, or will have without the next.
+    has_wqe: Bit,
+    /// The SRQ holds fewer WQEs than its limit, or will after the next is taken.
     is_low: Bit,
     is_error: Bit,
     is_send: Bit,
@@ -224,7 +222,7 @@ struct Findings {
     is_atomic: Bit,
     is_aligned: Bit,
     has_slot: Bit,
-    /// Responses behind the first.
+    /// Responses after the first.
     responses: Bits<24>,
     starts: Bit,
     ends: Bit,
@@ -251,42 +249,42 @@ pub struct Admit {
     /// Synchronous, active high; forgets all queue pairs.
     pub reset: Signal<In, Bit>,
 
-    /// From control: an own address.
+    /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
     /// From control: setup of queue pairs.
     pub setup: StreamRx<SetupEvent>,
-    /// From control: setup of shared receive queues.
+    /// From control: setup of SRQs. Taken when `setup` is not valid.
     pub srq_setup: StreamRx<SrqSetup>,
-    /// The PSN that the queue pair of the last event expects; registered.
+    /// PSN that the queue pair of the last setup event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// From the doorbells.
     pub receive_posted: Signal<In, ReceivesPosted>,
-    /// There is one; it is taken in any case.
+    /// `receive_posted` is valid; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
-    /// From conclude: a packet has failed.
+    /// From resolve: a packet has failed.
     pub stop: Signal<In, Stop>,
-    /// One has; it is taken in any case.
+    /// `stop` is valid; it is taken in any case.
     pub stop_valid: Signal<In, Bit>,
 
-    /// From serve: READs and atomics that are answered or dropped.
+    /// From the READ responder: READs and atomics that were answered or dropped.
     pub reads_served: Signal<In, ReadsServed>,
-    /// There are more; it is taken in any case.
+    /// `reads_served` is valid; it is taken in any case.
     pub reads_served_valid: Signal<In, Bit>,
 
-    /// Requests from the wire; `ready` follows `setup.valid` within the cycle.
+    /// Requests from the wire; `ready` is combinational from `setup.valid` and `srq_setup.valid`.
     pub requests: StreamRx<PacketToken>,
-    /// What is to be done; registered.
+    /// Packets with the decision on them; registered.
     pub admitted: StreamTx<Admitted>,
     /// Operands of atomics that are executed, in the same order; registered.
     pub operands: StreamTx<AtomicOperands>,
-    /// Receive entries that are consumed, one for each packet that takes one; registered.
+    /// Requests for receive WQEs, one for each packet that takes one; registered.
     pub wqe_request: StreamTx<ReceiveWqeRequest>,
-    /// To control: shared receive queues that have fewer entries than their limit; registered.
+    /// To control: SRQs that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
-    /// Something went into `admitted`; registered.
+    /// A packet was forwarded to `admitted`; registered.
     pub enters: Signal<Out, Bit>,
 
     /// Counters; registered.
@@ -298,14 +296,14 @@ pub struct Admit {
     #[init(Memory::new(Storage::Block))]
     producers: Memory<Bits<WORK_INDEX_BITS>, RECEIVE_RING_BITS>,
     #[init(Memory::new(Storage::Block))]
-    shared_paths: Memory<SharedPath, SHARED_RECEIVE_BITS>,
-    /// Entries that were consumed of shared receive queues.
+    srq_paths: Memory<SrqPath, SHARED_RECEIVE_BITS>,
+    /// Free-running count of WQEs that were consumed of an SRQ.
     #[init(Memory::new(Storage::Block))]
-    shared_taken: Memory<Bits<WORK_INDEX_BITS>, SHARED_RECEIVE_BITS>,
-    /// Their limits are armed.
+    srq_consumed: Memory<Bits<WORK_INDEX_BITS>, SHARED_RECEIVE_BITS>,
+    /// The event of the limit of an SRQ is armed.
     #[init(Memory::new(Storage::Distributed))]
     armed: Memory<Bit, SHARED_RECEIVE_BITS>,
-    /// READs and atomics that have been served.
+    /// Free-running count of READs and atomics that were served.
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
     #[init(Fifo::new(Storage::Block))]
@@ -313,14 +311,14 @@ pub struct Admit {
     requests_queue: Fifo<ReceiveWqeRequest, 4, 5>,
     #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
-    limits: RegisterSlice<SrqLimitNotice>,
+    limit_notices: RegisterSlice<SrqLimitNotice>,
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
-    /// Clearing: the next record. Else: the queue pair that is looked at for entries to give back.
+    /// Clear: the next record. Else: the queue pair whose WQEs are flushed next, if it is in ERR.
     sweep: Reg<Bits<SWEEP_BITS>>,
-    /// Packets since the sweep went on.
-    patience: Reg<Bits<4>>,
+    /// Packets since the last step of the sweep.
+    packets_since_sweep: Reg<Bits<4>>,
     token: DFF<PacketToken>,
     findings: DFF<Findings>,
     probed_psn: Reg<Bits<24>>,
@@ -328,20 +326,20 @@ pub struct Admit {
     counted: Reg<AdmitCounts>,
 }
 
-/// Says whether two partition keys meet (protocol 4.3).
+/// Says whether two P_Keys match (protocol 4.3).
 #[kernel]
 fn partitions_meet(a: Bits<16>, b: Bits<16>) -> Bit {
     let same = a.get_bits::<15>(0) == b.get_bits::<15>(0);
     same && a.get_bits::<15>(0).any() && (a.get_bit(15) || b.get_bit(15))
 }
 
-/// Says whether an entry is posted, and the claim can be true.
+/// Says whether a WQE is posted, and the producer index is within the ring.
 #[kernel]
 fn is_posted(posted: Bits<WORK_INDEX_BITS>, entries_log2: Bits<4>) -> Bit {
     posted.any() && posted <= bits::<WORK_INDEX_BITS>(1) << entries_log2
 }
 
-/// The record of a queue pair of which nothing was heard.
+/// Gives the record of a queue pair without packets.
 #[kernel]
 fn untouched(expected_psn: Bits<24>) -> AdmitRecord {
     AdmitRecord {
@@ -356,7 +354,7 @@ fn untouched(expected_psn: Bits<24>) -> AdmitRecord {
         write_address: bits::<64>(0),
         message_length: bits::<32>(0),
         message_bytes: bits::<32>(0),
-        is_last_said: false,
+        is_last_wqe_reported: false,
         reads: bits::<READ_COUNT_BITS>(0),
     }
 }
@@ -366,11 +364,11 @@ impl Logic for Admit {
     fn update(&mut self) {
         self.hold_registers();
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
-        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.limits.tx);
+        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.limit_notices.tx);
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
         StreamTx::<ReceiveWqeRequest>::link(&mut self.wqe_request, &mut self.requests_queue.tx);
 
-        // What is done next: commands first, and the sweep last unless it has waited for long.
+        // Setup events come first, then packets; the sweep comes last unless it has waited for sixteen packets.
         let step = self.step.q.val();
         let sweep = self.sweep.q.val();
         let event = self.setup.beat.val();
@@ -383,17 +381,17 @@ impl Logic for Admit {
             && self.operands_queue.rx.ready.val();
         let takes_event = is_idle && has_event;
         let may_pass = is_idle && !has_event && may_forward;
-        let is_patient = !self.patience.q.val().all();
-        let takes_token = may_pass && self.requests.valid.val() && is_patient;
-        let looks = may_pass && !takes_token;
-        self.requests.ready.next = may_pass && is_patient;
+        let may_precede_sweep = !self.packets_since_sweep.q.val().all();
+        let takes_token = may_pass && self.requests.valid.val() && may_precede_sweep;
+        let sweeps = may_pass && !takes_token;
+        self.requests.ready.next = may_pass && may_precede_sweep;
         if takes_token {
             self.token.d.next = self.requests.beat.val();
-            self.patience.d.next = self.patience.q.val() + 1;
+            self.packets_since_sweep.d.next = self.packets_since_sweep.q.val() + 1;
             self.step.d.next = Step::Compare;
         }
-        if looks {
-            self.patience.d.next = bits::<4>(0);
+        if sweeps {
+            self.packets_since_sweep.d.next = bits::<4>(0);
             self.step.d.next = Step::Look;
         }
         if takes_event {
@@ -422,26 +420,26 @@ impl Logic for Admit {
         let record = self.records.read_data.val();
         let token = self.token.q.val();
 
-        // The entries are those of the queue pair, or a cycle later those of its shared receive queue.
+        // The WQEs are those of the queue pair, or a cycle later those of its SRQ.
         let compares = step == Step::Compare;
         let shares = step == Step::Share;
         self.producers.read_enable.next = is_idle || compares;
         self.producers.read_address.next = if is_idle { own_ring(asked) } else { shared_ring(path.shared) };
-        self.shared_paths.read_enable.next = compares;
-        self.shared_paths.read_address.next = path.shared;
-        self.shared_taken.read_enable.next = compares;
-        self.shared_taken.read_address.next = path.shared;
+        self.srq_paths.read_enable.next = compares;
+        self.srq_paths.read_address.next = path.shared;
+        self.srq_consumed.read_enable.next = compares;
+        self.srq_consumed.read_address.next = path.shared;
         self.armed.read_enable.next = compares;
         self.armed.read_address.next = path.shared;
-        let shared_path = self.shared_paths.read_data.val();
-        let shared_taken = self.shared_taken.read_data.val();
+        let srq_path = self.srq_paths.read_data.val();
+        let srq_consumed = self.srq_consumed.read_data.val();
         let posted_count =
-            self.producers.read_data.val() - select(shares, shared_taken, record.receive_index);
+            self.producers.read_data.val() - select(shares, srq_consumed, record.receive_index);
         let has_posted =
-            is_posted(posted_count, select(shares, shared_path.entries_log2, path.receive_wqes_log2));
-        let is_below = posted_count <= shared_path.limit || !has_posted;
+            is_posted(posted_count, select(shares, srq_path.entries_log2, path.receive_wqes_log2));
+        let is_below = posted_count <= srq_path.limit || !has_posted;
 
-        // A packet is for the address that its queue pair sends from (protocol 1.2).
+        // The destination address of a packet is the source address of its queue pair (protocol 1.2).
         let own = self.source_address_write.val();
         self.own_addresses.write_enable.next = self.source_address_write_valid.val();
         self.own_addresses.write_index.next = own.index;
@@ -450,9 +448,9 @@ impl Logic for Admit {
         self.own_addresses.word.next = self.requests.beat.val().destination_address;
         self.own_addresses.index.next = path.source_address_index;
 
-        // Comparing, of the packet or of the queue pair that is swept.
+        // Comparisons, for the packet or for the queue pair of the sweep.
         let opcode = token.opcode;
-        let has_entry = has_posted && !path.is_shared;
+        let has_wqe = has_posted && !path.is_shared;
         let with_invalidate = opcode == SEND_LAST_INVALIDATE || opcode == SEND_ONLY_INVALIDATE;
         let is_send = opcode <= SEND_ONLY_IMMEDIATE || with_invalidate;
         let is_write = !is_send && opcode <= WRITE_ONLY_IMMEDIATE;
@@ -477,7 +475,7 @@ impl Logic for Admit {
         } else {
             Message::Write
         };
-        // A RETH stands in the first packet; what it said is kept for those behind.
+        // The first packet has the RETH; its fields are kept for the later ones.
         let extended = token.extended;
         let message_length = if is_atomic {
             bits::<32>(ATOMIC_BYTES)
@@ -504,7 +502,7 @@ impl Logic for Admit {
                     && self.own_addresses.agrees.val(),
                 psn_check: psn::check(token.psn, record.expected_psn),
                 has_failed: record.failed || (stopped.has_failed && stopped.generation == path.generation),
-                has_entry,
+                has_wqe,
                 is_low: false,
                 is_error: path.state == ERROR,
                 is_send,
@@ -537,7 +535,7 @@ impl Logic for Admit {
             self.step.d.next = if asks { Step::Share } else { Step::Decide };
         }
         if shares {
-            self.findings.d.next.has_entry = has_posted;
+            self.findings.d.next.has_wqe = has_posted;
             self.findings.d.next.is_low = is_below && self.armed.read_data.val();
             self.step.d.next = Step::Decide;
         }
@@ -558,33 +556,33 @@ impl Logic for Admit {
         let is_gap = meets_order && found.psn_check == PsnCheck::Gap;
         let is_duplicate = meets_order && found.psn_check == PsnCheck::Duplicate;
         let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE || with_invalidate;
-        let needs_entry = select(found.is_send, found.starts, found.with_immediate);
+        let needs_wqe = select(found.is_send, found.starts, found.with_immediate);
         let has_right =
             if found.is_atomic { path.remote_atomic && found.is_aligned } else { path.remote_read };
         let may_read = found.is_read && has_right && found.has_slot;
         let is_allowed = found.is_send || (found.is_write && path.remote_write) || may_read;
         let makes_sense = found.is_in_order && is_allowed;
-        let lacks_entry = makes_sense && needs_entry && !found.has_entry;
+        let lacks_wqe = makes_sense && needs_wqe && !found.has_wqe;
         // An only packet may be empty, and one that does not end the message is full.
         let has_room =
             select(found.ends, !found.too_long && (found.starts || !found.is_empty), found.is_full);
         let is_all = select(found.is_read, found.is_empty, found.is_complete);
         let adds_up = !found.promises_too_much && select(found.ends, is_all, !found.overruns);
         let fits = has_room && (found.is_send || adds_up);
-        let takes_entry = is_expected && makes_sense && needs_entry && found.has_entry;
-        let executes = is_expected && makes_sense && !lacks_entry && fits;
-        let refuses = is_expected && !lacks_entry && !(makes_sense && fits);
-        let is_not_ready = is_expected && lacks_entry;
-        let tells_gap = is_gap && !record.nak_sent;
+        let takes_wqe = is_expected && makes_sense && needs_wqe && found.has_wqe;
+        let executes = is_expected && makes_sense && !lacks_wqe && fits;
+        let refuses = is_expected && !lacks_wqe && !(makes_sense && fits);
+        let is_not_ready = is_expected && lacks_wqe;
+        let naks_gap = is_gap && !record.nak_sent;
         let repeats = is_duplicate && can_repeat && token.ack_request;
 
-        // The sweep gives back an entry of a queue pair in ERR, and stays there until there is none. The one of a SEND that
+        // The sweep flushes a WQE of a queue pair in ERR, and stays there until none is left. The WQE of a SEND that
         // has not ended was consumed before the others.
         let is_sending = record.message == Message::Send;
-        let owes_last = path.is_shared && !record.is_last_said;
-        let flushes = step == Step::Flush && found.is_error && (is_sending || found.has_entry || owes_last);
+        let owes_last_wqe = path.is_shared && !record.is_last_wqe_reported;
+        let flushes = step == Step::Flush && found.is_error && (is_sending || found.has_wqe || owes_last_wqe);
         let flushes_posted = flushes && !is_sending && !path.is_shared;
-        let says_last = flushes && !is_sending && path.is_shared;
+        let reports_last_wqe = flushes && !is_sending && path.is_shared;
         if step == Step::Flush && !flushes {
             self.sweep.d.next = cat!(bits::<1>(0), sweep.get_bits::<QUEUE_PAIR_BITS>(0) + 1);
         }
@@ -598,7 +596,7 @@ impl Logic for Admit {
             Decision::Execute
         } else if refuses {
             Decision::Refuse
-        } else if tells_gap || is_not_ready || repeats {
+        } else if naks_gap || is_not_ready || repeats {
             Decision::Reply
         } else {
             Decision::Drop
@@ -607,14 +605,14 @@ impl Logic for Admit {
             bits::<8>(NAK_INVALID)
         } else if is_not_ready {
             bits::<8>(NOT_READY) | bit_cast::<8, 5>(path.min_rnr_timer)
-        } else if tells_gap {
+        } else if naks_gap {
             bits::<8>(NAK_SEQUENCE)
         } else {
             bits::<8>(ACKNOWLEDGED)
         };
-        let takes_own = (takes_entry && !path.is_shared) || flushes_posted;
-        let takes_shared = decides && takes_entry && path.is_shared;
-        let consumed = select(takes_own, record.receive_index + 1, record.receive_index);
+        let takes_own_wqe = (takes_wqe && !path.is_shared) || flushes_posted;
+        let takes_srq_wqe = decides && takes_wqe && path.is_shared;
+        let consumed = select(takes_own_wqe, record.receive_index + 1, record.receive_index);
         let msn = select(executes && found.ends, record.msn + 1, record.msn);
         let with_reth = found.is_write && found.starts;
         let uses_held = is_sending && (executes || refuses || flushes);
@@ -627,9 +625,9 @@ impl Logic for Admit {
             is_atomic: executes && found.is_atomic,
             starts: found.starts,
             ends: found.ends,
-            takes_wqe: takes_entry || flushes_posted,
+            takes_wqe: takes_wqe || flushes_posted,
             uses_held,
-            is_last_wqe: says_last,
+            is_last_wqe: reports_last_wqe,
             starts_generation: !record.is_known,
             queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: path.generation,
@@ -654,10 +652,10 @@ impl Logic for Admit {
             has_reply: token.ack_request
                 || refuses
                 || is_not_ready
-                || tells_gap
+                || naks_gap
                 || (executes && found.is_read),
             syndrome,
-            psn: if tells_gap {
+            psn: if naks_gap {
                 record.expected_psn
             } else if repeats {
                 record.expected_psn - 1
@@ -676,7 +674,7 @@ impl Logic for Admit {
             operand: swap_bytes(extended.get_bits::<64>(96)),
             compare: swap_bytes(extended.get_bits::<64>(160)),
         };
-        self.requests_queue.rx.valid.next = (decides && takes_entry) || flushes_posted;
+        self.requests_queue.rx.valid.next = (decides && takes_wqe) || flushes_posted;
         self.requests_queue.rx.beat.next = ReceiveWqeRequest {
             ring: if path.is_shared {
                 shared_ring(path.shared)
@@ -686,20 +684,20 @@ impl Logic for Admit {
             generation: path.generation,
         };
 
-        // The limit of a shared receive queue: its event is raised once, or when there is room for it.
-        let reaches = decides && is_expected && makes_sense && needs_entry && found.is_low;
-        let tells_limit = reaches && self.limits.rx.ready.val();
-        self.limits.rx.valid.next = reaches;
-        self.limits.rx.beat.next =
-            SrqLimitNotice { srq: path.shared, limit_generation: shared_path.generation };
+        // The limit of an SRQ: its event is raised once, as soon as there is room for the notice.
+        let reaches = decides && is_expected && makes_sense && needs_wqe && found.is_low;
+        let notifies_limit = reaches && self.limit_notices.rx.ready.val();
+        self.limit_notices.rx.valid.next = reaches;
+        self.limit_notices.rx.beat.next =
+            SrqLimitNotice { srq: path.shared, limit_generation: srq_path.generation };
         self.entered.d.next = forwards;
         self.enters.next = self.entered.q.val();
 
-        // What becomes of the records.
+        // The records.
         let changed = AdmitRecord {
             expected_psn: select(executes, record.expected_psn + 1 + found.responses, record.expected_psn),
             msn,
-            nak_sent: !executes && (record.nak_sent || tells_gap || is_not_ready),
+            nak_sent: !executes && (record.nak_sent || naks_gap || is_not_ready),
             failed: record.failed || refuses,
             is_known: record.is_known || decision != Decision::Drop,
             receive_index: consumed,
@@ -718,11 +716,11 @@ impl Logic for Admit {
             ),
             message_length: select(executes, found.message_length, record.message_length),
             message_bytes: select(executes, found.message_bytes, record.message_bytes),
-            is_last_said: record.is_last_said || says_last,
+            is_last_wqe_reported: record.is_last_wqe_reported || reports_last_wqe,
             reads: select(executes && found.is_read, record.reads + 1, record.reads),
         };
         let restarts = is_of_pair && event.kind == SetupKind::Restart;
-        let begins_shared = !is_of_pair && srq_event.kind == SrqSetupKind::Restart;
+        let restarts_srq = !is_of_pair && srq_event.kind == SrqSetupKind::Restart;
         let set = if restarts {
             untouched(bits::<24>(0))
         } else if event.kind == SetupKind::ReceivePsn {
@@ -738,13 +736,13 @@ impl Logic for Admit {
                 write_address: record.write_address,
                 message_length: record.message_length,
                 message_bytes: record.message_bytes,
-                is_last_said: record.is_last_said,
+                is_last_wqe_reported: record.is_last_wqe_reported,
                 reads: record.reads,
             }
         } else {
             record
         };
-        // A doorbell in the same cycle is first, and a failure: there is one port to write.
+        // A doorbell or a stop in the same cycle comes first: the memories have one write port.
         let rings = self.receive_posted_valid.val();
         let stops = self.stop_valid.val();
         let applies = step == Step::Setup && !rings && !stops;
@@ -815,34 +813,34 @@ impl Logic for Admit {
             event.queue_pair
         };
         self.stopped.write_data.next = Stopped { has_failed: stops, generation: stop.generation };
-        self.shared_paths.write_enable.next = applies && !is_of_pair;
-        self.shared_paths.write_address.next = srq_event.srq;
-        self.shared_paths.write_data.next = SharedPath {
+        self.srq_paths.write_enable.next = applies && !is_of_pair;
+        self.srq_paths.write_address.next = srq_event.srq;
+        self.srq_paths.write_data.next = SrqPath {
             entries_log2: srq_event.entries_log2,
             limit: srq_event.limit,
             generation: srq_event.limit_generation,
         };
-        self.armed.write_enable.next = (applies && !is_of_pair) || tells_limit;
-        self.armed.write_address.next = select(tells_limit, path.shared, srq_event.srq);
-        self.armed.write_data.next = !tells_limit && srq_event.limit.any();
-        self.shared_taken.write_enable.next = (applies && begins_shared) || takes_shared;
-        self.shared_taken.write_address.next = select(takes_shared, path.shared, srq_event.srq);
-        self.shared_taken.write_data.next =
-            select(takes_shared, shared_taken + 1, bits::<WORK_INDEX_BITS>(0));
+        self.armed.write_enable.next = (applies && !is_of_pair) || notifies_limit;
+        self.armed.write_address.next = select(notifies_limit, path.shared, srq_event.srq);
+        self.armed.write_data.next = !notifies_limit && srq_event.limit.any();
+        self.srq_consumed.write_enable.next = (applies && restarts_srq) || takes_srq_wqe;
+        self.srq_consumed.write_address.next = select(takes_srq_wqe, path.shared, srq_event.srq);
+        self.srq_consumed.write_data.next =
+            select(takes_srq_wqe, srq_consumed + 1, bits::<WORK_INDEX_BITS>(0));
         let posted = self.receive_posted.val();
-        self.producers.write_enable.next = rings || clears || (applies && (restarts || begins_shared));
+        self.producers.write_enable.next = rings || clears || (applies && (restarts || restarts_srq));
         self.producers.write_address.next = if rings {
             posted.ring
         } else if clears {
             own_ring(swept)
-        } else if begins_shared {
+        } else if restarts_srq {
             shared_ring(srq_event.srq)
         } else {
             own_ring(event.queue_pair)
         };
         self.producers.write_data.next = select(rings, posted.producer_index, bits::<WORK_INDEX_BITS>(0));
 
-        // One counter for every packet that goes no further.
+        // One counter for every packet that is dropped.
         let unknown = !found.qp_matches;
         let not_ready = !unknown && !found.is_ready;
         let other_transport = !unknown && found.is_ready && !found.transport_matches;

@@ -1,7 +1,7 @@
-//! Receive entries: keeps those that will be consumed next on the card, since the host takes a microsecond to give one.
+//! Prefetch of receive WQEs: keeps the next WQEs of each ring on the card, since the host takes a microsecond to deliver one.
 //!
 //! ```text
-//!  request ──> Choose ─> Check (─> Turn) ──> granted ──────────────────> entries ──> errors ──> entry
+//!  request ──> Choose ─> Check (─> Turn) ──> granted ──────────────────> entries ──> errors ──> wqe
 //!                  │        │ a line begins or nothing is left               ^
 //!                  │ misses └────────┐                                       │
 //!                  v                 v notices                               │
@@ -9,43 +9,42 @@
 //!  doorbells ──────^         ^────────┘ links, shared lines
 //! ```
 //!
-//! A line holds four entries of a ring. Every ring has a line of its own, so that whatever others do, its next four entries can wait
-//! here; 2,048 further lines are shared. Each ring that is alive may have its share of them: 2,048 divided by the number of rings,
-//! as a power of two; 124 entries at most, which hide 1.4 us of a full wire (2.9 cycles a SEND), and eight at least, as many as the
-//! sender's card fetches of a queue pair at once. A ring that misses an entry may have more until it is idle: while a quarter of
-//! the lines is free, as many entries as an eighth of what is free holds; below that, twice as many as before each time it misses
-//! one for the second time within a walk.
-//! 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own ones, and a quarter that nobody uses.
+//! A line holds four WQEs of a ring. Every ring has a line of its own, so that whatever other rings do, its next four WQEs can wait
+//! here; 2,048 further lines are shared. Each live ring may have its share of them: 2,048 divided by the number of rings, rounded to a
+//! power of two; 124 WQEs at most, which hide 1.4 us of a full wire (2.9 cycles a SEND), and eight at least, as many as the
+//! sender's card fetches of a queue pair at once. A ring that misses a WQE may have more until it is idle: while a quarter of
+//! the lines is free, as many WQEs as an eighth of the free lines holds; below that, twice as many each time it misses
+//! a WQE for the second time within a walk.
+//! 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own lines, and a quarter unused.
 //!
-//! The lines of a ring are a list (`links`), from that of the last entry that was given to that of the last one that was asked for.
-//! A line is given back when the first entry behind it is given; a ring of which nothing is left here fetches into its last line
+//! The lines of a ring are a list (`links`), from the line of the last WQE that was given to that of the last one that was fetched.
+//! A line is freed when the first WQE after it is given; a ring without WQEs here fetches into its last line
 //! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have less than their share
-//! here, because their doorbell was one of too many at once, or others had the lines. When a ring was denied a line that it may
+//! here, because too many doorbells rang at once, or other rings had the lines. When a ring was denied a line that it may
 //! have, the walk asks the next 127 rings for theirs: those that hold more than they may, and those that consumed nothing while
-//! 14,000 entries were given to others. Such a ring stands as behind a restart, but for its index, and what it needs next is
+//! 14,000 WQEs were given to other rings. Such a ring is as after a restart, but for its index, and the next WQEs that it needs are
 //! fetched into its own line.
 //!
-//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. Beside that a ring is looked at,
-//! and a line of it fetched, in 2 cycles, and each further line in 3; 64 reads are under way at most. Latency 7 cycles, and one
-//! more where a line begins. Answers come in the order of the requests, because payload does: one whose entry is not here holds
-//! those behind it for a read of the host, while lines of other rings are fetched. A setup event is taken between two requests,
-//! in 4 cycles; behind one that ends a ring, requests rest for two cycles for each of its lines, 64 at most.
+//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. At the same time a ring is looked at,
+//! and a line of it fetched, in 2 cycles, and each further line in 3; at most 64 reads are in flight. Latency 7 cycles, and one
+//! more where a line begins. WQEs leave in the order of the requests, as payload does: a request whose WQE is not here blocks
+//! later ones for a read of the host, while lines of other rings are fetched. A setup event is taken between two requests,
+//! in 4 cycles; after one that ends a ring, requests wait for two cycles for each of its lines, 64 at most.
 //!
-//! 1. Entries of a ring are given in its order, each as the host's memory held it once it was posted. None is read
-//!    behind its consumption.
-//! 2. A request that is right is answered, whatever other rings hold: the own line of its ring is free, or in its list.
-//! 3. What an earlier owner of a line asked for has come before what the next one asks for, as reads end in their order.
-//! 4. What was fetched before a restart is never given: an entry is here only if the last read of its ring that came was asked for
-//!    by the generation that asks.
+//! 1. WQEs of a ring are given in its order, each as host memory held it after it was posted. None is read
+//!    after it was consumed.
+//! 2. A valid request is answered, whatever other rings hold: the own line of its ring is free, or in its list.
+//! 3. Reads of an earlier owner of a line complete before those of the next, as reads complete in their order.
+//! 4. A WQE that was fetched before a restart is never given: WQEs are here only if the last read of the ring that completed was
+//!    requested by the generation that asks.
 //! 5. A request of another generation is answered as stale, without a read.
-//! 6. Only what is posted is fetched ahead, and nothing if a doorbell claims more than the ring has; what admission asks
-//!    for is fetched in any case.
-//! 7. While `enable` is low nothing is fetched ahead: packets that are here get their entries, and the ring comes to rest
+//! 6. Only posted WQEs are prefetched, and none if a doorbell claims more than the ring has; WQEs that admission requests
+//!    are fetched in any case.
+//! 7. While `enable` is low nothing is prefetched: packets in flight get their WQEs, and the ring comes to rest
 //!    (design decision 12).
 //!
-//! Rings are those of the queue pairs and, behind them, of the shared receive queues (protocol 4.5). The card makes the
-//! generation of a shared one itself: queue pairs come and go beside it, and it ends only when none of them can ask for an
-//! entry.
+//! Rings are those of the queue pairs and, after them, of the SRQs (protocol 4.5). The card makes the
+//! generation of an SRQ itself: its queue pairs come and go, and it is destroyed only when none of them can request a WQE.
 //!
 //! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and frees all lines, in
 //! 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
@@ -62,43 +61,43 @@ use rnic_messages::sizes::{
 };
 
 const RESET: u64 = QpState::Reset as u64;
-/// Bits of the number of a ring.
+/// Bits of a ring number.
 const RING_BITS: usize = RECEIVE_RING_BITS;
-/// The last ring.
+/// Number of the last ring.
 const LAST_RING: u64 = RECEIVE_RINGS - 1;
-/// Shared lines, as a power of two.
+/// log2 of the shared lines.
 const SHARED_BITS: usize = 11;
-/// Bits of the number of a line: in the lower half the first ones belong to the ring of the same number, the upper half is shared.
+/// Bits of a line number: a line in the lower half belongs to the ring of the same number, the upper half is shared.
 const LINE_BITS: usize = SHARED_BITS + 1;
-/// Entries of a line, as a power of two.
+/// log2 of the WQEs of a line.
 const PLACE_BITS: usize = 2;
-/// Entries of a line.
+/// WQEs of a line.
 const PLACES: u64 = 1 << PLACE_BITS;
-/// Entries, as a power of two.
-const ENTRY_BITS: usize = LINE_BITS + PLACE_BITS;
-/// A ring with so many entries here, or on their way, fetches no further line.
+/// log2 of the WQEs of all lines.
+const WQE_BITS: usize = LINE_BITS + PLACE_BITS;
+/// A ring with this many WQEs here, or in flight, fetches no further line.
 const AHEAD: u64 = 124;
-/// A ring may have so many entries here, however many rings there are.
+/// WQEs that a ring may have here, however many rings there are.
 const BASE: u64 = 2 * PLACES;
-/// Doublings of that for a ring whose entries are not here in time.
+/// Width of the number of times that [`BASE`] is doubled for a ring that misses WQEs.
 const QUOTA_BITS: usize = 3;
-/// Most of them.
+/// Limit of these doublings.
 const QUOTA_MAX: u64 = 4;
-/// Bits of the number of entries that are the share of a ring.
+/// Width of the share of a ring, in WQEs.
 const SHARE_BITS: usize = 8;
-/// With so many shared lines free there is plenty.
+/// With this many free shared lines, rings that miss WQEs may have more.
 const PLENTY: u64 = 512;
-/// A ring grows older with a walk behind so many entries that were given to others, as a power of two. So what counts as idle does
-/// not depend on how fast the others are.
+/// log2 of the WQEs given to all rings between two walks that age the rings, so idleness does not depend on the speed of the
+/// others.
 const SPAN_OF_AGE_BITS: usize = 11;
-/// Bits of a count up to that.
+/// Width of the count of these WQEs.
 const GIVEN_BITS: usize = SPAN_OF_AGE_BITS + 1;
-/// Bits of the age of a ring that consumes nothing; at the highest it gives back what it has for itself alone.
+/// Width of the age of a ring that consumes nothing; at the highest age it yields its shared lines.
 const AGE_BITS: usize = 3;
-/// Bits of a count of rings that the walk asks for lines, behind each wish for one that had to be denied.
-const HUNGER_BITS: usize = 7;
+/// Width of the count of rings that the walk asks for lines, after a ring was denied one.
+const YIELD_REQUEST_BITS: usize = 7;
 
-/// What commands say of a ring.
+/// Attributes of a ring, set by commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Ring {
     is_alive: Bit,
@@ -107,149 +106,149 @@ struct Ring {
     entries_log2: Bits<4>,
 }
 
-/// As much of it as a request must agree with.
+/// The attributes that a request must match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Life {
     is_alive: Bit,
     generation: Bits<GENERATION_BITS>,
 }
 
-/// How far a ring is consumed.
+/// Consumer side of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Taken {
-    /// Entries ever given.
+    /// Free-running count of WQEs given.
     index: Bits<WORK_INDEX_BITS>,
-    /// The line of the last of them.
+    /// Line of the last of them.
     line: Bits<LINE_BITS>,
-    /// Turns when the own line is left.
+    /// Toggles when the own line is left.
     lap: Bit,
-    /// Turns when a line begins that is the same again.
+    /// Toggles when the same line is begun again.
     stay: Bit,
 }
 
-/// How far a ring is fetched.
+/// Fetch side of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Progress {
-    /// Entries ever asked for.
+    /// Free-running count of WQEs whose read was requested.
     index: Bits<WORK_INDEX_BITS>,
-    /// The line of the last of them.
+    /// Line of the last of them.
     line: Bits<LINE_BITS>,
-    /// Turns when the own line is taken; it is free while this is that of [`Taken`].
+    /// Toggles when the own line is taken; that is free while this equals the field of [`Taken`].
     lap: Bit,
-    /// Turns when the last line is taken again.
+    /// Toggles when the last line is taken again.
     stay: Bit,
-    /// So many walks have made it older since something was consumed.
+    /// Walks that have aged the ring since a WQE was consumed.
     age: Bits<AGE_BITS>,
-    /// An entry was not here when it was wanted, since the walk came by last.
+    /// A WQE was missing when it was requested, since the last walk.
     has_missed: Bit,
-    /// One was not, since the ring was idle.
+    /// A WQE was missing since the ring was idle.
     has_need: Bit,
-    /// It may have `BASE` entries here, doubled so often.
+    /// The ring may have [`BASE`] WQEs here, doubled this many times.
     quota: Bits<QUOTA_BITS>,
 }
 
-/// How much of a ring has come.
+/// Arrival side of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Arrived {
-    /// Of which generation.
+    /// Generation that requested them.
     generation: Bits<GENERATION_BITS>,
-    /// Entries that ever came, for this generation.
+    /// Free-running count of WQEs that arrived for this generation.
     index: Bits<WORK_INDEX_BITS>,
-    /// As in [`Progress`] when the last of them was asked for; while it is not that of [`Taken`], the next line is the same again.
+    /// As in [`Progress`] when the last of them was requested; while it differs from [`Taken`], the next line is the same again.
     stay: Bit,
 }
 
-/// An entry in its line.
+/// A WQE in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Word {
     data: Bits<512>,
-    /// Where the read that brought it ends: there stands whether it failed.
+    /// Place of the last WQE of its read, at which `errors` says whether the read failed.
     end: Bits<PLACE_BITS>,
 }
 
-/// A read under way.
+/// A read in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Fetch {
     line: Bits<LINE_BITS>,
     place: Bits<PLACE_BITS>,
     ring: Bits<RING_BITS>,
     generation: Bits<GENERATION_BITS>,
-    /// The entry behind the last.
+    /// Index of the WQE after the last one.
     end: Bits<WORK_INDEX_BITS>,
     stay: Bit,
 }
 
-/// Entries to be read, whose address is still to be added up.
+/// WQEs to be read, before their address is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Draft {
     base_page: Bits<52>,
-    /// Entry of the ring, from 0 on.
+    /// Index of the first WQE in the ring, from 0.
     position: Bits<WORK_INDEX_BITS>,
     count: Bits<3>,
 }
 
-/// What looking at a ring found out.
+/// Results of the comparisons of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Findings {
-    /// All that was fetched is consumed.
+    /// All fetched WQEs are consumed.
     is_spent: Bit,
-    /// What is fetched next begins a line.
+    /// The next WQE to fetch begins a line.
     begins: Bit,
     /// The own line is free.
     has_own: Bit,
-    /// It may be fetched further.
+    /// More of it may be fetched.
     may_extend: Bit,
-    /// Into a shared line, too.
+    /// A shared line may be taken for it.
     may_share: Bit,
-    /// It has less than it may have if there is enough for all.
+    /// It has less than it may have while lines are free.
     is_short: Bit,
     /// It has less than its share.
     is_below: Bit,
-    /// It is worth it.
+    /// A line, or all that is needed at once, is posted.
     is_wanted: Bit,
-    /// Another line behind it would be, too.
+    /// So is another line after it.
     goes_on: Bit,
-    /// How many entries.
+    /// WQEs to fetch.
     count: Bits<3>,
-    /// The first of them in the ring.
+    /// Index of the first of them in the ring.
     position: Bits<WORK_INDEX_BITS>,
-    /// Its shared lines are to be given back.
+    /// Its shared lines must be freed.
     must_yield: Bit,
 }
 
-/// Where the granting machine is.
+/// State of the machine that answers requests.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Grant {
     /// Waits for a request.
     Choose,
-    /// It meets the records of its ring: the entry is here or not.
+    /// Compares it with the records of its ring.
     Check,
-    /// It is the first of a line, which is now known.
+    /// Its WQE is the first of a line, which was read from `links`.
     Turn,
 }
 
-/// Where the fetching machine is.
+/// State of the machine that fetches.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
-    /// Clears the records behind a reset.
+    /// Clears the records after a reset.
     Clear,
     /// Chooses a ring.
     Choose,
     /// Compares its records.
     Look,
-    /// Fetches of it or not.
+    /// Decides whether to fetch.
     Decide,
-    /// Fetches more of it: the new records can be read.
+    /// Reads the new records, to fetch more of the same ring.
     Again,
-    /// Waits for the granting machine to rest, for an event or because the ring yields its lines.
+    /// Waits until no request is being answered, for an event or because the ring yields its lines.
     Hold,
-    /// Compares the records, which stand still now.
+    /// Compares the records, which do not change now.
     Compare,
-    /// Writes them anew.
+    /// Writes the records.
     Apply,
-    /// Gives a line of the old list back.
+    /// Frees a line of the old list.
     Free,
-    /// The next one is read.
+    /// Reads the next line of the list.
     Follow,
 }
 
@@ -258,31 +257,31 @@ enum Step {
 pub struct RqPrefetch {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets entries and rings.
+    /// Synchronous, active high; forgets WQEs and rings.
     pub reset: Signal<In, Bit>,
-    /// From control: entries may be fetched ahead. Those that are asked for are fetched without it.
+    /// From control: WQEs may be prefetched. Requested ones are fetched regardless.
     pub enable: Signal<In, Bit>,
     /// From control: setup of queue pairs.
     pub setup: StreamRx<SetupEvent>,
-    /// From control: shared receive queues that are created or destroyed.
+    /// From control: SRQs that are created or destroyed. Taken when `setup` is not valid.
     pub srq_setup: StreamRx<SrqSetup>,
     /// From the doorbells.
     pub receive_posted: Signal<In, ReceivesPosted>,
-    /// There is one; it is taken in any case.
+    /// `receive_posted` is valid; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
     /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
     pub request: StreamRx<ReceiveWqeRequest>,
-    /// One entry for each; registered.
+    /// One WQE for each request; registered.
     pub wqe: StreamTx<ReceiveWqe>,
     /// To the host, 64 to 256 bytes at a multiple of 64; registered.
     pub receive_read: StreamTx<HostSpan>,
     /// From the host, in the order of the reads.
     pub receive_slot: Signal<In, Slot>,
-    /// There is one; it is taken in any case.
+    /// `receive_slot` is valid; it is taken in any case.
     pub receive_slot_valid: Signal<In, Bit>,
-    /// A read was asked for; registered.
+    /// A read was requested; registered.
     pub fetches: Signal<Out, Bit>,
-    /// A read has come to its end; registered.
+    /// A read has completed; registered.
     pub fetched: Signal<Out, Bit>,
 
     #[init(Memory::new(Storage::Block))]
@@ -293,33 +292,33 @@ pub struct RqPrefetch {
     producers: Memory<Bits<WORK_INDEX_BITS>, RING_BITS>,
     #[init(Memory::new(Storage::Block))]
     taken: Memory<Taken, RING_BITS>,
-    /// The same, for fetching.
+    /// Copy for the machine that fetches.
     #[init(Memory::new(Storage::Block))]
     taken_copy: Memory<Taken, RING_BITS>,
     #[init(Memory::new(Storage::Block))]
     progress: Memory<Progress, RING_BITS>,
     #[init(Memory::new(Storage::Block))]
     arrived: Memory<Arrived, RING_BITS>,
-    /// The same, for fetching.
+    /// Copy for the machine that fetches.
     #[init(Memory::new(Storage::Block))]
     arrived_copy: Memory<Arrived, RING_BITS>,
-    /// For each line of a list the one behind it.
+    /// For each line of a list the next one.
     #[init(Memory::new(Storage::Block))]
     links: Memory<Bits<LINE_BITS>, LINE_BITS>,
     #[init(Memory::new(Storage::Ultra).with_output_register())]
-    entries: Memory<Word, ENTRY_BITS>,
-    /// Whether the last read that ended at an entry failed.
+    entries: Memory<Word, WQE_BITS>,
+    /// For each place: the last read that ended there failed.
     #[init(Memory::new(Storage::Block))]
-    errors: Memory<Bit, ENTRY_BITS>,
+    errors: Memory<Bit, WQE_BITS>,
     /// Shared lines that are in no list.
     #[init(Fifo::new(Storage::Block))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
-    /// Rings whose doorbell rang; the walk finds those that have no room here.
+    /// Rings whose doorbell rang; the walk finds those for which this has no room.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
-    /// Rings that have room for a line, or are spent.
+    /// Rings that have room for a line, or have no WQE left.
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
-    /// Rings that others were preferred to while more of them was wanted; those that have no room here are found by the walk, or
-    /// when their next line is consumed.
+    /// Rings that gave way to others before enough of them was fetched; the walk, or the consumption of their next line, finds those
+    /// for which this has no room.
     #[init(Fifo::new(Storage::Distributed))]
     unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
     fetch_queue: Fifo<Fetch, 6, 7>,
@@ -328,14 +327,14 @@ pub struct RqPrefetch {
 
     #[init(Reg::new(Grant::Choose))]
     grant: Reg<Grant>,
-    passing: [Reg<Bit>; 4],
-    passing_stale: [DFF<Bit>; 4],
-    passing_line: [DFF<Bits<LINE_BITS>>; 3],
-    passing_place: DFF<Bits<PLACE_BITS>>,
-    /// A request waits for its entry.
+    output_valid: [Reg<Bit>; 4],
+    output_stale: [DFF<Bit>; 4],
+    output_line: [DFF<Bits<LINE_BITS>>; 3],
+    output_place: DFF<Bits<PLACE_BITS>>,
+    /// A request waits for its WQE.
     misses: Reg<Bit>,
     missing: DFF<Bits<RING_BITS>>,
-    /// That is on its way.
+    /// That WQE is being fetched.
     is_served: Reg<Bit>,
 
     #[init(Reg::new(Step::Clear))]
@@ -347,21 +346,21 @@ pub struct RqPrefetch {
     is_walk: Reg<Bit>,
     is_event: Reg<Bit>,
     found: DFF<Findings>,
-    /// Lines fetched of the ring at once.
+    /// Lines fetched of the ring in a row.
     burst: Reg<Bits<2>>,
     walk: Reg<Bits<RING_BITS>>,
     pace: Reg<Bits<3>>,
     /// Rings that are alive.
     alive_count: Reg<Bits<RING_BITS>>,
-    /// Entries that each of them may have here, whatever it did before.
+    /// WQEs that each of them may have here in any case.
     share: Reg<Bits<SHARE_BITS>>,
-    /// This walk makes rings older.
+    /// This walk ages the rings.
     ages: Reg<Bit>,
-    /// Entries given since the last one that did.
+    /// WQEs given since the last walk that did.
     given_count: Reg<Bits<GIVEN_BITS>>,
-    /// So many rings more are asked to yield, because there was no line for another.
-    hunger: Reg<Bits<HUNGER_BITS>>,
-    /// The line that is given back.
+    /// Rings that are still to be asked for lines, because another was denied one.
+    yield_requests: Reg<Bits<YIELD_REQUEST_BITS>>,
+    /// The line that is freed.
     freed: DFF<Bits<LINE_BITS>>,
     draft: DFF<Draft>,
     has_draft: Reg<Bit>,
@@ -370,25 +369,25 @@ pub struct RqPrefetch {
     fetched_now: Reg<Bit>,
 }
 
-/// The line that belongs to a ring.
+/// Gives the own line of a ring.
 #[kernel]
 fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {
     bit_cast::<LINE_BITS, RING_BITS>(ring)
 }
 
-/// Says whether a line is one of the shared ones.
+/// Says whether a line is shared.
 #[kernel]
 fn is_shared(line: Bits<LINE_BITS>) -> Bit {
     line.get_bit(SHARED_BITS)
 }
 
-/// A record of a ring of which nothing is here, so that its own line is the last that was consumed.
+/// Gives the consumer record of a ring without WQEs here: its own line is the last that was consumed.
 #[kernel]
 fn nothing_taken(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Taken {
     Taken { index, line: own_line(ring), lap: false, stay: false }
 }
 
-/// The same record for fetching.
+/// Gives the fetch record of such a ring.
 #[kernel]
 fn nothing_fetched(ring: Bits<RING_BITS>, index: Bits<WORK_INDEX_BITS>) -> Progress {
     Progress {
@@ -422,27 +421,27 @@ impl Logic for RqPrefetch {
         let completes = arrives && slot.last;
         let step = self.step.q.val();
 
-        // Granting. It rests while records are written anew.
+        // Requests are answered, except while records are rewritten.
         let grant = self.grant.q.val();
         let may_grant =
             step == Step::Choose || step == Step::Look || step == Step::Decide || step == Step::Again;
-        let wish = self.request.beat.val();
-        // Three more may be on their way to the queue.
+        let wqe_request = self.request.beat.val();
+        // Three more may be in flight to the queue.
         let has_room = !self.given.level.val().get_bits::<2>(2).any();
         let starts = grant == Grant::Choose && may_grant && has_room && self.request.valid.val();
         self.lives.read_enable.next = grant == Grant::Choose;
-        self.lives.read_address.next = wish.ring;
+        self.lives.read_address.next = wqe_request.ring;
         self.taken.read_enable.next = grant == Grant::Choose;
-        self.taken.read_address.next = wish.ring;
+        self.taken.read_address.next = wqe_request.ring;
         self.arrived.read_enable.next = grant == Grant::Choose;
-        self.arrived.read_address.next = wish.ring;
+        self.arrived.read_address.next = wqe_request.ring;
         let life = self.lives.read_data.val();
         let taken = self.taken.read_data.val();
         let arrived = self.arrived.read_data.val();
         let checks = grant == Grant::Check;
         let turns = grant == Grant::Turn;
-        let is_of_shared = wish.ring.get_bit(QUEUE_PAIR_BITS);
-        let is_current = life.is_alive && (life.generation == wish.generation || is_of_shared);
+        let is_of_shared = wqe_request.ring.get_bit(QUEUE_PAIR_BITS);
+        let is_current = life.is_alive && (life.generation == wqe_request.generation || is_of_shared);
         let is_here = arrived.generation == life.generation && arrived.index != taken.index;
         let begins_line = !taken.index.get_bits::<PLACE_BITS>(0).any();
         let stays = begins_line && arrived.stay != taken.stay;
@@ -465,33 +464,33 @@ impl Logic for RqPrefetch {
         let leaves_shared = turns && is_shared(taken.line);
         let is_last = !behind.get_bits::<PLACE_BITS>(0).any() || behind == arrived.index;
         self.notices.rx.valid.next = grants && is_last;
-        self.notices.rx.beat.next = wish.ring;
+        self.notices.rx.beat.next = wqe_request.ring;
 
-        // On the way out: the memory is read in two cycles, and then whether the read failed that brought the entry.
-        self.passing[0].d.next = answers;
-        self.passing_stale[0].d.next = is_stale;
-        self.passing_line[0].d.next = line;
-        self.passing_place.d.next = taken.index.get_bits::<PLACE_BITS>(0);
+        // The output pipeline: the WQE is read in two cycles, and then the error flag of its read.
+        self.output_valid[0].d.next = answers;
+        self.output_stale[0].d.next = is_stale;
+        self.output_line[0].d.next = line;
+        self.output_place.d.next = taken.index.get_bits::<PLACE_BITS>(0);
         for place in 1..4 {
-            self.passing[place].d.next = self.passing[place - 1].q.val();
-            self.passing_stale[place].d.next = self.passing_stale[place - 1].q.val();
+            self.output_valid[place].d.next = self.output_valid[place - 1].q.val();
+            self.output_stale[place].d.next = self.output_stale[place - 1].q.val();
         }
         for place in 1..3 {
-            self.passing_line[place].d.next = self.passing_line[place - 1].q.val();
+            self.output_line[place].d.next = self.output_line[place - 1].q.val();
         }
-        self.entries.read_enable.next = self.passing[0].q.val();
-        self.entries.read_address.next = cat!(self.passing_line[0].q.val(), self.passing_place.q.val());
+        self.entries.read_enable.next = self.output_valid[0].q.val();
+        self.entries.read_address.next = cat!(self.output_line[0].q.val(), self.output_place.q.val());
         let word = self.entries.read_data.val();
         self.errors.read_enable.next = true;
-        self.errors.read_address.next = cat!(self.passing_line[2].q.val(), word.end);
-        self.given.rx.valid.next = self.passing[3].q.val();
+        self.errors.read_address.next = cat!(self.output_line[2].q.val(), word.end);
+        self.given.rx.valid.next = self.output_valid[3].q.val();
         self.given.rx.beat.next = ReceiveWqe {
             data: word.data,
             error: self.errors.read_data.val(),
-            is_stale: self.passing_stale[3].q.val(),
+            is_stale: self.output_stale[3].q.val(),
         };
 
-        // Comparing.
+        // Comparisons.
         let ring = self.ring.q.val();
         let may_fetch = !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
         let has_event = self.setup.valid.val() || self.srq_setup.valid.val();
@@ -512,7 +511,7 @@ impl Logic for RqPrefetch {
         let is_next_posted = fresh >= bit_cast::<WORK_INDEX_BITS, 3>(to_end) + PLACES;
         let free = self.lines.level.val();
         let free_lines: Bits<WORK_INDEX_BITS> = bit_cast::<WORK_INDEX_BITS, LINE_BITS>(free);
-        // While there is plenty, a ring that has shown a need may have more than that need.
+        // While many lines are free, a ring that has missed WQEs may have more than its quota.
         let spare = select(free >= PLENTY, free_lines >> 1, bits::<WORK_INDEX_BITS>(0));
         let half = free_lines << 1;
         let by_need = bits::<WORK_INDEX_BITS>(BASE) << progress.quota;
@@ -546,7 +545,7 @@ impl Logic for RqPrefetch {
                 },
                 position: progress.index & !(bits::<WORK_INDEX_BITS>(0xffff) << record.entries_log2),
                 must_yield: record.is_alive
-                    && self.hunger.q.val().any()
+                    && self.yield_requests.q.val().any()
                     && (progress.age.all() || distance > limit)
                     && (is_shared(consumed.line) || is_shared(progress.line))
                     && here.generation == record.generation
@@ -554,7 +553,7 @@ impl Logic for RqPrefetch {
             };
         }
 
-        // Deciding. A ring of which nothing is left fetches into its last line.
+        // Decisions. A ring without WQEs left fetches into its last line.
         let found = self.found.q.val();
         let decides = step == Step::Decide;
         let is_demand = self.is_demand.q.val();
@@ -585,7 +584,7 @@ impl Logic for RqPrefetch {
         let is_denied = decides && shares && !has_line && found.is_wanted && found.is_short;
         let end = progress.index + bit_cast::<WORK_INDEX_BITS, 3>(found.count);
         let burst = self.burst.q.val();
-        // Others come first behind four lines, commands and what is waited for behind one.
+        // Other rings come first after four lines, setup events and requested WQEs after one.
         let waits = has_event
             || (has_demand && !is_demand)
             || (burst.all()
@@ -614,7 +613,7 @@ impl Logic for RqPrefetch {
             self.step.d.next = Step::Look;
         }
 
-        // What is looked at next: commands first, then what is waited for. A ring whose records are being written waits a cycle.
+        // The next ring: setup events first, then requested WQEs. A ring whose records are being written waits a cycle.
         let may_run_ahead = may_fetch && self.enable.val();
         let has_notice = self.notices.tx.valid.val() && may_run_ahead;
         let has_bell = self.rung.tx.valid.val() && may_run_ahead;
@@ -666,8 +665,8 @@ impl Logic for RqPrefetch {
             self.pace.d.next = bits::<3>(0);
             self.walk.d.next = select(walk == LAST_RING, bits::<RING_BITS>(0), walk + 1);
         }
-        let hunger = self.hunger.q.val();
-        // Behind enough entries that were given, one whole walk makes rings older.
+        let yield_requests = self.yield_requests.q.val();
+        // After enough WQEs were given, one whole walk ages the rings.
         let ages = self.ages.q.val();
         let given_count = self.given_count.q.val();
         let is_span = given_count.get_bit(SPAN_OF_AGE_BITS);
@@ -681,9 +680,9 @@ impl Logic for RqPrefetch {
             self.given_count.d.next = given_count + 1;
         }
         if is_denied {
-            self.hunger.d.next = !bits::<HUNGER_BITS>(0);
-        } else if walks && hunger.any() {
-            self.hunger.d.next = hunger - 1;
+            self.yield_requests.d.next = !bits::<YIELD_REQUEST_BITS>(0);
+        } else if walks && yield_requests.any() {
+            self.yield_requests.d.next = yield_requests - 1;
         }
         let looks_up = chooses || step == Step::Again || step == Step::Hold;
         self.rings.read_enable.next = looks_up;
@@ -697,7 +696,7 @@ impl Logic for RqPrefetch {
         self.arrived_copy.read_enable.next = looks_up;
         self.arrived_copy.read_address.next = asked;
 
-        // The address is added up a cycle later.
+        // The address is computed a cycle later.
         if fetches {
             self.draft.d.next =
                 Draft { base_page: record.base_page, position: found.position, count: found.count };
@@ -722,7 +721,7 @@ impl Logic for RqPrefetch {
         self.fetches_now.d.next = fetches;
         self.fetches.next = self.fetches_now.q.val();
 
-        // Events, and rings that yield. A doorbell and a read that has come are first: their memories have one port to write.
+        // Setup events, and rings that yield. A doorbell or a completed read comes first: the memories have one write port.
         let is_event = self.is_event.q.val();
         let clears = step == Step::Clear && !rings;
         let applies = step == Step::Apply && !rings && !completes;
@@ -763,10 +762,10 @@ impl Logic for RqPrefetch {
             }
         }
 
-        // What is waited for. Whatever is written anew is looked at again.
+        // Requested WQEs. A ring whose records are rewritten is looked at again.
         if checks && is_current && !is_here {
             self.misses.d.next = true;
-            self.missing.d.next = wish.ring;
+            self.missing.d.next = wqe_request.ring;
         }
         if decides && is_demand && self.misses.q.val() && (fetches || !found.is_spent) {
             self.is_served.d.next = true;
@@ -777,7 +776,7 @@ impl Logic for RqPrefetch {
         }
 
         // The records.
-        // A queue pair of a shared queue has no ring; and every life of a shared one is another generation.
+        // A queue pair of an SRQ has no ring of its own; every restart of an SRQ is another generation.
         let is_alive =
             select(is_of_srq, srq_event.is_alive, event.state != RESET && !event.path.shared_receive)
                 && !clears;
@@ -788,7 +787,7 @@ impl Logic for RqPrefetch {
         if applies && is_event && !is_alive && record.is_alive {
             self.alive_count.d.next = alive_count - 1;
         }
-        // So many for each fit into the shared lines.
+        // This many WQEs for each ring fit into the shared lines.
         self.share.d.next = if alive_count > 512 {
             bits(BASE)
         } else if alive_count > 256 {
@@ -822,7 +821,7 @@ impl Logic for RqPrefetch {
         };
         self.producers.write_data.next = select(rings, posted.producer_index, bits::<WORK_INDEX_BITS>(0));
         let emptied = select(clears, walk, ring);
-        let taken_address = select(grants, wish.ring, emptied);
+        let taken_address = select(grants, wqe_request.ring, emptied);
         let taken_next = if clears {
             nothing_taken(walk, bits::<WORK_INDEX_BITS>(0))
         } else if grants {
@@ -887,7 +886,7 @@ impl Logic for RqPrefetch {
             taken.line.get_bits::<SHARED_BITS>(0)
         };
 
-        // What comes from the host.
+        // Slots from the host.
         let fetch = self.fetch_queue.tx.beat.val();
         self.fetch_queue.tx.ready.next = completes;
         self.entries.write_enable.next = arrives;

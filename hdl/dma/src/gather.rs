@@ -121,7 +121,7 @@ struct Progress {
 /// How much of its span has been joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct SpanProgress {
-    /// Bytes that are still to come.
+    /// Bytes that have not been joined.
     left: Bits<SPAN_BITS>,
     /// Lanes by which its words are turned.
     turn: Bits<LANE_BITS>,
@@ -210,7 +210,10 @@ fn span_words<const BYTES: usize>(address: Bits<LANE_BITS>, length: Bits<SPAN_BI
 
 /// Describes what is fetched for a command. Inline data is one span, in `inline_lane` of its slots.
 #[kernel]
-fn fetch_of<const BYTES: usize, const COUNT: usize>(request: Request<COUNT>, inline_lane: u64) -> Fetch<COUNT> {
+fn fetch_of<const BYTES: usize, const COUNT: usize>(
+    request: Request<COUNT>,
+    inline_lane: u64,
+) -> Fetch<COUNT> {
     let command = request.command;
     let bytes = command.headers.payload_bytes;
     Fetch::<COUNT> {
@@ -336,7 +339,7 @@ fn buffer_write<const BYTES: usize>(
 }
 
 /// Bits of the joined word that a turned word replaces: all if it fills its beat, for the rest of it begins the next beat, else those
-/// behind the bytes that are there.
+/// after the bytes that are there.
 #[kernel]
 fn taken_lanes<const DATA: usize>(is_word: Bit, is_full: Bit, mask: Bits<DATA>) -> Bits<DATA> {
     if !is_word {
@@ -492,11 +495,8 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let has_room = request.beats <= bits::<COUNT>(Self::ROOM) - self.used.q.val();
         let has_places = self.headers.rx.ready.val() && self.fetches.rx.ready.val();
         let has_slots = bit_cast::<SLOT_COUNT, 2>(request.slots) <= self.unclaimed.q.val();
-        let may_grant = (has_room || is_further)
-            && has_places
-            && has_slots
-            && self.spans.rx.ready.val()
-            && !second_waits;
+        let may_grant =
+            (has_room || is_further) && has_places && has_slots && self.spans.rx.ready.val() && !second_waits;
         let grants = self.is_held.q.val() && may_grant;
         let may_take = !self.is_held.q.val() || may_grant;
         let takes_command = may_take && self.command.valid.val();
@@ -997,7 +997,7 @@ mod tests {
         check(&orders, &left);
     }
 
-    /// A wire that stands still must not hold back words of the host, behind which others wait.
+    /// A wire that stalls must not hold back words of the host, for which other clients would wait.
     #[test]
     fn what_was_asked_for_has_room() {
         let mut random = random();
@@ -1107,7 +1107,7 @@ mod tests {
             ([some, none], 2, (some, true, false)),
             ([none, other], 2, (other, true, false)),
             ([none, none], 2, (none, false, false)),
-            // What stands beyond the count is nothing.
+            // A span beyond the count is ignored.
             ([some, other], 1, (some, true, false)),
             ([none, other], 1, (other, false, false)),
             ([some, other], 0, (other, false, false)),
@@ -1139,7 +1139,7 @@ mod tests {
         }
     }
 
-    /// Words of 8 bytes: the span, whether it has begun, and the bytes still to come; bytes in the beat. Then bytes that are joined, turn,
+    /// Words of 8 bytes: the span, whether it has begun, and its bytes that are left; bytes in the beat. Then bytes that are joined, turn,
     /// whether the span ends, whether the beat is full, and what is in the next one.
     #[test]
     fn a_word_joins_behind_the_bytes_that_are_there() {
@@ -1186,9 +1186,8 @@ mod tests {
             (false, (5, false, true), true),
         ] {
             let join = join(expected_last);
-            let ending = |fetch, progress| {
-                ending_of::<4, 11>(fetch, progress, join, bits(bytes), last, error)
-            };
+            let ending =
+                |fetch, progress| ending_of::<4, 11>(fetch, progress, join, bits(bytes), last, error);
             let found = ending(fetched, Progress::default());
             assert_eq!((found.fails, found.ends_span), (fails, last), "{bytes} {last} {error}");
             assert!(ending(fetched, Progress { has_failed: true, ..Default::default() }).fails);

@@ -45,7 +45,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::host::{HostSpan, PayloadWrite, has_reached};
-use rnic_messages::receive::{PlaceNoticeKind, PlaceCommand, PlaceNotice};
+use rnic_messages::receive::{PlaceCommand, PlaceNotice, PlaceNoticeKind};
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 
@@ -194,12 +194,11 @@ fn cursor_of(first: HostSpan) -> Cursor {
 fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
     let span = cursor.span;
     let has_span = command.span_count.any();
-    let high =
-        span.address.get_bits::<HIGH_BITS>(LOW_BITS) + bit_cast::<HIGH_BITS, 1>(cursor.carry.into());
+    let high = span.address.get_bits::<HIGH_BITS>(LOW_BITS) + bit_cast::<HIGH_BITS, 1>(cursor.carry.into());
     let room = bits::<LENGTH_BITS>(512) - bit_cast::<LENGTH_BITS, 9>(span.address.get_bits::<9>(0));
     let is_last = span.length <= bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
     let is_last_span = cursor.span_index + 1 == command.span_count;
-    let behind = span.length - bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
+    let after = span.length - bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
     Part {
         header: WriteHeader {
             address: cat!(high, span.address.get_bits::<LOW_BITS>(0)),
@@ -211,7 +210,7 @@ fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
         lane: cursor.lane,
         is_first: cursor.is_first,
         is_last,
-        rest: select(is_last, bits::<SPAN_BITS>(0), behind),
+        rest: select(is_last, bits::<SPAN_BITS>(0), after),
         is_last_span,
         ends_packet: !has_span || (is_last && is_last_span),
         is_write: has_span,
@@ -219,7 +218,7 @@ fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
     }
 }
 
-/// Moves behind a part: to the rest of its span, or to the next span. The carry out of the low bits of the address is added a
+/// Moves past a part: to the rest of its span, or to the next span. The carry out of the low bits of the address is added a
 /// cycle later.
 #[kernel]
 fn cursor_after<const BYTES: usize>(command: PlaceCommand, cursor: Cursor, part: Part) -> Cursor {
@@ -721,8 +720,7 @@ mod tests {
             .collect();
         let beat_count = beats.len();
         let mut payload = Source::showing_next(beats, stalls);
-        let (mut writes, mut cqes, mut notices) =
-            (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
+        let (mut writes, mut cqes, mut notices) = (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
         let mut memory = vec![0; MEMORY_BYTES];
         let mut words: Vec<u8> = Vec::new();
         // Writes that the host has, when it will report each, and what it has reported.
@@ -904,7 +902,7 @@ mod tests {
         HostSpan { address: bits(address), length: bits(length) }
     }
 
-    /// The parts of a command, as address, length, lane of payload, bytes behind it and whether the packet ends.
+    /// The parts of a command, as address, length, lane of payload, bytes after it and whether the packet ends.
     fn parts<const BYTES: usize>(spans: &[HostSpan]) -> Vec<(u64, u64, u64, u64, bool)> {
         let at = |index: usize| spans.get(index).copied().unwrap_or_default();
         let command = PlaceCommand {
@@ -983,7 +981,7 @@ mod tests {
             ((0, 3, 8, 0, true, true), (5, 2, ahead)),
             ((0, 3, 5, 0, true, true), (5, 2, [true, true, false])),
             ((0, 3, 6, 0, true, true), (5, 2, ahead)),
-            // A later part of a span goes on with the beat that is held.
+            // A later part of a span begins with the beat that is held.
             ((0, 3, 8, 0, false, true), (5, 1, none)),
             // The next span begins in the last beat, or at its end.
             ((0, 0, 5, 0, true, false), (0, 1, keeps)),
@@ -1070,8 +1068,7 @@ mod tests {
             (2, 2, Some(0xffff), Collect),
             (0xffff, 2, Some(1), Retire),
         ] {
-            let found =
-                retirement(bits(end), bits(done), failure.is_some(), bits(failure.unwrap_or(end)));
+            let found = retirement(bits(end), bits(done), failure.is_some(), bits(failure.unwrap_or(end)));
             assert_eq!(found, expected, "{end} {done} {failure:?}");
         }
     }

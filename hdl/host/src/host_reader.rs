@@ -98,11 +98,7 @@ fn origin_of_piece(
     Origin {
         client,
         is_final,
-        last_slot: if client == WORD_CLIENT {
-            address.get_bits::<3>(3)
-        } else {
-            length.get_bits::<3>(6) - 1
-        },
+        last_slot: if client == WORD_CLIENT { address.get_bits::<3>(3) } else { length.get_bits::<3>(6) - 1 },
     }
 }
 
@@ -194,7 +190,7 @@ impl<
     const CHUNKS: usize,
 > HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>
 {
-    /// Makes a reader with nothing under way, whose store of answers is made of `storage`.
+    /// Makes a reader with no read in flight, whose store of answers is made of `storage`.
     ///
     /// # Errors
     /// As [`ReadEngine::new`].

@@ -188,7 +188,7 @@ fn may_be_paged(owner: WriteOwner) -> Bit {
     owner == WriteOwner::Payload || owner == WriteOwner::Atomics
 }
 
-/// Decides what a report does: a refusal is given out as a failure first, except that the atomics stage is told with its pulse.
+/// Decides what a report does: a refusal is given out as a failure first, except that of the atomics stage, which has `atomics_failed`.
 #[kernel]
 fn report_of(owner: WriteOwner, is_refused: Bit) -> Report {
     if is_refused && owner != WriteOwner::Atomics { Report::Failure } else { Report::Count }
@@ -271,7 +271,7 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
 }
 
 impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
-    /// Makes a writer with nothing under way.
+    /// Makes a writer with no write in flight.
     ///
     /// # Errors
     /// If the datapath is not one that the card knows.

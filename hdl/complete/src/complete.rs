@@ -13,7 +13,6 @@
 use crate::completion_queues::{CompletionQueues, Delivery};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
@@ -40,7 +39,7 @@ pub struct CompleteCounts {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Complete {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -107,48 +106,6 @@ pub struct Complete {
     interrupts: Interrupts,
 }
 
-impl Complete {
-    /// Makes the stage without any queue.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Complete {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from_requester: StreamRx::default(),
-            from_responder: StreamRx::default(),
-            event: StreamRx::default(),
-            completion_queue_setup: Signal::default(),
-            completion_queue_setup_valid: Signal::default(),
-            event_queue_setup: Signal::default(),
-            event_queue_setup_valid: Signal::default(),
-            completions_read: Signal::default(),
-            completions_read_valid: Signal::default(),
-            events_read: Signal::default(),
-            events_read_valid: Signal::default(),
-            write: StreamTx::default(),
-            write_done: Signal::default(),
-            failure: StreamTx::default(),
-            interrupt_mask: Signal::default(),
-            interrupt_pending_clear: Signal::default(),
-            interrupt_moderation_write: Signal::default(),
-            interrupt_moderation_vector: Signal::default(),
-            interrupt_moderation_period: Signal::default(),
-            interrupt_pending: Signal::default(),
-            irq: StreamTx::default(),
-            is_idle: Signal::default(),
-            overran_queue_0: Signal::default(),
-            counts: Signal::default(),
-            slices: [RegisterSlice::default(), RegisterSlice::default()],
-            event_slice: RegisterSlice::default(),
-            merge: Arbiter::new()?,
-            completion_queues: CompletionQueues::new()?,
-            event_queues: EventQueues::new()?,
-            interrupts: Interrupts::new()?,
-        })
-    }
-}
 
 impl Logic for Complete {
     #[kernel]

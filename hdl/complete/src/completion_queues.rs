@@ -24,7 +24,6 @@
 //! Protocol 2.11 and 4.4, design decision 11.
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::doorbell::Arm;
@@ -373,7 +372,7 @@ fn delivery_of(
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct CompletionQueues {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -402,11 +401,13 @@ pub struct CompletionQueues {
     reads: Fifo<CompletionsRead, 4, 5>,
     /// Queues whose EQE waits.
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
+    #[init(Fifo::new(Storage::Block))]
     deliveries: Fifo<Delivery, 3, 4>,
     failures: Fifo<QpNotice, 3, 4>,
     configurations: Memory<CompletionQueueSetup, QUEUES>,
     records: Memory<Record, QUEUES>,
 
+    #[init(Reg::new(Stage::Choose))]
     stage: Reg<Stage>,
     operation: DFF<Operation>,
     queue: DFF<Bits<QUEUES>>,
@@ -423,45 +424,6 @@ pub struct CompletionQueues {
     counted: Reg<CompletionQueueCounts>,
 }
 
-impl CompletionQueues {
-    /// Makes queues of which none exists.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(CompletionQueues {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            token: StreamRx::default(),
-            setup: Signal::default(),
-            setup_valid: Signal::default(),
-            read: Signal::default(),
-            read_valid: Signal::default(),
-            delivery: StreamTx::default(),
-            failure: StreamTx::default(),
-            counts: Signal::default(),
-            setups: Fifo::new(Storage::Distributed)?,
-            reads: Fifo::new(Storage::Distributed)?,
-            waiting: Fifo::new(Storage::Block)?,
-            deliveries: Fifo::new(Storage::Block)?,
-            failures: Fifo::new(Storage::Distributed)?,
-            configurations: Memory::new(Storage::Block)?,
-            records: Memory::new(Storage::Block)?,
-            stage: Reg::new(Stage::Choose),
-            operation: DFF::default(),
-            queue: DFF::default(),
-            asked: DFF::default(),
-            asked_read: DFF::default(),
-            asked_setup: DFF::default(),
-            configuration: DFF::default(),
-            record: DFF::default(),
-            position: DFF::default(),
-            time: Reg::default(),
-            since_check: Reg::default(),
-            counted: Reg::default(),
-        })
-    }
-}
 
 impl Logic for CompletionQueues {
     #[kernel]

@@ -22,7 +22,6 @@
 use crate::completion_queues::{CQE_BITS, Delivery};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::Eqe;
@@ -294,7 +293,7 @@ fn interrupt_after(write: PendingWrite, issued: Bits<WRITE_COUNT_BITS>) -> HeldI
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct EventQueues {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -330,12 +329,15 @@ pub struct EventQueues {
 
     setups: Fifo<EventQueueSetup, 2, 3>,
     reads: Fifo<EventsRead, 4, 5>,
+    #[init(Fifo::new(Storage::Block))]
     writes: Fifo<PendingWrite, 4, 5>,
+    #[init(Fifo::new(Storage::Block))]
     held: Fifo<HeldEvent, 4, 5>,
     interrupts: Fifo<HeldInterrupt, 4, 5>,
     configurations: Memory<EventQueueSetup, EVENT_QUEUE_BITS>,
     records: Memory<Record, EVENT_QUEUE_BITS>,
 
+    #[init(Reg::new(Stage::Choose))]
     stage: Reg<Stage>,
     operation: DFF<Operation>,
     queue: DFF<Bits<EVENT_QUEUE_BITS>>,
@@ -359,55 +361,6 @@ pub struct EventQueues {
     idle: Reg<Bit>,
 }
 
-impl EventQueues {
-    /// Makes queues of which none exists.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(EventQueues {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            delivery: StreamRx::default(),
-            event: StreamRx::default(),
-            setup: Signal::default(),
-            setup_valid: Signal::default(),
-            read: Signal::default(),
-            read_valid: Signal::default(),
-            write: StreamTx::default(),
-            write_done: Signal::default(),
-            interrupt: StreamTx::default(),
-            is_idle: Signal::default(),
-            counts: Signal::default(),
-            overran_queue_0: Signal::default(),
-            setups: Fifo::new(Storage::Distributed)?,
-            reads: Fifo::new(Storage::Distributed)?,
-            writes: Fifo::new(Storage::Block)?,
-            held: Fifo::new(Storage::Block)?,
-            interrupts: Fifo::new(Storage::Distributed)?,
-            configurations: Memory::new(Storage::Distributed)?,
-            records: Memory::new(Storage::Distributed)?,
-            stage: Reg::new(Stage::Choose),
-            operation: DFF::default(),
-            queue: DFF::default(),
-            asked: DFF::default(),
-            asked_read: DFF::default(),
-            asked_setup: DFF::default(),
-            configuration: DFF::default(),
-            record: DFF::default(),
-            is_full: DFF::default(),
-            ring: DFF::default(),
-            rearms: Reg::default(),
-            looks_at: Reg::default(),
-            prefers_delivery: Reg::default(),
-            issued: Reg::default(),
-            cqe_waits: Reg::default(),
-            counted: Reg::default(),
-            overran_first: Reg::default(),
-            idle: Reg::default(),
-        })
-    }
-}
 
 impl Logic for EventQueues {
     #[kernel]

@@ -34,7 +34,6 @@
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::parameter::check_widths;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -85,7 +84,8 @@ struct SourceAddress {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -130,48 +130,11 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     is_current: DFF<Bit>,
     composed: DFF<TransmitToken>,
     is_composed: Reg<Bit>,
+    #[init(Fifo::new(Storage::Distributed))]
     verdicts: Fifo<Bit, VERDICTS, VERDICT_COUNT>,
     counted: Reg<AddressVectorCounts>,
 }
 
-impl<const DATA: usize, const BYTES: usize> AddressVector<DATA, BYTES> {
-    /// Makes a block that knows no queue pair.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(AddressVector {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            reply: StreamRx::default(),
-            request: StreamRx::default(),
-            payload: StreamRx::default(),
-            frontier: Signal::default(),
-            frontier_valid: Signal::default(),
-            setup: StreamRx::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            token: StreamTx::default(),
-            payload_out: StreamTx::default(),
-            counts: Signal::default(),
-            arbiter: Arbiter::new()?,
-            paths: Memory::new(Storage::Block)?,
-            sources: Memory::new(Storage::Distributed)?,
-            frontiers: Memory::new(Storage::Block)?,
-            chosen: DFF::default(),
-            is_chosen: Reg::default(),
-            routed: DFF::default(),
-            route: DFF::default(),
-            is_routed: Reg::default(),
-            is_current: DFF::default(),
-            composed: DFF::default(),
-            is_composed: Reg::default(),
-            verdicts: Fifo::new(Storage::Distributed)?,
-            counted: Reg::default(),
-        })
-    }
-}
 
 /// What the headers need of the queue pair that a setup event is about.
 #[kernel]
@@ -335,7 +298,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn bench<const DATA: usize, const BYTES: usize>() -> Bench<AddressVector<DATA, BYTES>> {
-        Bench::clocked(AddressVector::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(AddressVector::default(), |block| &mut block.clock)
     }
 
     fn token(queue_pair: u64, generation: u64, psn: u64, payload_bytes: u64) -> TransmitRequest {
@@ -754,8 +717,8 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(AddressVector::<256, 6>::new());
-        assert!(AddressVector::<256, 7>::new().is_err());
+        generates(AddressVector::<256, 6>::default());
+        assert!(AddressVector::<256, 7>::REFUSAL.is_some());
     }
 
     #[test]

@@ -38,8 +38,7 @@
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -340,7 +339,8 @@ fn payload_write<const DATA: usize>(made: Made<DATA>) -> PayloadWrite<DATA> {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Place<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -370,8 +370,10 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     cursor: DFF<Cursor>,
     part: DFF<Part>,
     part_valid: Reg<Bit>,
+    #[init(Fifo::new(Storage::Distributed))]
     plans: Fifo<Plan, PLANS, PLAN_COUNT>,
     cycle: Reg<Bits<CYCLE_BITS>>,
+    #[init(Rotator::by_bytes())]
     rotator: Rotator<DATA, BYTES, STAGES>,
     below: ByteMask<DATA, BYTES>,
     word: [DFF<Word>; 4],
@@ -381,15 +383,19 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     mask: DFF<Bits<DATA>>,
     held: DFF<Bits<DATA>>,
     made: DFF<Bits<DATA>>,
+    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<Made<DATA>, WORDS, WORD_COUNT>,
+    #[init(Fifo::new(Storage::Block))]
     tails: Fifo<Tail, TAILS, TAIL_COUNT>,
     /// Of each packet whose last word is made, the writes up to its end.
+    #[init(Fifo::new(Storage::Block))]
     ends: Fifo<Bits<WRITE_COUNT_BITS>, TAILS, TAIL_COUNT>,
     /// Writes that have entered the rotator, and those of packets that have retired.
     planned: Reg<Bits<WRITE_COUNT_BITS>>,
     retired: Reg<Bits<WRITE_COUNT_BITS>>,
     is_open: Reg<Bit>,
     /// Counts of writes that failed. `done` is delayed by as much as this queue, so that failures are seen in time.
+    #[init(Fifo::new(Storage::Block))]
     failures: Fifo<Bits<WRITE_COUNT_BITS>, FAILURES, FAILURE_COUNT>,
     done: [Reg<Bits<WRITE_COUNT_BITS>>; 3],
     has_failed: Reg<Bit>,
@@ -399,56 +405,6 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     flight: Reg<InFlight>,
 }
 
-impl<const DATA: usize, const BYTES: usize> Place<DATA, BYTES> {
-    /// Makes a block without packets.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(Place {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            command: StreamRx::default(),
-            payload: StreamRx::default(),
-            write: StreamTx::default(),
-            payload_done_count: Signal::default(),
-            payload_failed: Signal::default(),
-            cqe: StreamTx::default(),
-            notice: StreamTx::default(),
-            in_flight: Signal::default(),
-            command_held: DFF::default(),
-            is_busy: Reg::default(),
-            cursor: DFF::default(),
-            part: DFF::default(),
-            part_valid: Reg::default(),
-            plans: Fifo::new(Storage::Distributed)?,
-            cycle: Reg::default(),
-            rotator: Rotator::by_bytes()?,
-            below: ByteMask::default(),
-            word: core::array::from_fn(|_| DFF::default()),
-            word_valid: core::array::from_fn(|_| Reg::default()),
-            beat_valid: core::array::from_fn(|_| Reg::default()),
-            turns: core::array::from_fn(|_| DFF::default()),
-            mask: DFF::default(),
-            held: DFF::default(),
-            made: DFF::default(),
-            queue: Fifo::new(Storage::Block)?,
-            tails: Fifo::new(Storage::Block)?,
-            ends: Fifo::new(Storage::Block)?,
-            planned: Reg::default(),
-            retired: Reg::default(),
-            is_open: Reg::default(),
-            failures: Fifo::new(Storage::Block)?,
-            done: core::array::from_fn(|_| Reg::default()),
-            has_failed: Reg::default(),
-            is_leaving: Reg::default(),
-            cqe_waits: Reg::default(),
-            notice_waits: Reg::default(),
-            flight: Reg::default(),
-        })
-    }
-}
 
 impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
     #[kernel]
@@ -801,7 +757,7 @@ mod tests {
         let mut random = random();
         for stalls in Stalls::ALL {
             for host in [Host { latency_max: 5, failures: 0.3 }, Host { latency_max: 300, failures: 0.1 }] {
-                let block = Place::<DATA, BYTES>::new().unwrap();
+                let block = Place::<DATA, BYTES>::default();
                 let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
                 let traffic = Traffic::random(count, &mut random);
                 place(&mut bench, &traffic, host, stalls, &mut random);
@@ -844,7 +800,7 @@ mod tests {
                 traffic.add(payload, &places, true, true);
             }
         }
-        let block = Place::<64, 4>::new().unwrap();
+        let block = Place::<64, 4>::default();
         let mut bench = Bench::clocked(block, |block| &mut block.clock);
         place(&mut bench, &traffic, Host { latency_max: 5, failures: 0.0 }, Stalls::None, &mut random);
     }
@@ -859,7 +815,7 @@ mod tests {
             for index in 0..count {
                 traffic.add(vec![index as u8; length], &[(BASE + offset, length)], true, true);
             }
-            let block = Place::<512, 7>::new().unwrap();
+            let block = Place::<512, 7>::default();
             let mut bench = Bench::clocked(block, |block| &mut block.clock);
             let host = Host { latency_max: 250, failures: 0.0 };
             let cycles = place(&mut bench, &traffic, host, Stalls::None, &mut random);
@@ -869,7 +825,7 @@ mod tests {
 
     #[test]
     fn latency_is_as_the_header_says() {
-        let mut bench = Bench::clocked(Place::<512, 7>::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Place::<512, 7>::default(), |block| &mut block.clock);
         let block = &mut bench.block;
         block.command.valid.next = true;
         block.command.beat.next = PlaceCommand {
@@ -1087,8 +1043,8 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(Place::<128, 5>::new());
-        generates(Place::<256, 6>::new());
-        assert!(Place::<256, 7>::new().is_err());
+        generates(Place::<128, 5>::default());
+        generates(Place::<256, 6>::default());
+        assert!(Place::<256, 7>::REFUSAL.is_some());
     }
 }

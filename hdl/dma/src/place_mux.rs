@@ -25,8 +25,6 @@
 //!
 //! Both sides wait for host memory alone, after place, so neither waits for the other (design decision 4). `returned` must be
 //! taken without waiting for either.
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
@@ -66,7 +64,7 @@ fn response_command(response: ReadResponseCommand, request: PlaceCommand) -> Pla
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -94,32 +92,10 @@ pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     pub returned: StreamTx<ResponseNotice>,
 
     arbiter: Arbiter<Bit, 2>,
+    #[init(Fifo::new(Storage::Distributed))]
     sources: Fifo<PayloadSource, SOURCES, SOURCE_COUNT>,
 }
 
-impl<const DATA: usize, const BYTES: usize> PlaceMux<DATA, BYTES> {
-    /// Makes an empty block.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(PlaceMux {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            request: StreamRx::default(),
-            request_payload: StreamRx::default(),
-            response: StreamRx::default(),
-            response_payload: StreamRx::default(),
-            command: StreamTx::default(),
-            payload: StreamTx::default(),
-            notice: StreamRx::default(),
-            ack: StreamTx::default(),
-            returned: StreamTx::default(),
-            arbiter: Arbiter::new()?,
-            sources: Fifo::new(Storage::Distributed)?,
-        })
-    }
-}
 
 impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
     #[kernel]
@@ -265,8 +241,8 @@ mod tests {
     fn shares<const DATA: usize, const BYTES: usize>(count: usize) {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let mut bench = Bench::clocked(PlaceMux::<DATA, BYTES>::new().unwrap(), |block| &mut block.clock)
-                .in_lock_step();
+            let mut bench =
+                Bench::clocked(PlaceMux::<DATA, BYTES>::default(), |block| &mut block.clock).in_lock_step();
             let requests: Vec<_> =
                 (0..count).map(|number| random_request(number as u64, &mut random)).collect();
             let (commands, responses): (Vec<_>, Vec<_>) =
@@ -392,7 +368,7 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(PlaceMux::<128, 5>::new());
-        generates(PlaceMux::<256, 6>::new());
+        generates(PlaceMux::<128, 5>::default());
+        generates(PlaceMux::<256, 6>::default());
     }
 }

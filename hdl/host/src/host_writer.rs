@@ -33,8 +33,7 @@
 //! A write of payload has 1 to 512 bytes and crosses no multiple of 512. Design 3.1, design decision 11.
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{PayloadWrite, SlotWrite, WordWrite, WriteFailure, WriteOwner};
@@ -195,7 +194,8 @@ fn report_of(owner: WriteOwner, is_refused: Bit) -> Report {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -248,15 +248,20 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
 
     arbiter: Arbiter<Item, 4>,
     /// The next word of payload begins a write.
+    #[init(Reg::new(true))]
     payload_begins: Reg<Bit>,
     item: DFF<Item>,
     item_valid: Reg<Bit>,
     item_begins: DFF<Bit>,
+    #[init(Fifo::new(Storage::Distributed))]
     requests: Fifo<Access<LENGTH_BITS>, REQUESTS, REQUEST_COUNT>,
     translate: Translate<LENGTH_BITS>,
+    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<WriteWord<DATA>, WORDS, WORD_COUNT>,
+    #[init(Fifo::new(Storage::Block))]
     owners: Fifo<Owner, OWNERS, OWNER_COUNT>,
     /// Whether the host refused each write that it has reported.
+    #[init(Fifo::new(Storage::Block))]
     reports: Fifo<Bit, OWNERS, OWNER_COUNT>,
     flight: Reg<InFlight>,
     /// Writes that are done, of payload, completion and admin.
@@ -270,57 +275,6 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     counted: Reg<HostWriteCounts>,
 }
 
-impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
-    /// Makes a writer with no write in flight.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(HostWriter {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            payload: StreamRx::default(),
-            completion: StreamRx::default(),
-            admin: StreamRx::default(),
-            atomics: StreamRx::default(),
-            atomics_done: Signal::default(),
-            atomics_failed: Signal::default(),
-            payload_done_count: Signal::default(),
-            payload_failed: Signal::default(),
-            completion_done_count: Signal::default(),
-            admin_done_count: Signal::default(),
-            write_failure: StreamTx::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            request: StreamTx::default(),
-            words: StreamTx::default(),
-            done_valid: Signal::default(),
-            done_error: Signal::default(),
-            is_unexpected: Signal::default(),
-            in_flight: Signal::default(),
-            counts: Signal::default(),
-            arbiter: Arbiter::new()?,
-            payload_begins: Reg::new(true),
-            item: DFF::default(),
-            item_valid: Reg::default(),
-            item_begins: DFF::default(),
-            requests: Fifo::new(Storage::Distributed)?,
-            translate: Translate::new()?,
-            queue: Fifo::new(Storage::Block)?,
-            owners: Fifo::new(Storage::Block)?,
-            reports: Fifo::new(Storage::Block)?,
-            flight: Reg::default(),
-            done: core::array::from_fn(|_| Reg::default()),
-            payload_has_failed: Reg::default(),
-            atomics_is_done: Reg::default(),
-            atomics_has_failed: Reg::default(),
-            outstanding: Reg::default(),
-            unexpected: Reg::default(),
-            counted: Reg::default(),
-        })
-    }
-}
 
 impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
     #[kernel]
@@ -533,7 +487,7 @@ mod tests {
         stalls: Stalls,
         random: &mut Random,
     ) -> usize {
-        let writer = HostWriter::<DATA, BYTES>::new().unwrap();
+        let writer = HostWriter::<DATA, BYTES>::default();
         let mut bench = Bench::clocked(writer, |block| &mut block.clock).in_lock_step();
         let meant = [
             (0..count).map(|_| payload(random)).collect::<Vec<_>>(),
@@ -745,16 +699,16 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(HostWriter::<128, 5>::new());
-        generates(HostWriter::<256, 6>::new());
-        assert!(HostWriter::<256, 7>::new().is_err());
+        generates(HostWriter::<128, 5>::default());
+        generates(HostWriter::<256, 6>::default());
+        assert!(HostWriter::<256, 7>::REFUSAL.is_some());
     }
 
     /// Eight small writes and eight of a word of payload, all at once, at a host that reports each as soon as it has it.
     #[test]
     fn latency_and_throughput_are_as_the_header_says() {
         let mut random = random();
-        let mut bench = Bench::clocked(HostWriter::<512, 7>::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(HostWriter::<512, 7>::default(), |block| &mut block.clock);
         let payload = PayloadWrite::<512> { length: bits(64), last: true, ..Default::default() };
         let mut payload = Source::showing_next([payload; 8], Stalls::None);
         let completion = SlotWrite { length: bits(32), ..Default::default() };
@@ -789,7 +743,7 @@ mod tests {
     #[test]
     fn a_report_without_a_write_in_flight_changes_nothing() {
         let mut bench =
-            Bench::clocked(HostWriter::<64, 4>::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            Bench::clocked(HostWriter::<64, 4>::default(), |block| &mut block.clock).in_lock_step();
         bench.block.done_valid.next = true;
         bench.tick();
         bench.block.done_valid.next = false;

@@ -5,14 +5,12 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::Random;
-use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 use std::collections::VecDeque;
 
 /// Generates a block, as the card does at widths at which it is not run.
-pub fn generates<B: Block>(block: Result<B, ParameterError>) {
-    rnic_kernel::generate(&mut block.expect("the parameters fit"), "block")
-        .expect("the block has exact Verilog");
+pub fn generates<B: Block>(mut block: B) {
+    rnic_kernel::generate(&mut block, "block").expect("the block has exact Verilog");
 }
 
 /// The byte at an address of host memory.

@@ -11,6 +11,8 @@ use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::Syndrome;
+use rnic_messages::host::HostSpan;
+use rnic_messages::read::{READ_SLOT_BITS, ResponseNotice};
 use std::collections::VecDeque;
 
 const INDICES: [usize; 3] = [0, 0x155, 0x3ff];
@@ -124,7 +126,7 @@ struct World {
 
 impl World {
     fn new(stalls: Stalls) -> Self {
-        let mut bench = Bench::clocked(ReadResponse::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(ReadResponse::default(), |block| &mut block.clock).in_lock_step();
         bench.block.is_sweeping.next = true;
         for index in 0..1024 {
             bench.block.sweep_index.next = bits(index);
@@ -232,7 +234,7 @@ impl World {
         pair.slot = (slot + 1) % READS_MAX as u64;
         let block = &mut self.bench.block;
         block.read.next = record;
-        block.read_place.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
+        block.read_index.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
         block.read_valid.next = true;
         let opened = IssuedRead { queue_pair: bits(pair.index as u64), generation, slot: bits(slot) };
         self.written = Some((number, opened, read));
@@ -436,7 +438,7 @@ impl World {
             self.answer.push(granted);
         }
         self.setup.drive(&mut block.setup, random);
-        self.opened.drive(&mut block.opened, random);
+        self.opened.drive(&mut block.issued_read, random);
         self.response.drive(&mut block.response, random);
         self.answer.drive(&mut block.access_answer, random);
         self.request.drive(&mut block.access_request, random);
@@ -445,17 +447,17 @@ impl World {
         self.bench.settle();
         let block = &self.bench.block;
         let event = self.setup.sample(&block.setup).then(|| block.setup.beat.val());
-        let has_opened = self.opened.sample(&block.opened);
+        let has_opened = self.opened.sample(&block.issued_read);
         let response = self.response.sample(&block.response).then(|| block.response.beat.val());
         self.answer.sample(&block.access_answer);
         if let Some(request) = self.request.sample(&block.access_request) {
             self.answers.push_back((self.cycle + random.random_range(1..8), access(&request)));
         }
         let pulses = [
-            block.counts_response_stale.val(),
-            block.counts_response_unexpected.val(),
-            block.counts_implied_nak.val(),
-            block.counts_local_protection.val(),
+            block.counts.val().response_stale,
+            block.counts.val().response_unexpected,
+            block.counts.val().implied_nak,
+            block.counts.val().local_protection,
         ];
         for (count, pulse) in self.counts.iter_mut().zip(pulses) {
             *count += usize::from(pulse);

@@ -521,8 +521,12 @@ mod tests {
     #[test]
     fn a_refused_access_places_nothing() {
         let answer = ResponseNotice { is_placed: true, is_middle: true, ..ResponseNotice::default() };
-        let command =
-            ReadResponseCommand { payload_bytes: bits(9), span_count: bits(2), answer, ..Default::default() };
+        let command = ReadResponseCommand {
+            payload_bytes: bits(9),
+            span_count: bits(2),
+            notice: answer,
+            ..Default::default()
+        };
         let refused = refused(command);
         assert_eq!((refused.payload_bytes, refused.span_count), (bits(9), bits(0)));
         let status = bits(CompletionStatus::LocalProtection as u64);

@@ -424,7 +424,6 @@ pub struct CompletionQueues {
     counted: Reg<CompletionQueueCounts>,
 }
 
-
 impl Logic for CompletionQueues {
     #[kernel]
     fn update(&mut self) {

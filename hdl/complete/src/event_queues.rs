@@ -361,7 +361,6 @@ pub struct EventQueues {
     idle: Reg<Bit>,
 }
 
-
 impl Logic for EventQueues {
     #[kernel]
     fn update(&mut self) {

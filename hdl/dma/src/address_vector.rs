@@ -34,7 +34,7 @@
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -134,7 +134,6 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     verdicts: Fifo<Bit, VERDICTS, VERDICT_COUNT>,
     counted: Reg<AddressVectorCounts>,
 }
-
 
 /// What the headers need of the queue pair that a setup event is about.
 #[kernel]

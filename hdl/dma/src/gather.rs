@@ -438,7 +438,6 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     const INLINE_WORD: u64 = INLINE_OFFSET >> (BYTES as u64 - 1);
     const INLINE_LANE: u64 = INLINE_OFFSET & (DATA as u64 / 8 - 1);
     const LAST_WORD: u64 = 512 / DATA as u64 - 1;
-
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic

@@ -405,7 +405,6 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     flight: Reg<InFlight>,
 }
 
-
 impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {

@@ -96,7 +96,6 @@ pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     sources: Fifo<PayloadSource, SOURCES, SOURCE_COUNT>,
 }
 
-
 impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {

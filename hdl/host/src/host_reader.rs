@@ -180,7 +180,6 @@ pub struct HostReader<
     counted: Reg<HostReadCounts>,
 }
 
-
 impl<
     const DATA: usize,
     const BYTES: usize,

@@ -17,7 +17,7 @@ use crate::ring::PhaseRing;
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
-use rnic_layout::limits::{COMPLETION_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
 use rnic_layout::queue::completion::Cqe;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -215,7 +215,7 @@ impl Device {
             return Err(Error::Mixed { what: "completion queue and event queue", owner: "cards" });
         }
         let log2 = options.entries_log2;
-        let limit = u32::from(device.limits.queues.completion_entries_log2).min(COMPLETION_ENTRIES_LOG2_MAX);
+        let limit = u32::from(device.limits.queues.cqes_log2).min(CQES_LOG2_MAX);
         check_option("completion_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
         let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).completion_queues.allocate_lowest()?;

@@ -9,7 +9,7 @@ use crate::error::{Error, check_option};
 use crate::event_ring::{AsynchronousEvent, EventRing};
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateEventQueue};
-use rnic_layout::limits::{EVENT_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_layout::limits::{EQES_LOG2_MAX, RING_LOG2_MIN};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Device {
     /// [`Error::Command`] if the card refuses, or a failure of the back end.
     pub fn create_event_queue(&self, options: &EventQueueOptions) -> Result<EventQueue, Error> {
         let device = &self.shared;
-        let limit = u32::from(device.limits.queues.event_entries_log2).min(EVENT_ENTRIES_LOG2_MAX);
+        let limit = u32::from(device.limits.queues.eqes_log2).min(EQES_LOG2_MAX);
         let log2 = options.entries_log2;
         check_option("event_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
         let vectors = u64::from(device.limits.geometry.interrupt_vectors.max(1));

@@ -6,7 +6,7 @@
 //!
 //! A queue pair that is destroyed in the middle of a message keeps the receive of that message, and a receive that the card
 //! could not read never completes: both count as posted until the SRQ is destroyed. A queue pair in the error state returns its
-//! receive first; the event `last_entry_reached` on event queue 0 reports that.
+//! receive first; the event `last_wqe_reached` on event queue 0 reports that.
 
 use crate::completion::Completion;
 use crate::completion_queue::CompletionQueueShared;
@@ -21,7 +21,7 @@ use crate::work_queue::{Posted, RECEIVE_FLAG, SRQ_FLAG, post_list};
 use crate::work_request::ReceiveRequest;
 use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
 use rnic_layout::doorbell;
-use rnic_layout::limits::{RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, WORK_SLOT_BYTES};
+use rnic_layout::limits::{RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, WQE_SLOT_BYTES};
 use rnic_layout::queue::completion::Cqe;
 use std::collections::HashMap;
 use std::fmt;
@@ -174,9 +174,9 @@ impl ProtectionDomain {
             return Err(Error::NotSupported { feature: "shared_receive_queues" });
         }
         let log2 = options.entries_log2;
-        let limit = u32::from(device.limits.queues.receive_entries_log2).min(RECEIVE_ENTRIES_LOG2_MAX);
+        let limit = u32::from(device.limits.queues.receive_wqes_log2).min(RECEIVE_WQES_LOG2_MAX);
         check_option("shared_receive_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
-        let memory = Mapping::new(&device.function, WORK_SLOT_BYTES << log2, Purpose::Ring)?;
+        let memory = Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).shared_receive_queues.allocate_lowest()?;
         let body = CreateSharedReceiveQueue {
             entries_log2: log2 as u8,

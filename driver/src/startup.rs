@@ -9,7 +9,7 @@ use crate::function::Function;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::registers::Registers;
-use rnic_layout::limits::{EVENT_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_layout::limits::{EQES_LOG2_MAX, RING_LOG2_MIN};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::registers::{
     Control, EventQueueBase, EventQueueControl, Features, Geometry, HostMemoryBase, HostMemoryBytes,
@@ -36,7 +36,7 @@ pub struct Options {
     pub timeout: Duration,
     /// log2 of the number of EQEs of event queue 0, from 6 to the card's limit. The queue needs one EQE for each completion
     /// queue that it serves, and some for asynchronous events.
-    pub event_entries_log2: u32,
+    pub eqes_log2: u32,
 }
 
 impl Options {
@@ -49,7 +49,7 @@ impl Options {
             active_mtu: Pmtu::Bytes4096,
             seed: None,
             timeout: Duration::from_millis(10),
-            event_entries_log2: 8,
+            eqes_log2: 8,
         }
     }
 
@@ -177,9 +177,9 @@ pub(crate) fn start_events(
     options: &Options,
     routes: &Arc<Routes>,
 ) -> Result<EventRing, Error> {
-    let log2 = options.event_entries_log2;
-    let limit = u32::from(limits.queues.event_entries_log2).min(EVENT_ENTRIES_LOG2_MAX);
-    check_option("event_entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
+    let log2 = options.eqes_log2;
+    let limit = u32::from(limits.queues.eqes_log2).min(EQES_LOG2_MAX);
+    check_option("eqes_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
     let ring = EventRing::new(function, doorbells.clone(), 0, 0, log2, routes)?;
     registers.write(EventQueueBase { address: ring.device_address() })?;
     registers.write(EventQueueControl { entries_log2: log2 as u8, enable: true, vector: 0 })?;

@@ -6,7 +6,7 @@ use crate::mapping::Mapping;
 use crate::post_error::Refusal;
 use crate::ring::{IndexError, WorkRing, write_slot};
 use crate::work_request::{ReceiveRequest, SgList};
-use rnic_layout::limits::WORK_SLOT_BYTES;
+use rnic_layout::limits::WQE_SLOT_BYTES;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 use std::collections::VecDeque;
 
@@ -79,7 +79,7 @@ impl WorkQueue {
     }
 
     /// Writes the slot of an index.
-    pub(crate) fn write(&self, index: u16, slot: &[u8; WORK_SLOT_BYTES]) {
+    pub(crate) fn write(&self, index: u16, slot: &[u8; WQE_SLOT_BYTES]) {
         write_slot(self.memory.memory(), self.ring.slot(index), slot);
     }
 

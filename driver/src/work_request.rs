@@ -7,7 +7,7 @@ use crate::remote_memory::RemoteMemory;
 use crate::startup::Limits;
 use rnic_layout::limits::{
     INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT,
-    WORK_SLOT_BYTES,
+    WQE_SLOT_BYTES,
 };
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::receive::RawReceiveWqe;
@@ -317,7 +317,7 @@ impl SendRequest {
     }
 
     /// Encodes a checked request as a WQE of up to two slots. `sequence` identifies it in the CQE.
-    pub(crate) fn encode(&self, sequence: u64, signalled: bool) -> [[u8; WORK_SLOT_BYTES]; 2] {
+    pub(crate) fn encode(&self, sequence: u64, signalled: bool) -> [[u8; WQE_SLOT_BYTES]; 2] {
         let mut data = [0; INLINE_BYTES_MAX];
         let two_slots;
         if let Some(inline) = &self.inline {
@@ -354,7 +354,7 @@ impl SendRequest {
             length: (self.len() as u32).into(),
             data: head.try_into().expect("the data of the first slot has a fixed size"),
         };
-        let mut slots = [[0; WORK_SLOT_BYTES]; 2];
+        let mut slots = [[0; WQE_SLOT_BYTES]; 2];
         slots[0].copy_from_slice(wqe.as_bytes());
         slots[1].copy_from_slice(tail);
         slots
@@ -410,7 +410,7 @@ impl ReceiveRequest {
     }
 
     /// Encodes a checked request as a WQE. `sequence` identifies it in the CQE.
-    pub(crate) fn encode(&self, sequence: u64) -> [u8; WORK_SLOT_BYTES] {
+    pub(crate) fn encode(&self, sequence: u64) -> [u8; WQE_SLOT_BYTES] {
         let mut wqe = RawReceiveWqe {
             wr_id: sequence.into(),
             sge_count: self.sg_list.len() as u8,
@@ -419,7 +419,7 @@ impl ReceiveRequest {
         for (place, region) in wqe.sges.iter_mut().zip(&self.sg_list) {
             *place = sge(region);
         }
-        let mut slot = [0; WORK_SLOT_BYTES];
+        let mut slot = [0; WQE_SLOT_BYTES];
         slot.copy_from_slice(wqe.as_bytes());
         slot
     }

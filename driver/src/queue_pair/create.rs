@@ -15,7 +15,7 @@ use crate::sync::lock;
 use crate::work_queue::WorkQueue;
 use rnic_layout::admin::{Body, CommandOpcode, CreateQueuePair};
 use rnic_layout::limits::{
-    QPN_BITS, RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, WORK_SLOT_BYTES,
+    QPN_BITS, RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, WQE_SLOT_BYTES,
 };
 use rnic_layout::state::Service;
 use std::sync::{Arc, Mutex, Weak};
@@ -39,7 +39,7 @@ impl ProtectionDomain {
     }
 
     /// Creates a reliable connected queue pair that takes its receives from an SRQ of this domain.
-    /// [`QueuePairOptions::receive_entries_log2`] has no effect. The first queue pair of the SRQ on a completion queue reserves
+    /// [`QueuePairOptions::receive_wqes_log2`] has no effect. The first queue pair of the SRQ on a completion queue reserves
     /// a CQE there for every receive that the SRQ can hold.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl ProtectionDomain {
             let what = "queue pair and shared receive queue";
             return Err(Error::Mixed { what, owner: "protection domains" });
         }
-        let options = QueuePairOptions { receive_entries_log2: RING_LOG2_MIN, ..options.clone() };
+        let options = QueuePairOptions { receive_wqes_log2: RING_LOG2_MIN, ..options.clone() };
         self.create(send_completions, receive_completions, Some(&srq.shared), &options)
     }
 
@@ -81,17 +81,17 @@ impl ProtectionDomain {
         let check = |name, log2: u32, limit: u8, contract: u32| {
             check_option(name, log2.into(), RING_LOG2_MIN.into(), u32::from(limit).min(contract).into())
         };
-        let QueuePairOptions { send_slots_log2, receive_entries_log2, signal_all } = *options;
+        let QueuePairOptions { send_slots_log2, receive_wqes_log2, signal_all } = *options;
         check("send_slots_log2", send_slots_log2, limits.send_slots_log2, SEND_SLOTS_LOG2_MAX)?;
         check(
-            "receive_entries_log2",
-            receive_entries_log2,
-            limits.receive_entries_log2,
-            RECEIVE_ENTRIES_LOG2_MAX,
+            "receive_wqes_log2",
+            receive_wqes_log2,
+            limits.receive_wqes_log2,
+            RECEIVE_WQES_LOG2_MAX,
         )?;
-        let memory = |log2: u32| Mapping::new(&device.function, WORK_SLOT_BYTES << log2, Purpose::Ring);
+        let memory = |log2: u32| Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring);
         let send = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
-        let receive = WorkQueue::new(memory(receive_entries_log2)?, receive_entries_log2);
+        let receive = WorkQueue::new(memory(receive_wqes_log2)?, receive_wqes_log2);
         let (number, first_psn) = {
             let ids = &mut *lock(&device.ids);
             let number = ids.queue_pairs.allocate_unpredictable(&mut ids.rng, QPN_BITS, RESERVED_QPNS)?;
@@ -102,7 +102,7 @@ impl ProtectionDomain {
             shared_receive: srq.is_some(),
             signal_all,
             send_slots_log2: send_slots_log2 as u8,
-            receive_entries_log2: receive_entries_log2 as u8,
+            receive_wqes_log2: receive_wqes_log2 as u8,
             doorbell_page: device.doorbells.page(),
             domain: self.shared.number,
             send_completion_queue: send_completions.number(),

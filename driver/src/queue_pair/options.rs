@@ -11,14 +11,14 @@ pub struct QueuePairOptions {
     /// more than two SGEs or more than 32 inline bytes.
     pub send_slots_log2: u32,
     /// log2 of the number of WQEs of the receive queue, from 6 to the card's limit.
-    pub receive_entries_log2: u32,
+    pub receive_wqes_log2: u32,
     /// Every send is signalled, as with `sq_sig_all`.
     pub signal_all: bool,
 }
 
 impl Default for QueuePairOptions {
     fn default() -> Self {
-        Self { send_slots_log2: RING_LOG2_MIN, receive_entries_log2: RING_LOG2_MIN, signal_all: false }
+        Self { send_slots_log2: RING_LOG2_MIN, receive_wqes_log2: RING_LOG2_MIN, signal_all: false }
     }
 }
 

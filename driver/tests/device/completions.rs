@@ -34,8 +34,8 @@ fn unsignalled_work_comes_back_in_order_with_the_next_signalled_one() {
 
 #[test]
 fn a_queue_of_unsignalled_work_never_stalls() {
-    for completion_entries_log2 in [6, 8] {
-        let options = CompletionQueueOptions { entries_log2: completion_entries_log2, ..Default::default() };
+    for cqes_log2 in [6, 8] {
+        let options = CompletionQueueOptions { entries_log2: cqes_log2, ..Default::default() };
         let pair_options = QueuePairOptions { send_slots_log2: 7, ..Default::default() };
         let mut pair = pair_with(RemoteRights::ALL, &pair_options, &options);
         let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();
@@ -60,7 +60,7 @@ fn a_queue_of_unsignalled_work_never_stalls() {
 #[test]
 fn a_completion_queue_cannot_overrun() {
     // A send queue of 256 slots completes into 64 CQEs; the fake card panics on an overrun.
-    let options = QueuePairOptions { send_slots_log2: 8, receive_entries_log2: 8, signal_all: true };
+    let options = QueuePairOptions { send_slots_log2: 8, receive_wqes_log2: 8, signal_all: true };
     let completion_options = CompletionQueueOptions { entries_log2: 6, ..Default::default() };
     let mut pair = pair_with(RemoteRights::ALL, &options, &completion_options);
     let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();

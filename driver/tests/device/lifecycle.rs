@@ -243,7 +243,7 @@ fn sizes_are_checked_on_both_sides_of_their_bounds() {
     for (log2, good) in [(5, false), (6, true), (8, true), (9, false)] {
         let options = QueuePairOptions { send_slots_log2: log2, ..Default::default() };
         assert_eq!(domain.create_queue_pair(&queue, &queue, &options).is_ok(), good);
-        let options = QueuePairOptions { receive_entries_log2: log2, ..Default::default() };
+        let options = QueuePairOptions { receive_wqes_log2: log2, ..Default::default() };
         assert_eq!(domain.create_queue_pair(&queue, &queue, &options).is_ok(), good);
     }
 }

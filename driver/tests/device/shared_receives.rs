@@ -45,7 +45,7 @@ fn queue_pairs_share_receives() {
     // A failed queue pair returns its receive to the SRQ.
     let failed = right.fail().unwrap();
     (0..5).for_each(|_| function.idle());
-    assert_eq!(event(), Some((AsyncEvent::LastEntryReached, failed.number())));
+    assert_eq!(event(), Some((AsyncEvent::LastWqeReached, failed.number())));
     assert_eq!((event(), shared.in_flight()), (None, 1));
     drop((left, failed));
 

@@ -115,7 +115,7 @@ fn options_are_checked_before_the_card_is_touched() {
     let error = refused(Options { addresses: vec![Gid::default(); 17], ..options() });
     assert_eq!(error, "addresses.len() is 17; this card allows 0 to 16");
     for (entries_log2, good) in [(5, false), (6, true), (8, true), (9, false)] {
-        let options = Options { event_entries_log2: entries_log2, ..options() };
+        let options = Options { eqes_log2: entries_log2, ..options() };
         assert_eq!(Device::open(FakeFunction::new(1), options).is_ok(), good, "{entries_log2}");
     }
 }
@@ -222,7 +222,7 @@ fn events_come_with_and_without_interrupts() {
 fn events_that_are_not_polled_are_discarded_oldest_first() {
     let function = FakeFunction::new(1);
     let device =
-        Device::open(Arc::clone(&function) as _, Options { event_entries_log2: 6, ..options() }).unwrap();
+        Device::open(Arc::clone(&function) as _, Options { eqes_log2: 6, ..options() }).unwrap();
     let queue = device.events();
     for number in 0..70 {
         function.card().raise(0, AsyncEvent::PortActive, number);

@@ -165,7 +165,7 @@ impl Model {
             "shared_receive",
             "signal_all",
             "send_slots_log2",
-            "receive_entries_log2",
+            "receive_wqes_log2",
             "domain",
             "send_completion_queue",
             "receive_completion_queue",
@@ -988,10 +988,8 @@ struct World {
 
 impl World {
     fn new(chance: f64) -> Self {
-        let mut ring = Bench::clocked(AdminRing::new().expect("it can be made"), |block| &mut block.clock)
-            .in_lock_step();
-        let sequencer = Bench::clocked(Sequencer::new().expect("it can be made"), |block| &mut block.clock)
-            .in_lock_step();
+        let mut ring = Bench::clocked(AdminRing::default(), |block| &mut block.clock).in_lock_step();
+        let sequencer = Bench::clocked(Sequencer::default(), |block| &mut block.clock).in_lock_step();
         let entries_log2 = 3;
         ring.block.command_base.next = bits(COMMAND_BASE);
         ring.block.answer_base.next = bits(ANSWER_BASE);

@@ -239,7 +239,7 @@ const HANDLE: Record = CreateAddressHandle::RECORD;
 
 /// Fields that stand in the create command and in the path record under one name.
 const CREATED: &[&str] =
-    &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_entries_log2", "domain"];
+    &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_wqes_log2", "domain"];
 /// Numbers of objects: wider in the command than in the path record.
 const CREATED_NUMBERS: &[&str] = &["send_completion_queue", "receive_completion_queue"];
 /// Addresses of rings, and their pages in the path record.
@@ -652,7 +652,7 @@ fn destroy_event_queue() -> Vec<Instruction> {
 
 const SHARED: Record = CreateSharedReceiveQueue::RECORD;
 /// Fields that the create command and the path record have, with their names there.
-const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_entries_log2"), ("domain", "domain")];
+const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_wqes_log2"), ("domain", "domain")];
 
 /// The limit of the subject.
 fn limit() -> Run {

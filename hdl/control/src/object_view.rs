@@ -117,7 +117,7 @@ pub fn srq_setup_of(loaded: Bits<LOADED_BITS>, kind: SrqSetupKind, limit: Bits<2
         srq: header.get_bits::<SHARED_RECEIVE_BITS>(NUMBER),
         is_alive: state_of(header) != QpState::Reset as u64,
         base_page: path.receive_base_page,
-        entries_log2: path.receive_entries_log2,
+        entries_log2: path.receive_wqes_log2,
         limit: limit.get_bits::<WORK_INDEX_BITS>(0),
         limit_generation: limit.get_bits::<GENERATION_BITS>(WORK_INDEX_BITS),
     }

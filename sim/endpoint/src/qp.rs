@@ -402,7 +402,7 @@ impl QueuePair {
         self.flush_receives(host);
         if self.setup.shared_receives.is_some() && !self.is_last_said {
             self.is_last_said = true;
-            host.raise(self.setup.number, AsyncEvent::LastEntryReached);
+            host.raise(self.setup.number, AsyncEvent::LastWqeReached);
         }
     }
 

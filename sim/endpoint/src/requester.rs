@@ -516,7 +516,7 @@ impl QueuePair {
     fn wait_for_peer(&mut self, host: &mut Host, psn: Psn, timer_code: u8) {
         if self.requester.rnr_retries_left == 0 {
             host.count("not_ready_exhausted");
-            self.end_work(host, CompletionStatus::NotReadyRetryExceeded);
+            self.end_work(host, CompletionStatus::RnrRetryExceeded);
             return;
         }
         if self.setup.rnr_retry != RNR_RETRY_FOREVER {

@@ -131,9 +131,9 @@ impl QueuePair {
         let psn = packet.bth.psn;
         match psn.check(responder.expected) {
             PsnCheck::Expected => responder.nak_sent = false,
-            PsnCheck::Behind(_) => return self.respond_again(host, packet),
-            PsnCheck::Ahead(_) if responder.nak_sent => return Outcome::Dropped("request_gap"),
-            PsnCheck::Ahead(_) => {
+            PsnCheck::Duplicate(_) => return self.respond_again(host, packet),
+            PsnCheck::Gap(_) if responder.nak_sent => return Outcome::Dropped("request_gap"),
+            PsnCheck::Gap(_) => {
                 responder.nak_sent = true;
                 host.count("request_gap");
                 let expected = responder.expected;

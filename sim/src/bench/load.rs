@@ -356,7 +356,7 @@ impl Load {
         let domains = [devices[0].create_protection_domain()?, devices[1].create_protection_domain()?];
         let queue_options = QueuePairOptions {
             send_slots_log2: slots_log2,
-            receive_entries_log2: slots_log2,
+            receive_wqes_log2: slots_log2,
             signal_all: false,
         };
         // Each queue pair has a cell of its own for atomics.

@@ -85,7 +85,7 @@ impl Turns for Run {
                     ensure!(event.object_number == self.shared.number(), "{event:?}");
                     self.limit_events += 1;
                 }
-                AsyncEvent::LastEntryReached => over.push(event.object_number),
+                AsyncEvent::LastWqeReached => over.push(event.object_number),
                 _ => bail!("{event:?} should not come"),
             }
         }

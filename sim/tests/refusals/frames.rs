@@ -519,7 +519,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
         Fate::Completes(status) => Some(status),
         // Nothing is retransmitted: no retry is left.
         Fate::AgainNow => Some(CompletionStatus::RetryExceeded),
-        Fate::AgainAfter(_) => Some(CompletionStatus::NotReadyRetryExceeded),
+        Fate::AgainAfter(_) => Some(CompletionStatus::RnrRetryExceeded),
     };
     match fate {
         None => {

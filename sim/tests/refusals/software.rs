@@ -346,7 +346,7 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
         ),
         (
             "queue pair: entries",
-            with(create_qp(free, pairs)?, &qp, "receive_entries_log2", 0),
+            with(create_qp(free, pairs)?, &qp, "receive_wqes_log2", 0),
             Status::ValueNotAllowed,
         ),
         (

@@ -170,7 +170,7 @@ impl Cards {
                 let queue = |kind: usize| &queues[kind * COMPLETION_QUEUES + index % COMPLETION_QUEUES].queue;
                 let options = QueuePairOptions {
                     send_slots_log2: QUEUE_LOG2,
-                    receive_entries_log2: QUEUE_LOG2,
+                    receive_wqes_log2: QUEUE_LOG2,
                     signal_all: false,
                 };
                 let queue_pair = if pair.shares[side] {

@@ -117,7 +117,7 @@ fn verdict(mistake: Mistake) -> Verdict {
         Mistake::QueuePairRight => (RemoteInvalidRequest, None, Some(AsyncEvent::QueuePairRequestError)),
         Mistake::ReceiveShort => (RemoteInvalidRequest, Some(LocalLength), None),
         Mistake::ReceiveKey => (RemoteOperation, Some(LocalProtection), None),
-        Mistake::NotReady => (NotReadyRetryExceeded, None, None),
+        Mistake::NotReady => (RnrRetryExceeded, None, None),
         Mistake::LocalKey | Mistake::LastKey | Mistake::LocalRange | Mistake::LocalEnd => {
             (LocalProtection, None, None)
         }
@@ -235,7 +235,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
             }
         }
         // Both sides fail, and each raises the event that it takes no more shared receives (protocol 4.5).
-        events.extend(pair.shares[side].then_some(AsyncEvent::LastEntryReached));
+        events.extend(pair.shares[side].then_some(AsyncEvent::LastWqeReached));
         sends.extend(ending.late_sends[side].iter().map(flushed));
     }
     receives.extend(posted.map(|(wr_id, receive)| ReceiveResult {

@@ -3,14 +3,14 @@
 use rnic_driver::function::DmaSegment;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
-use rnic_layout::limits::WORK_SLOT_BYTES;
+use rnic_layout::limits::WQE_SLOT_BYTES;
 use rnic_layout::queue::send::Sge;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A slot of a send or receive queue.
-pub type Slot = [u8; WORK_SLOT_BYTES];
+pub type Slot = [u8; WQE_SLOT_BYTES];
 
 /// A BAR of a card that is gone: reads return all ones.
 struct Gone;
@@ -64,8 +64,8 @@ impl Tamper {
         rings.retain(|ring| ring.strong_count() > 0);
         let mut count = 0;
         for view in rings.iter().filter_map(|ring| Some(ring.upgrade()?.device_view())) {
-            for offset in (0..view.bytes()).step_by(WORK_SLOT_BYTES) {
-                let mut slot = [0; WORK_SLOT_BYTES];
+            for offset in (0..view.bytes()).step_by(WQE_SLOT_BYTES) {
+                let mut slot = [0; WQE_SLOT_BYTES];
                 view.read(offset, &mut slot).expect("a ring is never on loan");
                 let place = slot.chunks_exact(wanted.len()).position(|part| part == wanted);
                 if let Some(place) = place {

@@ -24,7 +24,7 @@ use rnic_layout::admin::{
     CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query, RegionKind,
 };
 use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
-use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WORK_SLOT_BYTES};
+use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WQE_SLOT_BYTES};
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
@@ -94,8 +94,8 @@ struct QueuePair {
     send_consumer: u16,
     receive_producer: u16,
     receive_consumer: u16,
-    /// The event `last_entry_reached` was raised.
-    last_entry_reached: bool,
+    /// The event `last_wqe_reached` was raised.
+    last_wqe_reached: bool,
 }
 
 #[derive(Clone, Debug)]

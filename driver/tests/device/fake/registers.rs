@@ -36,9 +36,9 @@ impl Card {
         } else if offset == REG_QUEUE_LIMITS.offset {
             let limits = QueueLimits {
                 send_slots_log2: 8,
-                receive_entries_log2: 8,
-                completion_entries_log2: 10,
-                event_entries_log2: 8,
+                receive_wqes_log2: 8,
+                cqes_log2: 10,
+                eqes_log2: 8,
                 send_sges: 6,
                 receive_sges: 3,
                 inline_bytes: 96,

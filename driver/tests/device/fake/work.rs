@@ -24,9 +24,9 @@ impl Card {
             self.advance_send(number, work.two_slots);
             self.complete_send(number, work.wr_id, opcode, CompletionStatus::Flushed);
         }
-        if qp.create.shared_receive && !qp.last_entry_reached {
-            self.queue_pairs.get_mut(&number).expect("it exists").last_entry_reached = true;
-            self.raise(0, AsyncEvent::LastEntryReached, number);
+        if qp.create.shared_receive && !qp.last_wqe_reached {
+            self.queue_pairs.get_mut(&number).expect("it exists").last_wqe_reached = true;
+            self.raise(0, AsyncEvent::LastWqeReached, number);
         }
         if qp.receive_consumer != qp.receive_producer {
             let (work, _) = self.take_receive(number).expect("it was posted");
@@ -46,12 +46,12 @@ impl Card {
         }
     }
 
-    fn send_slots(&self, qp: &QueuePair) -> [u8; 2 * WORK_SLOT_BYTES] {
-        let mut slots = [0; 2 * WORK_SLOT_BYTES];
-        for (place, slot) in slots.chunks_exact_mut(WORK_SLOT_BYTES).enumerate() {
+    fn send_slots(&self, qp: &QueuePair) -> [u8; 2 * WQE_SLOT_BYTES] {
+        let mut slots = [0; 2 * WQE_SLOT_BYTES];
+        for (place, slot) in slots.chunks_exact_mut(WQE_SLOT_BYTES).enumerate() {
             let index = qp.send_consumer.wrapping_add(place as u16);
             let index = index & ((1 << qp.create.send_slots_log2) - 1);
-            self.read_memory(qp.create.send_base + u64::from(index) * WORK_SLOT_BYTES as u64, slot);
+            self.read_memory(qp.create.send_base + u64::from(index) * WQE_SLOT_BYTES as u64, slot);
         }
         slots
     }
@@ -288,22 +288,22 @@ impl Card {
         }
     }
 
-    fn take_receive(&mut self, number: u32) -> Option<(ReceiveWqe, [u8; WORK_SLOT_BYTES])> {
+    fn take_receive(&mut self, number: u32) -> Option<(ReceiveWqe, [u8; WQE_SLOT_BYTES])> {
         let qp = self.queue_pairs.get_mut(&number)?;
         let (base, log2, consumer, producer) = if qp.create.shared_receive {
             let shared = self.shared.get_mut(&qp.create.shared_receive_queue)?;
             let CreateSharedReceiveQueue { base, entries_log2, .. } = shared.create;
             (base, entries_log2, &mut shared.consumer, shared.producer)
         } else {
-            let CreateQueuePair { receive_base, receive_entries_log2, .. } = qp.create;
-            (receive_base, receive_entries_log2, &mut qp.receive_consumer, qp.receive_producer)
+            let CreateQueuePair { receive_base, receive_wqes_log2, .. } = qp.create;
+            (receive_base, receive_wqes_log2, &mut qp.receive_consumer, qp.receive_producer)
         };
         if *consumer == producer {
             return None;
         }
         let slot = *consumer & ((1 << log2) - 1);
         *consumer = consumer.wrapping_add(1);
-        let address = base + u64::from(slot) * WORK_SLOT_BYTES as u64;
+        let address = base + u64::from(slot) * WQE_SLOT_BYTES as u64;
         if qp.create.shared_receive {
             let number = qp.create.shared_receive_queue;
             let shared = self.shared.get_mut(&number).expect("it was found");
@@ -312,7 +312,7 @@ impl Card {
                 self.raise(0, AsyncEvent::SharedReceiveLimit, number);
             }
         }
-        let mut wqe = [0; WORK_SLOT_BYTES];
+        let mut wqe = [0; WQE_SLOT_BYTES];
         self.read_memory(address, &mut wqe);
         Some((ReceiveWqe::parse(&wqe).expect("the driver posts legal receives"), wqe))
     }

@@ -57,7 +57,7 @@ impl Content {
 }
 
 fn bench() -> Bench<RqPrefetch> {
-    Bench::clocked(RqPrefetch::new().unwrap(), |block| &mut block.clock)
+    Bench::clocked(RqPrefetch::default(), |block| &mut block.clock)
 }
 
 /// The block and its neighbours.
@@ -136,7 +136,7 @@ impl Machine {
             generation: bits(known.generation.into()),
             path: Path {
                 receive_base_page: bits(u64::from(ring) << (RINGS_LOG2 - 12)),
-                receive_entries_log2: bits(known.entries.ilog2().into()),
+                receive_wqes_log2: bits(known.entries.ilog2().into()),
                 ..Path::default()
             },
             ..SetupEvent::default()

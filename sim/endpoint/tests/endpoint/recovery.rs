@@ -45,7 +45,7 @@ fn a_peer_that_is_never_ready_uses_up_the_other_retries() {
     let mut pair = Pair::with(|setup| (setup.rnr_retry, setup.retry_count) = (2, 7));
     pair.a.post_send(A, send(1, 0, 10));
     pair.run();
-    assert_eq!(pair.statuses_of_a(), [(1, CompletionStatus::NotReadyRetryExceeded)]);
+    assert_eq!(pair.statuses_of_a(), [(1, CompletionStatus::RnrRetryExceeded)]);
     assert_eq!(pair.acknowledgements().len(), 3);
 }
 

@@ -7,7 +7,7 @@ use super::order::{OrderMonitor, Ring, RingKind};
 use crate::host::Memory;
 use rnic_layout::admin::{Body, Command, CommandOpcode, CreateRegion, Translation};
 use rnic_layout::doorbell::{RECEIVE, SHARED_RECEIVE, WorkDoorbell};
-use rnic_layout::limits::{DOORBELL_PAGE_BYTES, PAGE_ENTRIES_LOG2, WORK_SLOT_BYTES};
+use rnic_layout::limits::{DOORBELL_PAGE_BYTES, PAGE_ENTRIES_LOG2, WQE_SLOT_BYTES};
 use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::registers::{
     AdminControl, Control, EventQueueControl, REG_ADMIN_COMMAND_BASE, REG_ADMIN_CONTROL, REG_ADMIN_DOORBELL,
@@ -153,7 +153,7 @@ impl Overheard {
             Body::CreateQueuePair(body) => {
                 let queue = ReceiveQueue {
                     base: body.receive_base,
-                    entries_log2: body.receive_entries_log2,
+                    entries_log2: body.receive_wqes_log2,
                     posted: 0,
                 };
                 self.receive_queues.insert(number, queue);
@@ -202,8 +202,8 @@ impl Overheard {
         while queue.posted != producer_index {
             let slot = u64::from(queue.posted & (entries - 1));
             queue.posted = queue.posted.wrapping_add(1);
-            let mut bytes = [0; WORK_SLOT_BYTES];
-            let address = queue.base.wrapping_add(slot * WORK_SLOT_BYTES as u64);
+            let mut bytes = [0; WQE_SLOT_BYTES];
+            let address = queue.base.wrapping_add(slot * WQE_SLOT_BYTES as u64);
             if memory.read_bytes(address, &mut bytes).is_err() {
                 continue;
             }

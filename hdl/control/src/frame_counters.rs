@@ -13,7 +13,7 @@
 //! 1. `value` and `is_counter` belong to the address of two cycles before, if it was steady.
 //! 2. Values are those of the last `latch`.
 //! 3. No reset clears a count: who reads takes differences.
-use crate::packet_registers::{ADDRESS_BITS, at};
+use crate::register_map::{ADDRESS_BITS, at};
 use crate::totals::Totals;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::REASON_BITS;

@@ -51,6 +51,7 @@ pub mod packet_registers;
 pub mod page_list;
 pub mod path;
 pub mod quiesce;
+pub mod register_map;
 pub mod registers;
 pub mod reset;
 pub mod sequencer;

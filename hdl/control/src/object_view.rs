@@ -6,7 +6,7 @@ use crate::object_store::{
     BODY, GENERATION, INDEX_BITS, Kind, LOADED_WORDS, NUMBER, NUMBER_BITS, PAGE, STATE, STATE_BITS, VALID,
     kind,
 };
-use crate::page_list::{LOG2_BITS, PLACE_BITS, PagedRegion};
+use crate::page_list::{LOG2_BITS, PAGE_OFFSET_BITS, PagedRegion};
 use crate::path::{PATH_BITS, path_of};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
@@ -134,7 +134,7 @@ pub fn paged_region_of(loaded: Bits<LOADED_BITS>) -> PagedRegion {
     PagedRegion {
         length: loaded.get_bits::<64>(at::LENGTH),
         list: loaded.get_bits::<64>(at::LIST),
-        first_offset: loaded.get_bits::<PLACE_BITS>(at::FIRST_OFFSET),
+        first_offset: loaded.get_bits::<PAGE_OFFSET_BITS>(at::FIRST_OFFSET),
         page_log2: loaded.get_bits::<LOG2_BITS>(at::PAGE_LOG2),
         first_entry: loaded.get_bits::<PAGE_ENTRY_BITS>(at::FIRST_ENTRY),
     }

@@ -285,7 +285,7 @@ impl Logic for Sequencer {
         self.publisher.is_queue_0.next = self.machine.routine.val() == Routine::EventQueue0;
         self.publisher.queue_0_restarts.next = self.queue_0.restarts.val();
         self.publisher.queue_0_is_off.next = self.queue_0.is_off.val();
-        self.publisher.invalidates.next = self.key_invalidation.tells.val();
+        self.publisher.invalidates.next = self.key_invalidation.clears_region.val();
         self.publisher.invalidated.next = self.key_invalidation.index.val();
         TablesTx::link(&mut self.tables, &mut self.publisher.tables);
         if stage == Stage::Apply {

@@ -1,6 +1,6 @@
-//! SetupBroadcast: offers a setup event to all stages, and goes on when each has taken it.
+//! Setup broadcast: offers a setup event to all stages, and takes the next one when each has taken it.
 //!
-//! One writer for every field (design decision 6): commands write no record of a stage, they tell all stages the same.
+//! Every field has one writer (design decision 6): the sequencer writes no record of a stage, but sends all stages the same event.
 //!
 //! ```text
 //!             ┌────────────────────────┐
@@ -9,36 +9,36 @@
 //!                                        └─> ...
 //! ```
 //!
-//! Latency 1 cycle; an event in three cycles if all stages take it at once.
+//! Latency 1 cycle. Throughput one event in three cycles if all stages take it at once.
 //!
-//! 1. Every stage gets every event that concerns it once, in order: those of shared receive queues only admission and receive
-//!    entries.
+//! 1. Every stage gets every event that concerns it once, in order. Events of shared receive queues concern only `admit` and
+//!    `rq_prefetch`.
 //! 2. No stage gets an event before all stages have taken the one before it.
 //! 3. `from.ready` says that all stages have taken the event.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 
-/// Place of admission among the stages.
+/// Index of `admit` among the stages.
 pub const ADMIT: usize = 2;
-/// Place of the receive entries.
-pub const RECEIVE_ENTRIES: usize = 3;
+/// Index of `rq_prefetch` among the stages.
+pub const RQ_PREFETCH: usize = 3;
 
 /// Sends setup events to `N` stages.
 #[derive(LogicBlock, Registers)]
 pub struct SetupBroadcast<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the event.
+    /// Synchronous, active high; drops the event.
     pub reset: Signal<In, Bit>,
-    /// From the commands, a register; `ready` follows registers.
+    /// From the sequencer, a function of registers; `ready` is a function of registers.
     pub from: StreamRx<SetupEvent>,
     /// To the stages: `valid` is registered, the event is that of `from`.
     pub to: [StreamTx<SetupEvent>; N],
     /// The event has been offered.
     offers: Reg<Bit>,
     open: [Reg<Bit>; N],
-    /// Element i: a stage up to i has not taken the event.
+    /// `any[i]`: a stage up to i has not taken the event.
     any: [Signal<Local, Bit>; N],
 }
 
@@ -75,7 +75,7 @@ impl<const N: usize> Logic for SetupBroadcast<N> {
             self.to[i].valid.next = self.open[i].q.val();
             let concerns = if i == ADMIT {
                 true
-            } else if i == RECEIVE_ENTRIES {
+            } else if i == RQ_PREFETCH {
                 kind != SetupKind::SharedLimit
             } else {
                 kind != SetupKind::SharedLimit && kind != SetupKind::SharedReceive
@@ -154,13 +154,13 @@ mod tests {
             bench.tick();
         }
         for (stage, sink) in sinks.iter().enumerate() {
-            let told: Vec<_> = sink.received.iter().map(|event| event.kind).collect();
+            let received: Vec<_> = sink.received.iter().map(|event| event.kind).collect();
             let expected = match stage {
                 ADMIT => &kinds[..],
-                RECEIVE_ENTRIES => &[SetupKind::SharedReceive, SetupKind::Life],
+                RQ_PREFETCH => &[SetupKind::SharedReceive, SetupKind::Life],
                 _ => &kinds[2..],
             };
-            assert_eq!(told, expected, "stage {stage}");
+            assert_eq!(received, expected, "stage {stage}");
         }
     }
 }

@@ -1,35 +1,36 @@
-//! Paths to peers, and the handles under which the card knows them.
+//! Address handles: paths to peers, stored on the card.
 
-use crate::device::mac_number;
+use crate::encoding::mac_number;
 use crate::error::{Error, check_option};
-use crate::protection_domain::ProtectionDomainShared;
+use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateAddressHandle};
 use rnic_layout::path::{Gid, source_port};
 use std::fmt;
 use std::sync::Arc;
 
-/// Everything that a frame to a peer needs, resolved by the caller: this driver asks no neighbour table (protocol 4.2).
+/// Path to a peer: the fields of the Ethernet, VLAN and IP headers. The caller resolves it; the driver consults no neighbour
+/// or routing table (protocol 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Address of the peer. IPv4 addresses stand as `::ffff:a.b.c.d`, and make frames IPv4.
+    /// IP address of the peer. An IPv4 address is written `::ffff:a.b.c.d`, and selects IPv4 packets.
     pub destination: Gid,
-    /// Station address of the peer, or of the router on the way.
+    /// MAC address of the peer, or of the next router.
     pub destination_mac: [u8; 6],
-    /// Own address to send from, by its place in `Options::addresses`.
+    /// Index of the source address in [`Options::addresses`](crate::Options::addresses).
     pub source_index: u8,
-    /// Tag control information (PCP, DEI, VID) if frames carry an 802.1Q tag.
+    /// Tag control information (PCP, DEI, VID) of the 802.1Q tag, or `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// Traffic class of IPv6, or type of service of IPv4.
+    /// IPv6 traffic class, or IPv4 type of service.
     pub traffic_class: u8,
-    /// Hop limit of IPv6, or time to live of IPv4.
+    /// IPv6 hop limit, or IPv4 time to live.
     pub hop_limit: u8,
-    /// Flow label, 20 bits. It also chooses the UDP source port, and with it the way through the network.
+    /// Flow label, 20 bits. The UDP source port is derived from it, so it selects among equal-cost paths.
     pub flow_label: u32,
 }
 
 impl Path {
-    /// A path without VLAN, from the first own address.
+    /// Path from the first source address, untagged, with a hop limit of 64; traffic class and flow label are zero.
     pub const fn new(destination: Gid, destination_mac: [u8; 6]) -> Self {
         Self {
             destination,
@@ -51,16 +52,28 @@ struct AddressHandleShared {
 impl Drop for AddressHandleShared {
     fn drop(&mut self) {
         let device = &self.domain.device;
-        device.end(CommandOpcode::DestroyAddressHandle, self.number);
+        device.destroy(CommandOpcode::DestroyAddressHandle, self.number);
         lock(&device.ids).address_handles.free(self.number);
     }
 }
 
-/// A path that the card knows. Handles are cheap to clone; the card forgets the path with the last of them. Queue pairs
-/// copy it, and do not keep it.
+/// Address handle: a path that is stored on the card. Clones are cheap and refer to the same handle, which is destroyed with
+/// the last of them. A queue pair copies the path when it goes to RTR, and does not keep the handle.
 #[derive(Clone)]
 pub struct AddressHandle {
     shared: Arc<AddressHandleShared>,
+}
+
+impl ProtectionDomain {
+    /// Creates an address handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] if the path names a source address that does not exist, [`Error::Exhausted`] if all address handles
+    /// are in use, [`Error::Impossible`] if a field of the path is out of range, or [`Error::Command`] if the card refuses.
+    pub fn create_address_handle(&self, path: &Path) -> Result<AddressHandle, Error> {
+        AddressHandle::create(&self.shared, path)
+    }
 }
 
 impl AddressHandle {
@@ -90,7 +103,7 @@ impl AddressHandle {
         Ok(Self { shared: Arc::new(AddressHandleShared { domain: Arc::clone(domain), number }) })
     }
 
-    /// Number of the handle on the card.
+    /// Number of the address handle on the card.
     pub fn number(&self) -> u32 {
         self.shared.number
     }

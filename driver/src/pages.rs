@@ -1,24 +1,24 @@
-//! Memory that lies scattered: the pages that the card is told of, and their places in the card's table.
+//! Page lists of regions whose memory is not contiguous for the card, and the allocator of the card's page table.
 
 use crate::error::Error;
 use crate::function::DmaSegment;
 use rnic_layout::limits::{PAGE_ENTRIES_LOG2, PAGE_LOG2_MAX, PAGE_LOG2_MIN};
 use std::collections::BTreeMap;
 
-/// Pages of one size that hold a region.
+/// Page list of a region: pages of one size that hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
-    /// Their size, as a power of two.
+    /// log2 of the page size in bytes.
     pub(crate) log2: u8,
-    /// Place of the first byte in the first page.
+    /// Offset of the first byte of the region in the first page, in bytes.
     pub(crate) first_offset: u32,
-    /// Their device addresses.
+    /// Device addresses of the pages, in the order of the region.
     pub(crate) addresses: Vec<u64>,
 }
 
 impl Pages {
-    /// Chooses the largest pages that hold the first `bytes` bytes of segments, which follow each other in memory. `None` if
-    /// these lie in one segment, so that nothing has to be told.
+    /// Computes the page list, with the largest page size that fits, of the first `bytes` bytes of consecutive segments.
+    /// Returns `None` if one segment holds them all: the region is contiguous then, and needs no list.
     pub(crate) fn of(segments: &[DmaSegment], bytes: usize) -> Option<Self> {
         let mut begin = 0;
         let mut placed = Vec::new();
@@ -30,7 +30,7 @@ impl Pages {
             begin += segment.bytes as u64;
         }
         let &(_, first) = placed.first().filter(|_| placed.len() > 1)?;
-        // Where the memory leaves one segment for the next, a page ends, and another one begins.
+        // A boundary between two segments must be a page boundary in both.
         let fits = |log2: &u8| {
             let size = 1u64 << log2;
             let is_page = |&(begin, address): &(u64, u64)| {
@@ -52,19 +52,19 @@ impl Pages {
     }
 }
 
-/// Entries of the card's table of pages: which runs of them are in use.
+/// Allocator of runs of consecutive entries in the card's page table.
 #[derive(Debug, Default)]
 pub(crate) struct PageTable {
-    /// Lengths of runs in use, by first entry.
+    /// Lengths of allocated runs, by first entry.
     used: BTreeMap<u32, u32>,
 }
 
 impl PageTable {
     const ENTRIES: u32 = 1 << PAGE_ENTRIES_LOG2;
 
-    /// Takes the first free run that is long enough, and gives its first entry.
+    /// Allocates the first free run of `count` entries. Returns its first entry.
     pub(crate) fn allocate(&mut self, count: usize) -> Result<u16, Error> {
-        let exhausted = Error::Exhausted { what: "entries of the table of pages", limit: Self::ENTRIES };
+        let exhausted = Error::Exhausted { what: "entries of the page table", limit: Self::ENTRIES };
         let Ok(count) = u32::try_from(count) else { return Err(exhausted) };
         let mut first = 0;
         for (&begin, &length) in &self.used {
@@ -80,7 +80,7 @@ impl PageTable {
         Ok(first as u16)
     }
 
-    /// Gives a run back.
+    /// Frees the run that begins at entry `first`.
     pub(crate) fn free(&mut self, first: u16) {
         self.used.remove(&first.into());
     }
@@ -99,7 +99,7 @@ mod tests {
     fn the_largest_pages_that_fit_are_chosen() {
         let [small, large, huge] = [1usize << 12, 2 << 20, 1 << 30];
         assert_eq!(Pages::of(&[segment(0x5000, 4 * small)], 4 * small), None);
-        // What is not needed does not count.
+        // A segment beyond the region does not count.
         assert_eq!(Pages::of(&[segment(0x5000, small), segment(0x9000, small)], small), None);
         let pages = Pages::of(&[segment(0x5000, small), segment(0x9000, small)], small + 1).unwrap();
         assert_eq!(pages, Pages { log2: 12, first_offset: 0, addresses: vec![0x5000, 0x9000] });
@@ -108,7 +108,7 @@ mod tests {
         let pages = Pages::of(&halves, 4 * small).unwrap();
         let first_offset = huge as u32 - 0x3000;
         assert_eq!(pages, Pages { log2: 30, first_offset, addresses: vec![6 << 30, 5 << 30] });
-        // Large pages, of which one segment holds two.
+        // Large pages; one segment holds two of them.
         let segments = [segment(0x4020_0000, 2 * large), segment(0x8000_0000, small)];
         let pages = Pages::of(&segments, 2 * large + 5).unwrap();
         let addresses = vec![0x4020_0000, 0x4040_0000, 0x8000_0000];
@@ -124,7 +124,7 @@ mod tests {
             offset in 0u64..16,
             cut in 0usize..4096,
         ) {
-            // Pages of one size at least, of which the first is begun in the middle.
+            // Segments aligned to at least one page size; the first begins inside a page.
             let size = 1u64 << log2;
             let offset = offset * 4096 % size;
             let segments: Vec<DmaSegment> = lengths.iter().enumerate().map(|(index, &length)| {

@@ -1,14 +1,12 @@
-//! Protection domains: what may be used together.
+//! Protection domains.
 
-use crate::address_handle::{AddressHandle, Path};
 use crate::device::{Device, DeviceShared};
 use crate::error::Error;
-use crate::region::{Region, RegionShared, RemoteRights, SharedRegion};
 use crate::sync::lock;
 use std::fmt;
 use std::sync::Arc;
 
-/// Dropped when nothing is left that stands in the domain.
+/// A protection domain, kept by all objects in it.
 pub(crate) struct ProtectionDomainShared {
     pub(crate) device: Arc<DeviceShared>,
     pub(crate) number: u32,
@@ -20,19 +18,20 @@ impl Drop for ProtectionDomainShared {
     }
 }
 
-/// A protection domain: queue pairs, regions and address handles of one domain may be used together, and no others
-/// (protocol 4.6). It costs the card nothing. Handles are cheap to clone, and whatever stands in the domain keeps it.
+/// Protection domain: queue pairs, SRQs, regions and address handles of one domain may be used together, those of different
+/// domains may not (protocol 4.6). It occupies no resource of the card. Clones are cheap and refer to the same domain; its
+/// objects keep it.
 #[derive(Clone)]
 pub struct ProtectionDomain {
     pub(crate) shared: Arc<ProtectionDomainShared>,
 }
 
 impl Device {
-    /// Makes a protection domain.
+    /// Creates a protection domain.
     ///
     /// # Errors
     ///
-    /// If all numbers are in use.
+    /// [`Error::Exhausted`] if all domain numbers are in use.
     pub fn create_protection_domain(&self) -> Result<ProtectionDomain, Error> {
         let number = lock(&self.shared.ids).domains.allocate_lowest()?;
         let shared = ProtectionDomainShared { device: Arc::clone(&self.shared), number };
@@ -44,45 +43,6 @@ impl ProtectionDomain {
     /// Number of the domain in commands.
     pub fn number(&self) -> u32 {
         self.shared.number
-    }
-
-    /// Registers zeroed memory that no peer can reach. It can be cut into pieces, which move into posted work and come
-    /// back with its completion.
-    ///
-    /// # Errors
-    ///
-    /// If there is no memory or key left, or the card refuses.
-    pub fn allocate(&self, bytes: usize) -> Result<Region, Error> {
-        Ok(Region::whole(RegionShared::create(&self.shared, bytes, RemoteRights::NONE, false)?))
-    }
-
-    /// Registers zeroed memory that peers can reach who know its key.
-    ///
-    /// # Errors
-    ///
-    /// If there is no memory or key left, or the card refuses.
-    pub fn share(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
-        Ok(SharedRegion::new(RegionShared::create(&self.shared, bytes, rights, false)?))
-    }
-
-    /// Registers zeroed memory that peers can reach who know its key, until a request of this host or of a peer ends that key
-    /// ([`Operation::LocalInvalidate`](crate::Operation::LocalInvalidate),
-    /// [`Operation::SendInvalidate`](crate::Operation::SendInvalidate)). The memory stays; a key that was ended never holds again.
-    ///
-    /// # Errors
-    ///
-    /// If there is no memory or key left, or the card refuses.
-    pub fn share_invalidatable(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
-        Ok(SharedRegion::new(RegionShared::create(&self.shared, bytes, rights, true)?))
-    }
-
-    /// Makes an address handle.
-    ///
-    /// # Errors
-    ///
-    /// If there is none left, the path names a source address that is not set, or the card refuses.
-    pub fn create_address_handle(&self, path: &Path) -> Result<AddressHandle, Error> {
-        AddressHandle::create(&self.shared, path)
     }
 }
 

@@ -1,35 +1,38 @@
-//! Shared receive queues: receives that belong to no queue pair until a message comes for one (protocol 4.5).
+//! Shared receive queues (SRQs): receives that queue pairs share (protocol 4.5).
 //!
-//! Messages take receives in the order in which they were posted, but complete in any order, in the completion queues of
-//! the queue pairs that they came for. So the card names a receive by its tag alone, and places of the ring are free once a
-//! receive behind them, or the one in the last of them, has completed.
+//! Incoming messages take receives in the order of their posts, but the receives complete in any order, in the completion
+//! queues of the queue pairs whose messages took them. So a CQE identifies a receive by `wr_id` alone, and a slot of the ring
+//! is free once its receive or a later one has completed.
 //!
-//! A queue pair that ends in the middle of a message keeps the receive of that message, and one that the card could not read
-//! never comes back: they count as posted until the queue ends. A queue pair that goes to its error state first gives back what
-//! it has, and `last_entry_reached` on the device's event queue says so.
+//! A queue pair that is destroyed in the middle of a message keeps the receive of that message, and a receive that the card
+//! could not read never completes: both count as posted until the SRQ is destroyed. A queue pair in the error state returns its
+//! receive first; the event `last_wqe_reached` on event queue 0 reports that.
 
-use crate::completion_queue::{Completion, CompletionQueueShared};
+use crate::completion::Completion;
+use crate::completion_queue::CompletionQueueShared;
 use crate::error::{CompletionError, Error, check_option};
-use crate::memory::{Mapping, Purpose};
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
+use crate::post_error::{PostError, Refusal};
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
-use crate::queue_pair::{Posted, RECEIVE_FLAG, SRQ_FLAG, finish, put_list};
 use crate::ring::{WorkRing, write_slot};
 use crate::sync::lock;
-use crate::work_request::{PostError, ReceiveRequest, Refusal};
+use crate::work_queue::{Posted, RECEIVE_FLAG, SRQ_FLAG, post_list};
+use crate::work_request::ReceiveRequest;
 use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
 use rnic_layout::doorbell;
-use rnic_layout::limits::{RECEIVE_ENTRIES_LOG2_MAX, RING_LOG2_MIN, WORK_SLOT_BYTES};
-use rnic_layout::queue::completion::{CompletionOpcode, Cqe};
+use rnic_layout::limits::{RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, WQE_SLOT_BYTES};
+use rnic_layout::queue::completion::Cqe;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-/// How a shared receive queue is made.
+/// Parameters of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedReceiveQueueOptions {
-    /// Entries, as a power of two, 6 to the card's limit.
+    /// log2 of the number of WQEs, from 6 to the card's limit.
     pub entries_log2: u32,
-    /// As in [`SharedReceiveQueue::set_limit`].
+    /// Initial limit, as in [`SharedReceiveQueue::set_limit`].
     pub limit: u16,
 }
 
@@ -39,7 +42,7 @@ impl Default for SharedReceiveQueueOptions {
     }
 }
 
-/// A shared receive queue on the card. Its queue pairs keep it.
+/// A shared receive queue, kept by its handles and its queue pairs.
 pub(crate) struct SharedReceiveQueueShared {
     pub(crate) domain: Arc<ProtectionDomainShared>,
     number: u32,
@@ -49,28 +52,31 @@ pub(crate) struct SharedReceiveQueueShared {
 struct State {
     memory: Mapping,
     ring: WorkRing,
-    /// Receives that have not completed, by their place in the count of all that were ever posted. At most as many as the ring
-    /// has places, so that completion queues can be sure of what may come.
+    /// Receives that have not completed, by their value of `count` at the post. At most as many as the ring has slots, so that
+    /// completion queues can reserve a CQE for each.
     posted: HashMap<u64, Posted>,
+    /// Number of receives ever posted.
     count: u64,
-    /// As many of the count are known to be taken.
+    /// Number of receives that the card is known to have taken.
     taken: u64,
-    /// How many queue pairs complete in a completion queue.
+    /// Number of queue pairs per completion queue.
     users: HashMap<u32, u32>,
 }
 
 impl SharedReceiveQueueShared {
+    /// Number of the SRQ on the card.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Lets a queue pair complete receives in a queue, which has to have room for all that can be posted.
+    /// Registers a queue pair whose receives complete in `completions`. The first one of each completion queue reserves a CQE
+    /// there for every receive that the SRQ can hold.
     pub(crate) fn attach(&self, completions: &CompletionQueueShared) -> Result<(), Error> {
         let mut state = lock(&self.state);
         if !state.users.contains_key(&completions.number()) {
             let count = state.ring.capacity().into();
             if !completions.reserve_all(count) {
-                let what = "entries that a shared receive queue needs in the completion queue";
+                let what = "CQEs that a shared receive queue needs in the completion queue";
                 return Err(Error::Exhausted { what, limit: completions.entries() });
             }
         }
@@ -78,7 +84,7 @@ impl SharedReceiveQueueShared {
         Ok(())
     }
 
-    /// No receive of the queue pair can complete any more.
+    /// Unregisters a queue pair, none of whose receives can complete any more.
     pub(crate) fn detach(&self, completions: &CompletionQueueShared) {
         let mut state = lock(&self.state);
         let users = state.users.entry(completions.number()).or_default();
@@ -87,57 +93,46 @@ impl SharedReceiveQueueShared {
             state.users.remove(&completions.number());
             let count = state.ring.capacity().into();
             drop(state);
-            completions.give_back(count);
+            completions.unreserve(count);
         }
     }
 
-    /// Takes back what an entry says is done.
-    pub(crate) fn retire(&self, entry: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
+    /// Retires the receive that a CQE of queue pair `qp_number` reports.
+    pub(crate) fn retire(&self, cqe: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
         let mut state = lock(&self.state);
-        let place = entry.wr_id & !(RECEIVE_FLAG | SRQ_FLAG);
-        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: entry.wr_id };
+        let place = cqe.wr_id & !(RECEIVE_FLAG | SRQ_FLAG);
+        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.wr_id };
         let posted = state.posted.remove(&place).ok_or(unknown)?;
         if place >= state.taken {
             let released = state.ring.release(posted.end);
-            debug_assert!(released.is_ok(), "what is posted and was not taken stands in the ring");
+            debug_assert!(released.is_ok(), "the slot of a receive that is posted and not taken is in use");
             state.taken = place + 1;
         }
-        let mut completion = finish(posted, qp_number, entry.status, true);
-        completion.vendor_error = entry.vendor_error;
+        let mut completion = posted.complete(qp_number, cqe.status, true);
+        completion.vendor_error = cqe.vendor_error;
         if completion.is_success() {
-            completion.opcode = entry.opcode;
-            completion.length = entry.length;
-            completion.immediate = entry.with_immediate.then_some(entry.immediate);
-            completion.invalidated = entry.with_invalidate.then(|| u32::from_le_bytes(entry.immediate));
-            completion.solicited = entry.solicited;
+            completion.set_received(cqe);
         }
         Ok(completion)
     }
 
-    /// Puts a receive into the ring, without telling the card.
-    fn put(&self, state: &mut State, request: &mut ReceiveRequest) -> Result<(), Refusal> {
+    /// Writes the WQE of a receive into the ring, without a doorbell.
+    fn enqueue(&self, state: &mut State, request: &mut ReceiveRequest) -> Result<(), Refusal> {
         request.check(&self.domain, &self.domain.device.limits)?;
         let is_full = state.posted.len() == usize::from(state.ring.capacity());
         if is_full || state.ring.free() == 0 {
             return Err(Refusal::QueueFull { needed: 1, free: 0 });
         }
-        let index = state.ring.claim(1).expect("the ring has room, as was seen above");
+        let index = state.ring.claim(1).expect("a slot is free, as checked above");
         let slot = request.encode(state.count | RECEIVE_FLAG | SRQ_FLAG);
         write_slot(state.memory.memory(), state.ring.slot(index), &slot);
-        let posted = Posted {
-            wr_id: request.wr_id,
-            end: state.ring.producer_index(),
-            signalled: true,
-            opcode: CompletionOpcode::Receive,
-            length: 0,
-            sg_list: std::mem::take(&mut request.sg_list),
-        };
+        let posted = Posted::receive(request, state.ring.producer_index());
         state.posted.insert(state.count, posted);
         state.count += 1;
         Ok(())
     }
 
-    fn ring(&self, state: &State) {
+    fn ring_doorbell(&self, state: &State) {
         let doorbells = &self.domain.device.doorbells;
         doorbells.work(&doorbell::SHARED_RECEIVE, self.number, state.ring.producer_index());
     }
@@ -146,28 +141,30 @@ impl SharedReceiveQueueShared {
 impl Drop for SharedReceiveQueueShared {
     fn drop(&mut self) {
         let device = &self.domain.device;
-        let ended = device.execute(CommandOpcode::DestroySharedReceiveQueue, self.number, Body::Destroy);
-        if ended.is_err() {
-            // Nobody knows what the card still does with the memory of these receives, so nobody gets it back.
+        let destroyed = device.execute(CommandOpcode::DestroySharedReceiveQueue, self.number, Body::Destroy);
+        if destroyed.is_err() {
+            // The card may still access the memory of these receives, so it is leaked.
             std::mem::forget(std::mem::take(&mut lock(&self.state).posted));
         }
         lock(&device.ids).shared_receive_queues.free(self.number);
     }
 }
 
-/// A shared receive queue. Handles are cheap to clone; it ends with the last of them and of its queue pairs, and what is
-/// posted to it then is freed.
+/// Shared receive queue. Clones are cheap and refer to the same queue, which is destroyed with the last of them and of the
+/// queue pairs that use it. Receives that are posted to it then are freed without a completion.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
     pub(crate) shared: Arc<SharedReceiveQueueShared>,
 }
 
 impl ProtectionDomain {
-    /// Makes a shared receive queue.
+    /// Creates a shared receive queue.
     ///
     /// # Errors
     ///
-    /// If the card has none, an option does not fit it, none is left, or it refuses.
+    /// [`Error::NotSupported`] if the card was generated without SRQs, [`Error::Option`] if an option is outside the card's
+    /// limits, [`Error::Exhausted`] if all SRQs are in use, [`Error::Command`] if the card refuses, or a failure of the back
+    /// end.
     pub fn create_shared_receive_queue(
         &self,
         options: &SharedReceiveQueueOptions,
@@ -177,9 +174,9 @@ impl ProtectionDomain {
             return Err(Error::NotSupported { feature: "shared_receive_queues" });
         }
         let log2 = options.entries_log2;
-        let limit = u32::from(device.limits.queues.receive_entries_log2).min(RECEIVE_ENTRIES_LOG2_MAX);
+        let limit = u32::from(device.limits.queues.receive_wqes_log2).min(RECEIVE_WQES_LOG2_MAX);
         check_option("shared_receive_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
-        let memory = Mapping::new(&device.function, WORK_SLOT_BYTES << log2, Purpose::Ring)?;
+        let memory = Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring)?;
         let number = lock(&device.ids).shared_receive_queues.allocate_lowest()?;
         let body = CreateSharedReceiveQueue {
             entries_log2: log2 as u8,
@@ -208,50 +205,50 @@ impl ProtectionDomain {
 }
 
 impl SharedReceiveQueue {
-    /// Number of the queue on the card, which its events carry.
+    /// Number of the SRQ on the card, which its events carry.
     pub fn number(&self) -> u32 {
         self.shared.number
     }
 
-    /// Receives that are posted and have not completed.
+    /// Number of receives that are posted and have not completed.
     pub fn in_flight(&self) -> usize {
         lock(&self.shared.state).posted.len()
     }
 
-    /// Posts a receive, whose memory is of the domain of the queue.
+    /// Posts a receive, whose memory belongs to the protection domain of the SRQ.
     ///
     /// # Errors
     ///
-    /// Hands the request back if it cannot be taken.
+    /// [`PostError`] returns the request if it is refused.
     pub fn post_receive(&self, mut request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
         let mut state = lock(&self.shared.state);
-        if let Err(reason) = self.shared.put(&mut state, &mut request) {
+        if let Err(reason) = self.shared.enqueue(&mut state, &mut request) {
             return Err(PostError { reason, request });
         }
-        self.shared.ring(&state);
+        self.shared.ring_doorbell(&state);
         Ok(())
     }
 
-    /// Posts receives from the front of a list, with one doorbell. What is posted is removed from the list.
+    /// Posts receives from the front of a list, with one doorbell. Posted requests are removed from the list.
     ///
     /// # Errors
     ///
-    /// Says why a request was not taken, which is the first of the list then; those before it are posted.
+    /// [`Refusal`] of the request that is now the first of the list; those before it were posted.
     pub fn post_receives(&self, requests: &mut Vec<ReceiveRequest>) -> Result<(), Refusal> {
         let mut state = lock(&self.shared.state);
-        let (count, result) = put_list(requests, |request| self.shared.put(&mut state, request));
+        let (count, result) = post_list(requests, |request| self.shared.enqueue(&mut state, request));
         if count != 0 {
-            self.shared.ring(&state);
+            self.shared.ring_doorbell(&state);
         }
         result
     }
 
-    /// Asks for one event `shared_receive_limit` on the device's event queue when a message finds, or leaves, fewer receives than
-    /// `limit`; zero asks for none.
+    /// Arms the SRQ limit: one event `shared_receive_limit` is raised on event queue 0 when fewer than `limit` receives are
+    /// posted at the arrival of a message or after it has taken one. Zero disarms it.
     ///
     /// # Errors
     ///
-    /// If the card cannot be reached or has failed.
+    /// If the card cannot execute the command, because it has failed or was removed.
     pub fn set_limit(&self, limit: u16) -> Result<(), Error> {
         let body = Body::ModifySharedReceiveQueue(ModifySharedReceiveQueue { limit });
         let device = &self.shared.domain.device;

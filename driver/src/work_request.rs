@@ -1,11 +1,13 @@
-//! Requests: what an application asks a queue pair to do, and how it stands in a ring.
+//! Work requests: the operations that an application posts, their checks, and their encoding as WQEs.
 
-use crate::device::Limits;
+use crate::post_error::Refusal;
 use crate::protection_domain::ProtectionDomainShared;
-use crate::region::{Region, RemoteMemory};
+use crate::region::Region;
+use crate::remote_memory::RemoteMemory;
+use crate::startup::Limits;
 use rnic_layout::limits::{
     INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT,
-    WORK_SLOT_BYTES,
+    WQE_SLOT_BYTES,
 };
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::receive::RawReceiveWqe;
@@ -17,49 +19,52 @@ use std::fmt;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// The memory of a message, in order. As many sg_list as fit the first slot of a send need no allocation.
+/// Scatter/gather list: the memory of a message, in order. A list that fits the first slot of a send WQE needs no heap
+/// allocation.
 pub type SgList = SmallVec<[Region; SEND_SGES_FIRST_SLOT]>;
 
-/// What a send request does.
+/// Operation of a send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// SEND: the message goes to the peer's next receive.
+    /// SEND: the payload is scattered to the next receive of the peer.
     Send,
-    /// SEND with four bytes that appear in the peer's completion, as they are.
+    /// SEND with immediate data: four bytes, in wire order, that the completion of the peer's receive reports.
     SendImmediate([u8; 4]),
-    /// RDMA WRITE: the message goes to the peer's memory, and the peer learns nothing of it.
+    /// RDMA WRITE: the payload is written to the remote memory. The peer gets no completion.
     Write(RemoteMemory),
-    /// RDMA WRITE that also consumes a receive of the peer, and shows four bytes in its completion.
+    /// RDMA WRITE with immediate data: also consumes a receive of the peer, whose completion reports the four bytes.
     WriteImmediate(RemoteMemory, [u8; 4]),
-    /// RDMA READ: as many bytes as the request has memory for come from the beginning of the peer's, and the peer learns
-    /// nothing of it.
+    /// RDMA READ: fills the memory of the request from the beginning of the remote memory. The peer gets no completion.
     Read(RemoteMemory),
-    /// Atomic compare and swap of the first eight bytes of remote memory, whose address must be a multiple of eight: if they
-    /// are `compare`, they become `swap`. The original comes to the request's memory ([`Completion::original`]).
+    /// Atomic compare-and-swap of the first eight bytes of the remote memory, whose address must be a multiple of eight: if
+    /// they equal `compare`, they become `swap`. The original value is written to the memory of the request
+    /// ([`Completion::original`]).
     ///
     /// [`Completion::original`]: crate::Completion::original
     CompareSwap {
-        /// The peer's memory.
+        /// Memory of the peer.
         remote: RemoteMemory,
-        /// What it must hold.
+        /// Value that the memory is compared with.
         compare: u64,
-        /// What to put there.
+        /// Value that is written if they are equal.
         swap: u64,
     },
-    /// Atomic addition to the first eight bytes of remote memory, round the end; else as [`Self::CompareSwap`].
+    /// Atomic fetch-and-add to the first eight bytes of the remote memory, modulo 2^64. Address and original value as for
+    /// [`Self::CompareSwap`].
     FetchAdd {
-        /// The peer's memory.
+        /// Memory of the peer.
         remote: RemoteMemory,
-        /// What to add.
+        /// Summand.
         add: u64,
     },
-    /// SEND that ends a key of the peer, of a region that was made for it
-    /// ([`share_invalidatable`](crate::ProtectionDomain::share_invalidatable)): when the peer's receive completes, nobody
-    /// reaches the region by that key any more. A key that may not be ended fails both queue pairs.
+    /// SEND with invalidate of a key of the peer, from
+    /// [`share_invalidatable`](crate::ProtectionDomain::share_invalidatable): the key is invalid when the peer's receive
+    /// completes. A key that must not be invalidated moves both queue pairs to the error state.
     SendInvalidate(u32),
-    /// Ends a key of this host, of a region that was made for it, when everything before has ended; what is behind begins
-    /// then. It has no memory. A key that may not be ended fails the queue pair.
+    /// Invalidates a key of this host, from [`share_invalidatable`](crate::ProtectionDomain::share_invalidatable). It begins
+    /// after all earlier requests of the queue have completed, and later requests begin after it. It has no SGEs. A key that
+    /// must not be invalidated moves the queue pair to the error state.
     LocalInvalidate(u32),
 }
 
@@ -108,7 +113,7 @@ impl Operation {
         }
     }
 
-    /// What an atomic works with, in the order of the entry.
+    /// Operands of an atomic, in the order of its WQE.
     const fn operands(self) -> Option<[u64; 2]> {
         match self {
             Self::CompareSwap { compare, swap, .. } => Some([compare, swap]),
@@ -118,18 +123,18 @@ impl Operation {
     }
 }
 
-/// Payload that stands in the request itself.
+/// Inline payload.
 #[derive(Clone, Copy)]
 struct Inline {
     bytes: [u8; INLINE_BYTES_MAX],
-    /// What was asked for; more than there is room is refused when the request is posted.
+    /// Length that the caller passed. If it exceeds `bytes`, the post is refused.
     length: usize,
 }
 
-/// Bytes of an atomic.
+/// Operand size of an atomic in bytes.
 const ATOMIC_BYTES: usize = 8;
 
-/// Work for a send queue. It owns the memory of its payload until the completion gives it back.
+/// Work request for a send queue. It owns the memory of its payload; the completion returns it.
 ///
 /// ```
 /// # use rnic_driver::{Region, SendRequest};
@@ -138,11 +143,11 @@ const ATOMIC_BYTES: usize = 8;
 /// }
 /// ```
 pub struct SendRequest {
-    /// Comes back in the completion.
+    /// Identifier that the application chooses; the completion reports it.
     pub wr_id: u64,
-    /// What to do.
+    /// Operation, with its parameters.
     pub operation: Operation,
-    /// Memory of the payload, in order.
+    /// Memory of the payload, in order; for READs and atomics, memory that the response fills.
     pub sg_list: SgList,
     inline: Option<Inline>,
     signalled: bool,
@@ -151,66 +156,64 @@ pub struct SendRequest {
 }
 
 impl SendRequest {
-    /// A request without payload.
+    /// Creates an unsignalled request without payload.
     pub fn new(wr_id: u64, operation: Operation) -> Self {
         let sg_list = SgList::new();
         Self { wr_id, operation, sg_list, inline: None, signalled: false, solicited: false, fence: false }
     }
 
-    /// A SEND.
+    /// Creates a SEND.
     pub fn send(wr_id: u64) -> Self {
         Self::new(wr_id, Operation::Send)
     }
 
-    /// A SEND with immediate data.
+    /// Creates a SEND with immediate data, in wire order.
     pub fn send_immediate(wr_id: u64, immediate: [u8; 4]) -> Self {
         Self::new(wr_id, Operation::SendImmediate(immediate))
     }
 
-    /// A SEND that ends a key of the peer.
+    /// Creates a SEND with invalidate of a key of the peer.
     pub fn send_invalidate(wr_id: u64, key: u32) -> Self {
         Self::new(wr_id, Operation::SendInvalidate(key))
     }
 
-    /// The end of a key of this host.
+    /// Creates a local invalidate of a key of this host.
     pub fn local_invalidate(wr_id: u64, key: u32) -> Self {
         Self::new(wr_id, Operation::LocalInvalidate(key))
     }
 
-    /// An RDMA WRITE to the beginning of remote memory.
+    /// Creates an RDMA WRITE to the beginning of remote memory.
     pub fn write(wr_id: u64, remote: RemoteMemory) -> Self {
         Self::new(wr_id, Operation::Write(remote))
     }
 
-    /// An RDMA WRITE with immediate data.
+    /// Creates an RDMA WRITE with immediate data, in wire order.
     pub fn write_immediate(wr_id: u64, remote: RemoteMemory, immediate: [u8; 4]) -> Self {
         Self::new(wr_id, Operation::WriteImmediate(remote, immediate))
     }
 
-    /// An RDMA READ from the beginning of remote memory, into the memory of the request.
+    /// Creates an RDMA READ from the beginning of remote memory. The SGEs determine its length.
     pub fn read(wr_id: u64, remote: RemoteMemory) -> Self {
         Self::new(wr_id, Operation::Read(remote))
     }
 
-    /// An atomic compare and swap; its sge of memory has eight bytes.
+    /// Creates an atomic compare-and-swap. It needs one SGE of eight bytes.
     pub fn compare_swap(wr_id: u64, remote: RemoteMemory, compare: u64, swap: u64) -> Self {
         Self::new(wr_id, Operation::CompareSwap { remote, compare, swap })
     }
 
-    /// An atomic addition; its sge of memory has eight bytes.
+    /// Creates an atomic fetch-and-add. It needs one SGE of eight bytes.
     pub fn fetch_add(wr_id: u64, remote: RemoteMemory, add: u64) -> Self {
         Self::new(wr_id, Operation::FetchAdd { remote, add })
     }
 
-    /// Appends memory to the payload, up to six sg_list where the card takes so many; or to what a READ fills, two at most, or an
-    /// atomic, which is one.
-    pub fn sge(mut self, sge: Region) -> Self {
-        self.sg_list.push(sge);
+    /// Appends an SGE. A SEND or WRITE has up to six, fewer if the card supports fewer; a READ has up to two, an atomic one.
+    pub fn sge(mut self, region: Region) -> Self {
+        self.sg_list.push(region);
         self
     }
 
-    /// Copies the payload into the request, at most 96 bytes. The card reads it with the request, which saves it one
-    /// read of the host.
+    /// Copies the payload into the WQE, at most 96 bytes. The card then needs no separate DMA read for it.
     pub fn inline(mut self, payload: &[u8]) -> Self {
         let mut bytes = [0; INLINE_BYTES_MAX];
         let kept = payload.len().min(bytes.len());
@@ -219,21 +222,20 @@ impl SendRequest {
         self
     }
 
-    /// Asks the card for a completion entry of its own. Requests without one complete together with the next that has
-    /// one, or when they fail. A request that takes the last room of a queue has one in any case, so that queues
-    /// never come to a stand.
+    /// Requests a CQE for this request. An unsignalled request completes together with the next signalled one of its queue,
+    /// or when it fails. The driver signals a request that occupies the last room of a queue, so that the queue never stalls.
     pub fn signalled(mut self) -> Self {
         self.signalled = true;
         self
     }
 
-    /// Makes the peer's completion a solicited one.
+    /// Requests a solicited event at the peer.
     pub fn solicited(mut self) -> Self {
         self.solicited = true;
         self
     }
 
-    /// Starts only when all earlier READs and atomics of this queue have completed.
+    /// Fences the request: it begins after all earlier READs and atomics of its queue have completed.
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
@@ -243,7 +245,7 @@ impl SendRequest {
         self.signalled
     }
 
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub fn len(&self) -> usize {
         match &self.inline {
             Some(inline) => inline.length,
@@ -251,13 +253,13 @@ impl SendRequest {
         }
     }
 
-    /// Tells whether the message has no byte, which is legal.
+    /// Returns whether the message is empty, which is legal.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Checks the request, once; after that, nothing about it can fail. `read_atomic` READs and atomics of the queue pair may be under
-    /// way. Gives the number of its slots.
+    /// Checks the request against the limits of the card; a request that passes can be encoded. `read_atomic` is the number of
+    /// READs and atomics that the queue pair may have in flight. Returns the number of slots of the WQE.
     pub(crate) fn check(
         &self,
         domain: &Arc<ProtectionDomainShared>,
@@ -297,7 +299,7 @@ impl SendRequest {
             }
             1 + u16::from(inline.length > INLINE_BYTES_FIRST_SLOT)
         } else {
-            // What an answer needs fits the first slot (protocol 2.11).
+            // The SGEs that a response fills must fit the first slot (protocol 2.11).
             let most = if is_read { SEND_SGES_FIRST_SLOT } else { usize::MAX };
             check_sg_list(&self.sg_list, most.min(limits.queues.send_sges.into()), domain)?;
             1 + u16::from(self.sg_list.len() > SEND_SGES_FIRST_SLOT)
@@ -314,20 +316,20 @@ impl SendRequest {
         Ok(slots)
     }
 
-    /// Writes down a request that was checked.
-    pub(crate) fn encode(&self, sequence: u64, signalled: bool) -> [[u8; WORK_SLOT_BYTES]; 2] {
+    /// Encodes a checked request as a WQE of up to two slots. `sequence` identifies it in the CQE.
+    pub(crate) fn encode(&self, sequence: u64, signalled: bool) -> [[u8; WQE_SLOT_BYTES]; 2] {
         let mut data = [0; INLINE_BYTES_MAX];
         let two_slots;
         if let Some(inline) = &self.inline {
             data[..inline.length].copy_from_slice(&inline.bytes[..inline.length]);
             two_slots = inline.length > INLINE_BYTES_FIRST_SLOT;
         } else {
-            for (place, sge) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.sg_list) {
-                place.copy_from_slice(element(sge).as_bytes());
+            for (place, region) in data.chunks_exact_mut(size_of::<RawSge>()).zip(&self.sg_list) {
+                place.copy_from_slice(sge(region).as_bytes());
             }
             two_slots = self.sg_list.len() > SEND_SGES_FIRST_SLOT;
         }
-        // They stand behind the only element.
+        // The operands of an atomic follow its only SGE.
         for (place, operand) in
             data[size_of::<RawSge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
         {
@@ -336,7 +338,7 @@ impl SendRequest {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let remote = self.operation.remote();
         let (head, tail) = data.split_at(INLINE_BYTES_FIRST_SLOT);
-        let entry = RawSendWqe {
+        let wqe = RawSendWqe {
             opcode: self.operation.opcode().number(),
             flags: flag(signalled, SIGNALLED)
                 | flag(self.solicited, SOLICITED)
@@ -352,8 +354,8 @@ impl SendRequest {
             length: (self.len() as u32).into(),
             data: head.try_into().expect("the data of the first slot has a fixed size"),
         };
-        let mut slots = [[0; WORK_SLOT_BYTES]; 2];
-        slots[0].copy_from_slice(entry.as_bytes());
+        let mut slots = [[0; WQE_SLOT_BYTES]; 2];
+        slots[0].copy_from_slice(wqe.as_bytes());
         slots[1].copy_from_slice(tail);
         slots
     }
@@ -369,64 +371,71 @@ impl fmt::Debug for SendRequest {
     }
 }
 
-/// Memory for a message that is still to come.
+/// Work request for a receive queue or an SRQ: memory for an incoming message.
 #[derive(Debug)]
 pub struct ReceiveRequest {
-    /// Comes back in the completion.
+    /// Identifier that the application chooses; the completion reports it.
     pub wr_id: u64,
-    /// Where the message goes, in order. None is legal, and takes empty messages and WRITEs with immediate.
+    /// Memory that the message is scattered to, in order. An empty list is legal: it receives empty messages, and WRITEs with
+    /// immediate data.
     pub sg_list: SgList,
 }
 
 impl ReceiveRequest {
-    /// A receive without memory.
+    /// Creates a receive without memory.
     pub fn new(wr_id: u64) -> Self {
         Self { wr_id, sg_list: SgList::new() }
     }
 
-    /// Appends memory.
-    pub fn sge(mut self, sge: Region) -> Self {
-        self.sg_list.push(sge);
+    /// Appends an SGE: memory for the message. A receive has up to three, fewer if the card supports fewer.
+    pub fn sge(mut self, region: Region) -> Self {
+        self.sg_list.push(region);
         self
     }
 
-    /// Bytes of the memory.
+    /// Length of the memory in bytes.
     pub fn len(&self) -> usize {
         length_of(&self.sg_list)
     }
 
-    /// Tells whether there is no memory.
+    /// Returns whether the receive has no memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Checks the request against the limits of the card; a request that passes can be encoded.
     pub(crate) fn check(&self, domain: &Arc<ProtectionDomainShared>, limits: &Limits) -> Result<(), Refusal> {
         let allowed = usize::from(limits.queues.receive_sges).min(RECEIVE_SGES_MAX);
         check_sg_list(&self.sg_list, allowed, domain)
     }
 
-    pub(crate) fn encode(&self, sequence: u64) -> [u8; WORK_SLOT_BYTES] {
-        let mut entry = RawReceiveWqe {
+    /// Encodes a checked request as a WQE. `sequence` identifies it in the CQE.
+    pub(crate) fn encode(&self, sequence: u64) -> [u8; WQE_SLOT_BYTES] {
+        let mut wqe = RawReceiveWqe {
             wr_id: sequence.into(),
             sge_count: self.sg_list.len() as u8,
             ..Default::default()
         };
-        for (place, sge) in entry.sges.iter_mut().zip(&self.sg_list) {
-            *place = element(sge);
+        for (place, region) in wqe.sges.iter_mut().zip(&self.sg_list) {
+            *place = sge(region);
         }
-        let mut slot = [0; WORK_SLOT_BYTES];
-        slot.copy_from_slice(entry.as_bytes());
+        let mut slot = [0; WQE_SLOT_BYTES];
+        slot.copy_from_slice(wqe.as_bytes());
         slot
     }
 }
 
 fn length_of(sg_list: &[Region]) -> usize {
-    // SgList are disjoint parts of this process's memory, so their lengths add up to less than its address space.
+    // Regions are disjoint parts of the memory of this process, so the sum of their lengths cannot overflow.
     sg_list.iter().map(Region::len).sum()
 }
 
-fn element(sge: &Region) -> RawSge {
-    RawSge { address: sge.address().into(), local_key: sge.key().into(), length: (sge.len() as u32).into() }
+fn sge(region: &Region) -> RawSge {
+    RawSge {
+        address: region.address().into(),
+        local_key: region.key().into(),
+        length: (region.len() as u32).into(),
+    }
 }
 
 fn check_sg_list(
@@ -437,121 +446,13 @@ fn check_sg_list(
     if sg_list.len() > allowed {
         return Err(Refusal::TooManySges { count: sg_list.len(), allowed });
     }
-    for sge in sg_list {
-        if !Arc::ptr_eq(sge.domain(), domain) {
+    for region in sg_list {
+        if !Arc::ptr_eq(region.domain(), domain) {
             return Err(Refusal::OtherDomain);
         }
-        if sge.len() > MESSAGE_BYTES_MAX as usize {
-            return Err(Refusal::TooLong { length: sge.len(), allowed: MESSAGE_BYTES_MAX.into() });
+        if region.len() > MESSAGE_BYTES_MAX as usize {
+            return Err(Refusal::TooLong { length: region.len(), allowed: MESSAGE_BYTES_MAX.into() });
         }
     }
     Ok(())
 }
-
-/// Why a request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The ring has no room.
-    #[error("the queue needs {needed} free slots and has {free}; poll completions, and post again")]
-    QueueFull {
-        /// Slots of the request.
-        needed: u16,
-        /// Slots that are free.
-        free: u16,
-    },
-    /// The completion queue could overrun if all work in flight completed at once.
-    #[error("all {entries} entries of the completion queue are spoken for; poll completions, and post again")]
-    CompletionQueueFull {
-        /// Entries of the queue.
-        entries: u32,
-    },
-    /// More sg_list than an entry, or this card, can name.
-    #[error("the request has {count} sg_list; {allowed} are allowed")]
-    TooManySges {
-        /// SgList of the request.
-        count: usize,
-        /// How many are allowed.
-        allowed: usize,
-    },
-    /// Too much inline payload.
-    #[error("the request has {length} inline bytes; {allowed} are allowed, and more go in a region")]
-    InlineTooLong {
-        /// Inline bytes.
-        length: usize,
-        /// How many are allowed.
-        allowed: usize,
-    },
-    /// A READ or an atomic on a queue pair that may have none under way.
-    #[error(
-        "no READ or atomic may be under way on this queue pair; allow it one at least when it goes to RTS"
-    )]
-    ReadsNotAllowed,
-    /// A READ or an atomic with inline payload.
-    #[error("a READ or an atomic has no payload; give it the memory that it is to fill")]
-    InlineRead,
-    /// The end of a key with payload.
-    #[error("the end of a key has neither payload nor memory")]
-    InvalidateWithPayload,
-    /// An atomic whose memory is not one sge of eight bytes.
-    #[error("the atomic has {count} sg_list with {length} bytes; one of 8 bytes is needed")]
-    AtomicMemory {
-        /// SgList of the request.
-        count: usize,
-        /// Their bytes.
-        length: usize,
-    },
-    /// An atomic on an address that is no multiple of eight.
-    #[error("the remote address of the atomic is {address:#x}; a multiple of 8 is needed")]
-    Misaligned {
-        /// Where.
-        address: u64,
-    },
-    /// Inline payload and sg_list at once.
-    #[error("the request has inline payload and sg_list; use one of them")]
-    InlineWithSges,
-    /// The message is too long.
-    #[error("the message has {length} bytes; {allowed} are allowed, so cut it")]
-    TooLong {
-        /// Bytes of the message.
-        length: usize,
-        /// How many are allowed.
-        allowed: u64,
-    },
-    /// The message would leave the peer's memory.
-    #[error("the message has {length} bytes, and the peer's memory {remote}")]
-    RemoteTooShort {
-        /// Bytes of the message.
-        length: usize,
-        /// Bytes of the remote memory.
-        remote: u64,
-    },
-    /// The queue pair receives from a shared receive queue.
-    #[error("the queue pair receives from a shared receive queue; post to that")]
-    UsesSharedReceiveQueue,
-    /// A sge belongs to another protection domain than the queue pair.
-    #[error("a sge belongs to another protection domain; allocate it from that of the queue pair")]
-    OtherDomain,
-}
-
-/// A request that was not taken, and why. Its memory is still the caller's.
-pub struct PostError<R> {
-    /// Why.
-    pub reason: Refusal,
-    /// The request.
-    pub request: R,
-}
-
-impl<R> fmt::Debug for PostError<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PostError").field(&self.reason).finish()
-    }
-}
-
-impl<R> fmt::Display for PostError<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl<R> std::error::Error for PostError<R> {}

@@ -42,7 +42,7 @@ use rnic_messages::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadResponseCommand, ReturnedAnswer};
 use rnic_messages::receive::{PlaceCommand, ReplyEvent};
-use rnic_messages::setup::{FailureEvent, SetupEvent};
+use rnic_messages::setup::{QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
 use rnic_messages::transmit::TransmitToken;
@@ -463,6 +463,8 @@ impl<
         StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_reply);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.address_vector.setup);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[6], &mut self.responder.setup_serve);
+        StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[0], &mut self.responder.srq_setup_admit);
+        StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[1], &mut self.responder.srq_setup_prefetch);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
         self.requester.source_address_write.next = self.control.source_address_write.val();
@@ -515,9 +517,10 @@ impl<
         self.drained.in_flight[7].next = self.responder.atomics_in_flight.val();
         self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
-        StreamTx::<FailureEvent>::join(&mut self.requester.failure, &mut self.control.failure[0]);
-        StreamTx::<FailureEvent>::join(&mut self.responder.failure, &mut self.control.failure[1]);
-        StreamTx::<FailureEvent>::join(&mut self.complete.failure, &mut self.control.failure[2]);
+        StreamTx::<QpNotice>::join(&mut self.requester.failure, &mut self.control.notice[0]);
+        StreamTx::<QpNotice>::join(&mut self.responder.notice, &mut self.control.notice[1]);
+        StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);
+        StreamTx::<SrqLimitNotice>::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
 
         // Host memory: who reads and who writes.
         StreamTx::<HostSpan>::join(&mut self.requester.work_read, &mut self.host_reader.work_read);

@@ -1,32 +1,31 @@
-//! The demo's scenario: two cards on a wire, two drivers, thousands of messages of which every byte is checked, and how long
-//! each stage of one message takes.
+//! The demo's scenario: two cards on a wire with their drivers, thousands of messages of which every byte is compared, and the
+//! latency of single messages.
 //!
-//! 1. **Messages**: a faultless [`Plan`] over many queue pairs in both directions, held against its [`Model`](crate::operations::Model).
-//! 2. **Latency**: messages one at a time on a queue pair of their own, while nothing else is under way ([`latency`]).
-use crate::function::{SharedWorld, SimulatedFunction, lock};
-use crate::host::HostOptions;
+//! 1. **Messages**: a plan without mistakes ([`Plan`]) over many queue pairs in both directions, compared with its
+//!    [`Model`](rnic_workloads::Model).
+//! 2. **Latency**: messages one at a time on a queue pair of their own, while all others are idle
+//!    ([`latency`](crate::latency)).
 use crate::latency::{self, Ping, Spread};
-use crate::operations::{Cards, Plan, PlanOptions, run};
-use crate::wire::WireOptions;
-use crate::world::clock::SECOND_PS;
-use crate::world::{CardOptions, Domain, Port, World};
 use anyhow::{Context, Result};
-use rnic_driver::Function;
 use rnic_layout::path::Pmtu;
+use rnic_machine::function::{SharedWorld, lock, two_cards};
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::clock::SECOND_PS;
+use rnic_machine::world::{CardOptions, Domain, Port};
+use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use verilator_sys::Model;
 
 /// Pairs that carry the messages.
 const PAIRS: usize = 16;
-/// Lengths of which the latency is measured.
+/// Message lengths of the latency measurement.
 const PING_BYTES: [usize; 2] = [64, 4096];
-/// Bytes that each host may have under way: the wire's rate times what a message takes there and its completion back, and
-/// no more than the receive buffer of the widest card holds.
+/// Bytes that each host may have in flight: the wire's rate times the round trip, and no more than the receive buffer of the
+/// widest card holds.
 const IN_FLIGHT_BYTES: usize = 48 << 10;
-/// The longest message of the demo.
+/// Maximum length of a message.
 const MESSAGE_BYTES_MAX: usize = 60_000;
 
 /// What the scenario showed.
@@ -68,28 +67,6 @@ pub struct ScenarioOptions {
     pub messages: usize,
     /// Both hosts.
     pub host: HostOptions,
-}
-
-/// Two cards of a model on a wire, out of reset, and the way to them.
-///
-/// # Errors
-/// If the model is no card, or a monitor sees a violation.
-pub fn two_cards(
-    model: &Model,
-    options: [CardOptions; 2],
-    wire: WireOptions,
-    seed: u64,
-) -> Result<(SharedWorld, [Arc<dyn Function>; 2])> {
-    let mut world = World::new(seed);
-    for options in options {
-        world.add_card(model, options)?;
-    }
-    world.connect(Port::Card(0), Port::Card(1), wire)?;
-    world.leave_reset()?;
-    let world = Arc::new(Mutex::new(world));
-    let functions = [0, 1]
-        .map(|card| -> Arc<dyn Function> { Arc::new(SimulatedFunction::new(Arc::clone(&world), card)) });
-    Ok((world, functions))
 }
 
 /// Now, in picoseconds and in cycles of the core clock of card 0.

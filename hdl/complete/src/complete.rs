@@ -19,7 +19,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead};
 use rnic_messages::host::SlotWrite;
-use rnic_messages::setup::FailureEvent;
+use rnic_messages::setup::QpNotice;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// The block.
@@ -58,7 +58,7 @@ pub struct Complete {
     /// How many of these writes the host has reported done, modulo 2^16.
     pub write_done: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// Queue pairs whose completion found no room; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
 
     /// Register `interrupt_mask`.
     pub interrupt_mask: Signal<In, Bits<64>>,
@@ -173,7 +173,7 @@ impl Logic for Complete {
         self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
         self.completion_queues.read.next = self.completions_read.val();
         self.completion_queues.read_valid.next = self.completions_read_valid.val();
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.completion_queues.failure);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.completion_queues.failure);
 
         StreamTx::<Step>::join(&mut self.completion_queues.step, &mut self.event_queues.step);
         StreamRx::<EqeToken>::link(&mut self.event, &mut self.event_slice.rx);

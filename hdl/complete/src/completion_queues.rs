@@ -32,7 +32,7 @@ use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
 use rnic_messages::doorbell::CompletionsRead;
-use rnic_messages::setup::{FailureCause, FailureEvent};
+use rnic_messages::setup::{NoticeKind, QpNotice};
 use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
 
 /// Cycles of an operation.
@@ -48,7 +48,7 @@ const SOLICITED: u64 = Arm::Solicited as u64;
 const COMPLETION_EVENT: u64 = EventKind::Completion as u64;
 const ASYNCHRONOUS_EVENT: u64 = EventKind::Asynchronous as u64;
 const QUEUE_ERROR: u64 = AsyncEvent::CompletionQueueError as u64;
-const LAST_EVENT: u64 = AsyncEvent::LastEntryReached as u64;
+const LAST_EVENT: u64 = AsyncEvent::LastWqeReached as u64;
 
 /// What leaves for the event queues: an entry, an event, or both, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -138,7 +138,7 @@ pub struct CompletionQueues {
     /// Entries and events; registered.
     pub step: StreamTx<Step>,
     /// Queue pairs whose completion found no room; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
     /// An entry is written.
     pub counts_completions_written: Signal<Out, Bit>,
     /// An entry with a status other than success is written.
@@ -150,7 +150,7 @@ pub struct CompletionQueues {
     reads: Fifo<CompletionsRead, 4, 5>,
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
     steps: Fifo<Step, 3, 4>,
-    failures: Fifo<FailureEvent, 3, 4>,
+    failures: Fifo<QpNotice, 3, 4>,
     configurations: Memory<CompletionQueueSetup, QUEUES>,
     records: Memory<Record, QUEUES>,
 
@@ -258,7 +258,7 @@ impl Logic for CompletionQueues {
         self.reads.rx.beat.next = self.read.val();
         self.reads.rx.valid.next = self.read_valid.val();
         StreamTx::<Step>::link(&mut self.step, &mut self.steps.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 
         // What is done next. Entries and events need room behind them; records are always free.
         let stage = self.stage.q.val();
@@ -399,10 +399,10 @@ impl Logic for CompletionQueues {
             },
         };
         self.failures.rx.valid.next = overruns;
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair: token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: token.generation,
-            cause: FailureCause::Queue,
+            kind: NoticeKind::QueueError,
             has_event: false,
             event_code: bits(0),
         };

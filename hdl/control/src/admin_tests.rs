@@ -24,7 +24,7 @@ use crate::sequencer::Sequencer;
 use draw::probe;
 use model::{Model, QueuePair};
 use num_bigint::BigUint;
-use queue_pair::{PATH, goes_to, prepare};
+use queue_pair::{goes_to, prepare};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use region::{make_region, paged};
@@ -45,7 +45,9 @@ use rnic_layout::state::{
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_messages::host::Slot;
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
-use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind};
+use rnic_messages::setup::{
+    InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SrqLimitNotice, SrqSetup, SrqSetupKind,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use world::World;
 
@@ -61,6 +63,7 @@ const ANSWER_BASE: u64 = 0xffff_0000_1000;
 #[derive(Clone, Debug, PartialEq)]
 enum Message {
     Setup(Box<SetupEvent>),
+    SrqSetup(SrqSetup),
     Region(RegionWrite),
     CompletionQueue(CompletionQueueSetup),
     EventQueue(EventQueueSetup),
@@ -68,6 +71,13 @@ enum Message {
     PageEntry(PageEntryWrite),
     Write(u64, Vec<u8>),
     Event(u64, u64, u64, u64),
+}
+
+/// A notice of a stage.
+#[derive(Clone, Copy)]
+enum Notice {
+    OfQueuePair(QpNotice),
+    OfLimit(SrqLimitNotice),
 }
 
 fn body(bytes: &Bytes) -> &[u8] {

@@ -4,7 +4,7 @@
 //!  host ──> slave ─┬─> registers ──> admin ring <══> sequencer ──┬─> region_write, *_setup
 //!                  │      ^   │          │             ^ │       └─> doorbells: page_write
 //!                  │      │   v          v event       │ └─> setup_broadcast ──> setup[0..7]
-//!                  │      └─ reset ──> core_reset      └─ failure[0..3], invalidate[0..2]
+//!                  │      └─ reset ──> core_reset      └─ notice[0..3], invalidate[0..2]
 //!                  └─> doorbells ──> send_posted, receive_posted, completions_read, events_read
 //! ```
 //!
@@ -24,7 +24,7 @@ use crate::messages::{Outcome, SECTIONS};
 use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, SPACE_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
-use crate::setup_broadcast::SetupBroadcast;
+use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
 use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -36,15 +36,15 @@ use rnic_messages::frame::Count;
 use rnic_messages::frame::FrameOutcome;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
 /// Stages that take setup events: `wqe_fetch`, `wqe_parse`, `admit`, `rq_prefetch`, `ack`, `address_vector`, `read_responder`.
 pub const STAGES: usize = 7;
-/// Parts that report failures of queue pairs: requester, responder, completion stage.
-pub const FAILING: usize = 3;
+/// Parts that send notices of queue pairs: requester, responder, completion stage.
+pub const NOTICING: usize = 3;
 /// The bit of an address that tells BAR 2 from BAR 0.
 const BAR: usize = 24;
 const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
@@ -200,6 +200,8 @@ pub struct Control {
 
     /// To all stages that keep records of queue pairs; `valid` is registered.
     pub setup: [StreamTx<SetupEvent>; STAGES],
+    /// To admission and to the prefetch of receive WQEs: setup of shared receive queues; `valid` is registered.
+    pub srq_setup: [StreamTx<SrqSetup>; SRQ_STAGES],
     /// From the requester, after a probe: the next PSN to send.
     pub probed_send: Signal<In, Bits<24>>,
     /// From the responder, after a probe: the PSN that is expected.
@@ -208,8 +210,10 @@ pub struct Control {
     pub probed_busy: Signal<In, Bit>,
     /// What has entered and left each section, in the order of [`SECTIONS`].
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
-    /// From requester, responder and completion stage: queue pairs that have failed, and notices.
-    pub failure: [StreamRx<FailureEvent>; FAILING],
+    /// From requester, responder and completion stage: queue pairs that have failed or drained.
+    pub notice: [StreamRx<QpNotice>; NOTICING],
+    /// From the responder: shared receive queues whose limit is reached; `ready` is combinational.
+    pub srq_limit: StreamRx<SrqLimitNotice>,
 
     /// From requester and responder: keys to invalidate; `ready` is combinational.
     pub invalidate: [StreamRx<Invalidation>; 2],
@@ -259,8 +263,8 @@ pub struct Control {
     admin_ring: AdminRing,
     sequencer: Sequencer,
     setup_broadcast: SetupBroadcast<STAGES>,
-    failures: Arbiter<FailureEvent, FAILING>,
-    failure_slice: RegisterSlice<FailureEvent>,
+    notices: Arbiter<QpNotice, NOTICING>,
+    notice_slice: RegisterSlice<QpNotice>,
     events: Arbiter<EqeToken, RAISING>,
     event_slice: RegisterSlice<EqeToken>,
     /// Nothing is in flight, and no command runs.
@@ -333,11 +337,13 @@ impl Control {
             events_read: Signal::default(),
             events_read_valid: Signal::default(),
             setup: std::array::from_fn(|_| StreamTx::default()),
+            srq_setup: std::array::from_fn(|_| StreamTx::default()),
             probed_send: Signal::default(),
             probed_receive: Signal::default(),
             probed_busy: Signal::default(),
             in_flight: std::array::from_fn(|_| Signal::default()),
-            failure: std::array::from_fn(|_| StreamRx::default()),
+            notice: std::array::from_fn(|_| StreamRx::default()),
+            srq_limit: StreamRx::default(),
             invalidate: Default::default(),
             invalidated: Default::default(),
             region_write: Signal::default(),
@@ -364,8 +370,8 @@ impl Control {
             admin_ring: AdminRing::default(),
             sequencer: Sequencer::default(),
             setup_broadcast: SetupBroadcast::default(),
-            failures: Arbiter::new()?,
-            failure_slice: RegisterSlice::default(),
+            notices: Arbiter::new()?,
+            notice_slice: RegisterSlice::default(),
             events: Arbiter::new()?,
             event_slice: RegisterSlice::default(),
             is_drained: Reg::default(),
@@ -378,7 +384,7 @@ impl Logic for Control {
     fn update(&mut self) {
         self.hold_registers();
         clock!(self, clock, slave, registers, reset_order, device_failure, doorbells, admin_ring, sequencer);
-        clock!(self, clock, setup_broadcast, failures, failure_slice, events, event_slice);
+        clock!(self, clock, setup_broadcast, notices, notice_slice, events, event_slice);
         let core_reset = self.reset_order.core_reset.val();
         self.core_reset.next = core_reset;
         self.slave.reset.next = self.reset.val();
@@ -389,8 +395,8 @@ impl Logic for Control {
         self.admin_ring.reset.next = core_reset;
         self.sequencer.reset.next = core_reset;
         self.setup_broadcast.reset.next = core_reset;
-        self.failures.reset.next = core_reset;
-        self.failure_slice.reset.next = core_reset;
+        self.notices.reset.next = core_reset;
+        self.notice_slice.reset.next = core_reset;
         self.events.reset.next = core_reset;
         self.event_slice.reset.next = core_reset;
 
@@ -535,18 +541,23 @@ impl Logic for Control {
         for i in 0..STAGES {
             StreamTx::<SetupEvent>::link(&mut self.setup[i], &mut self.setup_broadcast.to[i]);
         }
+        StreamTx::<SrqSetup>::join(&mut self.sequencer.srq_setup, &mut self.setup_broadcast.from_srq);
+        for i in 0..SRQ_STAGES {
+            StreamTx::<SrqSetup>::link(&mut self.srq_setup[i], &mut self.setup_broadcast.to_srq[i]);
+        }
         self.sequencer.probed_send.next = self.probed_send.val();
         self.sequencer.probed_receive.next = self.probed_receive.val();
         self.sequencer.probed_busy.next = self.probed_busy.val();
         for i in 0..SECTIONS {
             self.sequencer.in_flight[i].next = self.in_flight[i].val();
         }
-        for i in 0..FAILING {
-            StreamRx::<FailureEvent>::link(&mut self.failure[i], &mut self.failures.rx[i]);
+        for i in 0..NOTICING {
+            StreamRx::<QpNotice>::link(&mut self.notice[i], &mut self.notices.rx[i]);
         }
-        self.failures.last.next = !bits::<FAILING>(0);
-        StreamTx::<FailureEvent>::join(&mut self.failures.tx, &mut self.failure_slice.rx);
-        StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.sequencer.failure);
+        self.notices.last.next = !bits::<NOTICING>(0);
+        StreamTx::<QpNotice>::join(&mut self.notices.tx, &mut self.notice_slice.rx);
+        StreamTx::<QpNotice>::join(&mut self.notice_slice.tx, &mut self.sequencer.notice);
+        StreamRx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.sequencer.srq_limit);
         for i in 0..2 {
             StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
             StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);

@@ -15,7 +15,7 @@ use rnic_layout::context::PathRecord;
 use rnic_layout::field::{Field, Record};
 use rnic_layout::limits;
 use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState, Service};
-use rnic_messages::setup::SetupKind;
+use rnic_messages::setup::{SetupKind, SrqSetupKind};
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, SHARED_RECEIVE_BITS,
 };
@@ -239,7 +239,7 @@ const HANDLE: Record = CreateAddressHandle::RECORD;
 
 /// Fields that have the same name in the create command and in the path record.
 const CREATED: &[&str] =
-    &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_entries_log2", "domain"];
+    &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_wqes_log2", "domain"];
 /// Numbers of objects: wider in the command than in the path record.
 const CREATED_NUMBERS: &[&str] = &["send_completion_queue", "receive_completion_queue"];
 /// Addresses of rings, and their pages in the path record.
@@ -652,7 +652,7 @@ fn destroy_event_queue() -> Vec<Instruction> {
 
 const SHARED: Record = CreateSharedReceiveQueue::RECORD;
 /// Fields that are kept, by their names in the create command and in the path record.
-const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_entries_log2"), ("domain", "domain")];
+const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_wqes_log2"), ("domain", "domain")];
 
 /// Gives the limit of the subject.
 fn limit() -> Run {
@@ -690,7 +690,7 @@ fn create_shared_receive_queue() -> Vec<Instruction> {
     program.copy(body(SHARED.field("base")).above(RING_ALIGNMENT_LOG2), path("receive_base_page"));
     program.copy(body(SHARED.field("limit")), limit());
     renew_limit(&mut program);
-    program.setup(SetupKind::SharedReceive, limit_setting());
+    program.setup_srq(SrqSetupKind::Restart, limit_setting());
     program.publish(Kind::SharedReceive, true);
     program.finish()
 }
@@ -701,7 +701,7 @@ fn modify_shared_receive_queue() -> Vec<Instruction> {
     subject(&mut program, Kind::SharedReceive);
     program.copy(body(RECORD.field("limit")), limit());
     renew_limit(&mut program);
-    program.setup(SetupKind::SharedLimit, limit_setting());
+    program.setup_srq(SrqSetupKind::Limit, limit_setting());
     program.finish()
 }
 
@@ -734,7 +734,7 @@ fn end_shared_receive_queue(program: &mut Program) {
     );
     renew_limit(program);
     program.publish(Kind::SharedReceive, true);
-    program.setup(SetupKind::SharedReceive, zeros(24));
+    program.setup_srq(SrqSetupKind::Restart, zeros(24));
 }
 
 fn destroy_shared_receive_queue() -> Vec<Instruction> {
@@ -1029,7 +1029,9 @@ mod tests {
         starts.dedup();
         for start in starts {
             let mut changed = false;
-            for instruction in programs.instructions[start..].iter().take_while(|instruction| instruction.action != Action::Finish)
+            for instruction in programs.instructions[start..]
+                .iter()
+                .take_while(|instruction| instruction.action != Action::Finish)
             {
                 // Queues that are in use exist, so looking them up again refuses nothing.
                 let refuses = instruction.status != 0 && instruction.action != Action::Find;
@@ -1057,7 +1059,8 @@ mod tests {
             if instruction.action == Action::Finish || instruction.source.base != Command {
                 return None;
             }
-            let source = word(instruction.source.word.to_u64() as usize).rotate_right(instruction.rotate.to_u64() as u32);
+            let source = word(instruction.source.word.to_u64() as usize)
+                .rotate_right(instruction.rotate.to_u64() as u32);
             let constant = instruction.constant.to_u64();
             let refuses = match instruction.action {
                 Action::RefuseOnes => source & constant != 0,
@@ -1128,7 +1131,8 @@ mod tests {
             let mut target = before.clone();
             for instruction in &program.instructions {
                 let of = |word: Bits<5>| word.to_u64() as usize;
-                let value = source[of(instruction.source.word)].rotate_right(instruction.rotate.to_u64() as u32);
+                let value =
+                    source[of(instruction.source.word)].rotate_right(instruction.rotate.to_u64() as u32);
                 let mask = instruction.constant.to_u64();
                 let place = &mut target[of(instruction.target.word)];
                 *place = *place & !mask | value & mask;

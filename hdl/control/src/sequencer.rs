@@ -1,5 +1,4 @@
-//! Sequencer: executes the microcode of commands, applies failures to the state of queue pairs, and forgets all objects in a
-//! reset.
+//! Sequencer: executes the microcode of commands, applies notices to queue pairs and SRQs, and forgets all objects in a reset.
 //!
 //! Every command is a list of instructions over one memory, so one small machine with one adder executes all of them.
 //!
@@ -8,15 +7,15 @@
 //!  event_queue_0 ───────────────────────> │ microcode ├──>│ source ├──>│ rotate ├──>│ alu ├──> object_store, or refusal ──> outcome
 //!  forget ──> each object ──────────────> └───────────┘   │ target │   └────────┘   └──┬──┘
 //!                                                         └────────┘                   ├─> load 10 words ──> setup, tables, write
-//!  failure ──> state of the queue pair ────────────────────────────────────────────────┘──> event
+//!  notice ──> state of the queue pair, limit of the SRQ ────────────────────────────────┘──> event
 //! ```
 //!
 //! An instruction takes six cycles, or two if its flag is not set. One that publishes an object takes [`LOAD_CYCLES`] + 2 more,
 //! and lasts until a stream takes what is offered; a list of pages lasts as long as [`page_list`](crate::page_list) says. A
-//! failure takes about 25 cycles. A reset looks at one object every four cycles.
+//! notice takes about 25 cycles. A reset looks at one object every four cycles.
 //!
 //! 1. A command that is refused has changed nothing.
-//! 2. Failures are taken between two commands, before the next one, while a command waits for what is in flight, and between
+//! 2. Notices are taken between two commands, before the next one, while a command waits for what is in flight, and between
 //!    two slots of a list of pages. So a command sees each queue pair in one state, and what is in flight can fail.
 //! 3. A failure of an older generation, or of a queue pair that does not exist, is dropped and counted. One that changes no
 //!    state raises no event, so a peer cannot fill the event queue with one queue pair.
@@ -32,9 +31,9 @@
 //! Design decision 8, design decision 12.
 mod event_queue_0;
 mod execute;
-mod failure;
 mod load;
 mod machine;
+mod notice;
 mod objects;
 mod publish;
 mod stage;
@@ -45,14 +44,14 @@ use crate::invalidate::Invalidate;
 use crate::messages::{Outcome, SECTIONS, TablesTx};
 use crate::microcode::OPCODE_BITS;
 use crate::object_store::NUMBER;
-use crate::object_view::{paged_region_of, setup_of};
+use crate::object_view::{paged_region_of, setup_of, srq_setup_of};
 use crate::page_list::PageList;
 use crate::quiesce::Quiesce;
 use event_queue_0::EventQueue0;
 use execute::Execute;
 use load::Loader;
 use machine::{PagesState, StageMachine};
-use publish::{Publisher, setup_kind};
+use publish::{Publisher, is_srq_setup, setup_kind, srq_setup_kind};
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
@@ -60,7 +59,7 @@ use rnic_layout::limits::SOURCE_ADDRESSES;
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 use stage::may_lend;
 pub use stage::{LOAD_CYCLES, LoadReason, LookupReason, PROBE_CYCLES, Routine, Stage};
 use store::{Loan, Store};
@@ -105,6 +104,8 @@ pub struct Sequencer {
 
     /// To all stages of the card: taken when each of them has taken it; a function of registers.
     pub setup: StreamTx<SetupEvent>,
+    /// To the stages that keep records of shared receive queues, as `setup`; never valid together with it.
+    pub srq_setup: StreamTx<SrqSetup>,
     /// From the requester, after a probe: the next PSN to send.
     pub probed_send: Signal<In, Bits<24>>,
     /// From the requester, after a probe: messages of the queue pair are in flight.
@@ -114,8 +115,10 @@ pub struct Sequencer {
     /// What has entered and left each section of the card, in the order in which work passes.
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
 
-    /// Queue pairs that have failed, and notices; `ready` is combinational from the `valid` of `invalidate`.
-    pub failure: StreamRx<FailureEvent>,
+    /// Queue pairs that have failed or drained; `ready` is combinational from the `valid` of `invalidate`.
+    pub notice: StreamRx<QpNotice>,
+    /// Shared receive queues whose limit is reached; `ready` is combinational from the `valid` of `notice` and `invalidate`.
+    pub srq_limit: StreamRx<SrqLimitNotice>,
     /// Asynchronous events; registered.
     pub event: StreamTx<EqeToken>,
 
@@ -161,6 +164,7 @@ impl Logic for Sequencer {
         let loaded = self.loader.loaded.val();
         let is_lent = self.key_invalidation.holds.val();
         let is_paging = stage == Stage::Pages;
+        let is_srq = is_srq_setup(self.loader.reason.val(), instruction.action, instruction.constant);
 
         // The stage machine.
         self.machine.has_command.next = self.command.valid.val();
@@ -169,7 +173,8 @@ impl Logic for Sequencer {
         self.machine.new_queue_0.next = self.event_queue_0_valid.val();
         self.machine.forget.next = self.forget.val();
         self.machine.device_failed.next = self.device_failed.val();
-        StreamRx::<FailureEvent>::link(&mut self.failure, &mut self.machine.failure);
+        StreamRx::<QpNotice>::link(&mut self.notice, &mut self.machine.notice);
+        StreamRx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.machine.srq_limit);
         StreamTx::<Outcome>::link(&mut self.outcome, &mut self.machine.outcome);
         StreamTx::<EqeToken>::link(&mut self.event, &mut self.machine.event);
         self.machine.instruction.next = instruction;
@@ -180,7 +185,7 @@ impl Logic for Sequencer {
         self.machine.word.next = word;
         self.machine.load.next = self.loader.reason.val();
         self.machine.object_number.next = loaded.get_bits::<24>(NUMBER);
-        self.machine.setup_ready.next = self.setup.ready.val();
+        self.machine.setup_ready.next = select(is_srq, self.srq_setup.ready.val(), self.setup.ready.val());
         self.machine.write_ready.next = self.write.ready.val();
         self.machine.is_lent.next = is_lent;
         self.machine.keys_idle.next = self.key_invalidation.is_idle.val();
@@ -216,7 +221,7 @@ impl Logic for Sequencer {
         self.loader.action.next = instruction.action;
         self.loader.subject.next = self.execute.subject.val();
         self.loader.source_address.next = self.execute.source_address.val();
-        self.loader.failed_address.next = self.machine.lookup_address.val();
+        self.loader.noticed_address.next = self.machine.lookup_address.val();
         self.loader.word.next = word;
 
         // The store, and its loan to invalidations.
@@ -243,7 +248,7 @@ impl Logic for Sequencer {
             self.probed_send.val()
         );
         self.store.first_byte.next = self.page_list.address.val();
-        self.store.failed.next = self.machine.failed.val();
+        self.store.noticed.next = self.machine.noticed.val();
         self.store.result.next = verdict.result;
         for i in 0..2 {
             StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.key_invalidation.requests[i]);
@@ -260,10 +265,11 @@ impl Logic for Sequencer {
         self.quiesce.begins[0].next = self.machine.succeeds.val() && instruction.action == Action::Wait;
         self.quiesce.begins[1].next = self.key_invalidation.wait_begins.val();
 
-        // Lists of pages. Between two slots a failure may use the registers that hold the words.
+        // Lists of pages. Between two slots a notice may use the registers that hold the words.
         self.page_list.region.next = paged_region_of(loaded);
         self.page_list.begins.next = is_paging;
-        self.page_list.may_ask.next = is_paging && !self.failure.valid.val() && !self.device_failed.val();
+        self.page_list.may_ask.next =
+            is_paging && !self.machine.has_notice.val() && !self.device_failed.val();
         self.page_list.may_end.next = !is_lent;
         self.page_list.list_valid.next = self.list_valid.val();
         self.page_list.list_error.next = self.list_error.val();
@@ -274,8 +280,11 @@ impl Logic for Sequencer {
 
         // What is offered; it does not change before it is taken.
         let kind = setup_kind(self.loader.reason.val(), instruction.action, instruction.constant);
-        self.setup.valid.next = stage == Stage::Setup;
+        self.setup.valid.next = stage == Stage::Setup && !is_srq;
         self.setup.beat.next = setup_of(loaded, kind, rotated.get_bits::<24>(0));
+        self.srq_setup.valid.next = stage == Stage::Setup && is_srq;
+        self.srq_setup.beat.next =
+            srq_setup_of(loaded, srq_setup_kind(instruction.constant), rotated.get_bits::<24>(0));
         self.queue_0.setup.next = self.event_queue_0.val();
         self.queue_0.setup_valid.next = self.event_queue_0_valid.val();
         self.queue_0.begins.next = begins.queue_0;

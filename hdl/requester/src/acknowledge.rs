@@ -71,7 +71,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::read::{READ_COUNT_BITS, ReturnedAnswer};
-use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
 };
@@ -200,7 +200,7 @@ pub struct Acknowledge {
     /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
     /// To control; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
     /// To segmentation: there is room again; registered.
     pub wake: StreamTx<Bits<QUEUE_PAIR_BITS>>,
     /// To the pool: whose counts are wanted.
@@ -271,7 +271,7 @@ pub struct Acknowledge {
     step: Reg<Step>,
     answers_taken: Reg<Bits<3>>,
     queue_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
-    failures: Fifo<FailureEvent, 2, 3>,
+    failures: Fifo<QpNotice, 2, 3>,
     is_own: DFF<Bit>,
     is_back: DFF<Bit>,
     deferred: Fifo<Response, 3, 4>,
@@ -433,7 +433,7 @@ impl Logic for Acknowledge {
         self.deferred.reset.next = self.reset.val();
         StreamTx::<Response>::link(&mut self.response, &mut self.deferred.tx);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::link(&mut self.wake, &mut self.wakes.tx);
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
@@ -895,10 +895,10 @@ impl Logic for Acknowledge {
         };
         let is_untold = (is_first_error || is_flushed) && !oldest.has_wr_id;
         self.failures.rx.valid.next = is_drained || (is_judged && (is_first_error || is_untold));
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair,
             generation: peer.generation,
-            cause: if is_drained { FailureCause::Drained } else { FailureCause::Requester },
+            kind: if is_drained { NoticeKind::Drained } else { NoticeKind::RequesterError },
             has_event: is_drained || is_untold,
             event_code: if is_drained { bits::<8>(DRAINED_EVENT) } else { bits::<8>(FATAL_EVENT) },
         };

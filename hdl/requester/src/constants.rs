@@ -85,7 +85,7 @@ pub const REMOTE_OPERATION: u64 = CompletionStatus::RemoteOperation as u64;
 /// NAK 0x60, or a response that is missing, as long as nothing is sent again.
 pub const RETRY_EXCEEDED: u64 = CompletionStatus::RetryExceeded as u64;
 /// RNR NAK, as long as nothing is sent again.
-pub const NOT_READY_RETRY_EXCEEDED: u64 = CompletionStatus::NotReadyRetryExceeded as u64;
+pub const NOT_READY_RETRY_EXCEEDED: u64 = CompletionStatus::RnrRetryExceeded as u64;
 
 /// The opcode of an operation of the reliable service.
 const fn reliable(operation: Operation) -> u64 {

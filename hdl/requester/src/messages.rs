@@ -21,7 +21,7 @@ pub const QUANTUM_BITS: usize = 14;
 /// Slots of a burst.
 pub const BURST_SLOTS: u64 = 8;
 /// Bits of a slot.
-pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WORK_SLOT_BYTES;
+pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WQE_SLOT_BYTES;
 
 /// Slots that were asked for at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

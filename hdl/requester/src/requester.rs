@@ -56,7 +56,7 @@ use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
@@ -122,7 +122,7 @@ pub struct Requester {
     /// What has ended; registered.
     pub completion: StreamTx<CqeToken>,
     /// Queue pairs that have failed; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
 
     /// The PSN that the queue pair of the last probe would use next; registered.
     pub probed: Signal<Out, Bits<24>>,
@@ -436,7 +436,7 @@ impl Logic for Requester {
         StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
         StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake);
 
         // Data of READs, and what must not overtake it.

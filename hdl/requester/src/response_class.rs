@@ -116,7 +116,7 @@ mod tests {
             let found = meaning(bits(ACKNOWLEDGE), syndrome);
             let (expected, ends) = match Syndrome::parse(byte) {
                 Syndrome::Ack { .. } => (Meaning::Progress, None),
-                Syndrome::RnrNak { .. } => (Meaning::NotReady, Some(CompletionStatus::NotReadyRetryExceeded)),
+                Syndrome::RnrNak { .. } => (Meaning::NotReady, Some(CompletionStatus::RnrRetryExceeded)),
                 Syndrome::Nak(NakCode::PsnSequenceError) => {
                     (Meaning::Refusal, Some(CompletionStatus::RetryExceeded))
                 }

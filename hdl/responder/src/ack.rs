@@ -41,7 +41,7 @@ use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
 use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadRelease};
 use rnic_messages::receive::ReplyEvent;
-use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_messages::transmit::TransmitRequest;
 
@@ -142,7 +142,7 @@ pub struct Ack {
     /// To launch; registered.
     pub tx: StreamTx<TransmitRequest>,
     /// Queue pairs that must fail; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
 
     /// Counter.
     pub counts_acknowledgements_sent: Signal<Out, Bit>,
@@ -167,7 +167,7 @@ pub struct Ack {
     /// They wait for commands and failures only.
     closings: Fifo<ReadClosed, 4, 5>,
     /// Room for all queue pairs.
-    failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
+    failures: Fifo<QpNotice, QUEUE_PAIR_BITS, 11>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
     /// The line has its turn before the next event.
@@ -268,7 +268,7 @@ impl Logic for Ack {
         self.packets.reset.next = self.reset.val();
         self.failures.reset.next = self.reset.val();
         StreamTx::<TransmitRequest>::link(&mut self.tx, &mut self.packets.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         let done = self.done.q.val();
         let news = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
         self.done.d.next = done + bit_cast::<COUNT_BITS, WRITE_COUNT_BITS>(news);
@@ -433,10 +433,10 @@ impl Logic for Ack {
             || reply.syndrome == NAK_ACCESS
             || reply.syndrome == NAK_OPERATIONAL;
         self.failures.rx.valid.next = is_hit || (leaves && is_fatal && !record.failed);
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair,
             generation: record.generation,
-            cause: FailureCause::Responder,
+            kind: NoticeKind::ResponderError,
             has_event: is_hit || reply.has_event,
             event_code: if is_hit || reply.syndrome == NAK_OPERATIONAL {
                 bits::<8>(FATAL_EVENT)

@@ -54,7 +54,7 @@ use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadJob, ReadRelease};
 use rnic_messages::receive::{PlaceCommand, ReplyEvent};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
@@ -81,10 +81,16 @@ pub struct Responder {
     pub setup_reply: StreamRx<SetupEvent>,
     /// From control, to the answers of READs.
     pub setup_serve: StreamRx<SetupEvent>,
+    /// From control, to admission: setup of shared receive queues.
+    pub srq_setup_admit: StreamRx<SrqSetup>,
+    /// From control, to the prefetch of receive WQEs: the same.
+    pub srq_setup_prefetch: StreamRx<SrqSetup>,
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// To control: queue pairs that must fail, and limits that are reached; registered.
-    pub failure: StreamTx<FailureEvent>,
+    /// To control: queue pairs that have failed; registered.
+    pub notice: StreamTx<QpNotice>,
+    /// To control: shared receive queues that hold fewer WQEs than their limit; registered.
+    pub srq_limit: StreamTx<SrqLimitNotice>,
     /// To control: what has entered and what has left; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// To control: the same of responses to READs; registered.
@@ -194,7 +200,6 @@ pub struct Responder {
     atomics: Atomics,
     region_mux: RegionMux,
     failures: FailureMerge,
-    read_failures: FailureMerge,
     in_flight_count: InFlightCount,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
@@ -219,8 +224,11 @@ impl Responder {
             setup_receive: StreamRx::default(),
             setup_reply: StreamRx::default(),
             setup_serve: StreamRx::default(),
+            srq_setup_admit: StreamRx::default(),
+            srq_setup_prefetch: StreamRx::default(),
             probed: Signal::default(),
-            failure: StreamTx::default(),
+            notice: StreamTx::default(),
+            srq_limit: StreamTx::default(),
             in_flight: Signal::default(),
             read_in_flight: Signal::default(),
             atomics_in_flight: Signal::default(),
@@ -277,7 +285,6 @@ impl Responder {
             atomics: Atomics::new()?,
             region_mux: RegionMux::new()?,
             failures: FailureMerge::default(),
-            read_failures: FailureMerge::default(),
             in_flight_count: InFlightCount::default(),
             after_failure: PulseSum::default(),
             stale: PulseSum::default(),
@@ -313,7 +320,6 @@ impl Logic for Responder {
             atomics,
             region_mux,
             failures,
-            read_failures,
             in_flight_count,
             after_failure,
             stale,
@@ -331,7 +337,6 @@ impl Logic for Responder {
         self.atomics.reset.next = reset;
         self.region_mux.reset.next = reset;
         self.failures.reset.next = reset;
-        self.read_failures.reset.next = reset;
         self.access_naks.reset.next = reset;
         self.operational_naks.reset.next = reset;
         self.protection.reset.next = reset;
@@ -343,6 +348,8 @@ impl Logic for Responder {
         StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.rq_prefetch.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_reply, &mut self.replies.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_serve, &mut self.read_responder.setup);
+        StreamRx::<SrqSetup>::link(&mut self.srq_setup_admit, &mut self.admit.srq_setup);
+        StreamRx::<SrqSetup>::link(&mut self.srq_setup_prefetch, &mut self.rq_prefetch.srq_setup);
         self.probed.next = self.admit.probed.val();
         self.admit.reads_served.next = self.read_responder.served.val();
         self.admit.reads_served_valid.next = self.read_responder.served_valid.val();
@@ -404,11 +411,10 @@ impl Logic for Responder {
 
         self.admit.stop.next = self.resolve.stop.val();
         self.admit.stop_valid.next = self.resolve.stop_valid.val();
-        StreamTx::<FailureEvent>::join(&mut self.admit.limit_reached, &mut self.failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.read_failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.read_responder.failure, &mut self.read_failures.second);
-        StreamTx::<FailureEvent>::join(&mut self.read_failures.tx, &mut self.failures.second);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.admit.limit_reached);
+        StreamTx::<QpNotice>::join(&mut self.replies.failure, &mut self.failures.first);
+        StreamTx::<QpNotice>::join(&mut self.read_responder.failure, &mut self.failures.second);
+        StreamTx::<QpNotice>::link(&mut self.notice, &mut self.failures.tx);
         self.in_flight_count.enters.next = self.admit.enters.val();
         self.in_flight_count.fetches.next = self.rq_prefetch.fetches.val();
         self.in_flight_count.fetched.next = self.rq_prefetch.fetched.val();

@@ -14,7 +14,7 @@ use rnic_driver::{
     SharedRegion,
 };
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_sim::chance::Seed;
+use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
 /// Pairs that are under way at once.

@@ -15,7 +15,7 @@ use rnic_driver::{
 };
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::{Control, REG_CONTROL, REG_STATUS, Status};
-use rnic_sim::chance::Seed;
+use rnic_stimulus::chance::Seed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

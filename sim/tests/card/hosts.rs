@@ -8,8 +8,8 @@ use rnic_driver::{
     ProtectionDomain, QueuePair, QueuePairOptions, Region, RemoteRights,
 };
 use rnic_layout::path::Pmtu;
-use rnic_sim::chance::Seed;
-use rnic_sim::operations::cards;
+use rnic_stimulus::chance::Seed;
+use rnic_workloads::cards;
 use std::sync::Arc;
 
 /// Turns within which something happens.

@@ -12,7 +12,7 @@ use rnic_driver::{
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_sim::chance::Seed;
+use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
 /// Bytes of the memory whose key ends.

@@ -16,7 +16,7 @@ use rnic_driver::{
 };
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_sim::chance::Seed;
+use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
 /// Pairs that are under way at once.
@@ -85,7 +85,7 @@ impl Turns for Run {
                     ensure!(event.object_number == self.shared.number(), "{event:?}");
                     self.limit_events += 1;
                 }
-                AsyncEvent::LastEntryReached => over.push(event.object_number),
+                AsyncEvent::LastWqeReached => over.push(event.object_number),
                 _ => bail!("{event:?} should not come"),
             }
         }

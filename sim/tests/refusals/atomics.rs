@@ -4,11 +4,11 @@ use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::RemoteRights;
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, SendWqe};
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side of the first queue pair.
 const PEER: u32 = 0x36;

@@ -6,12 +6,12 @@ use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig, UNTOU
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, ReceiveRequest, Region, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::send::Sge;
 use rnic_layout::wire::PacketRepr;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use std::collections::BTreeMap;
 
 /// The endpoint's side.

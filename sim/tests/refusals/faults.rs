@@ -6,12 +6,12 @@ use crate::rig::{Done, IPV4, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig};
 use anyhow::{Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Error, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::registers::FatalCode;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -9,6 +9,11 @@ use crate::rig::{
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendRequest, SharedRegion};
+use rnic_endpoint::Endpoint;
+use rnic_endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
+use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_endpoint::packet::Packet;
+use rnic_endpoint::qp::{QueuePairSetup, ReceiveWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
@@ -17,11 +22,6 @@ use rnic_layout::registers::COUNTERS;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::extended::{AethRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::endpoint::Endpoint;
-use rnic_sim::endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
-use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
-use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::{QueuePairSetup, ReceiveWqe};
 use std::collections::BTreeMap;
 
 /// Number of the attacker's queue pair; the endpoint has none of it.
@@ -520,7 +520,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
         Fate::Completes(status) => Some(status),
         // Nothing is sent again: there is no retry left.
         Fate::AgainNow => Some(CompletionStatus::RetryExceeded),
-        Fate::AgainAfter(_) => Some(CompletionStatus::NotReadyRetryExceeded),
+        Fate::AgainAfter(_) => Some(CompletionStatus::RnrRetryExceeded),
     };
     match fate {
         None => {

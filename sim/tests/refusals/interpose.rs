@@ -8,8 +8,8 @@ use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::admin::{ANSWER_BYTES, Answer, COMMAND_BYTES};
 use rnic_layout::limits::RING_LOG2_MIN;
 use rnic_layout::registers::{REG_ADMIN_ANSWER_BASE, REG_ADMIN_COMMAND_BASE, REG_ADMIN_DOORBELL};
-use rnic_sim::function::{SharedWorld, SimulatedFunction};
-use rnic_sim::host::Access;
+use rnic_machine::function::{SharedWorld, SimulatedFunction};
+use rnic_machine::host::Access;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 

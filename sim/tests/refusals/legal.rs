@@ -5,11 +5,11 @@ use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Versio
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side.
 const PEER: u32 = 0x31;

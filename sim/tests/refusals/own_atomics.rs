@@ -4,14 +4,14 @@ use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_sa
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::packet::Packet;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::wire::extended::{AethRepr, AtomicAckEthRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::packet::Packet;
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side, and one that only the test plays.
 const PEER: u32 = 0x35;

@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::packet::Packet;
+use rnic_endpoint::qp::ReceiveWqe;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::wire::extended::AethRepr;
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::ReceiveWqe;
+use rnic_stimulus::chance::Seed;
 use std::collections::BTreeMap;
 
 /// The endpoint's side, and one that only the test plays.

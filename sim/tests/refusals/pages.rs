@@ -5,14 +5,14 @@ use anyhow::{Context, Result, ensure};
 use rnic_driver::memory::Purpose;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveQueue, SharedReceiveQueueOptions};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::admin::{
     Body, Command, CommandHeader, CommandOpcode, CreateRegion, ModifyRegion, RegionKind, Translation,
 };
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::qp::{Data, Operation, SendWqe};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,6 +4,9 @@ use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, pa
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights};
+use rnic_endpoint::memory::Element;
+use rnic_endpoint::packet::Packet;
+use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::opcode::Operation as Opcode;
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
@@ -11,10 +14,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::wire::extended::{AethRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
-use rnic_sim::chance::Seed;
-use rnic_sim::endpoint::memory::Element;
-use rnic_sim::endpoint::packet::Packet;
-use rnic_sim::endpoint::qp::{Data, Operation, SendWqe};
+use rnic_stimulus::chance::Seed;
 
 /// The endpoint's side.
 const PEER: u32 = 0x32;

@@ -11,21 +11,21 @@ use rnic_driver::{
     Device, Function, Options, Path, ProtectionDomain, QueuePair, QueuePairOptions, ReceiveRequest, Region,
     RemoteRights, SendOptions, SendRequest, state,
 };
+use rnic_endpoint::Endpoint;
+use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_endpoint::packet;
+use rnic_endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::COUNTERS;
 use rnic_layout::wire::MacAddress;
-use rnic_sim::chance::Delay;
-use rnic_sim::endpoint::Endpoint;
-use rnic_sim::endpoint::memory::{Element, Region as PeerRegion, Rights};
-use rnic_sim::endpoint::packet;
-use rnic_sim::endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
-use rnic_sim::function::SharedWorld;
-use rnic_sim::host::HostOptions;
-use rnic_sim::operations::tamper::Tamper;
-use rnic_sim::wire::{Frame, Station, WireOptions};
-use rnic_sim::world::{CardOptions, Port, World};
+use rnic_machine::function::SharedWorld;
+use rnic_machine::host::HostOptions;
+use rnic_machine::wire::{Frame, Station, WireOptions};
+use rnic_machine::world::{CardOptions, Port, World};
+use rnic_stimulus::chance::Delay;
+use rnic_workloads::tamper::Tamper;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -15,7 +15,7 @@ use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::PacketRepr;
-use rnic_sim::host::{Access, Bar as Window, Operation, RegisterAccess};
+use rnic_machine::host::{Access, Bar as Window, Operation, RegisterAccess};
 use std::collections::BTreeMap;
 
 /// Doorbell pages that the card has.
@@ -346,7 +346,7 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
         ),
         (
             "queue pair: entries",
-            with(create_qp(free, pairs)?, &qp, "receive_entries_log2", 0),
+            with(create_qp(free, pairs)?, &qp, "receive_wqes_log2", 0),
             Status::ValueNotAllowed,
         ),
         (

@@ -8,7 +8,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_layout::wire::extended::RethRepr;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
-use rnic_sim::captures::flow::{Crossing, Flow, Said};
+use rnic_stimulus::captures::flow::{Crossing, Flow, Said};
 use std::collections::BTreeMap;
 
 /// Receives are this long, which is longer than any message of the captures.

@@ -6,7 +6,7 @@ use rnic_layout::opcode::Operation;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
-use rnic_sim::captures::flow::{Flow, Said};
+use rnic_stimulus::captures::flow::{Flow, Said};
 
 /// One message: its packets, in order, and how many PSNs it has, which is more than that for a READ.
 struct Message<'a> {

@@ -11,12 +11,12 @@ use rnic_layout::opcode::{self, Operation};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
 use rnic_layout::wire::{Extended, ExtendedRepr, PacketRepr};
-use rnic_sim::captures::flow::Flow;
-use rnic_sim::chance::Delay;
-use rnic_sim::function::{SharedWorld, SimulatedFunction};
-use rnic_sim::host::HostOptions;
-use rnic_sim::wire::{Frame, Station, WireOptions};
-use rnic_sim::world::{CardOptions, Port, World};
+use rnic_machine::function::{SharedWorld, SimulatedFunction};
+use rnic_machine::host::HostOptions;
+use rnic_machine::wire::{Frame, Station, WireOptions};
+use rnic_machine::world::{CardOptions, Port, World};
+use rnic_stimulus::captures::flow::Flow;
+use rnic_stimulus::chance::Delay;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -13,8 +13,8 @@ mod machine;
 mod support;
 
 use anyhow::{Context, Result, ensure};
-use rnic_sim::captures::Capture;
-use rnic_sim::captures::flow::Flow;
+use rnic_stimulus::captures::Capture;
+use rnic_stimulus::captures::flow::Flow;
 use std::path::PathBuf;
 use support::at_both_widths;
 

@@ -21,7 +21,7 @@ struct Machine {
     sources: [Source<CqeToken>; 2],
     events: Source<EqeToken>,
     writes: Sink<SlotWrite>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
     irqs: Sink<Bits<VECTOR_BITS>>,
     /// Cycles until the host reports the writes done that it took, oldest first.
     undone: VecDeque<u32>,
@@ -327,7 +327,7 @@ fn the_last_entry_of_a_shared_receive_queue_is_an_event_behind_the_others() {
     assert_eq!(address >> 12, EVENT_PAGE, "the event is the last");
     let events = machine.events();
     let [(queue, event)] = events[..] else { panic!("{events:?}: a queue that does not exist says nothing") };
-    assert_eq!((queue, event.kind, event.code), (0, EventKind::Asynchronous, AsyncEvent::LastEntryReached));
+    assert_eq!((queue, event.kind, event.code), (0, EventKind::Asynchronous, AsyncEvent::LastWqeReached));
     assert_eq!((event.object_number, event.detail), (0x12_3409, 0));
     assert_eq!(machine.completions().len(), ENTRIES as usize);
     assert!(machine.failed.is_empty() && machine.pulses["completion_queue_overrun"] == 0);

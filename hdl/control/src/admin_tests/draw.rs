@@ -167,8 +167,8 @@ pub(super) fn spoil(mut bytes: Bytes, random: &mut Random) -> Bytes {
     bytes
 }
 
-/// Draws a failure of a queue pair that may exist, in a generation that may be current.
-pub(super) fn draw_failure(world: &mut World) -> FailureEvent {
+/// Draws a notice of an object that may exist, in a generation that may be current.
+pub(super) fn draw_notice(world: &mut World) -> Notice {
     let index = world.random.random_range(0..3);
     let is_limit = world.random.random_bool(0.25);
     let setting = world.model.limit_settings.get(&index).copied().unwrap_or(0);
@@ -177,20 +177,29 @@ pub(super) fn draw_failure(world: &mut World) -> FailureEvent {
     let may_be_current = !is_limit || world.model.shared.contains_key(&index);
     let is_current = world.random.random_bool(0.8) && may_be_current;
     let generation = if is_current { generation } else { generation.wrapping_sub(1) };
-    use FailureCause::{Drained, Queue, Requester, Responder};
+    if is_limit {
+        return Notice::OfLimit(SrqLimitNotice {
+            srq: bits(index.into()),
+            limit_generation: bits(generation.into()),
+        });
+    }
+    use NoticeKind::{Drained, QueueError, RequesterError, ResponderError};
     // A queue pair in SQD usually drains.
     let pair = world.model.pairs.get(&index);
     let drains = pair.is_some_and(|pair| pair.state == QpState::SendQueueDrain);
-    let causes =
-        if drains { [Drained, Drained, Requester, Queue] } else { [Requester, Responder, Queue, Drained] };
-    let cause = if is_limit { FailureCause::SharedLimit } else { causes[world.random.random_range(0..4)] };
-    FailureEvent {
+    let kinds = if drains {
+        [Drained, Drained, RequesterError, QueueError]
+    } else {
+        [RequesterError, ResponderError, QueueError, Drained]
+    };
+    let kind = kinds[world.random.random_range(0..4)];
+    Notice::OfQueuePair(QpNotice {
         queue_pair: bits(index.into()),
         generation: bits(generation.into()),
-        cause,
-        has_event: [Drained, FailureCause::SharedLimit].contains(&cause) || world.random.random(),
+        kind,
+        has_event: kind == Drained || world.random.random(),
         event_code: bits(AsyncEvent::QueuePairAccessError.number().into()),
-    }
+    })
 }
 
 pub(super) fn probe(world: &mut World) {
@@ -231,8 +240,8 @@ pub(super) fn run(world: &mut World, commands: usize, failing: f64) -> BTreeMap<
                 world.cycle();
             }
             for _ in 0..world.random.random_range(1..4) {
-                let failure = draw_failure(world);
-                world.failures.push_back(failure);
+                let failure = draw_notice(world);
+                world.notices.push_back(failure);
             }
         }
         // Keys are not invalidated during a command about regions: the interpreter knows only the states before and after it.

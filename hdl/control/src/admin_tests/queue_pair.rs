@@ -41,7 +41,7 @@ impl Model {
             "shared_receive",
             "signal_all",
             "send_slots_log2",
-            "receive_entries_log2",
+            "receive_wqes_log2",
             "domain",
             "send_completion_queue",
             "receive_completion_queue",
@@ -81,22 +81,18 @@ impl Model {
         })));
     }
 
-    /// A queue pair fails; tells whether the event was of an older generation.
-    pub(super) fn fail(&mut self, event: FailureEvent) -> bool {
-        if event.cause == FailureCause::SharedLimit {
-            self.reach_limit(event);
-            return false;
-        }
+    /// A queue pair fails or has drained; tells whether the notice was of an older generation.
+    pub(super) fn fail(&mut self, event: QpNotice) -> bool {
         let index = event.queue_pair.to_u64() as u32;
         let Some(pair) = self.pairs.get(&index).cloned() else { return true };
         if event.generation != u64::from(self.generation(index)) {
             return true;
         }
-        let cause = match event.cause {
-            FailureCause::Requester => Cause::RequesterError,
-            FailureCause::Responder => Cause::ResponderError,
-            FailureCause::Queue => Cause::QueueError,
-            FailureCause::Drained => {
+        let cause = match event.kind {
+            NoticeKind::RequesterError => Cause::RequesterError,
+            NoticeKind::ResponderError => Cause::ResponderError,
+            NoticeKind::QueueError => Cause::QueueError,
+            NoticeKind::Drained => {
                 if pair.state == QpState::SendQueueDrain {
                     let kind = u64::from(EventKind::Asynchronous.number());
                     self.messages.push(Message::Event(
@@ -108,7 +104,6 @@ impl Model {
                 }
                 return false;
             }
-            FailureCause::SharedLimit => unreachable!("a limit is no failure"),
         };
         let state = after(Service::ReliableConnected, pair.state, cause);
         if state != pair.state {

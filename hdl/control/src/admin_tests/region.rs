@@ -325,17 +325,17 @@ fn queue_pairs_fail_while_pages_are_read() {
     }
     for has_event in [true, false] {
         let generation = bits(world.model.generation(1).into());
-        let cause = FailureCause::Responder;
+        let kind = NoticeKind::ResponderError;
         let code = AsyncEvent::QueuePairAccessError.number();
-        world.failures.push_back(FailureEvent {
+        world.notices.push_back(Notice::OfQueuePair(QpNotice {
             queue_pair: bits(1),
             generation,
-            cause,
+            kind,
             has_event,
             event_code: bits(code.into()),
-        });
+        }));
     }
-    while !world.failures.is_empty() {
+    while !world.notices.is_empty() {
         world.cycle();
         assert!(entered(&world) < 300, "they are taken in the middle of the list");
     }

@@ -3,24 +3,19 @@ use super::*;
 
 impl Model {
     /// Expects the setup event of a shared receive queue; that of one that is destroyed has no limit.
-    pub(super) fn expect_shared_receive_queue(&mut self, kind: SetupKind, number: u32, exists: bool) {
+    pub(super) fn expect_shared_receive_queue(&mut self, kind: SrqSetupKind, number: u32, exists: bool) {
         let create = self.shared[&number];
         let record = &CreateSharedReceiveQueue::RECORD;
-        let mut bytes = [0; 72];
-        let mut set = |name: &str, value: u64| PATH.field(name).set(&mut bytes, value).expect("it fits");
-        set("receive_entries_log2", get(record, &create, "entries_log2"));
-        set("domain", get(record, &create, "domain"));
-        set("receive_base_page", get(record, &create, "base") >> 12);
-        let setting = u64::from(self.limit_settings[&number]) << 16 | get(record, &create, "limit");
-        let state = if exists { QpState::ReadyToReceive } else { QpState::Reset };
-        self.messages.push(Message::Setup(Box::new(SetupEvent {
+        let if_exists = |value: u64| if exists { value } else { 0 };
+        self.messages.push(Message::SrqSetup(SrqSetup {
             kind,
-            queue_pair: bits(number.into()),
-            state: bits(state.number().into()),
-            generation: bits(0),
-            psn: bits(if exists { setting } else { 0 }),
-            path: crate::path::path_of(BigUint::from_bytes_le(&bytes).into()),
-        })));
+            srq: bits(number.into()),
+            is_alive: exists,
+            base_page: bits(get(record, &create, "base") >> 12),
+            entries_log2: bits(get(record, &create, "entries_log2")),
+            limit: bits(if_exists(get(record, &create, "limit"))),
+            limit_generation: bits(if_exists(self.limit_settings[&number].into())),
+        }));
     }
 
     pub(super) fn set_limit(&mut self, number: u32, limit: u64) {
@@ -31,21 +26,22 @@ impl Model {
     }
 
     /// A limit is reached; a notice of an older setting is dropped.
-    pub(super) fn reach_limit(&mut self, event: FailureEvent) {
-        let number = event.queue_pair.to_u64() as u32;
+    pub(super) fn reach_limit(&mut self, notice: SrqLimitNotice) {
+        let number = notice.srq.to_u64() as u32;
         let setting = self.limit_settings.get(&number).copied().unwrap_or(0);
-        if !self.shared.contains_key(&number) || event.generation != u64::from(setting) {
+        if !self.shared.contains_key(&number) || notice.limit_generation != u64::from(setting) {
             return;
         }
         put(&CreateSharedReceiveQueue::RECORD, self.shared.get_mut(&number).expect("it exists"), "limit", 0);
         let kind = u64::from(EventKind::Asynchronous.number());
-        self.messages.push(Message::Event(number.into(), 0, kind, event.event_code.to_u64()));
+        let code = AsyncEvent::SharedReceiveLimit.number();
+        self.messages.push(Message::Event(number.into(), 0, kind, code.into()));
     }
 
     pub(super) fn end_shared_receive_queue(&mut self, number: u32) {
         let page = get(&CreateSharedReceiveQueue::RECORD, &self.shared[&number], "doorbell_page");
         self.expect_page(Kind::SharedReceive, number, page, false);
-        self.expect_shared_receive_queue(SetupKind::SharedReceive, number, false);
+        self.expect_shared_receive_queue(SrqSetupKind::Restart, number, false);
         let setting = self.limit_settings.get_mut(&number).expect("it exists");
         *setting = setting.wrapping_add(1);
         self.shared.remove(&number);
@@ -60,7 +56,7 @@ impl Model {
         }
         self.shared.insert(number, *bytes);
         self.set_limit(number, get(record, bytes, "limit"));
-        self.expect_shared_receive_queue(SetupKind::SharedReceive, number, true);
+        self.expect_shared_receive_queue(SrqSetupKind::Restart, number, true);
         self.expect_page(Kind::SharedReceive, number, get(record, bytes, "doorbell_page"), true);
         Ok(0)
     }
@@ -68,7 +64,7 @@ impl Model {
     pub(super) fn modify_shared_receive_queue(&mut self, bytes: &Bytes, number: u32) -> Result<u32, Refusal> {
         Self::found(&self.shared, number, 6)?;
         self.set_limit(number, get(&ModifySharedReceiveQueue::RECORD, bytes, "limit"));
-        self.expect_shared_receive_queue(SetupKind::SharedLimit, number, true);
+        self.expect_shared_receive_queue(SrqSetupKind::Limit, number, true);
         Ok(0)
     }
 
@@ -123,13 +119,10 @@ fn a_shared_receive_queue_outlives_its_queue_pairs() {
     );
     // The event of a limit is raised once, and not for a setting that was replaced.
     let reached = |world: &mut World, setting: u8| {
-        world.failures.push_back(FailureEvent {
-            queue_pair: bits(63),
-            generation: bits(setting.into()),
-            cause: FailureCause::SharedLimit,
-            has_event: true,
-            event_code: bits(AsyncEvent::SharedReceiveLimit.number().into()),
-        });
+        world.notices.push_back(Notice::OfLimit(SrqLimitNotice {
+            srq: bits(63),
+            limit_generation: bits(setting.into()),
+        }));
         world.rest();
         let events = world.messages.iter().filter(|messages| matches!(messages, Message::Event(..))).count();
         world.compare_messages();

@@ -39,7 +39,7 @@ pub(super) struct World {
     pub(super) reads: VecDeque<(u64, bool)>,
     pub(super) writes: VecDeque<Pending>,
     pub(super) done_count: u16,
-    pub(super) failures: VecDeque<FailureEvent>,
+    pub(super) notices: VecDeque<Notice>,
     /// Messages of the blocks.
     pub(super) messages: Vec<Message>,
     pub(super) admin_events: Vec<u64>,
@@ -91,7 +91,7 @@ impl World {
             reads: VecDeque::new(),
             writes: VecDeque::new(),
             done_count: 0,
-            failures: VecDeque::new(),
+            notices: VecDeque::new(),
             messages: Vec::new(),
             admin_events: Vec::new(),
             stale: (0, 0),
@@ -130,7 +130,7 @@ impl World {
             self.entered[0] += 1;
         }
         for section in (0..SECTIONS).rev() {
-            let is_blocked = self.is_stuck || (section == 1 && !self.failures.is_empty());
+            let is_blocked = self.is_stuck || (section == 1 && !self.notices.is_empty());
             if self.inside[section] > 0 && !is_blocked && self.random.random_bool(0.3) {
                 self.inside[section] -= 1;
                 if section + 1 < SECTIONS {
@@ -169,7 +169,6 @@ impl World {
             (self.happens(), self.happens(), self.happens(), self.happens());
         let setup_ready = self.happens();
         let own_ready = self.happens();
-        let offers_failure = !self.failures.is_empty();
         self.move_work();
         let (delivers, completes) = (self.happens(), self.happens());
         let block = &mut self.ring.block;
@@ -202,6 +201,7 @@ impl World {
         let block = &mut self.sequencer.block;
         block.event.ready.next = event_ready;
         block.setup.ready.next = setup_ready;
+        block.srq_setup.ready.next = setup_ready;
         for (source, keys) in self.keys.iter_mut().enumerate() {
             block.invalidate[source].valid.next = !keys.is_empty();
             if let Some(request) = keys.front_mut() {
@@ -211,10 +211,19 @@ impl World {
         }
         block.invalidated[0].ready.next = own_ready;
         block.invalidated[1].ready.next = true;
-        block.failure.valid.next = offers_failure;
+        block.notice.valid.next = false;
+        block.srq_limit.valid.next = false;
         block.source_addresses.next = bits(self.model.source_addresses);
-        if let Some(&failure) = self.failures.front() {
-            block.failure.beat.next = failure;
+        match self.notices.front() {
+            Some(&Notice::OfQueuePair(notice)) => {
+                block.notice.valid.next = true;
+                block.notice.beat.next = notice;
+            }
+            Some(&Notice::OfLimit(notice)) => {
+                block.srq_limit.valid.next = true;
+                block.srq_limit.beat.next = notice;
+            }
+            None => {}
         }
         self.ring.settle();
         self.sequencer.block.write.ready.next = self.ring.block.write.ready.val();
@@ -231,9 +240,12 @@ impl World {
         let block = &self.sequencer.block;
         let psns = (block.probed_send.val().to_u64(), block.probed_receive.val().to_u64());
         let probed = (psns.0, psns.1, block.probed_busy.val());
-        if block.failure.valid.val() && block.failure.ready.val() {
-            let event = self.failures.pop_front().expect("it was offered");
-            self.stale.1 += usize::from(self.model.fail(event));
+        let takes_notice = block.notice.valid.val() && block.notice.ready.val();
+        if takes_notice || (block.srq_limit.valid.val() && block.srq_limit.ready.val()) {
+            match self.notices.pop_front().expect("it was offered") {
+                Notice::OfQueuePair(notice) => self.stale.1 += usize::from(self.model.fail(notice)),
+                Notice::OfLimit(notice) => self.model.reach_limit(notice),
+            }
         }
         if block.command.valid.val() && block.command.ready.val() {
             let mut bytes = BigUint::from(block.command.beat.val()).to_bytes_le();
@@ -246,16 +258,21 @@ impl World {
         self.stale.0 += usize::from(block.counts_stale_dropped.val());
         if block.setup.valid.val() && block.setup.ready.val() {
             let setup = block.setup.beat.val();
-            let is_shared = matches!(setup.kind, SetupKind::SharedReceive | SetupKind::SharedLimit);
-            if matches!(setup.kind, SetupKind::Life | SetupKind::Restart | SetupKind::SharedReceive) {
+            if matches!(setup.kind, SetupKind::Life | SetupKind::Restart) {
                 self.mark = Some(self.entered);
             }
-            let has_psn = is_shared || matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
+            let has_psn = matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
             let psn = if has_psn { setup.psn } else { bits(0) };
-            // The generation of a shared receive queue means nothing.
-            let generation = if is_shared { bits(0) } else { setup.generation };
-            self.messages.push(Message::Setup(Box::new(SetupEvent { psn, generation, ..setup })));
+            self.messages.push(Message::Setup(Box::new(SetupEvent { psn, ..setup })));
         }
+        if block.srq_setup.valid.val() && block.srq_setup.ready.val() {
+            let setup = block.srq_setup.beat.val();
+            if setup.kind == SrqSetupKind::Restart {
+                self.mark = Some(self.entered);
+            }
+            self.messages.push(Message::SrqSetup(setup));
+        }
+        assert!(!block.setup.valid.val() || !block.srq_setup.valid.val(), "one event at a time");
         if block.tables.region_write_valid.val() {
             let write = block.tables.region_write.val();
             let is_valid = write.region.valid;
@@ -468,7 +485,7 @@ impl World {
             self.cycle();
             let is_quiet = self.sequencer.block.is_idle.val()
                 && !self.ring.block.busy.val()
-                && self.failures.is_empty()
+                && self.notices.is_empty()
                 && self.keys.iter().all(VecDeque::is_empty)
                 && self.taken_keys.iter().all(VecDeque::is_empty)
                 && self.writes.is_empty();
@@ -502,6 +519,7 @@ impl World {
             Message::Write(..) => 5,
             Message::Event(..) => 6,
             Message::PageEntry(_) => 7,
+            Message::SrqSetup(_) => 8,
         };
         found.sort_by_key(kind);
         expected.sort_by_key(kind);

@@ -50,8 +50,8 @@ pub(super) struct Loader {
     pub subject: Signal<In, Bits<STORE_BITS>>,
     /// Address of the source of the instruction.
     pub source_address: Signal<In, Bits<STORE_BITS>>,
-    /// Address of the word that a failure is about.
-    pub failed_address: Signal<In, Bits<STORE_BITS>>,
+    /// Address of the word that a notice is about.
+    pub noticed_address: Signal<In, Bits<STORE_BITS>>,
     /// Word of the store, two cycles after its address.
     pub word: Signal<In, Bits<64>>,
 
@@ -91,7 +91,7 @@ impl Logic for Loader {
             self.action.val(),
             self.subject.val(),
             self.source_address.val(),
-            self.failed_address.val(),
+            self.noticed_address.val(),
         );
         self.address.next = load.address;
         self.reason.next = load.reason;

@@ -1,13 +1,13 @@
-//! Stage machine: decides what the sequencer does in each cycle, takes failures, and says how commands end.
+//! Stage machine: decides what the sequencer does in each cycle, takes notices, and decides how commands end.
 //!
 //! ```text
 //!  command, event queue 0, forget ──> begin ──┐
 //!  verdict, word, ready ──> conditions ──> next_stage ──> stage ──> other blocks of the sequencer
-//!  failure ──> lookup ──> decide_failure ─────┘     └──> outcome, event
+//!  notice ──> lookup ──> decide ──────────────┘     └──> outcome, event
 //! ```
 //!
 //! The stages and their order are in [`stage`](super::stage). Reset begins with [`Stage::Idle`].
-use super::failure::{cause_number, decide_failure, failed_word};
+use super::notice::{Notice, cause_number, choose, decide, event_code, notice_address, word_after};
 use super::objects::{Lookup, Sweep, find, is_last, next_lookup, next_object};
 use super::stage::{
     Begins, CYCLE_BITS, Conditions, LoadReason, Position, Routine, Stage, advances, begin, next_cycle,
@@ -25,7 +25,7 @@ use rnic_layout::admin::{COMMAND_BYTES, CommandStatus};
 use rnic_layout::queue::event::EventKind;
 use rnic_layout::state::{Cause, QpState, Service, after};
 use rnic_messages::complete::EqeToken;
-use rnic_messages::setup::FailureEvent;
+use rnic_messages::setup::{QpNotice, SrqLimitNotice};
 
 /// Bits of a count of the writes of a query.
 const CHUNK_COUNT_BITS: usize = 3;
@@ -75,8 +75,10 @@ pub(super) struct StageMachine {
     pub forget: Signal<In, Bit>,
     /// Only a reset helps the device.
     pub device_failed: Signal<In, Bit>,
-    /// Queue pairs that have failed, and notices; `ready` is combinational from `is_lent`.
-    pub failure: StreamRx<FailureEvent>,
+    /// Queue pairs that have failed or drained; `ready` is combinational from `is_lent`.
+    pub notice: StreamRx<QpNotice>,
+    /// Shared receive queues whose limit is reached; `ready` is combinational from `is_lent` and the `valid` of `notice`.
+    pub srq_limit: StreamRx<SrqLimitNotice>,
     /// The outcome of a command; a function of registers.
     pub outcome: StreamTx<Outcome>,
     /// Asynchronous events; registered.
@@ -98,7 +100,7 @@ pub(super) struct StageMachine {
     pub load: Signal<In, LoadReason>,
     /// Number of the object that is loaded.
     pub object_number: Signal<In, Bits<24>>,
-    /// All stages of the card take the setup event.
+    /// All stages of the card take the setup event that is offered.
     pub setup_ready: Signal<In, Bit>,
     /// The admin ring takes the write of a query.
     pub write_ready: Signal<In, Bit>,
@@ -125,8 +127,10 @@ pub(super) struct StageMachine {
     pub succeeds: Signal<Out, Bit>,
     /// The stage writes a word of the store in this cycle.
     pub writes: Signal<Out, Bit>,
-    /// The word after a failure.
-    pub failed: Signal<Out, Bits<64>>,
+    /// The word after a notice.
+    pub noticed: Signal<Out, Bits<64>>,
+    /// A notice is offered.
+    pub has_notice: Signal<Out, Bit>,
     /// Address of the word that is looked up; registered.
     pub lookup_address: Signal<Out, Bits<STORE_BITS>>,
     /// Kind of the object that a reset forgets; registered.
@@ -151,7 +155,7 @@ pub(super) struct StageMachine {
     /// The object whose command a reset has cut off.
     cut_off: DFF<Bits<STORE_BITS>>,
     has_cut_off: DFF<Bit>,
-    failure_held: DFF<FailureEvent>,
+    notice_held: DFF<Notice>,
     is_within_wait: Reg<Bit>,
     is_within_pages: Reg<Bit>,
     chunks_written: DFF<Bits<CHUNK_COUNT_BITS>>,
@@ -176,38 +180,43 @@ impl Logic for StageMachine {
         let verdict = self.verdict.val();
         let lookup = self.lookup.q.val();
         let sweep = self.sweep.q.val();
-        let failure = self.failure_held.q.val();
+        let notice = self.notice_held.q.val();
         let pages = self.pages.val();
         let is_lent = self.is_lent.val();
-        let has_failure = self.failure.valid.val();
+        let is_queue_pair = self.notice.valid.val();
+        let has_notice = is_queue_pair || self.srq_limit.valid.val();
+        let (qp_notice, limit) = (self.notice.beat.val(), self.srq_limit.beat.val());
         let device_failed = self.device_failed.val();
 
-        // What begins: failures first.
+        // What begins: notices first.
         let is_idle = stage == Stage::Idle && !is_lent;
         let is_between_slots = stage == Stage::Pages && pages.is_asking && !is_lent;
         let forgets = self.forget_pending.q.val();
         let has_command = self.has_command.val();
-        let begins = begin(is_idle, has_failure, forgets, self.has_queue_0.val(), has_command);
-        self.failure.ready.next = is_idle || (stage == Stage::Wait && !is_lent) || is_between_slots;
+        let begins = begin(is_idle, has_notice, forgets, self.has_queue_0.val(), has_command);
+        let takes_notice = is_idle || (stage == Stage::Wait && !is_lent) || is_between_slots;
+        self.notice.ready.next = takes_notice;
+        self.srq_limit.ready.next = takes_notice && !is_queue_pair;
         self.forget_pending.d.next = self.forget.val() || (forgets && !begins.forget);
 
         // What follows.
-        self.states.address.next = cat!(state_of(word), cause_number(failure.cause));
+        self.states.address.next = cat!(state_of(word), cause_number(notice.of_queue_pair.kind));
         let next_state = self.states.value.val();
-        let failed = decide_failure(failure, word, next_state);
+        let decision = decide(notice, word, next_state);
         let exists = word.get_bit(VALID);
         let has_number = exists && number_of(word) == lookup.number;
         let is_cut_off = self.has_cut_off.q.val() && lookup.address == self.cut_off.q.val();
         let interrupted = interrupted_stage(self.is_within_wait.q.val(), self.is_within_pages.q.val());
         let load = self.load.val();
         let at = Position { cycle, routine, lookup: lookup.reason, load, action, interrupted };
+        let begins_routine = begins.queue_0 || begins.command;
         let event_free = !self.event_valid.q.val() || self.event.ready.val();
         let is = Conditions {
             is_lent,
-            has_failure,
+            has_notice,
             device_failed,
             begins_forget: begins.forget,
-            begins_routine: begins.queue_0 || begins.command,
+            begins_routine,
             skips: self.skips.val(),
             refuses: verdict.refuses,
             is_found: select(constant.get_bit(FIND_EXISTS), has_number, !exists),
@@ -219,28 +228,27 @@ impl Logic for StageMachine {
             is_between_slots,
             pages_end: stage == Stage::Pages && pages.is_done && !is_lent,
             pages_refuse: pages.outcome.status.any(),
-            failure_applies: failed.applies,
-            is_notice: failed.is_notice,
-            has_event: failure.has_event,
+            notice_applies: decision.applies,
+            keeps_state: decision.keeps_state,
+            has_event: notice.of_queue_pair.has_event,
             must_forget: exists || is_cut_off,
             sweep_ends: is_last(sweep),
         };
         let is_next_instruction = advances(stage, at, is);
-        let is_next_object = sweep_advances(stage, at, is);
         self.stage_held.d.next = next_stage(stage, at, is);
         self.cycle_held.d.next = next_cycle(stage, cycle);
+        let noticed_at = notice_address(qp_notice, is_queue_pair, limit);
         self.lookup.d.next =
-            next_lookup(stage, lookup, find(constant, self.rotated.val()), self.failure.beat.val(), sweep);
-        if begins.queue_0 || begins.command {
-            self.is_running.d.next = true;
-        } else if ends(stage, at, is) {
-            self.is_running.d.next = false;
+            next_lookup(stage, lookup, find(constant, self.rotated.val()), noticed_at, sweep);
+        self.is_running.d.next = begins_routine || (self.is_running.q.val() && !ends(stage, at, is));
+        if stage == Stage::Idle || stage == Stage::Wait || stage == Stage::Pages {
+            self.notice_held.d.next = choose(qp_notice, is_queue_pair, limit);
         }
-        if is_next_object {
+        if sweep_advances(stage, at, is) {
             self.sweep.d.next = next_object(sweep);
         }
         let chunks = self.chunks_written.q.val();
-        let pages_fail = is_between_slots && !has_failure && device_failed;
+        let pages_fail = is_between_slots && !has_notice && device_failed;
         let outcome = self.outcome_held.q.val();
         self.outcome_held.d.next =
             next_outcome(stage, outcome, instruction, verdict, chunks, pages.outcome, pages_fail);
@@ -249,7 +257,6 @@ impl Logic for StageMachine {
         }
         match stage {
             Stage::Idle => {
-                self.failure_held.d.next = self.failure.beat.val();
                 self.is_within_wait.d.next = false;
                 self.is_within_pages.d.next = false;
                 self.chunks_written.d.next = bits(0);
@@ -266,11 +273,9 @@ impl Logic for StageMachine {
                 }
             }
             Stage::Wait => {
-                self.failure_held.d.next = self.failure.beat.val();
                 self.is_within_wait.d.next = true;
             }
             Stage::Pages => {
-                self.failure_held.d.next = self.failure.beat.val();
                 self.is_within_pages.d.next = true;
             }
             Stage::Raise => {
@@ -280,7 +285,7 @@ impl Logic for StageMachine {
                         object_number: self.object_number.val(),
                         detail: bits(0),
                         kind: bits(EventKind::Asynchronous as u64),
-                        code: failure.event_code,
+                        code: event_code(notice),
                     };
                 }
             }
@@ -295,8 +300,9 @@ impl Logic for StageMachine {
         let succeeds = stage == Stage::Apply && !verdict.refuses;
         self.succeeds.next = succeeds;
         self.writes.next =
-            writes_store(stage, succeeds && verdict.writes, is_next_instruction, failed.applies);
-        self.failed.next = failed_word(failure, word, next_state);
+            writes_store(stage, succeeds && verdict.writes, is_next_instruction, decision.applies);
+        self.noticed.next = word_after(notice, word, next_state);
+        self.has_notice.next = has_notice;
         self.lookup_address.next = lookup.address;
         self.sweep_kind.next = sweep.kind;
         self.outcome.valid.next = stage == Stage::Respond;
@@ -310,12 +316,12 @@ impl Logic for StageMachine {
             && self.keys_idle.val()
             && !self.event_valid.q.val();
         self.is_idle.next = self.idle.q.val();
-        self.stale.d.next = stage == Stage::Failed && failed.is_stale;
+        self.stale.d.next = stage == Stage::Decide && decision.is_stale;
         self.counts_stale_dropped.next = self.stale.q.val();
     }
 }
 
-/// Gives the stage in which a failure was taken.
+/// Gives the stage in which a notice was taken.
 #[kernel]
 fn interrupted_stage(is_within_wait: Bit, is_within_pages: Bit) -> Stage {
     if is_within_wait {
@@ -342,14 +348,14 @@ fn next_routine(routine: Routine, begins: Begins) -> Routine {
 }
 
 /// Tells whether a word of the store is written: by an instruction that changes its target, by one that is done in this
-/// cycle, or by a failure that applies.
+/// cycle, or by a notice that applies.
 #[kernel]
-fn writes_store(stage: Stage, changes_target: Bit, advances: Bit, failure_applies: Bit) -> Bit {
+fn writes_store(stage: Stage, changes_target: Bit, advances: Bit, notice_applies: Bit) -> Bit {
     match stage {
         Stage::Copy => true,
         Stage::Apply => changes_target,
         Stage::Probe | Stage::Pages => advances,
-        Stage::Failed => failure_applies,
+        Stage::Decide => notice_applies,
         _ => false,
     }
 }
@@ -441,8 +447,8 @@ mod tests {
             (Stage::Probe, [false, true, false], true),
             (Stage::Probe, [true, false, true], false),
             (Stage::Pages, [false, true, false], true),
-            (Stage::Failed, [false, false, true], true),
-            (Stage::Failed, [true, true, false], false),
+            (Stage::Decide, [false, false, true], true),
+            (Stage::Decide, [true, true, false], false),
             (Stage::Publish, [true; 3], false),
         ] {
             assert_eq!(writes_store(stage, changes, advances, applies), expected, "{stage:?}");

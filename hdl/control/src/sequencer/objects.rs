@@ -1,14 +1,12 @@
 //! Which words of the store are read next: lookups, loads, and the sweep of a reset.
-use super::failure::failure_address;
 use super::stage::{LoadReason, LookupReason, Stage};
 use crate::instruction::Action;
 use crate::object_store::{
     INDEX_BITS, KIND_BITS, NUMBER_BITS, SCRATCH, STORE_BITS, header_of, index_of, kind,
 };
 use rnic_kernel::prelude::*;
-use rnic_messages::setup::FailureEvent;
 
-/// Words of an object that can fail, as a power of two.
+/// Words of a queue pair, or of a shared receive queue, as a power of two.
 const OBJECT_BITS: usize = 4;
 const ABOVE_OBJECT: usize = STORE_BITS - OBJECT_BITS;
 
@@ -45,18 +43,18 @@ pub(super) fn find(constant: Bits<64>, source: Bits<64>) -> Lookup {
     Lookup { reason: LookupReason::Find, number, address: header_of(kind, index_of(kind, number)) }
 }
 
-/// Gives the lookup of the next cycle.
+/// Gives the lookup of the next cycle. `notice` is the address of the word that an offered notice is about.
 #[kernel]
 pub(super) fn next_lookup(
     stage: Stage,
     lookup: Lookup,
     find: Lookup,
-    failure: FailureEvent,
+    notice: Bits<STORE_BITS>,
     sweep: Sweep,
 ) -> Lookup {
     match stage {
         Stage::Idle | Stage::Wait | Stage::Pages => {
-            Lookup { reason: LookupReason::Failure, address: failure_address(failure), ..lookup }
+            Lookup { reason: LookupReason::Notice, address: notice, ..lookup }
         }
         Stage::Apply => find,
         Stage::Sweep => {
@@ -66,8 +64,8 @@ pub(super) fn next_lookup(
     }
 }
 
-/// Gives the load of the next cycle. `source` is the address of the source of the instruction, `failed` that of the word that
-/// a failure is about.
+/// Gives the load of the next cycle. `source` is the address of the source of the instruction, `noticed` that of the word that
+/// a notice is about.
 #[kernel]
 pub(super) fn next_load(
     stage: Stage,
@@ -75,7 +73,7 @@ pub(super) fn next_load(
     action: Action,
     subject: Bits<STORE_BITS>,
     source: Bits<STORE_BITS>,
-    failed: Bits<STORE_BITS>,
+    noticed: Bits<STORE_BITS>,
 ) -> Load {
     match stage {
         Stage::Apply => match action {
@@ -85,9 +83,9 @@ pub(super) fn next_load(
             _ => Load { reason: LoadReason::Setup, address: subject },
         },
         Stage::Load => Load { address: load.address + 1, ..load },
-        Stage::Failed => Load {
-            reason: LoadReason::Failure,
-            address: cat!(failed.get_bits::<ABOVE_OBJECT>(OBJECT_BITS), bits::<OBJECT_BITS>(0)),
+        Stage::Decide => Load {
+            reason: LoadReason::Notice,
+            address: cat!(noticed.get_bits::<ABOVE_OBJECT>(OBJECT_BITS), bits::<OBJECT_BITS>(0)),
         },
         _ => load,
     }
@@ -123,7 +121,6 @@ pub(super) fn next_object(sweep: Sweep) -> Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rnic_messages::setup::FailureCause;
 
     #[test]
     fn a_find_masks_the_number_and_goes_to_the_header_of_its_index() {
@@ -145,28 +142,27 @@ mod tests {
     fn each_stage_looks_up_its_own_word() {
         let held = Lookup { reason: LookupReason::Find, number: bits(1), address: bits(2) };
         let find = Lookup { reason: LookupReason::Find, number: bits(3), address: bits(4) };
-        let failure =
-            FailureEvent { queue_pair: bits(5), cause: FailureCause::Requester, ..FailureEvent::default() };
+        let notice = bits(0x77);
         let sweep = Sweep { kind: bits(kind::COMPLETION_QUEUE), index: bits(6) };
-        let of_failure = Lookup { reason: LookupReason::Failure, address: bits(5 << 4), ..held };
+        let of_notice = Lookup { reason: LookupReason::Notice, address: notice, ..held };
         let of_sweep = Lookup { reason: LookupReason::Forget, address: bits(0x6000 | 6 << 2), ..held };
         for (stage, expected) in [
-            (Stage::Idle, of_failure),
-            (Stage::Wait, of_failure),
-            (Stage::Pages, of_failure),
+            (Stage::Idle, of_notice),
+            (Stage::Wait, of_notice),
+            (Stage::Pages, of_notice),
             (Stage::Apply, find),
             (Stage::Sweep, of_sweep),
             (Stage::Lookup, held),
             (Stage::LookupWait, held),
         ] {
-            assert_eq!(next_lookup(stage, held, find, failure, sweep), expected, "{stage:?}");
+            assert_eq!(next_lookup(stage, held, find, notice, sweep), expected, "{stage:?}");
         }
     }
 
     #[test]
     fn each_action_loads_what_it_needs() {
         let held = Load { reason: LoadReason::Write, address: bits(0x10) };
-        let (subject, source, failed) = (bits(0x20), bits(0x31), bits(0x4a));
+        let (subject, source, noticed) = (bits(0x20), bits(0x31), bits(0x4a));
         for (stage, action, reason, address) in [
             (Stage::Apply, Action::Setup, LoadReason::Setup, 0x20),
             (Stage::Apply, Action::Probe, LoadReason::Setup, 0x20),
@@ -174,12 +170,12 @@ mod tests {
             (Stage::Apply, Action::Write, LoadReason::Write, 0x31),
             (Stage::Apply, Action::Pages, LoadReason::Pages, SCRATCH),
             (Stage::Load, Action::Setup, LoadReason::Write, 0x11),
-            (Stage::Failed, Action::Setup, LoadReason::Failure, 0x40),
+            (Stage::Decide, Action::Setup, LoadReason::Notice, 0x40),
             (Stage::Write, Action::Setup, LoadReason::Write, 0x10),
         ] {
             let expected = Load { reason, address: bits(address) };
             assert_eq!(
-                next_load(stage, held, action, subject, source, failed),
+                next_load(stage, held, action, subject, source, noticed),
                 expected,
                 "{stage:?} {action:?}"
             );

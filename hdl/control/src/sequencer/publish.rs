@@ -8,29 +8,27 @@
 //!
 //! Latency 1 cycle; `loaded` and the instruction do not change in that cycle.
 use super::stage::LoadReason;
-use crate::instruction::{Action, PUBLISH_RESTARTS};
+use crate::instruction::{Action, PUBLISH_RESTARTS, SETUP_KIND_BITS};
 use crate::messages::TablesTx;
 use crate::object_store::{KIND_BITS, kind};
 use crate::object_view::{LOADED_BITS, completion_queue_of, event_queue_of, page_of, region_of};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{Region, RegionWrite};
-use rnic_messages::setup::SetupKind;
+use rnic_messages::setup::{SetupKind, SrqSetupKind};
 use rnic_messages::sizes::REGION_BITS;
 
-/// Width of the number of a [`SetupKind`] in the constant of an instruction.
-const SETUP_KIND_BITS: usize = 3;
-
-/// Numbers of [`SetupKind`], in the form in which kernels can match them.
+/// Numbers of [`SetupKind`] and [`SrqSetupKind`], in the form in which kernels can match them.
 mod number {
-    use rnic_messages::setup::SetupKind;
+    use crate::instruction::SRQ_SETUP;
+    use rnic_messages::setup::{SetupKind, SrqSetupKind};
 
     pub(super) const LIFE: u64 = SetupKind::Life as u64;
     pub(super) const RESTART: u64 = SetupKind::Restart as u64;
     pub(super) const PATH: u64 = SetupKind::Path as u64;
     pub(super) const SEND_PSN: u64 = SetupKind::SendPsn as u64;
     pub(super) const RECEIVE_PSN: u64 = SetupKind::ReceivePsn as u64;
-    pub(super) const SHARED_RECEIVE: u64 = SetupKind::SharedReceive as u64;
-    pub(super) const SHARED_LIMIT: u64 = SetupKind::SharedLimit as u64;
+    pub(super) const SRQ_FIRST: u64 = SRQ_SETUP;
+    pub(super) const SRQ_LIMIT: u64 = SRQ_SETUP | SrqSetupKind::Limit as u64;
 }
 
 /// Tables that an instruction writes, one cycle.
@@ -111,7 +109,7 @@ impl Logic for Publisher {
 /// Gives the kind of a setup event: that of the instruction, or a change of state after a failure.
 #[kernel]
 pub(super) fn setup_kind(load: LoadReason, action: Action, constant: Bits<64>) -> SetupKind {
-    if load == LoadReason::Failure {
+    if load == LoadReason::Notice {
         SetupKind::Life
     } else if action == Action::Probe {
         SetupKind::Probe
@@ -122,10 +120,26 @@ pub(super) fn setup_kind(load: LoadReason, action: Action, constant: Bits<64>) -
             number::PATH => SetupKind::Path,
             number::SEND_PSN => SetupKind::SendPsn,
             number::RECEIVE_PSN => SetupKind::ReceivePsn,
-            number::SHARED_RECEIVE => SetupKind::SharedReceive,
-            number::SHARED_LIMIT => SetupKind::SharedLimit,
             _ => SetupKind::Probe,
         }
+    }
+}
+
+/// Tells whether the setup event is of a shared receive queue.
+#[kernel]
+pub(super) fn is_srq_setup(load: LoadReason, action: Action, constant: Bits<64>) -> Bit {
+    load == LoadReason::Setup
+        && action == Action::Setup
+        && constant.get_bits::<SETUP_KIND_BITS>(0) >= number::SRQ_FIRST
+}
+
+/// Gives the kind of a setup event of a shared receive queue.
+#[kernel]
+pub(super) fn srq_setup_kind(constant: Bits<64>) -> SrqSetupKind {
+    if constant.get_bits::<SETUP_KIND_BITS>(0) == number::SRQ_LIMIT {
+        SrqSetupKind::Limit
+    } else {
+        SrqSetupKind::Restart
     }
 }
 
@@ -163,12 +177,33 @@ mod tests {
     #[test]
     fn a_failure_is_a_change_of_state_and_a_probe_needs_no_constant() {
         use SetupKind::*;
-        for kind in [Life, Restart, Path, SendPsn, ReceivePsn, SharedReceive, SharedLimit, Probe] {
+        for kind in [Life, Restart, Path, SendPsn, ReceivePsn, Probe] {
             let constant = bits(kind as u64);
             assert_eq!(setup_kind(LoadReason::Setup, Action::Setup, constant), kind);
             assert_eq!(setup_kind(LoadReason::Setup, Action::Probe, constant), Probe);
-            assert_eq!(setup_kind(LoadReason::Failure, Action::Setup, constant), Life);
-            assert_eq!(setup_kind(LoadReason::Failure, Action::Probe, constant), Life);
+            assert_eq!(setup_kind(LoadReason::Notice, Action::Setup, constant), Life);
+            assert_eq!(setup_kind(LoadReason::Notice, Action::Probe, constant), Life);
+        }
+    }
+
+    #[test]
+    fn the_constant_tells_setup_events_of_srqs_apart() {
+        use crate::instruction::SRQ_SETUP;
+        for (load, action, constant, expected) in [
+            (LoadReason::Setup, Action::Setup, SetupKind::Probe as u64, false),
+            (LoadReason::Setup, Action::Setup, SRQ_SETUP, true),
+            (LoadReason::Setup, Action::Setup, SRQ_SETUP | 1, true),
+            (LoadReason::Setup, Action::Probe, SRQ_SETUP, false),
+            (LoadReason::Notice, Action::Setup, SRQ_SETUP, false),
+        ] {
+            assert_eq!(
+                is_srq_setup(load, action, bits(constant)),
+                expected,
+                "{load:?} {action:?} {constant}"
+            );
+        }
+        for kind in [SrqSetupKind::Restart, SrqSetupKind::Limit] {
+            assert_eq!(srq_setup_kind(bits(SRQ_SETUP | kind as u64)), kind);
         }
     }
 

@@ -6,7 +6,7 @@
 //!        │                                     │ └─────────────────────┘                          │
 //!        │                                     └─── Found, Setup, Probe, Publish, Write, <────────┤
 //!        │                                          Wait, Pages: the instruction is done          │
-//!        ├─ failure, also of Wait and Pages ─> Lookup ─> LookupWait ─> Failed ─> Load ─> Setup ─> Raise
+//!        ├─ notice, also of Wait and Pages ──> Lookup ─> LookupWait ─> Decide ─> Load ─> Setup ─> Raise
 //!        └─ forget ─> Sweep ─> Lookup ─> LookupWait ─> Swept ─┬─ nothing to forget ─> Sweep       │
 //!                       ^                                     └─> Fetch .. Apply ─> Sweep         v
 //!                       └── until the last object ─> Idle                             Respond ─> Idle
@@ -68,8 +68,8 @@ pub enum Stage {
     Pages,
     /// Offers the outcome of the command.
     Respond,
-    /// Decides what a failure changes.
-    Failed,
+    /// Decides what a notice changes.
+    Decide,
     /// Raises an asynchronous event.
     Raise,
     /// Goes to the next object to forget.
@@ -94,8 +94,8 @@ pub enum Routine {
 pub enum LookupReason {
     /// [`Action::Find`].
     Find,
-    /// A failure.
-    Failure,
+    /// A notice.
+    Notice,
     /// A reset.
     Forget,
 }
@@ -111,8 +111,8 @@ pub enum LoadReason {
     Write,
     /// [`Action::Pages`].
     Pages,
-    /// A failure.
-    Failure,
+    /// A notice.
+    Notice,
 }
 
 /// Registers that, besides the stage, decide which stage follows.
@@ -125,7 +125,7 @@ pub(super) struct Position {
     pub(super) load: LoadReason,
     /// Action of the instruction.
     pub(super) action: Action,
-    /// Stage in which a failure was taken.
+    /// Stage in which a notice was taken.
     pub(super) interrupted: Stage,
 }
 
@@ -134,8 +134,8 @@ pub(super) struct Position {
 pub(super) struct Conditions {
     /// The store is lent to `invalidate`.
     pub(super) is_lent: Bit,
-    /// A failure is offered.
-    pub(super) has_failure: Bit,
+    /// A notice is offered.
+    pub(super) has_notice: Bit,
     /// Only a reset helps the device.
     pub(super) device_failed: Bit,
     /// A sweep over all objects begins.
@@ -164,11 +164,11 @@ pub(super) struct Conditions {
     pub(super) pages_end: Bit,
     /// `page_list` refuses the list.
     pub(super) pages_refuse: Bit,
-    /// The failure changes the object that it names, or is a notice that is still true.
-    pub(super) failure_applies: Bit,
-    /// The failure is a notice: it changes no state.
-    pub(super) is_notice: Bit,
-    /// The failure asks for an asynchronous event.
+    /// The notice changes the object that it names, or is still true.
+    pub(super) notice_applies: Bit,
+    /// The notice is no failure: it changes no state.
+    pub(super) keeps_state: Bit,
+    /// The notice asks for an asynchronous event.
     pub(super) has_event: Bit,
     /// The swept index has an object, or had the object of a command that the reset cut off.
     pub(super) must_forget: Bit,
@@ -187,7 +187,7 @@ pub(super) fn advances(stage: Stage, at: Position, is: Conditions) -> Bit {
         Stage::Probe => at.cycle == LAST_PROBE,
         Stage::Publish => true,
         Stage::Write => is.write_taken,
-        Stage::Wait => !is.is_lent && !is.has_failure && !is.device_failed && !is.in_flight,
+        Stage::Wait => !is.is_lent && !is.has_notice && !is.device_failed && !is.in_flight,
         Stage::Pages => is.pages_end && !is.pages_refuse,
         _ => false,
     }
@@ -233,7 +233,7 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
                     Stage::Sweep
                 } else if is.begins_routine {
                     Stage::Copy
-                } else if is.has_failure && !is.is_lent {
+                } else if is.has_notice && !is.is_lent {
                     Stage::Lookup
                 } else {
                     Stage::Idle
@@ -261,13 +261,13 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
             Stage::Lookup => Stage::LookupWait,
             Stage::LookupWait => match at.lookup {
                 LookupReason::Find => Stage::Found,
-                LookupReason::Failure => Stage::Failed,
+                LookupReason::Notice => Stage::Decide,
                 LookupReason::Forget => Stage::Swept,
             },
             Stage::Found => Stage::Respond,
             Stage::Load => {
                 if at.cycle == LAST_LOAD {
-                    after_load(at.load, is.is_notice)
+                    after_load(at.load, is.keeps_state)
                 } else {
                     Stage::Load
                 }
@@ -277,7 +277,7 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
             Stage::Publish => Stage::Fetch,
             Stage::Write => Stage::Write,
             Stage::Wait => {
-                if is.has_failure && !is.is_lent {
+                if is.has_notice && !is.is_lent {
                     Stage::Lookup
                 } else if is.device_failed && !is.is_lent {
                     Stage::Respond
@@ -286,7 +286,7 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
                 }
             }
             Stage::Pages => {
-                if is.is_between_slots && is.has_failure {
+                if is.is_between_slots && is.has_notice {
                     Stage::Lookup
                 } else if is.is_between_slots && is.device_failed {
                     Stage::Respond
@@ -303,8 +303,8 @@ pub(super) fn next_stage(stage: Stage, at: Position, is: Conditions) -> Stage {
                     Stage::Respond
                 }
             }
-            Stage::Failed => {
-                if is.failure_applies {
+            Stage::Decide => {
+                if is.notice_applies {
                     Stage::Load
                 } else {
                     at.interrupted
@@ -345,12 +345,12 @@ fn after_apply(at: Position, refuses: Bit) -> Stage {
 }
 
 #[kernel]
-fn after_load(load: LoadReason, is_notice: Bit) -> Stage {
+fn after_load(load: LoadReason, keeps_state: Bit) -> Stage {
     match load {
         LoadReason::Publish => Stage::Publish,
         LoadReason::Write => Stage::Write,
-        LoadReason::Failure => {
-            if is_notice {
+        LoadReason::Notice => {
+            if keeps_state {
                 Stage::Raise
             } else {
                 Stage::Setup
@@ -366,7 +366,7 @@ fn after_load(load: LoadReason, is_notice: Bit) -> Stage {
 fn after_setup(at: Position, is: Conditions) -> Stage {
     if !is.setup_taken {
         Stage::Setup
-    } else if at.load == LoadReason::Failure {
+    } else if at.load == LoadReason::Notice {
         if is.has_event { Stage::Raise } else { at.interrupted }
     } else {
         Stage::Probe
@@ -409,16 +409,16 @@ pub(super) struct Begins {
     pub(super) takes_command: Bit,
 }
 
-/// Chooses what an idle sequencer begins: failures first, then a reset, event queue 0, and commands.
+/// Chooses what an idle sequencer begins: notices first, then a reset, event queue 0, and commands.
 #[kernel]
 pub(super) fn begin(
     is_idle: Bit,
-    has_failure: Bit,
+    has_notice: Bit,
     forgets: Bit,
     has_queue_0: Bit,
     has_command: Bit,
 ) -> Begins {
-    let is_free = is_idle && !has_failure;
+    let is_free = is_idle && !has_notice;
     let takes_command = is_free && !forgets && !has_queue_0;
     Begins {
         forget: is_free && forgets,
@@ -434,7 +434,7 @@ mod tests {
 
     const NONE: Conditions = Conditions {
         is_lent: false,
-        has_failure: false,
+        has_notice: false,
         device_failed: false,
         begins_forget: false,
         begins_routine: false,
@@ -449,8 +449,8 @@ mod tests {
         is_between_slots: false,
         pages_end: false,
         pages_refuse: false,
-        failure_applies: false,
-        is_notice: false,
+        notice_applies: false,
+        keeps_state: false,
         has_event: false,
         must_forget: false,
         sweep_ends: false,
@@ -518,14 +518,14 @@ mod tests {
         let at = at(0, Action::Finish);
         check(&[
             (Stage::Idle, at, NONE, Stage::Idle, false),
-            (Stage::Idle, at, Conditions { has_failure: true, ..NONE }, Stage::Lookup, false),
-            (Stage::Idle, at, Conditions { has_failure: true, is_lent: true, ..NONE }, Stage::Idle, false),
+            (Stage::Idle, at, Conditions { has_notice: true, ..NONE }, Stage::Lookup, false),
+            (Stage::Idle, at, Conditions { has_notice: true, is_lent: true, ..NONE }, Stage::Idle, false),
             (Stage::Idle, at, Conditions { begins_forget: true, ..NONE }, Stage::Sweep, false),
             (Stage::Idle, at, Conditions { begins_routine: true, ..NONE }, Stage::Copy, false),
         ]);
-        // Idle, failure, reset, event queue 0, command; what begins.
+        // Idle, notice, reset, event queue 0, command; what begins.
         let none = Begins::default();
-        for (is_idle, has_failure, forgets, has_queue_0, has_command, expected) in [
+        for (is_idle, has_notice, forgets, has_queue_0, has_command, expected) in [
             (false, false, true, true, true, none),
             (true, true, true, true, true, none),
             (true, false, true, true, true, Begins { forget: true, ..none }),
@@ -533,7 +533,7 @@ mod tests {
             (true, false, false, false, true, Begins { command: true, takes_command: true, ..none }),
             (true, false, false, false, false, Begins { takes_command: true, ..none }),
         ] {
-            let found = begin(is_idle, has_failure, forgets, has_queue_0, has_command);
+            let found = begin(is_idle, has_notice, forgets, has_queue_0, has_command);
             assert_eq!(found, expected);
         }
     }
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn counted_stages_last_as_long_as_they_count() {
         let load = |cycle, load| Position { load, ..at(cycle, Action::Setup) };
-        let is_notice = Conditions { is_notice: true, ..NONE };
+        let keeps_state = Conditions { keeps_state: true, ..NONE };
         check(&[
             (Stage::Copy, at(LAST_WORD - 1, Action::Finish), NONE, Stage::Copy, false),
             (Stage::Copy, at(LAST_WORD, Action::Finish), NONE, Stage::Fetch, false),
@@ -552,8 +552,8 @@ mod tests {
             (Stage::Load, load(LAST_LOAD, LoadReason::Setup), NONE, Stage::Setup, false),
             (Stage::Load, load(LAST_LOAD, LoadReason::Write), NONE, Stage::Write, false),
             (Stage::Load, load(LAST_LOAD, LoadReason::Pages), NONE, Stage::Pages, false),
-            (Stage::Load, load(LAST_LOAD, LoadReason::Failure), NONE, Stage::Setup, false),
-            (Stage::Load, load(LAST_LOAD, LoadReason::Failure), is_notice, Stage::Raise, false),
+            (Stage::Load, load(LAST_LOAD, LoadReason::Notice), NONE, Stage::Setup, false),
+            (Stage::Load, load(LAST_LOAD, LoadReason::Notice), keeps_state, Stage::Raise, false),
         ]);
         for (stage, cycle, next) in [
             (Stage::Copy, LAST_WORD, LAST_WORD + 1),
@@ -572,17 +572,17 @@ mod tests {
     fn what_is_offered_is_offered_until_it_is_taken() {
         let position = |action, load| Position { load, interrupted: Stage::Wait, ..at(0, action) };
         let setup = position(Action::Setup, LoadReason::Setup);
-        let failure = position(Action::Setup, LoadReason::Failure);
+        let notice = position(Action::Setup, LoadReason::Notice);
         let taken = Conditions { setup_taken: true, ..NONE };
         check(&[
             (Stage::Setup, setup, NONE, Stage::Setup, false),
             (Stage::Setup, setup, taken, Stage::Fetch, true),
             (Stage::Setup, position(Action::Probe, LoadReason::Setup), taken, Stage::Probe, false),
-            (Stage::Setup, failure, NONE, Stage::Setup, false),
-            (Stage::Setup, failure, taken, Stage::Wait, false),
-            (Stage::Setup, failure, Conditions { has_event: true, ..taken }, Stage::Raise, false),
-            (Stage::Raise, failure, NONE, Stage::Raise, false),
-            (Stage::Raise, failure, Conditions { event_free: true, ..NONE }, Stage::Wait, false),
+            (Stage::Setup, notice, NONE, Stage::Setup, false),
+            (Stage::Setup, notice, taken, Stage::Wait, false),
+            (Stage::Setup, notice, Conditions { has_event: true, ..taken }, Stage::Raise, false),
+            (Stage::Raise, notice, NONE, Stage::Raise, false),
+            (Stage::Raise, notice, Conditions { event_free: true, ..NONE }, Stage::Wait, false),
             (Stage::Publish, setup, NONE, Stage::Fetch, true),
             (Stage::Write, setup, NONE, Stage::Write, false),
             (Stage::Write, setup, Conditions { write_taken: true, ..NONE }, Stage::Fetch, true),
@@ -592,21 +592,21 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_for_failures_and_for_a_failed_device() {
+    fn waiting_ends_for_notices_and_for_a_failed_device() {
         let at = at(0, Action::Wait);
         let waits = Conditions { in_flight: true, ..NONE };
         check(&[
             (Stage::Wait, at, NONE, Stage::Fetch, true),
             (Stage::Wait, at, Conditions { is_lent: true, ..NONE }, Stage::Wait, false),
             (Stage::Wait, at, waits, Stage::Wait, false),
-            (Stage::Wait, at, Conditions { has_failure: true, ..waits }, Stage::Lookup, false),
-            (Stage::Wait, at, Conditions { has_failure: true, is_lent: true, ..waits }, Stage::Wait, false),
+            (Stage::Wait, at, Conditions { has_notice: true, ..waits }, Stage::Lookup, false),
+            (Stage::Wait, at, Conditions { has_notice: true, is_lent: true, ..waits }, Stage::Wait, false),
             (Stage::Wait, at, Conditions { device_failed: true, ..NONE }, Stage::Respond, false),
             (Stage::Wait, at, Conditions { device_failed: true, is_lent: true, ..NONE }, Stage::Wait, false),
             (
                 Stage::Wait,
                 at,
-                Conditions { device_failed: true, has_failure: true, ..NONE },
+                Conditions { device_failed: true, has_notice: true, ..NONE },
                 Stage::Lookup,
                 false,
             ),
@@ -617,7 +617,7 @@ mod tests {
             (
                 Stage::Pages,
                 at,
-                Conditions { has_failure: true, device_failed: true, ..NONE },
+                Conditions { has_notice: true, device_failed: true, ..NONE },
                 Stage::Pages,
                 false,
             ),
@@ -625,7 +625,7 @@ mod tests {
             (
                 Stage::Pages,
                 at,
-                Conditions { has_failure: true, device_failed: true, ..between },
+                Conditions { has_notice: true, device_failed: true, ..between },
                 Stage::Lookup,
                 false,
             ),
@@ -648,12 +648,12 @@ mod tests {
         check(&[
             (Stage::Lookup, find, NONE, Stage::LookupWait, false),
             (Stage::LookupWait, find, NONE, Stage::Found, false),
-            (Stage::LookupWait, lookup(LookupReason::Failure), NONE, Stage::Failed, false),
+            (Stage::LookupWait, lookup(LookupReason::Notice), NONE, Stage::Decide, false),
             (Stage::LookupWait, lookup(LookupReason::Forget), NONE, Stage::Swept, false),
             (Stage::Found, find, NONE, Stage::Respond, false),
             (Stage::Found, find, Conditions { is_found: true, ..NONE }, Stage::Fetch, true),
-            (Stage::Failed, find, NONE, Stage::Pages, false),
-            (Stage::Failed, find, Conditions { failure_applies: true, ..NONE }, Stage::Load, false),
+            (Stage::Decide, find, NONE, Stage::Pages, false),
+            (Stage::Decide, find, Conditions { notice_applies: true, ..NONE }, Stage::Load, false),
             (Stage::Sweep, find, NONE, Stage::Lookup, false),
             (Stage::Swept, find, Conditions { must_forget: true, ..NONE }, Stage::Fetch, false),
             (Stage::Swept, find, NONE, Stage::Sweep, false),
@@ -687,7 +687,7 @@ mod tests {
             Stage::Load,
             Stage::Probe,
             Stage::Publish,
-            Stage::Failed,
+            Stage::Decide,
             Stage::Sweep,
             Stage::Swept,
         ];

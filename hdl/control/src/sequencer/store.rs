@@ -60,8 +60,8 @@ pub(super) struct Store {
     pub probed: Signal<In, Bits<64>>,
     /// Stage `Pages`: address of the first byte of the region.
     pub first_byte: Signal<In, Bits<64>>,
-    /// Stage `Failed`: the word after the failure.
-    pub failed: Signal<In, Bits<64>>,
+    /// Stage `Decide`: the word after the notice.
+    pub noticed: Signal<In, Bits<64>>,
     /// Stage `Apply`: the result of the instruction.
     pub result: Signal<In, Bits<64>>,
     /// The word that was read, two cycles after its address.
@@ -89,14 +89,14 @@ impl Logic for Store {
             Stage::Copy => {
                 bits::<STORE_BITS>(COMMAND) | bit_cast::<STORE_BITS, 3>(self.cycle.val().get_bits::<3>(0))
             }
-            Stage::Failed => self.lookup_address.val(),
+            Stage::Decide => self.lookup_address.val(),
             _ => select(loan.writes, loan.write_address, self.target_address.val()),
         };
         self.object_store.write_data.next = match stage {
             Stage::Copy => self.copied.val(),
             Stage::Probe => self.probed.val(),
             Stage::Pages => select(loan.writes, loan.write_data, self.first_byte.val()),
-            Stage::Failed => self.failed.val(),
+            Stage::Decide => self.noticed.val(),
             _ => select(loan.writes, loan.write_data, self.result.val()),
         };
         self.word.next = self.object_store.read_data.val();

@@ -116,7 +116,7 @@ struct World {
     deferred: Sink<Response>,
     returned: Source<ReturnedAnswer>,
     completions: Sink<CqeToken>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
     // What the sources offer, in order.
     events_offered: VecDeque<SetupEvent>,
@@ -154,7 +154,7 @@ struct World {
     // What is expected.
     models: BTreeMap<usize, Model>,
     completions_expected: Vec<CqeToken>,
-    failures_expected: Vec<FailureEvent>,
+    failures_expected: Vec<QpNotice>,
     counts: BTreeMap<&'static str, u64>,
     counts_expected: BTreeMap<&'static str, u64>,
     turns: usize,
@@ -687,10 +687,10 @@ impl World {
             completed += u64::from(status == SUCCESS);
             if status != SUCCESS {
                 if status != FLUSHED || !token.has_wr_id {
-                    self.failures_expected.push(FailureEvent {
+                    self.failures_expected.push(QpNotice {
                         queue_pair: bits(index as u64),
                         generation: model.event.generation,
-                        cause: FailureCause::Requester,
+                        kind: NoticeKind::RequesterError,
                         has_event: !token.has_wr_id,
                         event_code: bits(FATAL_EVENT),
                     });
@@ -725,10 +725,10 @@ impl World {
         // A queue pair that goes on again may have begun more since the turn began.
         if model.tells_drained && !model.has_failed && retired.count == self.begun_seen.count {
             model.tells_drained = false;
-            self.failures_expected.push(FailureEvent {
+            self.failures_expected.push(QpNotice {
                 queue_pair: bits(index as u64),
                 generation: model.event.generation,
-                cause: FailureCause::Drained,
+                kind: NoticeKind::Drained,
                 has_event: true,
                 event_code: bits(DRAINED_EVENT),
             });
@@ -1148,7 +1148,7 @@ impl World {
             let index = failure.queue_pair.to_u64() as usize;
             let life = self.lives[&index];
             let can_fail = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64];
-            let fails = failure.cause != FailureCause::Drained;
+            let fails = failure.kind != NoticeKind::Drained;
             if fails && life.generation == failure.generation && can_fail.contains(&life.state.to_u64()) {
                 self.move_to(index, QpState::Error);
             }
@@ -1249,7 +1249,7 @@ impl World {
 
     /// How often it was said that nothing is left.
     fn drained(&self) -> usize {
-        self.failures.received.iter().filter(|failure| failure.cause == FailureCause::Drained).count()
+        self.failures.received.iter().filter(|failure| failure.kind == NoticeKind::Drained).count()
     }
 
     /// A world with room for all that is posted, and one queue pair in RTS.

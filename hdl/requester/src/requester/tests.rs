@@ -161,7 +161,7 @@ struct World {
     place: Sink<ReadResponseCommand>,
     returned: Source<ReturnedAnswer>,
     completion: Sink<CqeToken>,
-    failure: Sink<FailureEvent>,
+    failure: Sink<QpNotice>,
     doorbells: VecDeque<(usize, u16)>,
     /// When slots and answers are due.
     reads: VecDeque<(u64, u64, bool)>,

@@ -29,7 +29,6 @@
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
 use crate::object_store::Kind;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::{
     CompletionsRead, EventsRead, ReceivesPosted, SendsPosted, own_ring, shared_ring,
@@ -154,7 +153,7 @@ pub struct DoorbellCounts {
 }
 
 /// Checks doorbells.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Doorbells {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -204,6 +203,7 @@ pub struct Doorbells {
     queue_pairs: Memory<Owner, QUEUE_PAIR_BITS>,
     completion_queues: Memory<Owner, COMPLETION_QUEUE_BITS>,
     event_queues: Memory<Owner, EVENT_QUEUE_BITS>,
+    #[init(Memory::new(Storage::Block))]
     shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,
     halves: Memory<Half, DOORBELL_PAGE_BITS>,
 
@@ -223,53 +223,6 @@ pub struct Doorbells {
     misses: Reg<Bits<3>>,
     /// A write of other bytes than a half or the whole.
     tears: Reg<Bit>,
-}
-
-impl Doorbells {
-    /// Makes the block without any object.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Doorbells {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            write: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            write_strobe: Signal::default(),
-            enable: Signal::default(),
-            clears: Signal::default(),
-            clear_index: Signal::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            send_posted: Signal::default(),
-            send_posted_valid: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            completions_read: Signal::default(),
-            completions_read_valid: Signal::default(),
-            events_read: Signal::default(),
-            events_read_valid: Signal::default(),
-            counts: Signal::default(),
-            queue_pairs: Memory::new(Storage::Block)?,
-            completion_queues: Memory::new(Storage::Block)?,
-            event_queues: Memory::new(Storage::Distributed)?,
-            shared_receive_queues: Memory::new(Storage::Block)?,
-            halves: Memory::new(Storage::Block)?,
-            taken: DFF::default(),
-            has_taken: Reg::default(),
-            joined: DFF::default(),
-            has_joined: Reg::default(),
-            looked: DFF::default(),
-            has_looked: Reg::default(),
-            result: DFF::default(),
-            verdict: Reg::default(),
-            is_torn: Reg::default(),
-            misses: Reg::default(),
-            tears: Reg::default(),
-        })
-    }
 }
 
 /// Classifies a write to BAR 2.
@@ -473,7 +426,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn bench() -> Bench<Doorbells> {
-        let mut bench = Bench::clocked(Doorbells::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Doorbells::default(), |block| &mut block.clock);
         bench.block.enable.next = true;
         bench
     }

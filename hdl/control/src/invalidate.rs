@@ -30,7 +30,6 @@
 //!
 //! Reset drops requests. Design decision 8.
 use crate::object_store::{KIND_BITS, NUMBER, NUMBER_BITS, STORE_BITS, VALID, header_of, index_of, kind};
-use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{CreateRegion, RegionKind};
@@ -124,7 +123,6 @@ pub struct Invalidate {
     freed: DFF<Bits<64>>,
     wrote: Reg<Bit>,
     rest: Reg<Bits<3>>,
-    #[init(Fifo::new(Storage::Block).expect("the widths fit"))]
     waiting: Fifo<Invalidated, QUEUE_PAIR_BITS, COUNT_BITS>,
     peers: RegisterSlice<Invalidated>,
     /// Numbers of own answers that ever began to wait, for which this round waits, that may leave, and that have left.

@@ -364,7 +364,7 @@ pub struct CardRegisters {
     rules: ConstantRom<WORD_BITS, RULE_BITS>,
     #[init(read_rules())]
     read_rules: ConstantRom<WORD_BITS, 1>,
-    #[init(ByteMemory::with_contents(Storage::Block, &contents(datapath_bits, clock_khz)).expect("it fits"))]
+    #[init(ByteMemory::with_contents(Storage::Block, &contents(datapath_bits, clock_khz)))]
     file: ByteMemory<64, 8, WORD_BITS>,
     entries: EntryRegisters,
     frames: FrameCounters,

@@ -13,7 +13,7 @@ use super::{
     ABOVE, BLOCK, BLOCK_BITS, HIGH, LOW, MAC_BITS, MODERATIONS, PART, PORT, PORT_VALID, SOURCE_ADDRESS,
     SOURCE_ADDRESSES, WORD, WORD_BITS,
 };
-use rnic_blocks::memory::{ByteMemory, Storage};
+use rnic_blocks::memory::ByteMemory;
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_messages::setup::SourceAddressWrite;
@@ -43,13 +43,9 @@ pub(super) struct EntryRegisters {
     /// The period, in units of 256 cycles of the core clock.
     pub interrupt_moderation_period: Signal<Out, Bits<16>>,
 
-    #[init(ByteMemory::new(Storage::Distributed).expect("the widths fit"))]
     source_high: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
-    #[init(ByteMemory::new(Storage::Distributed).expect("the widths fit"))]
     source_low: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
-    #[init(ByteMemory::new(Storage::Distributed).expect("the widths fit"))]
     source_port: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
-    #[init(ByteMemory::new(Storage::Distributed).expect("the widths fit"))]
     moderations: ByteMemory<16, 2, VECTOR_BITS>,
     sources_valid: [Reg<Bit>; limits::SOURCE_ADDRESSES],
     sources_joined: [Signal<Local, Bits<{ limits::SOURCE_ADDRESSES }>>; limits::SOURCE_ADDRESSES],

@@ -23,7 +23,7 @@ use rnic_layout::limits::SOURCE_ADDRESSES;
 const QUEUE_0_ROUTINE: u64 = kind::SHARED_RECEIVE + 1;
 
 fn microcode() -> Memory<Instruction, ROW_BITS> {
-    Memory::with_contents(Storage::Block, &programs().instructions).expect("the microcode fits its memory")
+    Memory::with_contents(Storage::Block, &programs().instructions)
 }
 
 fn starts() -> ConstantRom<OPCODE_BITS, ROW_BITS> {

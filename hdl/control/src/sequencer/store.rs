@@ -14,10 +14,6 @@ use crate::object_store::{COMMAND, STORE_BITS};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 
-fn object_store() -> Memory<Bits<64>, STORE_BITS> {
-    Memory::new(Storage::Ultra).expect("the store fits its memory").with_output_register()
-}
-
 /// Use of the store by an invalidation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Loan {
@@ -67,7 +63,7 @@ pub(super) struct Store {
     /// The word that was read, two cycles after its address.
     pub word: Signal<Out, Bits<64>>,
 
-    #[init(object_store())]
+    #[init(Memory::new(Storage::Ultra).with_output_register())]
     object_store: Memory<Bits<64>, STORE_BITS>,
 }
 

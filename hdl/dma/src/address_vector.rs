@@ -34,7 +34,7 @@
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -134,7 +134,6 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     verdicts: Fifo<Bit, VERDICTS, VERDICT_COUNT>,
     counted: Reg<AddressVectorCounts>,
 }
-
 
 /// What the headers need of the queue pair that a setup event is about.
 #[kernel]
@@ -492,8 +491,11 @@ mod tests {
             beats.extend(beats_of::<DATA, BYTES>(&payload, random));
             payloads.insert(token.psn.to_u64(), payload);
         }
-        let mut sources =
-            (Source::showing_next(replies, stalls), Source::showing_next(requests, stalls), Source::new(beats, stalls));
+        let mut sources = (
+            Source::showing_next(replies, stalls),
+            Source::showing_next(requests, stalls),
+            Source::new(beats, stalls),
+        );
         let mut sinks = (Sink::new(stalls), Sink::new(stalls));
         let mut model = Model::default();
         let (mut next, mut sent, mut dropped, mut idle, mut cycle) = (0, Vec::new(), 0, 0, 0);
@@ -584,11 +586,8 @@ mod tests {
             (QpState::ReadyToSend, 2, false),
             (QpState::ReadyToSend, 4, false),
         ] {
-            let event = SetupEvent {
-                state: bits(state as u64),
-                generation: bits(generation),
-                ..Default::default()
-            };
+            let event =
+                SetupEvent { state: bits(state as u64), generation: bits(generation), ..Default::default() };
             assert_eq!(is_current(token(0, 3, 0, 0), route_of(event)), expected, "{state:?} {generation}");
         }
     }
@@ -731,8 +730,10 @@ mod tests {
         let mut bench = bench.recording(waves);
         let mut random = random();
         let mut replies = Source::showing_next([token(0, 1, 0xa, 0)], Stalls::None);
-        let mut requests =
-            Source::showing_next([token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)], Stalls::None);
+        let mut requests = Source::showing_next(
+            [token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)],
+            Stalls::None,
+        );
         bench.block.token.ready.next = true;
         for cycle in 0..13 {
             if cycle >= 1 {

@@ -79,7 +79,7 @@ struct Conditions {
     begins: Bit,
     /// The host reader takes the read.
     read_taken: Bit,
-    /// A slot has come.
+    /// A slot has arrived.
     slot_valid: Bit,
     /// The host refused to read it.
     slot_error: Bit,

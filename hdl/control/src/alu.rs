@@ -28,7 +28,7 @@ mod flag {
     pub(super) const CURRENT_STATE: usize = AttributeMask::CURRENT_STATE.0.trailing_zeros() as usize;
 }
 
-/// First bit of the current state in the source of a transition; the next state stands at bit 0.
+/// First bit of the current state in the source of a transition; the next state is at bit 0.
 const CURRENT: usize = 8;
 
 const _: () = assert!(CommandStatus::Success as u64 == 0 && AttributeMask::STATE.0 == 1);

@@ -51,8 +51,6 @@ pub mod registers;
 pub mod frame_counters;
 mod totals;
 
-pub mod packet_registers;
-
 pub mod device_failure;
 pub mod drained;
 pub mod reset;

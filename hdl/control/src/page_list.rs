@@ -129,7 +129,7 @@ pub struct PageList {
     pub is_asking: Signal<Out, Bit>,
     /// To the host: the next slot of the list.
     pub list_read: StreamTx<HostSpan>,
-    /// The slot has come; from the next cycle on `word` holds its first word.
+    /// The slot has arrived; from the next cycle on `word` holds its first word.
     pub list_valid: Signal<In, Bit>,
     /// The host refused to read it.
     pub list_error: Signal<In, Bit>,

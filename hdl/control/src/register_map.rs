@@ -58,7 +58,7 @@ pub mod at {
 
     /// First counter.
     pub const COUNTERS: u64 = map::COUNTER_BASE as u64;
-    /// Last byte of the counters of drops, which stand in the order of their reasons.
+    /// Last byte of the counters of drops, in the order of their reasons.
     pub const DROPS_END: u64 = map::counter_offset(map::DROP_COUNTERS) as u64 - 1;
     /// Counter of packets that the responder was given.
     pub const REQUESTS_RECEIVED: u64 = counter("requests_received");

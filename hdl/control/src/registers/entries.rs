@@ -1,4 +1,4 @@
-//! Entry registers: source addresses and interrupt moderation, whose tables stand in other parts of the card.
+//! Entry registers: source addresses and interrupt moderation, whose tables are in other parts of the card.
 //!
 //! ```text
 //!  write ──> memories ──> read back ──> source_address_write
@@ -102,7 +102,7 @@ impl Logic for EntryRegisters {
         }
         self.source_addresses.next = self.sources_joined[limits::SOURCE_ADDRESSES - 1].val();
 
-        // They are read back as a whole, and sent.
+        // Entries are read back as a whole, and sent.
         self.read.d.next = write.word;
         self.reads_source.d.next = is_source && acts && part <= PORT;
         self.reads_moderation.d.next = is_moderation && acts;

@@ -22,7 +22,7 @@ pub(super) struct EventQueue0 {
     pub reset: Signal<In, Bit>,
     /// From the registers: the settings.
     pub setup: Signal<In, EventQueueSetup>,
-    /// They have changed in this cycle.
+    /// `setup` has changed in this cycle.
     pub setup_valid: Signal<In, Bit>,
     /// From the sequencer: the settings are taken.
     pub begins: Signal<In, Bit>,

@@ -1,4 +1,4 @@
-//! Store: the memory of all objects, and who uses its two ports in each stage.
+//! Store: the memory of all objects, and the use of its two ports in each stage.
 //!
 //! ```text
 //!  stage ──> select ─┬─> read_address ──> ┌──────────────┐

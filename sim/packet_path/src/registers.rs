@@ -1,4 +1,7 @@
-//! The registers of BAR 0, as far as the packet path has a use for them.
+//! Registers of the packet path alone: those of BAR 0 that it needs.
+//!
+//! The registers of the whole card ([`rnic_control::registers`]) depend on its reset, its admin queue and its interrupts, which
+//! this design does not have.
 //!
 //! ```text
 //!              ┌──────────────────────────────────────────────┐
@@ -14,15 +17,19 @@
 //! Latency: data stands on `read_data` [`READ_CYCLES`] after `read`; a write takes effect in the next cycle.
 //!
 //! 1. Reading has no side effect, and never waits.
-//! 2. Registers that this card has no use for read as zero and cannot be written; [`Features`] says so.
+//! 2. Other registers read as zero and cannot be written; [`Features`] has only the packet path.
 //! 3. `control.reset` and `counter_latch.latch` act when byte 7 is written, so two 32-bit writes, low then high, do what one
 //!    64-bit write does.
 //!
 //! All offsets and reset values are those of [`rnic_layout::registers`].
-use crate::axi_lite::READ_CYCLES;
-use crate::frame_counters::FrameCounters;
-use crate::register_map::{ADDRESS_BITS, at, merge};
-use crate::register_value;
+#![allow(
+    missing_docs,
+    reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
+)]
+use rnic_control::axi_lite::READ_CYCLES;
+use rnic_control::frame_counters::FrameCounters;
+use rnic_control::register_map::{ADDRESS_BITS, at, merge};
+use rnic_control::register_value;
 use rnic_kernel::prelude::*;
 use rnic_layout::registers::{self as map, Features, Geometry, LayoutVersion};
 use rnic_messages::drop_reason::REASON_BITS;
@@ -47,43 +54,43 @@ pub struct PacketRegisters {
     /// Synchronous, active high: the reset of the whole card.
     pub reset: Signal<In, Bit>,
 
-    /// From the slave: write now.
+    /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
-    /// Byte address, a multiple of eight.
+    /// Byte address of the write, a multiple of eight.
     pub write_address: Signal<In, Bits<ADDRESS_BITS>>,
-    /// What.
+    /// Data of the write.
     pub write_data: Signal<In, Bits<64>>,
-    /// Which bytes of it.
+    /// Bytes of `write_data` that are written.
     pub write_strobe: Signal<In, Bits<8>>,
-    /// Byte address, a multiple of eight; steady until the data is taken.
+    /// Byte address of the read, a multiple of eight; steady until the data is taken.
     pub read_address: Signal<In, Bits<ADDRESS_BITS>>,
-    /// To the slave, [`READ_CYCLES`] after the address; registered.
+    /// To the slave: data of the read, [`READ_CYCLES`] after its address; registered.
     pub read_data: Signal<Out, Bits<64>>,
 
-    /// To all else: reset, from outside or by software; registered.
+    /// To all other parts: reset, from outside or by software; registered.
     pub core_reset: Signal<Out, Bit>,
     /// To the packet path: packets may come in; registered.
     pub enable: Signal<Out, Bit>,
-    /// To the packet path: the card's own address; registered.
+    /// To the packet path: Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
-    /// To the packet path: take any unicast address; registered.
+    /// To the packet path: frames to any unicast address are taken; registered.
     pub promiscuous: Signal<Out, Bit>,
-    /// To the packet path: take the addresses of IP groups; registered.
+    /// To the packet path: frames to any group address are taken; registered.
     pub accept_multicast: Signal<Out, Bit>,
 
     /// From the packet path: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
-    /// There was one.
+    /// `outcome` is valid in this cycle.
     pub outcome_valid: Signal<In, Bit>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
     pub sent_bytes: Signal<In, Bits<16>>,
-    /// To all counters: hold this moment; registered, one cycle.
+    /// To all counters: copy the counts; registered, one cycle.
     pub counter_latch: Signal<Out, Bit>,
-    /// To the packet path's counters: which one is read.
+    /// To the counters of the packet path: number of the one that is read.
     pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From them, at most two cycles later.
+    /// From the counters of the packet path: its value, at most two cycles later.
     pub counter: Signal<In, Count>,
 
     #[init(Constant::new(register_value!(LayoutVersion::at_reset()).to_bits()))]
@@ -95,7 +102,7 @@ pub struct PacketRegisters {
     #[init(Constant::new(port_control().to_bits()))]
     port_control_at_reset: Constant<Bits<64>>,
     frames: FrameCounters,
-    /// Cycles that a reset by software still lasts; from power-up on none.
+    /// Cycles that a reset by software still lasts; zero at power-up.
     resetting: Reg<Bits<8>>,
     in_reset: Reg<Bit>,
     control: Reg<Bits<64>>,

@@ -541,7 +541,7 @@ impl<
         self.sum_stale_dropped.lines[0].next = self.requester.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[1].next = self.responder.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[2].next = self.address_vector.counts.val().stale_dropped;
-        self.sum_stale_dropped.lines[3].next = self.control.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[3].next = self.control.counts.val().stale_dropped;
         self.counters.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
         self.sum_work_refused.lines[0].next = self.requester.counts.val().work_refused;
         self.sum_work_refused.lines[1].next = self.responder.counts.val().work_refused;
@@ -592,12 +592,12 @@ impl<
         self.counters.pulses[line("event_queue_overrun")].next =
             self.complete.counts.val().event_queue_overrun;
         self.counters.pulses[line("interrupts_raised")].next = self.complete.counts.val().interrupts_raised;
-        self.counters.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
-        self.counters.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
-        self.counters.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
-        self.counters.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
-        self.counters.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
-        self.counters.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
+        self.counters.pulses[line("doorbell_foreign")].next = self.control.counts.val().doorbell_foreign;
+        self.counters.pulses[line("doorbell_unknown")].next = self.control.counts.val().doorbell_unknown;
+        self.counters.pulses[line("doorbell_torn")].next = self.control.counts.val().doorbell_torn;
+        self.counters.pulses[line("register_unmapped")].next = self.control.counts.val().register_unmapped;
+        self.counters.pulses[line("commands_executed")].next = self.control.counts.val().commands_executed;
+        self.counters.pulses[line("commands_refused")].next = self.control.counts.val().commands_refused;
         self.counters.pulses[line("host_reads")].next = self.host_reader.counts.val().host_reads;
         self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts.val().host_read_errors;
         self.counters.pulses[line("host_writes")].next = self.host_writer.counts.val().host_writes;
@@ -613,9 +613,9 @@ impl<
         self.counters.pulses[line("packets_retransmitted")].next = false;
         self.counters.pulses[line("context_misses")].next = false;
         self.counters.latch.next = self.control.counter_latch.val();
-        self.counters.index.next = self.control.tally_index.val();
-        self.control.tally_value.next = self.counters.value.val();
-        self.control.tally_is_latching.next = self.counters.is_latching.val();
+        self.counters.index.next = self.control.event_counter_index.val();
+        self.control.event_counter.next = self.counters.value.val();
+        self.control.event_counters_latching.next = self.counters.is_latching.val();
 
         // What no block says yet: a board knows its link, and no pool can run empty.
         self.control.link_up.next = true;

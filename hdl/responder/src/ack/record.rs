@@ -533,7 +533,11 @@ mod tests {
         let closes = Change { closes: true, ..Change::default() };
         let hit = Change { is_hit: true, ..Change::default() };
         let owing = ReplyRecord { first: pending(ACK, 10), ..record() };
-        let open = |count| ReplyRecord { reads_open: bits(count), ..owing };
+        let open = |count: u64| {
+            let mut record = owing;
+            record.reads_open = bits(count);
+            record
+        };
         for (record, change, expected) in [
             (record(), owes, true),
             (owing, owes, false),

@@ -1,4 +1,4 @@
-//! Puts the ICRC behind each frame, and holds frames while they are not taken.
+//! Appends the ICRC to each frame, and stores frames until the MAC takes them.
 use super::sequence::Slot;
 use crate::icrc::{IcrcGenerate, UncheckedBeat};
 use num_bigint::BigUint;
@@ -27,11 +27,10 @@ struct OpenBeat<const DATA: usize, const BYTES: usize> {
     icrc_dword: Bits<4>,
 }
 
-/// Completes beats with the ICRC and gives them to the MAC.
+/// Completes beats with the ICRC and sends them to the MAC.
 ///
-/// A memory must hold what the MAC does not take at once; so that the beats need no second delay while their
-/// ICRC is computed, they wait for it in the same memory. The answers of the generator go to a small memory beside it,
-/// at the same addresses; the two meet on the way out.
+/// A memory stores beats that the MAC does not take at once. Beats wait for their ICRC in the same memory, so that they need no second
+/// delay. The results of the generator are stored in a small memory at the same addresses; both are read together.
 ///
 /// ```text
 ///              ┌───────────────────┐
@@ -72,7 +71,7 @@ pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
 
 impl<const DATA: usize, const BYTES: usize> Seal<DATA, BYTES> {
     pub(super) fn new() -> Result<Self, ParameterError> {
-        // The ICRC starts in the middle of a dword: its first byte stands in lanes 2, 6, 10 and so on.
+        // The ICRC starts in the middle of a dword: its first byte is in lane 2, 6, 10 and so on.
         let copies = Matrix::from_sources(DATA, 32, |bit| (bit + 16) % 32);
         let lanes = |address: usize| {
             let (is_rest, has_icrc, dword) = (address >> 5 == 1, address >> 4 & 1 == 1, address % 16);

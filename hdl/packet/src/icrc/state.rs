@@ -66,7 +66,7 @@ pub(super) struct IcrcState<const DATA: usize> {
 }
 
 impl<const DATA: usize> IcrcState<DATA> {
-    /// Makes the engine; its register stands `rewound_bytes` zero bytes before the end of the beat.
+    /// Makes the engine; its register is that of `rewound_bytes` zero bytes before the end of the beat.
     pub(super) fn new(rewound_bytes: usize) -> Self {
         let lanes = DATA / 8;
         let rewind = crc::rewind(rewound_bytes);
@@ -115,7 +115,7 @@ impl<const DATA: usize> Logic for IcrcState<DATA> {
         self.hold_registers();
         clock!(self, clock, kept);
 
-        // Where in the headers this beat stands.
+        // Index of this beat in the headers.
         let index = select(self.start.val(), bits(0), self.index.q.val());
         if self.valid.val() && index != self._index_max {
             self.index.d.next = index + 1;

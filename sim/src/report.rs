@@ -1,4 +1,4 @@
-//! The demo's picture: how fast two cards are, how long each stage of a message takes, and what went through the packet path.
+//! The demo's report: rates of two cards, latency by stage, and captured frames in the packet path.
 use crate::bench::plot;
 use crate::demo::Summary;
 use crate::latency::STAGES;
@@ -6,11 +6,11 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// Captures that the picture has room for; it grows by [`CAPTURE_HEIGHT`] pixels for each one more.
+/// Captures for which the figure has room; it grows by [`CAPTURE_HEIGHT`] pixels for each further one.
 const CAPTURES_IN_HEIGHT: usize = 24;
 const CAPTURE_HEIGHT: u32 = 24;
 
-/// Draws rates by length of the message, latency by stage, and frames by opcode beside rates by capture.
+/// Draws rates by message length, latency by stage, frames by opcode, and rates by capture.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -64,7 +64,7 @@ fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-/// Horizontal bars with their names; `group` bars share one line, and `colours` go round.
+/// Horizontal bars with labels. `group` bars share a line; the colours repeat.
 fn bars(
     area: &DrawingArea<SVGBackend, plotters::coord::Shift>,
     caption: &str,

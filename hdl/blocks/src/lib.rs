@@ -6,7 +6,7 @@
 //! | [`memory`] | memories of one and two ports, with byte lanes, across clocks |
 //! | [`logic`] | functions without state: XOR networks, rotators, masks, serial numbers |
 //! | [`pulse`] | sums of the pulses of several lines |
-//! | [`parameter`] | checks of constructor parameters, with errors that name parameter and range |
+//! | [`parameter`] | what blocks of the datapath require of their parameters |
 //! | `bench` | with the feature `bench`: test bench that runs Rust and its Verilog in lock step |
 #![allow(
     missing_docs,

@@ -27,7 +27,7 @@ pub const ADMIT: usize = 0;
 pub const RQ_PREFETCH: usize = 1;
 
 /// Sends setup events to `N` stages, and those of SRQs to two.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct SetupBroadcast<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -47,23 +47,6 @@ pub struct SetupBroadcast<const N: usize> {
     open_srq: [Reg<Bit>; SRQ_STAGES],
     /// Bit i: a stage up to i has not taken the event.
     any: [Signal<Local, Bit>; N],
-}
-
-impl<const N: usize> Default for SetupBroadcast<N> {
-    fn default() -> Self {
-        SetupBroadcast {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from: StreamRx::default(),
-            from_srq: StreamRx::default(),
-            to: std::array::from_fn(|_| StreamTx::default()),
-            to_srq: std::array::from_fn(|_| StreamTx::default()),
-            offers: Reg::default(),
-            open: std::array::from_fn(|_| Reg::default()),
-            open_srq: std::array::from_fn(|_| Reg::default()),
-            any: std::array::from_fn(|_| Signal::default()),
-        }
-    }
 }
 
 impl<const N: usize> Logic for SetupBroadcast<N> {

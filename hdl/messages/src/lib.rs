@@ -9,7 +9,7 @@
 //!                        │  ▲                    │                                            │
 //!                CqeToken│  │ PacketToken        │ GatherCommand                              │ TransmitRequest
 //!                        │  │                    │                                            │
-//!                        │ receive ─PacketToken─> responder ─PlaceCommand─> place ─ReplyEvent─> ack
+//!                        │ receive ─PacketToken─> responder ─PlaceCommand─> place ─AckNotice──> ack
 //!                        ▼                                                    │
 //!                     complete <──────────────────────────────────CqeToken────┘
 //! ```

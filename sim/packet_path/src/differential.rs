@@ -1,8 +1,8 @@
-//! The packet path against the software view of the contract, on random frames.
+//! Differential test of the packet path: random frames through the hardware and through the software view of the contract.
 //!
-//! Each frame goes into the verilated card and into [`classify()`]; tokens, payloads and every counter must agree. Each
-//! packet that was accepted is then sent again, with its payload at a random lane, and must come out as
-//! [`PacketRepr::emit`] writes it.
+//! Each frame goes into the verilated packet path and into [`classify()`]; tokens, payloads and all counters must agree. Each
+//! accepted packet is then sent, with its payload at a random byte position, and must come out as [`PacketRepr::emit`] writes
+//! it.
 use crate::path::{MacFrame, PacketPath, Received, Role, Sent, Stalls, Transmit};
 use crate::token::Token;
 use anyhow::{Result, bail, ensure};
@@ -15,29 +15,29 @@ use rnic_stimulus::frames::{self, DrawnFrame, OWN_MAC};
 use std::collections::VecDeque;
 use verilator_sys::Model;
 
-/// What a run found to be equal.
+/// Counts of a run without differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// Frames that went in.
+    /// Frames received.
     pub frames: u64,
-    /// Packets that were accepted and sent again.
+    /// Packets accepted and sent.
     pub packets: u64,
     /// Frames dropped, by reason.
     pub drops: [u64; DropReason::ALL.len()],
-    /// Cycles of the core clock.
+    /// Core clock cycles.
     pub cycles: u64,
 }
 
-/// The filter that a run writes into the card.
+/// Address filter of a run.
 const FILTER: Filter = Filter { own_mac: OWN_MAC, promiscuous: false, accept_multicast: true };
-/// Payload that may wait in the card at a time. The buffers are larger, so that no frame finds them full.
+/// Payload of a burst, which fits the buffers of the card, so that no frame is dropped for lack of space.
 const BURST_BYTES_MAX: usize = 12 * 1024;
-/// Cycles in which a burst must have gone through, however the sinks stall.
+/// Cycles within which a burst must pass, whatever the stalls.
 const BURST_CYCLES_MAX: u64 = 200_000;
-/// Cycles after the last sign of life of a burst in which a surplus packet would have shown up.
+/// Cycles after a burst in which an unexpected packet would have arrived.
 const SETTLE_CYCLES: u64 = 200;
 
-/// Runs `frames` random frames drawn from `seed`.
+/// Compares `frames` random frames drawn from `seed`.
 ///
 /// # Errors
 /// The first difference, with the seed, the number of the frame and its bytes.
@@ -63,10 +63,10 @@ pub fn run(model: &Model, stalls: Stalls, seed: u64, frames: u64) -> Result<Agre
     Ok(agreement)
 }
 
-/// Writes a filter into the card and opens it.
+/// Writes an address filter and enables the card.
 ///
 /// # Errors
-/// If the register slave does not take it.
+/// If a register access fails.
 pub fn configure(path: &mut PacketPath, filter: &Filter) -> Result<()> {
     let [a, b, c, d, e, f] = filter.own_mac.0;
     path.write_register(registers::REG_OWN_MAC.offset.into(), u64::from_be_bytes([0, 0, a, b, c, d, e, f]))?;
@@ -76,10 +76,10 @@ pub fn configure(path: &mut PacketPath, filter: &Filter) -> Result<()> {
     path.write_register(registers::REG_CONTROL.offset.into(), 1)
 }
 
-/// Reads all counters at one moment.
+/// Reads a snapshot of all counters, in the order of [`COUNTERS`].
 ///
 /// # Errors
-/// If the register slave does not answer, or the snapshot takes longer than the contract allows.
+/// If a register access fails, or the snapshot takes longer than the contract allows.
 pub fn counters(path: &mut PacketPath) -> Result<Vec<u64>> {
     const SNAPSHOT_CYCLES_MAX: u64 = 4096;
     path.write_register(registers::REG_COUNTER_LATCH.offset.into(), 1)?;
@@ -107,7 +107,7 @@ fn draw_burst(random: &mut ChaCha8Rng, frames_max: u64) -> Vec<DrawnFrame> {
     burst
 }
 
-/// What must come out, in order within each role; drops are added to their counts.
+/// Packets that must be received, in order for each destination. Adds the drops of the burst to `drops`.
 fn expect(burst: &[DrawnFrame], drops: &mut [u64]) -> VecDeque<Received> {
     let verdicts = burst.iter().map(|frame| classify(&frame.bytes, frame.mac_error, &FILTER));
     let mut expected = VecDeque::new();
@@ -125,10 +125,10 @@ fn expect(burst: &[DrawnFrame], drops: &mut [u64]) -> VecDeque<Received> {
     expected
 }
 
-/// Who takes packets with this opcode.
+/// Destination of packets with this opcode.
 ///
 /// # Panics
-/// For an opcode that the card drops.
+/// If the card drops this opcode.
 pub fn role_of(code: u8) -> Role {
     match opcode::class(code).expect("the packet was accepted") {
         Class::Request => Role::Responder,
@@ -136,7 +136,7 @@ pub fn role_of(code: u8) -> Role {
     }
 }
 
-/// The token that the hardware must make of a packet.
+/// Token that the hardware must make of a packet.
 pub fn token_of(packet: &PacketRepr) -> Token {
     let mut token = Token::default();
     token.set("destination_mac", mac_number(packet.ethernet.destination.0));
@@ -179,7 +179,7 @@ fn mac_number(mac: [u8; 6]) -> u64 {
     mac.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Lets a burst through and compares what comes out.
+/// Receives a burst, and compares the packets.
 fn receive(path: &mut PacketPath, burst: &[DrawnFrame], expected: &VecDeque<Received>) -> Result<()> {
     for frame in burst {
         path.deliver(MacFrame { bytes: frame.bytes.clone(), error: frame.mac_error });
@@ -229,7 +229,7 @@ fn describe(packet: &Received) -> String {
     )
 }
 
-/// Sends each accepted packet of a burst again and compares the frames.
+/// Sends each accepted packet of a burst, and compares the frames.
 fn send_again(path: &mut PacketPath, random: &mut ChaCha8Rng, burst: &[DrawnFrame]) -> Result<()> {
     let mut wanted = Vec::new();
     for frame in burst {
@@ -261,7 +261,7 @@ fn send_again(path: &mut PacketPath, random: &mut ChaCha8Rng, burst: &[DrawnFram
     Ok(())
 }
 
-/// Each frame has moved exactly one counter, and the right one.
+/// Checks that each frame has incremented exactly one counter, the right one.
 fn compare_counters(path: &mut PacketPath, agreement: &Agreement, bytes_received: u64) -> Result<()> {
     let found = counters(path)?;
     for reason in DropReason::ALL {

@@ -1,4 +1,4 @@
-//! The verilated packet path with a MAC before it and the card's engines behind it, all played by Rust.
+//! The verilated packet path, with a model of the MAC on one side and of the card's engines on the other.
 //!
 //! ```text
 //!            frames ─> mac_rx ─┐                       ┌─> to_responder ─> received
@@ -7,8 +7,8 @@
 //!                                     s_axil ── registers
 //! ```
 //!
-//! One call of [`PacketPath::step`] is one cycle of the core clock. Every source and sink can be stalled at random; one
-//! seed decides all stalls, so a run repeats exactly.
+//! One call of [`PacketPath::step`] is one cycle of the core clock. Every source and sink can be stalled at random; one seed
+//! decides all stalls, so that a run can be repeated exactly.
 use crate::token::{TOKEN_BITS, Token};
 use crate::words;
 use anyhow::{Context, Result, ensure};
@@ -19,17 +19,17 @@ use rnic_hdl::packet_path;
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
 
-/// How often each side waits, as a probability per cycle.
+/// Stalls, as probabilities per cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stalls {
-    /// The MAC offers no beat; the transmit token or payload is late.
+    /// Probability that the MAC offers no beat, and that a transmit token or payload is late.
     pub source: f64,
-    /// The MAC or the engines take nothing.
+    /// Probability that the MAC or the engines are not ready.
     pub sink: f64,
 }
 
 impl Stalls {
-    /// No waiting, the source waits, the sinks wait, both wait.
+    /// No stalls, source stalls, sink stalls, both.
     pub const FOUR_WAYS: [Stalls; 4] = [
         Stalls { source: 0.0, sink: 0.0 },
         Stalls { source: 0.4, sink: 0.0 },
@@ -38,58 +38,58 @@ impl Stalls {
     ];
 }
 
-/// A frame as it comes from the MAC, without FCS.
+/// A frame from the MAC, without FCS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MacFrame {
-    /// From the destination address on.
+    /// Bytes from the destination address on.
     pub bytes: Vec<u8>,
-    /// The MAC marks it as broken.
+    /// The MAC marks the frame as bad (`tuser`).
     pub error: bool,
 }
 
-/// Who a received packet is for.
+/// Destination of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A request from a peer.
+    /// Requests.
     Responder,
-    /// An answer to one of our requests, or a congestion notification.
+    /// Responses, acknowledgements, and congestion notifications.
     Requester,
 }
 
 /// A packet that the card accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Who it is for.
+    /// Destination.
     pub role: Role,
-    /// Its headers.
+    /// Headers.
     pub token: Token,
-    /// Its payload, without pad.
+    /// Payload without pad.
     pub payload: Vec<u8>,
-    /// The cycle in which its last piece was taken.
+    /// Cycle in which its last beat was taken.
     pub cycle: u64,
 }
 
-/// A packet to be put together and sent.
+/// A packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Its headers; `payload_bytes` must be the length of the payload.
+    /// Headers; `payload_bytes` must be the length of the payload.
     pub token: Token,
-    /// Its payload, without pad.
+    /// Payload without pad.
     pub payload: Vec<u8>,
-    /// Lane of the payload's first byte in its first beat.
+    /// Byte position of the payload in its first beat.
     pub payload_offset: usize,
 }
 
 /// A frame that the card sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// From the destination address on, without FCS and without Ethernet padding.
+    /// Bytes from the destination address on, without FCS and without Ethernet padding.
     pub bytes: Vec<u8>,
-    /// The cycles in which its first and its last beat were taken.
+    /// Cycles in which its first and its last beat were taken.
     pub cycles: (u64, u64),
 }
 
-/// An output stream of the card: `beat`, `valid`, `ready`.
+/// An output stream: `beat`, `valid`, `ready`.
 struct Output {
     beat: AnyPort,
     valid: Port<u8>,
@@ -108,7 +108,7 @@ impl Output {
         })
     }
 
-    /// After the inputs have settled: whether a beat moves in this cycle; it then stands in `offered`.
+    /// Returns whether a beat transfers in this cycle, which is then in `offered`. The inputs must have settled.
     fn take(&mut self, instance: &Instance) -> bool {
         let moves = instance.get(self.valid) == 1 && instance.get(self.ready) == 1;
         if moves {
@@ -118,7 +118,7 @@ impl Output {
     }
 }
 
-/// An input stream of the card.
+/// An input stream.
 struct Input {
     beat: AnyPort,
     valid: Port<u8>,
@@ -139,18 +139,18 @@ impl Input {
     }
 }
 
-/// One role's pair of streams, and the packet being collected from them.
+/// Streams to one destination, and the packet that is being received from them.
 struct Receiver {
     role: Role,
     token: Output,
     payload: Output,
-    /// Tokens whose payload has not come whole yet.
+    /// Tokens whose payload is incomplete.
     waiting: VecDeque<Token>,
-    /// Payload that has come, of tokens waiting or still to come.
+    /// Payload received so far, of these tokens and of later ones.
     bytes: VecDeque<u8>,
 }
 
-/// Ports of the MAC's side.
+/// Ports of the MAC.
 struct MacPorts {
     rx_valid: Port<u8>,
     rx_data: AnyPort,
@@ -186,10 +186,10 @@ struct RegisterPorts {
     rready: Port<u8>,
 }
 
-/// Cycles within which the register slave answers, whatever the card does.
+/// Cycles within which the register slave must answer.
 const REGISTER_CYCLES_MAX: u64 = 64;
 
-/// A verilated packet path and everything around it.
+/// A verilated packet path with the models around it.
 pub struct PacketPath {
     instance: Instance,
     clock: Port<u8>,
@@ -216,10 +216,10 @@ pub struct PacketPath {
     sent: Vec<Sent>,
 }
 
-/// The payload of one packet, with how much of it has been given away.
+/// Payload of one packet that is being sent.
 struct PayloadBeats {
     bytes: Vec<u8>,
-    /// Lane of the first byte that is still to come.
+    /// Byte position of the next byte in its beat.
     lane: usize,
     given: usize,
 }
@@ -234,10 +234,10 @@ pub fn build_model(config: &Config, options: &ModelOptions) -> Result<Model> {
 }
 
 impl PacketPath {
-    /// Resets an instance of a model from [`build_model`]. `seed` decides the stalls.
+    /// Makes an instance of a model from [`build_model`], and resets it. `seed` decides the stalls.
     ///
     /// # Errors
-    /// If the model is not one of a packet path.
+    /// If the model is not a packet path.
     pub fn new(model: &Model, stalls: Stalls, seed: u64) -> Result<PacketPath> {
         let receiver = |role, name: &str| -> Result<Receiver> {
             Ok(Receiver {
@@ -319,7 +319,7 @@ impl PacketPath {
         self.width_bytes
     }
 
-    /// Changes how often each side waits from now on.
+    /// Changes the stalls from now on.
     pub fn set_stalls(&mut self, stalls: Stalls) {
         self.stalls = stalls;
     }
@@ -338,10 +338,10 @@ impl PacketPath {
         self.frames.push_back(frame);
     }
 
-    /// Queues a packet to be sent.
+    /// Queues a packet to send.
     ///
     /// # Panics
-    /// If the token's `payload_bytes` is not the payload's length, or the offset is outside a beat.
+    /// If the token's `payload_bytes` is not the payload's length, or the offset exceeds a beat.
     pub fn transmit(&mut self, packet: Transmit) {
         assert_eq!(
             packet.token.get("payload_bytes"),
@@ -359,27 +359,27 @@ impl PacketPath {
         self.tokens.push_back(packet);
     }
 
-    /// Packets that the card accepted since the last call, in order within each role.
+    /// Takes the packets that the card accepted since the last call, in order for each destination.
     pub fn take_received(&mut self) -> Vec<Received> {
         std::mem::take(&mut self.received)
     }
 
-    /// Frames that the card sent since the last call, in order.
+    /// Takes the frames that the card sent since the last call, in order.
     pub fn take_sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
 
-    /// Frames and packets that have not been given to the card whole.
+    /// Returns whether all queued frames and packets were delivered to the card completely.
     pub fn is_idle_outside(&self) -> bool {
         self.frames.is_empty() && self.tokens.is_empty() && self.payloads.is_empty()
     }
 
-    /// Frames still at the MAC.
+    /// Frames that are queued at the MAC.
     pub fn frames_waiting(&self) -> usize {
         self.frames.len()
     }
 
-    /// One cycle of the core clock.
+    /// Simulates one cycle of the core clock.
     pub fn step(&mut self) {
         self.drive_mac();
         self.drive_transmit();
@@ -399,7 +399,7 @@ impl PacketPath {
         self.cycle += 1;
     }
 
-    /// Decides one stall.
+    /// Draws a stall.
     fn stalls(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.random_bool(probability)
     }
@@ -422,7 +422,7 @@ impl PacketPath {
         self.instance.write_words(self.mac.rx_keep, &keep);
         self.instance.set(self.mac.rx_last, is_last.into());
         self.instance.set(self.mac.rx_error, (is_last && frame.error).into());
-        // A MAC cannot be told to wait: the beat is gone with this cycle.
+        // A MAC cannot stall: the beat is lost if it was not taken.
         self.frame_offset = end;
         if is_last {
             self.frames.pop_front();
@@ -431,7 +431,7 @@ impl PacketPath {
     }
 
     fn drive_transmit(&mut self) {
-        // What was offered stays until it has moved.
+        // A beat that was offered stays valid until it is taken.
         self.is_token_offered |= !self.tokens.is_empty() && !self.stalls(self.stalls.source);
         self.is_payload_offered |= !self.payloads.is_empty() && !self.stalls(self.stalls.source);
         self.instance.set(self.transmit_token.valid, self.is_token_offered.into());
@@ -520,7 +520,7 @@ impl PacketPath {
         }
     }
 
-    /// Reads a register of BAR 0, while everything else goes on.
+    /// Reads a register of BAR 0, while all streams keep running.
     ///
     /// # Errors
     /// If the slave refuses the address, or does not answer in time.
@@ -549,7 +549,7 @@ impl PacketPath {
         Err(anyhow::anyhow!("reading register {offset:#x}: no answer in {REGISTER_CYCLES_MAX} cycles"))
     }
 
-    /// Writes a register of BAR 0, while everything else goes on.
+    /// Writes a register of BAR 0, while all streams keep running.
     ///
     /// # Errors
     /// If the slave refuses the address, or does not answer in time.
@@ -557,7 +557,7 @@ impl PacketPath {
         self.write_register_bytes(offset, value, 0xff)
     }
 
-    /// Writes some bytes of a register: those whose bit in `strobe` is set.
+    /// Writes the bytes of a register whose bit in `strobe` is set.
     ///
     /// # Errors
     /// As [`write_register`](Self::write_register).
@@ -592,23 +592,23 @@ impl PacketPath {
         Err(anyhow::anyhow!("writing register {offset:#x}: no answer in {REGISTER_CYCLES_MAX} cycles"))
     }
 
-    /// Starts writing a wave; the model must have been built with tracing.
+    /// Writes a waveform from now on.
     ///
     /// # Errors
-    /// If it was not, or the file cannot be written.
+    /// If the model was built without tracing, or the file cannot be written.
     pub fn trace(&mut self, path: &std::path::Path) -> Result<()> {
         self.instance.trace_open(path).context("no wave")
     }
 }
 
 impl PayloadBeats {
-    /// The bytes of the next beat.
+    /// Offset and length of the next beat's bytes.
     fn next(&self, width_bytes: usize) -> (usize, usize) {
         (self.given, self.bytes.len().min(self.given + width_bytes - self.lane))
     }
 }
 
-/// Bits of the byte count of a beat.
+/// Width of the byte count of a beat, in bits.
 fn count_width(width_bytes: usize) -> usize {
     width_bytes.ilog2() as usize + 1
 }

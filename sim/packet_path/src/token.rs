@@ -1,11 +1,11 @@
-//! The hardware's packet token, as software sees it on a wide port.
+//! The packet token of the hardware, on the wide port that carries it.
 use crate::words;
 use rnic_kernel::prelude::{Synth, TypeKind};
 use rnic_messages::PacketToken;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Where each field of the token stands: first bit and width.
+/// First bit and width of each field.
 static FIELDS: LazyLock<BTreeMap<String, (usize, usize)>> = LazyLock::new(|| {
     let TypeKind::Composite(fields) = PacketToken::descriptor().kind else {
         unreachable!("a token is a struct of fields");
@@ -27,10 +27,10 @@ fn bits(kind: &TypeKind) -> usize {
     }
 }
 
-/// Bits of a token.
+/// Width of a token, in bits.
 pub const TOKEN_BITS: usize = PacketToken::BITS;
 
-/// A token by fields, for filling and reading the ports that carry one.
+/// A packet token, with access to its fields by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token(Vec<u32>);
 
@@ -41,12 +41,12 @@ impl Default for Token {
 }
 
 impl Token {
-    /// Takes what a port holds, from its bit 0 on.
+    /// Makes a token of the value of a port.
     pub fn from_words(words: &[u32]) -> Token {
         Token(words[..TOKEN_BITS.div_ceil(32)].to_vec())
     }
 
-    /// The token in words, lowest first; bits beyond [`TOKEN_BITS`] are zero.
+    /// Value for a port, lowest word first; bits beyond [`TOKEN_BITS`] are zero.
     pub fn words(&self) -> &[u32] {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Fields of wide ports: numbers of any width at any bit of a row of 32-bit words, lowest first.
+//! Fields of wide ports: numbers at any bit offset in a slice of 32-bit words, lowest word first.
 
 /// Reads `width` bits, at most 128, from bit `offset` on.
 ///
@@ -29,10 +29,10 @@ pub(crate) fn set(words: &mut [u32], offset: usize, width: usize, number: u128) 
     }
 }
 
-/// Copies whole bytes out of the words, the lowest byte first, from a bit `offset` on.
+/// Reads whole bytes, lowest first, from bit `offset` on.
 ///
 /// # Panics
-/// If the words end first.
+/// If the words end before the bytes do.
 pub(crate) fn get_bytes(words: &[u32], offset: usize, bytes: &mut [u8]) {
     if offset.is_multiple_of(8) {
         for (index, byte) in bytes.iter_mut().enumerate() {
@@ -46,10 +46,10 @@ pub(crate) fn get_bytes(words: &[u32], offset: usize, bytes: &mut [u8]) {
     }
 }
 
-/// Copies whole bytes into the words, the lowest byte first, from a bit `offset` on.
+/// Writes whole bytes, lowest first, from bit `offset` on.
 ///
 /// # Panics
-/// If the words end first.
+/// If the words end before the bytes do.
 pub(crate) fn set_bytes(words: &mut [u32], offset: usize, bytes: &[u8]) {
     if offset.is_multiple_of(8) {
         for (index, &byte) in bytes.iter().enumerate() {

@@ -1,13 +1,9 @@
-//! The block between a pool, a segmentation, an issuing stage, a peer and a control that are written down here in plain Rust. When
-//! turns take place is left to the block; what it says in each of them is not. ReadResponse and the place stage say whatever they like
-//! of the answers that they get, but in order.
+//! The block between models of the pool, wqe_parse, issue, the peer and control, in plain Rust. When
+//! turns take place is left to the block; what it does in each of them is not. ReadResponse and the place stage return anything,
+//! but in order.
 use super::*;
-use crate::constants::{
-    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, LOCAL_LENGTH, LOCAL_OPERATION,
-    NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST,
-    REMOTE_OPERATION, RETRY_EXCEEDED,
-};
-use crate::messages::{BLOCK_MESSAGES, OutstandingMessage};
+use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
+use crate::opcode::{CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
@@ -16,19 +12,20 @@ use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Indices of the queue pairs, and one that nobody has made.
-/// An opcode of the reliable service that is none.
+/// A number of the reliable service that is no opcode.
 const NO_ANSWER: u64 = 0x1f;
+/// Indices of the queue pairs.
 const INDICES: [usize; 4] = [0, 5, 0x200, 0x3ff];
+/// Index of a queue pair that does not exist.
 const UNMADE: u64 = 77;
-/// So few places that queue pairs are held all the time.
+/// Messages in flight at most: so few that queue pairs are held all the time.
 const WINDOW: u16 = 20;
 const SHARED_BLOCKS: usize = 3;
-/// READs that may be open.
+/// READs that may be outstanding.
 const READS: u64 = 3;
 const HOMES: usize = 1 << QUEUE_PAIR_BITS;
 
-/// Message of a model: what stands in the pool, and what the peer has said of it.
+/// Message of a model: its record in the pool, and whether the peer has acknowledged it.
 #[derive(Clone)]
 struct Message {
     token: OutstandingMessage,
@@ -38,7 +35,7 @@ struct Message {
     is_acknowledged: bool,
 }
 
-/// What the model knows of a queue pair as acknowledge should.
+/// Model of the block for a queue pair.
 struct Model {
     event: SetupEvent,
     una: Psn,
@@ -46,13 +43,13 @@ struct Model {
     /// PSN, status, reason.
     failure: Option<(Psn, u64, u64)>,
     messages: VecDeque<Message>,
-    /// READs that were open and have left.
+    /// READs that were outstanding and have left.
     reads: u64,
-    /// In SQD, and the event is owed.
-    tells_drained: bool,
+    /// The queue pair is in SQD, and its event is due.
+    reports_drained: bool,
 }
 
-/// What segmentation and issuing keep of a queue pair.
+/// Model of wqe_parse and issue for a queue pair.
 #[derive(Default)]
 struct Sender {
     state: u64,
@@ -61,10 +58,10 @@ struct Sender {
     unsent_psn: u32,
     slot: u16,
     count: u16,
-    /// READs that were begun, and that were issued.
+    /// READs that were parsed, and that were issued.
     reads: u64,
     issued_reads: u64,
-    /// Blocks of its chain, and the places taken in the last one.
+    /// Blocks of its chain, and the slots taken in the last one.
     chain: VecDeque<usize>,
     tail_count: usize,
     home_lap: bool,
@@ -72,12 +69,12 @@ struct Sender {
     is_held: bool,
     /// A slot could not be read, so nothing follows.
     has_ended: bool,
-    /// The generation in which an entry was in error.
+    /// The generation in which a WQE was in error.
     failed: Option<u8>,
     wanted: usize,
 }
 
-/// What is between segmentation and issuing.
+/// A message between wqe_parse and issue.
 struct Item {
     queue_pair: usize,
     token: OutstandingMessage,
@@ -88,7 +85,7 @@ struct Item {
     has_begun: bool,
 }
 
-/// What segmentation does.
+/// State of wqe_parse.
 #[derive(Clone, Copy)]
 enum Segmenting {
     Idle,
@@ -114,7 +111,7 @@ struct World {
     kicks: Source<LocalCompletion>,
     responses: Source<PacketToken>,
     deferred: Sink<Response>,
-    returned: Source<ReturnedAnswer>,
+    returned: Source<ResponseNotice>,
     completions: Sink<CqeToken>,
     failures: Sink<QpNotice>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
@@ -123,9 +120,9 @@ struct World {
     losses_offered: VecDeque<GatherFailure>,
     kicks_offered: VecDeque<LocalCompletion>,
     responses_offered: VecDeque<PacketToken>,
-    returned_offered: VecDeque<ReturnedAnswer>,
-    /// What deposit has, and when that comes back.
-    placing: VecDeque<(usize, ReturnedAnswer)>,
+    returned_offered: VecDeque<ResponseNotice>,
+    /// Responses that read_response has, and when they return.
+    placing: VecDeque<(usize, ResponseNotice)>,
     deferred_expected: Vec<Response>,
     // The pool.
     messages: BTreeMap<u64, OutstandingMessage>,
@@ -135,14 +132,14 @@ struct World {
     retired: BTreeMap<usize, Retired>,
     free: VecDeque<usize>,
     begun_write: Option<(usize, Begun)>,
-    /// What the block was told last.
+    /// What the block read last.
     begun_seen: Begun,
     issued_seen: Issued,
     // The stages.
     senders: BTreeMap<usize, Sender>,
     segmenting: Segmenting,
     window: u16,
-    /// Whether entries are signalled, if that is not left to chance.
+    /// Whether WQEs are signalled, if that is not left to chance.
     signals: Option<bool>,
     wakes_taken: usize,
     failures_taken: usize,
@@ -164,26 +161,26 @@ struct World {
 
 fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
     [
-        ("unknown_qp", block.counts_unknown_qp.val()),
-        ("qp_not_ready", block.counts_qp_not_ready.val()),
-        ("transport_mismatch", block.counts_transport_mismatch.val()),
-        ("partition_key", block.counts_partition_key.val()),
-        ("source_address", block.counts_source_address.val()),
-        ("acknowledgements_received", block.counts_acknowledgements_received.val()),
-        ("nak_received", block.counts_nak_received.val()),
-        ("nak_not_ready_received", block.counts_nak_not_ready_received.val()),
-        ("response_stale", block.counts_response_stale.val()),
-        ("response_never_sent", block.counts_response_never_sent.val()),
-        ("response_reserved", block.counts_response_reserved.val()),
-        ("response_unexpected", block.counts_response_unexpected.val()),
-        ("retry_exhausted", block.counts_retry_exhausted.val()),
-        ("not_ready_exhausted", block.counts_not_ready_exhausted.val()),
-        ("messages_completed", block.counts_messages_completed.val()),
-        ("stale_dropped", block.counts_stale_dropped.val()),
+        ("unknown_qp", block.counts.val().unknown_qp),
+        ("qp_not_ready", block.counts.val().qp_not_ready),
+        ("transport_mismatch", block.counts.val().transport_mismatch),
+        ("partition_key", block.counts.val().partition_key),
+        ("source_address", block.counts.val().source_address),
+        ("acknowledgements_received", block.counts.val().acknowledgements_received),
+        ("nak_received", block.counts.val().nak_received),
+        ("nak_not_ready_received", block.counts.val().nak_not_ready_received),
+        ("response_stale", block.counts.val().response_stale),
+        ("response_never_sent", block.counts.val().response_never_sent),
+        ("response_reserved", block.counts.val().response_reserved),
+        ("response_unexpected", block.counts.val().response_unexpected),
+        ("retry_exhausted", block.counts.val().retry_exhausted),
+        ("not_ready_exhausted", block.counts.val().not_ready_exhausted),
+        ("messages_completed", block.counts.val().messages_completed),
+        ("stale_dropped", block.counts.val().stale_dropped),
     ]
 }
 
-/// The card's own address at a place of its table; the last place is not in use.
+/// The card's own address in a row of its table; the last row is not in use.
 fn own_address(place: Bits<SOURCE_ADDRESS_BITS>) -> Bits<128> {
     bits::<128>(0x0200_00ff_fe00_0000 | place.to_u64())
 }
@@ -201,7 +198,7 @@ impl Model {
             failure: None,
             messages: VecDeque::new(),
             reads: 0,
-            tells_drained: false,
+            reports_drained: false,
         }
     }
 
@@ -211,7 +208,7 @@ impl Model {
         self.event = event;
         if [SetupKind::Life, SetupKind::Restart].contains(&event.kind) {
             let begins = event.kind == SetupKind::Life && event.state == drained && event.path.drain_notify;
-            self.tells_drained = begins && (!was_draining || self.tells_drained);
+            self.reports_drained = begins && (!was_draining || self.reports_drained);
         }
         match event.kind {
             SetupKind::Life => {
@@ -232,15 +229,15 @@ impl Model {
         is_first
     }
 
-    /// Whether the queue pair takes answers.
+    /// Whether the queue pair accepts responses.
     fn listens(&self) -> bool {
         let states =
             [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain, QpState::SendQueueError];
         !self.has_failed && states.iter().any(|&state| self.event.state == state as u64)
     }
 
-    /// What an answer means, given how many messages had been issued: the names of the counters that it moves, and what deposit is
-    /// told of it.
+    /// What a response means, given how many messages had been issued: the names of the counters that it moves, and what read_response
+    /// gets of it.
     fn takes_answer(
         &mut self,
         packet: &PacketToken,
@@ -305,9 +302,10 @@ impl Model {
         (self.hears(hit, psn, syndrome), None)
     }
 
-    /// What comes back from the place stage.
-    fn takes_returned(&mut self, returned: ReturnedAnswer, issued: Issued) -> Vec<&'static str> {
-        let says = returned.is_placed || returned.is_said || returned.is_failure || returned.is_unasked;
+    /// What returns from the place stage.
+    fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
+        let says =
+            returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
         if !says || !self.listens() || returned.generation != self.event.generation {
             return vec![];
         }
@@ -315,32 +313,36 @@ impl Model {
         let Some(hit) = self.hit(psn, issued) else {
             return vec![self.outside(psn)];
         };
-        if returned.is_said {
+        if returned.is_acknowledge {
             return self.hears(hit, psn, returned.syndrome.to_u64() as u8);
         }
-        if returned.is_unasked {
-            self.fails_at(self.una, BAD_RESPONSE, 0);
+        if returned.is_unexpected {
+            self.fails_at(self.una, CompletionStatus::BadResponse as u64, 0);
             return vec![];
         }
-        if returned.is_placed && !returned.has_failed {
+        if returned.is_placed && !returned.write_failed {
             self.moves(hit, psn, true);
             return vec![];
         }
         let (status, reason) = if returned.is_placed {
-            (LOCAL_PROTECTION, REASON_PAYLOAD)
+            (CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD)
         } else {
             (returned.status.to_u64(), 0)
         };
         self.moves(hit, psn, false);
         let ends = self.fails_at(psn, status, reason);
-        if ends && status == RETRY_EXCEEDED { vec!["retry_exhausted"] } else { vec![] }
+        if ends && status == CompletionStatus::RetryExceeded as u64 {
+            vec!["retry_exhausted"]
+        } else {
+            vec![]
+        }
     }
 
     fn outside(&self, psn: Psn) -> &'static str {
         if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }
     }
 
-    /// Which message an answer is for, if it is in flight.
+    /// Which message a response is for, if it is in flight.
     fn hit(&self, psn: Psn, issued: Issued) -> Option<usize> {
         let is_sent = !psn.is_before(self.una) && psn.is_before(psn_of(issued.unsent_psn));
         self.messages.iter().position(|message| {
@@ -358,7 +360,7 @@ impl Model {
             && message.token.generation == self.event.generation
     }
 
-    /// The peer has what was sent before this PSN, and this one too perhaps.
+    /// The peer has executed what was sent before this PSN, and this one too perhaps.
     fn moves(&mut self, hit: usize, psn: Psn, has_it: bool) {
         let generation = self.event.generation;
         for message in self.messages.iter_mut().take(hit) {
@@ -378,46 +380,54 @@ impl Model {
             Syndrome::Reserved(_) | Syndrome::Nak(NakCode::InvalidRdRequest) => {
                 return vec!["response_reserved"];
             }
-            Syndrome::RnrNak { .. } => {
-                (NOT_READY_RETRY_EXCEEDED, "nak_not_ready_received", Some("not_ready_exhausted"))
-            }
+            Syndrome::RnrNak { .. } => (
+                CompletionStatus::RnrRetryExceeded as u64,
+                "nak_not_ready_received",
+                Some("not_ready_exhausted"),
+            ),
             Syndrome::Nak(NakCode::PsnSequenceError) => {
-                (RETRY_EXCEEDED, "nak_received", Some("retry_exhausted"))
+                (CompletionStatus::RetryExceeded as u64, "nak_received", Some("retry_exhausted"))
             }
-            Syndrome::Nak(NakCode::InvalidRequest) => (REMOTE_INVALID_REQUEST, "nak_received", None),
-            Syndrome::Nak(NakCode::RemoteAccessError) => (REMOTE_ACCESS, "nak_received", None),
-            Syndrome::Nak(NakCode::RemoteOperationalError) => (REMOTE_OPERATION, "nak_received", None),
+            Syndrome::Nak(NakCode::InvalidRequest) => {
+                (CompletionStatus::RemoteInvalidRequest as u64, "nak_received", None)
+            }
+            Syndrome::Nak(NakCode::RemoteAccessError) => {
+                (CompletionStatus::RemoteAccess as u64, "nak_received", None)
+            }
+            Syndrome::Nak(NakCode::RemoteOperationalError) => {
+                (CompletionStatus::RemoteOperation as u64, "nak_received", None)
+            }
         };
         self.moves(hit, psn, false);
         let ends = self.fails_at(psn, status, u64::from(syndrome));
         std::iter::once(counter).chain(exhausted.filter(|_| ends)).collect()
     }
 
-    /// How the oldest message would end now: `None` if it stays, else status and reason, or that nothing is said of it.
+    /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no CQE.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
-        let status = message.token.status.to_u64();
-        if message.token.generation != self.event.generation || self.event.state == RESET {
+        let status = message.token.completion.status.to_u64();
+        if message.token.generation != self.event.generation || self.event.state == QpState::Reset as u64 {
             return Some(None);
         }
-        if self.has_failed || status == FLUSHED {
-            return Some(Some((FLUSHED, 0)));
+        if self.has_failed || status == CompletionStatus::Flushed as u64 {
+            return Some(Some((CompletionStatus::Flushed as u64, 0)));
         }
-        if status != SUCCESS {
-            return Some(Some((status, message.token.reason.to_u64())));
+        if status != CompletionStatus::Success as u64 {
+            return Some(Some((status, message.token.completion.reason.to_u64())));
         }
         match self.failure {
             Some((psn, status, reason)) if !psn_of(message.token.last_psn).is_before(psn) => {
                 Some(Some((status, reason)))
             }
-            _ => message.is_acknowledged.then_some(Some((SUCCESS, 0))),
+            _ => message.is_acknowledged.then_some(Some((CompletionStatus::Success as u64, 0))),
         }
     }
 }
 
 impl World {
     fn new(stalls: Stalls) -> Self {
-        let mut bench = Bench::clocked(Acknowledge::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Acknowledge::default(), |block| &mut block.clock).in_lock_step();
         for place in 0..16 {
             bench.block.source_address_write.next = SourceAddressWrite {
                 index: bits(place),
@@ -490,7 +500,7 @@ impl World {
         let block = &mut self.bench.block;
         self.setup.drive(&mut block.setup, random);
         self.losses.drive(&mut block.gather_failure, random);
-        self.kicks.drive(&mut block.kick, random);
+        self.kicks.drive(&mut block.local_completion, random);
         self.responses.drive(&mut block.responses, random);
         self.deferred.drive(&mut block.response, random);
         self.returned.drive(&mut block.returned, random);
@@ -502,8 +512,8 @@ impl World {
         let block = &self.bench.block;
         let has_event = self.setup.sample(&block.setup);
         let has_loss = self.losses.sample(&block.gather_failure);
-        let has_kick = self.kicks.sample(&block.kick);
-        let has_answer = self.responses.sample(&block.responses);
+        let has_local = self.kicks.sample(&block.local_completion);
+        let has_input = self.responses.sample(&block.responses);
         let deferred = self.deferred.sample(&block.response);
         let has_returned = self.returned.sample(&block.returned);
         self.completions.sample(&block.completion);
@@ -511,23 +521,23 @@ impl World {
         self.wakes.sample(&block.wake);
         for (name, pulse) in counts_of(block) {
             *self.counts.entry(name).or_default() += u64::from(pulse);
-            // A pulse comes one cycle behind what it counts; turns are known at their end only.
+            // A pulse follows what it counts by one cycle; turns are known at their end only.
             let expected = self.counts_expected.get(name).copied().unwrap_or(0);
             assert!(name == "messages_completed" || self.counts[name] == expected, "{name}: {expected}");
         }
 
-        // What the pool shows in the next cycle is what stood there before this one.
+        // What the pool shows in the next cycle is what was there before this one.
         let asked = block.queue_pair.val().to_u64() as usize;
-        let place = block.place.val().to_u64();
+        let place = block.pool_slot.val().to_u64();
         let (reads_issued, reads_begun) = (block.issued_read.val(), block.begun_read.val());
         let message = self.messages.get(&place).copied().unwrap_or_default();
         let next = self.links.get(&(place as usize >> 3)).copied().unwrap_or(0);
         let begun = self.begun.get(&asked).copied().unwrap_or_default();
         let issued = self.issued.get(&asked).copied().unwrap_or_default();
         let retires = block
-            .retires_valid
+            .retired_valid
             .val()
-            .then(|| (block.retired_index.val().to_u64() as usize, block.retires.val()));
+            .then(|| (block.retired_queue_pair.val().to_u64() as usize, block.retired_out.val()));
         let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
 
         if has_event {
@@ -538,21 +548,25 @@ impl World {
             let loss = self.losses_offered.pop_front().unwrap();
             let model = self.models.get_mut(&(loss.queue_pair.to_u64() as usize)).unwrap();
             if loss.generation == model.event.generation {
-                model.fails_at(psn_of(loss.psn), LOCAL_PROTECTION, REASON_PAYLOAD);
+                model.fails_at(
+                    psn_of(loss.psn),
+                    CompletionStatus::LocalProtection as u64,
+                    vendor_error::PAYLOAD,
+                );
             } else {
                 self.count("stale_dropped");
             }
         }
-        if has_kick {
-            let kick = self.kicks_offered.pop_front().unwrap();
-            let model = self.models.get_mut(&(kick.queue_pair.to_u64() as usize)).unwrap();
-            if kick.has_failed && kick.generation == model.event.generation {
-                model.fails_at(psn_of(kick.psn), LOCAL_PROTECTION, 0);
-            } else if kick.has_failed {
+        if has_local {
+            let local = self.kicks_offered.pop_front().unwrap();
+            let model = self.models.get_mut(&(local.queue_pair.to_u64() as usize)).unwrap();
+            if local.has_failed && local.generation == model.event.generation {
+                model.fails_at(psn_of(local.psn), CompletionStatus::LocalProtection as u64, 0);
+            } else if local.has_failed {
                 self.count("stale_dropped");
             }
         }
-        if has_answer {
+        if has_input {
             let packet = self.responses_offered.pop_front().unwrap();
             let index = packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0).to_u64() as usize;
             let issued = self.issued_seen;
@@ -631,29 +645,33 @@ impl World {
         self.cycle += 1;
     }
 
-    /// What deposit and the place stage say of an answer.
-    fn place(&mut self, response: Response) -> ReturnedAnswer {
-        let mut returned = ReturnedAnswer {
+    /// What read_response and the place stage return for a response.
+    fn place(&mut self, response: Response) -> ResponseNotice {
+        let mut returned = ResponseNotice {
             queue_pair: response.queue_pair,
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
-            ..ReturnedAnswer::default()
+            ..ResponseNotice::default()
         };
         if !response.is_good {
             return returned;
         }
         match self.random.random_range(0..if response.is_data { 50 } else { 30 }) {
             0 => {
-                returned.is_failure = true;
-                let statuses = [BAD_RESPONSE, RETRY_EXCEEDED, LOCAL_PROTECTION];
+                returned.is_read_error = true;
+                let statuses = [
+                    CompletionStatus::BadResponse as u64,
+                    CompletionStatus::RetryExceeded as u64,
+                    CompletionStatus::LocalProtection as u64,
+                ];
                 returned.status = bits(*statuses.choose(&mut self.random).unwrap());
             }
             1 => {}
-            2 if response.is_data => returned.is_unasked = true,
+            2 if response.is_data => returned.is_unexpected = true,
             _ if response.is_data => {
                 returned.is_placed = true;
-                returned.has_failed = self.random.random_range(0..40) == 0;
+                returned.write_failed = self.random.random_range(0..40) == 0;
                 let oldest = self
                     .models
                     .get(&(response.queue_pair.to_u64() as usize))
@@ -662,12 +680,12 @@ impl World {
                     .is_some_and(|message| psn_of(response.psn).is_before(psn_of(message.token.last_psn)));
                 returned.is_middle = is_inside && self.random.random();
             }
-            _ => returned.is_said = true,
+            _ => returned.is_acknowledge = true,
         }
         returned
     }
 
-    /// A turn has ended: so many messages have left, and they were right to.
+    /// A turn has ended: checks the messages that have left.
     fn turn(&mut self, index: usize, retired: Retired) {
         let before = self.retired[&index];
         assert_eq!(psn_of(retired.una_psn), self.models[&index].una);
@@ -684,53 +702,66 @@ impl World {
             assert!(unissued < 0x8000, "a message left that had not been issued");
             let Some((status, reason)) = verdict else { continue };
             let token = message.token;
-            completed += u64::from(status == SUCCESS);
-            if status != SUCCESS {
-                if status != FLUSHED || !token.has_wr_id {
+            completed += u64::from(status == CompletionStatus::Success as u64);
+            if status != CompletionStatus::Success as u64 {
+                if status != CompletionStatus::Flushed as u64 || !token.completion.has_wr_id {
                     self.failures_expected.push(QpNotice {
                         queue_pair: bits(index as u64),
                         generation: model.event.generation,
                         kind: NoticeKind::RequesterError,
-                        has_event: !token.has_wr_id,
-                        event_code: bits(FATAL_EVENT),
+                        has_event: !token.completion.has_wr_id,
+                        event_code: bits(AsyncEvent::QueuePairFatal as u64),
                     });
                 }
                 model.has_failed = true;
             }
-            if token.has_wr_id && (status != SUCCESS || token.is_signalled) {
+            if token.completion.has_wr_id
+                && (status != CompletionStatus::Success as u64 || token.completion.is_signalled)
+            {
                 self.completions_expected.push(CqeToken {
                     completion_queue: model
                         .event
                         .path
                         .send_completion_queue
                         .get_bits::<COMPLETION_QUEUE_BITS>(0),
-                    wr_id: token.wr_id,
+                    wr_id: token.completion.wr_id,
                     qp_number: model.event.path.local_qp,
                     generation: model.event.generation,
                     consumer_index: token.next_slot,
-                    length: if token.is_read && status == SUCCESS { token.length } else { bits(0) },
-                    opcode: bits(match (token.is_read, token.is_atomic, token.is_compare, token.is_write) {
-                        (true, false, _, _) => COMPLETES_READ,
-                        (true, true, true, _) => COMPLETES_COMPARE_SWAP,
-                        (true, true, false, _) => COMPLETES_FETCH_ADD,
-                        (false, _, _, true) => COMPLETES_WRITE,
-                        (false, _, _, false) => COMPLETES_SEND,
-                    }),
+                    length: if token.kind.is_read && status == CompletionStatus::Success as u64 {
+                        token.length
+                    } else {
+                        bits(0)
+                    },
+                    opcode: bits(
+                        match (
+                            token.kind.is_read,
+                            token.kind.is_atomic,
+                            token.kind.is_compare,
+                            token.kind.is_write,
+                        ) {
+                            (true, false, _, _) => CompletionOpcode::Read as u64,
+                            (true, true, true, _) => CompletionOpcode::CompareSwap as u64,
+                            (true, true, false, _) => CompletionOpcode::FetchAdd as u64,
+                            (false, _, _, true) => CompletionOpcode::Write as u64,
+                            (false, _, _, false) => CompletionOpcode::Send as u64,
+                        },
+                    ),
                     status: bits(status),
                     vendor_error: bits(reason),
                     ..CqeToken::default()
                 });
             }
         }
-        // A queue pair that goes on again may have begun more since the turn began.
-        if model.tells_drained && !model.has_failed && retired.count == self.begun_seen.count {
-            model.tells_drained = false;
+        // WqeParse may have taken more since the turn began.
+        if model.reports_drained && !model.has_failed && retired.count == self.begun_seen.count {
+            model.reports_drained = false;
             self.failures_expected.push(QpNotice {
                 queue_pair: bits(index as u64),
                 generation: model.event.generation,
                 kind: NoticeKind::Drained,
                 has_event: true,
-                event_code: bits(DRAINED_EVENT),
+                event_code: bits(AsyncEvent::SendQueueDrained as u64),
             });
         }
         assert_eq!(retired.reads, model.reads & 31);
@@ -753,42 +784,45 @@ impl World {
         self.retired.insert(index, retired);
     }
 
-    fn kicks(&mut self, kick: LocalCompletion) {
-        self.kicks_offered.push_back(kick);
-        self.kicks.push(kick);
+    fn kicks(&mut self, local: LocalCompletion) {
+        self.kicks_offered.push_back(local);
+        self.kicks.push(local);
     }
 
-    /// Issuing: the oldest item is written down with its first packet, or another of its packets is sent.
+    /// Issue: the oldest message is written into the pool with its first packet, or another of its packets is sent.
     fn issue(&mut self, fails: bool) {
         let Some(mut item) = self.items.pop_front() else { return };
         let sender = self.senders.get_mut(&item.queue_pair).unwrap();
         let generation = item.token.generation.to_u64() as u8;
-        let serves =
-            [READY_TO_SEND, SEND_QUEUE_DRAIN].contains(&sender.state) && sender.generation == generation;
-        let mut kick = LocalCompletion {
+        let serves = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64].contains(&sender.state)
+            && sender.generation == generation;
+        let mut local = LocalCompletion {
             queue_pair: bits(item.queue_pair as u64),
             generation: item.token.generation,
             has_failed: false,
             psn: bits(item.psn.value().into()),
-            is_freed: false,
+            is_invalidated: false,
             is_denied: false,
         };
         if item.has_begun && !serves {
-            // What is left of it was dropped.
+            // The rest of it was dropped.
             return;
         }
         if sender.failed == Some(generation) {
-            item.token.status = bits(FLUSHED);
+            item.token.completion.status = bits(CompletionStatus::Flushed as u64);
         }
         let had_failed = sender.failed == Some(generation);
         let fails_behind = item.has_begun && fails && self.random.random();
-        let is_sent = item.token.status == SUCCESS && !fails_behind;
-        if fails_behind || (item.token.status != SUCCESS && item.token.status != FLUSHED) {
+        let is_sent = item.token.completion.status == CompletionStatus::Success as u64 && !fails_behind;
+        if fails_behind
+            || (item.token.completion.status != CompletionStatus::Success as u64
+                && item.token.completion.status != CompletionStatus::Flushed as u64)
+        {
             sender.failed = Some(generation);
         }
         if is_sent {
             sender.unsent_psn = item.psn.add(1).value();
-            if item.token.is_read {
+            if item.token.kind.is_read {
                 sender.unsent_psn = psn_of(item.token.last_psn).add(1).value();
             } else if fails {
                 self.late_losses.push(GatherFailure {
@@ -821,15 +855,15 @@ impl World {
             });
         }
         if !is_sent {
-            kick.has_failed = fails_behind;
-            self.kicks(kick);
-        } else if psn_of(item.token.last_psn) != item.psn && !item.token.is_read {
+            local.has_failed = fails_behind;
+            self.kicks(local);
+        } else if psn_of(item.token.last_psn) != item.psn && !item.token.kind.is_read {
             (item.psn, item.has_begun) = (item.psn.add(1), true);
             self.items.push_front(item);
         }
     }
 
-    /// Segmentation gives the next entry of a queue pair a place, or holds it; in cycles as the real one does it.
+    /// WqeParse gives the next WQE of a queue pair a pool slot, or holds it; in the cycles of the real one.
     fn segment(&mut self, refuses: u32) {
         self.segmenting = match self.segmenting {
             Segmenting::Idle => self.begin(),
@@ -937,17 +971,26 @@ impl World {
         sender.wanted = sender.wanted.saturating_sub(1);
         sender.reads += u64::from(is_read && !is_flushed);
         let status = if is_flushed {
-            FLUSHED
+            CompletionStatus::Flushed as u64
         } else if random.random_range(0..1000) < refuses {
-            *[LOCAL_LENGTH, LOCAL_OPERATION, LOCAL_PROTECTION].choose(random).unwrap()
+            *[
+                CompletionStatus::LocalLength as u64,
+                CompletionStatus::LocalQueuePairOperation as u64,
+                CompletionStatus::LocalProtection as u64,
+            ]
+            .choose(random)
+            .unwrap()
         } else {
-            SUCCESS
+            CompletionStatus::Success as u64
         };
-        let has_wr_id = status == SUCCESS || random.random_range(0..1000) >= 3 * refuses;
+        let has_wr_id =
+            status == CompletionStatus::Success as u64 || random.random_range(0..1000) >= 3 * refuses;
         sender.has_ended = !has_wr_id;
         let first_psn = Psn::wrapping(sender.next_psn);
         let behind = match random.random_range(0..4) {
-            0 if status == SUCCESS && self.signals.is_none() => random.random_range(1..6),
+            0 if status == CompletionStatus::Success as u64 && self.signals.is_none() => {
+                random.random_range(1..6)
+            }
             _ => 0,
         };
         let is_atomic = is_read && random.random_bool(0.3);
@@ -955,18 +998,22 @@ impl World {
             generation: bits(u64::from(sender.generation)),
             last_psn: bits(u64::from(first_psn.add(behind).value())),
             next_slot: bits(u64::from(sender.slot)),
-            has_wr_id,
-            wr_id: Stimulus::sample(random),
-            is_signalled: self.signals.unwrap_or_else(|| random.random()),
-            is_write: !is_read && random.random(),
-            is_read,
-            is_atomic,
-            is_compare: is_atomic && random.random(),
             is_open: is_read && !is_flushed,
-            is_local: false,
+            completion: WqeCompletion {
+                has_wr_id,
+                wr_id: Stimulus::sample(random),
+                is_signalled: self.signals.unwrap_or_else(|| random.random()),
+                status: bits(status),
+                reason: Stimulus::sample(random),
+            },
+            kind: WqeKind {
+                is_write: !is_read && random.random(),
+                is_read,
+                is_atomic,
+                is_compare: is_atomic && random.random(),
+                is_local: false,
+            },
             length: Stimulus::sample(random),
-            status: bits(status),
-            reason: Stimulus::sample(random),
         };
         if !is_flushed {
             sender.next_psn = first_psn.add(behind + 1).value();
@@ -977,7 +1024,7 @@ impl World {
         Segmenting::Idle
     }
 
-    /// Control: offers an event of the life that is to be.
+    /// Control: offers an event with a new state.
     fn command(&mut self, index: usize, change: impl FnOnce(&mut SetupEvent)) {
         let life = self.lives.get_mut(&index).unwrap();
         change(life);
@@ -1040,7 +1087,7 @@ impl World {
         self.responses.push(packet);
     }
 
-    /// Whatever a peer may say, right or wrong.
+    /// Any response of a peer, right or wrong.
     fn random_answer(&mut self) {
         let index = *INDICES.choose(&mut self.random).unwrap();
         let model = &self.models[&index];
@@ -1063,11 +1110,11 @@ impl World {
             10..18 => *[0x40, 0x64, 0x65, 0x7f, 0x80, 0xe0, 0xff].choose(&mut self.random).unwrap(),
             _ => self.random.random_range(0..32),
         };
-        // Mostly, READs are answered by data.
+        // Mostly, READs get data.
         let of_read = model.messages.iter().any(|message| {
             let is_within =
                 !psn.is_before(message.first_psn) && !psn_of(message.token.last_psn).is_before(psn);
-            is_within && message.token.is_read
+            is_within && message.token.kind.is_read
         });
         let mut packet = self.answer(index, psn, syndrome);
         let random = &mut self.random;
@@ -1097,7 +1144,7 @@ impl World {
         self.says(packet);
     }
 
-    /// Whatever commands may say.
+    /// Any command.
     fn random_command(&mut self) {
         let index = *INDICES.choose(&mut self.random).unwrap();
         let state = self.lives[&index].state.to_u64();
@@ -1117,7 +1164,7 @@ impl World {
             6 => self.command(index, |life| life.kind = SetupKind::Probe),
             7 => self.command(index, |life| life.kind = SetupKind::ReceivePsn),
             8 if state == QpState::Error as u64 => self.move_to(index, QpState::Reset),
-            _ if state == QpState::Error as u64 || state == RESET => self.make(index, psn),
+            _ if state == QpState::Error as u64 || state == QpState::Reset as u64 => self.make(index, psn),
             _ => {}
         }
     }
@@ -1140,7 +1187,7 @@ impl World {
             self.losses_offered.push_back(loss);
             self.losses.push(loss);
         }
-        // Control hears of failures, and moves the queue pair to ERR.
+        // Control takes failures, and moves the queue pair to ERR.
         if let Some(failure) = self.failures.received.get(self.failures_taken).copied()
             && hears
         {
@@ -1159,7 +1206,7 @@ impl World {
         }
     }
 
-    /// Everything said so far has been said rightly.
+    /// Checks all outputs so far.
     fn check(&self) {
         let received = &self.completions.received;
         assert!(received.len() <= self.completions_expected.len(), "completions come before their turn ends");
@@ -1170,14 +1217,14 @@ impl World {
         assert!(expected.starts_with(failures), "{failures:?} are said, and {expected:?} expected");
     }
 
-    /// Nothing more is begun by the host; everything must come to rest, flushed, and every block where it belongs.
+    /// Nothing more is posted; everything must come to rest, flushed, and every block must be free or a home.
     fn rest(&mut self) {
         for index in INDICES {
             self.senders.get_mut(&index).unwrap().wanted = 0;
         }
         (0..300).for_each(|_| self.live(CALM));
         for index in INDICES {
-            if self.lives[&index].state != RESET {
+            if self.lives[&index].state != QpState::Reset as u64 {
                 self.move_to(index, QpState::Error);
             }
         }
@@ -1217,7 +1264,7 @@ impl World {
 }
 
 impl World {
-    /// Posts entries, and lives on until they stand in the pool.
+    /// Posts WQEs, and runs until they are in the pool.
     fn post(&mut self, index: usize, count: usize) {
         self.senders.get_mut(&index).unwrap().wanted = count;
         let mut cycles = 0;
@@ -1237,7 +1284,7 @@ impl World {
         self.says(packet);
     }
 
-    /// Lives on until so many completions have come; returns after how many cycles.
+    /// Runs until there are `completions`; returns the cycles.
     fn cycles_until(&mut self, completions: usize) -> usize {
         let before = self.cycle;
         while self.completions.received.len() < completions {
@@ -1247,7 +1294,7 @@ impl World {
         self.cycle - before
     }
 
-    /// How often it was said that nothing is left.
+    /// Events of a drained queue pair.
     fn drained(&self) -> usize {
         self.failures.received.iter().filter(|failure| failure.kind == NoticeKind::Drained).count()
     }
@@ -1266,12 +1313,12 @@ impl World {
 /// Nothing happens but what a test does.
 const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
 
-/// Random queue pairs, entries, answers, failures and commands, with all ways to stall.
+/// Random queue pairs, WQEs, responses, failures and commands, with all ways to stall.
 #[test]
 fn messages_complete_in_order_once_and_as_the_peer_says() {
     let habits = Habits { events: 12, failures: 8, answers: 120 };
     let (mut moved, mut wakes, mut turns, mut drained) = (BTreeSet::new(), 0, 0, 0);
-    let all: BTreeSet<_> = counts_of(&Acknowledge::new().unwrap()).map(|(name, _)| name).into();
+    let all: BTreeSet<_> = counts_of(&Acknowledge::default()).map(|(name, _)| name).into();
     // All ways to stall, and again if something rare has not happened yet.
     for round in 0.. {
         let is_seen = moved == all && wakes > 50 && turns > 400 && drained > 3;
@@ -1325,7 +1372,7 @@ fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
     world.drain(5, true);
     lives(&mut world);
     assert_eq!(world.drained(), 1, "it was said");
-    // With nothing in flight it is said at once, and not where it is not asked for.
+    // With nothing in flight the event is raised at once, and not where it is not enabled.
     for notifies in [true, false] {
         world.move_to(5, QpState::ReadyToSend);
         world.drain(5, notifies);
@@ -1337,18 +1384,18 @@ fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
 
 #[test]
 fn a_message_takes_less_than_three_cycles_and_an_answer_of_its_own_less_than_six() {
-    // One answer for 256 messages.
+    // One response for 256 messages.
     let mut world = World::roomy(Stalls::None);
     world.post(5, 256);
     world.acknowledge(5, 255);
     let together = world.cycles_until(256);
     world.check();
-    // One answer for each.
+    // One response for each.
     world.post(5, 256);
     (0..256).for_each(|number| world.acknowledge(5, number));
     let apart = world.cycles_until(512);
     world.check();
-    // One answer for each, no two in a row for the same queue pair.
+    // One response for each, no two in a row for the same queue pair.
     for index in [0, 0x200, 0x3ff] {
         world.make(index, 0);
     }
@@ -1371,7 +1418,7 @@ fn events_and_answers_are_taken_while_completions_stall() {
     let mut world = World::roomy(Stalls::None);
     world.post(5, 100);
     world.acknowledge(5, 99);
-    // The block's outputs stand still.
+    // The block's outputs are stalled.
     let stuck = |world: &mut World, cycles: usize| {
         for _ in 0..cycles {
             world.segment(0);
@@ -1386,14 +1433,19 @@ fn events_and_answers_are_taken_while_completions_stall() {
     world.command(5, |life| life.kind = SetupKind::Probe);
     stuck(&mut world, 20);
     assert!(world.responses.is_done() && world.kicks.is_done() && world.setup.is_done());
-    // What is left is flushed by the change of life that came before its turn.
+    // What is left is flushed by the change of state before its turn.
     world.move_to(5, QpState::Error);
     stuck(&mut world, 20);
     assert!(world.setup.is_done());
     world.completions_stall = false;
     world.cycles_until(100);
     world.check();
-    let flushed = world.completions.received.iter().filter(|token| token.status == FLUSHED).count();
+    let flushed = world
+        .completions
+        .received
+        .iter()
+        .filter(|token| token.status == CompletionStatus::Flushed as u64)
+        .count();
     assert_eq!(flushed, 76);
     world.rest();
 }
@@ -1413,7 +1465,7 @@ fn nothing_is_left_behind_a_reset_and_its_sweep() {
     for index in 0..1 << QUEUE_PAIR_BITS {
         world.bench.block.sweep_index.next = bits(index);
         world.bench.tick();
-        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retires_valid.val());
+        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retired_valid.val());
     }
     world.bench.block.is_sweeping.next = false;
     // The same bench, and neighbours that have forgotten everything too.
@@ -1431,9 +1483,10 @@ fn nothing_is_left_behind_a_reset_and_its_sweep() {
 #[test]
 fn waveform_is_as_documented() {
     let waves = Waves::new().signal("responses_valid").signal("responses_ready");
-    let waves = waves.signal("place").signal("retires_valid").signal("retires.count").when("retires_valid");
+    let waves =
+        waves.signal("pool_slot").signal("retired_valid").signal("retired_out.count").when("retired_valid");
     let waves = waves.signal("completion_valid").signal("completion_beat.consumer_index");
-    let waves = waves.when("completion_valid").signal("counts_messages_completed");
+    let waves = waves.when("completion_valid").signal("counts.messages_completed");
     let mut world = World::roomy(Stalls::None);
     world.post(5, 3);
     world.bench = world.bench.recording(waves);
@@ -1444,7 +1497,7 @@ fn waveform_is_as_documented() {
     world.bench.waves().expect("waves/acknowledge.txt");
 }
 
-/// Whether an opcode answers a READ or an atomic.
+/// Whether an opcode is that of a response to a READ or an atomic.
 fn is_data(opcode: u64) -> bool {
     (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode) || opcode == ATOMIC_ACKNOWLEDGE
 }

@@ -1,5 +1,5 @@
-//! The block between a cut, an issuing stage, a peer that answers rightly or not, a region table and a place stage; all that it
-//! says is compared with a model that splits messages as the protocol does, byte by byte.
+//! The block between models of segment, issue, a peer that may be wrong, the region table and the place stage; all that it
+//! does is compared with a model that splits messages as the protocol does, byte by byte.
 use super::*;
 use crate::messages::Sge;
 use crate::testing::event;
@@ -11,12 +11,14 @@ use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::Syndrome;
+use rnic_messages::host::HostSpan;
+use rnic_messages::read::{READ_SLOT_BITS, ResponseNotice};
 use std::collections::VecDeque;
 
 const INDICES: [usize; 3] = [0, 0x155, 0x3ff];
 const READS_MAX: usize = 1 << READ_SLOT_BITS;
 
-/// What the region table says; it knows no key of zero remainder.
+/// The region table; it refuses some keys and addresses.
 fn access(request: &AccessRequest) -> AccessAnswer {
     assert!(request.local_write && !request.remote_read && !request.remote_write);
     let ok = !(request.key.to_u64() + (request.address.to_u64() >> 8)).is_multiple_of(61);
@@ -31,7 +33,7 @@ fn opcode(operation: Operation) -> Bits<8> {
     bits((Transport::Rc.base() | operation.code()).into())
 }
 
-/// A READ with its responses: how many bytes are in front of each, how many it has, and its operation.
+/// A READ with its responses: the bytes before each, its own bytes, and its operation.
 #[derive(Clone)]
 struct Read {
     record: ReadRecord,
@@ -56,7 +58,7 @@ impl Read {
         Read { record, parts: parts.collect() }
     }
 
-    /// Bytes of payload of a response that has so many bytes.
+    /// Bytes of payload of a response with `bytes` of data.
     fn payload_bytes(&self, bytes: u64) -> u64 {
         if self.record.is_atomic { 0 } else { bytes }
     }
@@ -65,7 +67,7 @@ impl Read {
         psn_of(self.record.psn)
     }
 
-    /// Where so many bytes behind so many others go.
+    /// Where `bytes` of the message after the first `before` go.
     fn spans(&self, before: u64, bytes: u64) -> Vec<(Sge, u64)> {
         let mut spans = vec![];
         let mut start = 0;
@@ -81,21 +83,21 @@ impl Read {
     }
 }
 
-/// What is known of a queue pair.
+/// Model of a queue pair.
 struct Pair {
     index: usize,
     event: SetupEvent,
     /// READs that wait for data, and how many responses of the oldest one have come.
     reads: VecDeque<Read>,
     came: usize,
-    /// The PSN behind the last data.
+    /// The PSN after the last data.
     behind: Option<Psn>,
     has_failed: bool,
-    /// READs that were begun and not ended as the requester counts them, and where the next one is written down.
+    /// READs that are outstanding for wqe_parse, and the slot of the next one.
     held: VecDeque<Psn>,
     slot: u64,
     next_psn: Psn,
-    /// What a peer would answer.
+    /// The right responses of the peer.
     script: VecDeque<Response>,
 }
 
@@ -109,9 +111,9 @@ struct World {
     request: Sink<AccessRequest>,
     place: Sink<ReadResponseCommand>,
     pairs: Vec<Pair>,
-    /// What the sources offer: READs, and who reads; in order.
+    /// READs that the sources offer, with their queue pairs, in order.
     reads_offered: VecDeque<(usize, u8, Read)>,
-    /// A READ that was written down in the last cycle.
+    /// A READ that was written in the last cycle.
     written: Option<(usize, IssuedRead, Read)>,
     answers: VecDeque<(usize, AccessAnswer)>,
     commands: Vec<ReadResponseCommand>,
@@ -124,7 +126,7 @@ struct World {
 
 impl World {
     fn new(stalls: Stalls) -> Self {
-        let mut bench = Bench::clocked(ReadResponse::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(ReadResponse::default(), |block| &mut block.clock).in_lock_step();
         bench.block.is_sweeping.next = true;
         for index in 0..1024 {
             bench.block.sweep_index.next = bits(index);
@@ -174,7 +176,7 @@ impl World {
         let generation = generation.wrapping_add((kind == SetupKind::Restart).into());
         let event = event(kind, pair.index, state, generation);
         if kind == SetupKind::Restart {
-            // What is still on its way from cut and issuing keeps its slots.
+            // What is still on its way from segment and issue keeps its slots.
             pair.script.clear();
         }
         self.setup.push(event);
@@ -185,7 +187,7 @@ impl World {
         assert!(self.cycle <= said_at + 12, "{} cycles for an event", self.cycle - said_at);
     }
 
-    /// Writes a READ of so many bytes down; it is opened one cycle later.
+    /// Writes a READ; it is issued one cycle later.
     fn reads(&mut self, number: usize, length: u64, path_mtu: u64) {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
@@ -232,13 +234,13 @@ impl World {
         pair.slot = (slot + 1) % READS_MAX as u64;
         let block = &mut self.bench.block;
         block.read.next = record;
-        block.read_place.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
+        block.read_index.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
         block.read_valid.next = true;
         let opened = IssuedRead { queue_pair: bits(pair.index as u64), generation, slot: bits(slot) };
         self.written = Some((number, opened, read));
     }
 
-    /// Something that a peer may say, right or wrong.
+    /// A response of the peer, right or wrong.
     fn answers(&mut self, number: usize, faults: f64) {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
@@ -262,7 +264,7 @@ impl World {
             response.syndrome = bits(if random.random_bool(0.1) { nak } else { random.random_range(0..32) });
         } else if random.random_bool(faults) {
             match random.random_range(0..8) {
-                // It was here before, or never asked for.
+                // It was received before, or answers nothing.
                 0..3 => {
                     response.is_data = true;
                     response.opcode = opcode(Operation::ReadResponseOnly);
@@ -270,7 +272,7 @@ impl World {
                     response.psn = bits(psn.value().into());
                     response.payload_bytes = bits(random.random_range(0..300));
                 }
-                // Of nobody's concern.
+                // It is to be dropped.
                 3..5 => {
                     response.is_good = false;
                     response.is_data = random.random();
@@ -321,12 +323,12 @@ impl World {
     /// A response was taken: which command it must become.
     fn takes_response(&mut self, response: Response) {
         let pair = self.pairs.iter_mut().find(|pair| response.queue_pair == pair.index as u64).unwrap();
-        let mut answer = ReturnedAnswer {
+        let mut answer = ResponseNotice {
             queue_pair: response.queue_pair,
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
-            ..ReturnedAnswer::default()
+            ..ResponseNotice::default()
         };
         let mut command =
             ReadResponseCommand { payload_bytes: response.payload_bytes, ..ReadResponseCommand::default() };
@@ -334,7 +336,7 @@ impl World {
         let [stale, unexpected, implied, protection] = &mut self.counts_expected;
         let due = pair.reads.front().map(|read| read.first_psn().add(pair.came as u32));
         let mut fails = |status: CompletionStatus| {
-            answer.is_failure = true;
+            answer.is_read_error = true;
             answer.status = bits(status as u64);
             answer.psn = bits(due.expect("a READ is open").value().into());
             true
@@ -351,7 +353,7 @@ impl World {
                 *implied += 1;
                 pair.has_failed = fails(CompletionStatus::RetryExceeded);
             } else {
-                answer.is_said = true;
+                answer.is_acknowledge = true;
             }
         } else if let Some(due) = due {
             let read = pair.reads.front().unwrap().clone();
@@ -411,7 +413,7 @@ impl World {
                     (command.first, command.second) = (span(0), span(1));
                 } else {
                     *protection += 1;
-                    answer.is_failure = true;
+                    answer.is_read_error = true;
                     answer.status = bits(CompletionStatus::LocalProtection as u64);
                 }
             }
@@ -419,10 +421,10 @@ impl World {
             *stale += 1;
         } else {
             *unexpected += 1;
-            answer.is_unasked = true;
+            answer.is_unexpected = true;
         }
-        command.answer = answer;
-        let kinds = [answer.is_placed, answer.is_said, answer.is_failure, answer.is_unasked];
+        command.notice = answer;
+        let kinds = [answer.is_placed, answer.is_acknowledge, answer.is_read_error, answer.is_unexpected];
         *self.statuses.entry((answer.status.to_u64(), kinds)).or_default() += 1;
         self.commands.push(command);
     }
@@ -436,7 +438,7 @@ impl World {
             self.answer.push(granted);
         }
         self.setup.drive(&mut block.setup, random);
-        self.opened.drive(&mut block.opened, random);
+        self.opened.drive(&mut block.issued_read, random);
         self.response.drive(&mut block.response, random);
         self.answer.drive(&mut block.access_answer, random);
         self.request.drive(&mut block.access_request, random);
@@ -445,17 +447,17 @@ impl World {
         self.bench.settle();
         let block = &self.bench.block;
         let event = self.setup.sample(&block.setup).then(|| block.setup.beat.val());
-        let has_opened = self.opened.sample(&block.opened);
+        let has_opened = self.opened.sample(&block.issued_read);
         let response = self.response.sample(&block.response).then(|| block.response.beat.val());
         self.answer.sample(&block.access_answer);
         if let Some(request) = self.request.sample(&block.access_request) {
             self.answers.push_back((self.cycle + random.random_range(1..8), access(&request)));
         }
         let pulses = [
-            block.counts_response_stale.val(),
-            block.counts_response_unexpected.val(),
-            block.counts_implied_nak.val(),
-            block.counts_local_protection.val(),
+            block.counts.val().response_stale,
+            block.counts.val().response_unexpected,
+            block.counts.val().implied_nak,
+            block.counts.val().local_protection,
         ];
         for (count, pulse) in self.counts.iter_mut().zip(pulses) {
             *count += usize::from(pulse);
@@ -494,7 +496,7 @@ impl World {
             self.opened.push(opened);
         }
         self.cycle += 1;
-        // A READ is not held any more when its last data has been placed, or its queue pair has been emptied.
+        // A READ is not outstanding any more when its last data has been placed, or its queue pair has been emptied.
         for pair in &mut self.pairs {
             while let Some(&behind) = pair.held.front()
                 && (pair.behind.is_some_and(|done| !done.is_before(behind))
@@ -507,7 +509,7 @@ impl World {
         }
     }
 
-    /// Everything that was said has been done.
+    /// Runs until everything is done.
     fn rest(&mut self) {
         let until = self.cycle + 5_000;
         while self.place.received.len() < self.commands.len()
@@ -571,7 +573,7 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
         counts = std::array::from_fn(|at| counts[at] + world.counts[at]);
     }
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
-    // Placed, said, nothing, perhaps unasked; and failures with three statuses.
+    // Placed, acknowledgement, dropped, perhaps unasked; and failures with three statuses.
     assert!(statuses.len() >= 6, "{statuses:?}");
 }
 
@@ -580,7 +582,7 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
 fn a_response_takes_six_cycles_at_most_and_events_wait_for_nobody() {
     let mut world = World::new(Stalls::None);
     for _ in 0..10 {
-        // Nothing is refused for its length.
+        // No response is wrong.
         world.reads(1, 25 * 256 - 7, 1);
         (0..8).for_each(|_| world.step());
     }
@@ -594,7 +596,7 @@ fn a_response_takes_six_cycles_at_most_and_events_wait_for_nobody() {
     println!("{cycles} cycles for {} responses", script.len());
     assert!(cycles <= 6 * script.len() + 10);
     world.rest();
-    // With nobody to take commands, events are taken all the same; `says` counts the cycles.
+    // While no command is taken, events are taken all the same; `says` counts the cycles.
     world.place_stalls = true;
     world.reads(0, 0, 1);
     world.step();

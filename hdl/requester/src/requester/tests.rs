@@ -1,15 +1,17 @@
 use super::*;
-use crate::constants::{
-    ACKNOWLEDGE, BAD_RESPONSE, COMPLETES_LOCAL_INVALIDATE, FATAL_EVENT, FLUSHED, LOCAL_OPERATION,
-    LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_LAST,
-    READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, REASON_KEY, REASON_PAYLOAD, REMOTE_ACCESS,
-    REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
+use crate::messages::second_sge;
+use crate::opcode::{
+    ACKNOWLEDGE, READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY,
 };
 use crate::segment::tests::packets;
-use crate::testing::{Bytes, event, random_entry, slot_bits};
+use crate::testing::{Bytes, event, random_wqe, slot_bits};
+use crate::vendor_error;
 use crate::wqe_check::tests::judge;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_layout::queue::completion::CompletionOpcode;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
@@ -23,10 +25,10 @@ const OWN_ADDRESS: u64 = 0x0200_00ff_fe00_0001;
 const OWN_PLACE: u64 = 6;
 /// Where the region of a queue pair is, and how long.
 const REGION_BYTES: u64 = 1 << 20;
-/// READs that a queue pair may have open.
+/// READs that a queue pair may have outstanding.
 const READ_ATOMIC: u64 = 3;
 
-/// A posted entry, what it must become, and what has become of it.
+/// A posted WQE, what it must become, and what has become of it.
 struct Entry {
     wr_id: u64,
     is_signalled: bool,
@@ -34,16 +36,16 @@ struct Entry {
     /// As judged in a queue pair that sends, and the commands of its packets without what depends on the place in the queue.
     status: u64,
     commands: Vec<GatherCommand>,
-    /// What the further commands of each packet say.
+    /// The further commands of each packet.
     lists: Vec<VecDeque<HostSpan>>,
-    /// The first packet, behind the first of all, with a key that does not hold.
+    /// The first packet after the first of all whose access check fails.
     fails_at: Option<usize>,
     inline: Vec<Bits<SLOT_BITS>>,
     read: Option<Read>,
-    /// The end of a key of this host: which.
+    /// Key of a LOCAL_INVALIDATE.
     key: Option<u64>,
     is_acknowledged: bool,
-    /// How the peer, gather or a key behind the first packet refused it: statuses and reasons.
+    /// How the peer, gather or an access check after the first packet refused it: statuses and reasons.
     refusals: Vec<(u64, u64)>,
 }
 
@@ -61,7 +63,7 @@ impl Read {
         self.length.div_ceil(pmtu).max(1)
     }
 
-    /// Where so many bytes behind so many others go.
+    /// Where `bytes` of the message after the first `before` go.
     fn spans(&self, mut before: u64, mut bytes: u64) -> Vec<HostSpan> {
         let mut spans = vec![];
         for &(address, length) in &self.sges {
@@ -87,20 +89,20 @@ struct Pair {
     entries: Vec<Entry>,
     producer: u16,
     consumer: u16,
-    /// Entries that were sent or can no longer be, and packets of the next one.
+    /// WQEs that were sent or can no longer be, and packets of the next one.
     sent: usize,
     sent_packets: usize,
     next_psn: u32,
-    /// Messages and packets since the peer was asked for an answer.
+    /// Messages and packets since the last request for an acknowledgement.
     unasked: usize,
     unasked_packets: usize,
-    /// What the peer has not looked at: entry, whether it is its last packet, PSN, and whether it must answer.
+    /// What the peer has not seen: WQE, whether it is its last packet, PSN, and whether it must respond.
     wire: VecDeque<(usize, bool, u32, bool)>,
     peer_is_silent: bool,
     completed: usize,
     has_failed: bool,
     failure_seen: bool,
-    /// An event has told that a slot could not be read; nothing completes behind it.
+    /// An event has reported a slot that could not be read; nothing completes after it.
     is_untold: bool,
 }
 
@@ -125,7 +127,7 @@ impl Pair {
         0xffff_0a00_0000 | self.number as u128
     }
 
-    /// The peer has all entries before this one; of a READ, only its data says so.
+    /// The peer has executed all WQEs before this one; of a READ, only its data tells.
     fn acknowledges(&mut self, end: usize) {
         let entries = self.entries[..end].iter_mut();
         entries.filter(|entry| entry.read.is_none()).for_each(|entry| entry.is_acknowledged = true);
@@ -140,36 +142,36 @@ struct World {
     memory: HashMap<u64, Bytes>,
     setups: VecDeque<SetupEvent>,
     setup_fetch: Source<SetupEvent>,
-    setup_segment: Source<SetupEvent>,
+    setup_parse: Source<SetupEvent>,
     responses: Source<PacketToken>,
     gather_failure: Source<GatherFailure>,
     access_answer: Source<AccessAnswer>,
-    work_read: Sink<HostSpan>,
+    wqe_read: Sink<HostSpan>,
     access_request: Sink<AccessRequest>,
     gather: Sink<GatherCommand>,
     inline_slot: Sink<Slot>,
     invalidate: Sink<Invalidation>,
     invalidated: Source<Invalidated>,
-    /// Keys that control ends, and when it says so.
+    /// Keys that control invalidates, and when it answers.
     endings: VecDeque<(u64, Invalidated)>,
-    /// Keys that were ended.
+    /// Keys that were invalidated.
     ended: usize,
-    /// Peers say nothing that they are not asked for.
+    /// Peers respond only where they must.
     is_strict: bool,
-    deposit_request: Sink<AccessRequest>,
-    deposit_answer: Source<AccessAnswer>,
+    response_access_request: Sink<AccessRequest>,
+    response_access_answer: Source<AccessAnswer>,
     place: Sink<ReadResponseCommand>,
-    returned: Source<ReturnedAnswer>,
+    returned: Source<ResponseNotice>,
     completion: Sink<CqeToken>,
     failure: Sink<QpNotice>,
     doorbells: VecDeque<(usize, u16)>,
-    /// When slots and answers are due.
+    /// When slots and responses are due.
     reads: VecDeque<(u64, u64, bool)>,
     answers: VecDeque<(u64, AccessAnswer)>,
     deposit_answers: VecDeque<(u64, AccessAnswer)>,
-    /// What the place stage has, and when it tells.
-    placing: VecDeque<(u64, ReturnedAnswer)>,
-    /// Payload of answers that is neither placed nor dropped.
+    /// What the place stage has, and when it returns that.
+    placing: VecDeque<(u64, ResponseNotice)>,
+    /// Payload of responses that is neither placed nor dropped.
     payload: VecDeque<u64>,
     reads_done: usize,
     read_fails: bool,
@@ -185,7 +187,7 @@ struct World {
     next_tag: u64,
     host_delay: u64,
     answer_delay: u64,
-    /// Messages that ended with a packet behind their first.
+    /// Messages that failed with a packet after their first.
     failed_behind: usize,
     /// Chances of things that go wrong, per packet.
     error_rate: f64,
@@ -219,13 +221,13 @@ impl World {
         });
         let pairs = pairs.collect();
         let mut world = World {
-            bench: Bench::clocked(Requester::new().unwrap(), |block| &mut block.clock).in_lock_step(),
+            bench: Bench::clocked(Requester::default(), |block| &mut block.clock).in_lock_step(),
             random,
             pairs,
             memory: HashMap::new(),
             setups: VecDeque::new(),
             setup_fetch: Source::of_tokens([], stalls),
-            setup_segment: Source::of_tokens([], stalls),
+            setup_parse: Source::of_tokens([], stalls),
             responses: Source::of_tokens([], stalls),
             gather_failure: Source::of_tokens([], stalls),
             access_answer: Source::of_tokens([], stalls),
@@ -234,11 +236,11 @@ impl World {
             endings: VecDeque::new(),
             ended: 0,
             is_strict: false,
-            deposit_request: Sink::new(stalls),
-            deposit_answer: Source::of_tokens([], stalls),
+            response_access_request: Sink::new(stalls),
+            response_access_answer: Source::of_tokens([], stalls),
             place: Sink::new(stalls),
             returned: Source::of_tokens([], stalls),
-            work_read: Sink::new(stalls),
+            wqe_read: Sink::new(stalls),
             access_request: Sink::new(stalls),
             gather: Sink::new(stalls),
             inline_slot: Sink::new(stalls),
@@ -283,20 +285,20 @@ impl World {
         world
     }
 
-    /// Makes all ends of streams pause in another way; nothing may be under way.
+    /// Makes all ends of streams stall in another way; nothing may be in flight.
     fn stall(&mut self, stalls: Stalls) {
         self.setup_fetch = Source::of_tokens([], stalls);
-        self.setup_segment = Source::of_tokens([], stalls);
+        self.setup_parse = Source::of_tokens([], stalls);
         self.responses = Source::of_tokens([], stalls);
         self.gather_failure = Source::of_tokens([], stalls);
         self.access_answer = Source::of_tokens([], stalls);
         self.invalidate = Sink::new(stalls);
         self.invalidated = Source::of_tokens([], stalls);
-        self.deposit_request = Sink::new(stalls);
-        self.deposit_answer = Source::of_tokens([], stalls);
+        self.response_access_request = Sink::new(stalls);
+        self.response_access_answer = Source::of_tokens([], stalls);
         self.place = Sink::new(stalls);
         self.returned = Source::of_tokens([], stalls);
-        self.work_read = Sink::new(stalls);
+        self.wqe_read = Sink::new(stalls);
         self.access_request = Sink::new(stalls);
         self.gather = Sink::new(stalls);
         self.inline_slot = Sink::new(stalls);
@@ -348,7 +350,7 @@ impl World {
         self.setups.push_back(event);
     }
 
-    /// An entry that is right, of one slot or two.
+    /// A WQE without faults, of one slot or two.
     fn right_entry(&mut self, index: usize, two: bool) -> [Bytes; 2] {
         let pair = &self.pairs[index];
         let random = &mut self.random;
@@ -400,7 +402,7 @@ impl World {
         entry
     }
 
-    /// Writes an entry into its ring if there is room; the doorbell is the caller's.
+    /// Writes a WQE into its ring if there is room; the caller rings the doorbell.
     fn post(&mut self, index: usize, mut entry: [Bytes; 2]) -> bool {
         let two_slots = entry[0][1] & TWO_SLOTS != 0;
         let slots = 1 + u16::from(two_slots);
@@ -417,16 +419,16 @@ impl World {
             self.memory.insert(pair.ring() + 64 * u64::from(offset), *bytes);
         }
         let mut item = ParsedWqe { two_slots, is_reliable: true, ..ParsedWqe::default() };
-        item.generation = bits(pair.generation.into());
-        item.queue_pair = bits(pair.number as u64);
-        item.path_mtu = bits(pair.path_mtu);
-        item.domain = bits(pair.number as u64);
-        item.is_open = entry[0][0] == 4;
+        item.header.generation = bits(pair.generation.into());
+        item.header.queue_pair = bits(pair.number as u64);
+        item.plan.path_mtu = bits(pair.path_mtu);
+        item.plan.domain = bits(pair.number as u64);
+        item.header.is_open = entry[0][0] == 4;
         (item.first, item.second) = (slot_bits(&entry[0]), slot_bits(&entry[1]));
         let judged = judge(&item, &entry);
         let checked = judged.checked;
         // What is not sent makes no packets.
-        let is_sent = checked.status == SUCCESS && !checked.is_local;
+        let is_sent = checked.completion.status == CompletionStatus::Success as u64 && !checked.kind.is_local;
         let made = if is_sent { packets(&checked, &judged.listed) } else { vec![] };
         let mut lists = Vec::new();
         let mut commands = Vec::new();
@@ -453,40 +455,41 @@ impl World {
             });
             commands.push(GatherCommand {
                 headers: TransmitRequest {
-                    queue_pair: item.queue_pair,
-                    generation: item.generation,
+                    queue_pair: item.header.queue_pair,
+                    generation: item.header.generation,
                     opcode: packet.opcode,
                     solicited: packet.solicited,
                     ack_request: packet.ack_request,
                     asks_if_newest: true,
                     psn: bits(0),
-                    extended: packet.extended,
+                    extended: packet.extended_or_key,
                     payload_bytes: packet.payload_bytes,
                     is_response: false,
                     ends_response: false,
                 },
                 is_inline: !judged.inline.is_empty(),
                 continues: packet.is_listed,
-                span_count: if checked.is_read { bits(0) } else { packet.request_count },
+                span_count: if checked.kind.is_read { bits(0) } else { packet.request_count },
                 first: span(0, packet.first_length),
                 second: span(1, packet.second_length),
             });
         }
-        let sges = [checked.first, checked.second].into_iter().filter(|sge| sge.length != 0);
+        let sges = [checked.first, second_sge(checked.tail)].into_iter().filter(|sge| sge.length != 0);
         let sges = sges.map(|sge| {
             let offset = sge.address.to_u64().wrapping_sub(pair.region());
             (pair.device().wrapping_add(offset), sge.length.to_u64())
         });
-        let read = (checked.is_read && checked.status == SUCCESS).then(|| Read {
-            length: checked.length.to_u64(),
-            sges: sges.collect(),
-            first_psn: 0,
-        });
-        let status = if fails_at == Some(0) { LOCAL_PROTECTION } else { checked.status.to_u64() };
+        let read = (checked.kind.is_read && checked.completion.status == CompletionStatus::Success as u64)
+            .then(|| Read { length: checked.length.to_u64(), sges: sges.collect(), first_psn: 0 });
+        let status = if fails_at == Some(0) {
+            CompletionStatus::LocalProtection as u64
+        } else {
+            checked.completion.status.to_u64()
+        };
         let next_slot = pair.producer.wrapping_add(slots);
         pair.entries.push(Entry {
             wr_id,
-            is_signalled: checked.is_signalled,
+            is_signalled: checked.completion.is_signalled,
             next_slot,
             status,
             commands,
@@ -494,9 +497,10 @@ impl World {
             fails_at,
             inline: judged.inline,
             read,
-            key: (checked.is_local && checked.status == SUCCESS).then(|| checked.immediate.to_u64()),
+            key: (checked.kind.is_local && checked.completion.status == CompletionStatus::Success as u64)
+                .then(|| checked.immediate_or_key.to_u64()),
             is_acknowledged: false,
-            refusals: fails_at.map(|_| (LOCAL_PROTECTION, 0)).into_iter().collect(),
+            refusals: fails_at.map(|_| (CompletionStatus::LocalProtection as u64, 0)).into_iter().collect(),
         });
         pair.producer = next_slot;
         true
@@ -506,7 +510,7 @@ impl World {
         self.doorbells.push_back((self.pairs[index].number, self.pairs[index].producer));
     }
 
-    /// The peer looks at what has come from one queue pair.
+    /// The peer executes what it has received from one queue pair.
     fn answer(&mut self, index: usize) {
         let pair = &mut self.pairs[index];
         let Some((entry, is_last, psn, asks)) = pair.wire.pop_front() else { return };
@@ -526,11 +530,11 @@ impl World {
         let mut tokens = vec![];
         if self.random.random_bool(self.error_rate) {
             let (syndrome, status) = [
-                (0x60, RETRY_EXCEEDED),
-                (0x61, REMOTE_INVALID_REQUEST),
-                (0x62, REMOTE_ACCESS),
-                (0x63, REMOTE_OPERATION),
-                (0x25, NOT_READY_RETRY_EXCEEDED),
+                (0x60, CompletionStatus::RetryExceeded as u64),
+                (0x61, CompletionStatus::RemoteInvalidRequest as u64),
+                (0x62, CompletionStatus::RemoteAccess as u64),
+                (0x63, CompletionStatus::RemoteOperation as u64),
+                (0x25, CompletionStatus::RnrRetryExceeded as u64),
             ][self.random.random_range(0..5)];
             token.extended = bits(syndrome);
             pair.peer_is_silent = true;
@@ -558,7 +562,7 @@ impl World {
             }
             let number = self.random.random_range(0..tokens.len());
             if self.random.random_bool(self.error_rate) {
-                // One is lost, which what comes behind it shows.
+                // One is lost, which the one after it shows.
                 let lost = tokens.remove(number);
                 let rest = tokens.split_off(number);
                 tokens.push(rest.first().copied().unwrap_or(PacketToken {
@@ -566,7 +570,7 @@ impl World {
                     payload_bytes: bits(0),
                     ..lost
                 }));
-                pair.entries[entry].refusals.push((RETRY_EXCEEDED, 0));
+                pair.entries[entry].refusals.push((CompletionStatus::RetryExceeded as u64, 0));
                 pair.peer_is_silent = true;
             } else if self.random.random_bool(self.error_rate) {
                 // One is not what it should be.
@@ -577,7 +581,7 @@ impl World {
                 } else {
                     token.opcode = bits(READ_RESPONSE_FIRST + (token.opcode.to_u64() + 2) % 4);
                 }
-                pair.entries[entry].refusals.push((BAD_RESPONSE, 0));
+                pair.entries[entry].refusals.push((CompletionStatus::BadResponse as u64, 0));
                 pair.peer_is_silent = true;
             }
             pair.acknowledges(entry);
@@ -592,7 +596,7 @@ impl World {
         for token in tokens {
             self.says(token);
             if self.random.random_bool(self.error_rate / 4.0) {
-                // Said twice; one of another queue pair; one that was not asked for.
+                // A duplicate; one of another queue pair; one that answers nothing.
                 self.says(token);
                 self.says(PacketToken { destination_qp: token.destination_qp ^ 0x400, ..token });
                 self.says(PacketToken { psn: token.psn + 0x10_0000, ..token });
@@ -607,17 +611,17 @@ impl World {
         self.responses.push(token);
     }
 
-    /// The place stage gets data or the word to drop it, and what it is to say.
+    /// The place stage gets data to place or drop, and what to return.
     fn take_placing(&mut self, command: ReadResponseCommand) {
         if command.payload_bytes.any() {
             assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
         }
-        let mut answer = command.answer;
+        let mut answer = command.notice;
         let number = answer.queue_pair.to_u64() as usize;
         let spans: Vec<_> =
             [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
-        let is_refused = answer.is_failure && answer.status == LOCAL_PROTECTION;
+        let is_refused = answer.is_read_error && answer.status == CompletionStatus::LocalProtection as u64;
         assert!(answer.is_placed || spans.is_empty());
         if let Some(pair) = pair
             && answer.generation == u64::from(pair.generation)
@@ -631,13 +635,13 @@ impl World {
                 .expect("a READ was sent");
             let read = entry.read.as_ref().unwrap();
             let before = behind(read) * pmtu;
-            answer.has_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
+            answer.write_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
             let all = read.spans(before, pmtu.min(read.length - before));
             assert_eq!(spans, if is_refused { vec![] } else { all });
             if is_refused {
-                entry.refusals.push((LOCAL_PROTECTION, 0));
-            } else if answer.has_failed {
-                entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
+                entry.refusals.push((CompletionStatus::LocalProtection as u64, 0));
+            } else if answer.write_failed {
+                entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             } else if behind(read) + 1 == read.responses(pmtu) {
                 self.reads_done += 1;
                 entry.is_acknowledged = entry.refusals.is_empty();
@@ -678,7 +682,7 @@ impl World {
         let is_open = |entry: &Entry| entry.key.is_some() && !entry.is_acknowledged;
         assert!(!pair.entries[..pair.sent].iter().any(is_open), "nothing leaves before the key is ended");
         let entry = &mut pair.entries[pair.sent];
-        assert_eq!(entry.status, SUCCESS, "an entry in error is not sent");
+        assert_eq!(entry.status, CompletionStatus::Success as u64, "an entry in error is not sent");
         assert!(entry.fails_at != Some(pair.sent_packets), "a packet whose key does not hold is not sent");
         let mut expected = entry.commands[pair.sent_packets];
         let is_last = entry.fails_at.is_none() && pair.sent_packets + 1 == entry.commands.len();
@@ -711,9 +715,9 @@ impl World {
             psns = read.responses(128 << pair.path_mtu) as u32;
         }
         if is_lost && !pair.peer_is_silent && entry.read.is_none() {
-            entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
+            entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             let number = pair.wire.pop_back().expect("it was pushed").0;
-            // The peer still answers what was sent before.
+            // The peer still responds to what was sent before.
             while !self.pairs[index].wire.is_empty() {
                 self.answer(index);
             }
@@ -737,7 +741,7 @@ impl World {
         pair.next_psn = (pair.next_psn + psns) & PSN_MASK;
     }
 
-    /// Control is asked to end a key: nothing of the queue pair is in flight then.
+    /// Control is asked to invalidate a key: nothing of the queue pair is in flight then.
     fn take_key(&mut self, asked: Invalidation) {
         let number = asked.queue_pair.to_u64() as usize;
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
@@ -756,7 +760,7 @@ impl World {
         self.endings.push_back((due, answer));
     }
 
-    /// Control says what has become of it.
+    /// Control answers.
     fn end_key(&mut self, answer: Invalidated) {
         let number = answer.queue_pair.to_u64() as usize;
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
@@ -767,7 +771,7 @@ impl World {
                 entry.is_acknowledged = true;
                 self.ended += 1;
             } else {
-                entry.refusals.push((LOCAL_OPERATION, REASON_KEY));
+                entry.refusals.push((CompletionStatus::LocalQueuePairOperation as u64, vendor_error::KEY));
             }
         }
         self.invalidated.push(answer);
@@ -794,16 +798,16 @@ impl World {
             }
             assert_eq!(consumer, entry.next_slot);
             if pair.has_failed {
-                assert_eq!(status, FLUSHED);
-            } else if status == SUCCESS {
+                assert_eq!(status, CompletionStatus::Flushed as u64);
+            } else if status == CompletionStatus::Success as u64 {
                 assert!(entry.is_signalled && entry.is_acknowledged);
-                assert_eq!(token.opcode == COMPLETES_LOCAL_INVALIDATE, entry.key.is_some());
+                assert_eq!(token.opcode == CompletionOpcode::LocalInvalidate as u64, entry.key.is_some());
                 assert_eq!(token.length, entry.read.as_ref().map_or(0, |read| read.length));
             } else {
                 pair.has_failed = true;
-                if status == FLUSHED {
+                if status == CompletionStatus::Flushed as u64 {
                     assert_eq!(pair.state, QpState::Error, "flushed because control said so");
-                } else if entry.status != SUCCESS {
+                } else if entry.status != CompletionStatus::Success as u64 {
                     assert_eq!(status, entry.status);
                 } else {
                     assert!(entry.refusals.contains(&(status, token.vendor_error.to_u64())), "{token:?}");
@@ -818,15 +822,14 @@ impl World {
     fn step(&mut self) {
         let random = &mut self.random;
         if self.setup_fetch.is_done()
-            && self.setup_segment.is_done()
+            && self.setup_parse.is_done()
             && let Some(event) = self.setups.pop_front()
         {
             self.setup_fetch.push(event);
-            self.setup_segment.push(event);
+            self.setup_parse.push(event);
         }
         let block = &mut self.bench.block;
-        let doorbell = if self.setups.is_empty() && self.setup_fetch.is_done() && self.setup_segment.is_done()
-        {
+        let doorbell = if self.setups.is_empty() && self.setup_fetch.is_done() && self.setup_parse.is_done() {
             self.doorbells.pop_front()
         } else {
             None
@@ -836,15 +839,15 @@ impl World {
             block.send_posted.next.queue_pair = bits(number as u64);
             block.send_posted.next.producer_index = bits(producer.into());
         }
-        block.work_slot_valid.next = false;
+        block.wqe_slot_valid.next = false;
         if self.reads.front().is_some_and(|read| read.0 <= self.cycle) {
             let (_, address, last) = self.reads.pop_front().expect("it is there");
             let data = slot_bits(self.memory.get(&address).unwrap_or(&[0; 64]));
             let is_first = address >> 24 == self.pairs[0].ring() >> 24;
             self.read_fails |= is_first && random.random_bool(self.error_rate / 4.0);
             let error = self.read_fails && is_first;
-            block.work_slot.next = Slot { data, last, error };
-            block.work_slot_valid.next = true;
+            block.wqe_slot.next = Slot { data, last, error };
+            block.wqe_slot_valid.next = true;
         }
         if self.answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
             let answer = self.answers.pop_front().expect("it is there");
@@ -852,7 +855,7 @@ impl World {
         }
         if self.deposit_answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
             let answer = self.deposit_answers.pop_front().expect("it is there");
-            self.deposit_answer.push(answer.1);
+            self.response_access_answer.push(answer.1);
         }
         if self.placing.front().is_some_and(|placing| placing.0 <= self.cycle) {
             let placing = self.placing.pop_front().expect("it is there");
@@ -873,17 +876,17 @@ impl World {
         }
         let (block, random) = (&mut self.bench.block, &mut self.random);
         self.setup_fetch.drive(&mut block.setup_fetch, random);
-        self.setup_segment.drive(&mut block.setup_segment, random);
+        self.setup_parse.drive(&mut block.setup_parse, random);
         self.responses.drive(&mut block.responses, random);
         self.gather_failure.drive(&mut block.gather_failure, random);
         self.access_answer.drive(&mut block.access_answer, random);
         self.invalidate.drive(&mut block.invalidate, random);
         self.invalidated.drive(&mut block.invalidated, random);
-        self.deposit_request.drive(&mut block.deposit_request, random);
-        self.deposit_answer.drive(&mut block.deposit_answer, random);
+        self.response_access_request.drive(&mut block.response_access_request, random);
+        self.response_access_answer.drive(&mut block.response_access_answer, random);
         self.place.drive(&mut block.place, random);
         self.returned.drive(&mut block.returned, random);
-        self.work_read.drive(&mut block.work_read, random);
+        self.wqe_read.drive(&mut block.wqe_read, random);
         self.access_request.drive(&mut block.access_request, random);
         self.gather.drive(&mut block.gather, random);
         self.inline_slot.drive(&mut block.inline_slot, random);
@@ -893,31 +896,31 @@ impl World {
 
         let block = &self.bench.block;
         self.setup_fetch.sample(&block.setup_fetch);
-        self.setup_segment.sample(&block.setup_segment);
+        self.setup_parse.sample(&block.setup_parse);
         self.responses.sample(&block.responses);
         self.gather_failure.sample(&block.gather_failure);
         self.access_answer.sample(&block.access_answer);
-        self.deposit_answer.sample(&block.deposit_answer);
+        self.response_access_answer.sample(&block.response_access_answer);
         self.returned.sample(&block.returned);
         self.invalidated.sample(&block.invalidated);
         let key = self.invalidate.sample(&block.invalidate);
         let placing = self.place.sample(&block.place);
-        let deposit_request = self.deposit_request.sample(&block.deposit_request);
+        let response_access_request = self.response_access_request.sample(&block.response_access_request);
         for (name, pulse) in [
-            ("work_refused", block.counts_work_refused.val()),
-            ("local_protection", block.counts_local_protection.val()),
-            ("messages_completed", block.counts_messages_completed.val()),
-            ("unknown_qp", block.counts_unknown_qp.val()),
-            ("response_stale", block.counts_response_stale.val()),
-            ("response_never_sent", block.counts_response_never_sent.val()),
-            ("nak_received", block.counts_nak_received.val()),
-            ("nak_not_ready_received", block.counts_nak_not_ready_received.val()),
-            ("acknowledgements_received", block.counts_acknowledgements_received.val()),
-            ("stale_dropped", block.counts_stale_dropped.val()),
+            ("work_refused", block.counts.val().work_refused),
+            ("local_protection", block.counts.val().local_protection),
+            ("messages_completed", block.counts.val().messages_completed),
+            ("unknown_qp", block.counts.val().unknown_qp),
+            ("response_stale", block.counts.val().response_stale),
+            ("response_never_sent", block.counts.val().response_never_sent),
+            ("nak_received", block.counts.val().nak_received),
+            ("nak_not_ready_received", block.counts.val().nak_not_ready_received),
+            ("acknowledgements_received", block.counts.val().acknowledgements_received),
+            ("stale_dropped", block.counts.val().stale_dropped),
         ] {
             *self.counts.entry(name).or_insert(0) += u64::from(pulse);
         }
-        if let Some(span) = self.work_read.sample(&block.work_read) {
+        if let Some(span) = self.wqe_read.sample(&block.wqe_read) {
             let (address, slots) = (span.address.to_u64(), span.length.to_u64() / 64);
             let delay = self.random.random_range(self.host_delay..=2 * self.host_delay);
             for slot in 0..slots {
@@ -929,13 +932,13 @@ impl World {
                 self.pairs.iter().find(|pair| request.domain == pair.number as u64).expect("it exists");
             self.answers.push_back((self.cycle + self.answer_delay, access(pair, &request)));
         }
-        if let Some(request) = deposit_request {
+        if let Some(request) = response_access_request {
             assert!(request.local_write);
             let pair =
                 self.pairs.iter_mut().find(|pair| request.domain == pair.number as u64).expect("it exists");
             let mut answer = access(pair, &request);
             if self.random.random_bool(self.error_rate / 4.0) {
-                // The region has ended meanwhile.
+                // The region was invalidated meanwhile.
                 answer.ok = false;
             }
             self.deposit_answers.push_back((self.cycle + self.answer_delay, answer));
@@ -974,8 +977,8 @@ impl World {
                 let said = if failure.has_event { &mut pair.is_untold } else { &mut pair.failure_seen };
                 assert!(!*said, "a queue pair fails once");
                 *said = true;
-                assert_eq!(failure.event_code, FATAL_EVENT);
-                // Only what cannot be read, or overruns, is told so, which is done to the first one only.
+                assert_eq!(failure.event_code, AsyncEvent::QueuePairFatal as u64);
+                // Only a slot that cannot be read, or an overrun, raises an event, and only the first one.
                 assert!(!failure.has_event || index == 0);
                 self.fail(index);
             }
@@ -984,11 +987,11 @@ impl World {
         self.cycle += 1;
     }
 
-    /// Whether everything that neighbours had to say is said.
+    /// Whether all sources are empty.
     fn is_quiet(&self) -> bool {
         self.setups.is_empty()
             && self.setup_fetch.is_done()
-            && self.setup_segment.is_done()
+            && self.setup_parse.is_done()
             && self.responses.is_done()
             && self.lost.is_empty()
             && self.gather_failure.is_done()
@@ -999,19 +1002,19 @@ impl World {
             && self.payload.is_empty()
     }
 
-    /// Whether everything that was posted has ended.
+    /// Whether everything that was posted has completed.
     fn has_ended(&self, index: usize) -> bool {
         let pair = &self.pairs[index];
         let rest = &pair.entries[pair.completed..];
         self.setups.is_empty()
-            && self.setup_segment.is_done()
+            && self.setup_parse.is_done()
             && self.doorbells.is_empty()
             && (pair.is_untold
                 || rest.iter().all(|entry| !entry.is_signalled && entry.is_acknowledged && !pair.has_failed))
     }
 }
 
-/// What the region table says: each queue pair has one region.
+/// The region table: each queue pair has one region.
 fn access(pair: &Pair, request: &AccessRequest) -> AccessAnswer {
     let offset = request.address.to_u64().wrapping_sub(pair.region());
     let ok = request.key == u64::from(pair.key())
@@ -1054,12 +1057,12 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     assert!(cycles < 3600, "{cycles} cycles for 1,000 entries");
 }
 
-/// Makes anew what has failed, runs all neighbours at random for so many cycles, lets everything end, and checks that nothing is
-/// left under way.
+/// Resets what has failed, runs all neighbours at random, lets everything complete, and checks that nothing is
+/// left in flight.
 fn runs(world: &mut World, cycles: u64, error_rate: f64) {
     world.error_rate = error_rate;
     world.statuses.clear();
-    // A slot that could not be read may have been one that nobody wanted.
+    // A slot that could not be read may have been one that was not wanted.
     world.read_fails = false;
     for index in 0..world.pairs.len() {
         if world.pairs[index].has_failed || world.pairs[index].state == QpState::Error {
@@ -1078,7 +1081,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
                 let two = world.random.random_bool(0.3);
                 let mut entry = world.right_entry(index, two);
                 if world.random.random_bool(error_rate / 2.0) {
-                    entry = random_entry(&mut world.random);
+                    entry = random_wqe(&mut world.random);
                 }
                 has_posted |= world.post(index, entry);
             }
@@ -1089,7 +1092,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
         if !is_end && world.setups.is_empty() && world.random.random_bool(error_rate / 20.0) {
             world.fail(index);
         }
-        // Some wait in their ring for a while, and end what has been begun.
+        // Some wait in their ring for a while, and complete what is in flight.
         let state = world.pairs[index].state;
         let rests = state == QpState::SendQueueDrain;
         if world.setups.is_empty()
@@ -1100,7 +1103,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
             let event = world.event(SetupKind::Life, index);
             world.setups.push_back(event);
         }
-        // Some are reset in the middle of things, most when all has ended.
+        // Some are reset in the middle of their work, most when all has completed.
         let is_failed = world.pairs[index].state == QpState::Error;
         if is_failed && world.setups.is_empty() && world.doorbells.is_empty() {
             if world.has_ended(index) && world.random.random_bool(0.05) {
@@ -1118,7 +1121,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
         }
         assert!(world.cycle < end + 60_000, "everything ends");
     }
-    // Bursts that nobody wants any more may be under way: one that was just asked for, behind all that were.
+    // Bursts that are not wanted any more may be in flight: one that was just requested, after all that were.
     let ended_at = world.cycle;
     while {
         let in_flight = world.bench.block.in_flight.val();
@@ -1144,11 +1147,11 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     for round in 0..12 * rounds {
         world.stall(Stalls::ALL[round % 4]);
         runs(&mut world, 300, 0.0);
-        assert_eq!(world.statuses.keys().collect::<Vec<_>>(), [&(SUCCESS, 0)]);
+        assert_eq!(world.statuses.keys().collect::<Vec<_>>(), [&(CompletionStatus::Success as u64, 0)]);
         runs(&mut world, 1_000, 0.03);
         statuses.append(&mut world.statuses);
         failed_behind += std::mem::take(&mut world.failed_behind);
-        // What is rare is waited for.
+        // Runs until the rare cases have occurred.
         if round + 1 >= 4 * rounds && failed_behind > 0 {
             break;
         }
@@ -1161,13 +1164,13 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     );
 }
 
-/// A key ends when everything before it has arrived, though nobody has asked for completions of that, and before anything behind it
-/// begins. Peers say no more than they must.
+/// A key is invalidated when everything before it was executed, though nothing before it is signalled, and before anything after it
+/// begins. Peers respond only where they must.
 #[test]
 fn a_key_ends_between_what_is_before_and_what_is_behind() {
     let mut world = World::new(&[(3, 6)], Stalls::None);
     (world.host_delay, world.answer_delay, world.is_strict) = (40, 20, true);
-    // The end of the key alone, behind one that was posted before, and in the middle of a burst; then entries of two slots.
+    // The invalidation alone, after a WQE that was posted before, and in the middle of a burst; then WQEs of two slots.
     let rounds: [&[&[u8]]; 5] =
         [&[&[7]], &[&[2], &[7]], &[&[2, 0, 7, 2, 7, 7, 4, 7]], &[&[0; 7], &[7, 0]], &[&[0x82, 7, 0x82, 7]]];
     let mut expected = 0;
@@ -1191,11 +1194,11 @@ fn a_key_ends_between_what_is_before_and_what_is_behind() {
             world.step();
             assert!(world.cycle < posted_at + 8_000, "{bells:?} ends");
         }
-        // What is completed leaves room; nobody was told.
+        // What is completed leaves room, though nothing is signalled.
         world.pairs[0].consumer = world.pairs[0].producer;
     }
     assert_eq!(world.ended, expected);
-    // One that may not be ended ends the queue pair.
+    // A key that must not be invalidated fails the queue pair.
     world.error_rate = 1.0;
     let mut entry = world.right_entry(0, false);
     (entry[0][0], entry[0][1], entry[0][2]) = (7, 0, 0);
@@ -1207,7 +1210,7 @@ fn a_key_ends_between_what_is_before_and_what_is_behind() {
     assert!(world.pairs[0].has_failed && world.pairs[0].failure_seen);
 }
 
-/// A card that is to rest asks for no more work, ends what it has, hears doorbells and commands, and goes on where it stopped.
+/// A requester that is not enabled fetches nothing, completes what it has, takes doorbells and commands, and continues where it stopped.
 #[test]
 fn nothing_is_begun_while_the_card_rests() {
     let mut world = World::new(&[(3, 8), (512, 8)], Stalls::None);
@@ -1226,7 +1229,7 @@ fn nothing_is_begun_while_the_card_rests() {
         let in_flight = world.bench.block.in_flight.val();
         in_flight.entered != in_flight.left
     };
-    let begun = world.work_read.received.len();
+    let begun = world.wqe_read.received.len();
     assert!(is_busy(&world) && (1..28).contains(&begun), "it stops in the middle: {begun}");
     let stopped_at = world.cycle;
     while is_busy(&world) || !world.is_quiet() {
@@ -1234,7 +1237,7 @@ fn nothing_is_begun_while_the_card_rests() {
         assert!(world.cycle < stopped_at + 6_000, "it comes to rest");
     }
     // The last one may have stood in its queue.
-    let reads = world.work_read.received.len();
+    let reads = world.wqe_read.received.len();
     assert!(reads <= begun + 1);
     let entered = world.bench.block.in_flight.val().entered;
     for index in 0..2 {
@@ -1246,20 +1249,20 @@ fn nothing_is_begun_while_the_card_rests() {
     world.setups.push_back(probe);
     (0..2_000).for_each(|_| world.step());
     assert!(world.is_quiet() && world.doorbells.is_empty());
-    assert_eq!((world.work_read.received.len(), world.bench.block.in_flight.val().entered), (reads, entered));
+    assert_eq!((world.wqe_read.received.len(), world.bench.block.in_flight.val().entered), (reads, entered));
     world.bench.block.enable.next = true;
     let rested_until = world.cycle;
     while !(0..2).all(|index| world.has_ended(index)) {
         world.step();
         assert!(world.cycle < rested_until + 10_000, "it goes on");
     }
-    assert!(world.work_read.received.len() > reads);
-    // Of a message that is not signalled nothing is seen but the answer that ends it.
+    assert!(world.wqe_read.received.len() > reads);
+    // Of a message that is not signalled nothing is seen but the response that completes it.
     (0..100).for_each(|_| world.step());
     assert_eq!(world.counts["messages_completed"], 202);
 }
 
-/// It has no tag that a completion could carry, so an event tells.
+/// It has no `wr_id` for a CQE, so an event reports it.
 #[test]
 fn an_overrun_ends_its_queue_pair() {
     let mut world = World::new(&[(7, 6)], Stalls::None);
@@ -1274,11 +1277,11 @@ fn an_overrun_ends_its_queue_pair() {
     assert_eq!(world.completion.received.len(), usize::from(world.pairs[0].entries[0].is_signalled));
 }
 
-/// So many WRITEs of so many bytes from one place; cycles for each packet, in the middle of all.
+/// WRITEs from one SGE; cycles for each packet, in the middle of all.
 fn cycles(messages: u64, length: u32) -> f64 {
     let mut world = World::new(&[(5, 8)], Stalls::None);
     world.host_delay = 150;
-    // A start anew has picked another PMTU.
+    // A restart has picked another PMTU.
     while world.pairs[0].path_mtu != 3 {
         world.start(0);
     }

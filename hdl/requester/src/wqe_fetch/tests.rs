@@ -5,7 +5,7 @@ use rnic_blocks::bench::{Bench, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::state::QpState;
 use std::collections::VecDeque;
 
-/// What the header says of one queue pair, in plain numbers.
+/// Model of a queue pair, in plain numbers.
 #[derive(Clone, Copy, Default)]
 struct Queue {
     state: u64,
@@ -26,7 +26,7 @@ struct Expected {
 }
 
 impl Queue {
-    /// Takes a turn; returns the slots asked for.
+    /// Takes a turn; returns the slots requested.
     fn turn(&mut self, number: u64, expected: &mut Expected) -> u64 {
         let available = self.producer.wrapping_sub(self.index);
         let is_active = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
@@ -80,7 +80,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
     ];
     let mut random = random();
     for stalls in Stalls::ALL {
-        let mut bench = Bench::clocked(WqeFetch::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(WqeFetch::default(), |block| &mut block.clock).in_lock_step();
         let (mut setup, mut turns) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
         let mut schedule = Source::of_tokens([], stalls);
         let (mut spans, mut bursts, mut again) =
@@ -88,7 +88,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         let mut queues = [Queue::default(); 4];
         let mut expected = Expected::default();
         let (mut under_way, mut most, mut burst_count, mut wraps, mut overruns) = (0, 0, 0u64, 0, 0);
-        // In the first half slots come back seldom, so that their queue is the limit.
+        // In the first half slots return seldom, so that their queue is the limit.
         for cycle in 0..8_000 {
             let number = random.random_range(0..4usize);
             if setup.is_done() && (cycle < 40 || random.random_bool(0.003)) {
@@ -103,7 +103,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 event.path.send_base_page = bits(0xf_ffff_0000_0000 | random.random::<u64>() & 0xffff_f000);
                 event.path.send_slots_log2 = bits(random.random_range(6..9));
                 if kind != SetupKind::Restart {
-                    // A ring stays where it is as long as it has entries.
+                    // A ring does not move while it has WQEs.
                     event.path.send_base_page = bits(queues[number].base >> 12);
                     event.path.send_slots_log2 = bits(u64::from(queues[number].slots.trailing_zeros()) & 15);
                 }
@@ -136,13 +136,13 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 producer_index: bits(queue.producer.wrapping_add(step).into()),
             };
             let returns = under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
-            bench.block.returned.next = returns;
+            bench.block.slot_returned.next = returns;
             let is_enabled = cycle / 250 % 8 != 7;
             bench.block.enable.next = is_enabled;
             setup.drive(&mut bench.block.setup, &mut random);
-            turns.drive(&mut bench.block.turn, &mut random);
-            schedule.drive(&mut bench.block.from_schedule, &mut random);
-            spans.drive(&mut bench.block.work_read, &mut random);
+            turns.drive(&mut bench.block.resume, &mut random);
+            schedule.drive(&mut bench.block.from_ready_queue, &mut random);
+            spans.drive(&mut bench.block.wqe_read, &mut random);
             bursts.drive(&mut bench.block.bursts, &mut random);
             again.drive(&mut bench.block.again, &mut random);
             bench.settle();
@@ -151,9 +151,10 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 queues[posted].producer = queues[posted].producer.wrapping_add(step);
             }
             let event = setup.sample(&bench.block.setup).then(|| bench.block.setup.beat.val());
-            let turn = turns.sample(&bench.block.turn).then(|| bench.block.turn.beat.val());
-            let next =
-                schedule.sample(&bench.block.from_schedule).then(|| bench.block.from_schedule.beat.val());
+            let turn = turns.sample(&bench.block.resume).then(|| bench.block.resume.beat.val());
+            let next = schedule
+                .sample(&bench.block.from_ready_queue)
+                .then(|| bench.block.from_ready_queue.beat.val());
             assert!(u8::from(event.is_some()) + u8::from(turn.is_some()) + u8::from(next.is_some()) < 2);
             if let Some(event) = event {
                 let number = event.queue_pair.to_u64();
@@ -196,7 +197,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             if let Some(burst) = bursts.sample(&bench.block.bursts) {
                 assert_eq!(Some(burst), expected.bursts.pop_front());
             }
-            if let Some(span) = spans.sample(&bench.block.work_read) {
+            if let Some(span) = spans.sample(&bench.block.wqe_read) {
                 assert_eq!(Some(span), expected.spans.pop_front());
             }
             if let Some(number) = again.sample(&bench.block.again) {
@@ -211,11 +212,11 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
     }
 }
 
-/// Bursts of one queue pair come as fast as the header says.
+/// Bursts of one queue pair are as fast as the header says.
 #[test]
 fn a_burst_takes_four_cycles() {
     let mut random = random();
-    let mut bench = Bench::clocked(WqeFetch::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    let mut bench = Bench::clocked(WqeFetch::default(), |block| &mut block.clock).in_lock_step();
     let mut start = event(SetupKind::Restart, 0, QpState::ReadyToSend, 0);
     start.path.send_slots_log2 = bits(10);
     let mut setup = Source::of_tokens([start], Stalls::None);
@@ -231,15 +232,15 @@ fn a_burst_takes_four_cycles() {
         if cycle == 20 {
             (0..80).for_each(|_| schedule.push(Stimulus::from_number(&0u8.into())));
         }
-        schedule.drive(&mut bench.block.from_schedule, &mut random);
-        spans.drive(&mut bench.block.work_read, &mut random);
+        schedule.drive(&mut bench.block.from_ready_queue, &mut random);
+        spans.drive(&mut bench.block.wqe_read, &mut random);
         bench.settle();
         setup.sample(&bench.block.setup);
-        schedule.sample(&bench.block.from_schedule);
-        spans.sample(&bench.block.work_read);
+        schedule.sample(&bench.block.from_ready_queue);
+        spans.sample(&bench.block.wqe_read);
         bench.tick();
     }
-    // Each burst asks for the next turn, which this test gives without being asked.
+    // Each burst requests the next turn, which this test gives without a request.
     let bursts = spans.received.len();
     assert!((46..=64).contains(&bursts), "{bursts} bursts in 240 cycles");
 }

@@ -83,12 +83,7 @@ impl ProtectionDomain {
         };
         let QueuePairOptions { send_slots_log2, receive_wqes_log2, signal_all } = *options;
         check("send_slots_log2", send_slots_log2, limits.send_slots_log2, SEND_SLOTS_LOG2_MAX)?;
-        check(
-            "receive_wqes_log2",
-            receive_wqes_log2,
-            limits.receive_wqes_log2,
-            RECEIVE_WQES_LOG2_MAX,
-        )?;
+        check("receive_wqes_log2", receive_wqes_log2, limits.receive_wqes_log2, RECEIVE_WQES_LOG2_MAX)?;
         let memory = |log2: u32| Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring);
         let send = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
         let receive = WorkQueue::new(memory(receive_wqes_log2)?, receive_wqes_log2);

@@ -221,8 +221,7 @@ fn events_come_with_and_without_interrupts() {
 #[test]
 fn events_that_are_not_polled_are_discarded_oldest_first() {
     let function = FakeFunction::new(1);
-    let device =
-        Device::open(Arc::clone(&function) as _, Options { eqes_log2: 6, ..options() }).unwrap();
+    let device = Device::open(Arc::clone(&function) as _, Options { eqes_log2: 6, ..options() }).unwrap();
     let queue = device.events();
     for number in 0..70 {
         function.card().raise(0, AsyncEvent::PortActive, number);

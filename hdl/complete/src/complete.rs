@@ -106,7 +106,6 @@ pub struct Complete {
     interrupts: Interrupts,
 }
 
-
 impl Logic for Complete {
     #[kernel]
     fn update(&mut self) {

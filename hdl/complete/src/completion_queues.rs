@@ -203,8 +203,7 @@ fn has_unread_match(record: Record, consumer_index: Bits<INDEX_BITS>, arm: Bits<
     let has_unread = record.producer_index != consumer_index;
     let solicited_ahead = record.solicited_index - consumer_index;
     let has_unread_solicited = solicited_ahead.any() && !solicited_ahead.get_bit(23);
-    has_unread
-        && (arm == Arm::Next as u64 || (arm == Arm::Solicited as u64 && has_unread_solicited))
+    has_unread && (arm == Arm::Next as u64 || (arm == Arm::Solicited as u64 && has_unread_solicited))
 }
 
 /// Moderation by count is satisfied with the CQE that is written now.
@@ -425,7 +424,6 @@ pub struct CompletionQueues {
     counted: Reg<CompletionQueueCounts>,
 }
 
-
 impl Logic for CompletionQueues {
     #[kernel]
     fn update(&mut self) {
@@ -540,7 +538,9 @@ impl Logic for CompletionQueues {
 
         self.counted.d.next = CompletionQueueCounts {
             completions_written: decides && outcome.writes,
-            completions_in_error: decides && outcome.writes && token.status != CompletionStatus::Success as u64,
+            completions_in_error: decides
+                && outcome.writes
+                && token.status != CompletionStatus::Success as u64,
             completion_queue_overrun: decides && outcome.overruns,
         };
         self.counts.next = self.counted.q.val();
@@ -615,7 +615,9 @@ mod tests {
 
     #[test]
     fn moderation_ends_by_count_or_by_time() {
-        for (since, count, expected) in [(1, 0, true), (1, 1, true), (1, 2, false), (2, 2, true), (3, 2, true)] {
+        for (since, count, expected) in
+            [(1, 0, true), (1, 1, true), (1, 2, false), (2, 2, true), (3, 2, true)]
+        {
             assert_eq!(is_enough(bits(since), bits(count)), expected, "{since} of {count}");
         }
         let record = |deadline, is_due| Record { deadline: bits(deadline), is_due, ..Default::default() };

@@ -62,7 +62,6 @@ pub struct Counters<const N: usize> {
     reading: DFF<Bits<64>>,
 }
 
-
 impl<const N: usize> Logic for Counters<N> {
     #[kernel]
     fn update(&mut self) {

@@ -355,7 +355,6 @@ pub struct EventQueues {
     idle: Reg<Bit>,
 }
 
-
 impl Logic for EventQueues {
     #[kernel]
     fn update(&mut self) {
@@ -392,7 +391,13 @@ impl Logic for EventQueues {
             Operation::Setup => self.setups.tx.beat.val().event_queue,
             Operation::Read => self.reads.tx.beat.val().event_queue,
             Operation::Rearm => looks_at,
-            _ => if choice.delivery { delivery.event_queue } else { bits(0) },
+            _ => {
+                if choice.delivery {
+                    delivery.event_queue
+                } else {
+                    bits(0)
+                }
+            }
         };
         let makes_event = choice.event || (choice.delivery && delivery.has_eqe);
         let begins = chooses && (choice.setup || choice.read || choice.rearm || makes_event);
@@ -580,12 +585,9 @@ mod tests {
 
     #[test]
     fn a_doorbell_arms_a_queue_which_is_looked_at_again_if_eqes_are_unread() {
-        for (arm, consumer, valid, wants_rearm) in [
-            (true, 4, true, true),
-            (true, 5, true, false),
-            (false, 4, true, false),
-            (true, 4, false, false),
-        ] {
+        for (arm, consumer, valid, wants_rearm) in
+            [(true, 4, true, true), (true, 5, true, false), (false, 4, true, false), (true, 4, false, false)]
+        {
             let (before, asked) = (record(5, 3, false), read(consumer, arm));
             let found = decide(Operation::Read, asked, false, valid, before, false);
             assert_eq!((found.wants_rearm, found.interrupts), (wants_rearm, false));
@@ -601,7 +603,10 @@ mod tests {
         for (armed, valid, interrupts) in [(true, true, true), (false, true, false), (true, false, false)] {
             let before = record(5, 3, armed);
             let found = decide(Operation::Rearm, read(0, true), true, valid, before, false);
-            assert_eq!((found.interrupts_late, found.interrupts, found.rearms), (interrupts, interrupts, true));
+            assert_eq!(
+                (found.interrupts_late, found.interrupts, found.rearms),
+                (interrupts, interrupts, true)
+            );
             assert_eq!(record_after(found, before, read(0, true)), record(5, 3, armed && !interrupts));
         }
     }

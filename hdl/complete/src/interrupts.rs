@@ -65,7 +65,6 @@ pub struct Interrupts {
     time: Reg<Bits<24>>,
 }
 
-
 impl Logic for Interrupts {
     #[kernel]
     fn update(&mut self) {

@@ -135,7 +135,6 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     counted: Reg<AddressVectorCounts>,
 }
 
-
 /// What the headers need of the queue pair that a setup event is about.
 #[kernel]
 fn route_of(event: SetupEvent) -> Route {
@@ -492,8 +491,11 @@ mod tests {
             beats.extend(beats_of::<DATA, BYTES>(&payload, random));
             payloads.insert(token.psn.to_u64(), payload);
         }
-        let mut sources =
-            (Source::showing_next(replies, stalls), Source::showing_next(requests, stalls), Source::new(beats, stalls));
+        let mut sources = (
+            Source::showing_next(replies, stalls),
+            Source::showing_next(requests, stalls),
+            Source::new(beats, stalls),
+        );
         let mut sinks = (Sink::new(stalls), Sink::new(stalls));
         let mut model = Model::default();
         let (mut next, mut sent, mut dropped, mut idle, mut cycle) = (0, Vec::new(), 0, 0, 0);
@@ -584,11 +586,8 @@ mod tests {
             (QpState::ReadyToSend, 2, false),
             (QpState::ReadyToSend, 4, false),
         ] {
-            let event = SetupEvent {
-                state: bits(state as u64),
-                generation: bits(generation),
-                ..Default::default()
-            };
+            let event =
+                SetupEvent { state: bits(state as u64), generation: bits(generation), ..Default::default() };
             assert_eq!(is_current(token(0, 3, 0, 0), route_of(event)), expected, "{state:?} {generation}");
         }
     }
@@ -731,8 +730,10 @@ mod tests {
         let mut bench = bench.recording(waves);
         let mut random = random();
         let mut replies = Source::showing_next([token(0, 1, 0xa, 0)], Stalls::None);
-        let mut requests =
-            Source::showing_next([token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)], Stalls::None);
+        let mut requests = Source::showing_next(
+            [token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)],
+            Stalls::None,
+        );
         bench.block.token.ready.next = true;
         for cycle in 0..13 {
             if cycle >= 1 {

@@ -209,7 +209,10 @@ fn span_words<const BYTES: usize>(address: Bits<LANE_BITS>, length: Bits<SPAN_BI
 
 /// Describes what is fetched for a command. Inline data is one span, in `inline_lane` of its slots.
 #[kernel]
-fn fetch_of<const BYTES: usize, const COUNT: usize>(request: Request<COUNT>, inline_lane: u64) -> Fetch<COUNT> {
+fn fetch_of<const BYTES: usize, const COUNT: usize>(
+    request: Request<COUNT>,
+    inline_lane: u64,
+) -> Fetch<COUNT> {
     let command = request.command;
     let bytes = command.headers.payload_bytes;
     Fetch::<COUNT> {
@@ -435,7 +438,6 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     const INLINE_WORD: u64 = INLINE_OFFSET >> (BYTES as u64 - 1);
     const INLINE_LANE: u64 = INLINE_OFFSET & (DATA as u64 / 8 - 1);
     const LAST_WORD: u64 = 512 / DATA as u64 - 1;
-
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
@@ -453,11 +455,8 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let has_room = request.beats <= bits::<COUNT>(Self::ROOM) - self.used.q.val();
         let has_places = self.headers.rx.ready.val() && self.fetches.rx.ready.val();
         let has_slots = bit_cast::<SLOT_COUNT, 2>(request.slots) <= self.unclaimed.q.val();
-        let may_grant = (has_room || is_further)
-            && has_places
-            && has_slots
-            && self.spans.rx.ready.val()
-            && !second_waits;
+        let may_grant =
+            (has_room || is_further) && has_places && has_slots && self.spans.rx.ready.val() && !second_waits;
         let grants = self.is_held.q.val() && may_grant;
         let may_take = !self.is_held.q.val() || may_grant;
         let takes_command = may_take && self.command.valid.val();
@@ -1147,9 +1146,8 @@ mod tests {
             (false, (5, false, true), true),
         ] {
             let join = join(expected_last);
-            let ending = |fetch, progress| {
-                ending_of::<4, 11>(fetch, progress, join, bits(bytes), last, error)
-            };
+            let ending =
+                |fetch, progress| ending_of::<4, 11>(fetch, progress, join, bits(bytes), last, error);
             let found = ending(fetched, Progress::default());
             assert_eq!((found.fails, found.ends_span), (fails, last), "{bytes} {last} {error}");
             assert!(ending(fetched, Progress { has_failed: true, ..Default::default() }).fails);

@@ -44,7 +44,7 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::complete::CqeToken;
 use rnic_messages::host::{HostSpan, PayloadWrite, has_reached};
-use rnic_messages::receive::{PlaceNoticeKind, PlaceCommand, PlaceNotice};
+use rnic_messages::receive::{PlaceCommand, PlaceNotice, PlaceNoticeKind};
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 
@@ -193,8 +193,7 @@ fn cursor_of(first: HostSpan) -> Cursor {
 fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
     let span = cursor.span;
     let has_span = command.span_count.any();
-    let high =
-        span.address.get_bits::<HIGH_BITS>(LOW_BITS) + bit_cast::<HIGH_BITS, 1>(cursor.carry.into());
+    let high = span.address.get_bits::<HIGH_BITS>(LOW_BITS) + bit_cast::<HIGH_BITS, 1>(cursor.carry.into());
     let room = bits::<LENGTH_BITS>(512) - bit_cast::<LENGTH_BITS, 9>(span.address.get_bits::<9>(0));
     let is_last = span.length <= bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
     let is_last_span = cursor.span_index + 1 == command.span_count;
@@ -405,7 +404,6 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     notice_waits: Reg<Bit>,
     flight: Reg<InFlight>,
 }
-
 
 impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
     #[kernel]
@@ -677,8 +675,7 @@ mod tests {
             .collect();
         let beat_count = beats.len();
         let mut payload = Source::showing_next(beats, stalls);
-        let (mut writes, mut cqes, mut notices) =
-            (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
+        let (mut writes, mut cqes, mut notices) = (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
         let mut memory = vec![0; MEMORY_BYTES];
         let mut words: Vec<u8> = Vec::new();
         // Writes that the host has, when it will report each, and what it has reported.
@@ -1026,8 +1023,7 @@ mod tests {
             (2, 2, Some(0xffff), Collect),
             (0xffff, 2, Some(1), Retire),
         ] {
-            let found =
-                retirement(bits(end), bits(done), failure.is_some(), bits(failure.unwrap_or(end)));
+            let found = retirement(bits(end), bits(done), failure.is_some(), bits(failure.unwrap_or(end)));
             assert_eq!(found, expected, "{end} {done} {failure:?}");
         }
     }

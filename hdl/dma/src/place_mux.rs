@@ -29,7 +29,7 @@ use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::receive::{
-    AckNotice, PlaceNoticeKind, PlaceCommand, PlaceNotice, ack_of, response_notice, response_of,
+    AckNotice, PlaceCommand, PlaceNotice, PlaceNoticeKind, ack_of, response_notice, response_of,
 };
 
 /// log2 of the packets whose payload has not passed.
@@ -96,7 +96,6 @@ pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     sources: Fifo<PayloadSource, SOURCES, SOURCE_COUNT>,
 }
 
-
 impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
@@ -119,8 +118,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
         self.command.valid.next = is_offered;
         let command = if is_response { response_command(response, request) } else { request };
         self.command.beat.next = command;
-        self.sources.rx.valid.next =
-            is_offered && self.command.ready.val() && command.payload_bytes.any();
+        self.sources.rx.valid.next = is_offered && self.command.ready.val() && command.payload_bytes.any();
         self.sources.rx.beat.next = PayloadSource {
             is_response,
             is_literal: is_response && response.is_literal,
@@ -193,11 +191,8 @@ mod tests {
         command.has_completion = random.random();
         command.completion.wr_id = bits(number);
         command.has_notice = random.random();
-        command.notice = ack_notice(AckNotice {
-            psn: bits(number),
-            msn: Stimulus::sample(random),
-            ..Default::default()
-        });
+        command.notice =
+            ack_notice(AckNotice { psn: bits(number), msn: Stimulus::sample(random), ..Default::default() });
         Packet { command, payload }
     }
 

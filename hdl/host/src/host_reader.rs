@@ -97,11 +97,7 @@ fn origin_of_piece(
     Origin {
         client,
         is_final,
-        last_slot: if client == WORD_CLIENT {
-            address.get_bits::<3>(3)
-        } else {
-            length.get_bits::<3>(6) - 1
-        },
+        last_slot: if client == WORD_CLIENT { address.get_bits::<3>(3) } else { length.get_bits::<3>(6) - 1 },
     }
 }
 
@@ -183,7 +179,6 @@ pub struct HostReader<
     flight: Reg<InFlight>,
     counted: Reg<HostReadCounts>,
 }
-
 
 impl<
     const DATA: usize,

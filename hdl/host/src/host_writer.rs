@@ -275,7 +275,6 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     counted: Reg<HostWriteCounts>,
 }
 
-
 impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {

@@ -120,7 +120,6 @@ pub struct ReadEngine<
     is_issued: Reg<Bit>,
 }
 
-
 impl<
     const DATA: usize,
     const BYTES: usize,

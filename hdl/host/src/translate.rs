@@ -84,7 +84,6 @@ pub struct Translate<const REST: usize> {
     occupied: Reg<Bits<3>>,
 }
 
-
 /// Finds the page table entry of an address, of which `linear` are the bits above the smallest page.
 #[kernel]
 fn entry_of(linear: Bits<SHIFTED_BITS>, size: Bits<PAGE_SIZE_BITS>) -> Bits<PAGE_ENTRY_BITS> {

@@ -727,12 +727,10 @@ mod tests {
         use crate::limits;
         assert!(1 << limits::SEND_SLOTS_LOG2_MAX < 1u64 << SendRecord::RECORD.field("slot_index").width);
         assert!(
-            1 << limits::RECEIVE_WQES_LOG2_MAX
-                < 1u64 << ReceiveRecord::RECORD.field("receive_index").width
+            1 << limits::RECEIVE_WQES_LOG2_MAX < 1u64 << ReceiveRecord::RECORD.field("receive_index").width
         );
         assert!(
-            1 << limits::CQES_LOG2_MAX
-                < 1u64 << CompletionQueueRecord::RECORD.field("producer_index").width
+            1 << limits::CQES_LOG2_MAX < 1u64 << CompletionQueueRecord::RECORD.field("producer_index").width
         );
         assert!(u64::from(limits::READ_ATOMIC_MAX) < 1 << SendRecord::RECORD.field("reads_issued").width);
         assert_eq!(SendRecord::RECORD.field("outstanding_block").width, limits::OUTSTANDING_BLOCKS_LOG2_MAX);

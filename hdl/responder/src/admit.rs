@@ -344,7 +344,6 @@ pub struct Admit {
     counts: Reg<Bits<9>>,
 }
 
-
 /// Says whether two partition keys meet (protocol 4.3).
 #[kernel]
 fn partitions_meet(a: Bits<16>, b: Bits<16>) -> Bit {

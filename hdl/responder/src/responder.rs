@@ -207,7 +207,6 @@ pub struct Responder {
     protection: PulseSum<2>,
 }
 
-
 #[cfg(test)]
 impl Responder {
     /// Whose packets admission lets in no more from the next cycle on: queue pair and generation.

@@ -370,7 +370,6 @@ pub struct RqPrefetch {
     fetched_now: Reg<Bit>,
 }
 
-
 /// The line that belongs to a ring.
 #[kernel]
 fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {

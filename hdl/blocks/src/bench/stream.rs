@@ -65,7 +65,13 @@ impl<T: Synth> Source<T> {
     /// Prepares to send `beats` of a type that cannot be drawn at random; the noise behind a beat is the beat itself.
     pub fn of_tokens(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
         let waiting = beats.into_iter().collect();
-        Source { waiting, stalls: stalls.source(), is_offering: false, noise: Noise::Last, last: T::default() }
+        Source {
+            waiting,
+            stalls: stalls.source(),
+            is_offering: false,
+            noise: Noise::Last,
+            last: T::default(),
+        }
     }
 
     /// Prepares to send `beats`, each of which may be seen at the port before it is valid.

@@ -303,7 +303,8 @@ impl Model {
 
     /// What comes back from the place stage.
     fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
-        let says = returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
+        let says =
+            returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
         if !says || !self.listens() || returned.generation != self.event.generation {
             return vec![];
         }

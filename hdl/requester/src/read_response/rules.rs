@@ -526,6 +526,9 @@ mod tests {
         let refused = refused(command);
         assert_eq!((refused.payload_bytes, refused.span_count), (bits(9), bits(0)));
         let status = bits(CompletionStatus::LocalProtection as u64);
-        assert_eq!(refused.notice, ResponseNotice { is_read_error: true, status, ..ResponseNotice::default() });
+        assert_eq!(
+            refused.notice,
+            ResponseNotice { is_read_error: true, status, ..ResponseNotice::default() }
+        );
     }
 }

@@ -151,11 +151,8 @@ impl Overheard {
             }),
             Body::CreateRegion(body) => drop(self.regions.insert(number, Region::new(&body, memory))),
             Body::CreateQueuePair(body) => {
-                let queue = ReceiveQueue {
-                    base: body.receive_base,
-                    entries_log2: body.receive_wqes_log2,
-                    posted: 0,
-                };
+                let queue =
+                    ReceiveQueue { base: body.receive_base, entries_log2: body.receive_wqes_log2, posted: 0 };
                 self.receive_queues.insert(number, queue);
             }
             Body::CreateSharedReceiveQueue(body) => {

@@ -20,8 +20,6 @@
 //! Data that the card has READ goes from receive through place too: requester ──ReadResponseCommand──> place, and back when it is there.
 use crate::config::Config;
 use crate::stack::{self, Build};
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::{Complete, Counters};
@@ -40,8 +38,8 @@ use rnic_messages::frame::ACCEPTED_REQUEST;
 use rnic_messages::host::PayloadWrite;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadClosed, ReadResponseCommand, ReturnedAnswer};
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::read::{ReadClosed, ReadResponseCommand, ResponseNotice};
+use rnic_messages::receive::{AckNotice, PlaceCommand, PlaceNotice};
 use rnic_messages::setup::{QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
@@ -80,7 +78,12 @@ const fn line(name: &str) -> usize {
 
 /// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the answers of the
 /// host `2^CHUNK`, payload to be sent `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[domain(clock = core_clock, reset = control.core_reset)]
+#[new(
+    /// Makes a card whose core clock has `clock_khz`.
+    clock_khz: u32,
+)]
 pub struct Card<
     const DATA: usize,
     const BYTES: usize,
@@ -177,6 +180,9 @@ pub struct Card<
     /// To measure with, else left open: the ICRC of a frame has been proven, and all that was checked with it.
     pub observe_accepted: Signal<Out, Bit>,
 
+    // Software resets all but the slave, the registers and what must not lose count of the wire.
+    #[domain(reset = core_reset)]
+    #[init(Control::new(DATA as u16, clock_khz))]
     control: Control,
     requester: Requester,
     requester_region_mux: RegionMux,
@@ -184,9 +190,12 @@ pub struct Card<
     gather: Gather<DATA, BYTES, PAYLOAD, PAYLOADS>,
     address_vector: AddressVector<DATA, BYTES>,
     assemble: Assembler<DATA, BYTES>,
+    #[domain(reset = core_reset)]
     exit: MacExit<DATA, BYTES, CROSSING, CROSSING_COUNT>,
     mac_transmit: MacTransmit<DATA, BYTES, LANES>,
+    #[domain(clock = mac_rx_clock, reset = mac_rx_reset)]
     mac_receive: MacReceive<DATA, BYTES, LANES>,
+    #[domain(reset = core_reset)]
     entry: MacEntry<DATA, BYTES, CROSSING, CROSSING_COUNT>,
     receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     responder: Responder,
@@ -200,128 +209,22 @@ pub struct Card<
     write_failures: WriteFailures,
     drained: Drained<SECTIONS>,
     counters: Counters<LINES>,
+    #[domain(reset = core_reset)]
     sum_unknown_qp: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_qp_not_ready: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_transport_mismatch: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_partition_key: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_source_address: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_stale_dropped: PulseSum<4>,
+    #[domain(reset = core_reset)]
     sum_work_refused: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_local_protection: PulseSum<2>,
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const LANES: usize,
-    const WORD: usize,
-    const ADDRESS: usize,
-    const COUNT: usize,
-    const CHUNK: usize,
-    const CHUNKS: usize,
-    const PAYLOAD: usize,
-    const PAYLOADS: usize,
-> Card<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>
-{
-    /// Makes a card whose core clock has `clock_khz`.
-    ///
-    /// # Errors
-    /// If a part cannot be built with these widths.
-    pub fn new(clock_khz: u32) -> Result<Self, ParameterError> {
-        let datapath_bits = u16::try_from(DATA).expect("no datapath is that wide");
-        Ok(Card {
-            core_clock: Signal::default(),
-            core_reset: Signal::default(),
-            s_axil_awaddr: Signal::default(),
-            s_axil_awvalid: Signal::default(),
-            s_axil_awready: Signal::default(),
-            s_axil_wdata: Signal::default(),
-            s_axil_wstrb: Signal::default(),
-            s_axil_wvalid: Signal::default(),
-            s_axil_wready: Signal::default(),
-            s_axil_bresp: Signal::default(),
-            s_axil_bvalid: Signal::default(),
-            s_axil_bready: Signal::default(),
-            s_axil_araddr: Signal::default(),
-            s_axil_arvalid: Signal::default(),
-            s_axil_arready: Signal::default(),
-            s_axil_rdata: Signal::default(),
-            s_axil_rresp: Signal::default(),
-            s_axil_rvalid: Signal::default(),
-            s_axil_rready: Signal::default(),
-            host_rd_req_valid: Signal::default(),
-            host_rd_req_ready: Signal::default(),
-            host_rd_req_address: Signal::default(),
-            host_rd_req_length: Signal::default(),
-            host_rd_req_tag: Signal::default(),
-            host_rd_data_valid: Signal::default(),
-            host_rd_data_data: Signal::default(),
-            host_rd_data_bytes: Signal::default(),
-            host_rd_data_last: Signal::default(),
-            host_rd_data_tag: Signal::default(),
-            host_rd_data_error: Signal::default(),
-            host_wr_req_valid: Signal::default(),
-            host_wr_req_ready: Signal::default(),
-            host_wr_req_address: Signal::default(),
-            host_wr_req_length: Signal::default(),
-            host_wr_data_valid: Signal::default(),
-            host_wr_data_ready: Signal::default(),
-            host_wr_data_data: Signal::default(),
-            host_wr_data_last: Signal::default(),
-            host_wr_done_valid: Signal::default(),
-            host_wr_done_error: Signal::default(),
-            irq_valid: Signal::default(),
-            irq_ready: Signal::default(),
-            irq_vector: Signal::default(),
-            mac_rx_clock: Signal::default(),
-            mac_rx_reset: Signal::default(),
-            mac_rx_tvalid: Signal::default(),
-            mac_rx_tdata: Signal::default(),
-            mac_rx_tkeep: Signal::default(),
-            mac_rx_tlast: Signal::default(),
-            mac_rx_tuser: Signal::default(),
-            mac_tx_clock: Signal::default(),
-            mac_tx_reset: Signal::default(),
-            mac_tx_tvalid: Signal::default(),
-            mac_tx_tready: Signal::default(),
-            mac_tx_tdata: Signal::default(),
-            mac_tx_tkeep: Signal::default(),
-            mac_tx_tlast: Signal::default(),
-            mac_tx_tuser: Signal::default(),
-            observe_accepted: Signal::default(),
-            control: Control::new(datapath_bits, clock_khz)?,
-            requester: Requester::default(),
-            requester_region_mux: RegionMux::new()?,
-            requester_regions: RegionTable::new()?,
-            gather: Gather::new()?,
-            address_vector: AddressVector::new()?,
-            assemble: Assembler::new()?,
-            exit: MacExit::new()?,
-            mac_transmit: MacTransmit::default(),
-            mac_receive: MacReceive::default(),
-            entry: MacEntry::new()?,
-            receive: Receive::new()?,
-            responder: Responder::new()?,
-            responder_regions: RegionTable::new()?,
-            place_mux: PlaceMux::new()?,
-            place: Place::new()?,
-            complete: Complete::new()?,
-            host_reader: HostReader::new(Storage::Block)?,
-            host_writer: HostWriter::new()?,
-            gather_mux: GatherMux::new()?,
-            write_failures: WriteFailures::default(),
-            drained: Drained::default(),
-            counters: Counters::new()?,
-            sum_unknown_qp: PulseSum::default(),
-            sum_qp_not_ready: PulseSum::default(),
-            sum_transport_mismatch: PulseSum::default(),
-            sum_partition_key: PulseSum::default(),
-            sum_source_address: PulseSum::default(),
-            sum_stale_dropped: PulseSum::default(),
-            sum_work_refused: PulseSum::default(),
-            sum_local_protection: PulseSum::default(),
-        })
-    }
 }
 
 impl<
@@ -339,72 +242,11 @@ impl<
 {
     #[kernel]
     fn update(&mut self) {
-        clock!(
-            self,
-            core_clock,
-            control,
-            requester,
-            requester_region_mux,
-            requester_regions,
-            gather_mux,
-            gather,
-            address_vector,
-            assemble,
-            exit,
-            entry,
-            receive,
-            responder,
-            responder_regions,
-            place_mux,
-            place,
-            complete,
-            host_reader,
-            host_writer,
-            drained,
-            counters,
-            sum_unknown_qp,
-            sum_qp_not_ready,
-            sum_transport_mismatch,
-            sum_partition_key,
-            sum_source_address,
-            sum_stale_dropped,
-            sum_work_refused,
-            sum_local_protection
-        );
-        self.mac_receive.clock.next = self.mac_rx_clock.val();
+        self.hold_registers();
         self.entry.mac_clock.next = self.mac_rx_clock.val();
         self.exit.mac_clock.next = self.mac_tx_clock.val();
-        self.mac_receive.reset.next = self.mac_rx_reset.val();
         self.entry.mac_reset.next = self.mac_rx_reset.val();
         self.exit.mac_reset.next = self.mac_tx_reset.val();
-        // Software resets all but the slave, the registers and what must not lose count of the wire.
-        self.control.reset.next = self.core_reset.val();
-        self.entry.reset.next = self.core_reset.val();
-        self.exit.reset.next = self.core_reset.val();
-        self.sum_unknown_qp.reset.next = self.core_reset.val();
-        self.sum_qp_not_ready.reset.next = self.core_reset.val();
-        self.sum_transport_mismatch.reset.next = self.core_reset.val();
-        self.sum_partition_key.reset.next = self.core_reset.val();
-        self.sum_source_address.reset.next = self.core_reset.val();
-        self.sum_stale_dropped.reset.next = self.core_reset.val();
-        self.sum_work_refused.reset.next = self.core_reset.val();
-        self.sum_local_protection.reset.next = self.core_reset.val();
-        self.requester.reset.next = self.control.core_reset.val();
-        self.requester_region_mux.reset.next = self.control.core_reset.val();
-        self.requester_regions.reset.next = self.control.core_reset.val();
-        self.gather_mux.reset.next = self.control.core_reset.val();
-        self.gather.reset.next = self.control.core_reset.val();
-        self.address_vector.reset.next = self.control.core_reset.val();
-        self.assemble.reset.next = self.control.core_reset.val();
-        self.receive.reset.next = self.control.core_reset.val();
-        self.responder.reset.next = self.control.core_reset.val();
-        self.responder_regions.reset.next = self.control.core_reset.val();
-        self.place_mux.reset.next = self.control.core_reset.val();
-        self.place.reset.next = self.control.core_reset.val();
-        self.complete.reset.next = self.control.core_reset.val();
-        self.host_reader.reset.next = self.control.core_reset.val();
-        self.host_writer.reset.next = self.control.core_reset.val();
-        self.drained.reset.next = self.control.core_reset.val();
 
         self.control.awaddr.next = self.s_axil_awaddr.val();
         self.control.awvalid.next = self.s_axil_awvalid.val();
@@ -523,26 +365,26 @@ impl<
         StreamTx::<SrqLimitNotice>::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
 
         // Host memory: who reads and who writes.
-        StreamTx::<HostSpan>::join(&mut self.requester.wqe_read, &mut self.host_reader.work_read);
-        self.requester.wqe_slot.next = self.host_reader.work_slot.val();
-        self.requester.wqe_slot_valid.next = self.host_reader.work_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.receive_read);
-        self.responder.receive_slot.next = self.host_reader.receive_slot.val();
-        self.responder.receive_slot_valid.next = self.host_reader.receive_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.requester.wqe_read, &mut self.host_reader.sq_read);
+        self.requester.wqe_slot.next = self.host_reader.sq_slot.val();
+        self.requester.wqe_slot_valid.next = self.host_reader.sq_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
+        self.responder.receive_slot.next = self.host_reader.rq_slot.val();
+        self.responder.receive_slot_valid.next = self.host_reader.rq_slot_valid.val();
         StreamTx::<HostSpan>::join(&mut self.control.admin_read, &mut self.host_reader.admin_read);
         self.control.admin_slot.next = self.host_reader.admin_slot.val();
         self.control.admin_slot_valid.next = self.host_reader.admin_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.responder.exchange_read, &mut self.host_reader.exchange_read);
-        self.responder.exchange_word.next = self.host_reader.exchange_word.val();
-        self.responder.exchange_word_valid.next = self.host_reader.exchange_word_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.responder.exchange_read, &mut self.host_reader.atomics_read);
+        self.responder.exchange_word.next = self.host_reader.atomics_word.val();
+        self.responder.exchange_word_valid.next = self.host_reader.atomics_word_valid.val();
         StreamTx::<HostSpan>::join(&mut self.gather.read, &mut self.host_reader.payload_read);
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.host_reader.payload, &mut self.gather.from_host);
         StreamTx::<PayloadWrite<DATA>>::join(&mut self.place.write, &mut self.host_writer.payload);
         StreamTx::<SlotWrite>::join(&mut self.complete.write, &mut self.host_writer.completion);
         StreamTx::<SlotWrite>::join(&mut self.control.admin_write, &mut self.host_writer.admin);
-        StreamTx::<WordWrite>::join(&mut self.responder.exchange_write, &mut self.host_writer.exchange);
-        self.responder.exchange_done.next = self.host_writer.exchange_done.val();
-        self.responder.exchange_failed.next = self.host_writer.exchange_failed.val();
+        StreamTx::<WordWrite>::join(&mut self.responder.exchange_write, &mut self.host_writer.atomics);
+        self.responder.exchange_done.next = self.host_writer.atomics_done.val();
+        self.responder.exchange_failed.next = self.host_writer.atomics_failed.val();
         self.place.payload_done_count.next = self.host_writer.payload_done_count.val();
         self.place.payload_failed.next = self.host_writer.payload_failed.val();
         self.responder.done_count.next = self.host_writer.payload_done_count.val();
@@ -656,7 +498,7 @@ impl<
         StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);
         StreamTx::<Beat<DATA, BYTES>>::join(
             &mut self.receive.response_payload,
-            &mut self.place_mux.answer_payload,
+            &mut self.place_mux.response_payload,
         );
         StreamTx::<AccessRequest>::join(
             &mut self.responder.access_request,
@@ -664,14 +506,14 @@ impl<
         );
         StreamTx::<AccessAnswer>::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
         StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place_mux.request);
-        StreamTx::<ReadResponseCommand>::join(&mut self.requester.place, &mut self.place_mux.answer);
+        StreamTx::<ReadResponseCommand>::join(&mut self.requester.place, &mut self.place_mux.response);
         StreamTx::<PlaceCommand>::join(&mut self.place_mux.command, &mut self.place.command);
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.place_mux.payload, &mut self.place.payload);
-        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.place_mux.told);
-        StreamTx::<ReplyEvent>::join(&mut self.place_mux.reply, &mut self.responder.place_reply);
-        StreamTx::<ReturnedAnswer>::join(&mut self.place_mux.returned, &mut self.requester.returned);
+        StreamTx::<PlaceNotice>::join(&mut self.place.notice, &mut self.place_mux.notice);
+        StreamTx::<AckNotice>::join(&mut self.place_mux.ack, &mut self.responder.place_reply);
+        StreamTx::<ResponseNotice>::join(&mut self.place_mux.returned, &mut self.requester.returned);
         StreamTx::<CqeToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
-        StreamTx::<CqeToken>::join(&mut self.place.completion, &mut self.complete.from_responder);
+        StreamTx::<CqeToken>::join(&mut self.place.cqe, &mut self.complete.from_responder);
         StreamTx::<EqeToken>::join(&mut self.control.event, &mut self.complete.event);
         self.complete.interrupt_mask.next = self.control.interrupt_mask.val();
         self.complete.interrupt_pending_clear.next = self.control.interrupt_pending_clear.val();
@@ -698,7 +540,7 @@ impl<
         self.counters.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
         self.sum_stale_dropped.lines[0].next = self.requester.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[1].next = self.responder.counts_stale_dropped.val();
-        self.sum_stale_dropped.lines[2].next = self.address_vector.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[2].next = self.address_vector.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[3].next = self.control.counts_stale_dropped.val();
         self.counters.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
         self.sum_work_refused.lines[0].next = self.requester.counts.val().work_refused;
@@ -741,26 +583,26 @@ impl<
         self.counters.pulses[line("messages_completed")].next =
             self.requester.counts.val().messages_completed;
         self.counters.pulses[line("completions_written")].next =
-            self.complete.counts_completions_written.val();
+            self.complete.counts.val().completions_written;
         self.counters.pulses[line("completions_in_error")].next =
-            self.complete.counts_completions_in_error.val();
+            self.complete.counts.val().completions_in_error;
         self.counters.pulses[line("completion_queue_overrun")].next =
-            self.complete.counts_completion_queue_overrun.val();
-        self.counters.pulses[line("events_written")].next = self.complete.counts_events_written.val();
+            self.complete.counts.val().completion_queue_overrun;
+        self.counters.pulses[line("events_written")].next = self.complete.counts.val().events_written;
         self.counters.pulses[line("event_queue_overrun")].next =
-            self.complete.counts_event_queue_overrun.val();
-        self.counters.pulses[line("interrupts_raised")].next = self.complete.counts_interrupts_raised.val();
+            self.complete.counts.val().event_queue_overrun;
+        self.counters.pulses[line("interrupts_raised")].next = self.complete.counts.val().interrupts_raised;
         self.counters.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
         self.counters.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
         self.counters.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
         self.counters.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
         self.counters.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
         self.counters.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
-        self.counters.pulses[line("host_reads")].next = self.host_reader.counts_host_reads.val();
-        self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts_host_read_errors.val();
-        self.counters.pulses[line("host_writes")].next = self.host_writer.counts_host_writes.val();
+        self.counters.pulses[line("host_reads")].next = self.host_reader.counts.val().host_reads;
+        self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts.val().host_read_errors;
+        self.counters.pulses[line("host_writes")].next = self.host_writer.counts.val().host_writes;
         self.counters.pulses[line("host_write_errors")].next =
-            self.host_writer.counts_host_write_errors.val();
+            self.host_writer.counts.val().host_write_errors;
         // These belong to operations that are not there yet.
         self.counters.pulses[line("queue_key")].next = false;
         self.counters.pulses[line("no_receive_entry")].next = false;
@@ -826,9 +668,9 @@ fn build<
 >(
     clock_khz: u32,
 ) -> Result<Design, GenerateError> {
-    let card =
+    let mut card =
         Card::<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>::new(clock_khz);
-    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
+    generate_design(&mut card, TOP)
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Chunk buffer: holds the answers to reads, which come in any order, and lets them leave in the order of the requests.
+//! Chunk buffer: holds the answers to reads, which arrive in any order, and gives them out in the order of the requests.
 //!
-//! A host answers reads when it can: one answer overtakes another, and pieces of several come mixed. It may never be
-//! stalled, since completions that wait on the link can lock it. So a read is only sent when a place for its whole answer
-//! is owned, and what follows sees answers in order and in one piece.
+//! A host answers reads when it can: one answer overtakes another, and words of several are mixed. The host must never be
+//! stalled, since completions that wait on the link can deadlock it. So a read is issued only when room for its whole answer
+//! is reserved, and the stages after this one see answers in order and in one piece.
 //!
 //! A chunk is one word of the datapath. A request of 64 bytes takes one or two chunks, one of 512 bytes as many as it
-//! touches: nothing is lost to rounding, and since answers leave in the order of their requests, chunks and tags are given
-//! back in that order too. So a [`Ring`] each is all the bookkeeping: no free list, nothing to search, no fragments.
+//! touches: nothing is lost to rounding. Since answers leave in the order of their requests, chunks and tags are freed
+//! in that order too. So two [`Ring`]s do all the bookkeeping, without a free list or fragments.
 //!
 //! ```text
 //!            ┌──────────────────────────────────────────────────────────────────┐
@@ -27,17 +27,16 @@
 #![doc = include_str!("waves/chunk_buffer.txt")]
 //! ```
 //!
-//! Latency 4 cycles from a word of the oldest request to `tx`: look up its place, write it, see that it is there, fetch it.
+//! Latency 4 cycles from a word of the oldest request to `tx`: look up its chunk, write it, see its progress, fetch it.
 //! Words leave before their answer is complete. One word a cycle in and out, also when each word is an answer. After
 //! reset, `fits` is low for `2^TAG` cycles.
 //!
-//! 1. Every word is taken in the cycle in which it comes.
+//! 1. Every word is taken in the cycle in which it arrives.
 //! 2. Answers leave whole and in the order of their reservations.
-//! 3. Words leave as they came, whatever their lanes mean. `error` stays, from the word that has it to the last of the
-//!    answer.
-//! 4. An answer has at most `last_index + 1` words: that word ends it, with an error if the host says that more follow.
+//! 3. Words leave unchanged, in the same lanes. `error` is set from the word that has it to the last word of the answer.
+//! 4. An answer has at most `last_index + 1` words: that word ends it, with an error if the host marks it as not the last.
 //! 5. Words for a tag that waits for none change nothing; `is_unexpected` reports them.
-//! 6. Tag and chunks come back when the last word of the answer moves to the head. When all answers have left,
+//! 6. Tag and chunks are freed when the last word of the answer moves to the head. When all answers have left,
 //!    `tags_used` and `chunks_used` are zero.
 //!
 //! Refuses widths that contradict each other, more than 8 tag bits, and a memory of less than one answer of 512 bytes or of
@@ -45,33 +44,32 @@
 use super::arrivals::{Arrivals, Place, Progress, ReadWord};
 use super::ring::Ring;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::{ParameterError, check_equal, check_range};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
 
 /// A piece of an answer to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadBeat<const DATA: usize, const BYTES: usize, const COOKIE: usize> {
-    /// Bytes of host memory, in the lanes in which they came.
+    /// Bytes of host memory, in the lanes in which the host gave them.
     pub data: Bits<DATA>,
-    /// How many of them belong to the request.
+    /// Number of bytes that belong to the request.
     pub bytes: Bits<BYTES>,
     /// The last beat of the answer.
     pub last: Bit,
-    /// On the last beat: the answer is broken and must not be used.
+    /// On the last beat: the read failed, and the answer must not be used.
     pub error: Bit,
-    /// What the user gave with the request.
+    /// The cookie of the request.
     pub cookie: Bits<COOKIE>,
 }
 
-/// What is needed when the turn of a request has come.
+/// What is needed of a request when it is the oldest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
     /// Its first chunk.
     first: Bits<CHUNK>,
     /// Index of the last word for which there is a chunk.
     last_index: Bits<WORD>,
-    /// What the user gave with the request.
+    /// The cookie of the request.
     cookie: Bits<COOKIE>,
 }
 
@@ -79,7 +77,13 @@ struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
 ///
 /// `WORD`, the width of an index to the words of 512 bytes, is `10 - BYTES`; `TAGS` and `CHUNKS`, the widths of counts,
 /// are `TAG + 1` and `CHUNK + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(WORD <= CHUNK && CHUNK <= WORD + 7, "CHUNK is WORD to WORD + 7")]
+#[require(CHUNKS == CHUNK + 1)]
+#[new(
+    /// Makes an empty buffer, whose memory of words is made of `storage`.
+    storage: Storage,
+)]
 pub struct ChunkBuffer<
     const DATA: usize,
     const BYTES: usize,
@@ -97,20 +101,20 @@ pub struct ChunkBuffer<
 
     /// From the request stage: index of the last word of the answer.
     pub last_index: Signal<In, Bits<WORD>>,
-    /// What comes back with the answer.
+    /// Returned with every beat of the answer.
     pub cookie: Signal<In, Bits<COOKIE>>,
-    /// Takes a tag and the chunks, if they fit.
+    /// Reserves a tag and the chunks, if they fit.
     pub reserve: Signal<In, Bit>,
-    /// There is a tag, and room for the answer; combinational.
+    /// A tag and room for the answer are free; combinational.
     pub fits: Signal<Out, Bit>,
-    /// The tag that is taken next; registered.
+    /// The tag that is reserved next; registered.
     pub tag: Signal<Out, Bits<TAG>>,
 
     /// From the host: a word of an answer.
     pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// There is one; it is taken in any case.
+    /// `arrival` is valid in this cycle; it cannot be held back.
     pub arrival_valid: Signal<In, Bit>,
-    /// A word came that nobody waits for, two cycles ago; registered.
+    /// A word for no request arrived two cycles ago; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
     /// To the users: answers in order; registered.
@@ -124,8 +128,11 @@ pub struct ChunkBuffer<
     tags: Ring<TAG, TAGS>,
     chunks: Ring<CHUNK, CHUNKS>,
     arrivals: Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>,
+    #[init(Memory::new(Storage::Distributed))]
     orders: Memory<Order<WORD, CHUNK, COOKIE>, TAG>,
+    #[init(Memory::new(Storage::Distributed))]
     progress: Memory<Progress<WORD>, TAG>,
+    #[init(Memory::new(storage))]
     memory: Memory<Beat<DATA, BYTES>, CHUNK>,
     /// The oldest request, below the bit of its lap.
     oldest: Reg<Bits<TAGS>>,
@@ -144,63 +151,11 @@ impl<
     const CHUNK: usize,
     const CHUNKS: usize,
     const COOKIE: usize,
-> ChunkBuffer<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
-{
-    /// Makes an empty buffer, whose memory of words is made of `storage`.
-    ///
-    /// # Errors
-    /// Refuses widths that contradict each other, more than 8 tag bits, and chunks for less than one answer of 512 bytes
-    /// or more than 128 of them.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        let arrivals = Arrivals::new()?;
-        check_range("CHUNK", CHUNK, WORD..=WORD + 7)?;
-        check_equal("CHUNKS", CHUNKS, CHUNK + 1, "CHUNK + 1")?;
-        Ok(ChunkBuffer {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            last_index: Signal::default(),
-            cookie: Signal::default(),
-            reserve: Signal::default(),
-            fits: Signal::default(),
-            tag: Signal::default(),
-            arrival: Signal::default(),
-            arrival_valid: Signal::default(),
-            is_unexpected: Signal::default(),
-            tx: StreamTx::default(),
-            tags_used: Signal::default(),
-            chunks_used: Signal::default(),
-            tags: Ring::new()?,
-            chunks: Ring::new()?,
-            arrivals,
-            orders: Memory::new(Storage::Distributed)?,
-            progress: Memory::new(Storage::Distributed)?,
-            memory: Memory::new(storage)?,
-            oldest: Reg::default(),
-            next_index: Reg::default(),
-            head_valid: Reg::default(),
-            head_cookie: DFF::default(),
-        })
-    }
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const WORD: usize,
-    const TAG: usize,
-    const TAGS: usize,
-    const CHUNK: usize,
-    const CHUNKS: usize,
-    const COOKIE: usize,
 > Logic for ChunkBuffer<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
 {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, tags, chunks, arrivals, orders, progress, memory);
-        self.tags.reset.next = self.reset.val();
-        self.chunks.reset.next = self.reset.val();
-        self.arrivals.reset.next = self.reset.val();
 
         let last_index = self.last_index.val();
         let position = self.tags.position.val();
@@ -232,7 +187,7 @@ impl<
         self.progress.write_address.next = self.arrivals.changed_tag.val();
         self.progress.write_data.next = self.arrivals.progress.val();
 
-        // The words of the oldest request leave as far as they have come. The laps of a tag differ while nothing has.
+        // The words of the oldest request leave as they arrive. The laps of a tag differ until the first one has.
         let oldest = self.oldest.q.val();
         let next_index = self.next_index.q.val();
         let order = self.orders.read_data.val();
@@ -283,7 +238,7 @@ mod tests {
     type Small = ChunkBuffer<512, 7, 3, 2, 3, 3, 4, 8>;
 
     fn bench() -> Bench<Small> {
-        Bench::clocked(Small::new(Storage::Block).unwrap(), |block| &mut block.clock)
+        Bench::clocked(Small::new(Storage::Block), |block| &mut block.clock)
     }
 
     /// Lets four cycles pass, in which the buffer clears the progress of its four tags.
@@ -431,18 +386,19 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(Small::new(Storage::Block).is_ok());
-        assert!(ChunkBuffer::<64, 4, 6, 1, 2, 13, 14, 8>::new(Storage::Block).is_ok());
-        let refused = |error: Option<ParameterError>| error.unwrap().to_string();
-        let error = refused(ChunkBuffer::<512, 7, 3, 8, 9, 2, 3, 8>::new(Storage::Block).err());
-        assert_eq!(error, "parameter CHUNK is 2, but must be 3 to 10");
-        let error = refused(ChunkBuffer::<512, 7, 3, 8, 9, 11, 12, 8>::new(Storage::Block).err());
-        assert_eq!(error, "parameter CHUNK is 11, but must be 3 to 10");
-        let error = refused(ChunkBuffer::<512, 7, 3, 8, 9, 10, 10, 8>::new(Storage::Block).err());
-        assert_eq!(error, "parameter CHUNKS is 10, but must be 11 (CHUNK + 1)");
-        assert_eq!(
-            ChunkBuffer::<512, 7, 3, 9, 10, 10, 11, 8>::new(Storage::Block).err().unwrap().parameter,
-            "TAG"
+        assert_eq!(Small::REFUSAL, None);
+        assert_eq!(ChunkBuffer::<64, 4, 6, 1, 2, 13, 14, 8>::REFUSAL, None);
+        assert!(
+            ChunkBuffer::<512, 7, 3, 8, 9, 2, 3, 8>::REFUSAL
+                .is_some_and(|refusal| refusal.contains("CHUNK is WORD"))
+        );
+        assert!(
+            ChunkBuffer::<512, 7, 3, 8, 9, 11, 12, 8>::REFUSAL
+                .is_some_and(|refusal| refusal.contains("CHUNK is WORD"))
+        );
+        assert!(
+            ChunkBuffer::<512, 7, 3, 8, 9, 10, 10, 8>::REFUSAL
+                .is_some_and(|refusal| refusal.contains("CHUNKS"))
         );
     }
 

@@ -132,3 +132,12 @@ pub struct InFlight {
     /// Count of what has left.
     pub left: Bits<16>,
 }
+
+/// Counts the tokens that enter and leave a section in this cycle.
+#[kernel]
+pub fn in_flight_after(count: InFlight, enters: Bit, leaves: Bit) -> InFlight {
+    InFlight {
+        entered: if enters { count.entered + 1 } else { count.entered },
+        left: if leaves { count.left + 1 } else { count.left },
+    }
+}

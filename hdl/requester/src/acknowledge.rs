@@ -70,7 +70,7 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
-use rnic_messages::read::{READ_COUNT_BITS, ReturnedAnswer};
+use rnic_messages::read::{READ_COUNT_BITS, ResponseNotice};
 use rnic_messages::setup::{InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES,
@@ -231,7 +231,7 @@ pub struct Acknowledge {
     /// To read_response; registered.
     pub response: StreamTx<Response>,
     /// From the place stage: what a `response` has come to.
-    pub returned: StreamRx<ReturnedAnswer>,
+    pub returned: StreamRx<ResponseNotice>,
     /// Responses sent to read_response, and returned; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// To the completion queues; registered.
@@ -540,8 +540,8 @@ impl Logic for Acknowledge {
         }
         self.in_flight.next = passed;
         let is_current = lost.generation == peer.generation;
-        let is_unasked = class == ResponseClass::ReadData && !is_other;
-        let refuses = is_good && (is_refusal || is_failure || is_unasked);
+        let is_unexpected = class == ResponseClass::ReadData && !is_other;
+        let refuses = is_good && (is_refusal || is_failure || is_unexpected);
         let fails = (refuses || (step == Step::Lost && is_current)) && !self.keeps.q.val();
 
         // The record.
@@ -602,7 +602,7 @@ impl Logic for Acknowledge {
             self.progresses.write_data.next.will_fail = true;
             self.progresses.write_data.next.failed_psn = self.failing_psn.q.val();
             self.progresses.write_data.next.failed_status =
-                if step == Step::Lost || (is_failure && returned.has_failed && returned.is_placed) {
+                if step == Step::Lost || (is_failure && returned.write_failed && returned.is_placed) {
                     bits::<8>(CompletionStatus::LocalProtection as u64)
                 } else if is_failure {
                     returned.status

@@ -53,7 +53,7 @@ use rnic_messages::complete::CqeToken;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
@@ -116,7 +116,7 @@ pub struct Requester {
     /// To the place stage: what becomes of the data of responses; registered.
     pub place: StreamTx<ReadResponseCommand>,
     /// From the place stage: a command is done; taken whatever the outputs do.
-    pub returned: StreamRx<ReturnedAnswer>,
+    pub returned: StreamRx<ResponseNotice>,
     /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
     /// To control: queue pairs that have failed; registered.
@@ -278,7 +278,7 @@ impl Logic for Requester {
             &mut self.read_response.access_answer,
         );
         StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.read_response.place);
-        StreamRx::<ReturnedAnswer>::link(&mut self.returned, &mut self.acknowledge.returned);
+        StreamRx::<ResponseNotice>::link(&mut self.returned, &mut self.acknowledge.returned);
 
         // The pool has three writers.
         self.outstanding.link.next = self.wqe_parse.link.val();

@@ -14,7 +14,7 @@
 use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_messages::read::ReturnedAnswer;
+use rnic_messages::read::ResponseNotice;
 
 /// Class of the syndrome of an ACK, in bits 7:5.
 const ACK: u64 = 0b000;
@@ -69,15 +69,15 @@ pub(crate) fn classify(opcode: Bits<8>, syndrome: Bits<8>) -> ResponseClass {
 
 /// Classifies what returns from the place stage.
 #[kernel]
-pub(crate) fn classify_returned(answer: ReturnedAnswer) -> ResponseClass {
+pub(crate) fn classify_returned(answer: ResponseNotice) -> ResponseClass {
     let said = classify(bits::<8>(ACKNOWLEDGE), answer.syndrome);
-    if answer.is_failure || (answer.is_placed && answer.has_failed) {
+    if answer.is_read_error || (answer.is_placed && answer.write_failed) {
         ResponseClass::Failure
     } else if answer.is_placed {
         ResponseClass::Placed
-    } else if answer.is_unasked {
+    } else if answer.is_unexpected {
         ResponseClass::ReadData
-    } else if answer.is_said {
+    } else if answer.is_acknowledge {
         said
     } else {
         ResponseClass::Congestion

@@ -44,7 +44,6 @@ use crate::read_responder::ReadResponder;
 use crate::resolve::Resolve;
 use crate::rq_prefetch::RqPrefetch;
 use crate::scatter::Scatter;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -53,14 +52,14 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadJob, ReadRelease};
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Responder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -136,7 +135,7 @@ pub struct Responder {
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
     /// From place: replies with the writes that they wait for.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the host writer: writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// From the host writer: a write that the host refused.
@@ -208,92 +207,6 @@ pub struct Responder {
     protection: PulseSum<2>,
 }
 
-impl Responder {
-    /// Makes a responder that knows no queue pair.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Responder {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            enable: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            setup_admit: StreamRx::default(),
-            setup_receive: StreamRx::default(),
-            setup_reply: StreamRx::default(),
-            setup_serve: StreamRx::default(),
-            srq_setup_admit: StreamRx::default(),
-            srq_setup_prefetch: StreamRx::default(),
-            probed: Signal::default(),
-            notice: StreamTx::default(),
-            srq_limit: StreamTx::default(),
-            in_flight: Signal::default(),
-            read_in_flight: Signal::default(),
-            atomics_in_flight: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            requests: StreamRx::default(),
-            access_request: StreamTx::default(),
-            access_answer: StreamRx::default(),
-            invalidate: StreamTx::default(),
-            invalidated: StreamRx::default(),
-            receive_read: StreamTx::default(),
-            receive_slot: Signal::default(),
-            receive_slot_valid: Signal::default(),
-            exchange_read: StreamTx::default(),
-            exchange_word: Signal::default(),
-            exchange_word_valid: Signal::default(),
-            exchange_write: StreamTx::default(),
-            exchange_done: Signal::default(),
-            exchange_failed: Signal::default(),
-            place: StreamTx::default(),
-            place_reply: StreamRx::default(),
-            done_count: Signal::default(),
-            write_failure: StreamRx::default(),
-            ack: StreamTx::default(),
-            gather: StreamTx::default(),
-            read_lost: StreamRx::default(),
-            read_closed: Signal::default(),
-            read_closed_valid: Signal::default(),
-            counts_unknown_qp: Signal::default(),
-            counts_qp_not_ready: Signal::default(),
-            counts_transport_mismatch: Signal::default(),
-            counts_partition_key: Signal::default(),
-            counts_source_address: Signal::default(),
-            counts_duplicate_request: Signal::default(),
-            counts_duplicate_dropped: Signal::default(),
-            counts_request_gap: Signal::default(),
-            counts_requests_after_failure: Signal::default(),
-            counts_acknowledgements_sent: Signal::default(),
-            counts_nak_sequence_sent: Signal::default(),
-            counts_nak_invalid_request_sent: Signal::default(),
-            counts_nak_access_sent: Signal::default(),
-            counts_nak_operational_sent: Signal::default(),
-            counts_nak_not_ready_sent: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            counts_remote_protection: Signal::default(),
-            counts_local_protection: Signal::default(),
-            counts_work_refused: Signal::default(),
-            admit: Admit::new()?,
-            rq_prefetch: RqPrefetch::new()?,
-            scatter: Scatter::new()?,
-            resolve: Resolve::new()?,
-            replies: Ack::new()?,
-            read_responder: ReadResponder::new()?,
-            atomics: Atomics::new()?,
-            region_mux: RegionMux::new()?,
-            failures: FailureMerge::default(),
-            in_flight_count: InFlightCount::default(),
-            after_failure: PulseSum::default(),
-            stale: PulseSum::default(),
-            access_naks: PulseSum::default(),
-            operational_naks: PulseSum::default(),
-            protection: PulseSum::default(),
-        })
-    }
-}
 
 #[cfg(test)]
 impl Responder {
@@ -404,7 +317,7 @@ impl Logic for Responder {
         self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.resolve.place);
 
-        StreamRx::<ReplyEvent>::link(&mut self.place_reply, &mut self.replies.place_reply);
+        StreamRx::<AckNotice>::link(&mut self.place_reply, &mut self.replies.place_reply);
         StreamRx::<WriteFailure>::link(&mut self.write_failure, &mut self.replies.write_failure);
         self.replies.done_count.next = self.done_count.val();
         StreamTx::<TransmitRequest>::link(&mut self.ack, &mut self.replies.tx);

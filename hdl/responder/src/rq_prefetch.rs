@@ -51,7 +51,6 @@
 //! 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -255,7 +254,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct RqPrefetch {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -286,22 +285,34 @@ pub struct RqPrefetch {
     /// A read has come to its end; registered.
     pub fetched: Signal<Out, Bit>,
 
+    #[init(Memory::new(Storage::Block))]
     rings: Memory<Ring, RING_BITS>,
+    #[init(Memory::new(Storage::Block))]
     lives: Memory<Life, RING_BITS>,
+    #[init(Memory::new(Storage::Block))]
     producers: Memory<Bits<WORK_INDEX_BITS>, RING_BITS>,
+    #[init(Memory::new(Storage::Block))]
     taken: Memory<Taken, RING_BITS>,
     /// The same, for fetching.
+    #[init(Memory::new(Storage::Block))]
     taken_copy: Memory<Taken, RING_BITS>,
+    #[init(Memory::new(Storage::Block))]
     progress: Memory<Progress, RING_BITS>,
+    #[init(Memory::new(Storage::Block))]
     arrived: Memory<Arrived, RING_BITS>,
     /// The same, for fetching.
+    #[init(Memory::new(Storage::Block))]
     arrived_copy: Memory<Arrived, RING_BITS>,
     /// For each line of a list the one behind it.
+    #[init(Memory::new(Storage::Block))]
     links: Memory<Bits<LINE_BITS>, LINE_BITS>,
+    #[init(Memory::new(Storage::Ultra).with_output_register())]
     entries: Memory<Word, ENTRY_BITS>,
     /// Whether the last read that ended at an entry failed.
+    #[init(Memory::new(Storage::Block))]
     errors: Memory<Bit, ENTRY_BITS>,
     /// Shared lines that are in no list.
+    #[init(Fifo::new(Storage::Block))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
     /// Rings whose doorbell rang; the walk finds those that have no room here.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
@@ -309,11 +320,13 @@ pub struct RqPrefetch {
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
     /// Rings that others were preferred to while more of them was wanted; those that have no room here are found by the walk, or
     /// when their next line is consumed.
+    #[init(Fifo::new(Storage::Distributed))]
     unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
     fetch_queue: Fifo<Fetch, 6, 7>,
     reads: RegisterSlice<HostSpan>,
     given: Fifo<ReceiveWqe, 3, 4>,
 
+    #[init(Reg::new(Grant::Choose))]
     grant: Reg<Grant>,
     passing: [Reg<Bit>; 4],
     passing_stale: [DFF<Bit>; 4],
@@ -325,6 +338,7 @@ pub struct RqPrefetch {
     /// That is on its way.
     is_served: Reg<Bit>,
 
+    #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
     ring: DFF<Bits<RING_BITS>>,
     /// Why the ring is looked at.
@@ -356,77 +370,6 @@ pub struct RqPrefetch {
     fetched_now: Reg<Bit>,
 }
 
-impl RqPrefetch {
-    /// Makes an empty block.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(RqPrefetch {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            enable: Signal::default(),
-            setup: StreamRx::default(),
-            srq_setup: StreamRx::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            request: StreamRx::default(),
-            entry: StreamTx::default(),
-            receive_read: StreamTx::default(),
-            receive_slot: Signal::default(),
-            receive_slot_valid: Signal::default(),
-            fetches: Signal::default(),
-            fetched: Signal::default(),
-            rings: Memory::new(Storage::Block)?,
-            lives: Memory::new(Storage::Block)?,
-            producers: Memory::new(Storage::Block)?,
-            taken: Memory::new(Storage::Block)?,
-            taken_copy: Memory::new(Storage::Block)?,
-            progress: Memory::new(Storage::Block)?,
-            arrived: Memory::new(Storage::Block)?,
-            arrived_copy: Memory::new(Storage::Block)?,
-            links: Memory::new(Storage::Block)?,
-            entries: Memory::new(Storage::Ultra)?.with_output_register(),
-            errors: Memory::new(Storage::Block)?,
-            lines: Fifo::new(Storage::Block)?,
-            rung: Fifo::new(Storage::Distributed)?,
-            notices: Fifo::new(Storage::Block)?,
-            unfinished: Fifo::new(Storage::Distributed)?,
-            fetch_queue: Fifo::new(Storage::Distributed)?,
-            reads: RegisterSlice::default(),
-            given: Fifo::new(Storage::Distributed)?,
-            grant: Reg::new(Grant::Choose),
-            passing: Default::default(),
-            passing_stale: Default::default(),
-            passing_line: Default::default(),
-            passing_place: DFF::default(),
-            misses: Reg::default(),
-            missing: DFF::default(),
-            is_served: Reg::default(),
-            step: Reg::new(Step::Clear),
-            ring: DFF::default(),
-            is_demand: Reg::default(),
-            is_notice: Reg::default(),
-            is_walk: Reg::default(),
-            is_event: Reg::default(),
-            found: DFF::default(),
-            burst: Reg::default(),
-            walk: Reg::default(),
-            pace: Reg::default(),
-            alive_count: Reg::default(),
-            share: Reg::default(),
-            ages: Reg::default(),
-            given_count: Reg::default(),
-            hunger: Reg::default(),
-            freed: DFF::default(),
-            draft: DFF::default(),
-            has_draft: Reg::default(),
-            arrived_count: Reg::default(),
-            fetches_now: Reg::default(),
-            fetched_now: Reg::default(),
-        })
-    }
-}
 
 /// The line that belongs to a ring.
 #[kernel]

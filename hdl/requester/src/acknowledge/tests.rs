@@ -111,7 +111,7 @@ struct World {
     kicks: Source<LocalCompletion>,
     responses: Source<PacketToken>,
     deferred: Sink<Response>,
-    returned: Source<ReturnedAnswer>,
+    returned: Source<ResponseNotice>,
     completions: Sink<CqeToken>,
     failures: Sink<QpNotice>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
@@ -120,9 +120,9 @@ struct World {
     losses_offered: VecDeque<GatherFailure>,
     kicks_offered: VecDeque<LocalCompletion>,
     responses_offered: VecDeque<PacketToken>,
-    returned_offered: VecDeque<ReturnedAnswer>,
+    returned_offered: VecDeque<ResponseNotice>,
     /// Responses that read_response has, and when they return.
-    placing: VecDeque<(usize, ReturnedAnswer)>,
+    placing: VecDeque<(usize, ResponseNotice)>,
     deferred_expected: Vec<Response>,
     // The pool.
     messages: BTreeMap<u64, OutstandingMessage>,
@@ -303,8 +303,9 @@ impl Model {
     }
 
     /// What returns from the place stage.
-    fn takes_returned(&mut self, returned: ReturnedAnswer, issued: Issued) -> Vec<&'static str> {
-        let says = returned.is_placed || returned.is_said || returned.is_failure || returned.is_unasked;
+    fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
+        let says =
+            returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
         if !says || !self.listens() || returned.generation != self.event.generation {
             return vec![];
         }
@@ -312,14 +313,14 @@ impl Model {
         let Some(hit) = self.hit(psn, issued) else {
             return vec![self.outside(psn)];
         };
-        if returned.is_said {
+        if returned.is_acknowledge {
             return self.hears(hit, psn, returned.syndrome.to_u64() as u8);
         }
-        if returned.is_unasked {
+        if returned.is_unexpected {
             self.fails_at(self.una, CompletionStatus::BadResponse as u64, 0);
             return vec![];
         }
-        if returned.is_placed && !returned.has_failed {
+        if returned.is_placed && !returned.write_failed {
             self.moves(hit, psn, true);
             return vec![];
         }
@@ -645,20 +646,20 @@ impl World {
     }
 
     /// What read_response and the place stage return for a response.
-    fn place(&mut self, response: Response) -> ReturnedAnswer {
-        let mut returned = ReturnedAnswer {
+    fn place(&mut self, response: Response) -> ResponseNotice {
+        let mut returned = ResponseNotice {
             queue_pair: response.queue_pair,
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
-            ..ReturnedAnswer::default()
+            ..ResponseNotice::default()
         };
         if !response.is_good {
             return returned;
         }
         match self.random.random_range(0..if response.is_data { 50 } else { 30 }) {
             0 => {
-                returned.is_failure = true;
+                returned.is_read_error = true;
                 let statuses = [
                     CompletionStatus::BadResponse as u64,
                     CompletionStatus::RetryExceeded as u64,
@@ -667,10 +668,10 @@ impl World {
                 returned.status = bits(*statuses.choose(&mut self.random).unwrap());
             }
             1 => {}
-            2 if response.is_data => returned.is_unasked = true,
+            2 if response.is_data => returned.is_unexpected = true,
             _ if response.is_data => {
                 returned.is_placed = true;
-                returned.has_failed = self.random.random_range(0..40) == 0;
+                returned.write_failed = self.random.random_range(0..40) == 0;
                 let oldest = self
                     .models
                     .get(&(response.queue_pair.to_u64() as usize))
@@ -679,7 +680,7 @@ impl World {
                     .is_some_and(|message| psn_of(response.psn).is_before(psn_of(message.token.last_psn)));
                 returned.is_middle = is_inside && self.random.random();
             }
-            _ => returned.is_said = true,
+            _ => returned.is_acknowledge = true,
         }
         returned
     }

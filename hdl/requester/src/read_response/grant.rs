@@ -18,13 +18,13 @@ use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::AccessAnswer;
-use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
+use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 
 /// A command that waits for the device addresses of its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Pending {
     /// What acknowledge gets, if the access checks succeed.
-    pub answer: ReturnedAnswer,
+    pub notice: ResponseNotice,
     /// Bytes of payload, or of the literal.
     pub payload_bytes: Bits<13>,
     /// The data is `literal`.
@@ -113,7 +113,7 @@ impl Logic for Grant {
             },
             is_literal: pending.is_literal,
             literal: pending.literal,
-            answer: pending.answer,
+            notice: pending.notice,
         };
         self.pending.ready.next = sends;
         if self.place.ready.val() {

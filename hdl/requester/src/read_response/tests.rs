@@ -12,7 +12,7 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::Syndrome;
 use rnic_messages::host::HostSpan;
-use rnic_messages::read::{READ_SLOT_BITS, ReturnedAnswer};
+use rnic_messages::read::{READ_SLOT_BITS, ResponseNotice};
 use std::collections::VecDeque;
 
 const INDICES: [usize; 3] = [0, 0x155, 0x3ff];
@@ -323,12 +323,12 @@ impl World {
     /// A response was taken: which command it must become.
     fn takes_response(&mut self, response: Response) {
         let pair = self.pairs.iter_mut().find(|pair| response.queue_pair == pair.index as u64).unwrap();
-        let mut answer = ReturnedAnswer {
+        let mut answer = ResponseNotice {
             queue_pair: response.queue_pair,
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
-            ..ReturnedAnswer::default()
+            ..ResponseNotice::default()
         };
         let mut command =
             ReadResponseCommand { payload_bytes: response.payload_bytes, ..ReadResponseCommand::default() };
@@ -336,7 +336,7 @@ impl World {
         let [stale, unexpected, implied, protection] = &mut self.counts_expected;
         let due = pair.reads.front().map(|read| read.first_psn().add(pair.came as u32));
         let mut fails = |status: CompletionStatus| {
-            answer.is_failure = true;
+            answer.is_read_error = true;
             answer.status = bits(status as u64);
             answer.psn = bits(due.expect("a READ is open").value().into());
             true
@@ -353,7 +353,7 @@ impl World {
                 *implied += 1;
                 pair.has_failed = fails(CompletionStatus::RetryExceeded);
             } else {
-                answer.is_said = true;
+                answer.is_acknowledge = true;
             }
         } else if let Some(due) = due {
             let read = pair.reads.front().unwrap().clone();
@@ -413,7 +413,7 @@ impl World {
                     (command.first, command.second) = (span(0), span(1));
                 } else {
                     *protection += 1;
-                    answer.is_failure = true;
+                    answer.is_read_error = true;
                     answer.status = bits(CompletionStatus::LocalProtection as u64);
                 }
             }
@@ -421,10 +421,10 @@ impl World {
             *stale += 1;
         } else {
             *unexpected += 1;
-            answer.is_unasked = true;
+            answer.is_unexpected = true;
         }
-        command.answer = answer;
-        let kinds = [answer.is_placed, answer.is_said, answer.is_failure, answer.is_unasked];
+        command.notice = answer;
+        let kinds = [answer.is_placed, answer.is_acknowledge, answer.is_read_error, answer.is_unexpected];
         *self.statuses.entry((answer.status.to_u64(), kinds)).or_default() += 1;
         self.commands.push(command);
     }

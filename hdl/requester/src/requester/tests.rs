@@ -161,7 +161,7 @@ struct World {
     response_access_request: Sink<AccessRequest>,
     response_access_answer: Source<AccessAnswer>,
     place: Sink<ReadResponseCommand>,
-    returned: Source<ReturnedAnswer>,
+    returned: Source<ResponseNotice>,
     completion: Sink<CqeToken>,
     failure: Sink<QpNotice>,
     doorbells: VecDeque<(usize, u16)>,
@@ -170,7 +170,7 @@ struct World {
     answers: VecDeque<(u64, AccessAnswer)>,
     deposit_answers: VecDeque<(u64, AccessAnswer)>,
     /// What the place stage has, and when it returns that.
-    placing: VecDeque<(u64, ReturnedAnswer)>,
+    placing: VecDeque<(u64, ResponseNotice)>,
     /// Payload of responses that is neither placed nor dropped.
     payload: VecDeque<u64>,
     reads_done: usize,
@@ -616,12 +616,12 @@ impl World {
         if command.payload_bytes.any() {
             assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
         }
-        let mut answer = command.answer;
+        let mut answer = command.notice;
         let number = answer.queue_pair.to_u64() as usize;
         let spans: Vec<_> =
             [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
-        let is_refused = answer.is_failure && answer.status == CompletionStatus::LocalProtection as u64;
+        let is_refused = answer.is_read_error && answer.status == CompletionStatus::LocalProtection as u64;
         assert!(answer.is_placed || spans.is_empty());
         if let Some(pair) = pair
             && answer.generation == u64::from(pair.generation)
@@ -635,12 +635,12 @@ impl World {
                 .expect("a READ was sent");
             let read = entry.read.as_ref().unwrap();
             let before = behind(read) * pmtu;
-            answer.has_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
+            answer.write_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
             let all = read.spans(before, pmtu.min(read.length - before));
             assert_eq!(spans, if is_refused { vec![] } else { all });
             if is_refused {
                 entry.refusals.push((CompletionStatus::LocalProtection as u64, 0));
-            } else if answer.has_failed {
+            } else if answer.write_failed {
                 entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             } else if behind(read) + 1 == read.responses(pmtu) {
                 self.reads_done += 1;

@@ -20,7 +20,7 @@ use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, Wri
 use rnic_messages::path::Path;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::ReadClosed;
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::receive::{AckNotice, PlaceCommand, ack_of};
 use rnic_messages::setup::{
     NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
 };
@@ -99,9 +99,9 @@ pub(super) struct Machine {
     /// Keys that control ends, and when.
     ending: VecDeque<(Invalidation, u64)>,
     reads: Sink<HostSpan>,
-    owed: Source<ReplyEvent>,
+    owed: Source<AckNotice>,
     /// Those in the source, with their writes counted from the beginning.
-    owed_counts: VecDeque<(ReplyEvent, u64)>,
+    owed_counts: VecDeque<(AckNotice, u64)>,
     write_failures: Source<WriteFailure>,
     /// Host memory that receive entries stand in, by device address.
     memory: HashMap<u64, ([u8; 64], bool)>,
@@ -164,7 +164,7 @@ macro_rules! counters {
 
 impl Machine {
     pub(super) fn new(stalls: Stalls) -> Self {
-        let bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let bench = Bench::clocked(Responder::default(), |block| &mut block.clock).in_lock_step();
         let mut bench = Box::new(bench);
         bench.block.enable.next = true;
         for place in 0..16 {
@@ -583,7 +583,7 @@ impl Machine {
             self.placing.push_back(command);
         }
         // What a READ or an atomic waits for, the place stage waits for itself.
-        let waits = self.placing.front().is_some_and(|command| command.reply.is_read);
+        let waits = self.placing.front().is_some_and(|command| ack_of(command.notice).is_read);
         if !self.placing.is_empty() && (!waits || self.writes.is_empty()) && self.goes() {
             self.place_next();
         }
@@ -688,8 +688,8 @@ impl Machine {
             self.writes.push_back((index, generation, fails));
             self.issued += 1;
         }
-        if command.has_reply {
-            let reply = ReplyEvent { write_count: bits(self.issued & 0xffff), ..command.reply };
+        if command.has_notice {
+            let reply = AckNotice { write_count: bits(self.issued & 0xffff), ..ack_of(command.notice) };
             self.owed.push(reply);
             self.owed_counts.push_back((reply, self.issued));
         }
@@ -710,7 +710,7 @@ impl Machine {
                 owner: WriteOwner::Payload,
                 queue_pair: bits(index.into()),
                 generation: bits(generation.into()),
-                is_answer: false,
+                is_response: false,
                 write_count: bits((self.done + 1) & 0xffff),
             });
         }
@@ -1024,7 +1024,7 @@ fn answer_of(regions: &[Region], request: &AccessRequest) -> AccessAnswer {
     AccessAnswer { ok: device.is_some(), device_address: bits(device.unwrap_or(0x0bad_0bad)) }
 }
 
-fn owed_of(reply: &ReplyEvent) -> Owed {
+fn owed_of(reply: &AckNotice) -> Owed {
     Owed {
         syndrome: reply.syndrome.to_u64() as u8,
         psn: reply.psn.to_u64() as u32,
@@ -1062,9 +1062,9 @@ fn command_of(command: &PlaceCommand) -> Command {
             },
         }
     });
-    if command.has_reply {
+    if command.has_notice {
         assert_eq!(
-            (command.reply.queue_pair, command.reply.generation),
+            (command.notice.queue_pair, command.notice.generation),
             (command.queue_pair, command.generation)
         );
     }
@@ -1074,6 +1074,6 @@ fn command_of(command: &PlaceCommand) -> Command {
         payload_bytes: command.payload_bytes.to_u64() as u32,
         spans: spans.map(|span| (span.address.to_u64(), span.length.to_u64() as u32)).collect(),
         completion,
-        reply: command.has_reply.then(|| owed_of(&command.reply)),
+        reply: command.has_notice.then(|| owed_of(&ack_of(command.notice))),
     }
 }

@@ -5,7 +5,7 @@
 //! | [`stream`] | the handshake, and what queues, merges, cuts and crosses streams |
 //! | [`memory`] | memories of one and two ports, with byte lanes, across clocks |
 //! | [`logic`] | functions without state: XOR networks, rotators, masks, serial numbers |
-//! | [`parameter`] | what a constructor refuses, by name and range |
+//! | [`parameter`] | what blocks of the datapath require of their parameters |
 //! | [`pulse`] | pulses of several lines, one after the other on one |
 //! | `bench` | with the feature `bench`: Rust and its Verilog in lock step |
 #![allow(

@@ -29,7 +29,8 @@ const LINE_BITS: usize = 4;
 const WAITING_BITS: usize = 8;
 
 /// Makes the pulses of several lines one after the other on one.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(LINES > 0 && LINES < 1 << LINE_BITS, "1 to 15 lines")]
 pub struct PulseSum<const LINES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -42,20 +43,6 @@ pub struct PulseSum<const LINES: usize> {
     waiting: Reg<Bits<WAITING_BITS>>,
     /// Pulses of the lines up to this one.
     sums: [Signal<Local, Bits<LINE_BITS>>; LINES],
-}
-
-impl<const LINES: usize> Default for PulseSum<LINES> {
-    fn default() -> Self {
-        const { assert!(LINES > 0 && LINES < 1 << LINE_BITS, "1 to 15 lines") };
-        PulseSum {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            lines: std::array::from_fn(|_| Signal::default()),
-            pulse: Signal::default(),
-            waiting: Reg::default(),
-            sums: std::array::from_fn(|_| Signal::default()),
-        }
-    }
 }
 
 impl<const LINES: usize> Logic for PulseSum<LINES> {

@@ -22,7 +22,8 @@ struct Entry<const WORD: usize> {
 }
 
 /// The table. `ENTRIES` is `2^INDEX`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(ENTRIES == 1 << INDEX, "a table has as many entries as its index can name")]
 pub struct MatchTable<const WORD: usize, const ENTRIES: usize, const INDEX: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -44,31 +45,10 @@ pub struct MatchTable<const WORD: usize, const ENTRIES: usize, const INDEX: usiz
     wanted: DFF<Bits<WORD>>,
 }
 
-impl<const WORD: usize, const ENTRIES: usize, const INDEX: usize> Default
-    for MatchTable<WORD, ENTRIES, INDEX>
-{
-    fn default() -> Self {
-        const { assert!(ENTRIES == 1 << INDEX, "a table has as many entries as its index can name") };
-        MatchTable {
-            clock: Signal::default(),
-            write_enable: Signal::default(),
-            write_index: Signal::default(),
-            write_used: Signal::default(),
-            write_word: Signal::default(),
-            word: Signal::default(),
-            index: Signal::default(),
-            agrees: Signal::default(),
-            entries: LookupMemory::default(),
-            wanted: DFF::default(),
-        }
-    }
-}
-
 impl<const WORD: usize, const ENTRIES: usize, const INDEX: usize> Logic for MatchTable<WORD, ENTRIES, INDEX> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, entries);
         self.entries.write_enable.next = self.write_enable.val();
         self.entries.write_address.next = self.write_index.val();
         self.entries.write_data.next =

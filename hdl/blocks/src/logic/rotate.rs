@@ -1,5 +1,4 @@
 //! Rotation of a wide word: the byte shifter with which headers are removed and inserted.
-use crate::parameter::{ParameterError, check_range};
 use rnic_kernel::prelude::*;
 
 /// Rotates a word upwards by a multiple of its granule, a few positions in each registered stage.
@@ -8,7 +7,7 @@ use rnic_kernel::prelude::*;
 /// rotation loses nothing, so one rotator serves both ways; who uses it takes the wrapped lanes from the beat before
 /// (insertion) or after (removal).
 ///
-/// Made with `new`, `Rotator<512, 6, 3>` turns by bytes and `Rotator<512, 4, 2>` by dwords; with `by_bytes`, the distance
+/// Made with `by_granules`, `Rotator<512, 6, 3>` turns by bytes and `Rotator<512, 4, 2>` by dwords; with `by_bytes`, the distance
 /// may be wider than needed. The bits of the distance are shared out over `STAGES` stages, at most two to a stage, so that each is a mux
 /// of at most four: one LUT a bit.
 ///
@@ -43,36 +42,45 @@ pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize
 }
 
 impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA, DISTANCE, STAGES> {
+    /// Whether every bit of the distance can count, and in these stages.
+    pub const TURNS_GRANULES: bool = DATA.is_multiple_of(1 << DISTANCE) && Self::has_stages_for(DISTANCE);
+
+    /// Whether it can turn by bytes.
+    pub const TURNS_BYTES: bool = DATA >= 16
+        && DATA.is_power_of_two()
+        && DISTANCE >= Self::BYTE_DISTANCE
+        && DISTANCE <= 32
+        && Self::has_stages_for(Self::BYTE_DISTANCE);
+
+    /// Bits of a distance in bytes that is less than a whole turn.
+    const BYTE_DISTANCE: usize = DATA.ilog2() as usize - 3;
+
+    /// Each stage takes one or two bits of the distance.
+    const fn has_stages_for(bits: usize) -> bool {
+        bits.div_ceil(2) <= STAGES && STAGES <= bits
+    }
+
     /// Makes a rotator whose granule is `DATA / 2^DISTANCE` bits, so that every bit of the distance counts.
     ///
-    /// # Errors
-    /// If `DATA` is not a multiple of `2^DISTANCE`, or the bits of the distance are too many or too few for the stages.
-    pub fn new() -> Result<Self, ParameterError> {
-        if !DATA.is_multiple_of(1 << DISTANCE) {
-            return Err(ParameterError::new("DATA", DATA, format!("a multiple of {}", 1 << DISTANCE)));
-        }
+    /// `DATA` that is not a multiple of `2^DISTANCE`, and too many or too few stages, do not compile.
+    pub fn by_granules() -> Self {
+        const { assert!(Self::TURNS_GRANULES, "Rotator: DATA, DISTANCE and STAGES do not fit together") };
         Self::with_granules(DISTANCE)
     }
 
     /// Makes a rotator by bytes; higher bits of the distance are whole turns and have no effect.
     ///
-    /// # Errors
-    /// If `DATA` is not a power of two, `DISTANCE` is too narrow, or its bits too many or too few for the stages.
-    pub fn by_bytes() -> Result<Self, ParameterError> {
-        if !DATA.is_power_of_two() || DATA < 16 {
-            return Err(ParameterError::new("DATA", DATA, "a power of two from 16 on"));
-        }
-        let bits = (DATA / 8).ilog2() as usize;
-        check_range("DISTANCE", DISTANCE, bits..=32)?;
-        Self::with_granules(bits)
+    /// `DATA` that is not a power of two, `DISTANCE` that is too narrow, and too many or too few stages do not compile.
+    pub fn by_bytes() -> Self {
+        const { assert!(Self::TURNS_BYTES, "Rotator: DATA, DISTANCE and STAGES do not fit together") };
+        Self::with_granules(Self::BYTE_DISTANCE)
     }
 
     /// Makes a rotator of `2^bits` granules.
-    fn with_granules(bits: usize) -> Result<Self, ParameterError> {
-        check_range("STAGES", STAGES, bits.div_ceil(2)..=bits)?;
+    fn with_granules(bits: usize) -> Self {
         // The first stages take two bits of the distance each, the last ones one.
         let two_bit_stages = bits - STAGES;
-        Ok(Self {
+        Self {
             clock: Default::default(),
             data: Default::default(),
             distance: Default::default(),
@@ -83,7 +91,7 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA
             _granule: DATA >> bits,
             _first_bit: core::array::from_fn(|stage| stage + stage.min(two_bit_stages)),
             _has_two_bits: core::array::from_fn(|stage| stage < two_bit_stages),
-        })
+        }
     }
 }
 
@@ -130,10 +138,9 @@ mod tests {
 
     /// Every distance, a new word in every cycle, in both languages; the expected words are turned as numbers.
     fn turns<const DATA: usize, const DISTANCE: usize, const STAGES: usize>(
-        block: Result<Rotator<DATA, DISTANCE, STAGES>, ParameterError>,
+        block: Rotator<DATA, DISTANCE, STAGES>,
         granule: usize,
     ) {
-        let block = block.expect("the parameters fit");
         let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
         let mut random = random();
         let mut expected = VecDeque::new();
@@ -158,29 +165,27 @@ mod tests {
 
     #[test]
     fn bytes_turn_by_every_distance() {
-        turns(Rotator::<64, 3, 3>::new(), 8);
+        turns(Rotator::<64, 3, 3>::by_granules(), 8);
         turns(Rotator::<128, 5, 3>::by_bytes(), 8);
-        turns(Rotator::<256, 5, 3>::new(), 8);
+        turns(Rotator::<256, 5, 3>::by_granules(), 8);
         turns(Rotator::<512, 7, 3>::by_bytes(), 8);
     }
 
     #[test]
     fn dwords_turn_by_every_distance() {
-        turns(Rotator::<64, 1, 1>::new(), 32);
-        turns(Rotator::<512, 4, 2>::new(), 32);
+        turns(Rotator::<64, 1, 1>::by_granules(), 32);
+        turns(Rotator::<512, 4, 2>::by_granules(), 32);
     }
 
     #[test]
     fn parameters_that_do_not_fit_are_refused() {
-        let message = |error: ParameterError| error.to_string();
-        assert!(Rotator::<512, 6, 3>::new().is_ok() && Rotator::<512, 6, 6>::new().is_ok());
-        let too_few = Rotator::<512, 6, 2>::new().err().map(message);
-        assert_eq!(too_few.as_deref(), Some("parameter STAGES is 2, but must be 3 to 6"));
-        let too_many = Rotator::<512, 6, 7>::new().err().map(message);
-        assert_eq!(too_many.as_deref(), Some("parameter STAGES is 7, but must be 3 to 6"));
-        let narrow = Rotator::<512, 5, 3>::by_bytes().err().map(message);
-        assert_eq!(narrow.as_deref(), Some("parameter DISTANCE is 5, but must be 6 to 32"));
-        let odd = Rotator::<100, 3, 3>::new().err().map(message);
-        assert_eq!(odd.as_deref(), Some("parameter DATA is 100, but must be a multiple of 8"));
+        let fits = [Rotator::<512, 6, 3>::TURNS_GRANULES, Rotator::<512, 6, 6>::TURNS_GRANULES];
+        assert_eq!(fits, [true, true]);
+        let too_few_or_many = [Rotator::<512, 6, 2>::TURNS_GRANULES, Rotator::<512, 6, 7>::TURNS_GRANULES];
+        assert_eq!(too_few_or_many, [false, false]);
+        let (fits, is_narrow) = (Rotator::<512, 6, 3>::TURNS_BYTES, Rotator::<512, 5, 3>::TURNS_BYTES);
+        assert_eq!((fits, is_narrow), (true, false));
+        let is_odd = Rotator::<100, 3, 3>::TURNS_GRANULES;
+        assert!(!is_odd, "100 bits are no eight granules");
     }
 }

@@ -23,13 +23,18 @@
 //!
 //! Refuses words that are not `BYTES` bytes, more than 16 address bits, more contents than words, and contents in
 //! UltraRAM.
-use super::{Storage, declaration, index, read_registers, read_statements};
-use crate::parameter::{ParameterError, check_equal};
+use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words of `BITS` bits, which are `BYTES` bytes, with a port to write and a port to read.
-#[derive(Clone, Debug, LogicBlock, Registers)]
+#[derive(Clone, Debug, LogicBlock, Registers, Construct)]
+#[require(BITS == 8 * BYTES)]
+#[require(is_address_width(ADDRESS), "ADDRESS is 1 to 16")]
+#[new(
+    /// Makes a memory of zeros.
+    storage: Storage,
+)]
 pub struct ByteMemory<const BITS: usize, const BYTES: usize, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,
@@ -45,49 +50,39 @@ pub struct ByteMemory<const BITS: usize, const BYTES: usize, const ADDRESS: usiz
     pub read_address: Signal<In, Bits<ADDRESS>>,
     /// The word that was read last; registered.
     pub read_data: Signal<Out, Bits<BITS>>,
+    #[init(storage)]
     _storage: Storage,
     _output_register: bool,
+    #[init(storage.start(ADDRESS, &[]))]
     _start: Vec<Bits<BITS>>,
+    #[init(storage.start(ADDRESS, &[]))]
     _words: Vec<Bits<BITS>>,
     _fetched: Bits<BITS>,
 }
 
 impl<const BITS: usize, const BYTES: usize, const ADDRESS: usize> ByteMemory<BITS, BYTES, ADDRESS> {
-    /// Makes a memory of zeros.
-    ///
-    /// # Errors
-    /// Refuses `BITS` other than `8 * BYTES`, and address bits other than 1 to 16.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        Self::with_contents(storage, &[])
-    }
-
     /// Makes a memory that starts with `contents` and zeros behind them.
     ///
-    /// # Errors
-    /// As [`ByteMemory::new`], and refuses more contents than words, and any contents in UltraRAM.
-    pub fn with_contents(storage: Storage, contents: &[Bits<BITS>]) -> Result<Self, ParameterError> {
-        check_equal("BITS", BITS, 8 * BYTES, "8 * BYTES")?;
-        let start = storage.start(ADDRESS, contents)?;
-        Ok(ByteMemory {
-            clock: Signal::default(),
-            write_strobe: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            read_enable: Signal::default(),
-            read_address: Signal::default(),
-            read_data: Signal::default(),
-            _storage: storage,
-            _output_register: false,
-            _words: start.clone(),
-            _start: start,
-            _fetched: Bits::default(),
-        })
+    /// # Panics
+    /// As [`super::Memory::with_contents`] does.
+    pub fn with_contents(storage: Storage, contents: &[Bits<BITS>]) -> Self {
+        let start = storage.start(ADDRESS, contents);
+        ByteMemory { _words: start.clone(), _start: start, ..ByteMemory::new(storage) }
     }
 
     /// Adds the output register of the RAM, as [`super::Memory::with_output_register`] does.
     pub fn with_output_register(mut self) -> Self {
         self._output_register = true;
         self
+    }
+}
+
+/// A memory of zeros, of LUTs up to 64 words and of block RAM above.
+impl<const BITS: usize, const BYTES: usize, const ADDRESS: usize> Default
+    for ByteMemory<BITS, BYTES, ADDRESS>
+{
+    fn default() -> Self {
+        ByteMemory::new(Storage::for_words(ADDRESS))
     }
 }
 
@@ -166,7 +161,7 @@ mod tests {
 
     #[test]
     fn only_strobed_bytes_change() {
-        let mut bench = bench(Small::with_contents(Storage::Block, &[bits(0x11223344)]).unwrap());
+        let mut bench = bench(Small::with_contents(Storage::Block, &[bits(0x11223344)]));
         bench.block.write_strobe.next = bits(0b0101);
         bench.block.write_data.next = bits(0xaabbccdd);
         bench.block.read_enable.next = true;
@@ -180,7 +175,7 @@ mod tests {
     fn random_traffic_is_the_same_in_verilog() {
         let mut random = random();
         let contents: Vec<Bits<32>> = (0..5).map(|_| Stimulus::sample(&mut random)).collect();
-        let memory = Small::with_contents(Storage::Block, &contents).unwrap();
+        let memory = Small::with_contents(Storage::Block, &contents);
         for memory in [memory.clone(), memory.with_output_register()] {
             let mut bench = bench(memory).in_lock_step();
             for _ in 0..500 {
@@ -196,10 +191,9 @@ mod tests {
 
     #[test]
     fn a_word_must_be_whole_bytes() {
-        assert!(ByteMemory::<8, 1, 3>::new(Storage::Block).is_ok());
-        let error = ByteMemory::<12, 1, 3>::new(Storage::Block).unwrap_err();
-        assert_eq!(error.to_string(), "parameter BITS is 12, but must be 8 (8 * BYTES)");
-        assert!(ByteMemory::<16, 1, 3>::new(Storage::Block).is_err());
+        assert_eq!(ByteMemory::<8, 1, 3>::REFUSAL, None);
+        assert_eq!(ByteMemory::<12, 1, 3>::REFUSAL, Some("ByteMemory is built with BITS == 8 * BYTES only"));
+        assert!(ByteMemory::<16, 1, 3>::REFUSAL.is_some());
     }
 
     #[test]
@@ -207,7 +201,7 @@ mod tests {
         let waves = Waves::new().signal("write_strobe").signal("write_address").signal("write_data");
         let waves =
             waves.signal("read_enable").signal("read_address").when("read_enable").signal("read_data");
-        let mut bench = bench(ByteMemory::<16, 2, 3>::new(Storage::Block).unwrap()).recording(waves);
+        let mut bench = bench(ByteMemory::<16, 2, 3>::new(Storage::Block)).recording(waves);
         bench.block.write_address.next = bits(2);
         bench.block.read_address.next = bits(2);
         for cycle in 0..7 {

@@ -21,12 +21,16 @@
 //! 2. The owner never reads a word in the cycle in which it is written; what that yields is undefined.
 //!
 //! Refuses more than 16 address bits. It has no initial contents but zeros, which nobody may rely on.
-use super::{Storage, declaration, index, read_registers, read_statements};
-use crate::parameter::ParameterError;
+use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words, written with one clock and read with another.
-#[derive(Clone, Debug, LogicBlock, Registers)]
+#[derive(Clone, Debug, LogicBlock, Registers, Construct)]
+#[require(is_address_width(ADDRESS), "ADDRESS is 1 to 16")]
+#[new(
+    /// Makes a memory of block RAM or of LUTs. UltraRAM, which has one clock, panics.
+    storage: Storage,
+)]
 pub struct CrossingMemory<T: Synth, const ADDRESS: usize> {
     /// Of the writing port.
     pub write_clock: Signal<In, Clock>,
@@ -44,36 +48,15 @@ pub struct CrossingMemory<T: Synth, const ADDRESS: usize> {
     pub read_address: Signal<In, Bits<ADDRESS>>,
     /// The word that was read last; registered with the reading clock.
     pub read_data: Signal<Out, T>,
+    #[init(with_two_clocks(storage))]
     _storage: Storage,
+    #[init(vec![T::default(); 1 << ADDRESS])]
     _words: Vec<T>,
 }
 
-impl<T: Synth, const ADDRESS: usize> CrossingMemory<T, ADDRESS> {
-    /// Makes a memory of block RAM or of LUTs.
-    ///
-    /// # Errors
-    /// Refuses UltraRAM, which has one clock, and address bits other than 1 to 16.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        if storage == Storage::Ultra {
-            return Err(ParameterError::new(
-                "storage",
-                "Ultra",
-                "Block or Distributed: UltraRAM has one clock",
-            ));
-        }
-        Ok(CrossingMemory {
-            write_clock: Signal::default(),
-            write_enable: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            read_clock: Signal::default(),
-            read_enable: Signal::default(),
-            read_address: Signal::default(),
-            read_data: Signal::default(),
-            _storage: storage,
-            _words: storage.start(ADDRESS, &[])?,
-        })
-    }
+fn with_two_clocks(storage: Storage) -> Storage {
+    assert!(storage != Storage::Ultra, "UltraRAM has one clock");
+    storage
 }
 
 impl<T: Synth, const ADDRESS: usize> Logic for CrossingMemory<T, ADDRESS> {
@@ -120,7 +103,7 @@ mod tests {
     fn random_traffic_is_the_same_in_verilog() {
         let mut random = random();
         for storage in [Storage::Block, Storage::Distributed] {
-            let mut bench = bench(Small::new(storage).unwrap()).in_lock_step();
+            let mut bench = bench(Small::new(storage)).in_lock_step();
             for _ in 0..500 {
                 let address: Bits<3> = Stimulus::sample(&mut random);
                 bench.block.write_enable.next = random.random();
@@ -136,16 +119,21 @@ mod tests {
 
     #[test]
     fn ultraram_is_refused() {
-        assert!(Small::new(Storage::Block).is_ok());
-        assert_eq!(Small::new(Storage::Ultra).unwrap_err().parameter, "storage");
-        assert!(CrossingMemory::<Bit, 17>::new(Storage::Block).is_err());
+        assert_eq!(Small::REFUSAL, None);
+        assert!(CrossingMemory::<Bit, 17>::REFUSAL.is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "UltraRAM has one clock")]
+    fn ultra_ram_is_refused() {
+        Small::new(Storage::Ultra);
     }
 
     #[test]
     fn waveform_is_as_documented() {
         let waves = Waves::new().signal("write_enable").signal("write_data").when("write_enable");
         let waves = waves.signal("read_enable").signal("read_data");
-        let mut bench = bench(Small::new(Storage::Block).unwrap()).recording(waves);
+        let mut bench = bench(Small::new(Storage::Block)).recording(waves);
         bench.block.write_data.next = bits(0x111);
         for cycle in 0..5 {
             bench.block.write_enable.next = cycle == 1;

@@ -21,12 +21,12 @@
 //!    panics.
 //!
 //! Refuses more than 16 address bits, more contents than words, and any storage but block RAM.
-use super::{Storage, declaration, index, literal};
-use crate::parameter::ParameterError;
+use super::{Storage, declaration, index, is_address_width, literal};
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words with two ports.
-#[derive(Clone, Debug, LogicBlock, Registers)]
+#[derive(Clone, Debug, LogicBlock, Registers, Construct)]
+#[require(is_address_width(ADDRESS), "ADDRESS is 1 to 16")]
 pub struct DualPortMemory<T: Synth, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,
@@ -50,40 +50,20 @@ pub struct DualPortMemory<T: Synth, const ADDRESS: usize> {
     pub b_write_data: Signal<In, T>,
     /// The word that port b read last; registered.
     pub b_read_data: Signal<Out, T>,
+    #[init(vec![T::default(); 1 << ADDRESS])]
     _start: Vec<T>,
+    #[init(vec![T::default(); 1 << ADDRESS])]
     _words: Vec<T>,
 }
 
 impl<T: Synth, const ADDRESS: usize> DualPortMemory<T, ADDRESS> {
-    /// Makes a memory of zeros, in block RAM.
+    /// Makes a memory of block RAM that starts with `contents` and zeros behind them.
     ///
-    /// # Errors
-    /// Refuses more than 16 address bits, and none.
-    pub fn new() -> Result<Self, ParameterError> {
-        Self::with_contents(&[])
-    }
-
-    /// Makes a memory that starts with `contents` and zeros behind them.
-    ///
-    /// # Errors
-    /// Refuses more contents than words, and more than 16 address bits.
-    pub fn with_contents(contents: &[T]) -> Result<Self, ParameterError> {
-        let start = Storage::Block.start(ADDRESS, contents)?;
-        Ok(DualPortMemory {
-            clock: Signal::default(),
-            a_enable: Signal::default(),
-            a_write: Signal::default(),
-            a_address: Signal::default(),
-            a_write_data: Signal::default(),
-            a_read_data: Signal::default(),
-            b_enable: Signal::default(),
-            b_write: Signal::default(),
-            b_address: Signal::default(),
-            b_write_data: Signal::default(),
-            b_read_data: Signal::default(),
-            _words: start.clone(),
-            _start: start,
-        })
+    /// # Panics
+    /// If there are more contents than words.
+    pub fn with_contents(contents: &[T]) -> Self {
+        let start = Storage::Block.start(ADDRESS, contents);
+        DualPortMemory { _words: start.clone(), _start: start, ..DualPortMemory::default() }
     }
 }
 
@@ -144,7 +124,7 @@ mod tests {
 
     #[test]
     fn each_port_sees_the_word_before_the_writes_of_its_cycle() {
-        let mut bench = bench(Small::with_contents(&[bits(0x123)]).unwrap()).in_lock_step();
+        let mut bench = bench(Small::with_contents(&[bits(0x123)])).in_lock_step();
         bench.block.a_enable.next = true;
         bench.block.a_write.next = true;
         bench.block.a_write_data.next = bits(0x456);
@@ -159,7 +139,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "both ports write word 0 in one cycle")]
     fn two_writes_of_one_word_are_refused() {
-        let mut bench = bench(Small::new().unwrap());
+        let mut bench = bench(Small::default());
         for (enable, write) in [
             (&mut bench.block.a_enable, &mut bench.block.a_write),
             (&mut bench.block.b_enable, &mut bench.block.b_write),
@@ -174,7 +154,7 @@ mod tests {
     fn random_traffic_is_the_same_in_verilog() {
         let mut random = random();
         let contents: Vec<Bits<12>> = (0..5).map(|_| Stimulus::sample(&mut random)).collect();
-        let mut bench = bench(Small::with_contents(&contents).unwrap()).in_lock_step();
+        let mut bench = bench(Small::with_contents(&contents)).in_lock_step();
         for _ in 0..1000 {
             let (a, b): (Bits<3>, Bits<3>) = (Stimulus::sample(&mut random), Stimulus::sample(&mut random));
             let a_writes: bool = random.random();
@@ -192,10 +172,15 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(DualPortMemory::<Bit, 16>::new().is_ok());
-        assert!(DualPortMemory::<Bit, 17>::new().is_err());
-        assert!(Small::with_contents(&[bits(1); 8]).is_ok());
-        assert!(Small::with_contents(&[bits(1); 9]).is_err());
+        assert_eq!(DualPortMemory::<Bit, 16>::REFUSAL, None);
+        assert!(DualPortMemory::<Bit, 17>::REFUSAL.is_some());
+        Small::with_contents(&[bits(1); 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "9 words in a memory of 8")]
+    fn more_contents_than_words_are_refused() {
+        Small::with_contents(&[bits(1); 9]);
     }
 
     #[test]
@@ -203,8 +188,7 @@ mod tests {
         let waves = Waves::new().signal("a_enable").signal("a_write").signal("a_address").when("a_enable");
         let waves = waves.signal("a_write_data").when("a_write").signal("a_read_data").signal("b_enable");
         let waves = waves.signal("b_address").when("b_enable").signal("b_read_data");
-        let mut bench =
-            bench(Small::with_contents(&[bits(0), bits(0), bits(0x111)]).unwrap()).recording(waves);
+        let mut bench = bench(Small::with_contents(&[bits(0), bits(0), bits(0x111)])).recording(waves);
         bench.block.a_address.next = bits(2);
         bench.block.b_address.next = bits(2);
         bench.block.a_write_data.next = bits(0x222);

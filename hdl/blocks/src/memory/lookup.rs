@@ -27,7 +27,8 @@ use rnic_kernel::prelude::*;
 const LOOKUP_MAX: usize = 6;
 
 /// `2^ADDRESS` words of LUTs with a port to write and a port to look.
-#[derive(Clone, Debug, LogicBlock, Registers)]
+#[derive(Clone, Debug, LogicBlock, Registers, Construct)]
+#[require(ADDRESS <= LOOKUP_MAX, "a larger memory needs multiplexers")]
 pub struct LookupMemory<T: Synth, const ADDRESS: usize> {
     /// Of the writing port.
     pub clock: Signal<In, Clock>,
@@ -41,23 +42,8 @@ pub struct LookupMemory<T: Synth, const ADDRESS: usize> {
     pub read_address: Signal<In, Bits<ADDRESS>>,
     /// That word; combinational.
     pub read_data: Signal<Out, T>,
+    #[init(vec![T::default(); 1 << ADDRESS])]
     _words: Vec<T>,
-}
-
-/// A memory of zeros.
-impl<T: Synth, const ADDRESS: usize> Default for LookupMemory<T, ADDRESS> {
-    fn default() -> Self {
-        const { assert!(ADDRESS <= LOOKUP_MAX, "a larger memory needs multiplexers") };
-        LookupMemory {
-            clock: Signal::default(),
-            write_enable: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            read_address: Signal::default(),
-            read_data: Signal::default(),
-            _words: vec![T::default(); 1 << ADDRESS],
-        }
-    }
 }
 
 impl<T: Synth, const ADDRESS: usize> Logic for LookupMemory<T, ADDRESS> {

@@ -15,6 +15,7 @@
 //! 2. A read in the cycle in which its word is written yields the word as it was before.
 //! 3. The contents at power-on are stated, zero unless said otherwise, so that Rust, Verilator, Icarus and the FPGA
 //!    agree. Reset does not touch them.
+//! 4. More than 16 address bits, and none, do not compile.
 mod bytes;
 mod crossing;
 mod dual;
@@ -27,12 +28,13 @@ pub use dual::DualPortMemory;
 pub use lookup::LookupMemory;
 pub use simple::Memory;
 
-use crate::parameter::{ParameterError, check_range};
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 
-/// Address bits that a memory may have; 2^16 words of any width are more than one card has room for.
-const ADDRESS_MAX: usize = 16;
+/// Whether a memory may have this many address bits; 2^16 words of any width are more than one card has room for.
+const fn is_address_width(bits: usize) -> bool {
+    1 <= bits && bits <= 16
+}
 
 /// What a memory is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +56,20 @@ impl Storage {
         }
     }
 
+    /// What a memory of `2^address_bits` words is made of unless it says otherwise: LUTs up to 64 words, block RAM above.
+    pub const fn for_words(address_bits: usize) -> Self {
+        if address_bits <= 6 { Storage::Distributed } else { Storage::Block }
+    }
+
     /// The words that a memory starts with: `contents`, and zeros behind them.
-    fn start<T: Synth>(self, address_bits: usize, contents: &[T]) -> Result<Vec<T>, ParameterError> {
-        check_range("ADDRESS", address_bits, 1..=ADDRESS_MAX)?;
+    fn start<T: Synth>(self, address_bits: usize, contents: &[T]) -> Vec<T> {
         let count = 1 << address_bits;
-        check_range("contents.len()", contents.len(), 0..=count)?;
+        assert!(contents.len() <= count, "{} words in a memory of {count}", contents.len());
         let starts_as_zeros = contents.iter().all(|word| *word == T::default());
-        if self == Storage::Ultra && !starts_as_zeros {
-            return Err(ParameterError::new("contents", "given", "left out with Storage::Ultra"));
-        }
+        assert!(self != Storage::Ultra || starts_as_zeros, "UltraRAM starts as zeros");
         let mut words = contents.to_vec();
         words.resize(count, T::default());
-        Ok(words)
+        words
     }
 }
 

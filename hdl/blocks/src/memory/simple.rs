@@ -20,13 +20,17 @@
 //! 1. A read yields the word as it was before the write of the same cycle.
 //! 2. `read_data` keeps the word of the last read; `read_enable` gates the array, never the output register.
 //!
-//! Refuses more than 16 address bits, more contents than words, and contents in UltraRAM.
-use super::{Storage, declaration, index, read_registers, read_statements};
-use crate::parameter::ParameterError;
+//! More than 16 address bits do not compile; more contents than words, and contents in UltraRAM, panic.
+use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
 use rnic_kernel::prelude::*;
 
 /// `2^ADDRESS` words with a port to write and a port to read.
-#[derive(Clone, Debug, LogicBlock, Registers)]
+#[derive(Clone, Debug, LogicBlock, Registers, Construct)]
+#[require(is_address_width(ADDRESS), "ADDRESS is 1 to 16")]
+#[new(
+    /// Makes a memory of zeros.
+    storage: Storage,
+)]
 pub struct Memory<T: Synth, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,
@@ -42,42 +46,24 @@ pub struct Memory<T: Synth, const ADDRESS: usize> {
     pub read_address: Signal<In, Bits<ADDRESS>>,
     /// The word that was read last; registered.
     pub read_data: Signal<Out, T>,
+    #[init(storage)]
     _storage: Storage,
     _output_register: bool,
+    #[init(storage.start(ADDRESS, &[]))]
     _start: Vec<T>,
+    #[init(storage.start(ADDRESS, &[]))]
     _words: Vec<T>,
     _fetched: T,
 }
 
 impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
-    /// Makes a memory of zeros.
-    ///
-    /// # Errors
-    /// Refuses more than 16 address bits, and none.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        Self::with_contents(storage, &[])
-    }
-
     /// Makes a memory that starts with `contents` and zeros behind them.
     ///
-    /// # Errors
-    /// Refuses more contents than words, any contents in UltraRAM, and more than 16 address bits.
-    pub fn with_contents(storage: Storage, contents: &[T]) -> Result<Self, ParameterError> {
-        let start = storage.start(ADDRESS, contents)?;
-        Ok(Memory {
-            clock: Signal::default(),
-            write_enable: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            read_enable: Signal::default(),
-            read_address: Signal::default(),
-            read_data: Signal::default(),
-            _storage: storage,
-            _output_register: false,
-            _words: start.clone(),
-            _start: start,
-            _fetched: T::default(),
-        })
+    /// # Panics
+    /// If there are more contents than words, or any but zeros in UltraRAM.
+    pub fn with_contents(storage: Storage, contents: &[T]) -> Self {
+        let start = storage.start(ADDRESS, contents);
+        Memory { _words: start.clone(), _start: start, ..Memory::new(storage) }
     }
 
     /// Adds the output register of the RAM: one more cycle, and none of the slow way out of the array in the next
@@ -85,6 +71,13 @@ impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
     pub fn with_output_register(mut self) -> Self {
         self._output_register = true;
         self
+    }
+}
+
+/// A memory of zeros, of LUTs up to 64 words and of block RAM above.
+impl<T: Synth, const ADDRESS: usize> Default for Memory<T, ADDRESS> {
+    fn default() -> Self {
+        Memory::new(Storage::for_words(ADDRESS))
     }
 }
 
@@ -149,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_read_yields_the_word_before_the_write_of_its_cycle() {
-        let mut bench = bench(Small::with_contents(Storage::Block, &[bits(0x123)]).unwrap()).in_lock_step();
+        let mut bench = bench(Small::with_contents(Storage::Block, &[bits(0x123)])).in_lock_step();
         write(&mut bench, 0, 0x456);
         read(&mut bench, 0);
         bench.tick();
@@ -163,7 +156,7 @@ mod tests {
         let mut random = random();
         let contents: Vec<Bits<12>> = (0..5).map(|_| Stimulus::sample(&mut random)).collect();
         for storage in [Storage::Block, Storage::Distributed] {
-            let memory = Small::with_contents(storage, &contents).unwrap();
+            let memory = Small::with_contents(storage, &contents);
             for memory in [memory.clone(), memory.with_output_register()] {
                 let mut bench = bench(memory).in_lock_step();
                 for _ in 0..500 {
@@ -179,15 +172,34 @@ mod tests {
     }
 
     #[test]
-    fn impossible_parameters_are_refused() {
-        assert!(Memory::<Bit, 16>::new(Storage::Block).is_ok());
-        let error = Memory::<Bit, 17>::new(Storage::Block).unwrap_err();
-        assert_eq!(error.to_string(), "parameter ADDRESS is 17, but must be 1 to 16");
-        assert!(Memory::<Bit, 0>::new(Storage::Block).is_err());
-        assert!(Small::with_contents(Storage::Block, &[bits(1); 8]).is_ok());
-        assert!(Small::with_contents(Storage::Block, &[bits(1); 9]).is_err());
-        assert!(Small::with_contents(Storage::Ultra, &[bits(0); 8]).is_ok());
-        assert_eq!(Small::with_contents(Storage::Ultra, &[bits(1)]).unwrap_err().parameter, "contents");
+    fn impossible_widths_are_refused() {
+        assert_eq!(Memory::<Bit, 16>::REFUSAL, None);
+        assert_eq!(Memory::<Bit, 17>::REFUSAL, Some("Memory: ADDRESS is 1 to 16"));
+        assert!(Memory::<Bit, 0>::REFUSAL.is_some());
+    }
+
+    #[test]
+    fn contents_may_fill_the_memory_and_ultra_ram_with_zeros() {
+        Small::with_contents(Storage::Block, &[bits(1); 8]);
+        Small::with_contents(Storage::Ultra, &[bits(0); 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "9 words in a memory of 8")]
+    fn more_contents_than_words_are_refused() {
+        Small::with_contents(Storage::Block, &[bits(1); 9]);
+    }
+
+    #[test]
+    #[should_panic(expected = "UltraRAM starts as zeros")]
+    fn contents_of_ultra_ram_are_refused() {
+        Small::with_contents(Storage::Ultra, &[bits(1)]);
+    }
+
+    #[test]
+    fn small_memories_are_of_luts_and_large_ones_of_block_ram() {
+        assert_eq!(Memory::<Bit, 6>::default()._storage, Storage::Distributed);
+        assert_eq!(Memory::<Bit, 7>::default()._storage, Storage::Block);
     }
 
     #[test]
@@ -195,7 +207,7 @@ mod tests {
         let waves = Waves::new().signal("write_enable").signal("write_address").when("write_enable");
         let waves = waves.signal("write_data").when("write_enable").signal("read_enable");
         let waves = waves.signal("read_address").when("read_enable").signal("read_data");
-        let mut bench = bench(Small::new(Storage::Block).unwrap()).recording(waves);
+        let mut bench = bench(Small::new(Storage::Block)).recording(waves);
         for cycle in 0..7 {
             write(&mut bench, 2, if cycle == 1 { 0x111 } else { 0x222 });
             read(&mut bench, 2);

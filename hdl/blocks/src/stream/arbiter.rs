@@ -27,11 +27,11 @@
 //!
 //! Refuses fewer than 2 and more than 16 inputs.
 use super::{StreamRx, StreamTx};
-use crate::parameter::{ParameterError, check_range};
 use rnic_kernel::prelude::*;
 
 /// Merges `N` streams, frame by frame.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(2 <= N && N <= 16)]
 pub struct Arbiter<T: Synth, const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -49,27 +49,6 @@ pub struct Arbiter<T: Synth, const N: usize> {
     requests: [Signal<Local, Bits<N>>; N],
     holder: Reg<Bits<N>>,
     later: Reg<Bits<N>>,
-}
-
-impl<T: Synth, const N: usize> Arbiter<T, N> {
-    /// Makes an arbiter that begins its round at input 0.
-    ///
-    /// # Errors
-    /// Refuses fewer than 2 and more than 16 inputs.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_range("N", N, 2..=16)?;
-        Ok(Arbiter {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            rx: std::array::from_fn(|_| StreamRx::default()),
-            last: Signal::default(),
-            tx: StreamTx::default(),
-            origin: Signal::default(),
-            requests: std::array::from_fn(|_| Signal::default()),
-            holder: Reg::default(),
-            later: Reg::default(),
-        })
-    }
 }
 
 impl<T: Synth, const N: usize> Logic for Arbiter<T, N> {
@@ -160,7 +139,7 @@ mod tests {
 
     fn run<const N: usize>(stalls: Stalls, random: &mut Random) -> (Vec<Vec<Word>>, Vec<Word>, usize) {
         let mut bench =
-            Bench::clocked(Arbiter::<Word, N>::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            Bench::clocked(Arbiter::<Word, N>::default(), |block| &mut block.clock).in_lock_step();
         let sent: Vec<Vec<Word>> = (0..N as u64).map(|input| frames(input, 40, random)).collect();
         let mut sources: Vec<_> = sent.iter().map(|beats| Source::new(beats.clone(), stalls)).collect();
         let mut sink = Sink::new(stalls);
@@ -209,7 +188,7 @@ mod tests {
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();
         let mut bench =
-            Bench::clocked(Arbiter::<Word, 5>::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            Bench::clocked(Arbiter::<Word, 5>::default(), |block| &mut block.clock).in_lock_step();
         for _ in 0..1000 {
             bench.block.reset.next = random.random_bool(0.05);
             for port in &mut bench.block.rx {
@@ -224,11 +203,10 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(Arbiter::<Bit, 2>::new().is_ok());
-        assert!(Arbiter::<Bit, 16>::new().is_ok());
-        assert!(Arbiter::<Bit, 17>::new().is_err());
-        let error = Arbiter::<Bit, 1>::new().err().unwrap();
-        assert_eq!(error.to_string(), "parameter N is 1, but must be 2 to 16");
+        assert_eq!(Arbiter::<Bit, 2>::REFUSAL, None);
+        assert_eq!(Arbiter::<Bit, 16>::REFUSAL, None);
+        assert!(Arbiter::<Bit, 17>::REFUSAL.is_some());
+        assert_eq!(Arbiter::<Bit, 1>::REFUSAL, Some("Arbiter is built with 2 <= N && N <= 16 only"));
     }
 
     #[test]
@@ -238,7 +216,7 @@ mod tests {
         let waves = waves.signal("rx_1_valid").signal("rx_1_beat").when("rx_1_valid").signal("rx_1_ready");
         let waves =
             waves.signal("last").signal("tx_valid").signal("tx_beat").when("tx_valid").signal("tx_ready");
-        let arbiter = Arbiter::<Bits<8>, 2>::new().unwrap();
+        let arbiter = Arbiter::<Bits<8>, 2>::default();
         let mut bench = Bench::clocked(arbiter, |block| &mut block.clock).recording(waves);
         let mut random = random();
         let mut sources = [

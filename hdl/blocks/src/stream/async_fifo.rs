@@ -29,15 +29,20 @@
 //! 3. No word of the memory is read before its pointer has crossed, so never while it is written.
 //! 4. Both resets are high together for at least 4 cycles of each clock; they may begin and end apart.
 //!
-//! Refuses address bits other than 2 to 16, `COUNT` other than `ADDRESS + 1`, and UltraRAM.
+//! Address bits other than 2 to 16, and `COUNT` other than `ADDRESS + 1`, do not compile; UltraRAM panics.
 use super::synchronizer::Synchronizer;
 use super::{StreamRx, StreamTx};
 use crate::memory::{CrossingMemory, Storage};
-use crate::parameter::{ParameterError, check_equal, check_range};
 use rnic_kernel::prelude::*;
 
 /// A queue of `2^ADDRESS` beats between two clocks; `COUNT`, the width of its pointers, is `ADDRESS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(2 <= ADDRESS && ADDRESS <= 16)]
+#[require(COUNT == ADDRESS + 1)]
+#[new(
+    /// Makes an empty queue.
+    storage: Storage,
+)]
 pub struct AsyncFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     /// Clock of `rx`.
     pub write_clock: Signal<In, Clock>,
@@ -51,47 +56,23 @@ pub struct AsyncFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub read_reset: Signal<In, Bit>,
     /// To the neighbour behind; registered.
     pub tx: StreamTx<T>,
+    #[domain(clock = write_clock, reset = write_reset)]
     write_side: WriteSide<ADDRESS, COUNT>,
+    #[domain(clock = read_clock, reset = read_reset)]
     read_side: ReadSide<ADDRESS, COUNT>,
+    #[domain(clock = read_clock, reset = read_reset)]
     to_read_side: Synchronizer<COUNT>,
+    #[domain(clock = write_clock, reset = write_reset)]
     to_write_side: Synchronizer<COUNT>,
+    #[init(CrossingMemory::new(storage))]
     memory: CrossingMemory<T, ADDRESS>,
-}
-
-impl<T: Synth, const ADDRESS: usize, const COUNT: usize> AsyncFifo<T, ADDRESS, COUNT> {
-    /// Makes an empty queue.
-    ///
-    /// # Errors
-    /// Refuses address bits other than 2 to 16, `COUNT` other than `ADDRESS + 1`, and UltraRAM.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        check_range("ADDRESS", ADDRESS, 2..=16)?;
-        check_equal("COUNT", COUNT, ADDRESS + 1, "ADDRESS + 1")?;
-        Ok(AsyncFifo {
-            write_clock: Signal::default(),
-            write_reset: Signal::default(),
-            rx: StreamRx::default(),
-            read_clock: Signal::default(),
-            read_reset: Signal::default(),
-            tx: StreamTx::default(),
-            write_side: WriteSide::default(),
-            read_side: ReadSide::default(),
-            to_read_side: Synchronizer::default(),
-            to_write_side: Synchronizer::default(),
-            memory: CrossingMemory::new(storage)?,
-        })
-    }
 }
 
 impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for AsyncFifo<T, ADDRESS, COUNT> {
     #[kernel]
     fn update(&mut self) {
-        self.write_side.clock.next = self.write_clock.val();
-        self.write_side.reset.next = self.write_reset.val();
-        self.to_write_side.clock.next = self.write_clock.val();
+        self.hold_registers();
         self.memory.write_clock.next = self.write_clock.val();
-        self.read_side.clock.next = self.read_clock.val();
-        self.read_side.reset.next = self.read_reset.val();
-        self.to_read_side.clock.next = self.read_clock.val();
         self.memory.read_clock.next = self.read_clock.val();
 
         self.write_side.offered.next = self.rx.valid.val();
@@ -208,7 +189,7 @@ mod tests {
 
     fn bench() -> Bench<Queue> {
         let clocks: Vec<ClockOf<Queue>> = vec![|block| &mut block.write_clock, |block| &mut block.read_clock];
-        Bench::with_clocks(Queue::new(Storage::Distributed).unwrap(), clocks)
+        Bench::with_clocks(Queue::new(Storage::Distributed), clocks)
     }
 
     /// Steps of one, the other or both clocks; `ratio` of ten steps have the writing clock.
@@ -295,25 +276,27 @@ mod tests {
 
     #[test]
     fn flip_flops_of_the_crossing_are_marked() {
-        let verilog = rnic_kernel::generate(&mut Queue::new(Storage::Block).unwrap(), "queue").unwrap();
+        let verilog = rnic_kernel::generate(&mut Queue::new(Storage::Block), "queue").unwrap();
         assert_eq!(verilog.matches("ASYNC_REG").count(), 2, "two registers in one module that is used twice");
     }
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(AsyncFifo::<Bit, 2, 3>::new(Storage::Block).is_ok());
-        assert!(AsyncFifo::<Bit, 16, 17>::new(Storage::Block).is_ok());
-        assert_eq!(AsyncFifo::<Bit, 1, 2>::new(Storage::Block).err().unwrap().parameter, "ADDRESS");
-        assert_eq!(AsyncFifo::<Bit, 17, 18>::new(Storage::Block).err().unwrap().parameter, "ADDRESS");
-        assert_eq!(AsyncFifo::<Bit, 4, 4>::new(Storage::Block).err().unwrap().parameter, "COUNT");
-        assert_eq!(AsyncFifo::<Bit, 4, 5>::new(Storage::Ultra).err().unwrap().parameter, "storage");
+        assert_eq!(AsyncFifo::<Bit, 2, 3>::REFUSAL, None);
+        assert_eq!(AsyncFifo::<Bit, 16, 17>::REFUSAL, None);
+        assert!(AsyncFifo::<Bit, 1, 2>::REFUSAL.is_some());
+        assert!(AsyncFifo::<Bit, 17, 18>::REFUSAL.is_some());
+        assert_eq!(
+            AsyncFifo::<Bit, 4, 4>::REFUSAL,
+            Some("AsyncFifo is built with COUNT == ADDRESS + 1 only")
+        );
     }
 
     #[test]
     fn waveform_is_as_documented() {
         let waves = Waves::new().signal("rx_valid").signal("rx_beat").when("rx_valid").signal("rx_ready");
         let waves = waves.signal("tx_valid").signal("tx_beat").when("tx_valid").signal("tx_ready");
-        let fifo = AsyncFifo::<Bits<8>, 2, 3>::new(Storage::Distributed).unwrap();
+        let fifo = AsyncFifo::<Bits<8>, 2, 3>::new(Storage::Distributed);
         let mut bench =
             Bench::with_clocks(fifo, vec![|block| &mut block.write_clock, |block| &mut block.read_clock])
                 .recording(waves);

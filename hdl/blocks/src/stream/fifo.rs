@@ -28,14 +28,19 @@
 //! 3. `rx.ready`, `tx.valid`, `tx.beat` and `level` are registers (`tx.beat` that of the memory).
 //! 4. No word of the memory is read in the cycle in which it is written.
 //!
-//! Refuses more than 16 address bits, and `COUNT` other than `ADDRESS + 1`.
+//! More than 16 address bits, and `COUNT` other than `ADDRESS + 1`, do not compile.
 use super::{StreamRx, StreamTx};
 use crate::memory::{Memory, Storage};
-use crate::parameter::{ParameterError, check_equal};
 use rnic_kernel::prelude::*;
 
 /// A queue of `2^ADDRESS` beats; `COUNT`, the width of its level, is `ADDRESS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(COUNT == ADDRESS + 1)]
+#[new(
+    /// Makes an empty queue. [`Storage::Distributed`] costs 8 LUTs for each 14 bits of up to 32 beats, [`Storage::Block`] one
+    /// RAMB18 for each 36 bits of up to 512: up to 64 beats the first is the choice, but for beats of hundreds of bits.
+    storage: Storage,
+)]
 pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -47,6 +52,7 @@ pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub tx: StreamTx<T>,
     /// Beats in the queue; registered.
     pub level: Signal<Out, Bits<COUNT>>,
+    #[init(Memory::new(storage))]
     memory: Memory<T, ADDRESS>,
     write_address: Reg<Bits<ADDRESS>>,
     read_address: Reg<Bits<ADDRESS>>,
@@ -54,26 +60,10 @@ pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     count: Reg<Bits<COUNT>>,
 }
 
-impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Fifo<T, ADDRESS, COUNT> {
-    /// Makes an empty queue. [`Storage::Distributed`] costs 8 LUTs for each 14 bits of up to 32 beats, [`Storage::Block`] one
-    /// RAMB18 for each 36 bits of up to 512: up to 64 beats the first is the choice, but for beats of hundreds of bits.
-    ///
-    /// # Errors
-    /// Refuses address bits other than 1 to 16, and `COUNT` other than `ADDRESS + 1`.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        check_equal("COUNT", COUNT, ADDRESS + 1, "ADDRESS + 1")?;
-        Ok(Fifo {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            rx: StreamRx::default(),
-            tx: StreamTx::default(),
-            level: Signal::default(),
-            memory: Memory::new(storage)?,
-            write_address: Reg::default(),
-            read_address: Reg::default(),
-            head_valid: Reg::default(),
-            count: Reg::default(),
-        })
+/// An empty queue, of LUTs up to 64 beats and of block RAM above.
+impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Default for Fifo<T, ADDRESS, COUNT> {
+    fn default() -> Self {
+        Fifo::new(Storage::for_words(ADDRESS))
     }
 }
 
@@ -81,7 +71,6 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for Fifo<T, ADDRE
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, memory);
         let (write_address, read_address) = (self.write_address.q.val(), self.read_address.q.val());
         let head_valid = self.head_valid.q.val();
         let count = self.count.q.val();
@@ -128,7 +117,7 @@ mod tests {
     fn bench<const ADDRESS: usize, const COUNT: usize>(
         storage: Storage,
     ) -> Bench<Fifo<Bits<40>, ADDRESS, COUNT>> {
-        Bench::clocked(Fifo::new(storage).unwrap(), |block| &mut block.clock)
+        Bench::clocked(Fifo::new(storage), |block| &mut block.clock)
     }
 
     fn beats_leave_in_order<const ADDRESS: usize, const COUNT: usize>(storage: Storage) {
@@ -206,11 +195,9 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(Fifo::<Bit, 16, 17>::new(Storage::Block).is_ok());
-        assert_eq!(Fifo::<Bit, 17, 18>::new(Storage::Block).err().unwrap().parameter, "ADDRESS");
-        let error = Fifo::<Bit, 4, 4>::new(Storage::Block).err().unwrap();
-        assert_eq!(error.to_string(), "parameter COUNT is 4, but must be 5 (ADDRESS + 1)");
-        assert!(Fifo::<Bit, 4, 6>::new(Storage::Block).is_err());
+        assert_eq!(Fifo::<Bit, 16, 17>::REFUSAL, None);
+        assert_eq!(Fifo::<Bit, 4, 4>::REFUSAL, Some("Fifo is built with COUNT == ADDRESS + 1 only"));
+        assert!(Fifo::<Bit, 4, 6>::REFUSAL.is_some());
     }
 
     #[test]
@@ -218,7 +205,7 @@ mod tests {
         let waves = Waves::new().signal("rx_valid").signal("rx_beat").when("rx_valid").signal("rx_ready");
         let waves =
             waves.signal("tx_valid").signal("tx_beat").when("tx_valid").signal("tx_ready").signal("level");
-        let fifo = Fifo::<Bits<8>, 2, 3>::new(Storage::Distributed).unwrap();
+        let fifo = Fifo::<Bits<8>, 2, 3>::new(Storage::Distributed);
         let mut bench = Bench::clocked(fifo, |block| &mut block.clock).recording(waves);
         let mut random = random();
         let mut source = Source::new((0xa1..=0xa6u64).map(bits), Stalls::None);

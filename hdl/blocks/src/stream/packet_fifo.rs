@@ -33,11 +33,15 @@
 //! Refuses more than 16 address bits, and `COUNT` other than `ADDRESS + 1`.
 use super::StreamTx;
 use crate::memory::{Memory, Storage};
-use crate::parameter::{ParameterError, check_equal};
 use rnic_kernel::prelude::*;
 
 /// A queue for packets of up to `2^ADDRESS` beats; `COUNT`, the width of its level, is `ADDRESS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(COUNT == ADDRESS + 1)]
+#[new(
+    /// Makes an empty queue.
+    storage: Storage,
+)]
 pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -57,6 +61,7 @@ pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub tx: StreamTx<T>,
     /// Beats in the memory, committed or not; combinational.
     pub level: Signal<Out, Bits<COUNT>>,
+    #[init(Memory::new(storage))]
     memory: Memory<T, ADDRESS>,
     write_pointer: Reg<Bits<COUNT>>,
     commit_pointer: Reg<Bits<COUNT>>,
@@ -65,30 +70,10 @@ pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     head_valid: Reg<Bit>,
 }
 
-impl<T: Synth, const ADDRESS: usize, const COUNT: usize> PacketFifo<T, ADDRESS, COUNT> {
-    /// Makes an empty queue.
-    ///
-    /// # Errors
-    /// Refuses address bits other than 1 to 16, and `COUNT` other than `ADDRESS + 1`.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        check_equal("COUNT", COUNT, ADDRESS + 1, "ADDRESS + 1")?;
-        Ok(PacketFifo {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            write: Signal::default(),
-            beat: Signal::default(),
-            commit: Signal::default(),
-            rollback: Signal::default(),
-            fits: Signal::default(),
-            tx: StreamTx::default(),
-            level: Signal::default(),
-            memory: Memory::new(storage)?,
-            write_pointer: Reg::default(),
-            commit_pointer: Reg::default(),
-            read_pointer: Reg::default(),
-            has_overflowed: Reg::default(),
-            head_valid: Reg::default(),
-        })
+/// An empty queue, of LUTs up to 64 beats and of block RAM above.
+impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Default for PacketFifo<T, ADDRESS, COUNT> {
+    fn default() -> Self {
+        PacketFifo::new(Storage::for_words(ADDRESS))
     }
 }
 
@@ -96,7 +81,6 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for PacketFifo<T,
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, memory);
         let (write_pointer, read_pointer) = (self.write_pointer.q.val(), self.read_pointer.q.val());
         let commit_pointer = self.commit_pointer.q.val();
         let head_valid = self.head_valid.q.val();
@@ -141,7 +125,7 @@ mod tests {
     type Queue = PacketFifo<Bits<24>, 3, 4>;
 
     fn bench() -> Bench<Queue> {
-        Bench::clocked(Queue::new(Storage::Block).unwrap(), |block| &mut block.clock)
+        Bench::clocked(Queue::new(Storage::Block), |block| &mut block.clock)
     }
 
     /// Sends packets of 0 to 12 beats at random and returns what was promised to come out.
@@ -242,9 +226,8 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(PacketFifo::<Bit, 16, 17>::new(Storage::Block).is_ok());
-        assert_eq!(PacketFifo::<Bit, 17, 18>::new(Storage::Block).err().unwrap().parameter, "ADDRESS");
-        assert_eq!(PacketFifo::<Bit, 4, 4>::new(Storage::Block).err().unwrap().parameter, "COUNT");
+        assert_eq!(PacketFifo::<Bit, 16, 17>::REFUSAL, None);
+        assert!(PacketFifo::<Bit, 4, 4>::REFUSAL.is_some());
     }
 
     /// Inputs that no neighbour would give, and resets at any time.
@@ -268,7 +251,7 @@ mod tests {
         let waves = Waves::new().signal("write").signal("beat").when("write").signal("commit");
         let waves = waves.signal("rollback").signal("fits").signal("level");
         let waves = waves.signal("tx_valid").signal("tx_beat").when("tx_valid");
-        let fifo = PacketFifo::<Bits<8>, 2, 3>::new(Storage::Distributed).unwrap();
+        let fifo = PacketFifo::<Bits<8>, 2, 3>::new(Storage::Distributed);
         let mut bench = Bench::clocked(fifo, |block| &mut block.clock).recording(waves);
         bench.block.tx.ready.next = true;
         let beats = [0, 0xa1, 0xa2, 0xb1, 0, 0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0, 0];

@@ -27,7 +27,6 @@
 //!
 //! Refuses boundaries other than `2^4` to `2^16`, and `LENGTH` other than `BOUNDARY + 1`.
 use super::{StreamRx, StreamTx};
-use crate::parameter::{ParameterError, check_equal, check_range};
 use rnic_kernel::prelude::*;
 
 /// Consecutive bytes, anywhere. The longest message has 2^31 of them (protocol 1.5).
@@ -51,7 +50,9 @@ pub struct Piece<const LENGTH: usize> {
 }
 
 /// Cuts spans at multiples of `2^BOUNDARY`; `LENGTH`, the width of a piece's length, is `BOUNDARY + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(4 <= BOUNDARY && BOUNDARY <= 16)]
+#[require(LENGTH == BOUNDARY + 1)]
 pub struct Splitter<const BOUNDARY: usize, const LENGTH: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -64,26 +65,6 @@ pub struct Splitter<const BOUNDARY: usize, const LENGTH: usize> {
     address: DFF<Bits<64>>,
     left: DFF<Bits<32>>,
     is_busy: Reg<Bit>,
-}
-
-impl<const BOUNDARY: usize, const LENGTH: usize> Splitter<BOUNDARY, LENGTH> {
-    /// Makes a splitter that waits for its first span.
-    ///
-    /// # Errors
-    /// Refuses `BOUNDARY` other than 4 to 16, and `LENGTH` other than `BOUNDARY + 1`.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_range("BOUNDARY", BOUNDARY, 4..=16)?;
-        check_equal("LENGTH", LENGTH, BOUNDARY + 1, "BOUNDARY + 1")?;
-        Ok(Splitter {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            rx: StreamRx::default(),
-            tx: StreamTx::default(),
-            address: DFF::default(),
-            left: DFF::default(),
-            is_busy: Reg::default(),
-        })
-    }
 }
 
 impl<const BOUNDARY: usize, const LENGTH: usize> Logic for Splitter<BOUNDARY, LENGTH> {
@@ -165,7 +146,7 @@ mod tests {
     fn spans_are_cut<const BOUNDARY: usize, const LENGTH: usize>() {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let splitter = Splitter::<BOUNDARY, LENGTH>::new().unwrap();
+            let splitter = Splitter::<BOUNDARY, LENGTH>::default();
             let mut bench = Bench::clocked(splitter, |block| &mut block.clock).in_lock_step();
             let spans = spans::<BOUNDARY>(&mut random);
             let expected: Vec<_> = spans.iter().flat_map(pieces_of::<BOUNDARY, LENGTH>).collect();
@@ -199,7 +180,7 @@ mod tests {
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();
-        let splitter = Splitter::<9, 10>::new().unwrap();
+        let splitter = Splitter::<9, 10>::default();
         let mut bench = Bench::clocked(splitter, |block| &mut block.clock).in_lock_step();
         for _ in 0..1000 {
             bench.block.reset.next = random.random_bool(0.02);
@@ -213,7 +194,7 @@ mod tests {
     #[test]
     fn the_longest_message_is_counted_to_its_end() {
         let mut random = random();
-        let splitter = Splitter::<16, 17>::new().unwrap();
+        let splitter = Splitter::<16, 17>::default();
         let mut bench = Bench::clocked(splitter, |block| &mut block.clock);
         let longest = span(0x1234_5678_9abc_def0, 1 << 31);
         let mut source = Source::new([longest], Stalls::None);
@@ -232,11 +213,11 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(Splitter::<4, 5>::new().is_ok());
-        assert!(Splitter::<16, 17>::new().is_ok());
-        assert_eq!(Splitter::<3, 4>::new().err().unwrap().parameter, "BOUNDARY");
-        assert_eq!(Splitter::<17, 18>::new().err().unwrap().parameter, "BOUNDARY");
-        assert_eq!(Splitter::<12, 12>::new().err().unwrap().parameter, "LENGTH");
+        assert_eq!(Splitter::<4, 5>::REFUSAL, None);
+        assert_eq!(Splitter::<16, 17>::REFUSAL, None);
+        assert!(Splitter::<3, 4>::REFUSAL.is_some());
+        assert!(Splitter::<17, 18>::REFUSAL.is_some());
+        assert_eq!(Splitter::<12, 12>::REFUSAL, Some("Splitter is built with LENGTH == BOUNDARY + 1 only"));
     }
 
     #[test]
@@ -246,7 +227,7 @@ mod tests {
         let waves =
             waves.signal("tx_beat.address").when("tx_valid").signal("tx_beat.length").when("tx_valid");
         let waves = waves.signal("tx_beat.last").when("tx_valid").signal("tx_ready");
-        let splitter = Splitter::<4, 5>::new().unwrap();
+        let splitter = Splitter::<4, 5>::default();
         let mut bench = Bench::clocked(splitter, |block| &mut block.clock).recording(waves);
         let mut random = random();
         let mut source = Source::new([span(0x1e, 34), span(0x40, 3)], Stalls::None);

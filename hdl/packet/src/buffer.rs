@@ -24,8 +24,7 @@
 //!
 //! Refuses less payload room than one packet of the largest PMTU. Decision 3 of the card: a full buffer drops whole frames.
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::check_widths;
-use rnic_blocks::parameter::{ParameterError, check_range};
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
@@ -33,13 +32,13 @@ use rnic_messages::PacketToken;
 /// Payload of the largest packet: PMTU 4096.
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// Bits of the address of a memory of 64 words, up to which LUTs are the cheaper storage.
-const DISTRIBUTED_ADDRESS_MAX: usize = 6;
-
 /// A buffer of `2^ADDRESS` beats and `2^TOKENS` packets.
 ///
 /// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
+#[require((PAYLOAD_BYTES_MAX * 8 / DATA).ilog2() as usize <= ADDRESS && ADDRESS <= 16, "a packet of 4096 bytes fits, and ADDRESS is at most 16")]
+#[require(2 <= TOKENS && TOKENS <= 16)]
 pub struct PacketBuffer<
     const DATA: usize,
     const BYTES: usize,
@@ -71,6 +70,7 @@ pub struct PacketBuffer<
     /// Payload of the packets; `bytes` and `last` are functions of registers.
     pub payload_tx: StreamTx<Beat<DATA, BYTES>>,
 
+    #[init(PacketFifo::new(Storage::Block))]
     beats: PacketFifo<Bits<DATA>, ADDRESS, COUNT>,
     tokens: Fifo<PacketToken, TOKENS, TOKEN_COUNT>,
     /// Of packets with payload: its length less one.
@@ -90,35 +90,6 @@ impl<
 > PacketBuffer<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
 {
     const BEAT_BYTES: u64 = DATA as u64 / 8;
-
-    /// Makes an empty buffer.
-    ///
-    /// # Errors
-    /// `ADDRESS` must give room for a packet of 4096 bytes at least, and be 16 at most; `TOKENS` must be 2 to 16; and the
-    /// counts and the width must agree with them.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        check_range("ADDRESS", ADDRESS, (PAYLOAD_BYTES_MAX * 8 / DATA).ilog2() as usize..=16)?;
-        check_range("TOKENS", TOKENS, 2..=16)?;
-        let storage = if TOKENS > DISTRIBUTED_ADDRESS_MAX { Storage::Block } else { Storage::Distributed };
-        Ok(PacketBuffer {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            payload: Signal::default(),
-            payload_valid: Signal::default(),
-            commit: Signal::default(),
-            rollback: Signal::default(),
-            token: Signal::default(),
-            fits: Signal::default(),
-            token_tx: StreamTx::default(),
-            payload_tx: StreamTx::default(),
-            beats: PacketFifo::new(Storage::Block)?,
-            tokens: Fifo::new(storage)?,
-            lengths: Fifo::new(storage)?,
-            last_byte: DFF::default(),
-            is_leaving: Reg::default(),
-        })
-    }
 }
 
 impl<
@@ -133,10 +104,6 @@ impl<
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, beats, tokens, lengths);
-        self.beats.reset.next = self.reset.val();
-        self.tokens.reset.next = self.reset.val();
-        self.lengths.reset.next = self.reset.val();
 
         // In: payload at once, token and length when the frame is accepted.
         let token = self.token.val();
@@ -193,7 +160,7 @@ mod tests {
     type Small = PacketBuffer<64, 4, 9, 10, 2, 3>;
 
     fn bench() -> Bench<Small> {
-        Bench::clocked(Small::new().unwrap(), |block| &mut block.clock).in_lock_step()
+        Bench::clocked(Small::default(), |block| &mut block.clock).in_lock_step()
     }
 
     /// What goes in: payload, and whether it is good.
@@ -271,11 +238,16 @@ mod tests {
 
     #[test]
     fn impossible_sizes_are_refused() {
-        assert!(PacketBuffer::<512, 7, 6, 7, 2, 3>::new().is_ok());
-        assert_eq!(PacketBuffer::<512, 7, 5, 6, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "ADDRESS");
-        assert_eq!(PacketBuffer::<64, 4, 8, 9, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "ADDRESS");
-        assert_eq!(PacketBuffer::<64, 4, 9, 10, 1, 2>::new().map(|_| ()).unwrap_err().parameter, "TOKENS");
-        assert_eq!(PacketBuffer::<64, 4, 9, 9, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "COUNT");
-        assert_eq!(PacketBuffer::<64, 5, 9, 10, 2, 3>::new().map(|_| ()).unwrap_err().parameter, "BYTES");
+        assert_eq!(PacketBuffer::<512, 7, 6, 7, 2, 3>::REFUSAL, None);
+        assert!(
+            PacketBuffer::<512, 7, 5, 6, 2, 3>::REFUSAL.is_some_and(|refusal| refusal.contains("ADDRESS"))
+        );
+        assert!(
+            PacketBuffer::<64, 4, 8, 9, 2, 3>::REFUSAL.is_some_and(|refusal| refusal.contains("ADDRESS"))
+        );
+        assert!(
+            PacketBuffer::<64, 4, 9, 10, 1, 2>::REFUSAL.is_some_and(|refusal| refusal.contains("TOKENS"))
+        );
+        assert!(PacketBuffer::<64, 5, 9, 10, 2, 3>::REFUSAL.is_some_and(|refusal| refusal.contains("BYTES")));
     }
 }

@@ -25,7 +25,7 @@
 //! 3. The bytes of `header` below `header_bytes` are those of the frame; the others have no meaning.
 //!
 //! Refuses nothing. Protocol 1.1, 1.7.
-use rnic_blocks::parameter::{ParameterError, check_widths};
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
 
@@ -33,7 +33,8 @@ use rnic_kernel::prelude::*;
 pub const HEADER_BITS: usize = 1024;
 
 /// The window over the beats from the MAC.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Collect<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -71,15 +72,6 @@ pub struct Collect<const DATA: usize, const BYTES: usize> {
 impl<const DATA: usize, const BYTES: usize> Collect<DATA, BYTES> {
     /// Beats in the window.
     pub const STAGES: usize = HEADER_BITS / DATA;
-
-    /// Makes an empty window.
-    ///
-    /// # Errors
-    /// As [`check_widths`].
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(Self::default())
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for Collect<DATA, BYTES> {
@@ -143,7 +135,7 @@ mod tests {
     use std::collections::VecDeque;
 
     fn bench<const DATA: usize, const BYTES: usize>() -> Bench<Collect<DATA, BYTES>> {
-        Bench::clocked(Collect::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(Collect::default(), |block| &mut block.clock)
     }
 
     /// Sends frames of random lengths with gaps everywhere; every header must be right, and every beat pass.
@@ -201,11 +193,11 @@ mod tests {
 
     #[test]
     fn impossible_widths_are_refused() {
-        assert!(Collect::<64, 4>::new().is_ok());
-        assert!(Collect::<512, 7>::new().is_ok());
-        assert_eq!(Collect::<32, 3>::new().map(|_| ()).unwrap_err().parameter, "DATA");
-        assert_eq!(Collect::<1024, 8>::new().map(|_| ()).unwrap_err().parameter, "DATA");
-        assert_eq!(Collect::<64, 5>::new().map(|_| ()).unwrap_err().parameter, "BYTES");
+        assert_eq!(Collect::<64, 4>::REFUSAL, None);
+        assert_eq!(Collect::<512, 7>::REFUSAL, None);
+        assert!(Collect::<32, 3>::REFUSAL.is_some_and(|refusal| refusal.contains("DATA")));
+        assert!(Collect::<1024, 8>::REFUSAL.is_some_and(|refusal| refusal.contains("DATA")));
+        assert!(Collect::<64, 5>::REFUSAL.is_some_and(|refusal| refusal.contains("BYTES")));
     }
 
     #[test]

@@ -22,8 +22,7 @@
 //! 3. Before the first `latch`, `read` is zero.
 //!
 //! Counts wrap at 2^64. Reset does not clear them: who reads takes differences.
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::{Count, FrameOutcome};
@@ -32,7 +31,7 @@ use rnic_messages::frame::{Count, FrameOutcome};
 pub const READ_LATENCY: usize = 2;
 
 /// One counter for each number of an outcome.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Counters {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -64,40 +63,10 @@ pub struct Counters {
     reading: DFF<Count>,
 }
 
-impl Counters {
-    /// Makes counters that are all zero.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Counters {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            outcome: Signal::default(),
-            outcome_valid: Signal::default(),
-            latch: Signal::default(),
-            read_index: Signal::default(),
-            read: Signal::default(),
-            counts: Memory::new(Storage::Distributed)?,
-            copy: Memory::new(Storage::Distributed)?,
-            saved: Memory::new(Storage::Distributed)?,
-            marks: Reg::default(),
-            held: DFF::default(),
-            held_valid: Reg::default(),
-            written: DFF::default(),
-            written_number: DFF::default(),
-            written_valid: Reg::default(),
-            reads_copy: DFF::default(),
-            reading: DFF::default(),
-        })
-    }
-}
-
 impl Logic for Counters {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, counts, copy, saved);
         // Cycle 0: the old count is looked up.
         self.counts.read_enable.next = self.outcome_valid.val();
         self.counts.read_address.next = self.outcome.val().number;
@@ -155,7 +124,7 @@ mod tests {
     type Model = [(u64, u64); 32];
 
     fn bench() -> Bench<Counters> {
-        Bench::clocked(Counters::new().unwrap(), |block| &mut block.clock).in_lock_step()
+        Bench::clocked(Counters::default(), |block| &mut block.clock).in_lock_step()
     }
 
     #[test]

@@ -11,7 +11,6 @@
 //! broken, which the receive path counts as an error of the MAC; and a frame to the wire is held until it is whole here, or so
 //! long that the rest arrives in time.
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{AsyncFifo, Beat, StreamRx, StreamTx, Synchronizer};
 use rnic_kernel::prelude::*;
 
@@ -24,7 +23,7 @@ use rnic_kernel::prelude::*;
 ///
 /// 1. A frame that is cut off is closed by one beat with `last` and `error`.
 /// 2. Of a frame that is cut off, no later beat passes.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Clock of the MAC.
     pub mac_clock: Signal<In, Clock>,
@@ -42,31 +41,10 @@ pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize,
     pub received: Signal<Out, Beat<DATA, BYTES>>,
     /// There is one; registered.
     pub received_valid: Signal<Out, Bit>,
+    #[domain(clock = mac_clock, reset = mac_reset)]
     guard: FrameEntry<DATA, BYTES>,
+    #[init(AsyncFifo::new(Storage::Block))]
     fifo: AsyncFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
-}
-
-impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
-    MacEntry<DATA, BYTES, ADDRESS, COUNT>
-{
-    /// Makes an empty crossing.
-    ///
-    /// # Errors
-    /// As [`AsyncFifo::new`].
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(MacEntry {
-            mac_clock: Signal::default(),
-            mac_reset: Signal::default(),
-            beat: Signal::default(),
-            valid: Signal::default(),
-            clock: Signal::default(),
-            reset: Signal::default(),
-            received: Signal::default(),
-            received_valid: Signal::default(),
-            guard: FrameEntry::default(),
-            fifo: AsyncFifo::new(Storage::Block)?,
-        })
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
@@ -74,8 +52,7 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
 {
     #[kernel]
     fn update(&mut self) {
-        self.guard.clock.next = self.mac_clock.val();
-        self.guard.reset.next = self.mac_reset.val();
+        self.hold_registers();
         self.guard.beat.next = self.beat.val();
         self.guard.valid.next = self.valid.val();
         self.fifo.write_clock.next = self.mac_clock.val();
@@ -156,7 +133,7 @@ const FRAMES: usize = 8;
 /// at least 64.
 ///
 /// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -171,32 +148,12 @@ pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, 
     /// To [`MacTransmit`](crate::mac::MacTransmit).
     pub tx: StreamTx<Beat<DATA, BYTES>>,
     hold: FrameHold<DATA, BYTES>,
+    #[domain(clock = mac_clock, reset = mac_reset)]
     release: FrameRelease<DATA, BYTES>,
+    #[init(AsyncFifo::new(Storage::Block))]
     fifo: AsyncFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
+    #[domain(clock = mac_clock)]
     starts: Synchronizer<FRAMES>,
-}
-
-impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
-    MacExit<DATA, BYTES, ADDRESS, COUNT>
-{
-    /// Makes an empty crossing.
-    ///
-    /// # Errors
-    /// As [`AsyncFifo::new`].
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(MacExit {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            rx: StreamRx::default(),
-            mac_clock: Signal::default(),
-            mac_reset: Signal::default(),
-            tx: StreamTx::default(),
-            hold: FrameHold::default(),
-            release: FrameRelease::default(),
-            fifo: AsyncFifo::new(Storage::Block)?,
-            starts: Synchronizer::default(),
-        })
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
@@ -204,18 +161,14 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
 {
     #[kernel]
     fn update(&mut self) {
-        self.hold.clock.next = self.clock.val();
-        self.hold.reset.next = self.reset.val();
+        self.hold_registers();
         StreamRx::<Beat<DATA, BYTES>>::link(&mut self.rx, &mut self.hold.rx);
         self.fifo.write_clock.next = self.clock.val();
         self.fifo.write_reset.next = self.reset.val();
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.hold.tx, &mut self.fifo.rx);
-        self.starts.clock.next = self.mac_clock.val();
         self.starts.d.next = self.hold.starts.val();
         self.fifo.read_clock.next = self.mac_clock.val();
         self.fifo.read_reset.next = self.mac_reset.val();
-        self.release.clock.next = self.mac_clock.val();
-        self.release.reset.next = self.mac_reset.val();
         self.release.starts.next = self.starts.q.val();
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.fifo.tx, &mut self.release.rx);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.tx, &mut self.release.tx);
@@ -332,7 +285,7 @@ mod tests {
 
     fn entry() -> Bench<Entry> {
         let clocks: Vec<ClockOf<Entry>> = vec![|block| &mut block.mac_clock, |block| &mut block.clock];
-        Bench::with_clocks(Entry::new().unwrap(), clocks).in_lock_step()
+        Bench::with_clocks(Entry::default(), clocks).in_lock_step()
     }
 
     /// Sends frames as a MAC does, and returns what the core saw of them.
@@ -399,7 +352,7 @@ mod tests {
     fn frames_to_the_wire_never_run_dry_behind_their_first_beat() {
         let mut random = random();
         let clocks_of: Vec<ClockOf<Exit>> = vec![|block| &mut block.clock, |block| &mut block.mac_clock];
-        let mut bench = Bench::with_clocks(Exit::new().unwrap(), clocks_of).in_lock_step();
+        let mut bench = Bench::with_clocks(Exit::default(), clocks_of).in_lock_step();
         let frames: Vec<_> = (0..40).map(|number| frame(number, 1 + (number * 7) % 66)).collect();
         let mut source = Source::new(frames.concat(), Stalls::None);
         let mut sink: Sink<Word> = Sink::new(Stalls::None);

@@ -12,7 +12,7 @@
 use rnic_kernel::prelude::*;
 
 /// A chain of `CYCLES` registers.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Delay<T: Synth, const CYCLES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -23,18 +23,6 @@ pub struct Delay<T: Synth, const CYCLES: usize> {
     /// The same, `CYCLES` cycles later; registered.
     pub to: Signal<Out, T>,
     stages: [Reg<T>; CYCLES],
-}
-
-impl<T: Synth, const CYCLES: usize> Default for Delay<T, CYCLES> {
-    fn default() -> Self {
-        Delay {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from: Signal::default(),
-            to: Signal::default(),
-            stages: core::array::from_fn(|_| Reg::default()),
-        }
-    }
 }
 
 impl<T: Synth, const CYCLES: usize> Logic for Delay<T, CYCLES> {

@@ -16,7 +16,7 @@ use rnic_kernel::prelude::*;
 /// From the MAC: counts the lanes of `tkeep`. Latency 1, one beat a cycle.
 ///
 /// A MAC cannot wait, so there is no `tready`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct MacReceive<const DATA: usize, const BYTES: usize, const LANES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -36,30 +36,15 @@ pub struct MacReceive<const DATA: usize, const BYTES: usize, const LANES: usize>
     pub beat: Signal<Out, Beat<DATA, BYTES>>,
     /// Registered.
     pub valid: Signal<Out, Bit>,
+    #[init(XorNetwork::new(lane_to_count(LANES, BYTES)))]
     count: XorNetwork<LANES, BYTES>,
     held: DFF<Beat<DATA, BYTES>>,
     held_valid: Reg<Bit>,
 }
 
-impl<const DATA: usize, const BYTES: usize, const LANES: usize> Default for MacReceive<DATA, BYTES, LANES> {
-    fn default() -> Self {
-        // The highest valid lane, one-hot, selects its number plus one; of one-hot terms XOR is OR.
-        let lane_to_count = Matrix::from_columns(BYTES, LANES, |lane| vec![lane as u64 + 1]);
-        MacReceive {
-            clock: Default::default(),
-            reset: Default::default(),
-            tvalid: Default::default(),
-            tdata: Default::default(),
-            tkeep: Default::default(),
-            tlast: Default::default(),
-            tuser: Default::default(),
-            beat: Default::default(),
-            valid: Default::default(),
-            count: XorNetwork::new(lane_to_count),
-            held: Default::default(),
-            held_valid: Default::default(),
-        }
-    }
+/// The highest valid lane, one-hot, selects its number plus one; of one-hot terms XOR is OR.
+fn lane_to_count(lanes: usize, bits: usize) -> Matrix {
+    Matrix::from_columns(bits, lanes, |lane| vec![lane as u64 + 1])
 }
 
 impl<const DATA: usize, const BYTES: usize, const LANES: usize> Logic for MacReceive<DATA, BYTES, LANES> {

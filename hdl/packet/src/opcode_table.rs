@@ -26,7 +26,7 @@ fn column(bit: impl Fn(u8) -> bool) -> Constant<Bits<256>> {
 }
 
 /// The table, one constant per output bit.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct OpcodeTable {
     /// From the transport header.
     pub opcode: Signal<In, Bits<8>>,
@@ -36,30 +36,18 @@ pub struct OpcodeTable {
     pub packet_class: Signal<Out, PacketClass>,
     /// The card speaks this transport, and the operation may exist.
     pub is_supported: Signal<Out, Bit>,
+    #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 1 != 0))]
     extended_dwords_0: Constant<Bits<256>>,
+    #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 2 != 0))]
     extended_dwords_1: Constant<Bits<256>>,
+    #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 4 != 0))]
     extended_dwords_2: Constant<Bits<256>>,
+    #[init(column(|opcode| class(opcode) == Some(Class::Response)))]
     responses: Constant<Bits<256>>,
+    #[init(column(|opcode| class(opcode) == Some(Class::Congestion)))]
     congestion: Constant<Bits<256>>,
+    #[init(column(|opcode| class(opcode).is_some()))]
     supported: Constant<Bits<256>>,
-}
-
-impl Default for OpcodeTable {
-    fn default() -> Self {
-        let dwords = |opcode: u8| EXTENDED_BYTES[usize::from(opcode)] / 4;
-        OpcodeTable {
-            opcode: Signal::default(),
-            extended_dwords: Signal::default(),
-            packet_class: Signal::default(),
-            is_supported: Signal::default(),
-            extended_dwords_0: column(|opcode| dwords(opcode) & 1 != 0),
-            extended_dwords_1: column(|opcode| dwords(opcode) & 2 != 0),
-            extended_dwords_2: column(|opcode| dwords(opcode) & 4 != 0),
-            responses: column(|opcode| class(opcode) == Some(Class::Response)),
-            congestion: column(|opcode| class(opcode) == Some(Class::Congestion)),
-            supported: column(|opcode| class(opcode).is_some()),
-        }
-    }
 }
 
 impl Logic for OpcodeTable {

@@ -38,7 +38,6 @@ use super::icrc::IcrcCheck;
 use super::measure::Measure;
 use super::parse::{COVERAGE_LATENCY, Parse};
 use super::strip::{STRIP_LATENCY, Strip};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
@@ -58,7 +57,7 @@ const TOKEN_DELAY: usize = STRIP_LATENCY - 1;
 /// The receive path; each of its two buffers has `2^ADDRESS` beats and `2^TOKENS` tokens.
 ///
 /// `COUNT` is `ADDRESS + 1`, and `TOKEN_COUNT` is `TOKENS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Receive<
     const DATA: usize,
     const BYTES: usize,
@@ -130,77 +129,11 @@ impl<
     const COUNT: usize,
     const TOKENS: usize,
     const TOKEN_COUNT: usize,
-> Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
-{
-    /// Makes a receive path with empty buffers.
-    ///
-    /// # Errors
-    /// As [`PacketBuffer::new`].
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Receive {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from_mac: Signal::default(),
-            from_mac_valid: Signal::default(),
-            enable: Signal::default(),
-            own_mac: Signal::default(),
-            promiscuous: Signal::default(),
-            accept_multicast: Signal::default(),
-            counter_latch: Signal::default(),
-            counter_index: Signal::default(),
-            counter: Signal::default(),
-            request_token: StreamTx::default(),
-            request_payload: StreamTx::default(),
-            response_token: StreamTx::default(),
-            response_payload: StreamTx::default(),
-            outcome: Signal::default(),
-            outcome_valid: Signal::default(),
-            collect: Collect::new()?,
-            parse: Parse::default(),
-            beats: Delay::default(),
-            beats_valid: Reg::default(),
-            measure: Measure::default(),
-            icrc: IcrcCheck::new()?,
-            strip: Strip::new()?,
-            tokens: Delay::default(),
-            tokens_valid: Reg::default(),
-            token: DFF::default(),
-            dispatch: Dispatch::default(),
-            requests: PacketBuffer::new()?,
-            responses: PacketBuffer::new()?,
-            counters: Counters::new()?,
-        })
-    }
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const ADDRESS: usize,
-    const COUNT: usize,
-    const TOKENS: usize,
-    const TOKEN_COUNT: usize,
 > Logic for Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>
 {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(
-            self, clock, collect, parse, beats, measure, icrc, strip, tokens, dispatch, requests, responses,
-            counters
-        );
-        let reset = self.reset.val();
-        self.collect.reset.next = reset;
-        self.parse.reset.next = reset;
-        self.beats.reset.next = reset;
-        self.tokens.reset.next = reset;
-        self.measure.reset.next = reset;
-        self.icrc.reset.next = reset;
-        self.strip.reset.next = reset;
-        self.dispatch.reset.next = reset;
-        self.requests.reset.next = reset;
-        self.responses.reset.next = reset;
-        self.counters.reset.next = reset;
 
         self.collect.from_mac.next = self.from_mac.val();
         self.collect.from_mac_valid.next = self.from_mac_valid.val();

@@ -393,27 +393,27 @@ fn random_frames_are_judged_as_the_layout_does(card: &mut Card, frame_count: usi
 
 #[test]
 fn random_frames_at_512_bits() {
-    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card512::new().unwrap(), 512), 400);
+    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card512::default(), 512), 400);
 }
 
 #[test]
 fn random_frames_at_256_bits() {
-    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card256::new().unwrap(), 256), 400);
+    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card256::default(), 256), 400);
 }
 
 #[test]
 fn random_frames_at_128_bits() {
-    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card128::new().unwrap(), 128), 400);
+    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card128::default(), 128), 400);
 }
 
 #[test]
 fn random_frames_at_64_bits() {
-    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card64::new().unwrap(), 64), 400);
+    random_frames_are_judged_as_the_layout_does(&mut Card::new(Card64::default(), 64), 400);
 }
 
 #[test]
 fn vectors_pass_and_a_spoilt_one_does_not() {
-    let mut card = Card::new(Card512::new().unwrap(), 512);
+    let mut card = Card::new(Card512::default(), 512);
     card.set_bit("promiscuous", true);
     let mut frames: Vec<_> = vectors::frames().into_iter().map(good).collect();
     let mut spoilt = frames[0].clone();
@@ -430,7 +430,7 @@ fn vectors_pass_and_a_spoilt_one_does_not() {
 
 #[test]
 fn frames_of_58_bytes_pass_back_to_back_without_a_bubble() {
-    let mut card = Card::new(Card512::new().unwrap(), 512);
+    let mut card = Card::new(Card512::default(), 512);
     let recipe = Recipe::send(0);
     let frames = vec![good(recipe.build()); 100];
     assert_eq!(frames[0].bytes.len(), 58);
@@ -447,7 +447,7 @@ fn frames_of_58_bytes_pass_back_to_back_without_a_bubble() {
 
 #[test]
 fn frames_of_62_bytes_with_payload_leave_as_fast_as_they_come() {
-    let mut card = Card::new(Card512::new().unwrap(), 512);
+    let mut card = Card::new(Card512::default(), 512);
     let frames = vec![good(Recipe::send(4).build()); 100];
     assert_eq!(frames[0].bytes.len(), 62);
     let mut busy = 0;
@@ -516,17 +516,17 @@ fn faults_at_the_end_of_a_frame_are_found(card: &mut Card) {
 
 #[test]
 fn faults_at_the_end_of_a_frame_are_found_at_512_bits() {
-    faults_at_the_end_of_a_frame_are_found(&mut Card::new(Card512::new().unwrap(), 512));
+    faults_at_the_end_of_a_frame_are_found(&mut Card::new(Card512::default(), 512));
 }
 
 #[test]
 fn faults_at_the_end_of_a_frame_are_found_at_64_bits() {
-    faults_at_the_end_of_a_frame_are_found(&mut Card::new(Card64::new().unwrap(), 64));
+    faults_at_the_end_of_a_frame_are_found(&mut Card::new(Card64::default(), 64));
 }
 
 #[test]
 fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
-    let mut card = Card::new(Small512::new().unwrap(), 512);
+    let mut card = Card::new(Small512::default(), 512);
     let halted = Pauses { tokens: 100, payload: 100, mac: 0 };
     let request = good(Recipe::send(1000).with_opcode(0x0a, 16).build());
     let response = good(Recipe::send(1000).with_opcode(0x10, 4).build());
@@ -562,7 +562,7 @@ fn each_role_has_room_of_its_own_and_what_does_not_fit_is_dropped_whole() {
 
 #[test]
 fn the_counters_add_up_to_the_frames() {
-    let mut card = Card::new(Card512::new().unwrap(), 512);
+    let mut card = Card::new(Card512::default(), 512);
     let mut random = random();
     let frames: Vec<_> = (0..200).map(|_| random_frame(&mut random)).collect();
     card.send(&frames, Pauses::default());
@@ -593,7 +593,7 @@ fn the_counters_add_up_to_the_frames() {
 /// Runs the Rust of the receive path beside its Verilog, with everybody pausing at random.
 fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>() {
     let mut random = random();
-    let block = Receive::<DATA, BYTES, ADDRESS, COUNT, 2, 3>::new().unwrap();
+    let block = Receive::<DATA, BYTES, ADDRESS, COUNT, 2, 3>::default();
     let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
     bench.block.enable.next = true;
     bench.block.own_mac.next = rnic_kernel::prelude::bits(OWN_MAC);

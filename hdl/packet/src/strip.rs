@@ -34,8 +34,7 @@
 //! 3. A frame that is shorter than its headers say gives no more payload beats than it has beats.
 //!
 //! Refuses nothing. Protocol 1.1, 1.7.
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
 
@@ -60,7 +59,8 @@ fn rotate_by<const DATA: usize>(data: Bits<DATA>, count: Bits<2>, unit: usize) -
 }
 
 /// The block.
-#[derive(Default, LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Strip<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -118,15 +118,6 @@ struct BeatFlags {
 impl<const DATA: usize, const BYTES: usize> Strip<DATA, BYTES> {
     const BEAT_BYTES: u64 = DATA as u64 / 8;
     const LANE_BITS: u64 = BYTES as u64 - 1;
-
-    /// Makes an empty block.
-    ///
-    /// # Errors
-    /// As [`check_widths`].
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(Self::default())
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for Strip<DATA, BYTES> {
@@ -217,7 +208,7 @@ mod tests {
     /// Sends frames and compares every payload; the Verilog runs beside.
     fn payloads_are_aligned<const DATA: usize, const BYTES: usize>(gaps: bool) {
         let mut random = random();
-        let mut bench = Bench::clocked(Strip::<DATA, BYTES>::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Strip::<DATA, BYTES>::default(), |block| &mut block.clock);
         bench = bench.in_lock_step();
         let lanes = DATA / 8;
         let lengths = [0, 1, lanes - 1, lanes, lanes + 1, 2 * lanes, 2 * lanes + 2, 130];
@@ -299,7 +290,7 @@ mod tests {
     fn waveform_is_as_documented() {
         let waves = Waves::new().signal("beat_valid").signal("beat.last").when("beat_valid");
         let waves = waves.signal("payload_valid").signal("frame_end");
-        let mut bench = Bench::clocked(Strip::<64, 4>::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Strip::<64, 4>::default(), |block| &mut block.clock);
         bench = bench.recording(waves);
         for cycle in 0..9 {
             bench.block.beat_valid.next = matches!(cycle, 0 | 1 | 3);

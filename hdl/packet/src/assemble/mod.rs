@@ -24,7 +24,7 @@ use headers::Headers;
 use join::Join;
 use plan::Planner;
 use rnic_blocks::logic::rotate::Rotator;
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::transmit::TransmitToken;
@@ -66,7 +66,8 @@ const ROTATOR_STAGES: usize = 3;
 ///    be zero, as [`PacketToken`](rnic_messages::PacketToken) promises.
 ///
 /// It refuses nothing: what a token says is sent. Protocol 1.1 to 1.8.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Assembler<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,
@@ -80,43 +81,17 @@ pub struct Assembler<const DATA: usize, const BYTES: usize> {
     pub to_mac: StreamTx<Beat<DATA, BYTES>>,
     plan: Planner<DATA, BYTES>,
     sequence: Sequence<BYTES>,
+    #[init(Rotator::by_bytes())]
     rotator: Rotator<DATA, BYTES, ROTATOR_STAGES>,
     headers: Headers<DATA, BYTES>,
     join: Join<DATA, BYTES>,
     seal: Seal<DATA, BYTES>,
 }
 
-impl<const DATA: usize, const BYTES: usize> Assembler<DATA, BYTES> {
-    /// Makes an assembler for a datapath of `DATA` bits.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        let seal = Seal::new()?;
-        Ok(Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            from_token: Default::default(),
-            from_payload: Default::default(),
-            to_mac: Default::default(),
-            plan: Planner::new(),
-            sequence: Default::default(),
-            rotator: Rotator::by_bytes()?,
-            headers: Default::default(),
-            join: Default::default(),
-            seal,
-        })
-    }
-}
-
 impl<const DATA: usize, const BYTES: usize> Logic for Assembler<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, plan, sequence, rotator, headers, join, seal);
-        self.plan.reset.next = self.reset.val();
-        self.sequence.reset.next = self.reset.val();
-        self.join.reset.next = self.reset.val();
-        self.seal.reset.next = self.reset.val();
+        self.hold_registers();
         StreamRx::<TransmitToken>::link(&mut self.from_token, &mut self.plan.from_token);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.to_mac, &mut self.seal.to_mac);
 

@@ -68,7 +68,7 @@ pub(super) struct Sums {
 /// Latency 2 cycles, a token every cycle.
 ///
 /// Header lengths are 4m + 2 (protocol 1.1), so lengths are counted in dwords and the halves added when needed.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Planner<const DATA: usize, const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
@@ -84,6 +84,7 @@ pub(super) struct Planner<const DATA: usize, const BYTES: usize> {
     /// The last slot of the current frame is made in this cycle.
     pub(super) finishes: Signal<In, Bit>,
 
+    #[init(ConstantRom::new(extended_dwords))]
     extended: ConstantRom<8, 3>,
     first_valid: Reg<Bit>,
     first: DFF<TransmitToken>,
@@ -101,39 +102,10 @@ pub(super) struct Planner<const DATA: usize, const BYTES: usize> {
     sums: DFF<Sums>,
 }
 
-impl<const DATA: usize, const BYTES: usize> Planner<DATA, BYTES> {
-    pub(super) fn new() -> Self {
-        let extended_dwords = |code: usize| {
-            let opcode = opcode::lookup(code as u8);
-            bits(opcode.map_or(0, |opcode| opcode.extended_bytes() as u64 / 4))
-        };
-        Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            from_token: Default::default(),
-            current_valid: Default::default(),
-            current: Default::default(),
-            current_token: Default::default(),
-            current_sums: Default::default(),
-            next_takes_ahead: Default::default(),
-            next_rotation: Default::default(),
-            finishes: Default::default(),
-            extended: ConstantRom::new(extended_dwords),
-            first_valid: Default::default(),
-            first: Default::default(),
-            header: Default::default(),
-            transport: Default::default(),
-            payload: Default::default(),
-            span: Default::default(),
-            source_sum: Default::default(),
-            destination_sum: Default::default(),
-            field_sum: Default::default(),
-            plan_valid: Default::default(),
-            plan: Default::default(),
-            token: Default::default(),
-            sums: Default::default(),
-        }
-    }
+/// Dwords of extended headers of an opcode.
+fn extended_dwords(code: usize) -> Bits<3> {
+    let opcode = opcode::lookup(code as u8);
+    bits(opcode.map_or(0, |opcode| opcode.extended_bytes() as u64 / 4))
 }
 
 /// The sum of the halves of an IPv4 address.

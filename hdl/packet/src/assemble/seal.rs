@@ -6,7 +6,6 @@ use rnic_blocks::logic::gf2::Matrix;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::logic::xor_network::XorNetwork;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
 
@@ -43,7 +42,7 @@ struct OpenBeat<const DATA: usize, const BYTES: usize> {
 /// ```
 ///
 /// Latency `generate_latency + 3` cycles, a beat every cycle. Never full, if no more beats come than credits return.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
@@ -55,6 +54,7 @@ pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
     pub(super) to_mac: StreamTx<Beat<DATA, BYTES>>,
 
     generate: IcrcGenerate<DATA, BYTES>,
+    #[init(Memory::new(Storage::Block))]
     beats: Memory<OpenBeat<DATA, BYTES>, ADDRESS>,
     icrcs: Memory<Bits<32>, ADDRESS>,
     beat_count: Reg<Bits<COUNT>>,
@@ -62,54 +62,28 @@ pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
     read_count: Reg<Bits<COUNT>>,
 
     /// Lanes of the ICRC, by `is_rest`, `has_icrc` and `icrc_dword`.
+    #[init(ConstantRom::new(icrc_lanes))]
     lanes: ConstantRom<6, DATA>,
-    /// The ICRC in each place that it can have.
+    /// The ICRC in each place that it can have: in the middle of a dword, so its first byte stands in lanes 2, 6, 10 and so on.
+    #[init(XorNetwork::new(Matrix::from_sources(DATA, 32, |bit| (bit + 16) % 32)))]
     copies: XorNetwork<32, DATA>,
     read_valid: Reg<Bit>,
     out_valid: Reg<Bit>,
     out: DFF<Beat<DATA, BYTES>>,
 }
 
-impl<const DATA: usize, const BYTES: usize> Seal<DATA, BYTES> {
-    pub(super) fn new() -> Result<Self, ParameterError> {
-        // The ICRC starts in the middle of a dword: its first byte stands in lanes 2, 6, 10 and so on.
-        let copies = Matrix::from_sources(DATA, 32, |bit| (bit + 16) % 32);
-        let lanes = |address: usize| {
-            let (is_rest, has_icrc, dword) = (address >> 5 == 1, address >> 4 & 1 == 1, address % 16);
-            let start = 8 * (4 * dword + 2);
-            let own = if has_icrc { BigUint::from(u32::MAX) << start } else { BigUint::ZERO };
-            let rest = BigUint::from(if is_rest { u16::MAX } else { 0 });
-            ((own | rest) & ((BigUint::from(1u8) << DATA) - 1u8)).into()
-        };
-        Ok(Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            joined_valid: Default::default(),
-            joined_slot: Default::default(),
-            joined: Default::default(),
-            returns_credit: Default::default(),
-            to_mac: Default::default(),
-            generate: IcrcGenerate::new()?,
-            beats: Memory::new(Storage::Block)?,
-            icrcs: Memory::new(Storage::Distributed)?,
-            beat_count: Default::default(),
-            icrc_count: Default::default(),
-            read_count: Default::default(),
-            lanes: ConstantRom::new(lanes),
-            copies: XorNetwork::new(copies),
-            read_valid: Default::default(),
-            out_valid: Default::default(),
-            out: Default::default(),
-        })
-    }
+fn icrc_lanes<const DATA: usize>(address: usize) -> Bits<DATA> {
+    let (is_rest, has_icrc, dword) = (address >> 5 == 1, address >> 4 & 1 == 1, address % 16);
+    let start = 8 * (4 * dword + 2);
+    let own = if has_icrc { BigUint::from(u32::MAX) << start } else { BigUint::ZERO };
+    let rest = BigUint::from(if is_rest { u16::MAX } else { 0 });
+    ((own | rest) & ((BigUint::from(1u8) << DATA) - 1u8)).into()
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for Seal<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, generate, beats, icrcs);
-        self.generate.reset.next = self.reset.val();
 
         // In: beats as they come, ICRCs some cycles later, both in order.
         let slot = self.joined_slot.val();

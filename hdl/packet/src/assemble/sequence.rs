@@ -45,7 +45,7 @@ pub(super) struct Slot<const BYTES: usize> {
 ///
 /// 1. No more than 32 slots are between here and `returns_credit`.
 /// 2. Payload beats are taken in order, and only in slots of their own frame, or one cycle ahead of them.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub(super) struct Sequence<const BYTES: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
@@ -70,38 +70,10 @@ pub(super) struct Sequence<const BYTES: usize> {
 
     index: Reg<Bits<SLOT_BITS>>,
     has_taken_ahead: Reg<Bit>,
+    #[init(Reg::new(bits(CREDITS)))]
     credits: Reg<Bits<6>>,
     made_valid: Reg<Bit>,
     made: DFF<Slot<BYTES>>,
-}
-
-impl<const BYTES: usize> Default for Sequence<BYTES> {
-    fn default() -> Self {
-        Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            plan_valid: Default::default(),
-            plan: Default::default(),
-            vlan_present: Default::default(),
-            is_ipv6: Default::default(),
-            next_takes_ahead: Default::default(),
-            next_rotation: Default::default(),
-            finishes: Default::default(),
-            payload_valid: Default::default(),
-            payload_ready: Default::default(),
-            takes: Default::default(),
-            rotation: Default::default(),
-            starts: Default::default(),
-            slot_valid: Default::default(),
-            slot: Default::default(),
-            returns_credit: Default::default(),
-            index: Default::default(),
-            has_taken_ahead: Default::default(),
-            credits: Reg::new(bits(CREDITS)),
-            made_valid: Default::default(),
-            made: Default::default(),
-        }
-    }
 }
 
 /// What the plan says about slot `index`.

@@ -4,8 +4,7 @@ use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rom::ConstantRom;
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_kernel::prelude::*;
 
 /// Cycles from the `end` beat at the input of [`IcrcCheck`] to its verdict.
@@ -37,7 +36,8 @@ pub const CHECK_LATENCY: usize = STATE_LATENCY + 1;
 /// 3. Frames of one beat may follow each other in every cycle.
 ///
 /// It does not look at headers: what the `vlan_present` and `is_ipv6` beside the beat claim is masked. Protocol 1.8.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,
@@ -53,7 +53,9 @@ pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     pub verdict_ok: Signal<Out, Bit>,
 
     covered: ByteMask<DATA, BYTES>,
+    #[init(IcrcState::new(0))]
     state: IcrcState<DATA>,
+    #[init(ConstantRom::new(|end_bytes| residue(DATA / 8, end_bytes)))]
     residue: ConstantRom<BYTES, 32>,
     ends: [Reg<Bit>; STATE_LATENCY],
     end_bytes: [DFF<Bits<BYTES>>; STATE_LATENCY - 1],
@@ -62,44 +64,17 @@ pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     ok: DFF<Bit>,
 }
 
-impl<const DATA: usize, const BYTES: usize> IcrcCheck<DATA, BYTES> {
-    /// Makes a check for a datapath of `DATA` bits.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        let lanes = DATA / 8;
-        // `end_bytes` counts from 1 to all lanes; the table need not tell all lanes from none.
-        let residue = |end_bytes: usize| {
-            let zeros = (lanes - end_bytes % lanes) % lanes;
-            crc::advance(zeros).apply(&[crc::SEED.into()])[0].into()
-        };
-        Ok(Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            from_frame: Default::default(),
-            from_frame_valid: Default::default(),
-            verdict_valid: Default::default(),
-            verdict_ok: Default::default(),
-            covered: Default::default(),
-            state: IcrcState::new(0),
-            residue: ConstantRom::new(residue),
-            ends: Default::default(),
-            end_bytes: Default::default(),
-            expected: Default::default(),
-            judged: Default::default(),
-            ok: Default::default(),
-        })
-    }
+/// The register after a frame whose ICRC is right. `end_bytes` counts from 1 to all lanes; the table need not tell all lanes
+/// from none.
+fn residue(lanes: usize, end_bytes: usize) -> Bits<32> {
+    let zeros = (lanes - end_bytes % lanes) % lanes;
+    crc::advance(zeros).apply(&[crc::SEED.into()])[0].into()
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for IcrcCheck<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, state);
-        self.state.reset.next = self.reset.val();
 
         let beat = self.from_frame.val();
         self.covered.count.next = beat.end_bytes;
@@ -148,7 +123,7 @@ mod tests {
 
     impl<const DATA: usize, const BYTES: usize> Rust<DATA, BYTES> {
         fn new() -> Self {
-            let block = IcrcCheck::new().expect("the width is known");
+            let block = IcrcCheck::default();
             Self(Bench::clocked(block, |block| &mut block.clock))
         }
     }
@@ -181,7 +156,7 @@ mod tests {
 
     impl Verilog {
         fn new<const DATA: usize, const BYTES: usize>() -> Self {
-            let mut block = IcrcCheck::<DATA, BYTES>::new().expect("the width is known");
+            let mut block = IcrcCheck::<DATA, BYTES>::default();
             let verilog =
                 rnic_kernel::generate(&mut block, "icrc_check").expect("the check is valid hardware");
             let options = ModelOptions { optimization: Optimization::O0, ..ModelOptions::default() };
@@ -408,11 +383,7 @@ mod tests {
 
     #[test]
     fn other_widths_are_refused() {
-        let message = |error: ParameterError| error.to_string();
-        let data = IcrcCheck::<96, 4>::new().err().map(message);
-        assert_eq!(data.as_deref(), Some("parameter DATA is 96, but must be 64, 128, 256 or 512"));
-        let bytes = IcrcCheck::<512, 6>::new().err().map(message);
-        let expected = "parameter BYTES is 6, but must be 7 (the width of a count up to DATA / 8)";
-        assert_eq!(bytes.as_deref(), Some(expected));
+        assert!(IcrcCheck::<96, 4>::REFUSAL.is_some());
+        assert!(IcrcCheck::<512, 6>::REFUSAL.is_some());
     }
 }

@@ -2,8 +2,7 @@
 use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
 use rnic_blocks::logic::xor_network::XorNetwork;
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_kernel::prelude::*;
 
 /// Width of the place of an ICRC: it starts at byte `4 place + 2` of its beat, up to 62 in a beat of 64 bytes.
@@ -43,7 +42,8 @@ pub struct UncheckedBeat<const DATA: usize> {
 ///
 /// A beat every cycle and no back-pressure; an answer follows each beat after [`generate_latency`] cycles. The answers
 /// to the `end` beat and to an `is_rest` beat are the ICRC, the others mean nothing. Protocol 1.8.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {
     /// Clock of all registers.
     pub clock: Signal<In, Clock>,
@@ -58,9 +58,11 @@ pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {
     /// The ICRC in wire order, its first byte in bits 7:0. Registered.
     pub icrc: Signal<Out, Bits<32>>,
 
+    #[init(IcrcState::new(2))]
     state: IcrcState<DATA>,
     valids: [Reg<Bit>; STATE_LATENCY],
     places: [DFF<Bits<PLACE_BITS>>; STATE_LATENCY],
+    #[init((0..rewind_steps(DATA)).map(RewindStep::new).collect())]
     steps: Vec<RewindStep>,
 }
 
@@ -74,34 +76,10 @@ const fn rewind_steps(data_bits: usize) -> usize {
     (data_bits / 32).ilog2() as usize
 }
 
-impl<const DATA: usize, const BYTES: usize> IcrcGenerate<DATA, BYTES> {
-    /// Makes a generator for a datapath of `DATA` bits.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            from_join: Default::default(),
-            from_join_valid: Default::default(),
-            icrc_valid: Default::default(),
-            icrc: Default::default(),
-            state: IcrcState::new(2),
-            valids: Default::default(),
-            places: Default::default(),
-            steps: (0..rewind_steps(DATA)).map(RewindStep::new).collect(),
-        })
-    }
-}
-
 impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, state);
-        self.state.reset.next = self.reset.val();
 
         let beat = self.from_join.val();
         self.state.data.next = beat.data;
@@ -119,8 +97,6 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
                 if stage == 0 { beat.end_place } else { self.places[stage - 1].q.val() };
         }
         for index in 0..self.steps.len() {
-            self.steps[index].clock.next = self.clock.val();
-            self.steps[index].reset.next = self.reset.val();
             self.steps[index].valid.next = if index == 0 {
                 self.valids[STATE_LATENCY - 1].q.val()
             } else {
@@ -140,7 +116,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for IcrcGenerate<DATA, BYTES> 
 }
 
 /// Takes the register back over `4 * 2^index` zero bytes, if the frame ended that much earlier.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(index: usize)]
 struct RewindStep {
     clock: Signal<In, Clock>,
     reset: Signal<In, Bit>,
@@ -150,31 +127,13 @@ struct RewindStep {
     rewound: Signal<Out, Bits<32>>,
     next_valid: Signal<Out, Bit>,
     next_place: Signal<Out, Bits<PLACE_BITS>>,
+    #[init(XorNetwork::new(crc::rewind(4 << index)))]
     back: XorNetwork<32, 32>,
     register: DFF<Bits<32>>,
     valids: Reg<Bit>,
     places: DFF<Bits<PLACE_BITS>>,
+    #[init(index)]
     _index: usize,
-}
-
-impl RewindStep {
-    fn new(index: usize) -> Self {
-        Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            valid: Default::default(),
-            state: Default::default(),
-            place: Default::default(),
-            rewound: Default::default(),
-            next_valid: Default::default(),
-            next_place: Default::default(),
-            back: XorNetwork::new(crc::rewind(4 << index)),
-            register: Default::default(),
-            valids: Default::default(),
-            places: Default::default(),
-            _index: index,
-        }
-    }
 }
 
 impl Logic for RewindStep {

@@ -1,6 +1,7 @@
 //! The part that receive and transmit share: from beats of a frame to the CRC register after each of them.
 use super::crc::{self, HeaderMask};
 use num_bigint::BigUint;
+use rnic_blocks::logic::gf2::Matrix;
 use rnic_blocks::logic::lane_register::LaneRegister;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::logic::xor_network::XorNetwork;
@@ -29,7 +30,11 @@ const INDEX_BITS: usize = 4;
 /// ```
 ///
 /// Latency 3 cycles, a beat every cycle.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes the engine; its register stands `rewound_bytes` zero bytes before the end of the beat.
+    rewound_bytes: usize,
+)]
 pub(super) struct IcrcState<const DATA: usize> {
     pub(super) clock: Signal<In, Clock>,
     pub(super) reset: Signal<In, Bit>,
@@ -47,7 +52,9 @@ pub(super) struct IcrcState<const DATA: usize> {
     pub(super) state: Signal<Out, Bits<32>>,
 
     index: Reg<Bits<INDEX_BITS>>,
+    #[init(ConstantRom::new(|address| kept(DATA / 8, address)))]
     keep: ConstantRom<6, DATA>,
+    #[init(ConstantRom::new(|address| ones(DATA / 8, address, &crc::rewind(rewound_bytes))))]
     ones: ConstantRom<6, 32>,
 
     kept: LaneRegister<DATA>,
@@ -55,65 +62,42 @@ pub(super) struct IcrcState<const DATA: usize> {
     kept_valid: Reg<Bit>,
     kept_start: DFF<Bit>,
 
+    #[init(XorNetwork::new(crc::rewind(rewound_bytes).after(&crc::contribution(DATA / 8))))]
     fold: XorNetwork<DATA, 32>,
     folded: DFF<Bits<32>>,
     folded_valid: Reg<Bit>,
     folded_start: DFF<Bit>,
 
+    #[init(XorNetwork::new(crc::advance(DATA / 8)))]
     step: XorNetwork<32, 32>,
     register: DFF<Bits<32>>,
+    #[init(crc::masked_beats(DATA / 8) as u64)]
     _index_max: u64,
 }
 
-impl<const DATA: usize> IcrcState<DATA> {
-    /// Makes the engine; its register stands `rewound_bytes` zero bytes before the end of the beat.
-    pub(super) fn new(rewound_bytes: usize) -> Self {
-        let lanes = DATA / 8;
-        let rewind = crc::rewind(rewound_bytes);
-        let index_max = crc::masked_beats(lanes);
-        // The address of both tables: IPv6, VLAN, index.
-        let mask = |address: usize| {
-            HeaderMask::new(address >> INDEX_BITS & 1 == 1, address >> (INDEX_BITS + 1) == 1)
-        };
-        let index = |address: usize| (address % (1 << INDEX_BITS)).min(index_max);
-        let keep = |address| BigUint::from_bytes_le(&mask(address).keep(index(address), lanes)).into();
-        let ones = |address| {
-            let register = crc::take(0, &mask(address).flip(index(address), lanes));
-            rewind.apply(&[register.into()])[0].into()
-        };
-        Self {
-            clock: Default::default(),
-            reset: Default::default(),
-            data: Default::default(),
-            covered: Default::default(),
-            valid: Default::default(),
-            start: Default::default(),
-            vlan_present: Default::default(),
-            is_ipv6: Default::default(),
-            state: Default::default(),
-            index: Default::default(),
-            keep: ConstantRom::new(keep),
-            ones: ConstantRom::new(ones),
-            kept: Default::default(),
-            kept_ones: Default::default(),
-            kept_valid: Default::default(),
-            kept_start: Default::default(),
-            fold: XorNetwork::new(rewind.after(&crc::contribution(lanes))),
-            folded: Default::default(),
-            folded_valid: Default::default(),
-            folded_start: Default::default(),
-            step: XorNetwork::new(crc::advance(lanes)),
-            register: Default::default(),
-            _index_max: index_max as u64,
-        }
-    }
+/// The kind of frame and the index of the beat in an address of both tables: IPv6, VLAN, index.
+fn beat_at(lanes: usize, address: usize) -> (HeaderMask, usize) {
+    let mask = HeaderMask::new(address >> INDEX_BITS & 1 == 1, address >> (INDEX_BITS + 1) == 1);
+    (mask, (address % (1 << INDEX_BITS)).min(crc::masked_beats(lanes)))
+}
+
+/// The bits of a beat that its ICRC covers.
+fn kept<const DATA: usize>(lanes: usize, address: usize) -> Bits<DATA> {
+    let (mask, index) = beat_at(lanes, address);
+    BigUint::from_bytes_le(&mask.keep(index, lanes)).into()
+}
+
+/// What the bits of a beat that count as ones make of the register.
+fn ones(lanes: usize, address: usize, rewind: &Matrix) -> Bits<32> {
+    let (mask, index) = beat_at(lanes, address);
+    let register = crc::take(0, &mask.flip(index, lanes));
+    rewind.apply(&[register.into()])[0].into()
 }
 
 impl<const DATA: usize> Logic for IcrcState<DATA> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, kept);
 
         // Where in the headers this beat stands.
         let index = select(self.start.val(), bits(0), self.index.q.val());

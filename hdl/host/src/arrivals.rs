@@ -29,8 +29,7 @@
 //!
 //! Refuses the parameters that [`ChunkBuffer`](super::chunk_buffer::ChunkBuffer) refuses.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::check_widths;
-use rnic_blocks::parameter::{ParameterError, check_equal, check_range};
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
 
@@ -74,7 +73,11 @@ pub struct Progress<const WORD: usize> {
 }
 
 /// The way of words to their chunks; the parameters are those of the chunk buffer.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
+#[require(WORD == 10 - BYTES)]
+#[require(1 <= TAG && TAG <= 8)]
+#[require(TAGS == TAG + 1)]
 pub struct Arrivals<
     const DATA: usize,
     const BYTES: usize,
@@ -117,7 +120,9 @@ pub struct Arrivals<
     /// To what.
     pub progress: Signal<Out, Progress<WORD>>,
 
+    #[init(Memory::new(Storage::Distributed))]
     places: Memory<Place<WORD, CHUNK>, TAG>,
+    #[init(Memory::new(Storage::Distributed))]
     table: Memory<Progress<WORD>, TAG>,
     cleared: Reg<Bits<TAGS>>,
     held: DFF<ReadWord<DATA, BYTES, TAG>>,
@@ -135,59 +140,11 @@ impl<
     const TAG: usize,
     const TAGS: usize,
     const CHUNK: usize,
-> Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>
-{
-    /// Makes tables in which no tag waits.
-    ///
-    /// # Errors
-    /// Refuses widths that contradict each other, and tag bits other than 1 to 8.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        check_equal("WORD", WORD, 10 - BYTES, "the width of an index to the words of 512 bytes")?;
-        check_range("TAG", TAG, 1..=8)?;
-        check_equal("TAGS", TAGS, TAG + 1, "TAG + 1")?;
-        Ok(Arrivals {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_clear: Signal::default(),
-            opens: Signal::default(),
-            opened_tag: Signal::default(),
-            place: Signal::default(),
-            arrival: Signal::default(),
-            arrival_valid: Signal::default(),
-            is_unexpected: Signal::default(),
-            writes: Signal::default(),
-            chunk: Signal::default(),
-            word: Signal::default(),
-            changes: Signal::default(),
-            changed_tag: Signal::default(),
-            progress: Signal::default(),
-            places: Memory::new(Storage::Distributed)?,
-            table: Memory::new(Storage::Distributed)?,
-            cleared: Reg::default(),
-            held: DFF::default(),
-            is_held: Reg::default(),
-            is_same_tag: DFF::default(),
-            was_written: Reg::default(),
-            written: DFF::default(),
-            unexpected: Reg::default(),
-        })
-    }
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const WORD: usize,
-    const TAG: usize,
-    const TAGS: usize,
-    const CHUNK: usize,
 > Logic for Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>
 {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, places, table);
         let cleared = self.cleared.q.val();
         let is_clear = cleared.get_bit(TAG);
         if !is_clear {
@@ -268,7 +225,7 @@ mod tests {
     type Small = Arrivals<64, 4, 6, 2, 3, 7>;
 
     fn bench() -> Bench<Small> {
-        Bench::clocked(Small::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(Small::default(), |block| &mut block.clock)
     }
 
     fn word(tag: u64, last: bool, error: bool) -> ReadWord<64, 4, 2> {
@@ -373,13 +330,11 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        let error = Arrivals::<512, 7, 4, 8, 9, 10>::new().err().unwrap();
-        let words = "3 (the width of an index to the words of 512 bytes)";
-        assert_eq!(error.to_string(), format!("parameter WORD is 4, but must be {words}"));
-        assert_eq!(Arrivals::<512, 6, 4, 8, 9, 10>::new().err().unwrap().parameter, "BYTES");
-        assert_eq!(Arrivals::<512, 7, 3, 9, 10, 10>::new().err().unwrap().parameter, "TAG");
-        assert_eq!(Arrivals::<512, 7, 3, 0, 1, 10>::new().err().unwrap().parameter, "TAG");
-        assert_eq!(Arrivals::<512, 7, 3, 8, 8, 10>::new().err().unwrap().parameter, "TAGS");
+        assert!(Arrivals::<512, 7, 4, 8, 9, 10>::REFUSAL.is_some_and(|refusal| refusal.contains("WORD")));
+        assert!(Arrivals::<512, 6, 4, 8, 9, 10>::REFUSAL.is_some_and(|refusal| refusal.contains("BYTES")));
+        assert!(Arrivals::<512, 7, 3, 9, 10, 10>::REFUSAL.is_some_and(|refusal| refusal.contains("TAG")));
+        assert!(Arrivals::<512, 7, 3, 0, 1, 10>::REFUSAL.is_some_and(|refusal| refusal.contains("TAG")));
+        assert!(Arrivals::<512, 7, 3, 8, 8, 10>::REFUSAL.is_some_and(|refusal| refusal.contains("TAGS")));
     }
 
     #[test]

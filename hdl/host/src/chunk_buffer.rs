@@ -45,7 +45,6 @@
 use super::arrivals::{Arrivals, Place, Progress, ReadWord};
 use super::ring::Ring;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::{ParameterError, check_equal, check_range};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
 
@@ -79,7 +78,13 @@ struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
 ///
 /// `WORD`, the width of an index to the words of 512 bytes, is `10 - BYTES`; `TAGS` and `CHUNKS`, the widths of counts,
 /// are `TAG + 1` and `CHUNK + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(WORD <= CHUNK && CHUNK <= WORD + 7, "CHUNK is WORD to WORD + 7")]
+#[require(CHUNKS == CHUNK + 1)]
+#[new(
+    /// Makes an empty buffer, whose memory of words is made of `storage`.
+    storage: Storage,
+)]
 pub struct ChunkBuffer<
     const DATA: usize,
     const BYTES: usize,
@@ -124,8 +129,11 @@ pub struct ChunkBuffer<
     tags: Ring<TAG, TAGS>,
     chunks: Ring<CHUNK, CHUNKS>,
     arrivals: Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>,
+    #[init(Memory::new(Storage::Distributed))]
     orders: Memory<Order<WORD, CHUNK, COOKIE>, TAG>,
+    #[init(Memory::new(Storage::Distributed))]
     progress: Memory<Progress<WORD>, TAG>,
+    #[init(Memory::new(storage))]
     memory: Memory<Beat<DATA, BYTES>, CHUNK>,
     /// The oldest request, below the bit of its lap.
     oldest: Reg<Bits<TAGS>>,
@@ -144,63 +152,11 @@ impl<
     const CHUNK: usize,
     const CHUNKS: usize,
     const COOKIE: usize,
-> ChunkBuffer<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
-{
-    /// Makes an empty buffer, whose memory of words is made of `storage`.
-    ///
-    /// # Errors
-    /// Refuses widths that contradict each other, more than 8 tag bits, and chunks for less than one answer of 512 bytes
-    /// or more than 128 of them.
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        let arrivals = Arrivals::new()?;
-        check_range("CHUNK", CHUNK, WORD..=WORD + 7)?;
-        check_equal("CHUNKS", CHUNKS, CHUNK + 1, "CHUNK + 1")?;
-        Ok(ChunkBuffer {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            last_index: Signal::default(),
-            cookie: Signal::default(),
-            reserve: Signal::default(),
-            fits: Signal::default(),
-            tag: Signal::default(),
-            arrival: Signal::default(),
-            arrival_valid: Signal::default(),
-            is_unexpected: Signal::default(),
-            tx: StreamTx::default(),
-            tags_used: Signal::default(),
-            chunks_used: Signal::default(),
-            tags: Ring::new()?,
-            chunks: Ring::new()?,
-            arrivals,
-            orders: Memory::new(Storage::Distributed)?,
-            progress: Memory::new(Storage::Distributed)?,
-            memory: Memory::new(storage)?,
-            oldest: Reg::default(),
-            next_index: Reg::default(),
-            head_valid: Reg::default(),
-            head_cookie: DFF::default(),
-        })
-    }
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const WORD: usize,
-    const TAG: usize,
-    const TAGS: usize,
-    const CHUNK: usize,
-    const CHUNKS: usize,
-    const COOKIE: usize,
 > Logic for ChunkBuffer<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
 {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, tags, chunks, arrivals, orders, progress, memory);
-        self.tags.reset.next = self.reset.val();
-        self.chunks.reset.next = self.reset.val();
-        self.arrivals.reset.next = self.reset.val();
 
         let last_index = self.last_index.val();
         let position = self.tags.position.val();
@@ -283,7 +239,7 @@ mod tests {
     type Small = ChunkBuffer<512, 7, 3, 2, 3, 3, 4, 8>;
 
     fn bench() -> Bench<Small> {
-        Bench::clocked(Small::new(Storage::Block).unwrap(), |block| &mut block.clock)
+        Bench::clocked(Small::new(Storage::Block), |block| &mut block.clock)
     }
 
     /// Lets four cycles pass, in which the buffer clears the progress of its four tags.
@@ -431,18 +387,19 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(Small::new(Storage::Block).is_ok());
-        assert!(ChunkBuffer::<64, 4, 6, 1, 2, 13, 14, 8>::new(Storage::Block).is_ok());
-        let refused = |error: Option<ParameterError>| error.unwrap().to_string();
-        let error = refused(ChunkBuffer::<512, 7, 3, 8, 9, 2, 3, 8>::new(Storage::Block).err());
-        assert_eq!(error, "parameter CHUNK is 2, but must be 3 to 10");
-        let error = refused(ChunkBuffer::<512, 7, 3, 8, 9, 11, 12, 8>::new(Storage::Block).err());
-        assert_eq!(error, "parameter CHUNK is 11, but must be 3 to 10");
-        let error = refused(ChunkBuffer::<512, 7, 3, 8, 9, 10, 10, 8>::new(Storage::Block).err());
-        assert_eq!(error, "parameter CHUNKS is 10, but must be 11 (CHUNK + 1)");
-        assert_eq!(
-            ChunkBuffer::<512, 7, 3, 9, 10, 10, 11, 8>::new(Storage::Block).err().unwrap().parameter,
-            "TAG"
+        assert_eq!(Small::REFUSAL, None);
+        assert_eq!(ChunkBuffer::<64, 4, 6, 1, 2, 13, 14, 8>::REFUSAL, None);
+        assert!(
+            ChunkBuffer::<512, 7, 3, 8, 9, 2, 3, 8>::REFUSAL
+                .is_some_and(|refusal| refusal.contains("CHUNK is WORD"))
+        );
+        assert!(
+            ChunkBuffer::<512, 7, 3, 8, 9, 11, 12, 8>::REFUSAL
+                .is_some_and(|refusal| refusal.contains("CHUNK is WORD"))
+        );
+        assert!(
+            ChunkBuffer::<512, 7, 3, 8, 9, 10, 10, 8>::REFUSAL
+                .is_some_and(|refusal| refusal.contains("CHUNKS"))
         );
     }
 

@@ -43,7 +43,6 @@ use crate::read_demux::{CLIENT_BITS, COOKIE_BITS, Origin, ReadDemux, SLOT_CLIENT
 use crate::read_engine::{HostRead, ReadEngine, ReadRequest};
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, Beat, RegisterSlice, Span, Splitter, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, Slot};
@@ -73,7 +72,7 @@ struct Order {
 }
 
 /// Reads with up to `2^TAG` tags and room for `2^CHUNK` words; parameters as those of [`ReadEngine`].
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct HostReader<
     const DATA: usize,
     const BYTES: usize,
@@ -141,6 +140,7 @@ pub struct HostReader<
     client: DFF<Bits<CLIENT_BITS>>,
     pieces: RegisterSlice<Access<REST>>,
     translate: Translate<REST>,
+    #[init(ReadEngine::new(Storage::Block))]
     engine: ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE_BITS>,
     demux: ReadDemux<DATA, BYTES>,
     passed: Reg<InFlight>,
@@ -156,76 +156,11 @@ impl<
     const TAGS: usize,
     const CHUNK: usize,
     const CHUNKS: usize,
-> HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>
-{
-    /// Makes a reader with nothing under way, whose store of answers is made of `storage`.
-    ///
-    /// # Errors
-    /// As [`ReadEngine::new`].
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        Ok(HostReader {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            work_read: StreamRx::default(),
-            work_slot: Signal::default(),
-            work_slot_valid: Signal::default(),
-            receive_read: StreamRx::default(),
-            receive_slot: Signal::default(),
-            receive_slot_valid: Signal::default(),
-            admin_read: StreamRx::default(),
-            admin_slot: Signal::default(),
-            admin_slot_valid: Signal::default(),
-            payload_read: StreamRx::default(),
-            payload: StreamTx::default(),
-            exchange_read: StreamRx::default(),
-            exchange_word: Signal::default(),
-            exchange_word_valid: Signal::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            to_host: StreamTx::default(),
-            from_host: Signal::default(),
-            from_host_valid: Signal::default(),
-            is_unexpected: Signal::default(),
-            reads_in_flight: Signal::default(),
-            in_flight: Signal::default(),
-            counts_host_reads: Signal::default(),
-            counts_host_read_errors: Signal::default(),
-            arbiter: Arbiter::new()?,
-            chosen: RegisterSlice::default(),
-            splitter: Splitter::new()?,
-            client: DFF::default(),
-            pieces: RegisterSlice::default(),
-            translate: Translate::new()?,
-            engine: ReadEngine::new(storage)?,
-            demux: ReadDemux::default(),
-            passed: Reg::default(),
-            reads: Reg::default(),
-            read_errors: Reg::default(),
-        })
-    }
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const WORD: usize,
-    const TAG: usize,
-    const TAGS: usize,
-    const CHUNK: usize,
-    const CHUNKS: usize,
 > Logic for HostReader<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS>
 {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, arbiter, chosen, splitter, pieces, translate, engine, demux);
-        self.arbiter.reset.next = self.reset.val();
-        self.chosen.reset.next = self.reset.val();
-        self.splitter.reset.next = self.reset.val();
-        self.pieces.reset.next = self.reset.val();
-        self.translate.reset.next = self.reset.val();
-        self.engine.reset.next = self.reset.val();
-        self.demux.reset.next = self.reset.val();
 
         // A turn is a span.
         self.arbiter.rx[0].beat.next = Order { span: self.work_read.beat.val(), client: bits(WORK) };
@@ -543,7 +478,7 @@ mod tests {
     /// A bench around a reader of block RAM.
     macro_rules! bench {
         ($reader:ty) => {
-            Bench::clocked(<$reader>::new(Storage::Block).unwrap(), |block| &mut block.clock)
+            Bench::clocked(<$reader>::default(), |block| &mut block.clock)
         };
     }
 
@@ -594,7 +529,7 @@ mod tests {
     /// Inputs that no neighbour would give, and resets at any time.
     #[test]
     fn latency_is_as_the_header_says() {
-        let mut bench = Bench::clocked(Wide::new(Storage::Block).unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Wide::default(), |block| &mut block.clock);
         // No request is issued before all tags are in their pool.
         (0..16).for_each(|_| bench.tick());
         for (is_payload, from_word) in [(false, 5), (true, 4)] {
@@ -661,8 +596,7 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(HostReader::<128, 5, 5, 8, 9, 12, 13>::new(Storage::Block));
-        generates(HostReader::<256, 6, 4, 8, 9, 11, 12>::new(Storage::Block));
-        assert!(HostReader::<256, 6, 3, 8, 9, 11, 12>::new(Storage::Block).is_err());
+        generates(HostReader::<128, 5, 5, 8, 9, 12, 13>::default());
+        generates(HostReader::<256, 6, 4, 8, 9, 11, 12>::default());
     }
 }

@@ -31,8 +31,7 @@
 //! A write of payload has 1 to 512 bytes and crosses no multiple of 512. Design 3.1, design decision 11.
 use crate::translate::{Access, Translate};
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{PayloadWrite, SlotWrite, WordWrite, WriteFailure, WriteOwner};
@@ -94,7 +93,8 @@ struct Item {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -148,12 +148,14 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
 
     arbiter: Arbiter<Item, 4>,
     /// The next word of payload begins a write.
+    #[init(Reg::new(true))]
     payload_begins: Reg<Bit>,
     item: DFF<Item>,
     item_valid: Reg<Bit>,
     item_begins: DFF<Bit>,
     requests: Fifo<Access<LENGTH_BITS>, REQUESTS, REQUEST_COUNT>,
     translate: Translate<LENGTH_BITS>,
+    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<WriteWord<DATA>, WORDS, WORD_COUNT>,
     owners: Fifo<Owner, OWNERS, OWNER_COUNT>,
     dones: Fifo<Bit, OWNERS, OWNER_COUNT>,
@@ -168,60 +170,6 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     unexpected: Reg<Bit>,
     writes: Reg<Bit>,
     write_errors: Reg<Bit>,
-}
-
-impl<const DATA: usize, const BYTES: usize> HostWriter<DATA, BYTES> {
-    /// Makes a writer with nothing under way.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(HostWriter {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            payload: StreamRx::default(),
-            completion: StreamRx::default(),
-            admin: StreamRx::default(),
-            exchange: StreamRx::default(),
-            exchange_done: Signal::default(),
-            exchange_failed: Signal::default(),
-            payload_done_count: Signal::default(),
-            payload_failed: Signal::default(),
-            completion_done_count: Signal::default(),
-            admin_done_count: Signal::default(),
-            write_failure: StreamTx::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            request: StreamTx::default(),
-            words: StreamTx::default(),
-            done_valid: Signal::default(),
-            done_error: Signal::default(),
-            is_unexpected: Signal::default(),
-            in_flight: Signal::default(),
-            counts_host_writes: Signal::default(),
-            counts_host_write_errors: Signal::default(),
-            arbiter: Arbiter::new()?,
-            payload_begins: Reg::new(true),
-            item: DFF::default(),
-            item_valid: Reg::default(),
-            item_begins: DFF::default(),
-            requests: Fifo::new(Storage::Distributed)?,
-            translate: Translate::new()?,
-            queue: Fifo::new(Storage::Block)?,
-            owners: Fifo::new(Storage::Block)?,
-            dones: Fifo::new(Storage::Block)?,
-            passed: Reg::default(),
-            done: core::array::from_fn(|_| Reg::default()),
-            payload_has_failed: Reg::default(),
-            exchange_is_done: Reg::default(),
-            exchange_has_failed: Reg::default(),
-            under_way: Reg::default(),
-            unexpected: Reg::default(),
-            writes: Reg::default(),
-            write_errors: Reg::default(),
-        })
-    }
 }
 
 /// A small write as an item of a datapath with so many bits, as a power of two.
@@ -248,13 +196,6 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, arbiter, requests, translate, queue, owners, dones);
-        self.arbiter.reset.next = self.reset.val();
-        self.requests.reset.next = self.reset.val();
-        self.translate.reset.next = self.reset.val();
-        self.queue.reset.next = self.reset.val();
-        self.owners.reset.next = self.reset.val();
-        self.dones.reset.next = self.reset.val();
 
         // A turn is a write.
         let payload = self.payload.beat.val();
@@ -508,7 +449,7 @@ mod tests {
         stalls: Stalls,
         random: &mut Random,
     ) -> usize {
-        let writer = HostWriter::<DATA, BYTES>::new().unwrap();
+        let writer = HostWriter::<DATA, BYTES>::default();
         let mut bench = Bench::clocked(writer, |block| &mut block.clock).in_lock_step();
         let meant = [
             (0..count).map(|_| payload(random)).collect::<Vec<_>>(),
@@ -667,16 +608,16 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(HostWriter::<128, 5>::new());
-        generates(HostWriter::<256, 6>::new());
-        assert!(HostWriter::<256, 7>::new().is_err());
+        generates(HostWriter::<128, 5>::default());
+        generates(HostWriter::<256, 6>::default());
+        assert!(HostWriter::<256, 7>::REFUSAL.is_some());
     }
 
     /// Eight small writes and eight of a word of payload, all at once, at a host that reports each as soon as it has it.
     #[test]
     fn latency_and_throughput_are_as_the_header_says() {
         let mut random = random();
-        let mut bench = Bench::clocked(HostWriter::<512, 7>::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(HostWriter::<512, 7>::default(), |block| &mut block.clock);
         let payload = PayloadWrite::<512> { length: bits(64), last: true, ..Default::default() };
         let mut payload = Offers::new([payload; 8], Stalls::None);
         let completion = SlotWrite { length: bits(32), ..Default::default() };
@@ -711,7 +652,7 @@ mod tests {
     #[test]
     fn a_report_that_nobody_waits_for_changes_nothing() {
         let mut bench =
-            Bench::clocked(HostWriter::<64, 4>::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            Bench::clocked(HostWriter::<64, 4>::default(), |block| &mut block.clock).in_lock_step();
         bench.block.done_valid.next = true;
         bench.tick();
         bench.block.done_valid.next = false;

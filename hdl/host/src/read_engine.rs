@@ -39,7 +39,6 @@
 use super::arrivals::ReadWord;
 use super::chunk_buffer::{ChunkBuffer, ReadBeat};
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
@@ -73,7 +72,11 @@ pub struct HostRead<const TAG: usize> {
 ///
 /// `WORD`, the width of an index to the words of 512 bytes, is `10 - BYTES`; `TAGS` and `CHUNKS`, the widths of counts,
 /// are `TAG + 1` and `CHUNK + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes an engine with nothing in flight, whose chunks are made of `storage`.
+    storage: Storage,
+)]
 pub struct ReadEngine<
     const DATA: usize,
     const BYTES: usize,
@@ -108,6 +111,7 @@ pub struct ReadEngine<
     /// Words reserved for their answers; a function of registers.
     pub chunks_used: Signal<Out, Bits<CHUNKS>>,
 
+    #[init(ChunkBuffer::new(storage))]
     buffer: ChunkBuffer<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>,
     request: DFF<ReadRequest<COOKIE>>,
     last_index: DFF<Bits<WORD>>,
@@ -125,50 +129,11 @@ impl<
     const CHUNK: usize,
     const CHUNKS: usize,
     const COOKIE: usize,
-> ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
-{
-    /// Makes an engine with nothing under way, whose chunks are made of `storage`.
-    ///
-    /// # Errors
-    /// As [`ChunkBuffer::new`].
-    pub fn new(storage: Storage) -> Result<Self, ParameterError> {
-        Ok(ReadEngine {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            rx: StreamRx::default(),
-            tx: StreamTx::default(),
-            to_host: StreamTx::default(),
-            from_host: Signal::default(),
-            from_host_valid: Signal::default(),
-            is_unexpected: Signal::default(),
-            tags_used: Signal::default(),
-            chunks_used: Signal::default(),
-            buffer: ChunkBuffer::new(storage)?,
-            request: DFF::default(),
-            last_index: DFF::default(),
-            has_request: Reg::default(),
-            issued: DFF::default(),
-            is_issued: Reg::default(),
-        })
-    }
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const WORD: usize,
-    const TAG: usize,
-    const TAGS: usize,
-    const CHUNK: usize,
-    const CHUNKS: usize,
-    const COOKIE: usize,
 > Logic for ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE>
 {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, buffer);
-        self.buffer.reset.next = self.reset.val();
 
         // The words that the request touches are counted before anybody asks whether they fit.
         let has_request = self.has_request.q.val();
@@ -396,7 +361,7 @@ mod tests {
     /// A bench around an engine of block RAM.
     macro_rules! bench {
         ($engine:ty) => {
-            Bench::clocked(<$engine>::new(Storage::Block).unwrap(), |block| &mut block.clock)
+            Bench::clocked(<$engine>::new(Storage::Block), |block| &mut block.clock)
         };
     }
 
@@ -489,11 +454,9 @@ mod tests {
     }
 
     #[test]
-    fn impossible_parameters_are_refused() {
-        assert!(Default512::new(Storage::Block).is_ok());
-        assert!(Default512::new(Storage::Ultra).is_ok());
-        let error = ReadEngine::<512, 7, 4, 8, 9, 10, 11, COOKIE>::new(Storage::Block).err().unwrap();
-        assert_eq!(error.parameter, "WORD");
+    fn its_chunks_are_of_either_kind_of_block_ram() {
+        Default512::new(Storage::Block);
+        Default512::new(Storage::Ultra);
     }
 
     #[test]

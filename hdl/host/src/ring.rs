@@ -27,11 +27,12 @@
 //! The owner releases what it has reserved, in that order, and never more: `returned <= level`.
 //!
 //! Refuses address bits other than 1 to 16, and `COUNT` other than `ADDRESS + 1`.
-use rnic_blocks::parameter::{ParameterError, check_equal, check_range};
 use rnic_kernel::prelude::*;
 
 /// Reservations in a circle of `2^ADDRESS` places; `COUNT`, the width of their number, is `ADDRESS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(1 <= ADDRESS && ADDRESS <= 16)]
+#[require(COUNT == ADDRESS + 1)]
 pub struct Ring<const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -57,28 +58,6 @@ pub struct Ring<const ADDRESS: usize, const COUNT: usize> {
 
 impl<const ADDRESS: usize, const COUNT: usize> Ring<ADDRESS, COUNT> {
     const PLACES: u64 = 1 << ADDRESS;
-
-    /// Makes an empty ring.
-    ///
-    /// # Errors
-    /// Refuses address bits other than 1 to 16, and `COUNT` other than `ADDRESS + 1`.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_range("ADDRESS", ADDRESS, 1..=16)?;
-        check_equal("COUNT", COUNT, ADDRESS + 1, "ADDRESS + 1")?;
-        Ok(Ring {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            amount: Signal::default(),
-            fits: Signal::default(),
-            reserve: Signal::default(),
-            position: Signal::default(),
-            returns: Signal::default(),
-            returned: Signal::default(),
-            level: Signal::default(),
-            head: Reg::default(),
-            tail: Reg::default(),
-        })
-    }
 }
 
 impl<const ADDRESS: usize, const COUNT: usize> Logic for Ring<ADDRESS, COUNT> {
@@ -112,7 +91,7 @@ mod tests {
     type Small = Ring<3, 4>;
 
     fn bench() -> Bench<Small> {
-        Bench::clocked(Small::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(Small::default(), |block| &mut block.clock)
     }
 
     #[test]
@@ -156,11 +135,11 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert!(Ring::<1, 2>::new().is_ok());
-        assert!(Ring::<16, 17>::new().is_ok());
-        assert_eq!(Ring::<0, 1>::new().err().unwrap().parameter, "ADDRESS");
-        assert_eq!(Ring::<17, 18>::new().err().unwrap().parameter, "ADDRESS");
-        assert_eq!(Ring::<4, 4>::new().err().unwrap().parameter, "COUNT");
+        assert_eq!(Ring::<1, 2>::REFUSAL, None);
+        assert_eq!(Ring::<16, 17>::REFUSAL, None);
+        assert!(Ring::<0, 1>::REFUSAL.is_some_and(|refusal| refusal.contains("ADDRESS")));
+        assert!(Ring::<17, 18>::REFUSAL.is_some_and(|refusal| refusal.contains("ADDRESS")));
+        assert!(Ring::<4, 4>::REFUSAL.is_some_and(|refusal| refusal.contains("COUNT")));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Random, Stalls};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::StreamRx;
 use rnic_kernel::prelude::*;
 use std::collections::VecDeque;
@@ -46,9 +45,8 @@ impl<T: Synth> Offers<T> {
 }
 
 /// Generates a block, as the card does at widths at which it is not run.
-pub fn generates<B: Block>(block: Result<B, ParameterError>) {
-    rnic_kernel::generate(&mut block.expect("the parameters fit"), "block")
-        .expect("the block has exact Verilog");
+pub fn generates<B: Block>(mut block: B) {
+    rnic_kernel::generate(&mut block, "block").expect("the block has exact Verilog");
 }
 
 /// What stands at an address of host memory.

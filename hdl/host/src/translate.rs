@@ -24,7 +24,6 @@
 //!
 //! An access crosses no multiple of 4,096 bytes. Design 3.2.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{IS_PAGED, PAGE_SIZE, PAGE_SIZE_BITS, PAGED_BITS, PageEntryWrite};
@@ -61,7 +60,7 @@ struct OnTheWay<const REST: usize> {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Translate<const REST: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -76,34 +75,13 @@ pub struct Translate<const REST: usize> {
     /// The same with device addresses; registered.
     pub tx: StreamTx<Access<REST>>,
 
+    #[init(Memory::new(Storage::Ultra))]
     pages: Memory<Bits<PAGE_NUMBER_BITS>, PAGE_ENTRY_BITS>,
     entry: DFF<Bits<PAGE_ENTRY_BITS>>,
     waiting: [DFF<OnTheWay<REST>>; 2],
     result: DFF<Access<REST>>,
     /// Which of the stages hold an access, the first in bit 0.
     occupied: Reg<Bits<3>>,
-}
-
-impl<const REST: usize> Translate<REST> {
-    /// Makes a table whose entries are all page 0.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Translate {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            rx: StreamRx::default(),
-            tx: StreamTx::default(),
-            pages: Memory::new(Storage::Ultra)?,
-            entry: DFF::default(),
-            waiting: Default::default(),
-            result: DFF::default(),
-            occupied: Reg::default(),
-        })
-    }
 }
 
 /// Gives the entry that an address is in, given its bits from the smallest page on.
@@ -129,7 +107,6 @@ impl<const REST: usize> Logic for Translate<REST> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, pages);
         let write = self.page_write.val();
         self.pages.write_enable.next = self.page_write_valid.val();
         self.pages.write_address.next = write.entry;
@@ -271,7 +248,7 @@ mod tests {
     fn every_byte_of_every_page_has_its_device_address() {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let mut bench = Bench::clocked(Block::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            let mut bench = Bench::clocked(Block::default(), |block| &mut block.clock).in_lock_step();
             run(&mut bench, stalls, 400, &mut random);
         }
     }
@@ -279,7 +256,7 @@ mod tests {
     #[test]
     fn one_access_a_cycle_three_cycles_behind() {
         let mut random = random();
-        let mut bench = Bench::clocked(Block::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Block::default(), |block| &mut block.clock);
         assert_eq!(run(&mut bench, Stalls::None, 1000, &mut random), 1003);
     }
 
@@ -287,7 +264,7 @@ mod tests {
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();
-        let mut bench = Bench::clocked(Block::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Block::default(), |block| &mut block.clock).in_lock_step();
         for _ in 0..1500 {
             let block = &mut bench.block;
             block.reset.next = random.random_bool(0.01);
@@ -311,7 +288,7 @@ mod tests {
 
     #[test]
     fn it_is_generated_for_reads_and_writes() {
-        generates(Translate::<17>::new());
-        generates(Translate::<10>::new());
+        generates(Translate::<17>::default());
+        generates(Translate::<10>::default());
     }
 }

@@ -13,7 +13,6 @@
 use crate::completion_queues::{CompletionQueues, Step};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
@@ -23,7 +22,7 @@ use rnic_messages::setup::FailureEvent;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Complete {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -100,67 +99,10 @@ pub struct Complete {
     interrupts: Interrupts,
 }
 
-impl Complete {
-    /// Makes the stage without any queue.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Complete {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from_requester: StreamRx::default(),
-            from_responder: StreamRx::default(),
-            event: StreamRx::default(),
-            completion_queue_setup: Signal::default(),
-            completion_queue_setup_valid: Signal::default(),
-            event_queue_setup: Signal::default(),
-            event_queue_setup_valid: Signal::default(),
-            completions_read: Signal::default(),
-            completions_read_valid: Signal::default(),
-            events_read: Signal::default(),
-            events_read_valid: Signal::default(),
-            write: StreamTx::default(),
-            write_done: Signal::default(),
-            failure: StreamTx::default(),
-            interrupt_mask: Signal::default(),
-            interrupt_pending_clear: Signal::default(),
-            interrupt_moderation_write: Signal::default(),
-            interrupt_moderation_vector: Signal::default(),
-            interrupt_moderation_period: Signal::default(),
-            interrupt_pending: Signal::default(),
-            irq: StreamTx::default(),
-            is_idle: Signal::default(),
-            overran_queue_0: Signal::default(),
-            counts_completions_written: Signal::default(),
-            counts_completions_in_error: Signal::default(),
-            counts_completion_queue_overrun: Signal::default(),
-            counts_events_written: Signal::default(),
-            counts_event_queue_overrun: Signal::default(),
-            counts_interrupts_raised: Signal::default(),
-            slices: [RegisterSlice::default(), RegisterSlice::default()],
-            event_slice: RegisterSlice::default(),
-            merge: Arbiter::new()?,
-            completion_queues: CompletionQueues::new()?,
-            event_queues: EventQueues::new()?,
-            interrupts: Interrupts::new()?,
-        })
-    }
-}
-
 impl Logic for Complete {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, event_slice, merge, completion_queues, event_queues, interrupts);
-        for i in 0..2 {
-            self.slices[i].clock.next = self.clock.val();
-            self.slices[i].reset.next = self.reset.val();
-        }
-        self.event_slice.reset.next = self.reset.val();
-        self.merge.reset.next = self.reset.val();
-        self.completion_queues.reset.next = self.reset.val();
-        self.event_queues.reset.next = self.reset.val();
-        self.interrupts.reset.next = self.reset.val();
+        self.hold_registers();
 
         StreamRx::<CqeToken>::link(&mut self.from_requester, &mut self.slices[0].rx);
         StreamRx::<CqeToken>::link(&mut self.from_responder, &mut self.slices[1].rx);

@@ -24,7 +24,6 @@
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::doorbell::Arm;
@@ -117,7 +116,7 @@ enum Stage {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct CompletionQueues {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -149,6 +148,7 @@ pub struct CompletionQueues {
     setups: Fifo<CompletionQueueSetup, 2, 3>,
     reads: Fifo<CompletionsRead, 4, 5>,
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
+    #[init(Fifo::new(Storage::Block))]
     steps: Fifo<Step, 3, 4>,
     failures: Fifo<FailureEvent, 3, 4>,
     configurations: Memory<CompletionQueueSetup, QUEUES>,
@@ -175,53 +175,6 @@ pub struct CompletionQueues {
     overran: Reg<Bit>,
 }
 
-impl CompletionQueues {
-    /// Makes queues of which none exists.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(CompletionQueues {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            token: StreamRx::default(),
-            setup: Signal::default(),
-            setup_valid: Signal::default(),
-            read: Signal::default(),
-            read_valid: Signal::default(),
-            step: StreamTx::default(),
-            failure: StreamTx::default(),
-            counts_completions_written: Signal::default(),
-            counts_completions_in_error: Signal::default(),
-            counts_completion_queue_overrun: Signal::default(),
-            setups: Fifo::new(Storage::Distributed)?,
-            reads: Fifo::new(Storage::Distributed)?,
-            waiting: Fifo::new(Storage::Block)?,
-            steps: Fifo::new(Storage::Block)?,
-            failures: Fifo::new(Storage::Distributed)?,
-            configurations: Memory::new(Storage::Block)?,
-            records: Memory::new(Storage::Block)?,
-            stage: Reg::new(Stage::Choose),
-            operation: DFF::default(),
-            queue: DFF::default(),
-            asked: DFF::default(),
-            asked_read: DFF::default(),
-            asked_setup: DFF::default(),
-            configuration: DFF::default(),
-            record: DFF::default(),
-            is_full: DFF::default(),
-            since_event: DFF::default(),
-            slot: DFF::default(),
-            phase: DFF::default(),
-            time: Reg::default(),
-            patience: Reg::default(),
-            written: Reg::default(),
-            written_in_error: Reg::default(),
-            overran: Reg::default(),
-        })
-    }
-}
-
 /// The 32 bytes of an entry.
 #[kernel]
 fn entry(token: CqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
@@ -244,12 +197,6 @@ impl Logic for CompletionQueues {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, setups, reads, waiting, steps, failures, configurations, records);
-        self.setups.reset.next = self.reset.val();
-        self.reads.reset.next = self.reset.val();
-        self.waiting.reset.next = self.reset.val();
-        self.steps.reset.next = self.reset.val();
-        self.failures.reset.next = self.reset.val();
         self.time.d.next = self.time.q.val() + 1;
         let now = self.time.q.val().get_bits::<16>(8);
 

@@ -17,7 +17,6 @@
 //!
 //! Refuses more than 62 lines. Design decision 13.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::{ParameterError, check_range};
 use rnic_kernel::prelude::*;
 
 /// Bits of the number of a line.
@@ -30,7 +29,8 @@ const PAIR_BITS: usize = 2 * SMALL_BITS;
 const GROUP: usize = 8;
 
 /// Counts the pulses of `N` lines.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(2 <= N && N <= 62)]
 pub struct Counters<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -45,7 +45,9 @@ pub struct Counters<const N: usize> {
     /// Its count in the last snapshot; registered.
     pub value: Signal<Out, Bits<64>>,
 
+    #[init(Memory::new(Storage::Block))]
     counts: Memory<Bits<64>, INDEX_BITS>,
+    #[init(Memory::new(Storage::Block))]
     copy: Memory<Bits<64>, INDEX_BITS>,
     small: [DFF<Bits<SMALL_BITS>>; N],
     held: [DFF<Bits<SMALL_BITS>>; N],
@@ -61,40 +63,10 @@ pub struct Counters<const N: usize> {
     reading: DFF<Bits<64>>,
 }
 
-impl<const N: usize> Counters<N> {
-    /// Makes counters that are all zero.
-    ///
-    /// # Errors
-    /// Refuses fewer than 2 and more than 62 lines.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_range("N", N, 2..=62)?;
-        Ok(Counters {
-            clock: Signal::default(),
-            pulses: std::array::from_fn(|_| Signal::default()),
-            latch: Signal::default(),
-            is_latching: Signal::default(),
-            index: Signal::default(),
-            value: Signal::default(),
-            counts: Memory::new(Storage::Block)?,
-            copy: Memory::new(Storage::Block)?,
-            small: std::array::from_fn(|_| DFF::default()),
-            held: std::array::from_fn(|_| DFF::default()),
-            partial: std::array::from_fn(|_| Signal::default()),
-            chosen: std::array::from_fn(|_| Signal::default()),
-            fetched: DFF::default(),
-            present: DFF::default(),
-            started: DFF::default(),
-            left: DFF::default(),
-            reading: DFF::default(),
-        })
-    }
-}
-
 impl<const N: usize> Logic for Counters<N> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, counts, copy);
         let lines = N as u64;
         let fetched = self.fetched.q.val();
         let present = self.present.q.val();
@@ -159,8 +131,7 @@ mod tests {
     fn snapshots_are_exact_whatever_pulses_meanwhile() {
         const LINES: usize = 54;
         let mut random = random();
-        let mut bench =
-            Bench::clocked(Counters::<LINES>::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Counters::<LINES>::default(), |block| &mut block.clock).in_lock_step();
         let mut counts = [0u64; LINES];
         let mut pulse = |bench: &mut Bench<Counters<LINES>>, counts: &mut [u64; LINES], latch: bool| {
             let density = random.random_range(0..3);
@@ -204,7 +175,7 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_refused() {
-        assert_eq!(Counters::<63>::new().err().unwrap().parameter, "N");
-        assert_eq!(Counters::<1>::new().err().unwrap().parameter, "N");
+        assert!(Counters::<63>::REFUSAL.is_some_and(|refusal| refusal.contains("N")));
+        assert!(Counters::<1>::REFUSAL.is_some_and(|refusal| refusal.contains("N")));
     }
 }

@@ -21,7 +21,6 @@
 //! Protocol 4.4, design decision 11.
 use crate::completion_queues::{ENTRY_BITS, Step};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::Eqe;
@@ -97,7 +96,7 @@ enum Stage {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct EventQueues {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -137,7 +136,9 @@ pub struct EventQueues {
 
     setups: Fifo<EventQueueSetup, 2, 3>,
     reads: Fifo<EventsRead, 4, 5>,
+    #[init(Fifo::new(Storage::Block))]
     writings: Fifo<Writing, 4, 5>,
+    #[init(Fifo::new(Storage::Block))]
     held: Fifo<Held, 4, 5>,
     promises: Fifo<Promise, 4, 5>,
     configurations: Memory<EventQueueSetup, EVENT_QUEUE_BITS>,
@@ -168,60 +169,6 @@ pub struct EventQueues {
     idle: Reg<Bit>,
 }
 
-impl EventQueues {
-    /// Makes queues of which none exists.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(EventQueues {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            step: StreamRx::default(),
-            event: StreamRx::default(),
-            setup: Signal::default(),
-            setup_valid: Signal::default(),
-            read: Signal::default(),
-            read_valid: Signal::default(),
-            write: StreamTx::default(),
-            write_done: Signal::default(),
-            interrupt: StreamTx::default(),
-            writes_issued: Signal::default(),
-            is_idle: Signal::default(),
-            counts_events_written: Signal::default(),
-            counts_event_queue_overrun: Signal::default(),
-            overran_queue_0: Signal::default(),
-            setups: Fifo::new(Storage::Distributed)?,
-            reads: Fifo::new(Storage::Distributed)?,
-            writings: Fifo::new(Storage::Block)?,
-            held: Fifo::new(Storage::Block)?,
-            promises: Fifo::new(Storage::Distributed)?,
-            configurations: Memory::new(Storage::Distributed)?,
-            records: Memory::new(Storage::Distributed)?,
-            stage: Reg::new(Stage::Choose),
-            operation: DFF::default(),
-            queue: DFF::default(),
-            asked: DFF::default(),
-            asked_read: DFF::default(),
-            asked_setup: DFF::default(),
-            configuration: DFF::default(),
-            record: DFF::default(),
-            is_full: DFF::default(),
-            slot: DFF::default(),
-            phase: DFF::default(),
-            rearms: Reg::default(),
-            looks_at: Reg::default(),
-            prefers_step: Reg::default(),
-            issued: Reg::default(),
-            entry_waits: Reg::default(),
-            written: Reg::default(),
-            overran: Reg::default(),
-            overran_first: Reg::default(),
-            idle: Reg::default(),
-        })
-    }
-}
-
 /// The 16 bytes of an event, and zeros behind them.
 #[kernel]
 fn event_entry(event: EqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
@@ -233,12 +180,6 @@ impl Logic for EventQueues {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, setups, reads, writings, held, promises, configurations, records);
-        self.setups.reset.next = self.reset.val();
-        self.reads.reset.next = self.reset.val();
-        self.writings.reset.next = self.reset.val();
-        self.held.reset.next = self.reset.val();
-        self.promises.reset.next = self.reset.val();
         self.setups.rx.beat.next = self.setup.val();
         self.setups.rx.valid.next = self.setup_valid.val();
         self.reads.rx.beat.next = self.read.val();

@@ -17,8 +17,7 @@
 //! 4. Clearing a pending vector takes back its interrupt.
 //!
 //! Protocol 4.4.
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
@@ -28,7 +27,7 @@ const VECTORS: usize = limits::INTERRUPT_VECTORS_MAX as usize;
 const _: () = assert!(VECTORS == 1 << VECTOR_BITS);
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Interrupts {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -66,43 +65,10 @@ pub struct Interrupts {
     time: Reg<Bits<24>>,
 }
 
-impl Interrupts {
-    /// Makes vectors of which none is pending.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Interrupts {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            request: StreamRx::default(),
-            mask: Signal::default(),
-            pending_clear: Signal::default(),
-            moderation_write: Signal::default(),
-            moderation_vector: Signal::default(),
-            moderation_period: Signal::default(),
-            pending: Signal::default(),
-            irq: StreamTx::default(),
-            counts_interrupts_raised: Signal::default(),
-            periods: Memory::new(Storage::Distributed)?,
-            earliest: Memory::new(Storage::Distributed)?,
-            waits: Reg::default(),
-            looks_at: Reg::default(),
-            decides: Reg::default(),
-            vector: DFF::default(),
-            raised: Reg::default(),
-            raised_vector: DFF::default(),
-            counted: Reg::default(),
-            time: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Interrupts {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, periods, earliest);
         self.time.d.next = self.time.q.val() + 1;
         let now = self.time.q.val().get_bits::<16>(8);
         let waits = self.waits.q.val();

@@ -37,7 +37,7 @@ struct Machine {
 
 impl Machine {
     fn new(stalls: Stalls, delay: u32) -> Self {
-        let bench = Bench::clocked(Complete::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let bench = Bench::clocked(Complete::default(), |block| &mut block.clock).in_lock_step();
         Machine {
             bench,
             sources: [Source::of_tokens([], stalls), Source::of_tokens([], stalls)],

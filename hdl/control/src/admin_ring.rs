@@ -21,7 +21,6 @@
 //! Design decision 12.
 use crate::messages::{FatalReport, Outcome};
 use crate::sequencer::COMMAND_BITS;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES};
@@ -81,7 +80,7 @@ pub enum Stage {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct AdminRing {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -173,68 +172,6 @@ pub struct AdminRing {
     is_fatal: Reg<Bit>,
     executed: Reg<Bit>,
     refused: Reg<Bit>,
-}
-
-impl AdminRing {
-    /// Makes a queue that does not run.
-    ///
-    /// # Errors
-    /// None.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(AdminRing {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            command_base: Signal::default(),
-            answer_base: Signal::default(),
-            entries_log2: Signal::default(),
-            enable: Signal::default(),
-            event_on_answer: Signal::default(),
-            may_begin: Signal::default(),
-            doorbell: Signal::default(),
-            doorbell_valid: Signal::default(),
-            producer_index: Signal::default(),
-            consumer_index: Signal::default(),
-            busy: Signal::default(),
-            failed: Signal::default(),
-            device_failed: Signal::default(),
-            fatal: Signal::default(),
-            fatal_valid: Signal::default(),
-            admin_read: StreamTx::default(),
-            admin_slot: Signal::default(),
-            admin_slot_valid: Signal::default(),
-            admin_write: StreamTx::default(),
-            admin_done_count: Signal::default(),
-            write_failed: Signal::default(),
-            event: StreamTx::default(),
-            counts_commands_executed: Signal::default(),
-            counts_commands_refused: Signal::default(),
-            command: StreamTx::default(),
-            outcome: StreamRx::default(),
-            list_read: StreamRx::default(),
-            list_valid: Signal::default(),
-            list_error: Signal::default(),
-            write: StreamRx::default(),
-            stage: Reg::new(Stage::Idle),
-            was_enabled: Reg::default(),
-            producer: Reg::default(),
-            consumer: Reg::default(),
-            has_stopped: Reg::default(),
-            is_old: Reg::default(),
-            index: DFF::default(),
-            address: DFF::default(),
-            held: DFF::default(),
-            header: DFF::default(),
-            has_list: Reg::default(),
-            has_list_error: DFF::default(),
-            outcome_held: DFF::default(),
-            issued: Reg::default(),
-            saw_failure: Reg::default(),
-            fatal_held: DFF::default(),
-            is_fatal: Reg::default(),
-            executed: Reg::default(),
-            refused: Reg::default(),
-        })
-    }
 }
 
 /// The 16 bytes of an answer, and zeros behind them.

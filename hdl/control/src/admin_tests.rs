@@ -987,10 +987,8 @@ struct World {
 
 impl World {
     fn new(chance: f64) -> Self {
-        let mut ring = Bench::clocked(AdminRing::new().expect("it can be made"), |block| &mut block.clock)
-            .in_lock_step();
-        let sequencer = Bench::clocked(Sequencer::new().expect("it can be made"), |block| &mut block.clock)
-            .in_lock_step();
+        let mut ring = Bench::clocked(AdminRing::default(), |block| &mut block.clock).in_lock_step();
+        let sequencer = Bench::clocked(Sequencer::default(), |block| &mut block.clock).in_lock_step();
         let entries_log2 = 3;
         ring.block.command_base.next = bits(COMMAND_BASE);
         ring.block.answer_base.next = bits(ANSWER_BASE);

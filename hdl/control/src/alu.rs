@@ -43,7 +43,7 @@ const CURRENT: usize = 8;
 const _: () = assert!(CommandStatus::Success as u64 == 0 && AttributeMask::STATE.0 == 1);
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Alu {
     /// The step.
     pub step: Signal<In, Instruction>,
@@ -68,38 +68,17 @@ pub struct Alu {
     /// The flags are from now on.
     pub next_flags: Signal<Out, Bits<MASK_BITS>>,
 
+    #[init(ConstantRom::new(transition_row))]
     transitions: ConstantRom<6, ROW_BITS>,
 }
 
-impl Alu {
-    /// Makes the block with the transitions of the contract.
-    pub fn new() -> Self {
-        let row = |index: usize| match transition(index as u64 >> STATE_BITS, index as u64 % 8) {
-            Some((required, optional)) => {
-                (u128::from(required.0) << 1 | u128::from(optional.0) << (1 + MASK_BITS) | 1).to_bits()
-            }
-            None => bits(0),
-        };
-        Alu {
-            step: Signal::default(),
-            source: Signal::default(),
-            target: Signal::default(),
-            flags: Signal::default(),
-            source_addresses: Signal::default(),
-            refuses: Signal::default(),
-            status: Signal::default(),
-            detail: Signal::default(),
-            changes: Signal::default(),
-            result: Signal::default(),
-            next_flags: Signal::default(),
-            transitions: ConstantRom::new(row),
+/// The transition between the states of an index: the attributes that it requires and allows, and whether it exists.
+fn transition_row(index: usize) -> Bits<ROW_BITS> {
+    match transition(index as u64 >> STATE_BITS, index as u64 % 8) {
+        Some((required, optional)) => {
+            (u128::from(required.0) << 1 | u128::from(optional.0) << (1 + MASK_BITS) | 1).to_bits()
         }
-    }
-}
-
-impl Default for Alu {
-    fn default() -> Self {
-        Self::new()
+        None => bits(0),
     }
 }
 
@@ -216,7 +195,7 @@ mod tests {
     #[test]
     fn every_action_does_what_its_name_says() {
         let mut random = random();
-        let mut bench = Bench::combinational(Alu::new()).in_lock_step();
+        let mut bench = Bench::combinational(Alu::default()).in_lock_step();
         for _ in 0..4000 {
             let action = ACTIONS[random.random_range(0..ACTIONS.len())];
             let (source, target) = (draw(&mut random), draw(&mut random));
@@ -267,7 +246,7 @@ mod tests {
     #[test]
     fn every_transition_is_judged_as_the_contract_does() {
         let mut random = random();
-        let mut bench = Bench::combinational(Alu::new()).in_lock_step();
+        let mut bench = Bench::combinational(Alu::default()).in_lock_step();
         for &from in QpState::ALL {
             for &to in QpState::ALL {
                 for trial in 0..20 {

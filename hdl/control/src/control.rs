@@ -25,7 +25,6 @@ use crate::registers::{CardRegisters, SPACE_BITS, TALLY_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::SetupBroadcast;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
@@ -54,7 +53,12 @@ const RAISING: usize = 3;
 const _: () = assert!(BAR == SLAVE_BITS - 1 && SPACE_BITS == BAR && BAR2_BITS == BAR);
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes the slow path of a card of this width and core clock.
+    datapath_bits: u16,
+    clock_khz: u32,
+)]
 pub struct Control {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -245,153 +249,37 @@ pub struct Control {
     pub counts_stale_dropped: Signal<Out, Bit>,
 
     slave: AxiLiteSlave<SLAVE_BITS>,
+    #[init(CardRegisters::new(datapath_bits, clock_khz))]
     registers: CardRegisters,
+    #[init(Reset::new(DRAIN_CYCLES))]
     reset_order: Reset,
+    #[domain(reset = reset_order.core_reset)]
     device_failure: DeviceFailure,
+    #[domain(reset = reset_order.core_reset)]
     doorbells: Doorbells,
+    #[domain(reset = reset_order.core_reset)]
     admin_ring: AdminRing,
+    #[domain(reset = reset_order.core_reset)]
     sequencer: Sequencer,
+    #[domain(reset = reset_order.core_reset)]
     setup_broadcast: SetupBroadcast<STAGES>,
+    #[domain(reset = reset_order.core_reset)]
     failures: Arbiter<FailureEvent, FAILING>,
+    #[domain(reset = reset_order.core_reset)]
     failure_slice: RegisterSlice<FailureEvent>,
+    #[domain(reset = reset_order.core_reset)]
     events: Arbiter<EqeToken, RAISING>,
+    #[domain(reset = reset_order.core_reset)]
     event_slice: RegisterSlice<EqeToken>,
     /// No command is under way either.
     is_drained: Reg<Bit>,
-}
-
-impl Control {
-    /// Makes the slow path of a card of this width and core clock.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new(datapath_bits: u16, clock_khz: u32) -> Result<Self, ParameterError> {
-        Ok(Control {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            awaddr: Signal::default(),
-            awvalid: Signal::default(),
-            awready: Signal::default(),
-            wdata: Signal::default(),
-            wstrb: Signal::default(),
-            wvalid: Signal::default(),
-            wready: Signal::default(),
-            bresp: Signal::default(),
-            bvalid: Signal::default(),
-            bready: Signal::default(),
-            araddr: Signal::default(),
-            arvalid: Signal::default(),
-            arready: Signal::default(),
-            rdata: Signal::default(),
-            rresp: Signal::default(),
-            rvalid: Signal::default(),
-            rready: Signal::default(),
-            core_reset: Signal::default(),
-            enable: Signal::default(),
-            drained: Signal::default(),
-            reads_drained: Signal::default(),
-            link_up: Signal::default(),
-            lost_read_tag: Signal::default(),
-            lost_write: Signal::default(),
-            host_write_error: Signal::default(),
-            overran_queue_0: Signal::default(),
-            pool_exhausted: Signal::default(),
-            own_mac: Signal::default(),
-            promiscuous: Signal::default(),
-            accept_multicast: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            outcome: Signal::default(),
-            outcome_valid: Signal::default(),
-            sent_frame: Signal::default(),
-            sent_bytes: Signal::default(),
-            counter_latch: Signal::default(),
-            counter_index: Signal::default(),
-            counter: Signal::default(),
-            tally_index: Signal::default(),
-            tally_value: Signal::default(),
-            tally_is_latching: Signal::default(),
-            admin_read: StreamTx::default(),
-            admin_slot: Signal::default(),
-            admin_slot_valid: Signal::default(),
-            admin_write: StreamTx::default(),
-            admin_done_count: Signal::default(),
-            admin_write_failed: Signal::default(),
-            send_posted: Signal::default(),
-            send_posted_valid: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            completions_read: Signal::default(),
-            completions_read_valid: Signal::default(),
-            events_read: Signal::default(),
-            events_read_valid: Signal::default(),
-            setup: std::array::from_fn(|_| StreamTx::default()),
-            probed_send: Signal::default(),
-            probed_receive: Signal::default(),
-            probed_busy: Signal::default(),
-            in_flight: std::array::from_fn(|_| Signal::default()),
-            failure: std::array::from_fn(|_| StreamRx::default()),
-            invalidate: Default::default(),
-            invalidated: Default::default(),
-            region_write: Signal::default(),
-            region_write_valid: Signal::default(),
-            page_entry_write: Signal::default(),
-            page_entry_write_valid: Signal::default(),
-            completion_queue_setup: Signal::default(),
-            completion_queue_setup_valid: Signal::default(),
-            event_queue_setup: Signal::default(),
-            event_queue_setup_valid: Signal::default(),
-            event: StreamTx::default(),
-            interrupt_mask: Signal::default(),
-            interrupt_pending_clear: Signal::default(),
-            interrupt_pending: Signal::default(),
-            interrupt_moderation_write: Signal::default(),
-            interrupt_moderation_vector: Signal::default(),
-            interrupt_moderation_period: Signal::default(),
-            counts_doorbell_foreign: Signal::default(),
-            counts_doorbell_unknown: Signal::default(),
-            counts_doorbell_torn: Signal::default(),
-            counts_register_unmapped: Signal::default(),
-            counts_commands_executed: Signal::default(),
-            counts_commands_refused: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            slave: AxiLiteSlave::default(),
-            registers: CardRegisters::new(datapath_bits, clock_khz)?,
-            reset_order: Reset::new(DRAIN_CYCLES),
-            device_failure: DeviceFailure::default(),
-            doorbells: Doorbells::new()?,
-            admin_ring: AdminRing::new()?,
-            sequencer: Sequencer::new()?,
-            setup_broadcast: SetupBroadcast::default(),
-            failures: Arbiter::new()?,
-            failure_slice: RegisterSlice::default(),
-            events: Arbiter::new()?,
-            event_slice: RegisterSlice::default(),
-            is_drained: Reg::default(),
-        })
-    }
 }
 
 impl Logic for Control {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, slave, registers, reset_order, device_failure, doorbells, admin_ring, sequencer);
-        clock!(self, clock, setup_broadcast, failures, failure_slice, events, event_slice);
-        let core_reset = self.reset_order.core_reset.val();
-        self.core_reset.next = core_reset;
-        self.slave.reset.next = self.reset.val();
-        self.registers.reset.next = self.reset.val();
-        self.reset_order.reset.next = self.reset.val();
-        self.device_failure.reset.next = core_reset;
-        self.doorbells.reset.next = core_reset;
-        self.admin_ring.reset.next = core_reset;
-        self.sequencer.reset.next = core_reset;
-        self.setup_broadcast.reset.next = core_reset;
-        self.failures.reset.next = core_reset;
-        self.failure_slice.reset.next = core_reset;
-        self.events.reset.next = core_reset;
-        self.event_slice.reset.next = core_reset;
+        self.core_reset.next = self.reset_order.core_reset.val();
 
         self.slave.awaddr.next = self.awaddr.val();
         self.slave.awvalid.next = self.awvalid.val();
@@ -439,7 +327,7 @@ impl Logic for Control {
         let sweeps = self.reset_order.sweeps.val();
         let sweep_index = self.reset_order.sweep_index.val();
         self.registers.is_resetting.next = self.reset_order.is_resetting.val();
-        self.registers.core_reset.next = core_reset;
+        self.registers.core_reset.next = self.reset_order.core_reset.val();
         self.registers.sweeps.next = sweeps;
         self.registers.sweep_index.next = sweep_index;
         self.doorbells.clears.next = sweeps;

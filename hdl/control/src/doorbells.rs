@@ -29,7 +29,6 @@
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
 use crate::object_store::Kind;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::{
     CompletionsRead, EventsRead, ReceivesPosted, SendsPosted, own_ring, shared_ring,
@@ -117,7 +116,7 @@ struct Written {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Doorbells {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -171,6 +170,7 @@ pub struct Doorbells {
     queue_pairs: Memory<Owner, QUEUE_PAIR_BITS>,
     completion_queues: Memory<Owner, COMPLETION_QUEUE_BITS>,
     event_queues: Memory<Owner, EVENT_QUEUE_BITS>,
+    #[init(Memory::new(Storage::Block))]
     shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,
     halves: Memory<Half, DOORBELL_PAGE_BITS>,
 
@@ -197,65 +197,10 @@ pub struct Doorbells {
     tears: Reg<Bit>,
 }
 
-impl Doorbells {
-    /// Makes the block without any object.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Doorbells {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            write: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            write_strobe: Signal::default(),
-            enable: Signal::default(),
-            clears: Signal::default(),
-            clear_index: Signal::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            send_posted: Signal::default(),
-            send_posted_valid: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            completions_read: Signal::default(),
-            completions_read_valid: Signal::default(),
-            events_read: Signal::default(),
-            events_read_valid: Signal::default(),
-            counts_doorbell_foreign: Signal::default(),
-            counts_doorbell_unknown: Signal::default(),
-            counts_doorbell_torn: Signal::default(),
-            queue_pairs: Memory::new(Storage::Block)?,
-            completion_queues: Memory::new(Storage::Block)?,
-            event_queues: Memory::new(Storage::Distributed)?,
-            shared_receive_queues: Memory::new(Storage::Block)?,
-            halves: Memory::new(Storage::Block)?,
-            taken: DFF::default(),
-            has_taken: Reg::default(),
-            joined: DFF::default(),
-            has_joined: Reg::default(),
-            looked: DFF::default(),
-            has_looked: Reg::default(),
-            result: DFF::default(),
-            sends: Reg::default(),
-            receives: Reg::default(),
-            completes: Reg::default(),
-            reads_events: Reg::default(),
-            is_foreign: Reg::default(),
-            is_unknown: Reg::default(),
-            is_torn: Reg::default(),
-            misses: Reg::default(),
-            tears: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Doorbells {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, queue_pairs, completion_queues, event_queues, shared_receive_queues, halves);
         let clears = self.clears.val();
         let clear_index = self.clear_index.val();
 
@@ -415,7 +360,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn bench() -> Bench<Doorbells> {
-        let mut bench = Bench::clocked(Doorbells::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Doorbells::default(), |block| &mut block.clock);
         bench.block.enable.next = true;
         bench
     }

@@ -10,7 +10,7 @@ use rnic_kernel::prelude::*;
 use rnic_messages::setup::InFlight;
 
 /// Whether nothing is under way in so many sections of the card.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Drained<const SECTIONS: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -24,20 +24,6 @@ pub struct Drained<const SECTIONS: usize> {
     drained: Reg<Bit>,
     /// The sections up to this one are empty.
     all_empty: [Signal<Local, Bit>; SECTIONS],
-}
-
-impl<const SECTIONS: usize> Default for Drained<SECTIONS> {
-    fn default() -> Self {
-        Drained {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            in_flight: std::array::from_fn(|_| Signal::default()),
-            is_drained: Signal::default(),
-            empty: std::array::from_fn(|_| Reg::default()),
-            drained: Reg::default(),
-            all_empty: std::array::from_fn(|_| Signal::default()),
-        }
-    }
 }
 
 impl<const SECTIONS: usize> Logic for Drained<SECTIONS> {

@@ -57,7 +57,6 @@ impl Logic for FrameCounters {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, received, sent);
         self.received.latch.next = self.latch.val();
         self.received.frame.next = self.outcome_valid.val();
         self.received.bytes.next =

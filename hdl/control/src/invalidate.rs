@@ -30,8 +30,6 @@
 //!
 //! Reset forgets requests. Design decision 8.
 use crate::object_store::{KIND_BITS, NUMBER, NUMBER_BITS, STORE_BITS, VALID, header_of, index_of, kind};
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::{CreateRegion, RegionKind};
@@ -79,7 +77,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Invalidate {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -139,56 +137,10 @@ pub struct Invalidate {
 /// Width of a count of answers that wait.
 const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
-impl Invalidate {
-    /// Makes a block that nobody has asked.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Invalidate {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            requests: Default::default(),
-            answers: Default::default(),
-            may_begin: Signal::default(),
-            holds: Signal::default(),
-            read_address: Signal::default(),
-            word: Signal::default(),
-            writes: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            tells: Signal::default(),
-            index: Signal::default(),
-            wait_begins: Signal::default(),
-            is_waiting: Signal::default(),
-            is_idle: Signal::default(),
-            step: Reg::new(Step::Idle),
-            is_peer: DFF::default(),
-            request: DFF::default(),
-            is_found: DFF::default(),
-            is_good: DFF::default(),
-            freed: DFF::default(),
-            told: Reg::default(),
-            rest: Reg::default(),
-            waiting: Fifo::new(Storage::Block)?,
-            peers: RegisterSlice::default(),
-            begun: Reg::default(),
-            marked: Reg::default(),
-            allowed: Reg::default(),
-            gone: Reg::default(),
-            is_round: Reg::default(),
-            idle: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Invalidate {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, waiting, peers);
-        self.waiting.reset.next = self.reset.val();
-        self.peers.reset.next = self.reset.val();
 
         // Whose turn it is: a peer's first, as its way in is held up.
         let step = self.step.q.val();

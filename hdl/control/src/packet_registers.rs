@@ -124,8 +124,22 @@ pub fn merge(old: Bits<64>, new: Bits<64>, strobe: Bits<8>) -> Bits<64> {
     cat!(byte_7, byte_6, byte_5, byte_4, byte_3, byte_2, byte_1, byte_0)
 }
 
+/// A register's value, from its table.
+#[macro_export]
+macro_rules! register_value {
+    ($record:expr) => {{
+        let bytes = $record.to_bytes().expect("the value fits its fields");
+        u64::from_le_bytes(bytes.try_into().expect("a register has eight bytes"))
+    }};
+}
+
 /// Registers of a card that has a packet path and nothing else.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes the registers of a card of this width and core clock.
+    datapath_bits: u16,
+    clock_khz: u32,
+)]
 pub struct PacketRegisters {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -171,9 +185,13 @@ pub struct PacketRegisters {
     /// From them, at most two cycles later.
     pub counter: Signal<In, Count>,
 
+    #[init(Constant::new(register_value!(LayoutVersion::at_reset()).to_bits()))]
     layout_version: Constant<Bits<64>>,
+    #[init(Constant::new(features().to_bits()))]
     features: Constant<Bits<64>>,
+    #[init(Constant::new(geometry(datapath_bits, clock_khz).to_bits()))]
     geometry: Constant<Bits<64>>,
+    #[init(Constant::new(port_control().to_bits()))]
     port_control_at_reset: Constant<Bits<64>>,
     frames: FrameCounters,
     /// Cycles that a reset by software still lasts; from power-up on none.
@@ -182,6 +200,7 @@ pub struct PacketRegisters {
     control: Reg<Bits<64>>,
     scratch: Reg<Bits<64>>,
     own_mac_register: Reg<Bits<64>>,
+    #[init(Reg::new(port_control().to_bits()))]
     port_control: Reg<Bits<64>>,
     latch_requested: Reg<Bit>,
     latches: Reg<Bit>,
@@ -189,59 +208,16 @@ pub struct PacketRegisters {
     answer: DFF<Bits<64>>,
 }
 
-/// A register's value, from its table.
-#[macro_export]
-macro_rules! register_value {
-    ($record:expr) => {{
-        let bytes = $record.to_bytes().expect("the value fits its fields");
-        u64::from_le_bytes(bytes.try_into().expect("a register has eight bytes"))
-    }};
+fn features() -> u64 {
+    register_value!(Features { packet_path: true, ..Features::at_reset() })
 }
 
-impl PacketRegisters {
-    /// Makes the registers of a card of this width and core clock.
-    pub fn new(datapath_bits: u16, clock_khz: u32) -> Self {
-        let features = Features { packet_path: true, ..Features::at_reset() };
-        let geometry = Geometry { datapath_bits, clock_khz, ..Geometry::at_reset() };
-        let port_control = register_value!(map::PortControl::at_reset());
-        PacketRegisters {
-            clock: Default::default(),
-            reset: Default::default(),
-            write: Default::default(),
-            write_address: Default::default(),
-            write_data: Default::default(),
-            write_strobe: Default::default(),
-            read_address: Default::default(),
-            read_data: Default::default(),
-            core_reset: Default::default(),
-            enable: Default::default(),
-            own_mac: Default::default(),
-            promiscuous: Default::default(),
-            accept_multicast: Default::default(),
-            outcome: Default::default(),
-            outcome_valid: Default::default(),
-            sent_frame: Default::default(),
-            sent_bytes: Default::default(),
-            counter_latch: Default::default(),
-            counter_index: Default::default(),
-            counter: Default::default(),
-            layout_version: Constant::new(register_value!(LayoutVersion::at_reset()).to_bits()),
-            features: Constant::new(register_value!(features).to_bits()),
-            geometry: Constant::new(register_value!(geometry).to_bits()),
-            port_control_at_reset: Constant::new(port_control.to_bits()),
-            frames: Default::default(),
-            resetting: Default::default(),
-            in_reset: Default::default(),
-            control: Default::default(),
-            scratch: Default::default(),
-            own_mac_register: Default::default(),
-            port_control: Reg::new(port_control.to_bits()),
-            latch_requested: Default::default(),
-            latches: Default::default(),
-            selected: Default::default(),
-            answer: Default::default(),
-        }
-    }
+fn geometry(datapath_bits: u16, clock_khz: u32) -> u64 {
+    register_value!(Geometry { datapath_bits, clock_khz, ..Geometry::at_reset() })
+}
+
+fn port_control() -> u64 {
+    register_value!(map::PortControl::at_reset())
 }
 
 /// Bits of `control` that are kept: `enable` and `quiesce`; `reset` acts and reads as zero.
@@ -254,7 +230,6 @@ impl Logic for PacketRegisters {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, frames);
         let in_reset = self.in_reset.q.val();
         self.core_reset.next = in_reset;
 

@@ -97,7 +97,7 @@ pub enum Stage {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct PageList {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -151,51 +151,6 @@ pub struct PageList {
     ended: DFF<Outcome>,
     write: DFF<PageEntryWrite>,
     has_write: Reg<Bit>,
-}
-
-impl PageList {
-    /// Makes a machine that waits for a region.
-    pub fn new() -> Self {
-        PageList {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            region: Signal::default(),
-            begins: Signal::default(),
-            may_ask: Signal::default(),
-            is_asking: Signal::default(),
-            list_read: StreamTx::default(),
-            list_valid: Signal::default(),
-            list_error: Signal::default(),
-            word: Signal::default(),
-            takes_word: Signal::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            may_end: Signal::default(),
-            is_done: Signal::default(),
-            outcome: Signal::default(),
-            address: Signal::default(),
-            stage: Reg::new(Stage::Idle),
-            end: DFF::default(),
-            has_rest: DFF::default(),
-            first: DFF::default(),
-            mask: DFF::default(),
-            page_log2: DFF::default(),
-            steps: DFF::default(),
-            first_offset: DFF::default(),
-            list: DFF::default(),
-            entry: DFF::default(),
-            index: DFF::default(),
-            ended: DFF::default(),
-            write: DFF::default(),
-            has_write: Reg::default(),
-        }
-    }
-}
-
-impl Default for PageList {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Logic for PageList {

@@ -31,7 +31,6 @@ use crate::packet_registers::{ADDRESS_BITS, at, merge};
 use crate::register_value;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::{ByteMemory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::registers::{
@@ -208,7 +207,12 @@ fn merge_page(page: Bits<PAGE_BITS>, data: Bits<64>, strobe: Bits<8>) -> Bits<PA
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes the registers of a card of this width and core clock.
+    datapath_bits: u16,
+    clock_khz: u32,
+)]
 pub struct CardRegisters {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -335,14 +339,18 @@ pub struct CardRegisters {
     /// An access where no register stands; registered.
     pub counts_register_unmapped: Signal<Out, Bit>,
 
+    #[init(write_rules())]
     rules: ConstantRom<WORD_BITS, RULE_BITS>,
+    #[init(read_rules())]
     read_rules: ConstantRom<WORD_BITS, 1>,
+    #[init(ByteMemory::with_contents(Storage::Block, &contents(datapath_bits, clock_khz)))]
     file: ByteMemory<64, 8, WORD_BITS>,
     source_high: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
     source_low: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
     source_port: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
     moderations: ByteMemory<16, 2, VECTOR_BITS>,
     frames: FrameCounters,
+    #[init(Constant::new(contents(datapath_bits, clock_khz)[at::PORT_CONTROL as usize >> WORD]))]
     port_control_at_reset: Constant<Bits<64>>,
 
     /// A write, with its reserved bits taken away.
@@ -393,129 +401,24 @@ pub struct CardRegisters {
     answer: DFF<Bits<64>>,
 }
 
-impl CardRegisters {
-    /// Makes the registers of a card of this width and core clock.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new(datapath_bits: u16, clock_khz: u32) -> Result<Self, ParameterError> {
-        let rules = rules();
-        let mut contents = vec![Bits::<64>::default(); 1 << WORD_BITS];
-        for (address, value) in values(datapath_bits, clock_khz) {
-            contents[address as usize >> WORD] = value.to_bits();
-        }
-        let is_mapped = |word: usize| bits((rules[word] >> IS_MAPPED) as u64);
-        Ok(CardRegisters {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            write: Signal::default(),
-            write_address: Signal::default(),
-            write_data: Signal::default(),
-            write_strobe: Signal::default(),
-            read: Signal::default(),
-            read_address: Signal::default(),
-            read_data: Signal::default(),
-            reset_request: Signal::default(),
-            is_resetting: Signal::default(),
-            core_reset: Signal::default(),
-            sweeps: Signal::default(),
-            sweep_index: Signal::default(),
-            drained: Signal::default(),
-            link_up: Signal::default(),
-            device_failed: Signal::default(),
-            fatal_code: Signal::default(),
-            fatal_detail: Signal::default(),
-            enable: Signal::default(),
-            command_enable: Signal::default(),
-            doorbell_enable: Signal::default(),
-            quiesces: Signal::default(),
-            own_mac: Signal::default(),
-            promiscuous: Signal::default(),
-            accept_multicast: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            source_addresses: Signal::default(),
-            command_base: Signal::default(),
-            answer_base: Signal::default(),
-            admin_entries_log2: Signal::default(),
-            admin_enable: Signal::default(),
-            event_on_answer: Signal::default(),
-            admin_doorbell: Signal::default(),
-            admin_doorbell_valid: Signal::default(),
-            producer_index: Signal::default(),
-            consumer_index: Signal::default(),
-            admin_busy: Signal::default(),
-            admin_failed: Signal::default(),
-            event_queue_0: Signal::default(),
-            event_queue_0_valid: Signal::default(),
-            interrupt_mask: Signal::default(),
-            interrupt_pending_clear: Signal::default(),
-            interrupt_pending: Signal::default(),
-            interrupt_moderation_write: Signal::default(),
-            interrupt_moderation_vector: Signal::default(),
-            interrupt_moderation_period: Signal::default(),
-            outcome: Signal::default(),
-            outcome_valid: Signal::default(),
-            sent_frame: Signal::default(),
-            sent_bytes: Signal::default(),
-            counter_latch: Signal::default(),
-            counter_index: Signal::default(),
-            counter: Signal::default(),
-            tally_index: Signal::default(),
-            tally_value: Signal::default(),
-            tally_is_latching: Signal::default(),
-            counts_register_unmapped: Signal::default(),
-            read_rules: ConstantRom::new(is_mapped),
-            rules: ConstantRom::new(|word| rules[word].to_bits()),
-            file: ByteMemory::with_contents(Storage::Block, &contents)?,
-            source_high: ByteMemory::new(Storage::Distributed)?,
-            source_low: ByteMemory::new(Storage::Distributed)?,
-            source_port: ByteMemory::new(Storage::Distributed)?,
-            moderations: ByteMemory::new(Storage::Distributed)?,
-            frames: FrameCounters::default(),
-            port_control_at_reset: Constant::new(contents[at::PORT_CONTROL as usize >> WORD]),
-            written: Reg::default(),
-            is_kept: Reg::default(),
-            is_swept: DFF::default(),
-            written_word: DFF::default(),
-            written_data: DFF::default(),
-            written_strobe: DFF::default(),
-            changed_word: DFF::default(),
-            changes_source: Reg::default(),
-            changes_moderation: Reg::default(),
-            said_word: DFF::default(),
-            says_source: Reg::default(),
-            says_moderation: Reg::default(),
-            control: Reg::default(),
-            requests: Reg::default(),
-            own_mac_register: Reg::default(),
-            port_flags: Reg::default(),
-            sources_valid: std::array::from_fn(|_| Reg::default()),
-            sources_joined: std::array::from_fn(|_| Signal::default()),
-            command_page: Reg::default(),
-            answer_page: Reg::default(),
-            admin_control: Reg::default(),
-            doorbell: Reg::default(),
-            rings: Reg::default(),
-            event_queue_page: Reg::default(),
-            event_queue_control: Reg::default(),
-            event_queue_changes: Reg::default(),
-            event_queue_runs: Reg::default(),
-            mask: Reg::default(),
-            pending_clear: Reg::default(),
-            latch_requested: Reg::default(),
-            latches: Reg::default(),
-            may_begin: Reg::default(),
-            takes_commands: Reg::default(),
-            takes_doorbells: Reg::default(),
-            unmapped: Reg::default(),
-            owes_unmapped: Reg::default(),
-            selected: DFF::default(),
-            selects_tally: DFF::default(),
-            is_inside: DFF::default(),
-            answer: DFF::default(),
-        })
+/// The register file at reset, word by word.
+fn contents(datapath_bits: u16, clock_khz: u32) -> Vec<Bits<64>> {
+    let mut contents = vec![Bits::default(); 1 << WORD_BITS];
+    for (address, value) in values(datapath_bits, clock_khz) {
+        contents[address as usize >> WORD] = value.to_bits();
     }
+    contents
+}
+
+/// Says of a word whether a register stands there.
+fn read_rules() -> ConstantRom<WORD_BITS, 1> {
+    let rules = rules();
+    ConstantRom::new(|word| bits((rules[word] >> IS_MAPPED) as u64))
+}
+
+fn write_rules() -> ConstantRom<WORD_BITS, RULE_BITS> {
+    let rules = rules();
+    ConstantRom::new(|word| rules[word].to_bits())
 }
 
 /// An address is that of a counter.
@@ -535,7 +438,6 @@ impl Logic for CardRegisters {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, file, source_high, source_low, source_port, moderations, frames);
         let is_resetting = self.is_resetting.val();
         let sweeps = self.sweeps.val();
 

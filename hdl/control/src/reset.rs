@@ -55,7 +55,11 @@ enum Phase {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes a card that begins with a reset, and waits at most `drain_cycles` for what is in flight.
+    drain_cycles: u64,
+)]
 pub struct Reset {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -87,10 +91,13 @@ pub struct Reset {
     /// Something else did not end in time; registered, one cycle.
     pub lost_write: Signal<Out, Bit>,
 
+    #[init(Constant::new(bits(drain_cycles)))]
     drain_cycles: Constant<Bits<TIME_BITS>>,
     phase: Reg<Phase>,
     /// Cycles that the phase still lasts, but for one.
+    #[init(Reg::new(bits(RESET_CYCLES)))]
     left: Reg<Bits<TIME_BITS>>,
+    #[init(Reg::new(true))]
     in_reset: Reg<Bit>,
     runs: Reg<Bit>,
     index: DFF<Bits<SWEEP_BITS>>,
@@ -102,40 +109,6 @@ pub struct Reset {
     reports: Reg<Bit>,
     /// Cycles for which a card that is to rest may still work; zero when there was a report.
     patience: DFF<Bits<TIME_BITS>>,
-}
-
-impl Reset {
-    /// Makes a card that begins with a reset, and waits at most `drain_cycles` for what is under way.
-    pub fn new(drain_cycles: u64) -> Self {
-        Reset {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            request: Signal::default(),
-            quiesces: Signal::default(),
-            drained: Signal::default(),
-            reads_drained: Signal::default(),
-            is_forgetting: Signal::default(),
-            core_reset: Signal::default(),
-            is_resetting: Signal::default(),
-            sweeps: Signal::default(),
-            sweep_index: Signal::default(),
-            forget: Signal::default(),
-            lost_read: Signal::default(),
-            lost_write: Signal::default(),
-            drain_cycles: Constant::new(bits(drain_cycles)),
-            phase: Reg::new(Phase::Pulse),
-            left: Reg::new(bits(RESET_CYCLES)),
-            in_reset: Reg::new(true),
-            runs: Reg::default(),
-            index: DFF::default(),
-            in_sweep: Reg::default(),
-            forgets: Reg::default(),
-            gave_up: Reg::default(),
-            lacked_read: DFF::default(),
-            reports: Reg::default(),
-            patience: DFF::default(),
-        }
-    }
 }
 
 impl Logic for Reset {

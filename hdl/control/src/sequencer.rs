@@ -46,7 +46,6 @@ use crate::page_list::PageList;
 use crate::quiesce::Quiesce;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
@@ -203,7 +202,7 @@ pub enum Purpose {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Sequencer {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -282,12 +281,17 @@ pub struct Sequencer {
     /// A failure of an older generation was dropped.
     pub counts_stale_dropped: Signal<Out, Bit>,
 
+    #[init(Memory::new(Storage::Ultra).with_output_register())]
     object_store: Memory<Bits<64>, STORE_BITS>,
+    #[init(Memory::with_contents(Storage::Block, &programs().instructions))]
     instruction: Memory<Instruction, ROW_BITS>,
+    #[init(starts())]
     starts: ConstantRom<OPCODE_BITS, ROW_BITS>,
     /// First steps of what no command asks for, by kind; behind the kinds, of event queue 0.
+    #[init(errands())]
     errands: ConstantRom<KIND_BITS, ROW_BITS>,
     /// State after a failure, by state and cause.
+    #[init(ConstantRom::new(state_after))]
     lives: ConstantRom<5, STATE_BITS>,
     alu: Alu,
     quiesce: Quiesce,
@@ -347,117 +351,31 @@ pub struct Sequencer {
     idle: Reg<Bit>,
 }
 
-impl Sequencer {
-    /// Makes the machine with an empty store.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        let programs = programs();
-        let life = |index: usize| {
-            let state = QpState::from_number(index as u64 >> 2);
-            let cause = Cause::from_number(index as u64 % 4);
-            match (state, cause) {
-                // Only this service can be created.
-                (Some(state), Some(cause)) => {
-                    u64::from(after(Service::ReliableConnected, state, cause).number()).to_bits()
-                }
-                _ => bits(index as u64 >> 2),
-            }
-        };
-        Ok(Sequencer {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            command: StreamRx::default(),
-            outcome: StreamTx::default(),
-            write: StreamTx::default(),
-            list_read: StreamTx::default(),
-            list_valid: Signal::default(),
-            list_error: Signal::default(),
-            source_addresses: Signal::default(),
-            event_queue_0: Signal::default(),
-            event_queue_0_valid: Signal::default(),
-            forget: Signal::default(),
-            device_failed: Signal::default(),
-            is_idle: Signal::default(),
-            setup: StreamTx::default(),
-            probed_send: Signal::default(),
-            probed_busy: Signal::default(),
-            probed_receive: Signal::default(),
-            in_flight: Default::default(),
-            failure: StreamRx::default(),
-            event: StreamTx::default(),
-            invalidate: Default::default(),
-            invalidated: Default::default(),
-            region_write: Signal::default(),
-            region_write_valid: Signal::default(),
-            page_entry_write: Signal::default(),
-            page_entry_write_valid: Signal::default(),
-            completion_queue_setup: Signal::default(),
-            completion_queue_setup_valid: Signal::default(),
-            event_queue_setup: Signal::default(),
-            event_queue_setup_valid: Signal::default(),
-            page_write: Signal::default(),
-            page_write_valid: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            object_store: Memory::new(Storage::Ultra)?.with_output_register(),
-            starts: ConstantRom::new(|opcode| (programs.starts[opcode] as u64).to_bits()),
-            errands: ConstantRom::new(|errand| {
-                let row = programs.forgets.get(errand).copied().unwrap_or(programs.event_queue_0);
-                (row as u64).to_bits()
-            }),
-            lives: ConstantRom::new(life),
-            alu: Alu::new(),
-            quiesce: Quiesce::default(),
-            page_list: PageList::new(),
-            ending: Invalidate::new()?,
-            stage: Reg::new(Stage::Idle),
-            cycle: Reg::default(),
-            errand: DFF::default(),
-            seeker: DFF::default(),
-            purpose: DFF::default(),
-            row: DFF::default(),
-            subject: DFF::default(),
-            reference: DFF::default(),
-            flags: DFF::default(),
-            is_walking: DFF::default(),
-            turned: DFF::default(),
-            refuses: DFF::default(),
-            status: DFF::default(),
-            detail: DFF::default(),
-            changes: DFF::default(),
-            result: DFF::default(),
-            next_flags: DFF::default(),
-            looked_for: DFF::default(),
-            looked_at: DFF::default(),
-            loaded: DFF::default(),
-            load_address: DFF::default(),
-            write_address: DFF::default(),
-            pieces: DFF::default(),
-            outcome_held: DFF::default(),
-            failure_held: DFF::default(),
-            is_within_wait: Reg::default(),
-            is_within_pages: Reg::default(),
-            event_held: DFF::default(),
-            event_valid: Reg::default(),
-            queue_0: DFF::default(),
-            queue_0_restarts: Reg::default(),
-            queue_0_pending: Reg::default(),
-            queue_0_told_restarts: DFF::default(),
-            queue_0_is_off: DFF::default(),
-            forget_pending: Reg::default(),
-            sweep_kind: DFF::default(),
-            sweep_index: DFF::default(),
-            torn: DFF::default(),
-            has_torn: DFF::default(),
-            tells_region: Reg::default(),
-            tells_completion_queue: Reg::default(),
-            tells_event_queue: Reg::default(),
-            tells_page: Reg::default(),
-            stale: Reg::default(),
-            idle: Reg::default(),
-            instruction: Memory::with_contents(Storage::Block, &programs.instructions)?,
-        })
+/// The row at which the program of a command begins.
+fn starts() -> ConstantRom<OPCODE_BITS, ROW_BITS> {
+    let starts = programs().starts;
+    ConstantRom::new(|opcode| (starts[opcode] as u64).to_bits())
+}
+
+/// The row at which the program of an errand begins.
+fn errands() -> ConstantRom<KIND_BITS, ROW_BITS> {
+    let programs = programs();
+    ConstantRom::new(|errand| {
+        let row = programs.forgets.get(errand).copied().unwrap_or(programs.event_queue_0);
+        (row as u64).to_bits()
+    })
+}
+
+/// The state of a queue pair after a cause: the address is the state before, above two bits of the cause.
+fn state_after(index: usize) -> Bits<STATE_BITS> {
+    let state = QpState::from_number(index as u64 >> 2);
+    let cause = Cause::from_number(index as u64 % 4);
+    match (state, cause) {
+        // Only this service can be created.
+        (Some(state), Some(cause)) => {
+            u64::from(after(Service::ReliableConnected, state, cause).number()).to_bits()
+        }
+        _ => bits(index as u64 >> 2),
     }
 }
 
@@ -536,10 +454,6 @@ impl Logic for Sequencer {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, object_store, instruction, quiesce, page_list, ending);
-        self.quiesce.reset.next = self.reset.val();
-        self.page_list.reset.next = self.reset.val();
-        self.ending.reset.next = self.reset.val();
         for i in 0..SECTIONS {
             self.quiesce.in_flight[i].next = self.in_flight[i].val();
         }

@@ -25,7 +25,7 @@ pub const ADMIT: usize = 2;
 pub const RECEIVE_ENTRIES: usize = 3;
 
 /// Sends setup events to `N` stages.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct SetupBroadcast<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -40,20 +40,6 @@ pub struct SetupBroadcast<const N: usize> {
     open: [Reg<Bit>; N],
     /// Element i: a stage up to i has not taken the event.
     any: [Signal<Local, Bit>; N],
-}
-
-impl<const N: usize> Default for SetupBroadcast<N> {
-    fn default() -> Self {
-        SetupBroadcast {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from: StreamRx::default(),
-            to: std::array::from_fn(|_| StreamTx::default()),
-            offers: Reg::default(),
-            open: std::array::from_fn(|_| Reg::default()),
-            any: std::array::from_fn(|_| Signal::default()),
-        }
-    }
 }
 
 impl<const N: usize> Logic for SetupBroadcast<N> {

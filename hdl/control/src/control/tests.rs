@@ -30,7 +30,7 @@ struct Verilog {
 
 impl Verilog {
     fn new() -> Self {
-        let mut control = Control::new(64, 250_000).unwrap();
+        let mut control = Control::new(64, 250_000);
         let text = rnic_kernel::generate(&mut control, "control").unwrap_or_else(|error| panic!("{error}"));
         let model = Model::build("control", &text, &ModelOptions::default());
         let instance = model.unwrap_or_else(|error| panic!("{error}")).instance();

@@ -122,7 +122,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let registers = CardRegisters::new(DATAPATH_BITS, CLOCK_KHZ).unwrap();
+        let registers = CardRegisters::new(DATAPATH_BITS, CLOCK_KHZ);
         World { bench: Bench::clocked(registers, |block| &mut block.clock), messages: Vec::new() }
     }
 

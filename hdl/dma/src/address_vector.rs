@@ -33,9 +33,8 @@
 //!    the last packet that leaves always asks, whatever becomes of what was posted behind it (protocol 2.4).
 //!
 //! ECN bits are zero, since no congestion control is there yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::memory::Memory;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -78,7 +77,8 @@ struct Source {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -127,45 +127,6 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     dropped: Reg<Bit>,
 }
 
-impl<const DATA: usize, const BYTES: usize> AddressVector<DATA, BYTES> {
-    /// Makes a block that knows no queue pair.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(AddressVector {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            reply: StreamRx::default(),
-            request: StreamRx::default(),
-            payload: StreamRx::default(),
-            frontier: Signal::default(),
-            frontier_valid: Signal::default(),
-            setup: StreamRx::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            token: StreamTx::default(),
-            payload_out: StreamTx::default(),
-            counts_stale_dropped: Signal::default(),
-            arbiter: Arbiter::new()?,
-            paths: Memory::new(Storage::Block)?,
-            sources: Memory::new(Storage::Distributed)?,
-            frontiers: Memory::new(Storage::Block)?,
-            chosen: DFF::default(),
-            is_chosen: Reg::default(),
-            routed: DFF::default(),
-            route: DFF::default(),
-            is_routed: Reg::default(),
-            is_current: DFF::default(),
-            composed: DFF::default(),
-            is_composed: Reg::default(),
-            verdicts: Fifo::new(Storage::Distributed)?,
-            dropped: Reg::default(),
-        })
-    }
-}
-
 /// The headers of a packet: what its role says, and what its path says.
 #[kernel]
 fn compose(token: TransmitRequest, route: Route, source: Source) -> PacketToken {
@@ -201,9 +162,6 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, arbiter, paths, sources, frontiers, verdicts);
-        self.arbiter.reset.next = self.reset.val();
-        self.verdicts.reset.next = self.reset.val();
 
         let event = self.setup.beat.val();
         let path = event.path;
@@ -313,7 +271,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn bench<const DATA: usize, const BYTES: usize>() -> Bench<AddressVector<DATA, BYTES>> {
-        Bench::clocked(AddressVector::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(AddressVector::default(), |block| &mut block.clock)
     }
 
     fn token(queue_pair: u64, generation: u64, psn: u64, payload_bytes: u64) -> TransmitRequest {
@@ -698,8 +656,8 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(AddressVector::<256, 6>::new());
-        assert!(AddressVector::<256, 7>::new().is_err());
+        generates(AddressVector::<256, 6>::default());
+        assert!(AddressVector::<256, 7>::REFUSAL.is_some());
     }
 
     #[test]

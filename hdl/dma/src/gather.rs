@@ -40,8 +40,7 @@ use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::lane_register::LaneRegister;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::check_widths;
-use rnic_blocks::parameter::{ParameterError, check_range};
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
@@ -106,7 +105,9 @@ struct Step<const BYTES: usize> {
 }
 
 /// The block; `COUNT` is `ADDRESS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
+#[require(14 - BYTES <= ADDRESS && ADDRESS <= 16)]
 pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -146,6 +147,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     second_waits: Reg<Bit>,
     used: Reg<Bits<COUNT>>,
     freed: Reg<Bits<COUNT>>,
+    #[init(Fifo::new(Storage::Block))]
     inline_queue: Fifo<Bits<512>, SLOTS, SLOT_COUNT>,
     /// Inline slots that no packet in the line has claimed.
     unclaimed: Reg<Bits<SLOT_COUNT>>,
@@ -160,7 +162,9 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     left: DFF<Bits<SPAN_BITS>>,
     turn: DFF<Bits<LANE_BITS>>,
     fill: Reg<Bits<LANE_BITS>>,
+    #[init(Reg::new(bits(Self::INLINE_WORD)))]
     inline_index: Reg<Bits<3>>,
+    #[init(Rotator::by_bytes())]
     rotator: Rotator<DATA, BYTES, STAGES>,
     below: ByteMask<DATA, BYTES>,
     steps: [Reg<Step<BYTES>>; 4],
@@ -169,6 +173,7 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     mask: DFF<Bits<DATA>>,
     joined: LaneRegister<DATA>,
     made: DFF<Bits<DATA>>,
+    #[init(PacketFifo::new(Storage::Block))]
     buffer: PacketFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
     passed: Reg<InFlight>,
 }
@@ -185,63 +190,6 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     const INLINE_WORD: u64 = INLINE_OFFSET >> (BYTES as u64 - 1);
     const INLINE_LANE: u64 = INLINE_OFFSET & (DATA as u64 / 8 - 1);
     const LAST_WORD: u64 = 512 / DATA as u64 - 1;
-
-    /// Makes a block without packets.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows, or the buffer holds less than 8 KiB or more than `2^16` beats.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        check_range("ADDRESS", ADDRESS, 14 - BYTES..=16)?;
-        Ok(Gather {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            command: StreamRx::default(),
-            inline_slot: StreamRx::default(),
-            failure: StreamTx::default(),
-            read: StreamTx::default(),
-            from_host: StreamRx::default(),
-            token: StreamTx::default(),
-            payload: StreamTx::default(),
-            in_flight: Signal::default(),
-            held: DFF::default(),
-            is_held: Reg::default(),
-            goes_on: Reg::default(),
-            held_goes_on: DFF::default(),
-            beats: DFF::default(),
-            slots_needed: DFF::default(),
-            has_first: DFF::default(),
-            has_second: DFF::default(),
-            spans: RegisterSlice::default(),
-            second: DFF::default(),
-            second_waits: Reg::default(),
-            used: Reg::default(),
-            freed: Reg::default(),
-            inline_queue: Fifo::new(Storage::Block)?,
-            unclaimed: Reg::default(),
-            tokens: Fifo::new(Storage::Block)?,
-            parcels: Fifo::new(Storage::Block)?,
-            results: Fifo::new(Storage::Block)?,
-            is_second: Reg::default(),
-            is_started: Reg::default(),
-            is_tail: Reg::default(),
-            has_failed: Reg::default(),
-            left: DFF::default(),
-            turn: DFF::default(),
-            fill: Reg::default(),
-            inline_index: Reg::new(bits(Self::INLINE_WORD)),
-            rotator: Rotator::by_bytes()?,
-            below: ByteMask::default(),
-            steps: core::array::from_fn(|_| Reg::default()),
-            fed: core::array::from_fn(|_| Reg::default()),
-            fills: core::array::from_fn(|_| DFF::default()),
-            mask: DFF::default(),
-            joined: LaneRegister::default(),
-            made: DFF::default(),
-            buffer: PacketFifo::new(Storage::Block)?,
-            passed: Reg::default(),
-        })
-    }
 }
 
 /// Divides a span into its first word and the rest.
@@ -265,13 +213,6 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, spans, inline_queue, tokens, parcels, results, rotator, joined, buffer);
-        self.spans.reset.next = self.reset.val();
-        self.inline_queue.reset.next = self.reset.val();
-        self.tokens.reset.next = self.reset.val();
-        self.parcels.reset.next = self.reset.val();
-        self.results.reset.next = self.reset.val();
-        self.buffer.reset.next = self.reset.val();
 
         // A command enters the line when its payload has room, and its inline data is here.
         let command = self.held.q.val();
@@ -824,7 +765,7 @@ mod tests {
 
     fn bench<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>()
     -> Bench<Gather<DATA, BYTES, ADDRESS, COUNT>> {
-        Bench::clocked(Gather::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(Gather::default(), |block| &mut block.clock)
     }
 
     fn packets_leave_whole<
@@ -957,13 +898,12 @@ mod tests {
 
     #[test]
     fn impossible_sizes_are_refused() {
-        generates(Gather::<512, 7, 9, 10>::new());
-        generates(Narrow::new());
-        generates(Wide::new());
-        assert_eq!(Gather::<512, 7, 6, 7>::new().err().unwrap().parameter, "ADDRESS");
-        assert_eq!(Gather::<64, 4, 9, 10>::new().err().unwrap().parameter, "ADDRESS");
-        assert_eq!(Gather::<64, 5, 10, 11>::new().err().unwrap().parameter, "BYTES");
-        assert_eq!(Gather::<64, 4, 10, 12>::new().err().unwrap().parameter, "COUNT");
+        generates(Gather::<512, 7, 9, 10>::default());
+        generates(Narrow::default());
+        generates(Wide::default());
+        assert!(Gather::<512, 7, 6, 7>::REFUSAL.is_some_and(|refusal| refusal.contains("ADDRESS")));
+        assert!(Gather::<64, 4, 9, 10>::REFUSAL.is_some_and(|refusal| refusal.contains("ADDRESS")));
+        assert!(Gather::<64, 5, 10, 11>::REFUSAL.is_some_and(|refusal| refusal.contains("BYTES")));
     }
 
     #[test]

@@ -12,13 +12,12 @@
 //! 2. A failure is told to who sent the packet.
 //!
 //! Both wait for the wire alone, behind gather, so neither waits for the other (design decision 4).
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct GatherMux {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -40,33 +39,10 @@ pub struct GatherMux {
     slice: RegisterSlice<GatherCommand>,
 }
 
-impl GatherMux {
-    /// Makes an empty block.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(GatherMux {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            requester: StreamRx::default(),
-            responder: StreamRx::default(),
-            command: StreamTx::default(),
-            failure: StreamRx::default(),
-            requester_failure: StreamTx::default(),
-            responder_failure: StreamTx::default(),
-            arbiter: Arbiter::new()?,
-            slice: RegisterSlice::default(),
-        })
-    }
-}
-
 impl Logic for GatherMux {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, arbiter, slice);
-        self.arbiter.reset.next = self.reset.val();
-        self.slice.reset.next = self.reset.val();
+        self.hold_registers();
         self.arbiter.last.next =
             cat!(!self.responder.beat.val().continues, !self.requester.beat.val().continues);
         StreamRx::<GatherCommand>::link(&mut self.requester, &mut self.arbiter.rx[0]);
@@ -114,8 +90,7 @@ mod tests {
                     ..GatherFailure::default()
                 })
                 .collect();
-            let mut bench =
-                Bench::clocked(GatherMux::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            let mut bench = Bench::clocked(GatherMux::default(), |block| &mut block.clock).in_lock_step();
             let mut requests = Source::of_tokens(commands(false), stalls);
             let mut responses = Source::of_tokens(commands(true), stalls);
             let mut lost = Source::of_tokens(failures.clone(), stalls);

@@ -36,8 +36,7 @@
 use rnic_blocks::logic::byte_mask::ByteMask;
 use rnic_blocks::logic::rotate::Rotator;
 use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -155,7 +154,8 @@ struct Tail {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Place<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -192,6 +192,7 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     cut_valid: Reg<Bit>,
     pieces: Fifo<Piece, PIECES, PIECE_COUNT>,
     slot: Reg<Bits<SLOT_BITS>>,
+    #[init(Rotator::by_bytes())]
     rotator: Rotator<DATA, BYTES, STAGES>,
     below: ByteMask<DATA, BYTES>,
     word: [DFF<Word>; 4],
@@ -201,6 +202,7 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     mask: DFF<Bits<DATA>>,
     held: DFF<Bits<DATA>>,
     made: DFF<Bits<DATA>>,
+    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<Made<DATA>, WORDS, WORD_COUNT>,
     tails: Fifo<Tail, TAILS, TAIL_COUNT>,
     /// Of each packet whose last word is made, the writes up to its end.
@@ -223,71 +225,12 @@ impl<const DATA: usize, const BYTES: usize> Place<DATA, BYTES> {
     /// Of a lane, the bits that count.
     const LANES: u64 = DATA as u64 / 8 - 1;
     const LANE_SHIFT: u64 = BYTES as u64 - 1;
-
-    /// Makes a block without packets.
-    ///
-    /// # Errors
-    /// If the datapath is not one that the card knows.
-    pub fn new() -> Result<Self, ParameterError> {
-        check_widths(DATA, BYTES)?;
-        Ok(Place {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            command: StreamRx::default(),
-            payload: StreamRx::default(),
-            write: StreamTx::default(),
-            payload_done_count: Signal::default(),
-            payload_failed: Signal::default(),
-            completion: StreamTx::default(),
-            reply: StreamTx::default(),
-            in_flight: Signal::default(),
-            command_held: DFF::default(),
-            is_busy: Reg::default(),
-            span: DFF::default(),
-            carry: Reg::default(),
-            span_index: Reg::default(),
-            span_begins: Reg::default(),
-            lane: Reg::default(),
-            cut: DFF::default(),
-            cut_valid: Reg::default(),
-            pieces: Fifo::new(Storage::Distributed)?,
-            slot: Reg::default(),
-            rotator: Rotator::by_bytes()?,
-            below: ByteMask::default(),
-            word: core::array::from_fn(|_| DFF::default()),
-            word_valid: core::array::from_fn(|_| Reg::default()),
-            beat_valid: core::array::from_fn(|_| Reg::default()),
-            turns: core::array::from_fn(|_| DFF::default()),
-            mask: DFF::default(),
-            held: DFF::default(),
-            made: DFF::default(),
-            queue: Fifo::new(Storage::Block)?,
-            tails: Fifo::new(Storage::Block)?,
-            ends: Fifo::new(Storage::Block)?,
-            planned: Reg::default(),
-            concluded: Reg::default(),
-            is_open: Reg::default(),
-            failures: Fifo::new(Storage::Block)?,
-            done: core::array::from_fn(|_| Reg::default()),
-            has_failed: Reg::default(),
-            is_leaving: Reg::default(),
-            completion_waits: Reg::default(),
-            reply_waits: Reg::default(),
-            passed: Reg::default(),
-        })
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, pieces, rotator, queue, tails, ends, failures);
-        self.pieces.reset.next = self.reset.val();
-        self.queue.reset.next = self.reset.val();
-        self.tails.reset.next = self.reset.val();
-        self.ends.reset.next = self.reset.val();
-        self.failures.reset.next = self.reset.val();
 
         // Spans are cut, one part a cycle.
         let command = self.command_held.q.val();
@@ -741,7 +684,7 @@ mod tests {
         let mut random = random();
         for stalls in Stalls::ALL {
             for host in [Host { latency_max: 5, failures: 0.3 }, Host { latency_max: 300, failures: 0.1 }] {
-                let block = Place::<DATA, BYTES>::new().unwrap();
+                let block = Place::<DATA, BYTES>::default();
                 let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
                 let traffic = Traffic::random(count, &mut random);
                 place(&mut bench, &traffic, host, stalls, &mut random);
@@ -784,7 +727,7 @@ mod tests {
                 traffic.add(payload, &places, true, true);
             }
         }
-        let block = Place::<64, 4>::new().unwrap();
+        let block = Place::<64, 4>::default();
         let mut bench = Bench::clocked(block, |block| &mut block.clock);
         place(&mut bench, &traffic, Host { latency_max: 5, failures: 0.0 }, Stalls::None, &mut random);
     }
@@ -799,7 +742,7 @@ mod tests {
             for index in 0..count {
                 traffic.add(vec![index as u8; length], &[(BASE + offset, length)], true, true);
             }
-            let block = Place::<512, 7>::new().unwrap();
+            let block = Place::<512, 7>::default();
             let mut bench = Bench::clocked(block, |block| &mut block.clock);
             let host = Host { latency_max: 250, failures: 0.0 };
             let cycles = place(&mut bench, &traffic, host, Stalls::None, &mut random);
@@ -809,7 +752,7 @@ mod tests {
 
     #[test]
     fn latency_is_as_the_header_says() {
-        let mut bench = Bench::clocked(Place::<512, 7>::new().unwrap(), |block| &mut block.clock);
+        let mut bench = Bench::clocked(Place::<512, 7>::default(), |block| &mut block.clock);
         let block = &mut bench.block;
         block.command.valid.next = true;
         block.command.beat.next = PlaceCommand {
@@ -838,8 +781,8 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(Place::<128, 5>::new());
-        generates(Place::<256, 6>::new());
-        assert!(Place::<256, 7>::new().is_err());
+        generates(Place::<128, 5>::default());
+        generates(Place::<256, 6>::default());
+        assert!(Place::<256, 7>::REFUSAL.is_some());
     }
 }

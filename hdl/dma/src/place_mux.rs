@@ -16,8 +16,6 @@
 //!
 //! Both wait for host memory alone, behind place, so neither waits for the other (design decision 4). `returned` must be
 //! taken without waiting for either.
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
@@ -38,7 +36,7 @@ struct Source {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -69,36 +67,10 @@ pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     sources: Fifo<Source, SOURCES, SOURCE_COUNT>,
 }
 
-impl<const DATA: usize, const BYTES: usize> PlaceMux<DATA, BYTES> {
-    /// Makes an empty block.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(PlaceMux {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            request: StreamRx::default(),
-            request_payload: StreamRx::default(),
-            answer: StreamRx::default(),
-            answer_payload: StreamRx::default(),
-            command: StreamTx::default(),
-            payload: StreamTx::default(),
-            told: StreamRx::default(),
-            reply: StreamTx::default(),
-            returned: StreamTx::default(),
-            arbiter: Arbiter::new()?,
-            sources: Fifo::new(Storage::Distributed)?,
-        })
-    }
-}
-
 impl<const DATA: usize, const BYTES: usize> Logic for PlaceMux<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, arbiter, sources);
-        self.arbiter.reset.next = self.reset.val();
-        self.sources.reset.next = self.reset.val();
+        self.hold_registers();
         let request = self.request.beat.val();
         let answer = self.answer.beat.val();
 
@@ -262,8 +234,8 @@ mod tests {
     fn shares<const DATA: usize, const BYTES: usize>(count: usize) {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let mut bench = Bench::clocked(PlaceMux::<DATA, BYTES>::new().unwrap(), |block| &mut block.clock)
-                .in_lock_step();
+            let mut bench =
+                Bench::clocked(PlaceMux::<DATA, BYTES>::default(), |block| &mut block.clock).in_lock_step();
             let requests: Vec<_> =
                 (0..count).map(|number| random_request(number as u64, &mut random)).collect();
             let (deposits, answers): (Vec<_>, Vec<_>) =
@@ -390,7 +362,7 @@ mod tests {
 
     #[test]
     fn every_width_of_the_card_is_generated() {
-        generates(PlaceMux::<128, 5>::new());
-        generates(PlaceMux::<256, 6>::new());
+        generates(PlaceMux::<128, 5>::default());
+        generates(PlaceMux::<256, 6>::default());
     }
 }

@@ -29,8 +29,7 @@
 //! Reset sweeps all records in 1024 cycles. Protocol 1.6, 3.8; design decisions 4 and 11.
 use crate::messages::AtomicRelease;
 use rnic_blocks::logic::psn;
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::Operation;
@@ -117,7 +116,7 @@ enum Step {
 }
 
 /// The stage.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Ack {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -180,52 +179,6 @@ pub struct Ack {
     counts: Reg<Bits<7>>,
 }
 
-impl Ack {
-    /// Makes a stage that knows no queue pair.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Ack {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            setup: StreamRx::default(),
-            place_reply: StreamRx::default(),
-            write_failure: StreamRx::default(),
-            done_count: Signal::default(),
-            release: StreamTx::default(),
-            atomic_release: StreamTx::default(),
-            read_closed: Signal::default(),
-            read_closed_valid: Signal::default(),
-            tx: StreamTx::default(),
-            failure: StreamTx::default(),
-            counts_acknowledgements_sent: Signal::default(),
-            counts_nak_sequence_sent: Signal::default(),
-            counts_nak_invalid_request_sent: Signal::default(),
-            counts_nak_access_sent: Signal::default(),
-            counts_nak_operational_sent: Signal::default(),
-            counts_nak_not_ready_sent: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            records: Memory::new(Storage::Block)?,
-            line: Fifo::new(Storage::Block)?,
-            packets: RegisterSlice::default(),
-            releases: Fifo::new(Storage::Distributed)?,
-            atomic_releases: Fifo::new(Storage::Distributed)?,
-            closings: Fifo::new(Storage::Distributed)?,
-            failures: Fifo::new(Storage::Block)?,
-            step: Reg::new(Step::Clear),
-            sweep: Reg::default(),
-            line_is_next: Reg::default(),
-            queue_pair: DFF::default(),
-            event: DFF::default(),
-            event_count: DFF::default(),
-            write: DFF::default(),
-            done: Reg::default(),
-            counts: Reg::default(),
-        })
-    }
-}
-
 /// Nothing is owed.
 #[kernel]
 fn nothing() -> Pending {
@@ -256,17 +209,10 @@ impl Logic for Ack {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, records, line, packets, releases, atomic_releases, closings, failures);
-        self.releases.reset.next = self.reset.val();
-        self.atomic_releases.reset.next = self.reset.val();
         StreamTx::<AtomicRelease>::link(&mut self.atomic_release, &mut self.atomic_releases.tx);
-        self.closings.reset.next = self.reset.val();
         StreamTx::<ReadRelease>::link(&mut self.release, &mut self.releases.tx);
         self.closings.rx.valid.next = self.read_closed_valid.val();
         self.closings.rx.beat.next = self.read_closed.val();
-        self.line.reset.next = self.reset.val();
-        self.packets.reset.next = self.reset.val();
-        self.failures.reset.next = self.reset.val();
         StreamTx::<TransmitRequest>::link(&mut self.tx, &mut self.packets.tx);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
         let done = self.done.q.val();

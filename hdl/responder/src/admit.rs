@@ -51,7 +51,6 @@ use crate::messages::{Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Sto
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
@@ -245,7 +244,7 @@ struct Findings {
 }
 
 /// The stage.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Admit {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -311,16 +310,20 @@ pub struct Admit {
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
     records: Memory<AdmitRecord, QUEUE_PAIR_BITS>,
     producers: Memory<Bits<WORK_INDEX_BITS>, RECEIVE_RING_BITS>,
+    #[init(Memory::new(Storage::Block))]
     shared_paths: Memory<SharedPath, SHARED_RECEIVE_BITS>,
     /// Entries that were consumed of shared receive queues.
+    #[init(Memory::new(Storage::Block))]
     shared_taken: Memory<Bits<WORK_INDEX_BITS>, SHARED_RECEIVE_BITS>,
     /// Their limits are armed.
     armed: Memory<Bit, SHARED_RECEIVE_BITS>,
     /// READs and atomics that have been served.
     served: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     stopped: Memory<Stopped, QUEUE_PAIR_BITS>,
+    #[init(Fifo::new(Storage::Block))]
     admitted_queue: Fifo<Admitted, 4, 5>,
     requests_queue: Fifo<ReceiveWqeRequest, 4, 5>,
+    #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
     limits: RegisterSlice<FailureEvent>,
 
@@ -334,65 +337,6 @@ pub struct Admit {
     probed_psn: Reg<Bits<24>>,
     entered: Reg<Bit>,
     counts: Reg<Bits<9>>,
-}
-
-impl Admit {
-    /// Makes a stage that knows no queue pair.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Admit {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            setup: StreamRx::default(),
-            probed: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            stop: Signal::default(),
-            stop_valid: Signal::default(),
-            reads_served: Signal::default(),
-            reads_served_valid: Signal::default(),
-            requests: StreamRx::default(),
-            admitted: StreamTx::default(),
-            operands: StreamTx::default(),
-            entry_request: StreamTx::default(),
-            limit_reached: StreamTx::default(),
-            enters: Signal::default(),
-            counts_unknown_qp: Signal::default(),
-            counts_qp_not_ready: Signal::default(),
-            counts_transport_mismatch: Signal::default(),
-            counts_partition_key: Signal::default(),
-            counts_source_address: Signal::default(),
-            counts_duplicate_request: Signal::default(),
-            counts_duplicate_dropped: Signal::default(),
-            counts_request_gap: Signal::default(),
-            counts_requests_after_failure: Signal::default(),
-            own_addresses: MatchTable::default(),
-            paths: Memory::new(Storage::Block)?,
-            records: Memory::new(Storage::Block)?,
-            producers: Memory::new(Storage::Block)?,
-            shared_paths: Memory::new(Storage::Block)?,
-            shared_taken: Memory::new(Storage::Block)?,
-            armed: Memory::new(Storage::Distributed)?,
-            served: Memory::new(Storage::Block)?,
-            stopped: Memory::new(Storage::Block)?,
-            admitted_queue: Fifo::new(Storage::Block)?,
-            requests_queue: Fifo::new(Storage::Distributed)?,
-            operands_queue: Fifo::new(Storage::Block)?,
-            limits: RegisterSlice::default(),
-            step: Reg::new(Step::Clear),
-            sweep: Reg::default(),
-            patience: Reg::default(),
-            token: DFF::default(),
-            findings: DFF::default(),
-            probed_psn: Reg::default(),
-            entered: Reg::default(),
-            counts: Reg::default(),
-        })
-    }
 }
 
 /// Says whether two partition keys meet (protocol 4.3).
@@ -432,29 +376,8 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(
-            self,
-            clock,
-            own_addresses,
-            paths,
-            records,
-            producers,
-            shared_paths,
-            shared_taken,
-            armed,
-            served,
-            stopped,
-            admitted_queue,
-            requests_queue,
-            operands_queue,
-            limits
-        );
-        self.operands_queue.reset.next = self.reset.val();
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
-        self.limits.reset.next = self.reset.val();
         StreamTx::<FailureEvent>::link(&mut self.limit_reached, &mut self.limits.tx);
-        self.admitted_queue.reset.next = self.reset.val();
-        self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
         StreamTx::<ReceiveWqeRequest>::link(&mut self.entry_request, &mut self.requests_queue.tx);
 

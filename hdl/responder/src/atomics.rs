@@ -38,7 +38,6 @@
 //! Protocol 3.5, 3.7.
 use crate::messages::{AtomicJob, AtomicOperands, AtomicRelease, AtomicResult};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, WordWrite};
@@ -135,7 +134,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Atomics {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -163,12 +162,14 @@ pub struct Atomics {
     pub in_flight: Signal<Out, InFlight>,
 
     records: Memory<Progress, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
     ring: Memory<Waiting, RING_BITS>,
     locks: Memory<Lock, LOCK_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
     asked: Fifo<Asked, UNDER_WAY, UNDER_WAY_COUNT>,
     arrived: Fifo<HostWord, UNDER_WAY, UNDER_WAY_COUNT>,
     written: Fifo<Written, UNDER_WAY, UNDER_WAY_COUNT>,
+    #[init(Fifo::new(Storage::Distributed))]
     dones: Fifo<Bit, UNDER_WAY, UNDER_WAY_COUNT>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
@@ -189,51 +190,6 @@ pub struct Atomics {
     passed: Reg<InFlight>,
 }
 
-impl Atomics {
-    /// Makes a block without atomics.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Atomics {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            job: StreamRx::default(),
-            release: StreamRx::default(),
-            read: StreamTx::default(),
-            word: Signal::default(),
-            word_valid: Signal::default(),
-            write: StreamTx::default(),
-            write_done: Signal::default(),
-            write_failed: Signal::default(),
-            result: StreamTx::default(),
-            in_flight: Signal::default(),
-            records: Memory::new(Storage::Block)?,
-            ring: Memory::new(Storage::Ultra)?,
-            locks: Memory::new(Storage::Block)?,
-            line: Fifo::new(Storage::Block)?,
-            asked: Fifo::new(Storage::Block)?,
-            arrived: Fifo::new(Storage::Block)?,
-            written: Fifo::new(Storage::Block)?,
-            dones: Fifo::new(Storage::Distributed)?,
-            step: Reg::new(Step::Clear),
-            sweep: Reg::default(),
-            turn_is_next: Reg::default(),
-            queue_pair: DFF::default(),
-            under_way: Reg::default(),
-            read_address: DFF::default(),
-            has_read: Reg::default(),
-            word_write: DFF::default(),
-            has_write: Reg::default(),
-            result_held: DFF::default(),
-            has_result: Reg::default(),
-            open: Default::default(),
-            period: Reg::default(),
-            passed: Reg::default(),
-        })
-    }
-}
-
 /// Which lock a word has: its place in its page, which is the same by whatever region and pages it is reached.
 #[kernel]
 pub(crate) fn lock_of(address: Bits<64>) -> Bits<LOCK_BITS> {
@@ -244,12 +200,6 @@ impl Logic for Atomics {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, records, ring, locks, line, asked, arrived, written, dones);
-        self.line.reset.next = self.reset.val();
-        self.asked.reset.next = self.reset.val();
-        self.arrived.reset.next = self.reset.val();
-        self.written.reset.next = self.reset.val();
-        self.dones.reset.next = self.reset.val();
         let step = self.step.q.val();
         let is_idle = step == Step::Idle;
         let clears = step == Step::Clear;

@@ -22,8 +22,7 @@ pub struct FailureMerge {
 impl Logic for FailureMerge {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, slice);
-        self.slice.reset.next = self.reset.val();
+        self.hold_registers();
         let has_first = self.first.valid.val();
         self.slice.rx.valid.next = has_first || self.second.valid.val();
         self.slice.rx.beat.next = select(has_first, self.first.beat.val(), self.second.beat.val());

@@ -39,7 +39,6 @@
 //! Reset forgets all jobs, in 1,024 cycles.
 use crate::messages::AtomicResult;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
@@ -203,7 +202,7 @@ enum Sending {
 }
 
 /// The stage.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct ReadResponder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -246,9 +245,11 @@ pub struct ReadResponder {
     stored: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
     released: Memory<Released, QUEUE_PAIR_BITS>,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
     slots: Memory<Job, SLOT_BITS>,
     /// Results that ever came.
     arrived: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
     values: Memory<Value, SLOT_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
     packets: Fifo<Response, PACKETS, PACKET_COUNT>,
@@ -281,66 +282,6 @@ pub struct ReadResponder {
     counts: Reg<Bits<2>>,
 }
 
-impl ReadResponder {
-    /// Makes a stage without jobs.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(ReadResponder {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            setup: StreamRx::default(),
-            job: StreamRx::default(),
-            release: StreamRx::default(),
-            result: StreamRx::default(),
-            access_request: StreamTx::default(),
-            access_answer: StreamRx::default(),
-            gather: StreamTx::default(),
-            lost: StreamRx::default(),
-            failure: StreamTx::default(),
-            served: Signal::default(),
-            served_valid: Signal::default(),
-            in_flight: Signal::default(),
-            counts_nak_access_sent: Signal::default(),
-            counts_nak_operational_sent: Signal::default(),
-            counts_remote_protection: Signal::default(),
-            lives: Memory::new(Storage::Block)?,
-            stored: Memory::new(Storage::Block)?,
-            released: Memory::new(Storage::Block)?,
-            progresses: Memory::new(Storage::Block)?,
-            slots: Memory::new(Storage::Ultra)?,
-            arrived: Memory::new(Storage::Block)?,
-            values: Memory::new(Storage::Ultra)?,
-            line: Fifo::new(Storage::Block)?,
-            packets: Fifo::new(Storage::Block)?,
-            requests: Fifo::new(Storage::Distributed)?,
-            step: Reg::new(Step::Clear),
-            sweep: Reg::default(),
-            turn_is_next: Reg::default(),
-            has_turn: Reg::default(),
-            queue_pair: DFF::default(),
-            turn_pair: DFF::default(),
-            life: DFF::default(),
-            current: DFF::default(),
-            job_held: DFF::default(),
-            left: DFF::default(),
-            packets_left: DFF::default(),
-            is_last: DFF::default(),
-            value: DFF::default(),
-            payload_bytes: DFF::default(),
-            told: DFF::default(),
-            has_told: Reg::default(),
-            sending: Reg::new(Sending::Look),
-            verdicts: Memory::new(Storage::Block)?,
-            commands: RegisterSlice::default(),
-            failures: Fifo::new(Storage::Distributed)?,
-            passed: Reg::default(),
-            counts: Reg::default(),
-        })
-    }
-}
-
 /// A bit as a number to be added.
 #[kernel]
 fn one(bit: Bit) -> Bits<16> {
@@ -357,15 +298,6 @@ impl Logic for ReadResponder {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(
-            self, clock, lives, stored, released, progresses, slots, arrived, values, line, packets,
-            requests, verdicts, commands, failures
-        );
-        self.line.reset.next = self.reset.val();
-        self.packets.reset.next = self.reset.val();
-        self.requests.reset.next = self.reset.val();
-        self.commands.reset.next = self.reset.val();
-        self.failures.reset.next = self.reset.val();
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.commands.tx);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);

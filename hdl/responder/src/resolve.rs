@@ -31,7 +31,6 @@
 //!    peer that is told does not wait in vain.
 use crate::messages::{AtomicJob, AtomicOperands, Decision, ReceiveWqeFault, Scattered, Stop};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
@@ -81,7 +80,7 @@ struct Verdict {
 }
 
 /// The stage.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Resolve {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -137,6 +136,7 @@ pub struct Resolve {
     addresses: [DFF<Bits<64>>; 3],
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<PlaceCommand>,
+    #[init(Fifo::new(Storage::Block))]
     jobs: Fifo<ReadJob, 2, 3>,
     stopped: DFF<Stop>,
     has_stopped: Reg<Bit>,
@@ -145,63 +145,12 @@ pub struct Resolve {
     counts: Reg<Bits<5>>,
 }
 
-impl Resolve {
-    /// Makes an empty stage.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Resolve {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            scattered: StreamRx::default(),
-            access_answer: StreamRx::default(),
-            place: StreamTx::default(),
-            stop: Signal::default(),
-            stop_valid: Signal::default(),
-            invalidate: StreamTx::default(),
-            invalidated: StreamRx::default(),
-            ended: Signal::default(),
-            operands: StreamRx::default(),
-            job: StreamTx::default(),
-            atomic: StreamTx::default(),
-            leaves: Signal::default(),
-            vanishes: Signal::default(),
-            counts_requests_after_failure: Signal::default(),
-            counts_remote_protection: Signal::default(),
-            counts_local_protection: Signal::default(),
-            counts_work_refused: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            step: Reg::new(Step::Load),
-            packet: DFF::default(),
-            left: DFF::default(),
-            refused: DFF::default(),
-            denied: DFF::default(),
-            ended_now: Reg::default(),
-            keys: RegisterSlice::default(),
-            addresses: Default::default(),
-            verdicts: Memory::new(Storage::Block)?,
-            commands: RegisterSlice::default(),
-            jobs: Fifo::new(Storage::Block)?,
-            stopped: DFF::default(),
-            has_stopped: Reg::default(),
-            left_now: Reg::default(),
-            vanished: Reg::default(),
-            counts: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Resolve {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, verdicts, commands, jobs, keys);
-        self.keys.reset.next = self.reset.val();
         StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
-        self.jobs.reset.next = self.reset.val();
         StreamTx::<ReadJob>::link(&mut self.job, &mut self.jobs.tx);
-        self.commands.reset.next = self.reset.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.commands.tx);
 
         let step = self.step.q.val();

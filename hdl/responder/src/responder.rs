@@ -44,7 +44,6 @@ use crate::read_responder::ReadResponder;
 use crate::resolve::Resolve;
 use crate::rq_prefetch::RqPrefetch;
 use crate::scatter::Scatter;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -60,7 +59,7 @@ use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Responder {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -203,91 +202,6 @@ pub struct Responder {
     protection: PulseSum<2>,
 }
 
-impl Responder {
-    /// Makes a responder that knows no queue pair.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Responder {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            enable: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            setup_admit: StreamRx::default(),
-            setup_receive: StreamRx::default(),
-            setup_reply: StreamRx::default(),
-            setup_serve: StreamRx::default(),
-            probed: Signal::default(),
-            failure: StreamTx::default(),
-            in_flight: Signal::default(),
-            read_in_flight: Signal::default(),
-            atomics_in_flight: Signal::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            requests: StreamRx::default(),
-            access_request: StreamTx::default(),
-            access_answer: StreamRx::default(),
-            invalidate: StreamTx::default(),
-            invalidated: StreamRx::default(),
-            receive_read: StreamTx::default(),
-            receive_slot: Signal::default(),
-            receive_slot_valid: Signal::default(),
-            exchange_read: StreamTx::default(),
-            exchange_word: Signal::default(),
-            exchange_word_valid: Signal::default(),
-            exchange_write: StreamTx::default(),
-            exchange_done: Signal::default(),
-            exchange_failed: Signal::default(),
-            place: StreamTx::default(),
-            place_reply: StreamRx::default(),
-            done_count: Signal::default(),
-            write_failure: StreamRx::default(),
-            ack: StreamTx::default(),
-            gather: StreamTx::default(),
-            read_lost: StreamRx::default(),
-            read_closed: Signal::default(),
-            read_closed_valid: Signal::default(),
-            counts_unknown_qp: Signal::default(),
-            counts_qp_not_ready: Signal::default(),
-            counts_transport_mismatch: Signal::default(),
-            counts_partition_key: Signal::default(),
-            counts_source_address: Signal::default(),
-            counts_duplicate_request: Signal::default(),
-            counts_duplicate_dropped: Signal::default(),
-            counts_request_gap: Signal::default(),
-            counts_requests_after_failure: Signal::default(),
-            counts_acknowledgements_sent: Signal::default(),
-            counts_nak_sequence_sent: Signal::default(),
-            counts_nak_invalid_request_sent: Signal::default(),
-            counts_nak_access_sent: Signal::default(),
-            counts_nak_operational_sent: Signal::default(),
-            counts_nak_not_ready_sent: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            counts_remote_protection: Signal::default(),
-            counts_local_protection: Signal::default(),
-            counts_work_refused: Signal::default(),
-            admit: Admit::new()?,
-            rq_prefetch: RqPrefetch::new()?,
-            scatter: Scatter::new()?,
-            resolve: Resolve::new()?,
-            replies: Ack::new()?,
-            read_responder: ReadResponder::new()?,
-            atomics: Atomics::new()?,
-            region_mux: RegionMux::new()?,
-            failures: FailureMerge::default(),
-            read_failures: FailureMerge::default(),
-            in_flight_count: InFlightCount::default(),
-            after_failure: PulseSum::default(),
-            stale: PulseSum::default(),
-            access_naks: PulseSum::default(),
-            operational_naks: PulseSum::default(),
-            protection: PulseSum::default(),
-        })
-    }
-}
-
 #[cfg(test)]
 impl Responder {
     /// Whose packets admission lets in no more from the next cycle on: queue pair and generation.
@@ -301,43 +215,7 @@ impl Responder {
 impl Logic for Responder {
     #[kernel]
     fn update(&mut self) {
-        clock!(
-            self,
-            clock,
-            admit,
-            rq_prefetch,
-            scatter,
-            resolve,
-            replies,
-            read_responder,
-            atomics,
-            region_mux,
-            failures,
-            read_failures,
-            in_flight_count,
-            after_failure,
-            stale,
-            access_naks,
-            operational_naks,
-            protection
-        );
-        let reset = self.reset.val();
-        self.admit.reset.next = reset;
-        self.rq_prefetch.reset.next = reset;
-        self.scatter.reset.next = reset;
-        self.resolve.reset.next = reset;
-        self.replies.reset.next = reset;
-        self.read_responder.reset.next = reset;
-        self.atomics.reset.next = reset;
-        self.region_mux.reset.next = reset;
-        self.failures.reset.next = reset;
-        self.read_failures.reset.next = reset;
-        self.access_naks.reset.next = reset;
-        self.operational_naks.reset.next = reset;
-        self.protection.reset.next = reset;
-        self.in_flight_count.reset.next = reset;
-        self.after_failure.reset.next = reset;
-        self.stale.reset.next = reset;
+        self.hold_registers();
 
         StreamRx::<SetupEvent>::link(&mut self.setup_admit, &mut self.admit.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.rq_prefetch.setup);

@@ -51,7 +51,6 @@
 //! 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -256,7 +255,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct RqPrefetch {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -297,8 +296,10 @@ pub struct RqPrefetch {
     arrived_copy: Memory<Arrived, RING_BITS>,
     /// For each line of a list the one behind it.
     links: Memory<Bits<LINE_BITS>, LINE_BITS>,
+    #[init(Memory::new(Storage::Ultra).with_output_register())]
     entries: Memory<Word, ENTRY_BITS>,
     /// Whether the last read that ended at an entry failed.
+    #[init(Memory::new(Storage::Block))]
     errors: Memory<Bit, ENTRY_BITS>,
     /// Shared lines that are in no list.
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
@@ -308,6 +309,7 @@ pub struct RqPrefetch {
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
     /// Rings that others were preferred to while more of them was wanted; those that have no room here are found by the walk, or
     /// when their next line is consumed.
+    #[init(Fifo::new(Storage::Distributed))]
     unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
     fetch_queue: Fifo<Fetch, 6, 7>,
     reads: RegisterSlice<HostSpan>,
@@ -355,77 +357,6 @@ pub struct RqPrefetch {
     fetched_now: Reg<Bit>,
 }
 
-impl RqPrefetch {
-    /// Makes an empty block.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(RqPrefetch {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            enable: Signal::default(),
-            setup: StreamRx::default(),
-            receive_posted: Signal::default(),
-            receive_posted_valid: Signal::default(),
-            request: StreamRx::default(),
-            entry: StreamTx::default(),
-            receive_read: StreamTx::default(),
-            receive_slot: Signal::default(),
-            receive_slot_valid: Signal::default(),
-            fetches: Signal::default(),
-            fetched: Signal::default(),
-            rings: Memory::new(Storage::Block)?,
-            lives: Memory::new(Storage::Block)?,
-            producers: Memory::new(Storage::Block)?,
-            taken: Memory::new(Storage::Block)?,
-            taken_copy: Memory::new(Storage::Block)?,
-            progress: Memory::new(Storage::Block)?,
-            arrived: Memory::new(Storage::Block)?,
-            arrived_copy: Memory::new(Storage::Block)?,
-            links: Memory::new(Storage::Block)?,
-            entries: Memory::new(Storage::Ultra)?.with_output_register(),
-            errors: Memory::new(Storage::Block)?,
-            lines: Fifo::new(Storage::Block)?,
-            rung: Fifo::new(Storage::Distributed)?,
-            notices: Fifo::new(Storage::Block)?,
-            unfinished: Fifo::new(Storage::Distributed)?,
-            fetch_queue: Fifo::new(Storage::Distributed)?,
-            reads: RegisterSlice::default(),
-            given: Fifo::new(Storage::Distributed)?,
-            grant: Reg::new(Grant::Choose),
-            passing: Default::default(),
-            passing_stale: Default::default(),
-            passing_line: Default::default(),
-            passing_place: DFF::default(),
-            misses: Reg::default(),
-            missing: DFF::default(),
-            is_served: Reg::default(),
-            step: Reg::new(Step::Clear),
-            ring: DFF::default(),
-            is_demand: Reg::default(),
-            is_notice: Reg::default(),
-            is_walk: Reg::default(),
-            is_event: Reg::default(),
-            found: DFF::default(),
-            burst: Reg::default(),
-            walk: Reg::default(),
-            pace: Reg::default(),
-            alive_count: Reg::default(),
-            share: Reg::default(),
-            ages: Reg::default(),
-            given_count: Reg::default(),
-            hunger: Reg::default(),
-            freed: DFF::default(),
-            draft: DFF::default(),
-            has_draft: Reg::default(),
-            arrived_count: Reg::default(),
-            fetches_now: Reg::default(),
-            fetched_now: Reg::default(),
-        })
-    }
-}
-
 /// The line that belongs to a ring.
 #[kernel]
 fn own_line(ring: Bits<RING_BITS>) -> Bits<LINE_BITS> {
@@ -463,36 +394,6 @@ impl Logic for RqPrefetch {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(
-            self,
-            clock,
-            rings,
-            lives,
-            producers,
-            taken,
-            taken_copy,
-            progress,
-            arrived,
-            arrived_copy,
-            links,
-            entries,
-            errors,
-            lines,
-            rung,
-            notices,
-            unfinished,
-            fetch_queue,
-            reads,
-            given
-        );
-        let reset = self.reset.val();
-        self.lines.reset.next = reset;
-        self.rung.reset.next = reset;
-        self.notices.reset.next = reset;
-        self.unfinished.reset.next = reset;
-        self.fetch_queue.reset.next = reset;
-        self.reads.reset.next = reset;
-        self.given.reset.next = reset;
         StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.reads.tx);
         StreamTx::<ReceiveWqe>::link(&mut self.entry, &mut self.given.tx);
         let posted = self.receive_posted.val();

@@ -28,7 +28,6 @@
 //! Protocol 3.6, 3.7.
 use crate::messages::{Admitted, Decision, ReceiveWqe, ReceiveWqeFault, Scattered};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
@@ -71,7 +70,7 @@ struct Held {
 }
 
 /// The stage.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Scatter {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -98,36 +97,8 @@ pub struct Scatter {
     waiting: DFF<Bits<3>>,
     answers: DFF<Bits<2>>,
     requests: RegisterSlice<AccessRequest>,
+    #[init(Fifo::new(Storage::Block))]
     queue: Fifo<Scattered, 4, 5>,
-}
-
-impl Scatter {
-    /// Makes an empty stage.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Scatter {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            admitted: StreamRx::default(),
-            entry: StreamRx::default(),
-            access_request: StreamTx::default(),
-            scattered: StreamTx::default(),
-            ended: Signal::default(),
-            held: Memory::new(Storage::Block)?,
-            step: Reg::new(Step::Load),
-            packet: DFF::default(),
-            entry_left: DFF::default(),
-            fault: DFF::default(),
-            sums: Default::default(),
-            parts: Default::default(),
-            waiting: DFF::default(),
-            answers: DFF::default(),
-            requests: RegisterSlice::default(),
-            queue: Fifo::new(Storage::Block)?,
-        })
-    }
 }
 
 /// An element as far as it is in use: one of a higher place than there are has no length.
@@ -169,9 +140,6 @@ impl Logic for Scatter {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, held, requests, queue);
-        self.requests.reset.next = self.reset.val();
-        self.queue.reset.next = self.reset.val();
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<Scattered>::link(&mut self.scattered, &mut self.queue.tx);
 

@@ -95,7 +95,7 @@ struct World {
 
 impl World {
     fn new(stalls: Stalls, latency: (u64, u64), in_lock_step: bool) -> World {
-        let bench = Bench::clocked(Atomics::new().unwrap(), |block| &mut block.clock);
+        let bench = Bench::clocked(Atomics::default(), |block| &mut block.clock);
         let mut world = World {
             bench: if in_lock_step { bench.in_lock_step() } else { bench },
             random: random(),

@@ -159,7 +159,7 @@ macro_rules! counters {
 
 impl Machine {
     pub(super) fn new(stalls: Stalls) -> Self {
-        let bench = Bench::clocked(Responder::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let bench = Bench::clocked(Responder::default(), |block| &mut block.clock).in_lock_step();
         let mut bench = Box::new(bench);
         bench.block.enable.next = true;
         for place in 0..16 {

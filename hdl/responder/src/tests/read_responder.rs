@@ -100,7 +100,7 @@ struct World {
 impl World {
     fn new(stalls: Stalls) -> World {
         let mut world = World {
-            bench: Bench::clocked(ReadResponder::new().unwrap(), |block| &mut block.clock).in_lock_step(),
+            bench: Bench::clocked(ReadResponder::default(), |block| &mut block.clock).in_lock_step(),
             random: random(),
             lives: BTreeMap::new(),
             generations: QUEUE_PAIRS.map(|number| (number, 250)).into(),

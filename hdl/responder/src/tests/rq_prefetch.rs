@@ -57,7 +57,7 @@ impl Content {
 }
 
 fn bench() -> Bench<RqPrefetch> {
-    Bench::clocked(RqPrefetch::new().unwrap(), |block| &mut block.clock)
+    Bench::clocked(RqPrefetch::default(), |block| &mut block.clock)
 }
 
 /// The block and its neighbours.

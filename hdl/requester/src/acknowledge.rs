@@ -64,8 +64,7 @@ use crate::outstanding::SHARED_BITS;
 use crate::response_class::{Meaning, meaning, returned_meaning, status};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn;
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
@@ -169,7 +168,7 @@ enum Verdict {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Acknowledge {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -330,107 +329,10 @@ struct Counts {
     stale_dropped: Bit,
 }
 
-impl Acknowledge {
-    /// Makes a block that knows no queue pair.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Acknowledge {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            setup: StreamRx::default(),
-            gather_failure: StreamRx::default(),
-            kick: StreamRx::default(),
-            responses: StreamRx::default(),
-            response: StreamTx::default(),
-            returned: StreamRx::default(),
-            in_flight: Signal::default(),
-            completion: StreamTx::default(),
-            failure: StreamTx::default(),
-            wake: StreamTx::default(),
-            queue_pair: Signal::default(),
-            issued_read: Signal::default(),
-            begun_read: Signal::default(),
-            issued: Signal::default(),
-            begun: Signal::default(),
-            place: Signal::default(),
-            message: Signal::default(),
-            next_block: Signal::default(),
-            retired_index: Signal::default(),
-            retires: Signal::default(),
-            retires_valid: Signal::default(),
-            freed: Signal::default(),
-            freed_valid: Signal::default(),
-            counts_unknown_qp: Signal::default(),
-            counts_qp_not_ready: Signal::default(),
-            counts_transport_mismatch: Signal::default(),
-            counts_partition_key: Signal::default(),
-            counts_source_address: Signal::default(),
-            counts_acknowledgements_received: Signal::default(),
-            counts_nak_received: Signal::default(),
-            counts_nak_not_ready_received: Signal::default(),
-            counts_response_stale: Signal::default(),
-            counts_response_never_sent: Signal::default(),
-            counts_response_reserved: Signal::default(),
-            counts_response_unexpected: Signal::default(),
-            counts_retry_exhausted: Signal::default(),
-            counts_not_ready_exhausted: Signal::default(),
-            counts_messages_completed: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            own_addresses: MatchTable::default(),
-            peers: Memory::new(Storage::Block)?,
-            progresses: Memory::new(Storage::Block)?,
-            line: Fifo::new(Storage::Block)?,
-            completions: Fifo::new(Storage::Distributed)?,
-            wakes: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            answers_taken: Reg::default(),
-            queue_pair_held: DFF::default(),
-            failures: Fifo::new(Storage::Distributed)?,
-            is_own: DFF::default(),
-            is_back: DFF::default(),
-            deferred: Fifo::new(Storage::Distributed)?,
-            passed: Reg::default(),
-            has_open: DFF::default(),
-            asked: Reg::default(),
-            fault: DFF::default(),
-            meaning: DFF::default(),
-            ahead: DFF::default(),
-            psns_in_flight: DFF::default(),
-            is_empty: DFF::default(),
-            failing_psn: DFF::default(),
-            keeps: DFF::default(),
-            has_failed: DFF::default(),
-            ended_key: DFF::default(),
-            head: DFF::default(),
-            head_count: DFF::default(),
-            retired: DFF::default(),
-            left: DFF::default(),
-            frees: DFF::default(),
-            stays: DFF::default(),
-            oldest: DFF::default(),
-            verdict: DFF::default(),
-            is_last: DFF::default(),
-            counts: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Acknowledge {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, own_addresses, peers, progresses, line, completions, failures, wakes, deferred);
-        self.line.reset.next = self.reset.val();
-        self.completions.reset.next = self.reset.val();
-        self.failures.reset.next = self.reset.val();
-        self.wakes.reset.next = self.reset.val();
-        self.deferred.reset.next = self.reset.val();
         StreamTx::<Response>::link(&mut self.response, &mut self.deferred.tx);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.completions.tx);
         StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);

@@ -30,8 +30,7 @@ use crate::constants::{ATOMIC_BYTES, FLUSHED, LOCAL_PROTECTION, SUCCESS};
 use crate::messages::{
     Issued, IssuedRead, LocalCompletion, OutstandingMessage, PLACE_BITS, Packet, SLOT_BITS, SgePart,
 };
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
@@ -63,7 +62,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Issue {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -137,67 +136,10 @@ pub struct Issue {
     is_protected: Reg<Bit>,
 }
 
-impl Issue {
-    /// Makes a block that has sent nothing.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Issue {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            packet: StreamRx::default(),
-            parts: StreamRx::default(),
-            inline_data: StreamRx::default(),
-            answers: StreamRx::default(),
-            gather: StreamTx::default(),
-            frontier: Signal::default(),
-            frontier_valid: Signal::default(),
-            inline_slot: StreamTx::default(),
-            kick: StreamTx::default(),
-            opened: StreamTx::default(),
-            invalidate: StreamTx::default(),
-            message: Signal::default(),
-            message_place: Signal::default(),
-            issued_queue_pair: Signal::default(),
-            message_valid: Signal::default(),
-            issued: Signal::default(),
-            issued_valid: Signal::default(),
-            burst_count: Signal::default(),
-            turn_count: Signal::default(),
-            counts_work_refused: Signal::default(),
-            counts_local_protection: Signal::default(),
-            records: Memory::new(Storage::Block)?,
-            spans: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            left: DFF::default(),
-            is_ok: DFF::default(),
-            first_address: DFF::default(),
-            second_address: DFF::default(),
-            is_sent: DFF::default(),
-            inline_left: DFF::default(),
-            command: DFF::default(),
-            command_ends_burst: DFF::default(),
-            command_ends_turn: DFF::default(),
-            has_command: Reg::default(),
-            newest: DFF::default(),
-            has_newest: Reg::default(),
-            bursts_done: Reg::default(),
-            turns_done: Reg::default(),
-            is_refused: Reg::default(),
-            is_protected: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Issue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, records, spans);
-        self.spans.reset.next = self.reset.val();
         let is_sweeping = self.is_sweeping.val();
         let step = self.step.q.val();
         let item = self.packet.beat.val();

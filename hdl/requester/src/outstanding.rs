@@ -28,7 +28,6 @@
 //!    each other: reads see all writes of earlier cycles. This is how a held queue pair is woken exactly when there is room.
 use crate::messages::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, PLACE_BITS, Retired};
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
@@ -38,7 +37,7 @@ pub const SHARED_BITS: usize = QUEUE_PAIR_BITS;
 const SHARED_COUNT_BITS: usize = SHARED_BITS + 1;
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Outstanding {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -108,7 +107,9 @@ pub struct Outstanding {
     /// It is.
     pub freed_valid: Signal<In, Bit>,
 
+    #[init(Memory::new(Storage::Ultra))]
     messages: Memory<OutstandingMessage, PLACE_BITS>,
+    #[init(Memory::new(Storage::Block))]
     links: Memory<Bits<BLOCK_BITS>, BLOCK_BITS>,
     begun_counts: Memory<Begun, QUEUE_PAIR_BITS>,
     issued_counts: Memory<Issued, QUEUE_PAIR_BITS>,
@@ -116,59 +117,10 @@ pub struct Outstanding {
     free_blocks: Fifo<Bits<SHARED_BITS>, SHARED_BITS, SHARED_COUNT_BITS>,
 }
 
-impl Outstanding {
-    /// Makes a pool without messages.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Outstanding {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            link: Signal::default(),
-            link_valid: Signal::default(),
-            begun_queue_pair: Signal::default(),
-            begun: Signal::default(),
-            begun_valid: Signal::default(),
-            retired_queue_pair: Signal::default(),
-            retired_read: Signal::default(),
-            retired: Signal::default(),
-            free: StreamTx::default(),
-            message: Signal::default(),
-            message_place: Signal::default(),
-            issued_queue_pair: Signal::default(),
-            issued: Signal::default(),
-            message_valid: Signal::default(),
-            issued_valid: Signal::default(),
-            queue_pair: Signal::default(),
-            issued_read: Signal::default(),
-            begun_read: Signal::default(),
-            issued_seen: Signal::default(),
-            begun_seen: Signal::default(),
-            place: Signal::default(),
-            message_seen: Signal::default(),
-            next_block: Signal::default(),
-            retired_index: Signal::default(),
-            retires: Signal::default(),
-            retires_valid: Signal::default(),
-            freed: Signal::default(),
-            freed_valid: Signal::default(),
-            messages: Memory::new(Storage::Ultra)?,
-            links: Memory::new(Storage::Block)?,
-            begun_counts: Memory::new(Storage::Block)?,
-            issued_counts: Memory::new(Storage::Block)?,
-            retired_counts: Memory::new(Storage::Block)?,
-            free_blocks: Fifo::new(Storage::Block)?,
-        })
-    }
-}
-
 impl Logic for Outstanding {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, messages, links, begun_counts, issued_counts, retired_counts, free_blocks);
+        self.hold_registers();
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
 
@@ -218,7 +170,6 @@ impl Logic for Outstanding {
         self.retired.next = self.retired_counts.read_data.val();
 
         // There are as many shared blocks as queue pairs, so the sweep names each of them once.
-        self.free_blocks.reset.next = self.reset.val();
         self.free_blocks.rx.valid.next = self.freed_valid.val() || is_sweeping;
         self.free_blocks.rx.beat.next = select(is_sweeping, sweep_index, self.freed.val());
         StreamTx::<Bits<SHARED_BITS>>::link(&mut self.free, &mut self.free_blocks.tx);

@@ -41,7 +41,6 @@ use crate::messages::{IssuedRead, ReadRecord, Response};
 use crate::segment::READ_PLACE_BITS;
 use rnic_blocks::logic::psn;
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::HostSpan;
@@ -124,7 +123,7 @@ enum Telling {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct ReadResponse {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -163,6 +162,7 @@ pub struct ReadResponse {
 
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     progresses: Memory<Progress, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
     records: Memory<ReadRecord, READ_PLACE_BITS>,
     waiting: Fifo<Waiting, WAITING, WAITING_COUNT>,
     requests: Fifo<AccessRequest, 3, 4>,
@@ -194,62 +194,6 @@ pub struct ReadResponse {
     counts: Reg<Bits<4>>,
 }
 
-impl ReadResponse {
-    /// Makes a block that has asked for nothing.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(ReadResponse {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            setup: StreamRx::default(),
-            read: Signal::default(),
-            read_place: Signal::default(),
-            read_valid: Signal::default(),
-            opened: StreamRx::default(),
-            response: StreamRx::default(),
-            access_request: StreamTx::default(),
-            access_answer: StreamRx::default(),
-            place: StreamTx::default(),
-            counts_response_stale: Signal::default(),
-            counts_response_unexpected: Signal::default(),
-            counts_implied_nak: Signal::default(),
-            counts_local_protection: Signal::default(),
-            lives: Memory::new(Storage::Block)?,
-            progresses: Memory::new(Storage::Block)?,
-            records: Memory::new(Storage::Ultra)?,
-            waiting: Fifo::new(Storage::Distributed)?,
-            requests: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            queue_pair: DFF::default(),
-            is_live: DFF::default(),
-            due_psn: DFF::default(),
-            rest: DFF::default(),
-            first_rest: DFF::default(),
-            second_filled: DFF::default(),
-            is_before: DFF::default(),
-            is_due: DFF::default(),
-            is_right: DFF::default(),
-            is_last: DFF::default(),
-            first_part: DFF::default(),
-            second_part: DFF::default(),
-            first_address: DFF::default(),
-            second_address: DFF::default(),
-            telling: Reg::default(),
-            left: DFF::default(),
-            is_ok: DFF::default(),
-            first: DFF::default(),
-            second: DFF::default(),
-            command: DFF::default(),
-            has_command: Reg::default(),
-            counts: Reg::default(),
-        })
-    }
-}
-
 /// Bytes of a code.
 #[kernel]
 fn pmtu(code: Bits<3>) -> Bits<13> {
@@ -260,9 +204,6 @@ impl Logic for ReadResponse {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, lives, progresses, records, waiting, requests);
-        self.waiting.reset.next = self.reset.val();
-        self.requests.reset.next = self.reset.val();
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         let is_sweeping = self.is_sweeping.val();
         let step = self.step.q.val();

@@ -21,8 +21,7 @@
 //! 2. Whatever was written about a queue pair before or in the cycle of its doorbell is seen by who reads it from the cycle
 //!    behind `to_fetch` on, by this turn or by another one that follows. So no doorbell is lost.
 //! 3. Turns are given in the order in which queue pairs came.
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
@@ -38,7 +37,7 @@ struct Waiting {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct ReadyQueue {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -65,38 +64,10 @@ pub struct ReadyQueue {
     has_pushed: Reg<Bit>,
 }
 
-impl ReadyQueue {
-    /// Makes an empty line.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(ReadyQueue {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            posted: Signal::default(),
-            posted_valid: Signal::default(),
-            again: StreamRx::default(),
-            to_fetch: StreamTx::default(),
-            came: Memory::new(Storage::Block)?,
-            went: Memory::new(Storage::Block)?,
-            line: Fifo::new(Storage::Block)?,
-            candidate: DFF::default(),
-            has_candidate: Reg::default(),
-            pushed: DFF::default(),
-            has_pushed: Reg::default(),
-        })
-    }
-}
-
 impl Logic for ReadyQueue {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, came, went, line);
-        self.line.reset.next = self.reset.val();
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
 
@@ -149,7 +120,7 @@ mod tests {
     #[test]
     fn every_queue_pair_gets_a_turn_behind_each_doorbell_and_stands_in_line_once() {
         let mut random = random();
-        let mut bench = Bench::clocked(ReadyQueue::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(ReadyQueue::default(), |block| &mut block.clock).in_lock_step();
         let mut sink = Sink::new(Stalls::Sink);
         let mut again = Source::new([], Stalls::Source);
         // What was written for each, the newest that was read, and who stands in line as an observer sees it.

@@ -45,8 +45,6 @@ use crate::wqe_check::WqeCheck;
 use crate::wqe_fetch::{SLOT_COUNT_BITS, SLOT_QUEUE_BITS, WqeFetch};
 use crate::wqe_pair::WqePair;
 use crate::wqe_parse::WqeParse;
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -61,7 +59,7 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct Requester {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -197,152 +195,10 @@ pub struct Requester {
     local_protection: PulseSum<2>,
 }
 
-impl Requester {
-    /// Makes a requester without queue pairs.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Requester {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            enable: Signal::default(),
-            source_address_write: Signal::default(),
-            source_address_write_valid: Signal::default(),
-            setup_fetch: StreamRx::default(),
-            setup_segment: StreamRx::default(),
-            send_posted: Signal::default(),
-            send_posted_valid: Signal::default(),
-            work_read: StreamTx::default(),
-            work_slot: Signal::default(),
-            work_slot_valid: Signal::default(),
-            access_request: StreamTx::default(),
-            access_answer: StreamRx::default(),
-            invalidate: StreamTx::default(),
-            invalidated: StreamRx::default(),
-            gather: StreamTx::default(),
-            frontier: Signal::default(),
-            frontier_valid: Signal::default(),
-            inline_slot: StreamTx::default(),
-            gather_failure: StreamRx::default(),
-            responses: StreamRx::default(),
-            deposit_request: StreamTx::default(),
-            deposit_answer: StreamRx::default(),
-            place: StreamTx::default(),
-            returned: StreamRx::default(),
-            completion: StreamTx::default(),
-            failure: StreamTx::default(),
-            probed: Signal::default(),
-            probed_busy: Signal::default(),
-            in_flight: Signal::default(),
-            counts_unknown_qp: Signal::default(),
-            counts_qp_not_ready: Signal::default(),
-            counts_transport_mismatch: Signal::default(),
-            counts_partition_key: Signal::default(),
-            counts_source_address: Signal::default(),
-            counts_acknowledgements_received: Signal::default(),
-            counts_nak_received: Signal::default(),
-            counts_nak_not_ready_received: Signal::default(),
-            counts_response_stale: Signal::default(),
-            counts_response_never_sent: Signal::default(),
-            counts_response_reserved: Signal::default(),
-            counts_response_unexpected: Signal::default(),
-            counts_implied_nak: Signal::default(),
-            counts_retry_exhausted: Signal::default(),
-            counts_not_ready_exhausted: Signal::default(),
-            counts_messages_completed: Signal::default(),
-            counts_work_refused: Signal::default(),
-            counts_local_protection: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            sweep: Sweep::default(),
-            setup_fork: SetupFork::default(),
-            ready_queue: ReadyQueue::new()?,
-            wqe_fetch: WqeFetch::new()?,
-            slots: Fifo::new(Storage::Block)?,
-            wqe_pair: WqePair::default(),
-            wqe_parse: WqeParse::new()?,
-            outstanding: Outstanding::new()?,
-            wqe_check: WqeCheck::default(),
-            checked: Fifo::new(Storage::Distributed)?,
-            listed: Fifo::new(Storage::Distributed)?,
-            inline_data: Fifo::new(Storage::Distributed)?,
-            segment: Segment::new()?,
-            issue: Issue::new()?,
-            kicks: Fifo::new(Storage::Distributed)?,
-            kick: RegisterSlice::default(),
-            keys: Fifo::new(Storage::Distributed)?,
-            acknowledge: Acknowledge::new()?,
-            opened: Fifo::new(Storage::Distributed)?,
-            read_response: ReadResponse::new()?,
-            in_flight_rounds: InFlightRounds::default(),
-            stale: PulseSum::default(),
-            response_stale: PulseSum::default(),
-            response_unexpected: PulseSum::default(),
-            local_protection: PulseSum::default(),
-        })
-    }
-}
-
 impl Logic for Requester {
     #[kernel]
     fn update(&mut self) {
-        clock!(
-            self,
-            clock,
-            sweep,
-            setup_fork,
-            ready_queue,
-            wqe_fetch,
-            slots,
-            wqe_pair,
-            wqe_parse,
-            outstanding,
-            wqe_check
-        );
-        clock!(
-            self,
-            clock,
-            checked,
-            listed,
-            inline_data,
-            segment,
-            issue,
-            kicks,
-            kick,
-            keys,
-            acknowledge,
-            opened,
-            read_response,
-            in_flight_rounds,
-            stale
-        );
-        clock!(self, clock, response_stale, response_unexpected, local_protection);
-        let reset = self.reset.val();
-        self.sweep.reset.next = reset;
-        self.setup_fork.reset.next = reset;
-        self.ready_queue.reset.next = reset;
-        self.wqe_fetch.reset.next = reset;
-        self.slots.reset.next = reset;
-        self.wqe_pair.reset.next = reset;
-        self.wqe_parse.reset.next = reset;
-        self.outstanding.reset.next = reset;
-        self.wqe_check.reset.next = reset;
-        self.checked.reset.next = reset;
-        self.listed.reset.next = reset;
-        self.inline_data.reset.next = reset;
-        self.segment.reset.next = reset;
-        self.issue.reset.next = reset;
-        self.kicks.reset.next = reset;
-        self.kick.reset.next = reset;
-        self.keys.reset.next = reset;
-        self.acknowledge.reset.next = reset;
-        self.in_flight_rounds.reset.next = reset;
-        self.stale.reset.next = reset;
-        self.opened.reset.next = reset;
-        self.read_response.reset.next = reset;
-        self.response_stale.reset.next = reset;
-        self.response_unexpected.reset.next = reset;
-        self.local_protection.reset.next = reset;
+        self.hold_registers();
 
         let is_sweeping = self.sweep.is_sweeping.val();
         let sweep_index = self.sweep.index.val();

@@ -52,7 +52,6 @@ use crate::messages::{
     CheckedWqe, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, Packet, QUANTUM_BITS, ReadRecord, Retired, Sge, SgePart,
 };
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::AccessRequest;
@@ -158,7 +157,7 @@ fn quantum_packets(code: Bits<3>) -> Bits<7> {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Segment {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -202,6 +201,7 @@ pub struct Segment {
     lives: Memory<Life, QUEUE_PAIR_BITS>,
     rests: Memory<Rest, QUEUE_PAIR_BITS>,
     unacknowledged: Memory<Bits<24>, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
     lists: Memory<Sge, LISTED_PLACE_BITS>,
     line: Fifo<Bits<QUEUE_PAIR_BITS>, QUEUE_PAIR_BITS, LINE_COUNT_BITS>,
     packets: Fifo<Packet, 4, 5>,
@@ -236,75 +236,10 @@ pub struct Segment {
     turns_begun: Reg<Bits<16>>,
 }
 
-impl Segment {
-    /// Makes a block that has no message.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(Segment {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            enable: Signal::default(),
-            setup: StreamRx::default(),
-            item: StreamRx::default(),
-            listed: StreamRx::default(),
-            retired_index: Signal::default(),
-            retires: Signal::default(),
-            retires_valid: Signal::default(),
-            packet: StreamTx::default(),
-            parts: StreamTx::default(),
-            access_request: StreamTx::default(),
-            read: Signal::default(),
-            read_place: Signal::default(),
-            read_valid: Signal::default(),
-            wake: StreamTx::default(),
-            turn_count: Signal::default(),
-            lives: Memory::new(Storage::Block)?,
-            rests: Memory::new(Storage::Block)?,
-            unacknowledged: Memory::new(Storage::Block)?,
-            lists: Memory::new(Storage::Ultra)?,
-            line: Fifo::new(Storage::Block)?,
-            packets: Fifo::new(Storage::Distributed)?,
-            part_queue: Fifo::new(Storage::Distributed)?,
-            requests: Fifo::new(Storage::Distributed)?,
-            wakes: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            resume: DFF::default(),
-            queue_pair: DFF::default(),
-            is_turn: DFF::default(),
-            was_in_line: DFF::default(),
-            current: DFF::default(),
-            starts: DFF::default(),
-            ends_burst: DFF::default(),
-            is_bare: DFF::default(),
-            is_read: DFF::default(),
-            is_atomic: DFF::default(),
-            is_local: DFF::default(),
-            is_last: DFF::default(),
-            payload_bytes: DFF::default(),
-            first_part: DFF::default(),
-            second_part: DFF::default(),
-            packets_left: DFF::default(),
-            is_blocked: Reg::default(),
-            share: Reg::default(),
-            turns_begun: Reg::default(),
-        })
-    }
-}
-
 impl Logic for Segment {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, lives, rests, unacknowledged, lists, line, packets, part_queue, requests, wakes);
-        self.line.reset.next = self.reset.val();
-        self.packets.reset.next = self.reset.val();
-        self.part_queue.reset.next = self.reset.val();
-        self.requests.reset.next = self.reset.val();
-        self.wakes.reset.next = self.reset.val();
         StreamTx::<Packet>::link(&mut self.packet, &mut self.packets.tx);
         StreamTx::<SgePart>::link(&mut self.parts, &mut self.part_queue.tx);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);

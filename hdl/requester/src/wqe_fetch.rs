@@ -28,8 +28,7 @@
 //! 6. The room that bursts need in the queues behind is looked at before a turn is taken, so a burst never waits.
 use crate::constants::{ERROR, READY_TO_SEND, RESET, SEND_QUEUE_ERROR};
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::doorbell::SendsPosted;
@@ -77,7 +76,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct WqeFetch {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -119,6 +118,7 @@ pub struct WqeFetch {
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
     again_held: DFF<Bits<QUEUE_PAIR_BITS>>,
     has_again: Reg<Bit>,
+    #[init(Reg::new(bits(1 << SLOT_QUEUE_BITS)))]
     room: Reg<Bits<SLOT_COUNT_BITS>>,
     bursts_done: Reg<Bits<16>>,
     count: DFF<Bits<4>>,
@@ -129,56 +129,10 @@ pub struct WqeFetch {
     to_end: DFF<Bits<4>>,
 }
 
-impl WqeFetch {
-    /// Makes a block that has fetched nothing.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(WqeFetch {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            enable: Signal::default(),
-            setup: StreamRx::default(),
-            posted: Signal::default(),
-            posted_valid: Signal::default(),
-            from_schedule: StreamRx::default(),
-            again: StreamTx::default(),
-            turn: StreamRx::default(),
-            returned: Signal::default(),
-            work_read: StreamTx::default(),
-            bursts: StreamTx::default(),
-            burst_count: Signal::default(),
-            producer: Memory::new(Storage::Block)?,
-            rings: Memory::new(Storage::Block)?,
-            fetched: Memory::new(Storage::Block)?,
-            spans: Fifo::new(Storage::Distributed)?,
-            burst_queue: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            queue_pair: DFF::default(),
-            again_held: DFF::default(),
-            has_again: Reg::default(),
-            room: Reg::new(bits(1 << SLOT_QUEUE_BITS)),
-            bursts_done: Reg::default(),
-            count: DFF::default(),
-            is_due: DFF::default(),
-            is_overrun: DFF::default(),
-            has_more: DFF::default(),
-            offset: DFF::default(),
-            to_end: DFF::default(),
-        })
-    }
-}
-
 impl Logic for WqeFetch {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, producer, rings, fetched, spans, burst_queue);
-        self.spans.reset.next = self.reset.val();
-        self.burst_queue.reset.next = self.reset.val();
         StreamTx::<HostSpan>::link(&mut self.work_read, &mut self.spans.tx);
         StreamTx::<WqeBurst>::link(&mut self.bursts, &mut self.burst_queue.tx);
         self.burst_count.next = self.bursts_done.q.val();

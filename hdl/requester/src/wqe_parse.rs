@@ -52,8 +52,7 @@ use crate::messages::{
 use crate::outstanding::SHARED_BITS;
 use crate::wqe::{WqeFields, fields, is_atomic};
 use rnic_blocks::logic::psn;
-use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
+use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
@@ -139,7 +138,7 @@ enum Step {
 }
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(Default, LogicBlock, Registers)]
 pub struct WqeParse {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -214,72 +213,10 @@ pub struct WqeParse {
     takes_home: DFF<Bit>,
 }
 
-impl WqeParse {
-    /// Makes a block that has begun nothing.
-    ///
-    /// # Errors
-    /// None with these parameters.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(WqeParse {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            is_sweeping: Signal::default(),
-            sweep_index: Signal::default(),
-            setup: StreamRx::default(),
-            wqe: StreamRx::default(),
-            wake: StreamRx::default(),
-            wake_behind: StreamRx::default(),
-            turn: StreamTx::default(),
-            item: StreamTx::default(),
-            link: Signal::default(),
-            link_valid: Signal::default(),
-            begun_queue_pair: Signal::default(),
-            begun: Signal::default(),
-            begun_valid: Signal::default(),
-            retired_queue_pair: Signal::default(),
-            retired_read: Signal::default(),
-            retired: Signal::default(),
-            free: StreamRx::default(),
-            probed: Signal::default(),
-            probed_busy: Signal::default(),
-            counts_stale_dropped: Signal::default(),
-            lives: Memory::new(Storage::Block)?,
-            sends: Memory::new(Storage::Block)?,
-            items: Fifo::new(Storage::Distributed)?,
-            turns: Fifo::new(Storage::Distributed)?,
-            step: Reg::default(),
-            queue_pair: DFF::default(),
-            probed_held: Reg::default(),
-            is_busy: Reg::default(),
-            is_stale: Reg::default(),
-            seen: DFF::default(),
-            takes: DFF::default(),
-            is_blocked: DFF::default(),
-            wakes_behind: DFF::default(),
-            ahead: DFF::default(),
-            is_alone: DFF::default(),
-            packets_behind: DFF::default(),
-            is_long: DFF::default(),
-            is_open: DFF::default(),
-            is_local: DFF::default(),
-            is_unseen: DFF::default(),
-            is_flushed: DFF::default(),
-            is_half: DFF::default(),
-            is_double: DFF::default(),
-            needs_block: DFF::default(),
-            reuses_block: DFF::default(),
-            takes_home: DFF::default(),
-        })
-    }
-}
-
 impl Logic for WqeParse {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, lives, sends, items, turns);
-        self.items.reset.next = self.reset.val();
-        self.turns.reset.next = self.reset.val();
         StreamTx::<ParsedWqe>::link(&mut self.item, &mut self.items.tx);
         StreamTx::<FetchResume>::link(&mut self.turn, &mut self.turns.tx);
         self.probed.next = self.probed_held.q.val();

@@ -417,7 +417,7 @@ impl Model {
 
 impl World {
     fn new(stalls: Stalls) -> Self {
-        let mut bench = Bench::clocked(Acknowledge::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Acknowledge::default(), |block| &mut block.clock).in_lock_step();
         for place in 0..16 {
             bench.block.source_address_write.next = SourceAddressWrite {
                 index: bits(place),
@@ -1271,7 +1271,7 @@ const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
 fn messages_complete_in_order_once_and_as_the_peer_says() {
     let habits = Habits { events: 12, failures: 8, answers: 120 };
     let (mut moved, mut wakes, mut turns, mut drained) = (BTreeSet::new(), 0, 0, 0);
-    let all: BTreeSet<_> = counts_of(&Acknowledge::new().unwrap()).map(|(name, _)| name).into();
+    let all: BTreeSet<_> = counts_of(&Acknowledge::default()).map(|(name, _)| name).into();
     // All ways to stall, and again if something rare has not happened yet.
     for round in 0.. {
         let is_seen = moved == all && wakes > 50 && turns > 400 && drained > 3;

@@ -222,7 +222,7 @@ fn messages_are_written_down_and_sent_in_order() {
             answers.extend(mine);
             inline.extend(data);
         }
-        let mut bench = Bench::clocked(Issue::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Issue::default(), |block| &mut block.clock).in_lock_step();
         let mut item_source = Source::of_tokens(items.clone(), stalls);
         let mut answer_source = Source::of_tokens(answers, stalls);
         let mut part_source = Source::of_tokens(parts, stalls);

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 #[test]
 fn reads_see_the_writes_of_earlier_cycles() {
     let mut random = random();
-    let mut bench = Bench::clocked(Outstanding::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    let mut bench = Bench::clocked(Outstanding::default(), |block| &mut block.clock).in_lock_step();
     bench.block.is_sweeping.next = true;
     for index in 0..1 << SHARED_BITS {
         bench.block.sweep_index.next = bits(index);

@@ -124,7 +124,7 @@ struct World {
 
 impl World {
     fn new(stalls: Stalls) -> Self {
-        let mut bench = Bench::clocked(ReadResponse::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(ReadResponse::default(), |block| &mut block.clock).in_lock_step();
         bench.block.is_sweeping.next = true;
         for index in 0..1024 {
             bench.block.sweep_index.next = bits(index);

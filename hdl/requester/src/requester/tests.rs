@@ -219,7 +219,7 @@ impl World {
         });
         let pairs = pairs.collect();
         let mut world = World {
-            bench: Bench::clocked(Requester::new().unwrap(), |block| &mut block.clock).in_lock_step(),
+            bench: Bench::clocked(Requester::default(), |block| &mut block.clock).in_lock_step(),
             random,
             pairs,
             memory: HashMap::new(),

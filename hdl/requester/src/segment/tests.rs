@@ -214,7 +214,7 @@ struct World {
 impl World {
     fn new(stalls: Stalls) -> Self {
         let mut random = random();
-        let mut bench = Bench::clocked(Segment::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(Segment::default(), |block| &mut block.clock).in_lock_step();
         bench.block.enable.next = true;
         bench.block.is_sweeping.next = true;
         for index in 0..1024 {

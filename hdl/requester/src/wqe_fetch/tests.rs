@@ -80,7 +80,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
     ];
     let mut random = random();
     for stalls in Stalls::ALL {
-        let mut bench = Bench::clocked(WqeFetch::new().unwrap(), |block| &mut block.clock).in_lock_step();
+        let mut bench = Bench::clocked(WqeFetch::default(), |block| &mut block.clock).in_lock_step();
         let (mut setup, mut turns) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
         let mut schedule = Source::of_tokens([], stalls);
         let (mut spans, mut bursts, mut again) =
@@ -215,7 +215,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
 #[test]
 fn a_burst_takes_four_cycles() {
     let mut random = random();
-    let mut bench = Bench::clocked(WqeFetch::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    let mut bench = Bench::clocked(WqeFetch::default(), |block| &mut block.clock).in_lock_step();
     let mut start = event(SetupKind::Restart, 0, QpState::ReadyToSend, 0);
     start.path.send_slots_log2 = bits(10);
     let mut setup = Source::of_tokens([start], Stalls::None);

@@ -308,7 +308,7 @@ impl Model {
 /// either, all slots can be read, and no message is long.
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
-    let mut bench = Bench::clocked(WqeParse::new().unwrap(), |block| &mut block.clock).in_lock_step();
+    let mut bench = Bench::clocked(WqeParse::default(), |block| &mut block.clock).in_lock_step();
     bench.block.is_sweeping.next = true;
     for index in 0..1024 {
         bench.block.sweep_index.next = bits(index);

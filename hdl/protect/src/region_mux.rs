@@ -13,8 +13,6 @@
 //!
 //! 1. Answers come to who has asked, in the order of the requests.
 //! 2. An answer that is not taken holds up nobody but its own.
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Arbiter, Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
@@ -27,7 +25,7 @@ const ASKED: usize = 5;
 const ASKED_COUNT: usize = ASKED + 1;
 
 /// The block.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct RegionMux {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -50,40 +48,12 @@ pub struct RegionMux {
     open: [Reg<Bits<ANSWER_COUNT>>; 2],
 }
 
-impl RegionMux {
-    /// Makes a block that nobody has asked.
-    ///
-    /// # Errors
-    /// None with the widths that are built in.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(RegionMux {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            request: Default::default(),
-            answer: Default::default(),
-            table_request: StreamTx::default(),
-            table_answer: StreamRx::default(),
-            arbiter: Arbiter::new()?,
-            slice: RegisterSlice::default(),
-            asked: Fifo::new(Storage::Distributed)?,
-            answers: [Fifo::new(Storage::Distributed)?, Fifo::new(Storage::Distributed)?],
-            open: Default::default(),
-        })
-    }
-}
-
 impl Logic for RegionMux {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, arbiter, slice, asked);
-        self.arbiter.reset.next = self.reset.val();
-        self.slice.reset.next = self.reset.val();
-        self.asked.reset.next = self.reset.val();
         self.arbiter.last.next = bits(3);
         for i in 0..2 {
-            self.answers[i].clock.next = self.clock.val();
-            self.answers[i].reset.next = self.reset.val();
             StreamTx::<AccessAnswer>::link(&mut self.answer[i], &mut self.answers[i].tx);
         }
         let may_ask = self.slice.rx.ready.val() && self.asked.rx.ready.val();
@@ -134,8 +104,7 @@ mod tests {
     fn answers_come_to_who_has_asked_and_nobody_waits_for_the_other() {
         let mut random = random();
         for stalls in Stalls::ALL {
-            let mut bench =
-                Bench::clocked(RegionMux::new().unwrap(), |block| &mut block.clock).in_lock_step();
+            let mut bench = Bench::clocked(RegionMux::default(), |block| &mut block.clock).in_lock_step();
             let asked = |client: u64, number: u64| AccessRequest {
                 key: bits(client),
                 address: bits(number),

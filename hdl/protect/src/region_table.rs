@@ -31,7 +31,6 @@
 //!
 //! An access of no length is nobody's to ask for: it needs no permission (protocol 3.6). Protocol 4.6; design decision 14.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Region, RegionWrite};
@@ -73,7 +72,7 @@ struct Added {
 }
 
 /// The table.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct RegionTable {
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -90,6 +89,7 @@ pub struct RegionTable {
     /// One answer for each; registered.
     pub answer: StreamTx<AccessAnswer>,
 
+    #[init(Memory::new(Storage::Block).with_output_register())]
     regions: Memory<Region, REGION_BITS>,
     /// The request whose region is read, and the one whose region is there.
     asked: [DFF<AccessRequest>; 2],
@@ -103,37 +103,10 @@ pub struct RegionTable {
     count: Reg<Bits<COUNT_BITS>>,
 }
 
-impl RegionTable {
-    /// Makes a table without regions.
-    ///
-    /// # Errors
-    /// If a memory could not be made as large as the table.
-    pub fn new() -> Result<Self, ParameterError> {
-        Ok(RegionTable {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            write: Signal::default(),
-            write_valid: Signal::default(),
-            request: StreamRx::default(),
-            answer: StreamTx::default(),
-            regions: Memory::new(Storage::Block)?.with_output_register(),
-            asked: Default::default(),
-            compared: DFF::default(),
-            added: DFF::default(),
-            result: DFF::default(),
-            occupied: Reg::default(),
-            answers: Fifo::new(Storage::Distributed)?,
-            count: Reg::default(),
-        })
-    }
-}
-
 impl Logic for RegionTable {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, regions, answers);
-        self.answers.reset.next = self.reset.val();
 
         let write = self.write.val();
         self.regions.write_enable.next = self.write_valid.val();
@@ -212,7 +185,7 @@ mod tests {
     use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Waves, random};
 
     fn bench() -> Bench<RegionTable> {
-        Bench::clocked(RegionTable::new().unwrap(), |block| &mut block.clock)
+        Bench::clocked(RegionTable::default(), |block| &mut block.clock)
     }
 
     /// What the notes say of an access, in arithmetic that cannot wrap.

@@ -20,8 +20,6 @@
 //! Data that the card has READ goes from receive through place too: requester ──ReadResponseCommand──> place, and back when it is there.
 use crate::config::Config;
 use crate::stack::{self, Build};
-use rnic_blocks::memory::Storage;
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::pulse::PulseSum;
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_complete::{Complete, Counters};
@@ -80,7 +78,12 @@ const fn line(name: &str) -> usize {
 
 /// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the answers of the
 /// host `2^CHUNK`, payload to be sent `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[domain(clock = core_clock, reset = control.core_reset)]
+#[new(
+    /// Makes a card whose core clock has `clock_khz`.
+    clock_khz: u32,
+)]
 pub struct Card<
     const DATA: usize,
     const BYTES: usize,
@@ -177,6 +180,9 @@ pub struct Card<
     /// To measure with, else left open: the ICRC of a frame has been proven, and all that was checked with it.
     pub observe_accepted: Signal<Out, Bit>,
 
+    // Software resets all but the slave, the registers and what must not lose count of the wire.
+    #[domain(reset = core_reset)]
+    #[init(Control::new(DATA as u16, clock_khz))]
     control: Control,
     requester: Requester,
     requester_region_mux: RegionMux,
@@ -184,9 +190,12 @@ pub struct Card<
     gather: Gather<DATA, BYTES, PAYLOAD, PAYLOADS>,
     address_vector: AddressVector<DATA, BYTES>,
     assemble: Assembler<DATA, BYTES>,
+    #[domain(reset = core_reset)]
     exit: MacExit<DATA, BYTES, CROSSING, CROSSING_COUNT>,
     mac_transmit: MacTransmit<DATA, BYTES, LANES>,
+    #[domain(clock = mac_rx_clock, reset = mac_rx_reset)]
     mac_receive: MacReceive<DATA, BYTES, LANES>,
+    #[domain(reset = core_reset)]
     entry: MacEntry<DATA, BYTES, CROSSING, CROSSING_COUNT>,
     receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
     responder: Responder,
@@ -200,128 +209,22 @@ pub struct Card<
     write_failures: WriteFailures,
     drained: Drained<SECTIONS>,
     counters: Counters<LINES>,
+    #[domain(reset = core_reset)]
     sum_unknown_qp: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_qp_not_ready: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_transport_mismatch: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_partition_key: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_source_address: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_stale_dropped: PulseSum<4>,
+    #[domain(reset = core_reset)]
     sum_work_refused: PulseSum<2>,
+    #[domain(reset = core_reset)]
     sum_local_protection: PulseSum<2>,
-}
-
-impl<
-    const DATA: usize,
-    const BYTES: usize,
-    const LANES: usize,
-    const WORD: usize,
-    const ADDRESS: usize,
-    const COUNT: usize,
-    const CHUNK: usize,
-    const CHUNKS: usize,
-    const PAYLOAD: usize,
-    const PAYLOADS: usize,
-> Card<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>
-{
-    /// Makes a card whose core clock has `clock_khz`.
-    ///
-    /// # Errors
-    /// If a part cannot be built with these widths.
-    pub fn new(clock_khz: u32) -> Result<Self, ParameterError> {
-        let datapath_bits = u16::try_from(DATA).expect("no datapath is that wide");
-        Ok(Card {
-            core_clock: Signal::default(),
-            core_reset: Signal::default(),
-            s_axil_awaddr: Signal::default(),
-            s_axil_awvalid: Signal::default(),
-            s_axil_awready: Signal::default(),
-            s_axil_wdata: Signal::default(),
-            s_axil_wstrb: Signal::default(),
-            s_axil_wvalid: Signal::default(),
-            s_axil_wready: Signal::default(),
-            s_axil_bresp: Signal::default(),
-            s_axil_bvalid: Signal::default(),
-            s_axil_bready: Signal::default(),
-            s_axil_araddr: Signal::default(),
-            s_axil_arvalid: Signal::default(),
-            s_axil_arready: Signal::default(),
-            s_axil_rdata: Signal::default(),
-            s_axil_rresp: Signal::default(),
-            s_axil_rvalid: Signal::default(),
-            s_axil_rready: Signal::default(),
-            host_rd_req_valid: Signal::default(),
-            host_rd_req_ready: Signal::default(),
-            host_rd_req_address: Signal::default(),
-            host_rd_req_length: Signal::default(),
-            host_rd_req_tag: Signal::default(),
-            host_rd_data_valid: Signal::default(),
-            host_rd_data_data: Signal::default(),
-            host_rd_data_bytes: Signal::default(),
-            host_rd_data_last: Signal::default(),
-            host_rd_data_tag: Signal::default(),
-            host_rd_data_error: Signal::default(),
-            host_wr_req_valid: Signal::default(),
-            host_wr_req_ready: Signal::default(),
-            host_wr_req_address: Signal::default(),
-            host_wr_req_length: Signal::default(),
-            host_wr_data_valid: Signal::default(),
-            host_wr_data_ready: Signal::default(),
-            host_wr_data_data: Signal::default(),
-            host_wr_data_last: Signal::default(),
-            host_wr_done_valid: Signal::default(),
-            host_wr_done_error: Signal::default(),
-            irq_valid: Signal::default(),
-            irq_ready: Signal::default(),
-            irq_vector: Signal::default(),
-            mac_rx_clock: Signal::default(),
-            mac_rx_reset: Signal::default(),
-            mac_rx_tvalid: Signal::default(),
-            mac_rx_tdata: Signal::default(),
-            mac_rx_tkeep: Signal::default(),
-            mac_rx_tlast: Signal::default(),
-            mac_rx_tuser: Signal::default(),
-            mac_tx_clock: Signal::default(),
-            mac_tx_reset: Signal::default(),
-            mac_tx_tvalid: Signal::default(),
-            mac_tx_tready: Signal::default(),
-            mac_tx_tdata: Signal::default(),
-            mac_tx_tkeep: Signal::default(),
-            mac_tx_tlast: Signal::default(),
-            mac_tx_tuser: Signal::default(),
-            observe_accepted: Signal::default(),
-            control: Control::new(datapath_bits, clock_khz)?,
-            requester: Requester::new()?,
-            requester_region_mux: RegionMux::new()?,
-            requester_regions: RegionTable::new()?,
-            gather: Gather::new()?,
-            address_vector: AddressVector::new()?,
-            assemble: Assembler::new()?,
-            exit: MacExit::new()?,
-            mac_transmit: MacTransmit::default(),
-            mac_receive: MacReceive::default(),
-            entry: MacEntry::new()?,
-            receive: Receive::new()?,
-            responder: Responder::new()?,
-            responder_regions: RegionTable::new()?,
-            place_mux: PlaceMux::new()?,
-            place: Place::new()?,
-            complete: Complete::new()?,
-            host_reader: HostReader::new(Storage::Block)?,
-            host_writer: HostWriter::new()?,
-            gather_mux: GatherMux::new()?,
-            write_failures: WriteFailures::default(),
-            drained: Drained::default(),
-            counters: Counters::new()?,
-            sum_unknown_qp: PulseSum::default(),
-            sum_qp_not_ready: PulseSum::default(),
-            sum_transport_mismatch: PulseSum::default(),
-            sum_partition_key: PulseSum::default(),
-            sum_source_address: PulseSum::default(),
-            sum_stale_dropped: PulseSum::default(),
-            sum_work_refused: PulseSum::default(),
-            sum_local_protection: PulseSum::default(),
-        })
-    }
 }
 
 impl<
@@ -339,72 +242,11 @@ impl<
 {
     #[kernel]
     fn update(&mut self) {
-        clock!(
-            self,
-            core_clock,
-            control,
-            requester,
-            requester_region_mux,
-            requester_regions,
-            gather_mux,
-            gather,
-            address_vector,
-            assemble,
-            exit,
-            entry,
-            receive,
-            responder,
-            responder_regions,
-            place_mux,
-            place,
-            complete,
-            host_reader,
-            host_writer,
-            drained,
-            counters,
-            sum_unknown_qp,
-            sum_qp_not_ready,
-            sum_transport_mismatch,
-            sum_partition_key,
-            sum_source_address,
-            sum_stale_dropped,
-            sum_work_refused,
-            sum_local_protection
-        );
-        self.mac_receive.clock.next = self.mac_rx_clock.val();
+        self.hold_registers();
         self.entry.mac_clock.next = self.mac_rx_clock.val();
         self.exit.mac_clock.next = self.mac_tx_clock.val();
-        self.mac_receive.reset.next = self.mac_rx_reset.val();
         self.entry.mac_reset.next = self.mac_rx_reset.val();
         self.exit.mac_reset.next = self.mac_tx_reset.val();
-        // Software resets all but the slave, the registers and what must not lose count of the wire.
-        self.control.reset.next = self.core_reset.val();
-        self.entry.reset.next = self.core_reset.val();
-        self.exit.reset.next = self.core_reset.val();
-        self.sum_unknown_qp.reset.next = self.core_reset.val();
-        self.sum_qp_not_ready.reset.next = self.core_reset.val();
-        self.sum_transport_mismatch.reset.next = self.core_reset.val();
-        self.sum_partition_key.reset.next = self.core_reset.val();
-        self.sum_source_address.reset.next = self.core_reset.val();
-        self.sum_stale_dropped.reset.next = self.core_reset.val();
-        self.sum_work_refused.reset.next = self.core_reset.val();
-        self.sum_local_protection.reset.next = self.core_reset.val();
-        self.requester.reset.next = self.control.core_reset.val();
-        self.requester_region_mux.reset.next = self.control.core_reset.val();
-        self.requester_regions.reset.next = self.control.core_reset.val();
-        self.gather_mux.reset.next = self.control.core_reset.val();
-        self.gather.reset.next = self.control.core_reset.val();
-        self.address_vector.reset.next = self.control.core_reset.val();
-        self.assemble.reset.next = self.control.core_reset.val();
-        self.receive.reset.next = self.control.core_reset.val();
-        self.responder.reset.next = self.control.core_reset.val();
-        self.responder_regions.reset.next = self.control.core_reset.val();
-        self.place_mux.reset.next = self.control.core_reset.val();
-        self.place.reset.next = self.control.core_reset.val();
-        self.complete.reset.next = self.control.core_reset.val();
-        self.host_reader.reset.next = self.control.core_reset.val();
-        self.host_writer.reset.next = self.control.core_reset.val();
-        self.drained.reset.next = self.control.core_reset.val();
 
         self.control.awaddr.next = self.s_axil_awaddr.val();
         self.control.awvalid.next = self.s_axil_awvalid.val();
@@ -823,9 +665,9 @@ fn build<
 >(
     clock_khz: u32,
 ) -> Result<Design, GenerateError> {
-    let card =
+    let mut card =
         Card::<DATA, BYTES, LANES, WORD, ADDRESS, COUNT, CHUNK, CHUNKS, PAYLOAD, PAYLOADS>::new(clock_khz);
-    generate_design(&mut card.expect("a checked configuration can be built"), TOP)
+    generate_design(&mut card, TOP)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@
 //! is in [`card`](crate::card).
 use crate::config::Config;
 use crate::stack::{self, Build};
-use rnic_blocks::parameter::ParameterError;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_control::axi_lite::AxiLiteSlave;
 use rnic_control::packet_registers::{ADDRESS_BITS, PacketRegisters};
@@ -39,7 +38,11 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 
 /// A design that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[new(
+    /// Makes a packet path whose core clock has `clock_khz`.
+    clock_khz: u32,
+)]
 pub struct PacketPath<
     const DATA: usize,
     const BYTES: usize,
@@ -101,68 +104,17 @@ pub struct PacketPath<
     /// Their payload, in the same order; none for a packet without payload.
     pub transmit_payload: StreamRx<Beat<DATA, BYTES>>,
 
+    // The slave answers even while all else is being reset by software.
     slave: AxiLiteSlave<ADDRESS_BITS>,
+    #[init(PacketRegisters::new(DATA as u16, clock_khz))]
     registers: PacketRegisters,
+    #[domain(reset = registers.core_reset)]
     mac_receive: MacReceive<DATA, BYTES, LANES>,
+    #[domain(reset = registers.core_reset)]
     receive: Receive<DATA, BYTES, ADDRESS, COUNT, TOKENS, TOKEN_COUNT>,
+    #[domain(reset = registers.core_reset)]
     assemble: Assembler<DATA, BYTES>,
     mac_transmit: MacTransmit<DATA, BYTES, LANES>,
-}
-
-impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: usize, const COUNT: usize>
-    PacketPath<DATA, BYTES, LANES, ADDRESS, COUNT>
-{
-    /// Makes a packet path whose core clock has `clock_khz`.
-    ///
-    /// # Errors
-    /// If a part cannot be built with these widths.
-    pub fn new(clock_khz: u32) -> Result<Self, ParameterError> {
-        let datapath_bits = u16::try_from(DATA).expect("no datapath is that wide");
-        Ok(PacketPath {
-            clock: Default::default(),
-            reset: Default::default(),
-            s_axil_awaddr: Default::default(),
-            s_axil_awvalid: Default::default(),
-            s_axil_awready: Default::default(),
-            s_axil_wdata: Default::default(),
-            s_axil_wstrb: Default::default(),
-            s_axil_wvalid: Default::default(),
-            s_axil_wready: Default::default(),
-            s_axil_bresp: Default::default(),
-            s_axil_bvalid: Default::default(),
-            s_axil_bready: Default::default(),
-            s_axil_araddr: Default::default(),
-            s_axil_arvalid: Default::default(),
-            s_axil_arready: Default::default(),
-            s_axil_rdata: Default::default(),
-            s_axil_rresp: Default::default(),
-            s_axil_rvalid: Default::default(),
-            s_axil_rready: Default::default(),
-            mac_rx_tvalid: Default::default(),
-            mac_rx_tdata: Default::default(),
-            mac_rx_tkeep: Default::default(),
-            mac_rx_tlast: Default::default(),
-            mac_rx_tuser: Default::default(),
-            mac_tx_tvalid: Default::default(),
-            mac_tx_tready: Default::default(),
-            mac_tx_tdata: Default::default(),
-            mac_tx_tkeep: Default::default(),
-            mac_tx_tlast: Default::default(),
-            mac_tx_tuser: Default::default(),
-            to_responder_token: Default::default(),
-            to_responder_payload: Default::default(),
-            to_requester_token: Default::default(),
-            to_requester_payload: Default::default(),
-            transmit_token: Default::default(),
-            transmit_payload: Default::default(),
-            slave: Default::default(),
-            registers: PacketRegisters::new(datapath_bits, clock_khz),
-            mac_receive: Default::default(),
-            receive: Receive::new()?,
-            assemble: Assembler::new()?,
-            mac_transmit: Default::default(),
-        })
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: usize, const COUNT: usize>
@@ -170,13 +122,7 @@ impl<const DATA: usize, const BYTES: usize, const LANES: usize, const ADDRESS: u
 {
     #[kernel]
     fn update(&mut self) {
-        clock!(self, clock, slave, registers, mac_receive, receive, assemble);
-        // The slave answers even while all else is being reset by software.
-        self.slave.reset.next = self.reset.val();
-        self.registers.reset.next = self.reset.val();
-        self.mac_receive.reset.next = self.registers.core_reset.val();
-        self.receive.reset.next = self.registers.core_reset.val();
-        self.assemble.reset.next = self.registers.core_reset.val();
+        self.hold_registers();
 
         self.slave.awaddr.next = self.s_axil_awaddr.val();
         self.slave.awvalid.next = self.s_axil_awvalid.val();
@@ -284,8 +230,7 @@ fn build<
 >(
     clock_khz: u32,
 ) -> Result<Design, GenerateError> {
-    let path = PacketPath::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clock_khz);
-    generate_design(&mut path.expect("a checked configuration can be built"), TOP)
+    generate_design(&mut PacketPath::<DATA, BYTES, LANES, ADDRESS, COUNT>::new(clock_khz), TOP)
 }
 
 #[cfg(test)]

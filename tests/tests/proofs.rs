@@ -28,7 +28,7 @@ fn a_register_slice_neither_loses_nor_doubles_a_beat() -> Result<()> {
 
 #[test]
 fn a_fifo_keeps_beats_in_order_and_counts_them() -> Result<()> {
-    let proof = proof("fifo", Fifo::<Bits<8>, 2, 3>::new(Storage::Distributed)?)?;
+    let proof = proof("fifo", Fifo::<Bits<8>, 2, 3>::new(Storage::Distributed))?;
     proof.holds()?;
     proof.catches("overflows", "push = rx_valid && !is_full;", "push = rx_valid;")?;
     proof.catches("overwrites_head", "(pop || !head_valid);", "1'b1;")?;
@@ -37,7 +37,7 @@ fn a_fifo_keeps_beats_in_order_and_counts_them() -> Result<()> {
 
 #[test]
 fn a_packet_fifo_shows_committed_packets_and_nothing_else() -> Result<()> {
-    let proof = proof("packet_fifo", PacketFifo::<Bits<8>, 2, 3>::new(Storage::Distributed)?)?;
+    let proof = proof("packet_fifo", PacketFifo::<Bits<8>, 2, 3>::new(Storage::Distributed))?;
     proof.holds()?;
     proof.catches("keeps_rolled_back", "write_pointer <= commit_pointer;", "write_pointer <= written;")?;
     proof.catches("commits_broken", "if (rollback || (commit && overflows))", "if (rollback)")?;
@@ -46,7 +46,7 @@ fn a_packet_fifo_shows_committed_packets_and_nothing_else() -> Result<()> {
 
 #[test]
 fn an_arbiter_mixes_no_frames_and_starves_no_input() -> Result<()> {
-    let proof = proof("arbiter", Arbiter::<Bits<8>, 3>::new()?)?;
+    let proof = proof("arbiter", Arbiter::<Bits<8>, 3>::default())?;
     proof.holds()?;
     proof.catches("starves", "later <= ~(grant | (grant - 3'h1));", "later <= 3'h0;")?;
     proof.catches("mixes", "ends = |(grant & last);", "ends = 1'b1;")?;
@@ -55,7 +55,7 @@ fn an_arbiter_mixes_no_frames_and_starves_no_input() -> Result<()> {
 
 #[test]
 fn a_splitter_crosses_no_boundary_and_leaves_no_gap() -> Result<()> {
-    let proof = proof("split", Splitter::<4, 5>::new()?)?;
+    let proof = proof("split", Splitter::<4, 5>::default())?;
     proof.holds()?;
     proof.catches("crosses", "room = 5'h10 - {1'b0, offset};", "room = 5'h10;")?;
     proof.catches("leaves_gap", "(address | 64'hf) + 64'h1;", "address + 64'h10;")?;
@@ -64,7 +64,7 @@ fn a_splitter_crosses_no_boundary_and_leaves_no_gap() -> Result<()> {
 
 #[test]
 fn an_asynchronous_fifo_keeps_order_whatever_its_clocks_do() -> Result<()> {
-    let fifo = AsyncFifo::<Bits<8>, 2, 3>::new(Storage::Distributed)?;
+    let fifo = AsyncFifo::<Bits<8>, 2, 3>::new(Storage::Distributed);
     let proof = proof("async_fifo", fifo)?.with_two_clocks();
     proof.holds()?;
     proof.catches("crosses_in_binary", "assign write_gray = gray;", "assign write_gray = pointer;")?;
@@ -76,7 +76,7 @@ fn an_asynchronous_fifo_keeps_order_whatever_its_clocks_do() -> Result<()> {
 /// and shown of the chunk buffer below.
 #[test]
 fn a_ring_owns_no_place_twice_and_loses_none() -> Result<()> {
-    let proof = proof("ring", Ring::<2, 3>::new()?)?;
+    let proof = proof("ring", Ring::<2, 3>::default())?;
     proof.holds()?;
     proof.catches("takes_without_room", "if (reserve && fits_value)", "if (reserve)")?;
     proof.catches("gives_back_too_few", "head <= head + returned;", "head <= head + 3'h1;")
@@ -84,7 +84,7 @@ fn a_ring_owns_no_place_twice_and_loses_none() -> Result<()> {
 
 #[test]
 fn a_chunk_buffer_gives_answers_whole_and_in_order() -> Result<()> {
-    let buffer = ChunkBuffer::<512, 7, 3, 1, 2, 3, 4, 2>::new(Storage::Block)?;
+    let buffer = ChunkBuffer::<512, 7, 3, 1, 2, 3, 4, 2>::new(Storage::Block);
     let proof = proof("chunk_buffer", buffer)?.with_mapped_memories();
     proof.holds()?;
     let returned = ".returned({1'b0, orders_read_data[5:3]} + 4'h1)";

@@ -1,45 +1,47 @@
-//! The client of the admin queue: one command at a time, each to its answer.
+//! Client of the admin queue: issues one command at a time and waits for its answer.
 
 use crate::error::{CommandError, Error};
 use crate::function::Function;
-use crate::memory::{Mapping, Purpose};
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
 use crate::registers::Registers;
 use crate::ring::{PhaseRing, WorkRing, write_slot};
 use rnic_layout::admin::{
     ANSWER_BYTES, Answer, Body, COMMAND_BYTES, Command, CommandHeader, CommandOpcode, CommandStatus,
 };
 use rnic_layout::registers::{
-    AdminAnswerBase, AdminCommandBase, AdminControl, AdminDoorbell, AdminProgress, FatalCode, Status,
+    AdminAnswerBase, AdminCommandBase, AdminControl, AdminDoorbell, AdminProgress, Fatal, FatalCode, Status,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Entries of both rings, as a power of two. Commands are given one by one, so the smallest rings do.
+/// log2 of the entries of both rings. One command is outstanding at a time, so the smallest rings suffice.
 const ENTRIES_LOG2: u32 = rnic_layout::limits::RING_LOG2_MIN;
-/// Bits of the free-running indices.
+/// Width of the free-running indices in bits.
 const INDEX_BITS: u32 = 16;
-/// So many idle calls pass between two looks at the state of the card.
-const IDLES_PER_LOOK: u32 = 256;
+/// Number of `idle` calls between two checks of the state of the card.
+const IDLES_PER_CHECK: u32 = 256;
 
-/// Both rings, and how far they have come.
+/// Admin queue: the command ring and the answer ring.
 pub(crate) struct AdminQueue {
     function: Arc<dyn Function>,
     registers: Arc<Registers>,
     commands: Mapping,
     answers: Mapping,
-    sent: WorkRing,
-    answered: PhaseRing,
-    patience: Duration,
-    /// Set when an answer did not come or was wrong: what the card has done is unknown from then on.
+    command_ring: WorkRing,
+    answer_ring: PhaseRing,
+    /// Time that the card has to answer a command.
+    timeout: Duration,
+    /// Set when an answer was missing or wrong. The state of the card is unknown from then on, so no further command is issued.
     stopped: Option<&'static str>,
 }
 
 impl AdminQueue {
-    /// Gives the card its rings, and starts them.
+    /// Allocates both rings, writes their addresses to the card, and enables the queue.
     pub(crate) fn start(
         function: &Arc<dyn Function>,
         registers: &Arc<Registers>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, Error> {
         let commands = Mapping::new(function, COMMAND_BYTES << ENTRIES_LOG2, Purpose::Ring)?;
         let answers = Mapping::new(function, ANSWER_BYTES << ENTRIES_LOG2, Purpose::Ring)?;
@@ -55,14 +57,18 @@ impl AdminQueue {
             registers: Arc::clone(registers),
             commands,
             answers,
-            sent: WorkRing::new(ENTRIES_LOG2),
-            answered: PhaseRing::new(ENTRIES_LOG2, INDEX_BITS),
-            patience,
+            command_ring: WorkRing::new(ENTRIES_LOG2),
+            answer_ring: PhaseRing::new(ENTRIES_LOG2, INDEX_BITS),
+            timeout,
             stopped: None,
         })
     }
 
-    /// Gives one command, and waits for its answer.
+    /// Issues a command and waits for its answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] if the card refuses it; any other error stops the queue.
     pub(crate) fn execute(
         &mut self,
         opcode: CommandOpcode,
@@ -72,20 +78,23 @@ impl AdminQueue {
         if let Some(why) = self.stopped {
             return Err(Error::AdminStopped { why });
         }
-        // A value that the contract has no room for never reaches the card, and nothing was claimed for it.
-        let tag = self.sent.producer_index();
+        // A value that does not fit its field fails here, before a slot is claimed or the card is accessed.
+        let tag = self.command_ring.producer_index();
         let command = Command { header: CommandHeader { opcode, tag, object_number }, body }.to_bytes()?;
-        let index = self.sent.claim(1).expect("every earlier command is answered");
-        write_slot(self.commands.memory(), self.sent.slot(index), &command);
-        self.registers.write(AdminDoorbell { producer_index: self.sent.producer_index() })?;
+        let index =
+            self.command_ring.claim(1).expect("all earlier commands are answered, so the ring is empty");
+        write_slot(self.commands.memory(), self.command_ring.slot(index), &command);
+        self.registers.write(AdminDoorbell { producer_index: self.command_ring.producer_index() })?;
 
-        let answer = self.wait().inspect_err(|_| self.stopped = Some("an earlier command has failed"))?;
+        let answer = self
+            .wait_for_answer()
+            .inspect_err(|_| self.stopped = Some("an earlier command got no answer"))?;
         if (answer.tag, answer.opcode) != (tag, opcode.number()) {
-            let why = "an answer was not for the command";
+            let why = "an answer belongs to another command";
             self.stopped = Some(why);
             return Err(Error::AdminStopped { why });
         }
-        let released = self.sent.release(self.sent.producer_index());
+        let released = self.command_ring.release(self.command_ring.producer_index());
         debug_assert!(released.is_ok(), "the producer index is always legal");
         match answer.status {
             CommandStatus::Success => Ok(answer),
@@ -93,27 +102,27 @@ impl AdminQueue {
         }
     }
 
-    fn wait(&mut self) -> Result<Answer, Error> {
-        let deadline = self.function.now() + self.patience;
+    fn wait_for_answer(&mut self) -> Result<Answer, Error> {
+        let deadline = self.function.now() + self.timeout;
         let mut idles = 0;
         loop {
-            if let Some(entry) = self.answered.next::<ANSWER_BYTES>(self.answers.memory()) {
+            if let Some(entry) = self.answer_ring.next::<ANSWER_BYTES>(self.answers.memory()) {
                 return Ok(Answer::parse(&entry)?);
             }
             let late = self.function.now() >= deadline;
-            if late || idles % IDLES_PER_LOOK == IDLES_PER_LOOK - 1 {
-                self.look()?;
+            if late || idles % IDLES_PER_CHECK == IDLES_PER_CHECK - 1 {
+                self.check_progress()?;
             }
             if late {
-                return Err(Error::TimedOut { what: "the answer to a command", limit: self.patience });
+                return Err(Error::TimedOut { what: "the answer to a command", limit: self.timeout });
             }
             self.function.idle();
             idles += 1;
         }
     }
 
-    /// Finds out whether there is anything left to wait for.
-    fn look(&self) -> Result<(), Error> {
+    /// Fails if the card or its admin queue has failed, so that no answer can come.
+    fn check_progress(&self) -> Result<(), Error> {
         check_alive(&self.registers)?;
         if self.registers.read::<AdminProgress>()?.failed {
             return Err(Error::AdminStopped { why: "the card could not read a command or write an answer" });
@@ -122,12 +131,12 @@ impl AdminQueue {
     }
 }
 
-/// Fails if the card has failed.
+/// Fails with [`Error::DeviceFailed`] if the card has reported a fatal failure.
 pub(crate) fn check_alive(registers: &Registers) -> Result<(), Error> {
     if !registers.read::<Status>()?.fatal {
         return Ok(());
     }
-    let fatal = registers.read::<rnic_layout::registers::Fatal>()?;
-    debug_assert!(fatal.code != FatalCode::None, "the card says why it failed");
+    let fatal = registers.read::<Fatal>()?;
+    debug_assert!(fatal.code != FatalCode::None, "a fatal failure has a code");
     Err(Error::DeviceFailed { code: fatal.code, detail: fatal.detail })
 }

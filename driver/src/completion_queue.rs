@@ -1,100 +1,45 @@
-//! Completion queues: where work comes back.
+//! Completion queues: report the results of work requests, and return their memory.
 //!
-//! A request that is posted reserves its entry of the completion queue, also if it is unsignalled, because a failure
-//! would complete it on its own. So a completion queue of this driver cannot overrun: when all entries are spoken for,
-//! the post is refused and the request handed back.
+//! Posting a request reserves a CQE in its completion queue. That includes unsignalled requests, because a failed request
+//! completes even if it is unsignalled. So a completion queue of this driver cannot overrun: when all CQEs are reserved, the
+//! post is refused and returns the request.
 //!
-//! Every request completes exactly once, and gives its memory back. Unsignalled sends do so together with the next
-//! signalled one, in order.
+//! Every request completes exactly once. Unsignalled sends complete together with the next signalled one, in order.
 
+use crate::completion::Completion;
 use crate::device::{Device, DeviceShared};
 use crate::error::{CompletionError, Error, check_option};
-use crate::event::{CompletionSignal, EventQueue};
-use crate::memory::{Mapping, Purpose};
-use crate::queue_pair::QueuePairShared;
+use crate::event_queue::EventQueue;
+use crate::event_ring::CompletionSignal;
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
 use crate::ring::PhaseRing;
 use crate::sync::lock;
-use crate::work::Pieces;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
-use rnic_layout::limits::{COMPLETION_ENTRIES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe as Entry};
+use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_layout::queue::completion::Cqe;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// Bytes of an entry.
-const ENTRY_BYTES: usize = Entry::BYTES;
-/// Bits of the free-running index.
+/// Size of a CQE in bytes.
+const CQE_BYTES: usize = Cqe::BYTES;
+/// Width of the free-running index in bits.
 const INDEX_BITS: u32 = 24;
 
-/// What became of a request, and its memory.
-#[derive(Debug)]
-pub struct Completion {
-    /// Tag of the request.
-    pub tag: u64,
-    /// QPN of the queue pair.
-    pub qp_number: u32,
-    /// How it ended.
-    pub status: CompletionStatus,
-    /// What kind of work it was.
-    pub opcode: CompletionOpcode,
-    /// Bytes of the message; zero if it failed.
-    pub length: u32,
-    /// Immediate data of the peer, as on the wire.
-    pub immediate: Option<[u8; 4]>,
-    /// Key of this host that the peer has ended with its message.
-    pub invalidated: Option<u32>,
-    /// The peer asked for a solicited event.
-    pub solicited: bool,
-    /// The card wrote an entry for this request; otherwise it was unsignalled, and a later one told of its success.
-    pub signalled: bool,
-    /// More about a failure, for the log: the syndrome of the peer's NAK, or the card's own reason.
-    pub vendor_error: u8,
-    /// The memory of the request.
-    pub pieces: Pieces,
-}
-
-impl Completion {
-    /// Tells whether all went well.
-    pub fn is_success(&self) -> bool {
-        self.status == CompletionStatus::Success
-    }
-
-    /// Tells whether this was a receive.
-    pub fn is_receive(&self) -> bool {
-        matches!(self.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveWrite)
-    }
-
-    /// What an atomic found in the peer's memory, if it was one and all went well.
-    pub fn original(&self) -> Option<u64> {
-        let is_atomic = matches!(self.opcode, CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd);
-        let cell = self.pieces.first().filter(|_| is_atomic && self.is_success())?;
-        Some(u64::from_le_bytes((*cell.bytes()).try_into().ok()?))
-    }
-
-    /// Copies a received message out of its pieces.
-    pub fn message(&self) -> Vec<u8> {
-        let mut message = Vec::with_capacity(self.length as usize);
-        for piece in &self.pieces {
-            let part = piece.len().min(self.length as usize - message.len());
-            message.extend_from_slice(&piece.bytes()[..part]);
-        }
-        message
-    }
-}
-
-/// How a completion queue is made.
+/// Parameters of a completion queue.
 #[derive(Clone, Debug)]
 pub struct CompletionQueueOptions {
-    /// Entries, as a power of two, 6 to the card's limit: at least as many as requests can be in flight on all queues
-    /// that complete here, unsignalled ones included.
+    /// log2 of the number of CQEs, from 6 to the card's limit. It bounds the requests in flight on all queues that complete
+    /// here, unsignalled ones included.
     pub entries_log2: u32,
-    /// An event waits for so many completions; zero and one for none.
+    /// Event moderation: number of completions that raise one event. Zero and one raise an event for each.
     pub moderation_count: u16,
-    /// But no longer than so many units of 256 cycles after the first of them; zero for ever.
+    /// Event moderation: longest delay of an event after its first completion, in units of 256 clock cycles. Zero means no
+    /// limit.
     pub moderation_period: u16,
 }
 
@@ -104,14 +49,21 @@ impl Default for CompletionQueueOptions {
     }
 }
 
-/// A completion queue on the card. Queue pairs keep it.
+/// The user of a completion queue: knows the posted requests that its CQEs report.
+pub(crate) trait Retire: Send + Sync {
+    /// Retires the requests that a CQE reports as done. Appends a completion for each to `pending`, and returns the number of
+    /// reserved CQEs that become free.
+    fn retire(&self, cqe: &Cqe, pending: &mut VecDeque<Completion>) -> Result<u32, CompletionError>;
+}
+
+/// A completion queue, kept by its handles and its queue pairs.
 pub(crate) struct CompletionQueueShared {
     device: Arc<DeviceShared>,
     events: EventQueue,
     number: u32,
     entries: u32,
     signal: Arc<CompletionSignal>,
-    /// Entries that no request has reserved.
+    /// Number of CQEs that no posted request has reserved.
     unreserved: AtomicU32,
     state: Mutex<State>,
 }
@@ -119,10 +71,11 @@ pub(crate) struct CompletionQueueShared {
 struct State {
     memory: Mapping,
     ring: PhaseRing,
-    queue_pairs: HashMap<u32, Weak<QueuePairShared>>,
-    /// Completions that are read but not polled yet; at most as many as requests were posted.
+    /// Queue pairs that complete here, by QPN.
+    queue_pairs: HashMap<u32, Weak<dyn Retire>>,
+    /// Completions that were read from the ring and not polled yet; at most one for each request that was posted.
     pending: VecDeque<Completion>,
-    /// Set for good by an entry that cannot be.
+    /// Failure of the queue. It is permanent.
     broken: Option<CompletionError>,
 }
 
@@ -131,59 +84,61 @@ impl CompletionQueueShared {
         &self.device
     }
 
+    /// Number of CQEs of the queue.
     pub(crate) fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Speaks for one entry, and gives how many are left; `None` if there was none.
+    /// Reserves one CQE. Returns the number of CQEs that remain unreserved, or `None` if all were reserved.
     pub(crate) fn reserve(&self) -> Option<u32> {
         let take = |unreserved: u32| unreserved.checked_sub(1);
         let before = self.unreserved.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take);
         before.ok().map(|before| before - 1)
     }
 
+    /// Number of the queue on the card.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Speaks for many entries, or for none if there are not so many.
+    /// Reserves `count` CQEs. Returns false, and reserves none, if fewer are unreserved.
     pub(crate) fn reserve_all(&self, count: u32) -> bool {
         let take = |unreserved: u32| unreserved.checked_sub(count);
         self.unreserved.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Gives reserved entries back.
-    pub(crate) fn give_back(&self, count: u32) {
+    /// Returns `count` reserved CQEs.
+    pub(crate) fn unreserve(&self, count: u32) {
         self.unreserved.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Lets a queue pair complete here.
-    pub(crate) fn attach(&self, number: u32, queue_pair: &Arc<QueuePairShared>) {
-        lock(&self.state).queue_pairs.insert(number, Arc::downgrade(queue_pair));
+    /// Registers a queue pair that completes here.
+    pub(crate) fn attach(&self, qp_number: u32, queue_pair: Weak<dyn Retire>) {
+        lock(&self.state).queue_pairs.insert(qp_number, queue_pair);
     }
 
-    /// Reads every entry that the card has written, and forgets the queue pair, whose work `flush` then takes back:
-    /// it pushes a completion for each, and gives their number.
-    pub(crate) fn detach(&self, number: u32, flush: impl FnOnce(&mut VecDeque<Completion>) -> u32) {
+    /// Unregisters a queue pair that was destroyed, after reading all its CQEs. `flush` appends a completion for each request
+    /// that is still posted, and returns their number.
+    pub(crate) fn detach(&self, qp_number: u32, flush: impl FnOnce(&mut VecDeque<Completion>) -> u32) {
         let mut state = lock(&self.state);
-        // What cannot be read is told by the next poll.
+        // The next poll reports a CQE that cannot be read.
         self.harvest(&mut state, usize::MAX);
-        state.queue_pairs.remove(&number);
+        state.queue_pairs.remove(&qp_number);
         let count = flush(&mut state.pending);
         drop(state);
-        self.give_back(count);
+        self.unreserve(count);
     }
 
-    /// Reads every entry, and takes the work of a queue pair back that has been reset.
+    /// Reads all CQEs of a queue pair that was reset. `flush` is as for [`Self::detach`].
     pub(crate) fn flush(&self, flush: impl FnOnce(&mut VecDeque<Completion>) -> u32) {
         let mut state = lock(&self.state);
         self.harvest(&mut state, usize::MAX);
         let count = flush(&mut state.pending);
         drop(state);
-        self.give_back(count);
+        self.unreserve(count);
     }
 
-    /// Turns entries into completions until there are `enough`.
+    /// Reads CQEs until at least `enough` completions are pending, or no more CQEs are there.
     fn harvest(&self, state: &mut State, enough: usize) {
         if state.broken.is_none() && self.signal.failed.load(Ordering::Acquire) {
             state.broken = Some(CompletionError::QueueFailed { number: self.number });
@@ -191,34 +146,34 @@ impl CompletionQueueShared {
         let before = state.ring.consumer_index();
         let mut retired = 0;
         while state.pending.len() < enough && state.broken.is_none() {
-            let Some(bytes) = state.ring.next::<ENTRY_BYTES>(state.memory.memory()) else { break };
+            let Some(bytes) = state.ring.next::<CQE_BYTES>(state.memory.memory()) else { break };
             match self.retire(state, &bytes) {
                 Ok(count) => retired += count,
                 Err(error) => state.broken = Some(error),
             }
         }
         if state.ring.consumer_index() != before {
-            // The card must know that the entries are free before somebody can reserve them again.
-            self.tell(state, Arm::Keep);
-            self.give_back(retired);
+            // The card must know the consumer index before the CQEs can be reserved again.
+            self.ring_doorbell(state, Arm::Keep);
+            self.unreserve(retired);
         }
     }
 
-    fn retire(&self, state: &mut State, bytes: &[u8; ENTRY_BYTES]) -> Result<u32, CompletionError> {
+    fn retire(&self, state: &mut State, bytes: &[u8; CQE_BYTES]) -> Result<u32, CompletionError> {
         let number = self.number;
-        let entry = Entry::parse(bytes).map_err(|error| CompletionError::Impossible { number, error })?;
-        let qp_number = entry.qp_number;
+        let cqe = Cqe::parse(bytes).map_err(|error| CompletionError::Impossible { number, error })?;
+        let qp_number = cqe.qp_number;
         let queue_pair = state.queue_pairs.get(&qp_number).and_then(Weak::upgrade);
         let queue_pair = queue_pair.ok_or(CompletionError::UnknownQueuePair { number, qp_number })?;
-        queue_pair.retire(&entry, &mut state.pending)
+        queue_pair.retire(&cqe, &mut state.pending)
     }
 
-    fn tell(&self, state: &State, arm: Arm) {
+    fn ring_doorbell(&self, state: &State, arm: Arm) {
         self.device.doorbells.completion(self.number, arm, state.ring.consumer_index());
     }
 
-    /// Tells whether a poll would give something, be it an error.
-    fn has_something(&self) -> bool {
+    /// Returns whether a poll would return a completion or an error.
+    fn is_ready(&self) -> bool {
         let mut state = lock(&self.state);
         self.harvest(&mut state, 1);
         !state.pending.is_empty() || state.broken.is_some()
@@ -227,26 +182,29 @@ impl CompletionQueueShared {
 
 impl Drop for CompletionQueueShared {
     fn drop(&mut self) {
-        self.device.end(CommandOpcode::DestroyCompletionQueue, self.number);
-        // Events that were under way are read before the number can be used again.
+        self.device.destroy(CommandOpcode::DestroyCompletionQueue, self.number);
+        // Events of this queue are read before its number can be allocated again.
         let _ = self.events.ring().collect();
         self.device.routes.remove(self.number);
-        lock(&self.device.numbers).completion_queues.give_back(self.number);
+        lock(&self.device.ids).completion_queues.free(self.number);
     }
 }
 
-/// A completion queue. Handles are cheap to clone; it ends with the last of them and of its queue pairs.
+/// Completion queue. Clones are cheap and refer to the same queue, which is destroyed with the last of them and of the queue
+/// pairs that use it.
 #[derive(Clone)]
 pub struct CompletionQueue {
     pub(crate) shared: Arc<CompletionQueueShared>,
 }
 
 impl Device {
-    /// Makes a completion queue, whose events go to `events`.
+    /// Creates a completion queue that raises its events on `events`.
     ///
     /// # Errors
     ///
-    /// If an option does not fit the card, none is left, or the card refuses.
+    /// [`Error::Mixed`] if the event queue belongs to another card, [`Error::Option`] if an option is outside the card's
+    /// limits, [`Error::Exhausted`] if all completion queues are in use, [`Error::Command`] if the card refuses, or a failure
+    /// of the back end.
     pub fn create_completion_queue(
         &self,
         events: &EventQueue,
@@ -257,10 +215,10 @@ impl Device {
             return Err(Error::Mixed { what: "completion queue and event queue", owner: "cards" });
         }
         let log2 = options.entries_log2;
-        let limit = u32::from(device.limits.queues.completion_entries_log2).min(COMPLETION_ENTRIES_LOG2_MAX);
+        let limit = u32::from(device.limits.queues.cqes_log2).min(CQES_LOG2_MAX);
         check_option("completion_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
-        let memory = Mapping::new(&device.function, ENTRY_BYTES << log2, Purpose::Ring)?;
-        let number = lock(&device.numbers).completion_queues.take_lowest()?;
+        let memory = Mapping::new(&device.function, CQE_BYTES << log2, Purpose::Ring)?;
+        let number = lock(&device.ids).completion_queues.allocate_lowest()?;
         let body = CreateCompletionQueue {
             entries_log2: log2 as u8,
             event_queue: events.number() as u8,
@@ -271,7 +229,7 @@ impl Device {
         };
         let body = Body::CreateCompletionQueue(body);
         if let Err(error) = device.execute(CommandOpcode::CreateCompletionQueue, number, body) {
-            lock(&device.numbers).completion_queues.give_back(number);
+            lock(&device.ids).completion_queues.free(number);
             return Err(error);
         }
         let signal = Arc::default();
@@ -302,16 +260,16 @@ impl CompletionQueue {
         self.shared.number
     }
 
-    /// Entries of the queue: so many requests can be in flight on all queues that complete here.
+    /// Number of CQEs: the largest number of requests in flight on all queues that complete here.
     pub fn entries(&self) -> u32 {
         self.shared.entries
     }
 
-    /// Appends completions that are there, at most `limit`, and gives their number. Does not wait.
+    /// Appends up to `limit` completions to `completions`, and returns their number. Does not wait.
     ///
     /// # Errors
     ///
-    /// Once all good completions are taken, if the queue cannot be trusted any more.
+    /// [`CompletionError`] if the queue has failed; it is returned when no completion from before the failure is left.
     pub fn poll(&self, completions: &mut Vec<Completion>, limit: usize) -> Result<usize, CompletionError> {
         let mut state = lock(&self.shared.state);
         self.shared.harvest(&mut state, limit);
@@ -323,7 +281,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes one completion, if there is one. Does not wait.
+    /// Takes one completion, or returns `None` if there is none. Does not wait.
     ///
     /// # Errors
     ///
@@ -337,7 +295,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Polls one completion until it is there, at most `limit` long, without events.
+    /// Polls until a completion is there, up to `limit` in the time of the [`Function`](crate::Function), without events.
+    /// Returns `None` if none arrives.
     ///
     /// # Errors
     ///
@@ -354,38 +313,38 @@ impl CompletionQueue {
         }
     }
 
-    /// Waits for an event of the queue, at most `limit` long. Gives whether [`Self::poll`] has something to tell.
+    /// Waits up to `limit` for an event of the queue. Returns whether [`Self::poll`] would return a completion or an error.
     ///
-    /// Between the last look and the arming nothing is lost: the card raises the event at once if completions
-    /// stand beyond the index that it was told (protocol 4.4).
+    /// No completion is missed between the last poll and the arming: the card raises the event at once if CQEs exist after
+    /// the consumer index of the doorbell (protocol 4.4).
     ///
     /// # Errors
     ///
-    /// If the back end fails, or the card wrote an event that cannot be.
+    /// [`Error::Impossible`] if the card wrote an illegal EQE, or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<bool, Error> {
         let shared = &*self.shared;
         let deadline = shared.device.function.now() + limit;
         loop {
-            if shared.has_something() {
+            if shared.is_ready() {
                 return Ok(true);
             }
             self.arm(Arm::Next);
-            if shared.has_something() {
+            if shared.is_ready() {
                 return Ok(true);
             }
-            let ready = || shared.signal.ready.load(Ordering::Acquire);
-            if !shared.events.ring().wait(deadline, ready)? {
-                return Ok(shared.has_something());
+            let signalled = || shared.signal.ready.load(Ordering::Acquire);
+            if !shared.events.ring().wait(deadline, signalled)? {
+                return Ok(shared.is_ready());
             }
-            // An event of an earlier arming may have come; then the loop goes on.
+            // The event may belong to an earlier arming; in that case the loop continues.
         }
     }
 
-    /// Waits for a solicited completion or one in error, at most `limit` long. Gives whether its event has come.
+    /// Waits up to `limit` for the event of a solicited or failed completion. Returns whether it came.
     ///
     /// # Errors
     ///
-    /// If the back end fails, or the card wrote an event that cannot be.
+    /// As [`Self::wait`].
     pub fn wait_solicited(&self, limit: Duration) -> Result<bool, Error> {
         let shared = &*self.shared;
         let deadline = shared.device.function.now() + limit;
@@ -393,25 +352,24 @@ impl CompletionQueue {
         shared.events.ring().wait(deadline, || shared.signal.ready.load(Ordering::Acquire))
     }
 
-    /// Asks for one event, of the next completion or of the next solicited one. Only the event after the last arming
-    /// counts for [`Self::is_signalled`].
+    /// Requests one event, for the next completion or for the next solicited one, and clears [`Self::is_signalled`].
     pub fn arm(&self, arm: Arm) {
         let state = lock(&self.shared.state);
         self.shared.signal.ready.store(false, Ordering::Release);
-        self.shared.tell(&state, arm);
+        self.shared.ring_doorbell(&state, arm);
     }
 
-    /// Tells whether an event has come since the last arming.
+    /// Returns whether an event has arrived since the last [`Self::arm`].
     ///
     /// # Errors
     ///
-    /// If the card wrote an event that cannot be.
+    /// [`Error::Impossible`] if the card wrote an illegal EQE.
     pub fn is_signalled(&self) -> Result<bool, Error> {
         self.shared.events.ring().collect()?;
         Ok(self.shared.signal.ready.load(Ordering::Acquire))
     }
 
-    /// The event queue that the queue's events go to.
+    /// Event queue that receives the events of this queue.
     pub fn events(&self) -> &EventQueue {
         &self.shared.events
     }

@@ -1,4 +1,4 @@
-//! The driver's doorbell page.
+//! Doorbells: writes to the driver's page of BAR 2.
 
 use crate::error::Error;
 use crate::function::{DOORBELL_BAR, Function};
@@ -9,7 +9,7 @@ use rnic_layout::field::FieldError;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use std::sync::Arc;
 
-/// One page of BAR 2.
+/// One doorbell page of BAR 2.
 #[derive(Clone)]
 pub(crate) struct Doorbells {
     function: Arc<dyn Function>,
@@ -17,7 +17,7 @@ pub(crate) struct Doorbells {
 }
 
 impl Doorbells {
-    /// Checks that the page is there.
+    /// Checks that BAR 2 holds the page.
     pub(crate) fn new(function: &Arc<dyn Function>, page: u16) -> Result<Self, Error> {
         let bytes = function.bar(DOORBELL_BAR)?.bytes();
         let needed = (u64::from(page) + 1) * DOORBELL_PAGE_BYTES;
@@ -27,29 +27,30 @@ impl Doorbells {
         Ok(Self { function: Arc::clone(function), page })
     }
 
+    /// Index of the page, as create commands name it.
     pub(crate) fn page(&self) -> u16 {
         self.page
     }
 
-    /// Tells how far a send or receive queue is filled. Everything that this thread has written before is visible to the
-    /// card when it hears of it.
+    /// Publishes the producer index of a send, receive or shared receive queue. WQEs that this thread has written before
+    /// are visible to the card when it receives the doorbell.
     pub(crate) fn work(&self, doorbell: &Doorbell, object_number: u32, producer_index: u16) {
         self.ring(doorbell, WorkDoorbell { object_number, producer_index }.to_bytes());
     }
 
-    /// Tells how far a completion queue was read.
+    /// Publishes the consumer index of a completion queue, and arms it according to `arm`.
     pub(crate) fn completion(&self, object_number: u32, arm: Arm, consumer_index: u32) {
         self.ring(&COMPLETION, CompletionDoorbell { object_number, arm, consumer_index }.to_bytes());
     }
 
-    /// Tells how far an event queue was read.
+    /// Publishes the consumer index of an event queue, and arms its interrupt if `arm` is set.
     pub(crate) fn event(&self, object_number: u32, arm: bool, consumer_index: u32) {
         self.ring(&EVENT, EventDoorbell { object_number, arm, consumer_index }.to_bytes());
     }
 
     fn ring(&self, doorbell: &Doorbell, value: Result<[u8; 8], FieldError>) {
-        let value = value.expect("numbers and indices have no more bits than their fields");
-        // A BAR that has gone since the start swallows the write, as a card does that has gone.
+        let value = value.expect("numbers and indices fit their fields");
+        // If the BAR has disappeared since the start, the write is dropped, as it is by a card that was removed.
         if let Ok(bar) = self.function.bar(DOORBELL_BAR) {
             bar.write64(offset_in_bar(self.page.into(), doorbell), u64::from_le_bytes(value));
         }

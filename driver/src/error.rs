@@ -1,4 +1,4 @@
-//! What can go wrong, and what the caller can do about it.
+//! Errors of control operations: opening a card, and creating, changing and destroying objects.
 
 use crate::function::FunctionError;
 use crate::ring::IndexError;
@@ -9,183 +9,186 @@ use rnic_layout::state::{ATTRIBUTES, AttributeMask};
 use std::fmt;
 use std::time::Duration;
 
-/// What opening a card, or making, changing or ending an object can fail with.
+/// Failure to open a card, or to create, change, query or destroy an object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The back end failed.
-    #[error("the way to the card failed: {0}")]
+    #[error("the back end failed: {0}")]
     Function(#[from] FunctionError),
-    /// Registers read as all ones.
+    /// Registers read as all ones: no card answers.
     #[error(
         "no card answers: registers read as all ones; check that it is powered, programmed and not removed"
     )]
     Absent,
-    /// Something else stands behind the BAR.
+    /// The register `magic` does not hold the value of an rnic card.
     #[error(
         "this is not an rnic card: register magic is {found:#018x}, and would be {MAGIC:#018x}; open another device"
     )]
     NotThisCard {
-        /// What the register holds.
+        /// Value of the register.
         found: u64,
     },
-    /// The card speaks another version of the layout.
+    /// The card implements another major version of the layout.
     #[error(
         "the card's layout has version {found_major}.{found_minor}, and this driver speaks {LAYOUT_MAJOR}.x; use the \
-         driver that was built with the card, or generate the card anew"
+         driver that was built with the card, or generate the card again"
     )]
     LayoutVersion {
-        /// Major version of the card.
+        /// Major layout version of the card.
         found_major: u16,
-        /// Minor version of the card.
+        /// Minor layout version of the card.
         found_minor: u16,
     },
-    /// A BAR is too small.
+    /// A BAR is smaller than the layout requires.
     #[error(
         "BAR {bar} has {bytes} bytes, and {needed} are needed; the function is not configured for this card"
     )]
     BarTooSmall {
-        /// Which BAR.
+        /// Index of the BAR.
         bar: u8,
-        /// Its size.
+        /// Size of the BAR in bytes.
         bytes: u64,
-        /// What the card needs.
+        /// Size that the layout requires, in bytes.
         needed: u64,
     },
-    /// A register or entry of the card holds something that cannot be.
-    #[error("the card says something impossible: {0}; reset it, and report this")]
+    /// An option does not fit its field of a command, or the card reported an illegal value.
+    #[error(
+        "illegal value: {0}; correct the option that sets it, or, if the card reported it, reset the card and report this"
+    )]
     Impossible(#[from] FieldError),
-    /// The card did not do something in time.
-    #[error("{what} took longer than {limit:?}; reset the card, or allow more time in `Options`")]
+    /// The card did not finish an operation within its timeout.
+    #[error("{what} took longer than {limit:?}; reset the card, or raise `Options::timeout`")]
     TimedOut {
-        /// What was waited for.
+        /// The operation.
         what: &'static str,
-        /// How long.
+        /// Timeout that has expired.
         limit: Duration,
     },
-    /// The card refused a command, and changed nothing.
+    /// The card refused a command; no object has changed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The card has failed.
+    /// The card has reported a fatal failure.
     #[error(
         "the card has failed: {}, detail {detail:#x}; drop every object and open it again, which resets it",
         code.name()
     )]
     DeviceFailed {
-        /// Why.
+        /// Reason, from the register `fatal`.
         code: FatalCode,
-        /// Which one.
+        /// Detail from the register `fatal`; its meaning depends on `code`.
         detail: u32,
     },
-    /// The admin queue lost step: an answer did not come, or was not for our command.
+    /// The admin queue takes no more commands: an answer was missing, or belonged to another command.
     #[error("the admin queue has stopped: {why}; drop every object and open the card again, which resets it")]
     AdminStopped {
-        /// What happened.
+        /// What stopped it.
         why: &'static str,
     },
     /// All numbers of a kind of object are in use.
-    #[error("all {limit} {what} of the card are in use; end some first")]
+    #[error("all {limit} {what} of the card are in use; destroy some first")]
     Exhausted {
         /// Kind of object.
         what: &'static str,
-        /// How many the card has.
+        /// Number of such objects that the card supports.
         limit: u32,
     },
-    /// The card was generated without something.
+    /// The card was generated without a feature.
     #[error("the card was generated without {feature}; generate one with it")]
     NotSupported {
         /// Name of the bit in the register `features`.
         feature: &'static str,
     },
-    /// A number in the options is outside what card and contract allow.
+    /// An option is outside the range that the card and the layout allow.
     #[error("{name} is {value}; this card allows {min} to {max}")]
     Option {
         /// Name of the option.
         name: &'static str,
-        /// What was given.
+        /// Value that was given.
         value: u64,
-        /// Smallest.
+        /// Smallest value allowed.
         min: u64,
-        /// Largest.
+        /// Largest value allowed.
         max: u64,
     },
-    /// Objects of different cards or domains were put together.
+    /// Objects of different cards or protection domains were combined.
     #[error("{what} belong to different {owner}; use objects of one")]
     Mixed {
-        /// What was put together.
+        /// The objects that were combined.
         what: &'static str,
-        /// Kind of owner.
+        /// What they do not have in common: `cards` or `protection domains`.
         owner: &'static str,
     },
-    /// A completion queue cannot be trusted any more.
+    /// A completion queue has failed.
     #[error(transparent)]
     Completion(#[from] CompletionError),
 }
 
-/// Checks an option.
+/// Fails unless an option lies between `min` and `max`, both included.
 pub(crate) fn check_option(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
     if (min..=max).contains(&value) { Ok(()) } else { Err(Error::Option { name, value, min, max }) }
 }
 
-/// A completion that belongs to no posted work: card or driver is broken.
+/// Failure of a completion queue: it has overrun, or the card wrote a CQE that matches no posted request. The queue yields
+/// no further completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompletionError {
-    /// The queue has overrun, and the card has given it up.
-    #[error("completion queue {number} has failed; end its queue pairs and make another")]
+    /// The card has reported an overrun of the queue, and writes no more CQEs to it.
+    #[error("completion queue {number} has failed; drop its queue pairs and create another queue")]
     QueueFailed {
-        /// Number of the queue.
+        /// Number of the completion queue.
         number: u32,
     },
-    /// An entry holds something that cannot be.
+    /// A CQE holds an illegal value.
     #[error("completion queue {number}: {error}; reset the card, and report this")]
     Impossible {
-        /// Number of the queue.
+        /// Number of the completion queue.
         number: u32,
-        /// What.
+        /// Field of the CQE, and its value.
         error: FieldError,
     },
-    /// An entry names a queue pair that does not complete here.
-    #[error("completion queue {number} got an entry of queue pair {qp_number:#x}, which does not use it")]
+    /// A CQE carries the QPN of a queue pair that does not use this completion queue.
+    #[error("completion queue {number} got a CQE of queue pair {qp_number:#x}, which does not use it")]
     UnknownQueuePair {
-        /// Number of the queue.
+        /// Number of the completion queue.
         number: u32,
-        /// QPN of the entry.
+        /// QPN in the CQE.
         qp_number: u32,
     },
-    /// An entry carries a tag that no posted work has.
-    #[error("queue pair {qp_number:#x}: a completion carries tag {tag:#x}, which no posted work has")]
-    UnknownTag {
-        /// QPN.
+    /// A CQE carries a `wr_id` that no posted request has.
+    #[error("queue pair {qp_number:#x}: a CQE carries wr_id {wr_id:#x}, which no posted request has")]
+    UnknownWrId {
+        /// QPN in the CQE.
         qp_number: u32,
-        /// Tag of the entry.
-        tag: u64,
+        /// `wr_id` of the CQE: the driver's own number of the request, not that of the application.
+        wr_id: u64,
     },
-    /// An entry frees slots that are not in use.
+    /// The consumer index of a CQE frees slots of the work queue that are not in use.
     #[error("queue pair {qp_number:#x}: {error}")]
     Index {
-        /// QPN.
+        /// QPN in the CQE.
         qp_number: u32,
-        /// Which index.
+        /// The index, and the range that is legal.
         error: IndexError,
     },
 }
 
-/// A command that the card refused. Nothing was changed.
+/// Refusal of a command by the card. No object has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandError {
-    /// What was to be done.
+    /// Opcode of the command.
     pub opcode: CommandOpcode,
-    /// To which object: QPN, key or number.
+    /// Object of the command: QPN, key, or number of a queue or address handle.
     pub object_number: u32,
-    /// Why not.
+    /// Reason of the refusal.
     pub status: CommandStatus,
-    /// The answer's `detail`, as it came.
+    /// Field `detail` of the answer; its meaning depends on `status`.
     pub detail: u32,
 }
 
 impl CommandError {
-    /// Finds the field at fault, where the status is about a field.
+    /// Returns the illegal field of the command, if the status concerns a field.
     pub fn field(&self) -> Option<&'static Field> {
         use CommandStatus::*;
         match self.status {
@@ -203,13 +206,13 @@ impl CommandError {
         let (record, bit) = if self.detail < body {
             (&CommandHeader::RECORD, self.detail)
         } else {
-            let entry = BODIES.iter().find(|entry| entry.0.contains(&self.opcode))?;
-            (entry.1, self.detail - body)
+            let &(_, record) = BODIES.iter().find(|(opcodes, _)| opcodes.contains(&self.opcode))?;
+            (record, self.detail - body)
         };
         record.fields.iter().find(|field| field.offset <= bit && bit < field.end())
     }
 
-    /// Gives the attributes at fault, where the status is about attributes.
+    /// Returns the missing or forbidden attributes, if the status concerns attributes; otherwise none.
     pub fn attributes(&self) -> AttributeMask {
         match self.status {
             CommandStatus::AttributeMissing | CommandStatus::AttributeNotAllowed => {
@@ -219,31 +222,31 @@ impl CommandError {
         }
     }
 
-    /// Says what the caller can do.
+    /// Describes what the caller can do about the refusal.
     pub fn advice(&self) -> &'static str {
         use CommandStatus::*;
         match self.status {
-            Success => "nothing is wrong",
+            Success => "the command has succeeded",
             UnknownOpcode | ReservedNotZero => "card and driver disagree; report this",
             NotSupported => "generate the card with this feature",
-            ValueNotAllowed => "give a number of the field's range",
-            NumberOutOfRange => "the card's table is smaller; end objects of this kind",
-            AlreadyExists => "end the object that has this index",
-            DoesNotExist => "the object is gone; make it again",
+            ValueNotAllowed => "use a value in the range of the field",
+            NumberOutOfRange => "the card's table is smaller; destroy objects of this kind",
+            AlreadyExists => "destroy the object that has this index",
+            DoesNotExist => "the object was destroyed; create it again",
             ReferenceDoesNotExist => "keep the object alive that this one refers to",
             DomainMismatch => "use objects of one protection domain",
             TransitionNotAllowed | StateMismatch => {
-                "the card has moved the queue pair itself; query or reset it"
+                "the card has changed the state of the queue pair itself; query or reset it"
             }
             AttributeMissing | AttributeNotAllowed => {
                 "card and driver disagree about the transition; report this"
             }
-            Busy => "end the objects that use it first",
-            NoResources => "end objects of this kind",
-            Misaligned => "give a multiple of 4096",
-            SizeNotAllowed => "give a size within the register `queue_limits`",
+            Busy => "destroy the objects that use it first",
+            NoResources => "destroy objects of this kind",
+            Misaligned => "use a multiple of 4096",
+            SizeNotAllowed => "use a size within the register `queue_limits`",
             RightsContradict => "remote write and remote atomic need local write",
-            RangeNotAllowed => "give a range that does not wrap and fits its pages",
+            RangeNotAllowed => "use a range that does not wrap and fits its pages",
             HostError => "the memory of the command is not mapped; report this",
             DeviceFailed => "drop every object and open the card again, which resets it",
         }
@@ -288,7 +291,7 @@ mod tests {
         let error = refused(CommandOpcode::CreateRegion, CommandStatus::NumberOutOfRange, 32);
         assert_eq!(error.field().unwrap().name, "object_number");
         let error = refused(CommandOpcode::DestroyRegion, CommandStatus::Busy, 0);
-        assert_eq!(error.to_string(), "destroy_region 0x3: busy; end the objects that use it first");
+        assert_eq!(error.to_string(), "destroy_region 0x3: busy; destroy the objects that use it first");
     }
 
     #[test]

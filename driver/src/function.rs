@@ -1,177 +1,177 @@
-//! The one seam of the driver: what it asks of whatever carries the card.
+//! The interface between the driver and the carrier of a card.
 //!
 //! ```text
 //!   driver ──> Function ──┬── bar(0), bar(2)          registers, doorbells
 //!                         ├── allocate, map, unmap    memory that CPU and card share
-//!                         ├── take_interrupt          vectors
+//!                         ├── take_interrupt          interrupt vectors
 //!                         └── now, idle               time
 //! ```
 //!
-//! A back end is a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process. The driver never
-//! learns which. One rule makes them alike: **the card may stand still unless it is asked**. A simulated card advances
-//! only inside calls of [`Function`] and [`Bar`], so every loop of the driver that waits calls [`Function::idle`], and
-//! measures its patience with [`Function::now`], which in a simulation is simulated time.
+//! A back end is a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process; the driver treats
+//! them alike. One rule makes that possible: **a card may make progress only inside calls of this interface**. A simulated
+//! card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits calls
+//! [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
 
 use crate::memory::{Memory, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// BAR of the registers.
+/// Index of the BAR that holds the registers.
 pub const REGISTER_BAR: u8 = 0;
-/// BAR of the doorbell pages.
+/// Index of the BAR that holds the doorbell pages.
 pub const DOORBELL_BAR: u8 = 2;
 
-/// A window of the card. Not necessarily memory: every call is one access on the bus.
+/// One BAR of the card. Every call is one access on the bus; there is no caching.
 ///
-/// Offsets are multiples of the access size. An access outside the window, or to a card that is gone, behaves as on
-/// PCI: reads give all ones, writes vanish.
+/// Offsets are in bytes and multiples of the access size. An access outside the BAR, or to a card that was removed, behaves
+/// as on PCI: reads return all ones, writes are dropped.
 ///
-/// Order: what this thread has written to shared memory before a write call is visible to the card before that
-/// write arrives, and writes arrive in the order of their calls. A memory-mapped back end puts its barrier there.
+/// Order: shared memory that this thread has written before a write call is visible to the card before that write arrives,
+/// and writes arrive in the order of the calls. A memory-mapped back end issues its barrier inside the write calls.
 pub trait Bar: Send + Sync {
-    /// Size of the window.
+    /// Size of the BAR in bytes.
     fn bytes(&self) -> u64;
-    /// Reads four bytes, little-endian.
+    /// Reads 32 bits, little-endian, at a byte offset.
     fn read32(&self, offset: u64) -> u32;
-    /// Writes four bytes, little-endian.
+    /// Writes 32 bits, little-endian, at a byte offset.
     fn write32(&self, offset: u64, value: u32);
-    /// Reads eight bytes in one access, or low half before high half.
+    /// Reads 64 bits, little-endian, at a byte offset: in one access, or the low half before the high half.
     fn read64(&self, offset: u64) -> u64;
-    /// Writes eight bytes in one access, or low half before high half.
+    /// Writes 64 bits, little-endian, at a byte offset: in one access, or the low half before the high half.
     fn write64(&self, offset: u64, value: u64);
 }
 
-/// What a back end can fail with.
+/// Failure of a back end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionError {
-    /// There is no such BAR.
+    /// The function has no BAR of this index.
     #[error("the function has no BAR {index}")]
     NoBar {
-        /// Index of the BAR.
+        /// Index of the BAR that was requested.
         index: u8,
     },
-    /// The host has no memory of this size.
+    /// The host cannot allocate DMA memory of this size.
     #[error(
-        "the host cannot give {bytes} bytes of shared memory; free some, or raise the limit of locked memory"
+        "the host cannot allocate {bytes} bytes of shared memory; free some, or raise the limit of locked memory"
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
-    /// The addresses that the card can reach are used up.
+    /// No range of device addresses of this size is free.
     #[error("no room in the card's address space for {bytes} bytes; free regions or make them smaller")]
     OutOfAddresses {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// Nothing is mapped at this device address.
     #[error("nothing is mapped at device address {device_address:#x}")]
     NotMapped {
-        /// The address.
+        /// Device address that was to be unmapped.
         device_address: u64,
     },
-    /// There is no such interrupt vector.
+    /// The function has no interrupt vector of this index.
     #[error("the function has no interrupt vector {vector}")]
     NoVector {
-        /// The vector.
+        /// Index of the vector that was requested.
         vector: u32,
     },
-    /// The back end cannot do this.
+    /// The back end does not implement this operation.
     #[error("this back end cannot {what}")]
     Unsupported {
-        /// What was asked.
+        /// The operation, as a verb phrase.
         what: &'static str,
     },
-    /// The operating system refused.
+    /// A call to the operating system failed.
     #[error("the operating system refused: {0}")]
     Io(#[from] std::io::Error),
-    /// Anything else that a back end has to say.
+    /// Another failure, described by the back end.
     #[error("{0}")]
     Other(String),
 }
 
-/// Memory that the card sees in one piece.
+/// Contiguous range of device addresses (DMA or IOVA) that holds a part of mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
-    /// Of its first byte; a multiple of 4096.
+pub struct DmaSegment {
+    /// Device address of the first byte, a multiple of 4096.
     pub device_address: u64,
-    /// Its size; a multiple of 4096.
+    /// Size in bytes, a multiple of 4096.
     pub bytes: usize,
 }
 
-/// A card, as far as the driver reaches it.
+/// A card, as the driver accesses it.
 ///
-/// Objects of one card share it as `Arc<dyn Function>`, also across threads; a back end with state of its own keeps it
-/// behind a lock. Calls may come from any thread, and none is made while the driver holds memory borrowed.
+/// All objects of a card share it as `Arc<dyn Function>`, also across threads; a back end protects its own state with a
+/// lock. Calls may come from any thread. The driver makes none while it holds a slice of shared memory.
 pub trait Function: Send + Sync {
-    /// Reads the PCI configuration space, 256 or 4096 bytes. Empty where the card is not behind PCI.
+    /// Reads the PCI configuration space, 256 or 4096 bytes; empty if the card is not a PCI function.
     ///
     /// # Errors
     ///
-    /// If the back end cannot be reached.
+    /// If the access fails.
     fn config_space(&self) -> Result<Vec<u8>, FunctionError>;
 
-    /// Gives a BAR.
+    /// Returns a BAR.
     ///
     /// # Errors
     ///
-    /// [`FunctionError::NoBar`] if there is none of this index.
+    /// [`FunctionError::NoBar`] if the function has none of this index.
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError>;
 
-    /// Makes memory that can be mapped: zeroed, whole pages of 4096 bytes, aligned to them. A back end whose card
-    /// lives in another process makes it where both can see it.
+    /// Allocates memory that can be mapped: zeroed, in whole pages of 4096 bytes, page-aligned. A back end to a card in
+    /// another process allocates memory that both processes share.
     ///
     /// # Errors
     ///
-    /// [`FunctionError::OutOfMemory`].
+    /// [`FunctionError::OutOfMemory`] if the host has no such memory.
     fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
         Ok(Arc::new(Memory::zeroed(bytes, purpose)))
     }
 
-    /// Lets the card reach memory, and gives its device address, a multiple of 4096. The whole of it is contiguous there.
-    /// A simulated card keeps the [`Memory::device_view`].
+    /// Maps memory for the card, at contiguous device addresses. Returns the first of them, a multiple of 4096. A simulated
+    /// card keeps the [`Memory::device_view`].
     ///
     /// # Errors
     ///
-    /// [`FunctionError::OutOfAddresses`], or what the back end says.
+    /// [`FunctionError::OutOfAddresses`] if no range is free, or another failure of the back end.
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError>;
 
-    /// Lets the card reach memory as [`Self::map`] does, but need not make one piece of it: gives what the card sees, in the
-    /// order of the memory. A back end without an IOMMU tells where the pages are. Large pages make short lists: whoever
-    /// finds neighbours joins them.
+    /// Maps memory for the card as [`Self::map`] does, but not necessarily at contiguous device addresses. Returns the DMA
+    /// segments in the order of the memory. A back end without an IOMMU returns the physical pages, adjacent ones joined.
     ///
     /// # Errors
     ///
     /// As [`Self::map`].
-    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<Stretch>, FunctionError> {
-        Ok(vec![Stretch { device_address: self.map(memory)?, bytes: memory.bytes() }])
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
+        Ok(vec![DmaSegment { device_address: self.map(memory)?, bytes: memory.bytes() }])
     }
 
-    /// Takes memory away from the card: when this returns, the card cannot touch it any more. Scattered memory goes by the
-    /// address of its first stretch.
+    /// Unmaps memory: when this returns, the card cannot access it any more. `device_address` is the first address of the
+    /// mapping, which for scattered memory is that of its first segment.
     ///
     /// # Errors
     ///
     /// [`FunctionError::NotMapped`] if `device_address` did not come from [`Self::map`] or [`Self::map_scattered`].
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError>;
 
-    /// Tells how many interrupt vectors the back end delivers. Zero is legal: the driver then polls.
+    /// Number of interrupt vectors that the back end delivers. With zero the driver polls.
     fn interrupt_vectors(&self) -> u32;
 
-    /// Takes a pending interrupt of a vector: true once for one or more interrupts since the last call. Does not wait.
+    /// Takes the pending interrupt of a vector: returns true once for one or more interrupts since the last call. Does not
+    /// wait.
     ///
     /// # Errors
     ///
-    /// [`FunctionError::NoVector`].
+    /// [`FunctionError::NoVector`] if the function has no such vector.
     fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError>;
 
-    /// Waits for an interrupt of a vector, at most until the clock shows `until`, and takes it. A back end that can
-    /// sleep does so here.
+    /// Waits for an interrupt of a vector until [`Self::now`] reaches `until`, and takes it. Returns whether it came. A back
+    /// end that can sleep does so here.
     ///
     /// # Errors
     ///
-    /// [`FunctionError::NoVector`].
+    /// [`FunctionError::NoVector`] if the function has no such vector.
     fn wait_interrupt(&self, vector: u32, until: Duration) -> Result<bool, FunctionError> {
         loop {
             if self.take_interrupt(vector)? {
@@ -184,17 +184,17 @@ pub trait Function: Send + Sync {
         }
     }
 
-    /// Resets the whole function from outside, as PCI's function level reset does. Registers, rings and mappings of the
-    /// card are forgotten; mappings of the back end stay.
+    /// Resets the whole function, as a PCI function-level reset does. The card loses its registers, objects and rings;
+    /// DMA mappings of the back end remain.
     ///
     /// # Errors
     ///
     /// [`FunctionError::Unsupported`] if the back end has no such reset.
     fn reset(&self) -> Result<(), FunctionError>;
 
-    /// Reads a clock that only goes forward, and that goes on while somebody calls [`Self::idle`].
+    /// Reads a monotonic clock, which advances while [`Self::idle`] is called.
     fn now(&self) -> Duration;
 
-    /// Says that the caller has nothing to do but wait. A simulation advances here; a real back end spins or yields.
+    /// Called in each iteration of a wait. A simulation advances here; a back end of hardware spins or yields.
     fn idle(&self);
 }

@@ -1,58 +1,152 @@
-//! Opens an rnic card, makes its queues and regions, and moves data, from user space and without a kernel module.
+//! User-space driver of the rnic card: opens a card, creates verbs objects, posts work and polls completions. It needs
+//! no kernel module of its own.
 //!
 //! ```text
-//!   application ── Device, queues, regions                                 this crate
-//!                     │
-//!                  Function ── bars, memory, interrupts, time              one trait
-//!                     │
-//!                  VFIO  |  vfio-user  |  a simulated card in this process
+//!   application
+//!      │  Device, ProtectionDomain, Region, QueuePair, CompletionQueue, EventQueue
+//!      ▼
+//!   rnic-driver ──── admin queue: create, modify, query and destroy objects
+//!      │        ──── work queues: WQEs and doorbells         (send, receive, SRQ)
+//!      │        ──── completion and event queues: CQEs, EQEs, arming
+//!      ▼
+//!   Function ─────── BARs, DMA memory, interrupt vectors, time         (trait)
+//!      │
+//!   PCI function behind VFIO  │  vfio-user socket  │  simulated card in this process
 //! ```
 //!
-//! | module | what it is |
-//! |---|---|
-//! | [`function`] | what the driver asks of whatever carries the card |
-//! | [`memory`] | memory that CPU and card share |
-//! | [`ring`] | index and phase logic of all queues, without a device |
+//! # Objects, in the order of use
 //!
-//! What always holds:
+//! | object | created by | verbs |
+//! |---|---|---|
+//! | [`Device`] | [`Device::open`] over a [`Function`] | `ibv_open_device` |
+//! | [`EventQueue`] | [`Device::events`], [`Device::create_event_queue`] | `ibv_get_async_event`, completion channel |
+//! | [`ProtectionDomain`] | [`Device::create_protection_domain`] | `ibv_alloc_pd` |
+//! | [`Region`], [`SharedRegion`] | [`ProtectionDomain::allocate`], [`ProtectionDomain::share`] | `ibv_reg_mr` |
+//! | [`CompletionQueue`] | [`Device::create_completion_queue`] | `ibv_create_cq` |
+//! | [`SharedReceiveQueue`] | [`ProtectionDomain::create_shared_receive_queue`] | `ibv_create_srq` |
+//! | [`QueuePair`] | [`ProtectionDomain::create_queue_pair`] | `ibv_create_qp`, `ibv_modify_qp` |
+//! | [`AddressHandle`] | [`ProtectionDomain::create_address_handle`] | `ibv_create_ah` |
+//! | [`SendRequest`], [`ReceiveRequest`] | posted to a queue pair or an SRQ | `ibv_post_send`, `ibv_post_recv` |
+//! | [`Completion`] | [`CompletionQueue::poll`] | `ibv_poll_cq` |
 //!
-//! * Every bit comes from `rnic-layout`; no offset or opcode stands here.
-//! * Every wait has a bound, in the time of the [`Function`], and lets the card go on meanwhile.
-//! * Objects hold what they stand on: the card ends after its queues, memory after its mapping.
-//! * `unsafe` exists only in [`memory`].
+//! A back end implements the traits of [`function`], over the memory of [`memory`]. [`ring`] is the index and phase logic of
+//! all queues, public so that a model checker can run it.
+//!
+//! # Example
+//!
+//! Sends one message to a peer and waits until the peer has acknowledged it.
+//!
+//! ```
+//! use rnic_driver::{
+//!     CompletionQueueOptions, ConnectOptions, ConnectionInfo, Device, Function, Options, QueuePairOptions,
+//!     RemoteRights, SendRequest,
+//! };
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! fn say_hello(
+//!     function: Arc<dyn Function>,
+//!     exchange: impl FnOnce(ConnectionInfo) -> ConnectionInfo,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     let device = Device::open(function, Options::new([2, 0, 0, 0, 0, 1]))?;
+//!     let domain = device.create_protection_domain()?;
+//!     let queue = device.create_completion_queue(&device.events(), &CompletionQueueOptions::default())?;
+//!
+//!     let queue_pair = domain.create_queue_pair(&queue, &queue, &QueuePairOptions::default())?;
+//!     let queue_pair = queue_pair.initialize(RemoteRights::NONE)?;
+//!     // The application carries the info of both sides over a channel of its own, for example a TCP connection.
+//!     let peer = exchange(queue_pair.info(0)?);
+//!     let mut queue_pair = queue_pair.connect(&peer, &ConnectOptions::default())?;
+//!
+//!     let mut region = domain.allocate(5)?;
+//!     region.bytes_mut().copy_from_slice(b"hello");
+//!     // The region moves into the request, and comes back with the completion.
+//!     queue_pair.post_send(SendRequest::send(7).sge(region).signalled())?;
+//!     let completion = queue.spin(Duration::from_secs(1))?.ok_or("no completion in 1 s")?;
+//!     assert_eq!(completion.wr_id, 7);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Invariants
+//!
+//! * Every field, offset and opcode comes from `rnic-layout`.
+//! * Every wait has a limit, measured with [`Function::now`], and calls [`Function::idle`] meanwhile.
+//! * A handle keeps the objects it depends on: the card is reset after its last object is dropped, and memory is freed
+//!   after it is unmapped.
+//! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
+//!   its [`Region`]s, and the [`Completion`] returns them.
+//! * `unsafe` code exists only in [`memory`].
 
-mod address;
-mod admin;
-mod completion_queue;
-mod device;
-mod domain;
-mod doorbell;
-mod error;
-mod event;
-pub mod function;
-pub mod memory;
-mod numbers;
-mod pages;
-mod queue_pair;
-mod region;
-mod registers;
+// A module imports only modules that are declared before it; `tests/layers.rs` checks that.
+
+// Rings and memory.
 pub mod ring;
-mod shared_receive;
-mod sync;
-mod work;
 
-pub use address::{AddressHandle, Path};
-pub use completion_queue::{Completion, CompletionQueue, CompletionQueueOptions};
-pub use device::{Counters, Device, Limits, Options};
-pub use domain::ProtectionDomain;
+pub mod memory;
+mod sync;
+
+pub mod function;
+
+mod mapping;
+
+mod error;
+
+// Access to the card.
+mod doorbell;
+mod encoding;
+mod registers;
+
+mod admin;
+mod event_ring;
+mod id_allocator;
+mod pages;
+
+// Opening a card.
+mod startup;
+
+mod device;
+
+mod event_queue;
+
+// Objects of an application.
+mod protection_domain;
+mod remote_memory;
+
+mod address_handle;
+mod region;
+
+// Work and completions.
+mod post_error;
+
+mod work_request;
+
+mod completion;
+
+mod completion_queue;
+mod work_queue;
+
+mod shared_receive_queue;
+
+mod queue_pair;
+
+pub use address_handle::{AddressHandle, Path};
+pub use completion::Completion;
+pub use completion_queue::{CompletionQueue, CompletionQueueOptions};
+pub use device::{Counters, Device};
 pub use error::{CommandError, CompletionError, Error};
-pub use event::{AsynchronousEvent, EventQueue, EventQueueOptions};
-pub use function::{Bar, Function, FunctionError, Stretch};
+pub use event_queue::{EventQueue, EventQueueOptions};
+pub use event_ring::AsynchronousEvent;
+pub use function::{Bar, DmaSegment, Function, FunctionError};
 pub use memory::{DeviceView, Loan, LoanMut, Memory, Purpose};
+pub use post_error::{PostError, Refusal};
+pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
     ConnectOptions, ConnectionInfo, QueuePair, QueuePairOptions, ReceiveOptions, SendOptions,
     TransitionError, state,
 };
-pub use region::{RangeError, Region, RemoteMemory, RemoteRights, SharedRegion};
-pub use shared_receive::{SharedReceiveOptions, SharedReceiveQueue};
-pub use work::{Operation, Pieces, PostError, ReceiveRequest, Refusal, SendRequest};
+pub use region::{RangeError, Region, SharedRegion};
+pub use remote_memory::{RemoteMemory, RemoteRights};
+pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueOptions};
+pub use startup::{Limits, Options};
+pub use work_request::{Operation, ReceiveRequest, SendRequest, SgList};

@@ -1,47 +1,46 @@
-//! Memory that CPU and card share, and the only unsafe code of the driver.
+//! Memory that CPU and card share. This module holds all `unsafe` code of the driver.
 //!
-//! Nobody holds a plain reference to memory while somebody else may write it. Three kinds of access keep that rule:
+//! No reference to plain bytes exists while another party may write them. Three kinds of access keep this rule:
 //!
-//! | who | how | what keeps it apart |
+//! | party | access | exclusion |
 //! |---|---|---|
-//! | driver, rings | words of 64 bits, atomic ([`Words`]) | phase bits and doorbells, see [`crate::ring`] |
-//! | application, payload | copies, atomic, or slices while a piece is on loan to it | the [`Loan`] |
-//! | a card in this process | [`DeviceView`], copies, atomic | refuses what is on loan to the application |
+//! | driver, rings | atomic 64-bit words ([`Words`]) | phase bits and doorbells, see [`crate::ring`] |
+//! | application, payload | atomic copies, or slices while the bytes are on loan | [`Loan`], [`LoanMut`] |
+//! | simulated card in this process | atomic copies through a [`DeviceView`] | refused while the bytes are on loan |
 //!
-//! A card behind a bus is outside of Rust's memory model; it touches payload only between the post of a buffer and its
-//! completion, when no slice of it exists.
+//! A card on a bus is outside Rust's memory model. It accesses payload only between the post of a request and its
+//! completion, when no slice of that payload exists.
 
-use crate::function::{Function, FunctionError, Stretch};
 use crate::ring::Words;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a page: the unit of allocation and alignment.
+/// Page size in bytes: the unit of allocation and alignment.
 pub const PAGE_BYTES: usize = 4096;
 
 const WORD_BYTES: usize = 8;
 const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
-/// What memory is for. It decides how parts of a word are written: in a ring a word is always written whole, in payload
-/// a neighbour's byte is never touched.
+/// Use of a block of memory. It decides how a part of a 64-bit word is accessed: in a ring as a read-modify-write of the
+/// whole word, in payload byte by byte, so that neighbouring bytes are never touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Rings and whatever else only driver and card know.
+    /// Rings, and other memory that only driver and card access.
     Ring,
-    /// Buffers of the application.
+    /// Buffers that the application reads and writes.
     Payload,
 }
 
 #[repr(C, align(4096))]
 struct Page([AtomicU64; PAGE_WORDS]);
 
-/// Whole pages that can be mapped for the card.
+/// Page-aligned memory that can be mapped for the card.
 pub struct Memory {
     pages: Box<[Page]>,
     purpose: Purpose,
-    /// Stretches of payload that the application holds as slices.
+    /// Ranges of payload that the application holds as slices.
     loans: Mutex<Vec<Lent>>,
 }
 
@@ -51,31 +50,33 @@ struct Lent {
     exclusive: bool,
 }
 
-/// Why a card in this process may not do what it tried.
+/// Reason why an access of a simulated card is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// The access leaves the memory.
-    #[error("{length} bytes at {offset} leave a memory of {bytes} bytes")]
+    /// The access reaches beyond the end of the memory.
+    #[error("{length} bytes at offset {offset} reach beyond the end of a memory of {bytes} bytes")]
     OutOfRange {
-        /// First byte.
+        /// Offset of the access, in bytes.
         offset: usize,
-        /// Bytes of the access.
+        /// Length of the access, in bytes.
         length: usize,
-        /// Bytes of the memory.
+        /// Size of the memory, in bytes.
         bytes: usize,
     },
-    /// The application holds these bytes: they belong to no posted work.
-    #[error("{length} bytes at {offset} are in the hands of the application: no posted work covers them")]
+    /// The application holds these bytes as a slice, so no posted request covers them.
+    #[error(
+        "{length} bytes at offset {offset} are on loan to the application: no posted request covers them"
+    )]
     Lent {
-        /// First byte.
+        /// Offset of the access, in bytes.
         offset: usize,
-        /// Bytes of the access.
+        /// Length of the access, in bytes.
         length: usize,
     },
 }
 
 impl Memory {
-    /// Makes zeroed memory of at least `bytes` bytes, in whole pages, and at least one.
+    /// Allocates zeroed memory. The size is `bytes` rounded up to whole pages, at least one page.
     pub fn zeroed(bytes: usize, purpose: Purpose) -> Self {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         let page = || Page([const { AtomicU64::new(0) }; PAGE_WORDS]);
@@ -86,62 +87,62 @@ impl Memory {
         }
     }
 
-    /// Size, a multiple of [`PAGE_BYTES`].
+    /// Size in bytes, a multiple of [`PAGE_BYTES`].
     pub fn bytes(&self) -> usize {
         self.pages.len() * PAGE_BYTES
     }
 
-    /// Where the memory begins for the CPU; a multiple of [`PAGE_BYTES`].
+    /// Virtual address of the first byte, a multiple of [`PAGE_BYTES`].
     pub fn address(&self) -> *const u8 {
         self.pages.as_ptr().cast()
     }
 
-    /// Gives a card that lives in this process its way to the memory.
+    /// Returns the access of a simulated card in this process to the memory.
     pub fn device_view(self: &Arc<Self>) -> DeviceView {
         DeviceView { memory: Arc::clone(self) }
     }
 
-    /// Copies payload out of memory that the card may be writing at the same time.
+    /// Copies bytes out of memory that the card may be writing at the same time.
     ///
     /// # Panics
     ///
-    /// If the range leaves the memory, or part of it is on exclusive loan.
+    /// If the range reaches beyond the memory, or part of it is on exclusive loan.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let _loans = self.admit(offset, into.len(), false).expect("nothing of it is on loan");
         self.copy_out(offset, into);
     }
 
-    /// Copies payload into memory that the card may be accessing at the same time.
+    /// Copies bytes into memory that the card may be accessing at the same time.
     ///
     /// # Panics
     ///
-    /// If the range leaves the memory, or part of it is on loan.
+    /// If the range reaches beyond the memory, or part of it is on loan.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         let _loans = self.admit(offset, from.len(), true).expect("nothing of it is on loan");
         self.copy_in(offset, from);
     }
 
-    /// Takes bytes as a slice for reading.
+    /// Lends bytes as a slice for reading.
     ///
     /// # Panics
     ///
-    /// If the range leaves the memory, or is on exclusive loan.
+    /// If the range reaches beyond the memory, or overlaps an exclusive loan.
     pub(crate) fn lend(&self, range: Range<usize>) -> Loan<'_> {
         self.enter(&range, false);
         Loan { memory: self, range }
     }
 
-    /// Takes bytes as a slice for writing.
+    /// Lends bytes as a slice for reading and writing.
     ///
     /// # Panics
     ///
-    /// If the range leaves the memory, or is on loan.
+    /// If the range reaches beyond the memory, or overlaps another loan.
     pub(crate) fn lend_mut(&self, range: Range<usize>) -> LoanMut<'_> {
         self.enter(&range, true);
         LoanMut { memory: self, range }
     }
 
-    /// Checks an access, and keeps loans from being made while it lasts.
+    /// Checks an access against the loans. No loan begins while the returned guard exists.
     fn admit(
         &self,
         offset: usize,
@@ -157,8 +158,8 @@ impl Memory {
     }
 
     fn enter(&self, range: &Range<usize>, exclusive: bool) {
-        assert!(range.start <= range.end && range.end <= self.bytes(), "a loan leaves its memory");
-        assert!(self.purpose == Purpose::Payload, "rings are not lent");
+        assert!(range.start <= range.end && range.end <= self.bytes(), "a loan lies inside its memory");
+        assert!(self.purpose == Purpose::Payload, "only payload is lent");
         let mut loans = self.lock();
         let clash = loans.iter().any(|lent| overlap(&lent.range, range) && (exclusive || lent.exclusive));
         assert!(!clash, "two loans of the same bytes");
@@ -174,7 +175,7 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Lent>> {
-        // A panic elsewhere leaves the list of loans as it was, which is right.
+        // The list of loans is consistent even if another thread panicked while it held the lock.
         self.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,21 +183,19 @@ impl Memory {
         &self.pages[index / PAGE_WORDS].0[index % PAGE_WORDS]
     }
 
-    /// One byte of payload, atomic by itself.
-    #[expect(
-        unsafe_code,
-        reason = "words are also accessed byte by byte where payload begins or ends inside one"
-    )]
+    /// One byte of payload as an atomic.
+    #[expect(unsafe_code, reason = "payload that begins or ends inside a word is accessed byte by byte")]
     fn byte(&self, offset: usize) -> &AtomicU8 {
-        assert!(offset < self.bytes(), "a byte outside of its memory");
+        assert!(offset < self.bytes(), "a byte lies inside its memory");
         // SAFETY: The byte lies inside `pages`, which live as long as `self` and consist of `UnsafeCell`s only. All
-        // accesses through shared references are atomic; slices exist only while the byte is on loan, and then nobody
-        // calls this for it: the application's copies and the device's view both take the lock and look.
+        // accesses through shared references are atomic. A slice of the byte exists only while it is on loan, and this
+        // function is not called for a byte on loan: the callers of `copy_out` and `copy_in` hold the guard of `admit`,
+        // which refuses it.
         unsafe { AtomicU8::from_ptr(self.address().add(offset).cast_mut()) }
     }
 
     fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        for (place, part) in pieces(offset, into.len()) {
+        for (place, part) in word_parts(offset, into.len()) {
             let target = &mut into[place - offset..][..part];
             if part == WORD_BYTES {
                 target.copy_from_slice(&self.word(place / WORD_BYTES).load(Ordering::Relaxed).to_ne_bytes());
@@ -211,10 +210,11 @@ impl Memory {
         }
     }
 
-    /// Copies upwards; the last piece is a release, so that a phase in the last byte announces all that stands before it.
+    /// Copies in ascending order. The last store is a release, so that a phase bit in the last byte publishes all bytes
+    /// before it.
     fn copy_in(&self, offset: usize, from: &[u8]) {
         let end = offset + from.len();
-        for (place, part) in pieces(offset, from.len()) {
+        for (place, part) in word_parts(offset, from.len()) {
             let source = &from[place - offset..][..part];
             let order = if place + part == end { Ordering::Release } else { Ordering::Relaxed };
             if let Ok(word) = source.try_into() {
@@ -225,7 +225,7 @@ impl Memory {
                     word[place % WORD_BYTES..][..part].copy_from_slice(source);
                     Some(u64::from_ne_bytes(word))
                 };
-                // The closure never declines, so the update never fails.
+                // The closure always returns `Some`, so the update never fails.
                 let _ = self.word(place / WORD_BYTES).fetch_update(order, Ordering::Relaxed, merge);
             } else {
                 for (index, byte) in source.iter().enumerate() {
@@ -236,15 +236,15 @@ impl Memory {
     }
 }
 
-/// Cuts a range into whole words and the parts of words at its ends: offset and length of each piece.
-fn pieces(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize)> {
+/// Splits a range into whole words and the parts of words at its ends. Yields the offset and length of each part.
+fn word_parts(offset: usize, length: usize) -> impl Iterator<Item = (usize, usize)> {
     let end = offset + length;
     let mut place = offset;
     std::iter::from_fn(move || {
         let part = (WORD_BYTES - place % WORD_BYTES).min(end - place);
-        let piece = (place, part);
+        let item = (place, part);
         place += part;
-        (part != 0).then_some(piece)
+        (part != 0).then_some(item)
     })
 }
 
@@ -268,13 +268,13 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Bytes on loan to the application, for reading.
+/// Payload that the application reads as a slice. Dropping it ends the loan.
 pub struct Loan<'a> {
     memory: &'a Memory,
     range: Range<usize>,
 }
 
-/// Bytes on loan to the application, for reading and writing.
+/// Payload that the application reads and writes as a slice. Dropping it ends the loan.
 pub struct LoanMut<'a> {
     memory: &'a Memory,
     range: Range<usize>,
@@ -285,8 +285,8 @@ impl Deref for Loan<'_> {
 
     #[expect(unsafe_code, reason = "the application reads payload in place")]
     fn deref(&self) -> &[u8] {
-        // SAFETY: The range lies inside the memory, as `enter` has checked. While it is on loan, `enter` admits no
-        // exclusive loan of the same bytes, and the device's view no write.
+        // SAFETY: `enter` has checked that the range lies inside the memory. During the loan `enter` refuses an
+        // exclusive loan of the same bytes, and `admit` refuses a write.
         unsafe { std::slice::from_raw_parts(self.memory.address().add(self.range.start), self.range.len()) }
     }
 }
@@ -296,7 +296,7 @@ impl Deref for LoanMut<'_> {
 
     #[expect(unsafe_code, reason = "the application reads payload in place")]
     fn deref(&self) -> &[u8] {
-        // SAFETY: As for `deref_mut`, and the borrow of `self` excludes that one.
+        // SAFETY: As for `deref_mut`, whose slice the borrow of `self` excludes.
         unsafe { std::slice::from_raw_parts(self.memory.address().add(self.range.start), self.range.len()) }
     }
 }
@@ -304,9 +304,9 @@ impl Deref for LoanMut<'_> {
 impl DerefMut for LoanMut<'_> {
     #[expect(unsafe_code, reason = "the application writes payload in place")]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: The range lies inside the memory, as `enter` has checked, and the memory consists of `UnsafeCell`s, so
-        // that writing through an address from a shared reference is allowed. While it is on exclusive loan, `enter`
-        // admits no other loan of the same bytes, and the device's view no access.
+        // SAFETY: `enter` has checked that the range lies inside the memory. The memory consists of `UnsafeCell`s, so
+        // writing through an address from a shared reference is allowed. During the exclusive loan `enter` refuses any
+        // other loan of the same bytes, and `admit` refuses any access.
         unsafe {
             let start = self.memory.address().add(self.range.start).cast_mut();
             std::slice::from_raw_parts_mut(start, self.range.len())
@@ -338,96 +338,41 @@ impl fmt::Debug for LoanMut<'_> {
     }
 }
 
-/// The way of a card that lives in this process to mapped memory. It may be used from any thread.
+/// Access of a simulated card in this process to mapped memory, from any thread.
 ///
-/// The driver moves every buffer away from the application while the card may use it. A card that reads or writes
-/// something else is refused here if the application is just looking, which shows a fault of the card.
+/// A posted request takes its memory away from the application. So an access to bytes that the application holds as a
+/// slice is a fault of the card, and is refused.
 #[derive(Clone, Debug)]
 pub struct DeviceView {
     memory: Arc<Memory>,
 }
 
 impl DeviceView {
-    /// Size of the memory.
+    /// Size of the memory in bytes.
     pub fn bytes(&self) -> usize {
         self.memory.bytes()
     }
 
-    /// Reads what the host has written.
+    /// Copies `into.len()` bytes out of the memory.
     ///
     /// # Errors
     ///
-    /// If the range leaves the memory, or the application holds part of it for writing.
+    /// [`AccessError`] if the range reaches beyond the memory, or the application holds part of it for writing.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         let _loans = self.memory.admit(offset, into.len(), false)?;
         self.memory.copy_out(offset, into);
         Ok(())
     }
 
-    /// Writes, upwards, the last byte no earlier than those before it.
+    /// Copies `from` into the memory in ascending order: an observer of the last byte also sees all bytes before it.
     ///
     /// # Errors
     ///
-    /// If the range leaves the memory, or the application holds part of it.
+    /// [`AccessError`] if the range reaches beyond the memory, or the application holds part of it.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         let _loans = self.memory.admit(offset, from.len(), true)?;
         self.memory.copy_in(offset, from);
         Ok(())
-    }
-}
-
-/// Memory together with its mapping, which ends before the memory does.
-pub(crate) struct Mapping {
-    function: Arc<dyn Function>,
-    memory: Arc<Memory>,
-    device_address: u64,
-}
-
-impl Mapping {
-    /// Allocates and maps.
-    pub(crate) fn new(
-        function: &Arc<dyn Function>,
-        bytes: usize,
-        purpose: Purpose,
-    ) -> Result<Self, FunctionError> {
-        let memory = function.allocate(bytes, purpose)?;
-        let device_address = function.map(&memory)?;
-        Ok(Self { function: Arc::clone(function), memory, device_address })
-    }
-
-    /// Allocates and maps memory that need not be contiguous for the card, and gives what the card sees.
-    pub(crate) fn scattered(
-        function: &Arc<dyn Function>,
-        bytes: usize,
-        purpose: Purpose,
-    ) -> Result<(Self, Vec<Stretch>), FunctionError> {
-        let memory = function.allocate(bytes, purpose)?;
-        let stretches = function.map_scattered(&memory)?;
-        let device_address = stretches.first().map_or(0, |stretch| stretch.device_address);
-        Ok((Self { function: Arc::clone(function), memory, device_address }, stretches))
-    }
-
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(crate) fn device_address(&self) -> u64 {
-        self.device_address
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if self.function.unmap(self.device_address).is_err() {
-            // The card may still reach the memory, so nobody else gets it.
-            std::mem::forget(Arc::clone(&self.memory));
-        }
-    }
-}
-
-impl fmt::Debug for Mapping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:#x}", self.memory, self.device_address)
     }
 }
 
@@ -456,7 +401,7 @@ mod tests {
             mine.copy_from_slice(b"hello");
             assert_eq!(view.read(12, &mut [0; 4]), refused(12, 4));
             assert_eq!(view.write(0, &[0; 9]), refused(0, 9));
-            // The neighbours inside the same word are the card's.
+            // Neighbouring bytes of the same word belong to the card.
             assert_eq!(view.write(13, &[7; 3]), Ok(()));
         }
         {

@@ -1,36 +1,36 @@
-//! Memory that lies scattered: the pages that the card is told of, and their places in the card's table.
+//! Page lists of regions whose memory is not contiguous for the card, and the allocator of the card's page table.
 
 use crate::error::Error;
-use crate::function::Stretch;
+use crate::function::DmaSegment;
 use rnic_layout::limits::{PAGE_ENTRIES_LOG2, PAGE_LOG2_MAX, PAGE_LOG2_MIN};
 use std::collections::BTreeMap;
 
-/// Pages of one size that hold a region.
+/// Page list of a region: pages of one size that hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
-    /// Their size, as a power of two.
+    /// log2 of the page size in bytes.
     pub(crate) log2: u8,
-    /// Place of the first byte in the first page.
+    /// Offset of the first byte of the region in the first page, in bytes.
     pub(crate) first_offset: u32,
-    /// Their device addresses.
+    /// Device addresses of the pages, in the order of the region.
     pub(crate) addresses: Vec<u64>,
 }
 
 impl Pages {
-    /// Chooses the largest pages that hold the first `bytes` bytes of stretches, which follow each other in memory. `None` if
-    /// these lie in one stretch, so that nothing has to be told.
-    pub(crate) fn of(stretches: &[Stretch], bytes: usize) -> Option<Self> {
+    /// Computes the page list, with the largest page size that fits, of the first `bytes` bytes of consecutive segments.
+    /// Returns `None` if one segment holds them all: the region is contiguous then, and needs no list.
+    pub(crate) fn of(segments: &[DmaSegment], bytes: usize) -> Option<Self> {
         let mut begin = 0;
         let mut placed = Vec::new();
-        for stretch in stretches {
+        for segment in segments {
             if begin >= bytes as u64 {
                 break;
             }
-            placed.push((begin, stretch.device_address));
-            begin += stretch.bytes as u64;
+            placed.push((begin, segment.device_address));
+            begin += segment.bytes as u64;
         }
         let &(_, first) = placed.first().filter(|_| placed.len() > 1)?;
-        // Where the memory leaves one stretch for the next, a page ends, and another one begins.
+        // A boundary between two segments must be a page boundary in both.
         let fits = |log2: &u8| {
             let size = 1u64 << log2;
             let is_page = |&(begin, address): &(u64, u64)| {
@@ -45,26 +45,26 @@ impl Pages {
         let address = |index: u64| {
             let begin = (index * size).saturating_sub(first_offset);
             let next = placed.partition_point(|&(other, _)| other <= begin);
-            let (stretch, address) = placed[next - 1];
-            (address + (begin - stretch)) / size * size
+            let (segment, address) = placed[next - 1];
+            (address + (begin - segment)) / size * size
         };
         Some(Self { log2, first_offset: first_offset as u32, addresses: (0..count).map(address).collect() })
     }
 }
 
-/// Entries of the card's table of pages: which runs of them are in use.
+/// Allocator of runs of consecutive entries in the card's page table.
 #[derive(Debug, Default)]
 pub(crate) struct PageTable {
-    /// Lengths of runs in use, by first entry.
+    /// Lengths of allocated runs, by first entry.
     used: BTreeMap<u32, u32>,
 }
 
 impl PageTable {
     const ENTRIES: u32 = 1 << PAGE_ENTRIES_LOG2;
 
-    /// Takes the first free run that is long enough, and gives its first entry.
-    pub(crate) fn take(&mut self, count: usize) -> Result<u16, Error> {
-        let exhausted = Error::Exhausted { what: "entries of the table of pages", limit: Self::ENTRIES };
+    /// Allocates the first free run of `count` entries. Returns its first entry.
+    pub(crate) fn allocate(&mut self, count: usize) -> Result<u16, Error> {
+        let exhausted = Error::Exhausted { what: "entries of the page table", limit: Self::ENTRIES };
         let Ok(count) = u32::try_from(count) else { return Err(exhausted) };
         let mut first = 0;
         for (&begin, &length) in &self.used {
@@ -80,8 +80,8 @@ impl PageTable {
         Ok(first as u16)
     }
 
-    /// Gives a run back.
-    pub(crate) fn give_back(&mut self, first: u16) {
+    /// Frees the run that begins at entry `first`.
+    pub(crate) fn free(&mut self, first: u16) {
         self.used.remove(&first.into());
     }
 }
@@ -91,26 +91,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stretch(device_address: u64, bytes: usize) -> Stretch {
-        Stretch { device_address, bytes }
+    fn segment(device_address: u64, bytes: usize) -> DmaSegment {
+        DmaSegment { device_address, bytes }
     }
 
     #[test]
     fn the_largest_pages_that_fit_are_chosen() {
         let [small, large, huge] = [1usize << 12, 2 << 20, 1 << 30];
-        assert_eq!(Pages::of(&[stretch(0x5000, 4 * small)], 4 * small), None);
-        // What is not needed does not count.
-        assert_eq!(Pages::of(&[stretch(0x5000, small), stretch(0x9000, small)], small), None);
-        let pages = Pages::of(&[stretch(0x5000, small), stretch(0x9000, small)], small + 1).unwrap();
+        assert_eq!(Pages::of(&[segment(0x5000, 4 * small)], 4 * small), None);
+        // A segment beyond the region does not count.
+        assert_eq!(Pages::of(&[segment(0x5000, small), segment(0x9000, small)], small), None);
+        let pages = Pages::of(&[segment(0x5000, small), segment(0x9000, small)], small + 1).unwrap();
         assert_eq!(pages, Pages { log2: 12, first_offset: 0, addresses: vec![0x5000, 0x9000] });
         // The end of one page of 1 GiB, and the beginning of another.
-        let halves = [stretch((7 << 30) - 0x3000, 3 * small), stretch(5 << 30, small)];
+        let halves = [segment((7 << 30) - 0x3000, 3 * small), segment(5 << 30, small)];
         let pages = Pages::of(&halves, 4 * small).unwrap();
         let first_offset = huge as u32 - 0x3000;
         assert_eq!(pages, Pages { log2: 30, first_offset, addresses: vec![6 << 30, 5 << 30] });
-        // Large pages, of which one stretch holds two.
-        let stretches = [stretch(0x4020_0000, 2 * large), stretch(0x8000_0000, small)];
-        let pages = Pages::of(&stretches, 2 * large + 5).unwrap();
+        // Large pages; one segment holds two of them.
+        let segments = [segment(0x4020_0000, 2 * large), segment(0x8000_0000, small)];
+        let pages = Pages::of(&segments, 2 * large + 5).unwrap();
         let addresses = vec![0x4020_0000, 0x4040_0000, 0x8000_0000];
         assert_eq!(pages, Pages { log2: 21, first_offset: 0, addresses });
     }
@@ -124,33 +124,33 @@ mod tests {
             offset in 0u64..16,
             cut in 0usize..4096,
         ) {
-            // Pages of one size at least, of which the first is begun in the middle.
+            // Segments aligned to at least one page size; the first begins inside a page.
             let size = 1u64 << log2;
             let offset = offset * 4096 % size;
-            let stretches: Vec<Stretch> = lengths.iter().enumerate().map(|(index, &length)| {
+            let segments: Vec<DmaSegment> = lengths.iter().enumerate().map(|(index, &length)| {
                 let skipped = if index == 0 { offset } else { 0 };
                 let bytes = length * size as usize - skipped as usize;
-                stretch((places[index] << 8) * size + skipped, bytes)
+                segment((places[index] << 8) * size + skipped, bytes)
             }).collect();
-            let bytes = stretches.iter().map(|stretch| stretch.bytes).sum::<usize>() - cut;
-            if let Some(pages) = Pages::of(&stretches, bytes) {
+            let bytes = segments.iter().map(|segment| segment.bytes).sum::<usize>() - cut;
+            if let Some(pages) = Pages::of(&segments, bytes) {
                 prop_assert!(pages.log2 >= log2);
                 let size = 1u64 << pages.log2;
                 let mut begin = 0u64;
-                for stretch in &stretches {
-                    for inside in [0, stretch.bytes as u64 / 2, stretch.bytes as u64 - 1] {
+                for segment in &segments {
+                    for inside in [0, segment.bytes as u64 / 2, segment.bytes as u64 - 1] {
                         let byte = begin + inside;
                         if byte < bytes as u64 {
                             let linear = u64::from(pages.first_offset) + byte;
                             let page = pages.addresses[(linear / size) as usize];
                             prop_assert!(page.is_multiple_of(size));
-                            prop_assert_eq!(page + linear % size, stretch.device_address + inside);
+                            prop_assert_eq!(page + linear % size, segment.device_address + inside);
                         }
                     }
-                    begin += stretch.bytes as u64;
+                    begin += segment.bytes as u64;
                 }
             } else {
-                prop_assert!(stretches.len() == 1 || bytes <= stretches[0].bytes);
+                prop_assert!(segments.len() == 1 || bytes <= segments[0].bytes);
             }
         }
 
@@ -159,19 +159,19 @@ mod tests {
             let mut table = PageTable::default();
             let mut runs: Vec<(u32, u32)> = Vec::new();
             for (index, &count) in counts.iter().enumerate() {
-                if let Ok(first) = table.take(count) {
+                if let Ok(first) = table.allocate(count) {
                     let run = (u32::from(first), u32::from(first) + count as u32);
                     prop_assert!(run.1 <= 1 << 14);
                     prop_assert!(runs.iter().all(|other| run.1 <= other.0 || other.1 <= run.0));
                     runs.push(run);
                 }
                 if index % 3 == 2 && !runs.is_empty() {
-                    table.give_back(runs.swap_remove(index % runs.len()).0 as u16);
+                    table.free(runs.swap_remove(index % runs.len()).0 as u16);
                 }
             }
-            runs.iter().for_each(|run| table.give_back(run.0 as u16));
-            prop_assert_eq!(table.take(1 << 14).unwrap(), 0);
-            prop_assert!(table.take(1).is_err());
+            runs.iter().for_each(|run| table.free(run.0 as u16));
+            prop_assert_eq!(table.allocate(1 << 14).unwrap(), 0);
+            prop_assert!(table.allocate(1).is_err());
         }
     }
 }

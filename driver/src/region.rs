@@ -1,19 +1,22 @@
-//! Registered memory: pieces that belong to one owner at a time, and memory that peers reach whenever they like.
+//! Memory regions: local memory with one owner at a time, and shared memory that peers access at any moment.
 //!
 //! | | [`Region`] | [`SharedRegion`] |
 //! |---|---|---|
-//! | who can reach it | this host's posted work | peers too, at any moment |
-//! | how the application sees it | slices, while it holds the piece | copies, never a slice |
-//! | how it is posted | moves into the post, comes back with the completion | not at all |
+//! | accessed by | posted requests of this host | peers, at any moment |
+//! | view of the application | slices, while it owns the range | copies, never a slice |
+//! | posting | moves into the request, returns with the completion | cannot be posted |
 //!
-//! Where there is no IOMMU, the memory of a region may lie scattered: the card is told of its pages then, the largest that fit.
+//! Without an IOMMU the memory of a region may be scattered. The card then gets a list of its pages, of the largest page size
+//! that fits.
 
 use crate::device::DeviceShared;
-use crate::domain::DomainShared;
 use crate::error::{Error, check_option};
-use crate::function::{FunctionError, Stretch};
-use crate::memory::{Loan, LoanMut, Mapping, Purpose};
+use crate::function::{DmaSegment, FunctionError};
+use crate::mapping::Mapping;
+use crate::memory::{Loan, LoanMut, Purpose};
 use crate::pages::Pages;
+use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
+use crate::remote_memory::{RemoteMemory, RemoteRights};
 use crate::ring::Words;
 use crate::sync::lock;
 use rand::Rng;
@@ -24,57 +27,38 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What peers may do with a region; the same rights of the queue pair must hold too (protocol 4.6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RemoteRights {
-    /// Peers may write.
-    pub write: bool,
-    /// Peers may read.
-    pub read: bool,
-    /// Peers may do atomics.
-    pub atomic: bool,
-}
-
-impl RemoteRights {
-    /// Peers may do nothing.
-    pub const NONE: Self = Self { write: false, read: false, atomic: false };
-    /// Peers may write.
-    pub const WRITE: Self = Self { write: true, read: false, atomic: false };
-    /// Peers may do everything.
-    pub const ALL: Self = Self { write: true, read: true, atomic: true };
-}
-
-/// Bits of the index in a key; the other eight are the variant.
+/// Width of the index in a key, in bits. The variant occupies the low bits below it.
 const KEY_INDEX_BITS: u32 = 24;
+/// Width of the variant in a key, in bits.
 const VARIANT_BITS: u32 = 8;
 
-/// A registration. The card forgets it when nothing of it is left, neither with the application nor in posted work.
-pub(crate) struct RegionShared {
-    domain: Arc<DomainShared>,
+/// A registered memory region. It is deregistered when neither the application nor a posted request holds a part of it.
+struct RegionShared {
+    domain: Arc<ProtectionDomainShared>,
     key: u32,
-    /// Address of the first byte in keys' address space. Random, so that it tells nothing about the host.
+    /// Address of the first byte in the address space of the key. Random, so that it reveals nothing about the host.
     first_address: u64,
     bytes: usize,
     mapping: Mapping,
-    /// Its first entry in the card's table of pages, if it lies scattered.
+    /// First entry of the page list in the card's page table, if the memory is scattered.
     first_entry: Option<u16>,
 }
 
-/// Where a region is, as its command says it.
-struct Placed {
+/// Address translation of a region, as the create command describes it.
+struct RegionTranslation {
     translation: Translation,
     page_log2: u8,
     translation_base: u64,
     first_offset: u32,
     first_entry: Option<u16>,
-    /// The card reads it while it executes the command.
+    /// Page list, which the card reads during the command.
     _list: Option<Mapping>,
 }
 
-impl Placed {
-    fn new(device: &DeviceShared, stretches: &[Stretch], bytes: usize) -> Result<Self, Error> {
-        let Some(pages) = Pages::of(stretches, bytes) else {
-            let translation_base = stretches.first().map_or(0, |stretch| stretch.device_address);
+impl RegionTranslation {
+    fn new(device: &DeviceShared, segments: &[DmaSegment], bytes: usize) -> Result<Self, Error> {
+        let Some(pages) = Pages::of(segments, bytes) else {
+            let translation_base = segments.first().map_or(0, |segment| segment.device_address);
             return Ok(Self {
                 translation: Translation::Contiguous,
                 page_log2: PAGE_LOG2_MIN,
@@ -85,13 +69,16 @@ impl Placed {
             });
         };
         if !device.limits.features.page_lists {
-            return Err(FunctionError::Unsupported { what: "give this card memory in one piece" }.into());
+            return Err(FunctionError::Unsupported {
+                what: "map memory contiguously, which this card needs because it has no page lists",
+            }
+            .into());
         }
         let list = Mapping::new(&device.function, size_of_val(&pages.addresses[..]), Purpose::Ring)?;
         for (index, &address) in pages.addresses.iter().enumerate() {
             list.memory().store(index, address.to_le(), Ordering::Relaxed);
         }
-        let first_entry = lock(&device.numbers).pages.take(pages.addresses.len())?;
+        let first_entry = lock(&device.ids).pages.allocate(pages.addresses.len())?;
         Ok(Self {
             translation: Translation::PageList,
             page_log2: pages.log2,
@@ -103,41 +90,42 @@ impl Placed {
     }
 }
 
-/// Gives back what only the driver counts.
-fn give_back(device: &DeviceShared, key: u32, first_entry: Option<u16>) {
-    let mut numbers = lock(&device.numbers);
-    numbers.regions.give_back(key >> VARIANT_BITS);
+/// Frees the index of a key, and the run of the page table.
+fn free_ids(device: &DeviceShared, key: u32, first_entry: Option<u16>) {
+    let mut ids = lock(&device.ids);
+    ids.regions.free(key >> VARIANT_BITS);
     if let Some(first) = first_entry {
-        numbers.pages.give_back(first);
+        ids.pages.free(first);
     }
 }
 
 impl RegionShared {
-    pub(crate) fn create(
-        domain: &Arc<DomainShared>,
+    fn create(
+        domain: &Arc<ProtectionDomainShared>,
         bytes: usize,
         rights: RemoteRights,
         invalidatable: bool,
     ) -> Result<Arc<Self>, Error> {
         check_option("region.bytes", bytes as u64, 1, isize::MAX as u64)?;
         let device = &domain.device;
-        let (mapping, stretches) = Mapping::scattered(&device.function, bytes, Purpose::Payload)?;
+        let (mapping, segments) = Mapping::scattered(&device.function, bytes, Purpose::Payload)?;
         let (key, first_address) = {
-            let numbers = &mut *lock(&device.numbers);
-            let index = numbers.regions.take_secret(&mut numbers.rng, KEY_INDEX_BITS, &[0])?;
-            let variant: u8 = numbers.rng.random();
-            // Far from both ends of the address space, on a page.
-            let page = numbers.rng.random_range(1u64 << 16..1 << 34);
+            let ids = &mut *lock(&device.ids);
+            let index = ids.regions.allocate_unpredictable(&mut ids.rng, KEY_INDEX_BITS, &[0])?;
+            let variant: u8 = ids.rng.random();
+            // Page-aligned, and far from both ends of the address space.
+            let page = ids.rng.random_range(1u64 << 16..1 << 34);
             (index << VARIANT_BITS | u32::from(variant), page << PAGE_LOG2_MIN)
         };
-        let placed = match Placed::new(device, &stretches, bytes) {
-            Ok(placed) => placed,
+        let translated = match RegionTranslation::new(device, &segments, bytes) {
+            Ok(translated) => translated,
             Err(error) => {
-                give_back(device, key, None);
+                free_ids(device, key, None);
                 return Err(error);
             }
         };
-        let Placed { translation, page_log2, translation_base, first_offset, first_entry, .. } = placed;
+        let RegionTranslation { translation, page_log2, translation_base, first_offset, first_entry, .. } =
+            translated;
         let body = CreateRegion {
             kind: RegionKind::Region,
             invalidatable,
@@ -159,7 +147,7 @@ impl RegionShared {
         };
         let created = device.execute(CommandOpcode::CreateRegion, key, Body::CreateRegion(body));
         if let Err(error) = created {
-            give_back(device, key, first_entry);
+            free_ids(device, key, first_entry);
             return Err(error);
         }
         Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping, first_entry }))
@@ -168,63 +156,96 @@ impl RegionShared {
 
 impl Drop for RegionShared {
     fn drop(&mut self) {
-        // Answered when nothing in flight uses the key any more; only then the mapping goes. A key that work or a peer has ended
-        // still stands on the card until then, and so its index is nobody else's.
+        // The card answers when nothing in flight uses the key any more; the mapping is dropped after that. The card keeps
+        // the context of an invalidated key until then, so its index cannot be allocated earlier either.
         let device = &self.domain.device;
-        device.end(CommandOpcode::DestroyRegion, self.key);
-        give_back(device, self.key, self.first_entry);
+        device.destroy(CommandOpcode::DestroyRegion, self.key);
+        free_ids(device, self.key, self.first_entry);
     }
 }
 
-/// A piece of local memory, owned: whoever holds it is the only one who can reach its bytes. Posting moves it to the
-/// card, and the completion gives it back.
+impl ProtectionDomain {
+    /// Allocates `bytes` bytes of zeroed memory, and registers it for requests of this host only. The region can be split;
+    /// its parts move into posted requests and return with the completions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] if `bytes` is zero, [`Error::Exhausted`] if all keys or page table entries are in use,
+    /// [`Error::Command`] if the card refuses, or [`Error::Function`] if no memory is left.
+    pub fn allocate(&self, bytes: usize) -> Result<Region, Error> {
+        Ok(Region::whole(RegionShared::create(&self.shared, bytes, RemoteRights::NONE, false)?))
+    }
+
+    /// Allocates `bytes` bytes of zeroed memory, and registers it for peers, who can access it once they have its
+    /// [`SharedRegion::remote`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`].
+    pub fn share(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
+        Ok(SharedRegion { shared: RegionShared::create(&self.shared, bytes, rights, false)? })
+    }
+
+    /// As [`Self::share`], with a key that can be invalidated: by this host with
+    /// [`Operation::LocalInvalidate`](crate::Operation::LocalInvalidate), by a peer with
+    /// [`Operation::SendInvalidate`](crate::Operation::SendInvalidate). The memory remains; the key never becomes valid again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`].
+    pub fn share_invalidatable(&self, bytes: usize, rights: RemoteRights) -> Result<SharedRegion, Error> {
+        Ok(SharedRegion { shared: RegionShared::create(&self.shared, bytes, rights, true)? })
+    }
+}
+
+/// Range of local memory, exclusively owned. Posting a request moves it to the card, and the completion returns it.
 pub struct Region {
     shared: Arc<RegionShared>,
-    /// Bytes of the registration that are in this piece.
+    /// Range of the registered bytes.
     range: Range<usize>,
 }
 
 impl Region {
-    pub(crate) fn whole(shared: Arc<RegionShared>) -> Self {
+    fn whole(shared: Arc<RegionShared>) -> Self {
         let range = 0..shared.bytes;
         Self { shared, range }
     }
 
-    /// Size of the piece.
+    /// Length of the range in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Tells whether the piece has no byte.
+    /// Returns whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// Key of the registration.
+    /// Local key (`L_Key`) of the registration.
     pub fn key(&self) -> u32 {
         self.shared.key
     }
 
-    /// Address of the first byte, as elements of work requests name it.
+    /// Address of the first byte, as an SGE refers to it. It is not a pointer.
     pub fn address(&self) -> u64 {
         self.shared.first_address + self.range.start as u64
     }
 
-    /// Takes the bytes for reading.
+    /// Returns the bytes as a slice for reading.
     pub fn bytes(&self) -> Loan<'_> {
         self.shared.mapping.memory().lend(self.range.clone())
     }
 
-    /// Takes the bytes for reading and writing.
+    /// Returns the bytes as a slice for reading and writing.
     pub fn bytes_mut(&mut self) -> LoanMut<'_> {
         self.shared.mapping.memory().lend_mut(self.range.clone())
     }
 
-    /// Cuts the piece in two, at any byte. Both can be in flight at once.
+    /// Splits the range at byte `at`. Both parts can be posted independently.
     ///
     /// # Errors
     ///
-    /// Gives the piece back if it is shorter than `at`.
+    /// Returns the range itself if it is shorter than `at`.
     pub fn split_at(self, at: usize) -> Result<(Self, Self), Self> {
         if at > self.len() {
             return Err(self);
@@ -234,11 +255,11 @@ impl Region {
         Ok((left, Self { range: cut..self.range.end, ..self }))
     }
 
-    /// Puts two neighbours together again.
+    /// Joins two adjacent ranges of one registration.
     ///
     /// # Errors
     ///
-    /// Gives both back if `next` does not follow right behind this piece.
+    /// Returns both if `next` does not begin where this range ends.
     pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
         if !Arc::ptr_eq(&self.shared, &next.shared) || self.range.end != next.range.start {
             return Err((self, next));
@@ -246,7 +267,7 @@ impl Region {
         Ok(Self { range: self.range.start..next.range.end, ..self })
     }
 
-    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+    pub(crate) fn domain(&self) -> &Arc<ProtectionDomainShared> {
         &self.shared.domain
     }
 }
@@ -257,62 +278,59 @@ impl fmt::Debug for Region {
     }
 }
 
-/// An access beyond the end of a region.
+/// Access beyond the end of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{length} bytes at {offset} leave a region of {bytes} bytes")]
+#[error("{length} bytes at offset {offset} reach beyond the end of a region of {bytes} bytes")]
 pub struct RangeError {
-    /// First byte.
+    /// Offset of the access, in bytes.
     pub offset: usize,
-    /// Bytes of the access.
+    /// Length of the access, in bytes.
     pub length: usize,
-    /// Bytes of the region.
+    /// Size of the region, in bytes.
     pub bytes: usize,
 }
 
-/// Memory that peers can reach at any moment, so it is never seen as a slice: bytes are copied in and out, and what is
-/// copied out may be older in one place than in another. Handles are cheap to clone; the card forgets the key with the last.
+/// Memory that peers access at any moment. The application copies bytes in and out, and never has a slice; a copy is not
+/// atomic, so its bytes may be of different age. Clones are cheap and refer to the same region, which is deregistered with
+/// the last of them.
 #[derive(Clone)]
 pub struct SharedRegion {
     shared: Arc<RegionShared>,
 }
 
 impl SharedRegion {
-    pub(crate) fn new(shared: Arc<RegionShared>) -> Self {
-        Self { shared }
-    }
-
-    /// Size of the region.
+    /// Size of the region in bytes.
     pub fn len(&self) -> usize {
         self.shared.bytes
     }
 
-    /// Tells whether the region has no byte; it always has one.
+    /// Returns whether the region is empty, which it never is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a peer needs to know to reach the region.
+    /// Address, key and size of the region, which a peer needs to access it.
     pub fn remote(&self) -> RemoteMemory {
         let RegionShared { key, first_address, bytes, .. } = *self.shared;
         RemoteMemory { address: first_address, key, bytes: bytes as u64 }
     }
 
-    /// Copies bytes out.
+    /// Copies `into.len()` bytes out of the region, from byte `offset` on.
     ///
     /// # Errors
     ///
-    /// If they leave the region; nothing is copied then.
+    /// [`RangeError`] if they reach beyond the end of the region; nothing is copied then.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), RangeError> {
         self.check(offset, into.len())?;
         self.shared.mapping.memory().read(offset, into);
         Ok(())
     }
 
-    /// Copies bytes in.
+    /// Copies `from` into the region, from byte `offset` on.
     ///
     /// # Errors
     ///
-    /// If they leave the region; nothing is copied then.
+    /// [`RangeError`] if it reaches beyond the end of the region; nothing is copied then.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), RangeError> {
         self.check(offset, from.len())?;
         self.shared.mapping.memory().write(offset, from);
@@ -329,67 +347,5 @@ impl SharedRegion {
 impl fmt::Debug for SharedRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SharedRegion({:#x}: {} bytes)", self.shared.key, self.len())
-    }
-}
-
-/// Memory of a peer, as the peer has told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteMemory {
-    /// Address of the first byte.
-    pub address: u64,
-    /// Key.
-    pub key: u32,
-    /// Size.
-    pub bytes: u64,
-}
-
-impl RemoteMemory {
-    /// Size of [`Self::to_bytes`].
-    pub const BYTES: usize = 20;
-
-    /// Gives a part of it; `None` if that is not inside.
-    pub const fn part(self, offset: u64, bytes: u64) -> Option<Self> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => {
-                Some(Self { address: self.address.wrapping_add(offset), key: self.key, bytes })
-            }
-            _ => None,
-        }
-    }
-
-    /// Writes it down for a peer.
-    pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.bytes.to_be_bytes());
-        bytes
-    }
-
-    /// Reads what a peer has written down.
-    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let number = |range: Range<usize>| {
-            bytes[range].iter().fold(0, |number: u64, &byte| number << 8 | u64::from(byte))
-        };
-        Self { address: number(0..8), key: number(8..12) as u32, bytes: number(12..20) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_remote_memory_stays_inside() {
-        let memory = RemoteMemory { address: 0x1000, key: 7, bytes: 100 };
-        assert_eq!(memory.part(60, 40), Some(RemoteMemory { address: 0x103c, key: 7, bytes: 40 }));
-        assert_eq!(memory.part(60, 41), None);
-        assert_eq!(memory.part(u64::MAX, 2), None);
-    }
-
-    #[test]
-    fn remote_memory_survives_the_way_to_a_peer() {
-        let memory = RemoteMemory { address: 0x0102_0304_0506_0708, key: 0x0a0b_0c0d, bytes: 1 << 40 };
-        assert_eq!(RemoteMemory::from_bytes(memory.to_bytes()), memory);
     }
 }

@@ -1,4 +1,4 @@
-//! Typed access to BAR 0: one type a register, from the tables of the layout.
+//! Typed access to BAR 0: one type per register, from the tables of the layout.
 
 use crate::error::Error;
 use crate::function::{Bar, Function, REGISTER_BAR};
@@ -11,13 +11,13 @@ use rnic_layout::registers::{
 };
 use std::sync::Arc;
 
-/// The value of a register.
+/// Decoded value of a register.
 pub(crate) trait Value: Sized {
-    /// Where it stands.
+    /// Register that holds such a value; gives its offset in BAR 0.
     const REGISTER: &'static Register;
-    /// Reads the eight bytes.
+    /// Decodes the eight bytes of the register.
     fn parse(bytes: [u8; 8]) -> Result<Self, FieldError>;
-    /// Writes the eight bytes.
+    /// Encodes the eight bytes of the register.
     fn bytes(self) -> Result<[u8; 8], FieldError>;
 }
 
@@ -64,13 +64,13 @@ values! {
     Control: REG_CONTROL,
 }
 
-/// BAR 0 of a card.
+/// Registers of a card, in BAR 0.
 pub(crate) struct Registers {
     function: Arc<dyn Function>,
 }
 
 impl Registers {
-    /// Checks that BAR 0 is there and large enough.
+    /// Checks that BAR 0 exists and is large enough.
     pub(crate) fn new(function: &Arc<dyn Function>) -> Result<Self, Error> {
         let bytes = function.bar(REGISTER_BAR)?.bytes();
         let needed = u64::from(registers::BAR0_BYTES);
@@ -84,17 +84,17 @@ impl Registers {
         Ok(self.function.bar(REGISTER_BAR)?)
     }
 
-    /// Reads 64 bits at an offset, as they are.
+    /// Reads the 64 bits at a byte offset without decoding them.
     pub(crate) fn raw(&self, offset: u32) -> Result<u64, Error> {
         Ok(self.bar()?.read64(u64::from(offset)))
     }
 
-    /// Reads a register. All ones, which no register of ours can be, mean that the card is gone.
+    /// Reads a register. All ones, which is no legal value of any register, fail with [`Error::Absent`].
     pub(crate) fn read<V: Value>(&self) -> Result<V, Error> {
         self.read_at(0)
     }
 
-    /// Reads one register of an array.
+    /// Reads element `index` of a register array.
     pub(crate) fn read_at<V: Value>(&self, index: u32) -> Result<V, Error> {
         let value = self.raw(V::REGISTER.at(index))?;
         if value == u64::MAX {
@@ -108,7 +108,7 @@ impl Registers {
         self.write_at(0, value)
     }
 
-    /// Writes one register of an array.
+    /// Writes element `index` of a register array.
     pub(crate) fn write_at<V: Value>(&self, index: u32, value: V) -> Result<(), Error> {
         let value = u64::from_le_bytes(value.bytes()?);
         self.bar()?.write64(u64::from(V::REGISTER.at(index)), value);

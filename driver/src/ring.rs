@@ -1,32 +1,31 @@
 //! Index and phase logic of all rings, without a device and without memory of its own.
 //!
 //! ```text
-//!   work (send, receive)                        answers, completions, events
+//!   work rings (WQEs, commands)                   phase rings (CQEs, EQEs, answers)
 //!
-//!   driver: claim ─> write slots ─> doorbell    card: write entry, phase last
-//!   card:   reads below the doorbell's index    driver: next ─> entry, or nothing while the phase is old
-//!   driver: release up to consumer_index        driver: doorbell with the index up to which it has read
+//!   driver: claim ─> write slots ─> doorbell      card:   write an entry, its phase bit last
+//!   card:   reads slots below the doorbell index  driver: next ─> entry, or None while the phase bit is old
+//!   driver: release up to the consumer index      driver: doorbell with its consumer index
 //! ```
 //!
-//! Indices run free and are masked where they meet memory, so that a full ring differs from an empty one. The memory is
-//! anything that has [`Words`]; the tests of the handshake run the same code over atomics that explore every order
-//! that the memory model allows.
+//! Indices run freely and are masked where they address memory, so a full ring differs from an empty one. The memory is
+//! anything that implements [`Words`]: the tests of the handshake run the same code over the atomics of a model checker.
 
 use rnic_layout::queue::phase;
 use std::sync::atomic::Ordering;
 
-/// Memory in words of 64 bits, shared with the card. Byte *n* of an entry is byte *n mod 8*, in memory order, of word
-/// *n / 8*.
+/// Memory in 64-bit words, shared with the card. Byte *n* of an entry is byte *n mod 8*, in memory order, of word *n / 8*.
 pub trait Words {
-    /// Reads a word.
+    /// Reads the word of this index.
     fn load(&self, word: usize, order: Ordering) -> u64;
-    /// Writes a word.
+    /// Writes the word of this index.
     fn store(&self, word: usize, value: u64, order: Ordering);
 }
 
 const WORD_BYTES: usize = 8;
 
-/// Writes a slot of a work ring. The doorbell that follows makes it visible, so nothing is ordered here.
+/// Writes slot number `slot` of a work ring, whose slots have `BYTES` bytes. The stores are relaxed: the doorbell that
+/// follows publishes them.
 pub fn write_slot<const BYTES: usize>(words: &impl Words, slot: usize, bytes: &[u8; BYTES]) {
     let (chunks, rest) = bytes.as_chunks::<WORD_BYTES>();
     debug_assert!(rest.is_empty(), "slots are whole words");
@@ -36,19 +35,19 @@ pub fn write_slot<const BYTES: usize>(words: &impl Words, slot: usize, bytes: &[
     }
 }
 
-/// An index that cannot be: it frees slots that were never filled.
+/// Consumer index of the card that is outside the slots in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("consumer index {found} is not between {consumer} and {producer}")]
 pub struct IndexError {
-    /// What the card said.
+    /// Index that the card reported.
     pub found: u16,
-    /// First slot in use.
+    /// Index of the first slot in use: the smallest legal value.
     pub consumer: u16,
-    /// First slot not yet filled.
+    /// Index after the last slot in use: the largest legal value.
     pub producer: u16,
 }
 
-/// The driver's side of a ring that it fills: send and receive queues, admin commands.
+/// Driver's side of a ring that the driver fills: send and receive queues, admin commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRing {
     log2: u32,
@@ -57,48 +56,48 @@ pub struct WorkRing {
 }
 
 impl WorkRing {
-    /// Makes an empty ring of 2^`log2` slots.
+    /// Creates an empty ring of 2^`log2` slots.
     ///
     /// # Panics
     ///
-    /// If `log2` is beyond 15: indices of 16 bits could not tell full from empty.
+    /// If `log2` is above 15: with 16-bit indices a full ring would equal an empty one.
     pub const fn new(log2: u32) -> Self {
         assert!(log2 <= 15, "indices have 16 bits");
         Self { log2, producer: 0, consumer: 0 }
     }
 
-    /// Slots of the ring.
+    /// Number of slots of the ring.
     pub const fn capacity(&self) -> u16 {
         1 << self.log2
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     pub const fn used(&self) -> u16 {
         self.producer.wrapping_sub(self.consumer)
     }
 
-    /// Slots that can be claimed.
+    /// Number of slots that can be claimed.
     pub const fn free(&self) -> u16 {
         self.capacity() - self.used()
     }
 
-    /// Index for the doorbell: slots ever claimed.
+    /// Producer index for the doorbell: number of slots ever claimed, modulo 2^16.
     pub const fn producer_index(&self) -> u16 {
         self.producer
     }
 
-    /// Index of the first slot in use.
+    /// Consumer index: number of slots ever released, modulo 2^16.
     pub const fn consumer_index(&self) -> u16 {
         self.consumer
     }
 
-    /// Place of an index in the ring.
+    /// Slot number of an index.
     pub const fn slot(&self, index: u16) -> usize {
         (index & (self.capacity() - 1)) as usize
     }
 
-    /// Claims slots in a row, which may run over the end of the ring, and gives the index of the first; `None` if there
-    /// is no room, and then nothing is claimed.
+    /// Claims consecutive slots, which may wrap at the end of the ring. Returns the index of the first, or `None` and claims
+    /// nothing if fewer are free.
     pub const fn claim(&mut self, slots: u16) -> Option<u16> {
         if slots > self.free() {
             return None;
@@ -108,11 +107,11 @@ impl WorkRing {
         Some(first)
     }
 
-    /// Frees all slots before an index that the card has given.
+    /// Releases all slots before `consumer`, a consumer index that the card reported.
     ///
     /// # Errors
     ///
-    /// If it is not the index of a slot in use or of the next to be filled; nothing is freed then.
+    /// [`IndexError`] if it is outside the slots in use; no slot is released then.
     pub const fn release(&mut self, consumer: u16) -> Result<(), IndexError> {
         if consumer.wrapping_sub(self.consumer) > self.used() {
             let (producer, first) = (self.producer, self.consumer);
@@ -123,7 +122,7 @@ impl WorkRing {
     }
 }
 
-/// The driver's side of a ring that the card fills: admin answers, completions, events.
+/// Driver's side of a ring that the card fills: completion queues, event queues, admin answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseRing {
     log2: u32,
@@ -132,29 +131,29 @@ pub struct PhaseRing {
 }
 
 impl PhaseRing {
-    /// Makes the reader of a zeroed ring of 2^`log2` entries, whose indices have `index_bits` bits.
+    /// Creates the reader of a zeroed ring of 2^`log2` entries with indices of `index_bits` bits.
     ///
     /// # Panics
     ///
-    /// If an index has no bit for the phase, or more than 32.
+    /// If `index_bits` is not above `log2`, so that an index has no phase bit, or is above 32.
     pub const fn new(log2: u32, index_bits: u32) -> Self {
         assert!(log2 < index_bits && index_bits <= 32, "the phase is a bit of the index");
         Self { log2, index_bits, index: 0 }
     }
 
-    /// Entries ever read, modulo 2^`index_bits`: the index for the doorbell.
+    /// Consumer index for the doorbell: number of entries ever read, modulo 2^`index_bits`.
     pub const fn consumer_index(&self) -> u32 {
         self.index
     }
 
-    /// Takes the next entry, if the card has written it.
+    /// Takes the next entry; `None` if the card has not written it yet.
     pub fn next<const BYTES: usize>(&mut self, words: &impl Words) -> Option<[u8; BYTES]> {
         let entry = self.peek(words)?;
         self.index = self.index.wrapping_add(1) & (u32::MAX >> (32 - self.index_bits));
         Some(entry)
     }
 
-    /// Shows the next entry, if the card has written it, and leaves it there.
+    /// Reads the next entry without taking it; `None` if the card has not written it yet.
     pub fn peek<const BYTES: usize>(&self, words: &impl Words) -> Option<[u8; BYTES]> {
         let mut entry = [0; BYTES];
         let (chunks, rest) = entry.as_chunks_mut::<WORD_BYTES>();
@@ -162,7 +161,7 @@ impl PhaseRing {
         let slot = self.index & ((1 << self.log2) - 1);
         let first = slot as usize * chunks.len();
         let (last, others) = chunks.split_last_mut()?;
-        // Whoever sees the new phase also sees what was written before it.
+        // The acquire load of the word with the phase bit makes all earlier writes of the entry visible.
         *last = words.load(first + others.len(), Ordering::Acquire).to_ne_bytes();
         if (last[WORD_BYTES - 1] & 1 == 1) != phase(self.index, self.log2) {
             return None;
@@ -240,7 +239,7 @@ mod tests {
     }
 
     proptest! {
-        /// The ring against a queue of what is in it, over several wraps of its 16-bit indices.
+        /// Compares the ring with a queue of its slots, over several wraps of its 16-bit indices.
         #[test]
         fn a_work_ring_is_a_bounded_queue(
             log2 in 0u32..=15,
@@ -279,7 +278,7 @@ mod tests {
             }
         }
 
-        /// A card that writes as far as it knows the reader has come, and a reader that takes what is there.
+        /// The card writes until the ring is full for it, the driver reads until it is empty.
         #[test]
         fn a_phase_ring_delivers_everything_once_and_in_order(
             log2 in 0u32..=4,

@@ -1,7 +1,7 @@
 //! The handshakes of the rings, in every order that the memory model allows.
 //!
-//! The card is a thread that does what the layout promises of it: it reads work only below the doorbell's index, writes
-//! the phase of an entry last, and never writes over an entry that it was not told is read. Run with
+//! The card is a thread that follows the layout: it reads WQEs only below the producer index of the doorbell, writes the phase
+//! bit of a CQE last, and overwrites a CQE only after the doorbell has released it. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p rnic-driver --release --test loom`.
 #![cfg(loom)]
 
@@ -36,8 +36,8 @@ fn bytes(first: u64, last: u64) -> [u8; 16] {
     bytes
 }
 
-/// An entry whose first word is `value`, in a ring of 2^`log2`, as the card writes it: the phase last.
-fn write_entry(words: &Cells, index: u32, log2: u32, value: u64, order: Ordering) {
+/// Writes a CQE with first word `value` into a ring of 2^`log2`, as the card does: the word with the phase bit last.
+fn write_cqe(words: &Cells, index: u32, log2: u32, value: u64, order: Ordering) {
     let slot = 2 * (index & ((1 << log2) - 1)) as usize;
     words.store(slot, value, Ordering::Relaxed);
     let last = u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, u8::from(phase(index, log2))]);
@@ -48,32 +48,32 @@ fn completions(order: Ordering) {
     loom::model(move || {
         const LOG2: u32 = 0;
         let words = Arc::new(Cells::new(2));
-        let told = Arc::new(AtomicU64::new(0));
+        let released = Arc::new(AtomicU64::new(0));
         let card = {
-            let (words, told) = (Arc::clone(&words), Arc::clone(&told));
+            let (words, released) = (Arc::clone(&words), Arc::clone(&released));
             thread::spawn(move || {
                 for index in 0..2 {
-                    while index - told.load(Ordering::Acquire) >= 1 << LOG2 {
+                    while index - released.load(Ordering::Acquire) >= 1 << LOG2 {
                         thread::yield_now();
                     }
-                    write_entry(&words, index as u32, LOG2, 100 + index, order);
+                    write_cqe(&words, index as u32, LOG2, 100 + index, order);
                 }
             })
         };
         let mut ring = PhaseRing::new(LOG2, 24);
         for index in 0..2 {
-            let entry = loop {
+            let cqe = loop {
                 match ring.next::<16>(&*words) {
-                    Some(entry) => break entry,
+                    Some(cqe) => break cqe,
                     None => thread::yield_now(),
                 }
             };
             assert_eq!(
-                entry[..8],
+                cqe[..8],
                 (100u64 + index).to_ne_bytes(),
-                "an entry is whole when its phase is seen"
+                "a CQE is complete when its phase bit is seen"
             );
-            told.store(ring.consumer_index().into(), Ordering::Release);
+            released.store(ring.consumer_index().into(), Ordering::Release);
         }
         card.join().unwrap();
     });
@@ -93,7 +93,11 @@ fn work(order: Ordering) {
                         thread::yield_now();
                     }
                     let seen = (words.load(0, Ordering::Relaxed), words.load(1, Ordering::Relaxed));
-                    assert_eq!(seen, (200 + index, 300 + index), "work is whole when its doorbell is heard");
+                    assert_eq!(
+                        seen,
+                        (200 + index, 300 + index),
+                        "a WQE is complete when its doorbell arrives"
+                    );
                     done.store(index + 1, Ordering::Release);
                 }
             })
@@ -104,7 +108,7 @@ fn work(order: Ordering) {
                 if let Some(index) = ring.claim(1) {
                     break index;
                 }
-                // The slot is free when the card has said so.
+                // A slot is free when the card has reported it.
                 ring.release(done.load(Ordering::Acquire) as u16).unwrap();
                 thread::yield_now();
             };
@@ -116,23 +120,23 @@ fn work(order: Ordering) {
 }
 
 #[test]
-fn an_entry_is_whole_when_its_phase_is_seen() {
+fn a_cqe_is_complete_when_its_phase_bit_is_seen() {
     completions(Ordering::Release);
 }
 
 #[test]
-#[should_panic(expected = "an entry is whole")]
-fn a_card_that_does_not_write_the_phase_last_is_caught() {
+#[should_panic(expected = "a CQE is complete")]
+fn a_card_that_does_not_write_the_phase_bit_last_is_caught() {
     completions(Ordering::Relaxed);
 }
 
 #[test]
-fn work_is_whole_when_its_doorbell_is_heard() {
+fn a_wqe_is_complete_when_its_doorbell_arrives() {
     work(Ordering::Release);
 }
 
 #[test]
-#[should_panic(expected = "work is whole")]
-fn a_doorbell_that_overtakes_its_work_is_caught() {
+#[should_panic(expected = "a WQE is complete")]
+fn a_doorbell_that_overtakes_its_wqe_is_caught() {
     work(Ordering::Relaxed);
 }

@@ -38,9 +38,9 @@ use rnic_messages::frame::ACCEPTED_REQUEST;
 use rnic_messages::host::PayloadWrite;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadClosed, ReadResponseCommand, ReturnedAnswer};
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
-use rnic_messages::setup::{FailureEvent, SetupEvent};
+use rnic_messages::read::{ReadClosed, ReadResponseCommand, ResponseNotice};
+use rnic_messages::receive::{AckNotice, PlaceCommand, PlaceNotice};
+use rnic_messages::setup::{QpNotice, SetupEvent, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::VECTOR_BITS;
 use rnic_messages::transmit::TransmitToken;
@@ -305,6 +305,8 @@ impl<
         StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_reply);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[5], &mut self.address_vector.setup);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[6], &mut self.responder.setup_serve);
+        StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[0], &mut self.responder.srq_setup_admit);
+        StreamTx::<SrqSetup>::join(&mut self.control.srq_setup[1], &mut self.responder.srq_setup_prefetch);
         self.requester.enable.next = self.control.enable.val();
         self.responder.enable.next = self.control.enable.val();
         self.requester.source_address_write.next = self.control.source_address_write.val();
@@ -357,31 +359,32 @@ impl<
         self.drained.in_flight[7].next = self.responder.atomics_in_flight.val();
         self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
         self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
-        StreamTx::<FailureEvent>::join(&mut self.requester.failure, &mut self.control.failure[0]);
-        StreamTx::<FailureEvent>::join(&mut self.responder.failure, &mut self.control.failure[1]);
-        StreamTx::<FailureEvent>::join(&mut self.complete.failure, &mut self.control.failure[2]);
+        StreamTx::<QpNotice>::join(&mut self.requester.failure, &mut self.control.notice[0]);
+        StreamTx::<QpNotice>::join(&mut self.responder.notice, &mut self.control.notice[1]);
+        StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);
+        StreamTx::<SrqLimitNotice>::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
 
         // Host memory: who reads and who writes.
-        StreamTx::<HostSpan>::join(&mut self.requester.work_read, &mut self.host_reader.work_read);
-        self.requester.work_slot.next = self.host_reader.work_slot.val();
-        self.requester.work_slot_valid.next = self.host_reader.work_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.receive_read);
-        self.responder.receive_slot.next = self.host_reader.receive_slot.val();
-        self.responder.receive_slot_valid.next = self.host_reader.receive_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.requester.work_read, &mut self.host_reader.sq_read);
+        self.requester.work_slot.next = self.host_reader.sq_slot.val();
+        self.requester.work_slot_valid.next = self.host_reader.sq_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
+        self.responder.receive_slot.next = self.host_reader.rq_slot.val();
+        self.responder.receive_slot_valid.next = self.host_reader.rq_slot_valid.val();
         StreamTx::<HostSpan>::join(&mut self.control.admin_read, &mut self.host_reader.admin_read);
         self.control.admin_slot.next = self.host_reader.admin_slot.val();
         self.control.admin_slot_valid.next = self.host_reader.admin_slot_valid.val();
-        StreamTx::<HostSpan>::join(&mut self.responder.exchange_read, &mut self.host_reader.exchange_read);
-        self.responder.exchange_word.next = self.host_reader.exchange_word.val();
-        self.responder.exchange_word_valid.next = self.host_reader.exchange_word_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.responder.exchange_read, &mut self.host_reader.atomics_read);
+        self.responder.exchange_word.next = self.host_reader.atomics_word.val();
+        self.responder.exchange_word_valid.next = self.host_reader.atomics_word_valid.val();
         StreamTx::<HostSpan>::join(&mut self.gather.read, &mut self.host_reader.payload_read);
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.host_reader.payload, &mut self.gather.from_host);
         StreamTx::<PayloadWrite<DATA>>::join(&mut self.place.write, &mut self.host_writer.payload);
         StreamTx::<SlotWrite>::join(&mut self.complete.write, &mut self.host_writer.completion);
         StreamTx::<SlotWrite>::join(&mut self.control.admin_write, &mut self.host_writer.admin);
-        StreamTx::<WordWrite>::join(&mut self.responder.exchange_write, &mut self.host_writer.exchange);
-        self.responder.exchange_done.next = self.host_writer.exchange_done.val();
-        self.responder.exchange_failed.next = self.host_writer.exchange_failed.val();
+        StreamTx::<WordWrite>::join(&mut self.responder.exchange_write, &mut self.host_writer.atomics);
+        self.responder.exchange_done.next = self.host_writer.atomics_done.val();
+        self.responder.exchange_failed.next = self.host_writer.atomics_failed.val();
         self.place.payload_done_count.next = self.host_writer.payload_done_count.val();
         self.place.payload_failed.next = self.host_writer.payload_failed.val();
         self.responder.done_count.next = self.host_writer.payload_done_count.val();
@@ -495,7 +498,7 @@ impl<
         StreamTx::<PacketToken>::join(&mut self.receive.response_token, &mut self.requester.responses);
         StreamTx::<Beat<DATA, BYTES>>::join(
             &mut self.receive.response_payload,
-            &mut self.place_mux.answer_payload,
+            &mut self.place_mux.response_payload,
         );
         StreamTx::<AccessRequest>::join(
             &mut self.responder.access_request,
@@ -503,14 +506,14 @@ impl<
         );
         StreamTx::<AccessAnswer>::join(&mut self.responder_regions.answer, &mut self.responder.access_answer);
         StreamTx::<PlaceCommand>::join(&mut self.responder.place, &mut self.place_mux.request);
-        StreamTx::<ReadResponseCommand>::join(&mut self.requester.place, &mut self.place_mux.answer);
+        StreamTx::<ReadResponseCommand>::join(&mut self.requester.place, &mut self.place_mux.response);
         StreamTx::<PlaceCommand>::join(&mut self.place_mux.command, &mut self.place.command);
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.place_mux.payload, &mut self.place.payload);
-        StreamTx::<ReplyEvent>::join(&mut self.place.reply, &mut self.place_mux.told);
-        StreamTx::<ReplyEvent>::join(&mut self.place_mux.reply, &mut self.responder.place_reply);
-        StreamTx::<ReturnedAnswer>::join(&mut self.place_mux.returned, &mut self.requester.returned);
+        StreamTx::<PlaceNotice>::join(&mut self.place.notice, &mut self.place_mux.notice);
+        StreamTx::<AckNotice>::join(&mut self.place_mux.ack, &mut self.responder.place_reply);
+        StreamTx::<ResponseNotice>::join(&mut self.place_mux.returned, &mut self.requester.returned);
         StreamTx::<CqeToken>::join(&mut self.requester.completion, &mut self.complete.from_requester);
-        StreamTx::<CqeToken>::join(&mut self.place.completion, &mut self.complete.from_responder);
+        StreamTx::<CqeToken>::join(&mut self.place.cqe, &mut self.complete.from_responder);
         StreamTx::<EqeToken>::join(&mut self.control.event, &mut self.complete.event);
         self.complete.interrupt_mask.next = self.control.interrupt_mask.val();
         self.complete.interrupt_pending_clear.next = self.control.interrupt_pending_clear.val();
@@ -537,7 +540,7 @@ impl<
         self.counters.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
         self.sum_stale_dropped.lines[0].next = self.requester.counts_stale_dropped.val();
         self.sum_stale_dropped.lines[1].next = self.responder.counts_stale_dropped.val();
-        self.sum_stale_dropped.lines[2].next = self.address_vector.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[2].next = self.address_vector.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[3].next = self.control.counts_stale_dropped.val();
         self.counters.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
         self.sum_work_refused.lines[0].next = self.requester.counts_work_refused.val();
@@ -580,26 +583,26 @@ impl<
         self.counters.pulses[line("messages_completed")].next =
             self.requester.counts_messages_completed.val();
         self.counters.pulses[line("completions_written")].next =
-            self.complete.counts_completions_written.val();
+            self.complete.counts.val().completions_written;
         self.counters.pulses[line("completions_in_error")].next =
-            self.complete.counts_completions_in_error.val();
+            self.complete.counts.val().completions_in_error;
         self.counters.pulses[line("completion_queue_overrun")].next =
-            self.complete.counts_completion_queue_overrun.val();
-        self.counters.pulses[line("events_written")].next = self.complete.counts_events_written.val();
+            self.complete.counts.val().completion_queue_overrun;
+        self.counters.pulses[line("events_written")].next = self.complete.counts.val().events_written;
         self.counters.pulses[line("event_queue_overrun")].next =
-            self.complete.counts_event_queue_overrun.val();
-        self.counters.pulses[line("interrupts_raised")].next = self.complete.counts_interrupts_raised.val();
+            self.complete.counts.val().event_queue_overrun;
+        self.counters.pulses[line("interrupts_raised")].next = self.complete.counts.val().interrupts_raised;
         self.counters.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
         self.counters.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
         self.counters.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
         self.counters.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
         self.counters.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
         self.counters.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
-        self.counters.pulses[line("host_reads")].next = self.host_reader.counts_host_reads.val();
-        self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts_host_read_errors.val();
-        self.counters.pulses[line("host_writes")].next = self.host_writer.counts_host_writes.val();
+        self.counters.pulses[line("host_reads")].next = self.host_reader.counts.val().host_reads;
+        self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts.val().host_read_errors;
+        self.counters.pulses[line("host_writes")].next = self.host_writer.counts.val().host_writes;
         self.counters.pulses[line("host_write_errors")].next =
-            self.host_writer.counts_host_write_errors.val();
+            self.host_writer.counts.val().host_write_errors;
         // These belong to operations that are not there yet.
         self.counters.pulses[line("queue_key")].next = false;
         self.counters.pulses[line("no_receive_entry")].next = false;

@@ -16,7 +16,7 @@ fn root() -> PathBuf {
 
 fn command(config: &Path, out: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rnic-gen"));
-    command.arg("--config").arg(config).arg("--out").arg(out);
+    command.arg("--config").arg(config).arg("--out").arg(out).env("RUST_BACKTRACE", "1");
     command
 }
 
@@ -96,6 +96,7 @@ fn a_bad_setting_is_named_and_nothing_is_written() -> Result<()> {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(2), "exit code {:?}: {error}", output.status.code());
         ensure!(error.contains(message) && error.matches("error:").count() == 1, "{error}");
+        ensure!(!error.to_lowercase().contains("backtrace"), "{error}");
         ensure!(!out.exists(), "something was written");
     }
     let output = rnic_gen(&directory.path().join("missing.toml"), &directory.path().join("out"))?;

@@ -1,5 +1,5 @@
-//! Latency: one message at a time from host 0 to host 1, on cards that are at rest otherwise, so that what is seen at their
-//! ports belongs to this message.
+//! Latency: one message at a time from host 0 to host 1 on otherwise idle cards, so that everything at their ports belongs to
+//! this message.
 //!
 //! ```text
 //!   host 0          card 0                                  card 1          host 1
@@ -12,28 +12,28 @@
 //!                      │ ack_back ◂───────────────────────│ cqe_handed_over ... cqe_at_the_host
 //! ```
 //!
-//! Where there are dots it is the host's time. What is left is the card's own, of which design 8 speaks: from the doorbell to
-//! the first byte without the host's reads, and from the last byte to the completion without the host's writes.
-use crate::function::{SharedWorld, lock};
-use crate::monitor::trail::Moment;
-use crate::operations::Cards;
-use crate::operations::plan::{Kind, Message, Piece, Place, Plan, Receive, Source, Target, TargetMemory};
-use crate::operations::run::{Machine, Outcome, Post};
-use crate::world::Domain;
+//! Dots mark the time of the host. The remaining time is the card's own (design 8): from the doorbell to the first byte without
+//! the host's reads, and from the last byte to the CQE without the host's writes.
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_layout::queue::completion::CompletionStatus;
+use rnic_machine::function::{SharedWorld, lock};
+use rnic_machine::monitor::trail::Moment;
+use rnic_machine::world::Domain;
+use rnic_workloads::Cards;
+use rnic_workloads::plan::{Kind, Message, Piece, Place, Plan, Receive, Source, Target, TargetMemory};
+use rnic_workloads::run::{Machine, Outcome, Post};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Messages of each kind.
+/// Messages that are measured.
 const MESSAGES: usize = 32;
-/// Calls of `idle` before a message, so that nothing of the last one is under way.
+/// Calls of `idle` before a message, so that nothing of the previous one is in flight.
 const QUIET_IDLE: usize = 60;
 /// Calls of `idle` that a message may take.
 const IDLE_MAX: usize = 1_000;
 
-/// Stages of a message, in the order in which it meets them.
+/// Stages of a message, in order.
 pub const STAGES: [&str; 13] = [
     "doorbell",
     "work_entry_asked",
@@ -50,14 +50,14 @@ pub const STAGES: [&str; 13] = [
     "ack_back",
 ];
 
-/// How long something took, in cycles of the core clock.
+/// Distribution of a time, in core clock cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// The shortest.
+    /// Minimum.
     pub min: u64,
-    /// Half of all were at most so long.
+    /// Median.
     pub median: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -68,28 +68,27 @@ impl Spread {
     }
 }
 
-/// What is sent: a SEND.
+/// A message to measure: a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// Its bytes.
+    /// Length, in bytes.
     pub bytes: usize,
-    /// They stand in the work entry.
+    /// The payload is inline data of the WQE.
     pub is_inline: bool,
 }
 
-/// How long messages of one kind took.
+/// Latency of a message.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// From the doorbell to each stage.
+    /// Time from the doorbell to each stage.
     pub stages: BTreeMap<String, Spread>,
-    /// From the doorbell at the card to the first byte at its MAC, without the time in which it waited for the host's reads.
+    /// Time from the doorbell to the first byte at the MAC, without the time of the host's reads.
     pub card_doorbell_to_wire: Spread,
-    /// From the last byte at the MAC to the completion handed to the host, without the time in which the card waited for
-    /// payload to be written.
+    /// Time from the last byte at the MAC to the CQE at the host boundary, without the time of the host's payload writes.
     pub card_wire_to_completion: Spread,
 }
 
-/// Sends messages one at a time from host 0 to host 1 over a pair of the plan that has nothing else to do.
+/// Sends messages one at a time from host 0 to host 1 over an idle pair of the plan.
 ///
 /// # Errors
 /// If a message does not arrive, or a stage is not seen.
@@ -168,18 +167,18 @@ fn arrived(outcomes: &[Outcome], payload: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Times of one message.
+/// Times of one message, in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Times {
-    /// From the doorbell to each stage that was seen.
+    /// Time from the doorbell to each stage that was seen.
     stages: Vec<(&'static str, u64)>,
-    /// The card's share of the way out.
+    /// The card's own time from the doorbell to the wire.
     to_wire_ps: u64,
-    /// The card's share of the way in.
+    /// The card's own time from the wire to the CQE.
     to_completion_ps: u64,
 }
 
-/// Finds the stages of one message in what was seen at the sender and at the receiver.
+/// Finds the stages of one message in the trails of the sender and of the receiver.
 fn times(trails: &[Vec<(u64, Moment)>; 2]) -> Result<Times> {
     let [sender, receiver] = trails;
     let at = |trail: &[(u64, Moment)], from_ps: u64, to_ps: u64, wanted: Moment| -> Vec<u64> {

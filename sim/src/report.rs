@@ -1,4 +1,4 @@
-//! The demo's picture: how fast two cards are, how long each stage of a message takes, and what went through the packet path.
+//! The demo's report: rates of two cards, latency by stage, and captured frames in the packet path.
 use crate::bench::plot;
 use crate::demo::Summary;
 use crate::latency::STAGES;
@@ -6,7 +6,11 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// Draws rates by length of the message, latency by stage, and frames by opcode beside rates by capture.
+/// Captures for which the figure has room; it grows by [`CAPTURE_HEIGHT`] pixels for each further one.
+const CAPTURES_IN_HEIGHT: usize = 24;
+const CAPTURE_HEIGHT: u32 = 24;
+
+/// Draws rates by message length, latency by stage, frames by opcode, and rates by capture.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -15,11 +19,12 @@ pub fn draw(summary: &Summary, path: &Path) -> Result<()> {
 }
 
 fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, (1200, 1400)).into_drawing_area();
-    area.fill(&WHITE)?;
     let (cards, captures) = (&summary.cards, &summary.captures);
+    let more = captures.each.len().saturating_sub(CAPTURES_IN_HEIGHT) as u32 * CAPTURE_HEIGHT;
+    let area = SVGBackend::new(path, (1200, 1400 + more)).into_drawing_area();
+    area.fill(&WHITE)?;
     let title = format!(
-        "{} messages between two cards, {} frames of the Linux kernel: {} bits at {} MHz",
+        "{} messages between two cards, {} captured frames: {} bits at {} MHz",
         cards.messages, captures.frames, summary.config.datapath.width_bits, summary.clock_mhz
     );
     let area = area.titled(&title, ("sans-serif", 24))?;
@@ -43,7 +48,7 @@ fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error:
     bars(&top, &caption, &stages, &[BLUE.mix(0.7), BLUE.mix(0.3)], lengths.len())?;
     let counts: Vec<(String, f64)> =
         captures.opcodes.iter().map(|(name, count)| (name.clone(), *count as f64)).collect();
-    bars(&left, "frames of the Linux kernel by opcode", &counts, &[BLUE.mix(0.7)], 1)?;
+    bars(&left, "captured frames by opcode", &counts, &[BLUE.mix(0.7)], 1)?;
     let rates: Vec<(String, f64)> = captures
         .each
         .iter()
@@ -59,7 +64,7 @@ fn draw_panels(summary: &Summary, path: &Path) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-/// Horizontal bars with their names; `group` bars share one line, and `colours` go round.
+/// Horizontal bars with labels. `group` bars share a line; the colours repeat.
 fn bars(
     area: &DrawingArea<SVGBackend, plotters::coord::Shift>,
     caption: &str,
@@ -68,7 +73,7 @@ fn bars(
     group: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let most = rows.iter().map(|row| row.1).fold(1.0, f64::max) * 1.15;
-    let lines = rows.len() / group;
+    let lines = rows.len() / group.max(1);
     let label = |line: usize| {
         let name = &rows[line * group].0;
         name.strip_suffix(" in").unwrap_or(name).to_string()
@@ -78,7 +83,7 @@ fn bars(
         .margin(10)
         .x_label_area_size(30)
         .y_label_area_size(210)
-        .build_cartesian_2d(0.0..most, 0.0..lines as f64)?;
+        .build_cartesian_2d(0.0..most, 0.0..lines.max(1) as f64)?;
     chart.configure_mesh().disable_y_mesh().y_labels(0).x_labels(6).draw()?;
     let height = 0.8 / group as f64;
     for (index, (_, value)) in rows.iter().enumerate() {

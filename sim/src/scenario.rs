@@ -1,107 +1,84 @@
-//! The demo's scenario: two cards on a wire, two drivers, thousands of messages of which every byte is checked, and how long
-//! each stage of one message takes.
+//! The demo's scenario: two cards on a wire with their drivers, thousands of messages of which every byte is compared, and the
+//! latency of single messages.
 //!
-//! 1. **Messages**: a faultless [`Plan`] over many queue pairs in both directions, held against its [`Model`](crate::operations::Model).
-//! 2. **Latency**: messages one at a time on a queue pair of their own, while nothing else is under way ([`latency`]).
-use crate::function::{SharedWorld, SimulatedFunction, lock};
-use crate::host::HostOptions;
+//! 1. **Messages**: a plan without mistakes ([`Plan`]) over many queue pairs in both directions, compared with its
+//!    [`Model`](rnic_workloads::Model).
+//! 2. **Latency**: messages one at a time on a queue pair of their own, while all others are idle
+//!    ([`latency`](crate::latency)).
 use crate::latency::{self, Ping, Spread};
-use crate::operations::{Cards, Plan, PlanOptions, run};
-use crate::wire::WireOptions;
-use crate::world::clock::SECOND_PS;
-use crate::world::{CardOptions, Domain, Port, World};
 use anyhow::{Context, Result};
-use rnic_driver::Function;
 use rnic_layout::path::Pmtu;
+use rnic_machine::function::{SharedWorld, lock, two_cards};
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::clock::SECOND_PS;
+use rnic_machine::world::{CardOptions, Domain, Port};
+use rnic_workloads::{Cards, Plan, PlanOptions, run};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use verilator_sys::Model;
 
 /// Pairs that carry the messages.
 const PAIRS: usize = 16;
-/// Lengths of which the latency is measured.
+/// Message lengths of the latency measurement.
 const PING_BYTES: [usize; 2] = [64, 4096];
-/// Bytes that each host may have under way: the wire's rate times what a message takes there and its completion back, and
-/// no more than the receive buffer of the widest card holds.
+/// Bytes that each host may have in flight: the wire's rate times the round trip, and no more than the receive buffer of the
+/// widest card holds.
 const IN_FLIGHT_BYTES: usize = 48 << 10;
-/// The longest message of the demo.
+/// Maximum length of a message.
 const MESSAGE_BYTES_MAX: usize = 60_000;
 
-/// What the scenario showed.
+/// Results of the scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// What decided the run.
+    /// Seed of the run.
     pub seed: u64,
     /// Messages, in both directions.
     pub messages: u64,
     /// Messages by kind.
     pub kinds: BTreeMap<String, u64>,
-    /// Those that take more than one packet.
+    /// Messages of more than one packet.
     pub messages_of_many_packets: u64,
-    /// Bytes of the longest one.
+    /// Length of the longest message, in bytes.
     pub longest_bytes: usize,
-    /// Their bytes, each of which was compared where it belongs.
+    /// Bytes of all messages, each of which was compared.
     pub bytes_verified: u64,
-    /// Completions that were compared.
+    /// Completions, each of which was compared.
     pub completions: u64,
     /// Frames on the wire, in both directions.
     pub frames: u64,
-    /// Cycles of the core clock from the first post of a message to the last completion.
+    /// Core clock cycles from the first post to the last completion.
     pub cycles: u64,
-    /// Rate of payload, both directions together.
+    /// Rate of payload in both directions together.
     pub payload_gbps: f64,
-    /// From the doorbell to each stage, for a message of 64 bytes in memory on cards at rest: half of all messages took at
-    /// most so many cycles of the core clock.
+    /// Median time from the doorbell to each stage in core clock cycles, for a message of 64 bytes that is not inline, on idle
+    /// cards.
     pub latency_cycles: BTreeMap<String, u64>,
-    /// The same by length of the message, with its spread.
+    /// The same by message length, with minimum and maximum.
     pub latency_by_length: BTreeMap<usize, BTreeMap<String, Spread>>,
 }
 
-/// How the scenario is run.
+/// Parameters of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct ScenarioOptions {
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Messages at least.
+    /// Minimum number of messages.
     pub messages: usize,
-    /// Both hosts.
+    /// Behaviour of both hosts.
     pub host: HostOptions,
 }
 
-/// Two cards of a model on a wire, out of reset, and the way to them.
-///
-/// # Errors
-/// If the model is no card, or a monitor sees a violation.
-pub fn two_cards(
-    model: &Model,
-    options: [CardOptions; 2],
-    wire: WireOptions,
-    seed: u64,
-) -> Result<(SharedWorld, [Arc<dyn Function>; 2])> {
-    let mut world = World::new(seed);
-    for options in options {
-        world.add_card(model, options)?;
-    }
-    world.connect(Port::Card(0), Port::Card(1), wire)?;
-    world.leave_reset()?;
-    let world = Arc::new(Mutex::new(world));
-    let functions = [0, 1]
-        .map(|card| -> Arc<dyn Function> { Arc::new(SimulatedFunction::new(Arc::clone(&world), card)) });
-    Ok((world, functions))
-}
-
-/// Now, in picoseconds and in cycles of the core clock of card 0.
+/// Current time in picoseconds, and in core clock cycles of card 0.
 fn time(world: &SharedWorld) -> (u64, u64) {
     let world = lock(world);
     (world.now_ps(), world.card(0).cycles(Domain::Core))
 }
 
-/// Runs the scenario, and writes what crosses the port of card 0 to `trace`.
+/// Runs the scenario, and writes the frames at the port of card 0 to the pcap file `trace`.
 ///
 /// # Errors
-/// The first difference from the model, or a rule that was violated.
+/// The first difference from the model, or a violation that a monitor has seen.
 pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &Path) -> Result<Results> {
     let card = CardOptions { host: options.host, ..CardOptions::standard(width_bits) };
     let (world, functions) = two_cards(model, [card; 2], card.wire(), options.seed)?;
@@ -120,7 +97,7 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     let mut cards = Cards::open(&plan, functions)?;
     let before = time(&world);
     let totals = run(&plan, &mut cards);
-    // A violated rule says more than what came of it.
+    // A violation tells more about the cause than a wrong result.
     lock(&world).check()?;
     let totals = totals?;
     let after = time(&world);

@@ -6,7 +6,7 @@ fn slice(region: &SharedRegion) {
 }
 
 fn post(region: SharedRegion) -> SendRequest {
-    SendRequest::send(0).piece(region)
+    SendRequest::send(0).sge(region)
 }
 
 fn main() {}

@@ -1,5 +1,11 @@
-//! The driver over a fake card: start, commands, events, queues.
+//! Tests of the driver over a fake card.
 
 mod fake;
+mod rig;
+
+mod completions;
+mod lifecycle;
+mod messages;
+mod posting;
+mod shared_receives;
 mod start;
-mod verbs;

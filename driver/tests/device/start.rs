@@ -1,4 +1,4 @@
-//! Opening a card, and what can go wrong with it.
+//! Opening a card, its failures, and objects without queue pairs: regions, address handles, event queues, counters.
 
 use crate::fake::{FakeFunction, Faults};
 use rnic_driver::{Device, Error, EventQueueOptions, Function, Options, Path, RemoteRights};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 fn options() -> Options {
-    Options { seed: Some(1), patience: Duration::from_micros(100), ..Options::new(MAC) }
+    Options { seed: Some(1), timeout: Duration::from_micros(100), ..Options::new(MAC) }
 }
 
 fn open(function: &Arc<FakeFunction>) -> Result<Device, Error> {
@@ -23,7 +23,7 @@ fn open_faulty(faults: Faults) -> Error {
     let function = FakeFunction::new(1);
     function.misbehave(faults);
     let error = open(&function).unwrap_err();
-    assert_eq!(function.card().mappings(), 0, "memory is taken back");
+    assert_eq!(function.card().mappings(), 0, "memory is unmapped");
     error
 }
 
@@ -38,7 +38,7 @@ fn a_card_is_started_in_the_order_of_the_manual() {
     assert_eq!(card.register(REG_SOURCE_ADDRESS_HIGH.at(0)), 0xfe80_0000_0000_0000);
     assert_eq!(card.register(REG_SOURCE_ADDRESS_LOW.at(0)), 0x0000_00ff_fe00_0001);
     assert_eq!(card.register(REG_SOURCE_ADDRESS_PORT.at(0)), 1 << 48 | 0x0200_0000_0001);
-    // The one kind of context that needs memory got some; command, answer and event rings are the other three.
+    // One kind of context is in host memory; the other three mappings are the command, answer and event rings.
     assert_ne!(card.register(REG_HOST_MEMORY_BASE.at(MemoryKind::Region.number().into())), 0);
     assert_eq!(card.mappings(), 4);
     assert_eq!(card.commands, [CommandOpcode::Nothing]);
@@ -77,7 +77,7 @@ fn another_major_version_is_refused_and_another_minor_is_not() {
 }
 
 #[test]
-fn a_reset_that_does_not_end_is_helped_by_the_function_once() {
+fn a_reset_that_times_out_is_repeated_after_a_function_reset() {
     let function = FakeFunction::new(1);
     function.misbehave(Faults { reset_steps: u32::MAX, ..Faults::default() });
     let device = open(&function).unwrap();
@@ -99,7 +99,7 @@ fn a_card_that_does_not_start_or_answer_is_given_up() {
 fn after_a_missing_answer_no_command_is_given() {
     let function = FakeFunction::new(1);
     let device = open(&function).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     function.misbehave(Faults { mute: true, ..Faults::default() });
     assert!(matches!(domain.allocate(10), Err(Error::TimedOut { .. })));
     function.misbehave(Faults::default());
@@ -115,7 +115,7 @@ fn options_are_checked_before_the_card_is_touched() {
     let error = refused(Options { addresses: vec![Gid::default(); 17], ..options() });
     assert_eq!(error, "addresses.len() is 17; this card allows 0 to 16");
     for (entries_log2, good) in [(5, false), (6, true), (8, true), (9, false)] {
-        let options = Options { event_entries_log2: entries_log2, ..options() };
+        let options = Options { eqes_log2: entries_log2, ..options() };
         assert_eq!(Device::open(FakeFunction::new(1), options).is_ok(), good, "{entries_log2}");
     }
 }
@@ -124,14 +124,14 @@ fn options_are_checked_before_the_card_is_touched() {
 fn a_refused_command_names_the_field_and_leaves_nothing_behind() {
     let function = FakeFunction::new(1);
     let device = open(&function).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     let before = function.card().mappings();
     let refuse = Some((CommandOpcode::CreateRegion, CommandStatus::RangeNotAllowed, 192));
     function.misbehave(Faults { refuse, ..Faults::default() });
     let error = domain.allocate(4096).unwrap_err();
     assert!(error.to_string().contains("range_not_allowed in CreateRegion.length;"), "{error}");
     assert_eq!(function.card().mappings(), before);
-    // All 128 keys can still be had.
+    // All 128 keys can still be allocated.
     let regions: Vec<_> = (0..128).map(|_| domain.allocate(1).unwrap()).collect();
     assert!(matches!(domain.allocate(1), Err(Error::Exhausted { what: "regions", limit: 128 })));
     drop(regions);
@@ -144,7 +144,7 @@ fn equal_seeds_give_equal_keys() {
     let keys = |seed| {
         let function = FakeFunction::new(1);
         let device = Device::open(function, Options { seed: Some(seed), ..options() }).unwrap();
-        let domain = device.create_domain().unwrap();
+        let domain = device.create_protection_domain().unwrap();
         (0..4).map(|_| domain.share(64, RemoteRights::ALL).unwrap().remote()).collect::<Vec<_>>()
     };
     assert_eq!(keys(1), keys(1));
@@ -152,9 +152,9 @@ fn equal_seeds_give_equal_keys() {
 }
 
 #[test]
-fn a_region_is_cut_and_joined_at_any_byte() {
+fn a_region_is_split_and_joined_at_any_byte() {
     let device = open(&FakeFunction::new(1)).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     let mut whole = domain.allocate(100).unwrap();
     let address = whole.address();
     whole.bytes_mut().copy_from_slice(&std::array::from_fn::<u8, 100, _>(|index| index as u8));
@@ -166,7 +166,7 @@ fn a_region_is_cut_and_joined_at_any_byte() {
     let whole = left.join(right).unwrap();
     assert_eq!((whole.len(), whole.bytes()[33]), (100, 0xff));
     assert_eq!(whole.split_at(101).unwrap_err().len(), 100);
-    // Neighbours of different registrations are not neighbours.
+    // Ranges of different registrations are never adjacent.
     let (left, right) = (domain.allocate(8).unwrap(), domain.allocate(8).unwrap());
     assert!(left.join(right).is_err());
 }
@@ -174,7 +174,7 @@ fn a_region_is_cut_and_joined_at_any_byte() {
 #[test]
 fn shared_memory_is_copied_inside_its_bounds() {
     let device = open(&FakeFunction::new(1)).unwrap();
-    let region = device.create_domain().unwrap().share(10, RemoteRights::WRITE).unwrap();
+    let region = device.create_protection_domain().unwrap().share(10, RemoteRights::WRITE).unwrap();
     region.write(3, b"abcdefg").unwrap();
     let mut bytes = [0; 4];
     region.read(6, &mut bytes).unwrap();
@@ -187,7 +187,7 @@ fn shared_memory_is_copied_inside_its_bounds() {
 fn address_handles_come_and_go() {
     let function = FakeFunction::new(1);
     let device = open(&function).unwrap();
-    let domain = device.create_domain().unwrap();
+    let domain = device.create_protection_domain().unwrap();
     let path = Path::new(Gid::from_mac([2, 0, 0, 0, 0, 2]), [2, 0, 0, 0, 0, 2]);
     let handles: Vec<_> = (0..4).map(|_| domain.create_address_handle(&path).unwrap()).collect();
     assert!(matches!(domain.create_address_handle(&path), Err(Error::Exhausted { .. })));
@@ -209,7 +209,7 @@ fn events_come_with_and_without_interrupts() {
         assert_eq!(events.wait(Duration::from_micros(50)).unwrap(), None);
         let waited = function.now() - started;
         assert!((50..60).contains(&waited.as_micros()), "{waited:?}");
-        // More than the ring has entries, so indices and phase wrap.
+        // More events than the ring has EQEs, so that index and phase wrap.
         for number in 0..1000 {
             function.card().raise(0, AsyncEvent::QueuePairFatal, number);
             let event = events.wait(Duration::from_micros(50)).unwrap().unwrap();
@@ -219,22 +219,21 @@ fn events_come_with_and_without_interrupts() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_thrown_away_oldest_first() {
+fn events_that_are_not_polled_are_discarded_oldest_first() {
     let function = FakeFunction::new(1);
-    let device =
-        Device::open(Arc::clone(&function) as _, Options { event_entries_log2: 6, ..options() }).unwrap();
+    let device = Device::open(Arc::clone(&function) as _, Options { eqes_log2: 6, ..options() }).unwrap();
     let queue = device.events();
     for number in 0..70 {
         function.card().raise(0, AsyncEvent::PortActive, number);
-        // Any command looks after the events.
-        device.create_domain().unwrap().allocate(1).unwrap();
+        // Every command reads the events too.
+        device.create_protection_domain().unwrap().allocate(1).unwrap();
     }
     assert_eq!(queue.lost(), 6);
     assert_eq!(queue.poll().unwrap().unwrap().object_number, 6);
 }
 
 #[test]
-fn more_event_queues_can_be_made() {
+fn more_event_queues_can_be_created() {
     let function = FakeFunction::new(4);
     let device = open(&function).unwrap();
     let make = |vector| device.create_event_queue(&EventQueueOptions { vector, ..Default::default() });

@@ -1,16 +1,16 @@
-//! What happens when work is done: entry, event, interrupt.
+//! Completions: CQEs, EQEs and interrupts, in this order.
 //!
 //! ```text
-//!  from_requester ─┐                  ┌───────────────────┐ step ┌──────────────┐
-//!                  ├─> (one of two) ─>│ completion queues ├─────>│ event queues ├──> write
-//!  from_responder ─┘                  └─────────┬─────────┘      └──────┬───────┘
-//!  event ───────────────────────────────────────┼──────────────────────>│   ┌────────────┐
-//!                                               └──> failure            └──>│ interrupts ├──> irq
-//!                                                                           └────────────┘
+//!  from_requester ─┐                  ┌───────────────────┐ delivery ┌──────────────┐
+//!                  ├─> (one of two) ─>│ completion queues ├─────────>│ event queues ├──> write
+//!  from_responder ─┘                  └─────────┬─────────┘          └──────┬───────┘
+//!  event ───────────────────────────────────────┼──────────────────────────>│   ┌────────────┐
+//!                                               └──> failure                └──>│ interrupts ├──> irq
+//!                                                                               └────────────┘
 //! ```
 //!
-//! A completion in 3 cycles; latency 6 cycles from a completion to its write. What each part promises stands in its own header.
-use crate::completion_queues::{CompletionQueues, Step};
+//! One CQE in 3 cycles; latency 6 cycles from a token to its write. The headers of the three parts list what they guarantee.
+use crate::completion_queues::{CompletionQueues, Delivery};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
@@ -18,8 +18,25 @@ use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead};
 use rnic_messages::host::SlotWrite;
-use rnic_messages::setup::FailureEvent;
+use rnic_messages::setup::QpNotice;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
+
+/// Counters of the crate: each bit is high for one cycle for each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CompleteCounts {
+    /// A CQE is written.
+    pub completions_written: Bit,
+    /// A CQE with a status other than success is written.
+    pub completions_in_error: Bit,
+    /// A CQE found its queue full.
+    pub completion_queue_overrun: Bit,
+    /// An EQE is written.
+    pub events_written: Bit,
+    /// An EQE found its queue full.
+    pub event_queue_overrun: Bit,
+    /// A vector is raised.
+    pub interrupts_raised: Bit,
+}
 
 /// The block.
 #[derive(LogicBlock, Registers, Construct)]
@@ -29,67 +46,57 @@ pub struct Complete {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
 
-    /// Completions of the send queues; `ready` is registered.
+    /// From the requester: CQEs of send queues; `ready` is registered.
     pub from_requester: StreamRx<CqeToken>,
-    /// Completions of the receive queues; `ready` is registered.
+    /// From place: CQEs of receive queues; `ready` is registered.
     pub from_responder: StreamRx<CqeToken>,
-    /// Events for queue 0; `ready` is registered.
+    /// From control: EQEs for queue 0; `ready` is registered.
     pub event: StreamRx<EqeToken>,
-    /// Commands make, change or end a completion queue.
+    /// From control: a command makes, changes or destroys a completion queue.
     pub completion_queue_setup: Signal<In, CompletionQueueSetup>,
-    /// There is one.
+    /// `completion_queue_setup` is valid in this cycle.
     pub completion_queue_setup_valid: Signal<In, Bit>,
-    /// Commands make, change or end an event queue.
+    /// From control: a command makes, changes or destroys an event queue.
     pub event_queue_setup: Signal<In, EventQueueSetup>,
-    /// There is one.
+    /// `event_queue_setup` is valid in this cycle.
     pub event_queue_setup_valid: Signal<In, Bit>,
-    /// A completion queue was read.
+    /// From the doorbells: software has read CQEs, and may arm the queue.
     pub completions_read: Signal<In, CompletionsRead>,
-    /// There is one.
+    /// `completions_read` is valid in this cycle.
     pub completions_read_valid: Signal<In, Bit>,
-    /// An event queue was read.
+    /// From the doorbells: software has read EQEs, and may arm the queue.
     pub events_read: Signal<In, EventsRead>,
-    /// There is one.
+    /// `events_read` is valid in this cycle.
     pub events_read_valid: Signal<In, Bit>,
 
-    /// Entries and events; a function of registers.
+    /// To the host writer: CQEs and EQEs; a function of registers.
     pub write: StreamTx<SlotWrite>,
-    /// How many of these writes the host has reported done, modulo 2^16.
+    /// From the host writer: writes of CQEs and EQEs that are done, modulo 2^16.
     pub write_done: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// Queue pairs whose completion found no room; registered.
-    pub failure: StreamTx<FailureEvent>,
+    /// To control: queue pairs whose CQE found no room; registered.
+    pub failure: StreamTx<QpNotice>,
 
-    /// Register `interrupt_mask`.
+    /// Register `interrupt_mask`: vectors that must not be raised.
     pub interrupt_mask: Signal<In, Bits<64>>,
-    /// Ones take pending vectors back.
+    /// Ones clear pending vectors.
     pub interrupt_pending_clear: Signal<In, Bits<64>>,
-    /// Register `interrupt_moderation` is written.
+    /// Register `interrupt_moderation` is written in this cycle.
     pub interrupt_moderation_write: Signal<In, Bit>,
-    /// For this vector.
+    /// Vector of that write.
     pub interrupt_moderation_vector: Signal<In, Bits<VECTOR_BITS>>,
-    /// With this period, in units of 256 cycles.
+    /// Period of that write, in units of 256 cycles.
     pub interrupt_moderation_period: Signal<In, Bits<16>>,
-    /// Register `interrupt_pending`.
+    /// Register `interrupt_pending`; registered.
     pub interrupt_pending: Signal<Out, Bits<64>>,
-    /// To the shell; registered.
+    /// To the shell: vectors to raise; registered.
     pub irq: StreamTx<Bits<VECTOR_BITS>>,
 
-    /// No entry, event or interrupt is under way behind the completion queues; registered.
+    /// No CQE, EQE or interrupt is in flight after the completion queues; registered.
     pub is_idle: Signal<Out, Bit>,
-    /// Event queue 0 was full: the device has failed.
+    /// An EQE for queue 0 was lost: the device has failed; registered.
     pub overran_queue_0: Signal<Out, Bit>,
-    /// An entry is written.
-    pub counts_completions_written: Signal<Out, Bit>,
-    /// An entry with a status other than success is written.
-    pub counts_completions_in_error: Signal<Out, Bit>,
-    /// A completion found its queue full.
-    pub counts_completion_queue_overrun: Signal<Out, Bit>,
-    /// An event is written.
-    pub counts_events_written: Signal<Out, Bit>,
-    /// An event found its queue full.
-    pub counts_event_queue_overrun: Signal<Out, Bit>,
-    /// A vector is raised.
-    pub counts_interrupts_raised: Signal<Out, Bit>,
+    /// Counters; registered.
+    pub counts: Signal<Out, CompleteCounts>,
 
     slices: [RegisterSlice<CqeToken>; 2],
     event_slice: RegisterSlice<EqeToken>,
@@ -115,9 +122,9 @@ impl Logic for Complete {
         self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
         self.completion_queues.read.next = self.completions_read.val();
         self.completion_queues.read_valid.next = self.completions_read_valid.val();
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.completion_queues.failure);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.completion_queues.failure);
 
-        StreamTx::<Step>::join(&mut self.completion_queues.step, &mut self.event_queues.step);
+        StreamTx::<Delivery>::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
         StreamRx::<EqeToken>::link(&mut self.event, &mut self.event_slice.rx);
         StreamTx::<EqeToken>::join(&mut self.event_slice.tx, &mut self.event_queues.event);
         self.event_queues.setup.next = self.event_queue_setup.val();
@@ -138,13 +145,16 @@ impl Logic for Complete {
         self.interrupt_pending.next = self.interrupts.pending.val();
         StreamTx::<Bits<VECTOR_BITS>>::link(&mut self.irq, &mut self.interrupts.irq);
 
-        self.counts_completions_written.next = self.completion_queues.counts_completions_written.val();
-        self.counts_completions_in_error.next = self.completion_queues.counts_completions_in_error.val();
-        self.counts_completion_queue_overrun.next =
-            self.completion_queues.counts_completion_queue_overrun.val();
-        self.counts_events_written.next = self.event_queues.counts_events_written.val();
-        self.counts_event_queue_overrun.next = self.event_queues.counts_event_queue_overrun.val();
-        self.counts_interrupts_raised.next = self.interrupts.counts_interrupts_raised.val();
+        let completions = self.completion_queues.counts.val();
+        let events = self.event_queues.counts.val();
+        self.counts.next = CompleteCounts {
+            completions_written: completions.completions_written,
+            completions_in_error: completions.completions_in_error,
+            completion_queue_overrun: completions.completion_queue_overrun,
+            events_written: events.events_written,
+            event_queue_overrun: events.event_queue_overrun,
+            interrupts_raised: self.interrupts.is_counted.val(),
+        };
     }
 }
 

@@ -1,28 +1,28 @@
-//! Completion queues: where an entry goes, whether there is room, and whether it makes an event.
+//! Completion queues: where a CQE is written, whether the queue has room, and whether an EQE follows.
 //!
 //! ```text
-//!  setup ─────────> (4) ─┐
-//!  completions_read> (16)┤   ┌────────┬─────────┬────────┐
-//!  waiting ──────────────┼──>│ choose │ look up │ decide ├──> step (entry, event)
-//!  token ────────────────┘   │        │ records │ write  ├──> failure
-//!     ^                      └────────┴─────────┴───┬────┘
-//!     └── queues whose event waits <────────────────┘
+//!  setup ──────────> (4) ─┐
+//!  completions_read > (16)┤   ┌────────┬─────────┬────────┐
+//!  waiting ───────────────┼──>│ choose │ look up │ decide ├──> delivery (CQE, EQE)
+//!  token ─────────────────┘   │        │ records │ write  ├──> failure
+//!     ^                       └────────┴─────────┴───┬────┘
+//!     └── queues whose EQE waits <───────────────────┘
 //! ```
 //!
-//! One machine writes all records, so nothing is ever seen half done: an operation takes [`OPERATION_CYCLES`] cycles, and the
-//! next one begins when the last has written. 83 million completions a second at 250 MHz; latency 3 cycles to `step`.
+//! One machine writes all records, so no record is ever half written: an operation takes [`OPERATION_CYCLES`] cycles, and the
+//! next one begins when the last has written. 83 million CQEs a second at 250 MHz; latency 3 cycles to `delivery`.
 //!
 //! 1. Setups and doorbells come without `ready` and never wait for the host: they change records only. At most one
-//!    doorbell comes in four cycles.
-//! 2. An entry is written only where software has read the one before it. One that finds no room ends the queue: it is
+//!    doorbell arrives in four cycles.
+//! 2. A CQE is written only where software has read the one before it. A CQE that finds no room ends the queue: it is
 //!    counted, reported once as an asynchronous event, and fails its queue pair, as does every later one.
-//! 3. An event leaves behind the entry that made it. Arming a queue that has unread completions that match makes the event
-//!    at once (protocol 4.4); an event that waits for more completions leaves after the period of the queue at the latest.
-//! 4. That a queue pair has no entry of its shared receive queue any more is an asynchronous event, behind the entries of all
-//!    that it had.
-//! 5. A queue that does not exist swallows what is said to it.
+//! 3. An EQE leaves after the CQE that made it. Arming a queue that has unread CQEs that match makes the EQE
+//!    at once (protocol 4.4); an EQE that waits for more CQEs leaves after the period of the queue at the latest.
+//! 4. That a queue pair has no WQE of its SRQ any more is an asynchronous event, after all its CQEs.
+//! 5. Tokens, doorbells and checks of a queue that does not exist do nothing.
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
+use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -31,153 +31,137 @@ use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
 use rnic_messages::doorbell::CompletionsRead;
-use rnic_messages::setup::{FailureCause, FailureEvent};
+use rnic_messages::setup::{NoticeKind, QpNotice};
 use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
 
 /// Cycles of an operation.
 pub const OPERATION_CYCLES: u64 = 3;
-/// Bits of an entry of a completion queue.
-pub(crate) const ENTRY_BITS: usize = 256;
+/// Bits of a CQE.
+pub(crate) const CQE_BITS: usize = 256;
 const QUEUES: usize = COMPLETION_QUEUE_BITS;
 const COUNT: usize = QUEUES + 1;
+const _: () = assert!(Cqe::RECORD.bits as usize == CQE_BITS);
 
-const SUCCESS: u64 = CompletionStatus::Success as u64;
-const NEXT: u64 = Arm::Next as u64;
-const SOLICITED: u64 = Arm::Solicited as u64;
-const COMPLETION_EVENT: u64 = EventKind::Completion as u64;
-const ASYNCHRONOUS_EVENT: u64 = EventKind::Asynchronous as u64;
-const QUEUE_ERROR: u64 = AsyncEvent::CompletionQueueError as u64;
-const LAST_EVENT: u64 = AsyncEvent::LastEntryReached as u64;
-
-/// What leaves for the event queues: an entry, an event, or both, in this order.
+/// What leaves for the event queues: a CQE, an EQE, or both, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct Step {
-    /// There is an entry.
-    pub has_entry: Bit,
-    /// Where it is written.
+pub struct Delivery {
+    /// There is a CQE.
+    pub has_cqe: Bit,
+    /// Device address the CQE is written to.
     pub address: Bits<64>,
-    /// Its bytes, the first in bits 7:0.
-    pub entry: Bits<ENTRY_BITS>,
-    /// There is an event.
-    pub has_event: Bit,
-    /// In which queue.
+    /// The 32 bytes of the CQE, the first in bits 7:0.
+    pub cqe: Bits<CQE_BITS>,
+    /// There is an EQE.
+    pub has_eqe: Bit,
+    /// Event queue of the EQE.
     pub event_queue: Bits<EVENT_QUEUE_BITS>,
-    /// Which.
-    pub event: EqeToken,
+    /// The EQE.
+    pub eqe: EqeToken,
 }
 
-/// What is known of a queue, all of it written here.
+/// Counters of the completion queues: each bit is high for one cycle for each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CompletionQueueCounts {
+    /// A CQE is written.
+    pub completions_written: Bit,
+    /// A CQE with a status other than success is written.
+    pub completions_in_error: Bit,
+    /// A CQE found its queue full.
+    pub completion_queue_overrun: Bit,
+}
+
+/// State of a queue. Only this block writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Record {
-    /// Entries ever written.
-    producer_index: Bits<24>,
-    /// Entries ever read.
-    consumer_index: Bits<24>,
-    /// `producer_index` at the last event.
-    event_index: Bits<24>,
-    /// `producer_index` behind the last completion that was solicited or in error.
-    solicited_index: Bits<24>,
-    /// What it is armed for.
+    /// CQEs written since the queue was made.
+    producer_index: Bits<INDEX_BITS>,
+    /// CQEs read by software.
+    consumer_index: Bits<INDEX_BITS>,
+    /// `producer_index` at the last EQE.
+    event_index: Bits<INDEX_BITS>,
+    /// `producer_index` after the last CQE that was solicited or in error.
+    solicited_index: Bits<INDEX_BITS>,
+    /// What the queue is armed for, an `Arm`.
     arm: Bits<2>,
-    /// Armed, and a completion that matches is there: the event waits for moderation alone.
+    /// Armed, and a CQE that matches is there: the EQE waits for moderation alone.
     matched: Bit,
-    /// When that ends, in units of 256 cycles.
+    /// Time at which moderation ends, in units of 256 cycles.
     deadline: Bits<16>,
-    /// It ends at once.
+    /// Moderation has ended.
     is_due: Bit,
-    /// It stands among the queues whose event waits.
-    in_line: Bit,
-    /// It was full.
+    /// The queue is among those whose EQE waits.
+    is_waiting: Bit,
+    /// A CQE found it full.
     overrun: Bit,
+}
+
+/// What is computed from a record before the decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Position {
+    /// Place of the next CQE in the ring.
+    ring: RingSlot,
+    /// The next CQE finds no room, or one before it found none.
+    is_full: Bit,
+    /// CQEs since the last EQE, with the next one.
+    since_event: Bits<INDEX_BITS>,
 }
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Operation {
-    /// A command makes, changes or ends a queue.
+    /// A command makes, changes or destroys a queue.
     Setup,
-    /// Software has read.
+    /// Software has read CQEs, and may arm the queue.
     Read,
-    /// An event may be due.
+    /// A queue whose EQE waits is looked at.
     Check,
-    /// A completion is written.
+    /// A CQE is written.
     Token,
 }
 
-/// Where the machine is.
+/// State of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Stage {
-    /// Chooses, and looks up the records.
+    /// Chooses an operation, and looks up the record of its queue.
     Choose,
-    /// Takes them.
+    /// Takes the record.
     Look,
-    /// Decides, and writes.
+    /// Decides, and writes the record.
     Decide,
 }
 
-/// The block.
-#[derive(LogicBlock, Registers, Construct)]
-pub struct CompletionQueues {
-    /// Core clock.
-    pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. Records keep what they hold: commands make queues anew.
-    pub reset: Signal<In, Bit>,
-
-    /// Completions of both roles; `ready` is combinational.
-    pub token: StreamRx<CqeToken>,
-    /// From control.
-    pub setup: Signal<In, CompletionQueueSetup>,
-    /// There is one.
-    pub setup_valid: Signal<In, Bit>,
-    /// From the doorbells.
-    pub read: Signal<In, CompletionsRead>,
-    /// There is one.
-    pub read_valid: Signal<In, Bit>,
-
-    /// Entries and events; registered.
-    pub step: StreamTx<Step>,
-    /// Queue pairs whose completion found no room; registered.
-    pub failure: StreamTx<FailureEvent>,
-    /// An entry is written.
-    pub counts_completions_written: Signal<Out, Bit>,
-    /// An entry with a status other than success is written.
-    pub counts_completions_in_error: Signal<Out, Bit>,
-    /// A completion found its queue full.
-    pub counts_completion_queue_overrun: Signal<Out, Bit>,
-
-    setups: Fifo<CompletionQueueSetup, 2, 3>,
-    reads: Fifo<CompletionsRead, 4, 5>,
-    waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
-    #[init(Fifo::new(Storage::Block))]
-    steps: Fifo<Step, 3, 4>,
-    failures: Fifo<FailureEvent, 3, 4>,
-    configurations: Memory<CompletionQueueSetup, QUEUES>,
-    records: Memory<Record, QUEUES>,
-
-    stage: Reg<Stage>,
-    operation: DFF<Operation>,
-    queue: DFF<Bits<QUEUES>>,
-    asked: DFF<CqeToken>,
-    asked_read: DFF<CompletionsRead>,
-    asked_setup: DFF<CompletionQueueSetup>,
-    configuration: DFF<CompletionQueueSetup>,
-    record: DFF<Record>,
-    is_full: DFF<Bit>,
-    since_event: DFF<Bits<24>>,
-    slot: DFF<Bits<24>>,
-    phase: DFF<Bit>,
-    /// Cycles; the time in units of 256 are the bits above.
-    time: Reg<Bits<24>>,
-    /// Completions since the waiting queues were last looked at.
-    patience: Reg<Bits<4>>,
-    written: Reg<Bit>,
-    written_in_error: Reg<Bit>,
-    overran: Reg<Bit>,
+/// What follows from an operation. All fields but `arm` are false for a queue that does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Outcome {
+    /// A CQE is written.
+    writes: Bit,
+    /// The CQE is solicited or in error.
+    is_special: Bit,
+    /// A CQE finds no room.
+    overruns: Bit,
+    /// It is the first one since the queue was made.
+    first_overrun: Bit,
+    /// The queue pair has no WQE of its SRQ any more.
+    is_last: Bit,
+    /// An EQE leaves after the CQE that is written now.
+    fires_now: Bit,
+    /// An EQE leaves that has waited.
+    fires_late: Bit,
+    /// Software has read CQEs.
+    is_read: Bit,
+    /// What the queue is armed for after a read.
+    arm: Bits<2>,
+    /// The EQE of the CQE that is written now waits for moderation.
+    waits_after_cqe: Bit,
+    /// Arming found a CQE that matches: the EQE leaves at the next check.
+    waits_after_read: Bit,
+    /// The queue joins those whose EQE waits, or stays among them.
+    joins: Bit,
 }
 
-/// The 32 bytes of an entry.
+/// The 32 bytes of a CQE.
 #[kernel]
-fn entry(token: CqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
+fn cqe_of(token: CqeToken, phase: Bit) -> Bits<CQE_BITS> {
     let flags: Bits<8> =
         cat!(bits::<4>(0), token.solicited, bits::<1>(0), token.with_invalidate, token.with_immediate);
     let last: Bits<64> = cat!(
@@ -193,6 +177,252 @@ fn entry(token: CqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
     cat!(last, bits::<8>(0), token.qp_number, bits::<32>(0), token.immediate, token.length, token.wr_id)
 }
 
+/// Finds where the next CQE of a queue is written, and whether there is room.
+#[kernel]
+fn position_of(record: Record, entries_log2: Bits<5>) -> Position {
+    Position {
+        ring: ring_slot(record.producer_index, entries_log2),
+        is_full: is_ring_full(record.producer_index, record.consumer_index, entries_log2) || record.overrun,
+        since_event: record.producer_index + 1 - record.event_index,
+    }
+}
+
+/// What a queue is armed for after a doorbell. `Next` is not weakened to `Solicited`.
+#[kernel]
+fn arm_after(asked: Bits<2>, current: Bits<2>) -> Bits<2> {
+    if asked == Arm::Next as u64 || (asked == Arm::Solicited as u64 && current != Arm::Next as u64) {
+        asked
+    } else {
+        current
+    }
+}
+
+/// A queue has unread CQEs that match what it is armed for.
+#[kernel]
+fn has_unread_match(record: Record, consumer_index: Bits<INDEX_BITS>, arm: Bits<2>) -> Bit {
+    let has_unread = record.producer_index != consumer_index;
+    let solicited_ahead = record.solicited_index - consumer_index;
+    let has_unread_solicited = solicited_ahead.any() && !solicited_ahead.get_bit(23);
+    has_unread && (arm == Arm::Next as u64 || (arm == Arm::Solicited as u64 && has_unread_solicited))
+}
+
+/// Moderation by count is satisfied with the CQE that is written now.
+#[kernel]
+fn is_enough(since_event: Bits<INDEX_BITS>, moderation_count: Bits<16>) -> Bit {
+    moderation_count <= 1 || since_event >= bit_cast::<INDEX_BITS, 16>(moderation_count)
+}
+
+/// Moderation by time has ended; a period of zero never ends.
+#[kernel]
+fn is_over(record: Record, moderation_period: Bits<16>, now: Bits<16>) -> Bit {
+    record.is_due || (moderation_period.any() && !(now - record.deadline).get_bit(15))
+}
+
+/// Decides what an operation does to a queue.
+#[kernel]
+fn decide(
+    operation: Operation,
+    token: CqeToken,
+    read: CompletionsRead,
+    configuration: CompletionQueueSetup,
+    record: Record,
+    position: Position,
+    now: Bits<16>,
+) -> Outcome {
+    let is_token = operation == Operation::Token && configuration.valid;
+    let is_read = operation == Operation::Read && configuration.valid;
+    let is_check = operation == Operation::Check && configuration.valid && record.matched;
+    let writes = is_token && !token.is_last && !position.is_full;
+    let overruns = is_token && !token.is_last && position.is_full;
+    let is_special = token.solicited || token.status != CompletionStatus::Success as u64;
+    let matches = record.matched
+        || record.arm == Arm::Next as u64
+        || (record.arm == Arm::Solicited as u64 && is_special);
+    let enough = is_enough(position.since_event, configuration.moderation_count);
+    let over = is_over(record, configuration.moderation_period, now);
+    let arm = arm_after(read.arm, record.arm);
+    let waits_after_cqe = writes && matches && !enough;
+    let waits_after_read = is_read && has_unread_match(record, read.consumer_index, arm);
+    Outcome {
+        writes,
+        is_special,
+        overruns,
+        first_overrun: overruns && !record.overrun,
+        is_last: is_token && token.is_last,
+        fires_now: writes && matches && enough,
+        fires_late: is_check && over,
+        is_read,
+        arm,
+        waits_after_cqe,
+        waits_after_read,
+        joins: ((waits_after_cqe || waits_after_read) && !record.is_waiting) || (is_check && !over),
+    }
+}
+
+/// The record of a queue after a token, a doorbell or a check.
+#[kernel]
+fn record_after(
+    outcome: Outcome,
+    record: Record,
+    consumer_index: Bits<INDEX_BITS>,
+    moderation_period: Bits<16>,
+    is_check: Bit,
+    now: Bits<16>,
+) -> Record {
+    let next = record.producer_index + 1;
+    let fires = outcome.fires_now || outcome.fires_late;
+    Record {
+        producer_index: select(outcome.writes, next, record.producer_index),
+        consumer_index: select(outcome.is_read, consumer_index, record.consumer_index),
+        event_index: if outcome.fires_now {
+            next
+        } else if outcome.fires_late {
+            record.producer_index
+        } else {
+            record.event_index
+        },
+        solicited_index: select(outcome.writes && outcome.is_special, next, record.solicited_index),
+        arm: if fires {
+            bits(0)
+        } else if outcome.is_read {
+            outcome.arm
+        } else {
+            record.arm
+        },
+        matched: !fires && (record.matched || outcome.waits_after_cqe || outcome.waits_after_read),
+        deadline: if outcome.waits_after_cqe && !record.matched {
+            now + moderation_period
+        } else {
+            record.deadline
+        },
+        is_due: !fires && (record.is_due || outcome.waits_after_read),
+        is_waiting: outcome.joins || (record.is_waiting && !is_check),
+        overrun: record.overrun || outcome.overruns,
+    }
+}
+
+/// The record of a queue that is made or destroyed. It may still be among those whose EQE waits, where it is passed over.
+#[kernel]
+fn record_at_start(record: Record) -> Record {
+    Record { is_waiting: record.is_waiting, ..Default::default() }
+}
+
+/// The configuration that a setup leaves: all of it, or moderation alone.
+#[kernel]
+fn configuration_after(
+    setup: CompletionQueueSetup,
+    configuration: CompletionQueueSetup,
+) -> CompletionQueueSetup {
+    let changed = CompletionQueueSetup {
+        restarts: false,
+        moderation_count: setup.moderation_count,
+        moderation_period: setup.moderation_period,
+        ..configuration
+    };
+    select(setup.restarts, setup, changed)
+}
+
+/// Counts operations since the last check of a waiting queue: CQEs one by one up to 15, other operations as 8.
+#[kernel]
+fn since_check_after(operation: Operation, count: Bits<4>) -> Bits<4> {
+    match operation {
+        Operation::Check => bits(0),
+        Operation::Token => select(count.all(), count, count + 1),
+        _ => count | 8,
+    }
+}
+
+/// What leaves after an operation. Asynchronous events go to event queue 0.
+#[kernel]
+fn delivery_of(
+    outcome: Outcome,
+    queue: Bits<QUEUES>,
+    token: CqeToken,
+    configuration: CompletionQueueSetup,
+    producer_index: Bits<INDEX_BITS>,
+    ring: RingSlot,
+) -> Delivery {
+    let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
+    let offset: Bits<64> = cat!(bits::<35>(0), ring.slot, bits::<5>(0));
+    let is_asynchronous = outcome.first_overrun || outcome.is_last;
+    let written = select(outcome.fires_late, producer_index, producer_index + 1);
+    Delivery {
+        has_cqe: outcome.writes,
+        address: page + offset,
+        cqe: cqe_of(token, ring.phase),
+        has_eqe: outcome.fires_now || outcome.fires_late || is_asynchronous,
+        event_queue: if is_asynchronous { bits(0) } else { configuration.event_queue },
+        eqe: EqeToken {
+            object_number: select(outcome.is_last, token.qp_number, bit_cast::<24, QUEUES>(queue)),
+            detail: if is_asynchronous { bits(0) } else { bit_cast::<32, INDEX_BITS>(written) },
+            kind: if is_asynchronous {
+                bits(EventKind::Asynchronous as u64)
+            } else {
+                bits(EventKind::Completion as u64)
+            },
+            code: if outcome.is_last {
+                bits(AsyncEvent::LastWqeReached as u64)
+            } else if outcome.first_overrun {
+                bits(AsyncEvent::CompletionQueueError as u64)
+            } else {
+                bits(0)
+            },
+        },
+    }
+}
+
+/// The block.
+#[derive(LogicBlock, Registers, Construct)]
+pub struct CompletionQueues {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high. Records keep their contents: commands make queues anew.
+    pub reset: Signal<In, Bit>,
+
+    /// CQEs of both roles; `ready` is combinational.
+    pub token: StreamRx<CqeToken>,
+    /// From control: makes, changes or destroys a queue.
+    pub setup: Signal<In, CompletionQueueSetup>,
+    /// `setup` is valid in this cycle.
+    pub setup_valid: Signal<In, Bit>,
+    /// From the doorbells: software has read CQEs.
+    pub read: Signal<In, CompletionsRead>,
+    /// `read` is valid in this cycle.
+    pub read_valid: Signal<In, Bit>,
+
+    /// To the event queues: CQEs and EQEs; registered.
+    pub delivery: StreamTx<Delivery>,
+    /// To control: queue pairs whose CQE found no room; registered.
+    pub failure: StreamTx<QpNotice>,
+    /// Counters; registered.
+    pub counts: Signal<Out, CompletionQueueCounts>,
+
+    setups: Fifo<CompletionQueueSetup, 2, 3>,
+    reads: Fifo<CompletionsRead, 4, 5>,
+    /// Queues whose EQE waits.
+    waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
+    #[init(Fifo::new(Storage::Block))]
+    deliveries: Fifo<Delivery, 3, 4>,
+    failures: Fifo<QpNotice, 3, 4>,
+    configurations: Memory<CompletionQueueSetup, QUEUES>,
+    records: Memory<Record, QUEUES>,
+
+    stage: Reg<Stage>,
+    operation: DFF<Operation>,
+    queue: DFF<Bits<QUEUES>>,
+    asked: DFF<CqeToken>,
+    asked_read: DFF<CompletionsRead>,
+    asked_setup: DFF<CompletionQueueSetup>,
+    configuration: DFF<CompletionQueueSetup>,
+    record: DFF<Record>,
+    position: DFF<Position>,
+    /// Cycles; bits 23:8 are the time in units of 256 cycles.
+    time: Reg<Bits<24>>,
+    /// CQEs since a waiting queue was last checked; at 15 a check goes before a CQE.
+    since_check: Reg<Bits<4>>,
+    counted: Reg<CompletionQueueCounts>,
+}
+
 impl Logic for CompletionQueues {
     #[kernel]
     fn update(&mut self) {
@@ -204,25 +434,24 @@ impl Logic for CompletionQueues {
         self.setups.rx.valid.next = self.setup_valid.val();
         self.reads.rx.beat.next = self.read.val();
         self.reads.rx.valid.next = self.read_valid.val();
-        StreamTx::<Step>::link(&mut self.step, &mut self.steps.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 
-        // What is done next. Entries and events need room behind them; records are always free.
+        // Choose: CQEs and EQEs need room in the queues after this stage; setups and reads change records only.
         let stage = self.stage.q.val();
         let chooses = stage == Stage::Choose;
-        let has_room = self.steps.rx.ready.val() && self.failures.rx.ready.val();
-        let is_patient = !self.patience.q.val().all();
-        let may_check = has_room && self.waiting.tx.valid.val();
+        let has_room = self.deliveries.rx.ready.val() && self.failures.rx.ready.val();
+        let since_check = self.since_check.q.val();
         let does_setup = self.setups.tx.valid.val();
         let does_read = !does_setup && self.reads.tx.valid.val();
-        let may_send = !does_setup && !does_read;
-        let does_check = may_send && may_check && !(is_patient && self.token.valid.val());
-        let does_token = may_send && !does_check && has_room && self.token.valid.val();
+        let may_deliver = !does_setup && !does_read && has_room;
+        let may_check = may_deliver && self.waiting.tx.valid.val();
+        let does_check = may_check && (since_check.all() || !self.token.valid.val());
+        let does_token = may_deliver && !does_check && self.token.valid.val();
         self.setups.tx.ready.next = chooses && does_setup;
         self.reads.tx.ready.next = chooses && does_read;
         self.waiting.tx.ready.next = chooses && does_check;
         self.token.ready.next = chooses && does_token;
-
         let operation = if does_setup {
             Operation::Setup
         } else if does_read {
@@ -232,14 +461,11 @@ impl Logic for CompletionQueues {
         } else {
             Operation::Token
         };
-        let queue = if does_setup {
-            self.setups.tx.beat.val().completion_queue
-        } else if does_read {
-            self.reads.tx.beat.val().completion_queue
-        } else if does_check {
-            self.waiting.tx.beat.val()
-        } else {
-            self.token.beat.val().completion_queue
+        let queue = match operation {
+            Operation::Setup => self.setups.tx.beat.val().completion_queue,
+            Operation::Read => self.reads.tx.beat.val().completion_queue,
+            Operation::Check => self.waiting.tx.beat.val(),
+            Operation::Token => self.token.beat.val().completion_queue,
         };
         let begins = chooses && (does_setup || does_read || does_check || does_token);
         if begins {
@@ -249,185 +475,299 @@ impl Logic for CompletionQueues {
             self.asked.d.next = self.token.beat.val();
             self.asked_read.d.next = self.reads.tx.beat.val();
             self.asked_setup.d.next = self.setups.tx.beat.val();
-            self.patience.d.next = if does_check { bits::<4>(0) } else { self.patience.q.val() | 1 << 3 };
-        }
-        if begins && does_token {
-            self.patience.d.next = select(is_patient, self.patience.q.val() + 1, self.patience.q.val());
+            self.since_check.d.next = since_check_after(operation, since_check);
         }
         self.configurations.read_enable.next = begins;
         self.configurations.read_address.next = queue;
         self.records.read_enable.next = begins;
         self.records.read_address.next = queue;
 
-        // The records are there: how full the queue is, and where its next entry stands.
-        let looked = self.records.read_data.val();
-        let looked_configuration = self.configurations.read_data.val();
-        let size = bits::<24>(1) << looked_configuration.entries_log2;
+        // Look: the record is there.
+        let found = self.records.read_data.val();
+        let found_configuration = self.configurations.read_data.val();
         if stage == Stage::Look {
             self.stage.d.next = Stage::Decide;
-            self.record.d.next = looked;
-            self.configuration.d.next = looked_configuration;
-            self.is_full.d.next = looked.producer_index - looked.consumer_index == size || looked.overrun;
-            self.since_event.d.next = looked.producer_index + 1 - looked.event_index;
-            self.slot.d.next = looked.producer_index & (size - 1);
-            self.phase.d.next = !(looked.producer_index & size).any();
+            self.record.d.next = found;
+            self.configuration.d.next = found_configuration;
+            self.position.d.next = position_of(found, found_configuration.entries_log2);
         }
 
-        // The decision.
+        // Decide.
         let decides = stage == Stage::Decide;
         let operation = self.operation.q.val();
-        let record = self.record.q.val();
-        let configuration = self.configuration.q.val();
+        let queue = self.queue.q.val();
         let token = self.asked.q.val();
-        let exists = configuration.valid;
-        let is_token = decides && operation == Operation::Token && exists;
-        let says_last = is_token && token.is_last;
-        let writes_entry = is_token && !token.is_last && !self.is_full.q.val();
-        let overruns = is_token && !token.is_last && self.is_full.q.val();
-        let is_special = token.solicited || token.status != SUCCESS;
-        let producer_index = record.producer_index + 1;
-        let matches = record.matched || record.arm == NEXT || (record.arm == SOLICITED && is_special);
-        let is_enough = configuration.moderation_count <= 1
-            || self.since_event.q.val() >= bit_cast::<24, 16>(configuration.moderation_count);
-        let fires_with_entry = writes_entry && matches && is_enough;
-        let is_over =
-            record.is_due || (configuration.moderation_period.any() && !(now - record.deadline).get_bit(15));
-        let checks = decides && operation == Operation::Check;
-        let fires_late = checks && exists && record.matched && is_over;
-        let fires = fires_with_entry || fires_late;
-        let first_overrun = overruns && !record.overrun;
-
-        // An event that has to wait stands in line, once; so does one that arming has made.
         let read = self.asked_read.q.val();
-        let arm = if read.arm == NEXT || (read.arm == SOLICITED && record.arm != NEXT) {
-            read.arm
-        } else {
-            record.arm
-        };
-        let has_unread = record.producer_index != read.consumer_index;
-        let solicited_ahead = record.solicited_index - read.consumer_index;
-        let has_unread_solicited = solicited_ahead.any() && !solicited_ahead.get_bit(23);
-        let is_armed_late =
-            (arm == NEXT && has_unread) || (arm == SOLICITED && has_unread && has_unread_solicited);
-        let is_read = decides && operation == Operation::Read && exists;
-        let waits_after_entry = writes_entry && matches && !is_enough;
-        let waits_after_read = is_read && is_armed_late;
-        let waits_on = checks && exists && record.matched && !is_over;
-        let lines_up = ((waits_after_entry || waits_after_read) && !record.in_line) || waits_on;
-        self.waiting.rx.beat.next = self.queue.q.val();
-        self.waiting.rx.valid.next = lines_up;
-
-        let is_asynchronous = first_overrun || says_last;
-        self.steps.rx.valid.next = writes_entry || fires || is_asynchronous;
-        let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
-        let offset: Bits<64> = cat!(bits::<35>(0), self.slot.q.val(), bits::<5>(0));
-        let queue_number = bit_cast::<24, QUEUES>(self.queue.q.val());
-        self.steps.rx.beat.next = Step {
-            has_entry: writes_entry,
-            address: page + offset,
-            entry: entry(token, self.phase.q.val()),
-            has_event: fires || is_asynchronous,
-            event_queue: if is_asynchronous { bits(0) } else { configuration.event_queue },
-            event: EqeToken {
-                object_number: select(says_last, token.qp_number, queue_number),
-                detail: if is_asynchronous {
-                    bits(0)
-                } else {
-                    bit_cast::<32, 24>(select(fires_late, record.producer_index, producer_index))
-                },
-                kind: if is_asynchronous { bits(ASYNCHRONOUS_EVENT) } else { bits(COMPLETION_EVENT) },
-                code: if says_last {
-                    bits(LAST_EVENT)
-                } else if first_overrun {
-                    bits(QUEUE_ERROR)
-                } else {
-                    bits(0)
-                },
-            },
-        };
-        self.failures.rx.valid.next = overruns;
-        self.failures.rx.beat.next = FailureEvent {
+        let setup = self.asked_setup.q.val();
+        let configuration = self.configuration.q.val();
+        let record = self.record.q.val();
+        let position = self.position.q.val();
+        let outcome = decide(operation, token, read, configuration, record, position, now);
+        let delivery =
+            delivery_of(outcome, queue, token, configuration, record.producer_index, position.ring);
+        if decides {
+            self.stage.d.next = Stage::Choose;
+        }
+        self.waiting.rx.beat.next = queue;
+        self.waiting.rx.valid.next = decides && outcome.joins;
+        self.deliveries.rx.valid.next = decides && (delivery.has_cqe || delivery.has_eqe);
+        self.deliveries.rx.beat.next = delivery;
+        self.failures.rx.valid.next = decides && outcome.overruns;
+        self.failures.rx.beat.next = QpNotice {
             queue_pair: token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: token.generation,
-            cause: FailureCause::Queue,
+            kind: NoticeKind::QueueError,
             has_event: false,
             event_code: bits(0),
         };
 
-        let setup = self.asked_setup.q.val();
-        let restarts = decides && operation == Operation::Setup && setup.restarts;
-        self.configurations.write_enable.next = decides && operation == Operation::Setup;
-        self.configurations.write_address.next = self.queue.q.val();
-        self.configurations.write_data.next = setup;
-        if !setup.restarts {
-            self.configurations.write_data.next = CompletionQueueSetup {
-                completion_queue: configuration.completion_queue,
-                restarts: false,
-                valid: configuration.valid,
-                entries_log2: configuration.entries_log2,
-                event_queue: configuration.event_queue,
-                moderation_count: setup.moderation_count,
-                moderation_period: setup.moderation_period,
-                base_page: configuration.base_page,
-            };
-        }
-
+        let is_setup = operation == Operation::Setup;
+        self.configurations.write_enable.next = decides && is_setup;
+        self.configurations.write_address.next = queue;
+        self.configurations.write_data.next = configuration_after(setup, configuration);
+        let is_check = operation == Operation::Check;
+        let period = configuration.moderation_period;
         self.records.write_enable.next = decides;
-        self.records.write_address.next = self.queue.q.val();
-        self.records.write_data.next = Record {
-            producer_index: select(writes_entry, producer_index, record.producer_index),
-            consumer_index: select(is_read, read.consumer_index, record.consumer_index),
-            event_index: if fires_with_entry {
-                producer_index
-            } else if fires_late {
-                record.producer_index
-            } else {
-                record.event_index
-            },
-            solicited_index: select(writes_entry && is_special, producer_index, record.solicited_index),
-            arm: if fires {
-                bits(0)
-            } else if is_read {
-                arm
-            } else {
-                record.arm
-            },
-            matched: !fires && (record.matched || waits_after_entry || waits_after_read),
-            deadline: if waits_after_entry && !record.matched {
-                now + configuration.moderation_period
-            } else {
-                record.deadline
-            },
-            is_due: !fires && (record.is_due || waits_after_read),
-            in_line: lines_up || (record.in_line && !checks),
-            overrun: record.overrun || overruns,
+        self.records.write_address.next = queue;
+        self.records.write_data.next = if is_setup && setup.restarts {
+            record_at_start(record)
+        } else {
+            record_after(outcome, record, read.consumer_index, period, is_check, now)
         };
-        if restarts {
-            // It may still stand in line, and is passed over when its turn comes.
-            self.records.write_data.next = Record {
-                producer_index: bits(0),
-                consumer_index: bits(0),
-                event_index: bits(0),
-                solicited_index: bits(0),
-                arm: bits(0),
-                matched: false,
-                deadline: bits(0),
-                is_due: false,
-                in_line: record.in_line,
-                overrun: false,
-            };
-        }
-        if decides {
-            self.stage.d.next = Stage::Choose;
-        }
 
-        self.written.d.next = writes_entry;
-        self.written_in_error.d.next = writes_entry && token.status != SUCCESS;
-        self.overran.d.next = overruns;
-        self.counts_completions_written.next = self.written.q.val();
-        self.counts_completions_in_error.next = self.written_in_error.q.val();
-        self.counts_completion_queue_overrun.next = self.overran.q.val();
+        self.counted.d.next = CompletionQueueCounts {
+            completions_written: decides && outcome.writes,
+            completions_in_error: decides
+                && outcome.writes
+                && token.status != CompletionStatus::Success as u64,
+            completion_queue_overrun: decides && outcome.overruns,
+        };
+        self.counts.next = self.counted.q.val();
     }
 }
 
-const _: () = assert!(Cqe::RECORD.bits as usize == ENTRY_BITS);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_layout::doorbell::Arm;
+
+    const NONE: u64 = Arm::Keep as u64;
+    const NEXT: u64 = Arm::Next as u64;
+    const SOLICITED: u64 = Arm::Solicited as u64;
+
+    fn good() -> CqeToken {
+        CqeToken { status: bits(CompletionStatus::Success as u64), ..Default::default() }
+    }
+
+    fn exists() -> CompletionQueueSetup {
+        CompletionQueueSetup { valid: true, entries_log2: bits(6), ..Default::default() }
+    }
+
+    fn armed(arm: u64) -> Record {
+        Record { arm: bits(arm), ..Default::default() }
+    }
+
+    /// Decides about a token at time 0.
+    fn of_token(token: CqeToken, configuration: CompletionQueueSetup, record: Record) -> Outcome {
+        let position = position_of(record, configuration.entries_log2);
+        let read = CompletionsRead::default();
+        decide(Operation::Token, token, read, configuration, record, position, bits(0))
+    }
+
+    #[test]
+    fn a_doorbell_arms_a_queue_and_does_not_weaken_it() {
+        for (asked, current, expected) in [
+            (NONE, NONE, NONE),
+            (NONE, SOLICITED, SOLICITED),
+            (NONE, NEXT, NEXT),
+            (SOLICITED, NONE, SOLICITED),
+            (SOLICITED, SOLICITED, SOLICITED),
+            (SOLICITED, NEXT, NEXT),
+            (NEXT, NONE, NEXT),
+            (NEXT, SOLICITED, NEXT),
+        ] {
+            assert_eq!(arm_after(bits(asked), bits(current)), bits(expected), "{asked} at {current}");
+        }
+    }
+
+    #[test]
+    fn arming_finds_unread_cqes_that_match() {
+        // CQEs written, those up to the last solicited one, those read.
+        for (written, solicited, read, by_next, by_solicited) in [
+            (5, 0, 5, false, false),
+            (5, 0, 4, true, false),
+            (5, 4, 4, true, false),
+            (5, 5, 4, true, true),
+            (5, 4, 3, true, true),
+            (0, 0, 0xff_ffff, true, true),
+            (0, 0xff_ffff, 0xff_ffff, true, false),
+        ] {
+            let record = Record {
+                producer_index: bits(written),
+                solicited_index: bits(solicited),
+                ..Default::default()
+            };
+            let found = |arm| has_unread_match(record, bits(read), bits(arm));
+            assert_eq!((found(NEXT), found(SOLICITED), found(NONE)), (by_next, by_solicited, false));
+        }
+    }
+
+    #[test]
+    fn moderation_ends_by_count_or_by_time() {
+        for (since, count, expected) in
+            [(1, 0, true), (1, 1, true), (1, 2, false), (2, 2, true), (3, 2, true)]
+        {
+            assert_eq!(is_enough(bits(since), bits(count)), expected, "{since} of {count}");
+        }
+        let record = |deadline, is_due| Record { deadline: bits(deadline), is_due, ..Default::default() };
+        for (deadline, is_due, period, now, expected) in [
+            (10, false, 3, 9, false),
+            (10, false, 3, 10, true),
+            (10, false, 3, 11, true),
+            (10, false, 0, 11, false),
+            (10, true, 0, 0, true),
+            (2, false, 3, 0xffff, false),
+            (0xffff, false, 3, 2, true),
+        ] {
+            assert_eq!(is_over(record(deadline, is_due), bits(period), bits(now)), expected);
+        }
+    }
+
+    #[test]
+    fn a_cqe_is_written_while_there_is_room() {
+        let full = Record { producer_index: bits(64), ..Default::default() };
+        let last = Record { producer_index: bits(63), ..Default::default() };
+        let read = Record { consumer_index: bits(1), ..full };
+        let overrun = Record { overrun: true, ..Default::default() };
+        // Written, no room, no room for the first time.
+        for (record, expected) in [
+            (Record::default(), (true, false, false)),
+            (last, (true, false, false)),
+            (full, (false, true, true)),
+            (read, (true, false, false)),
+            (overrun, (false, true, false)),
+        ] {
+            let found = of_token(good(), exists(), record);
+            assert_eq!((found.writes, found.overruns, found.first_overrun), expected, "{record:?}");
+            let absent = of_token(good(), CompletionQueueSetup { valid: false, ..exists() }, record);
+            assert!(!absent.writes && !absent.overruns && !absent.fires_now && !absent.joins);
+            let end = of_token(CqeToken { is_last: true, ..good() }, exists(), record);
+            assert!(end.is_last && !end.writes && !end.overruns);
+        }
+    }
+
+    #[test]
+    fn a_cqe_fires_the_eqe_that_its_queue_is_armed_for_or_makes_it_wait() {
+        let solicited = CqeToken { solicited: true, ..good() };
+        let flushed = CqeToken { status: bits(CompletionStatus::Flushed as u64), ..good() };
+        for (token, arm, fires) in [
+            (good(), NONE, false),
+            (good(), SOLICITED, false),
+            (good(), NEXT, true),
+            (solicited, NONE, false),
+            (solicited, SOLICITED, true),
+            (flushed, SOLICITED, true),
+            (flushed, NEXT, true),
+        ] {
+            let found = of_token(token, exists(), armed(arm));
+            assert_eq!((found.fires_now, found.joins), (fires, false), "{token:?}");
+            let moderated = CompletionQueueSetup { moderation_count: bits(2), ..exists() };
+            let found = of_token(token, moderated, armed(arm));
+            assert_eq!((found.fires_now, found.waits_after_cqe, found.joins), (false, fires, fires));
+            let waiting = of_token(token, moderated, Record { is_waiting: true, ..armed(arm) });
+            assert_eq!((waiting.waits_after_cqe, waiting.joins), (fires, false), "it waits once");
+        }
+        // Once a CQE has matched, the next ones do.
+        assert!(of_token(good(), exists(), Record { matched: true, ..armed(SOLICITED) }).fires_now);
+    }
+
+    #[test]
+    fn a_check_fires_when_moderation_is_over_and_else_keeps_the_queue_waiting() {
+        for (matched, is_due, valid, (fires, joins)) in [
+            (true, true, true, (true, false)),
+            (true, false, true, (false, true)),
+            (false, true, true, (false, false)),
+            (true, true, false, (false, false)),
+        ] {
+            let record = Record { matched, is_due, is_waiting: true, ..Default::default() };
+            let configuration = CompletionQueueSetup { valid, ..exists() };
+            let position = position_of(record, bits(6));
+            let (token, read) = (good(), CompletionsRead::default());
+            let found = decide(Operation::Check, token, read, configuration, record, position, bits(0));
+            assert_eq!((found.fires_late, found.joins), (fires, joins));
+            let after = record_after(found, record, bits(0), bits(0), true, bits(0));
+            assert_eq!((after.is_waiting, after.matched), (joins, matched && !fires));
+        }
+    }
+
+    #[test]
+    fn records_follow_what_was_decided() {
+        let before = Record {
+            producer_index: bits(9),
+            consumer_index: bits(5),
+            event_index: bits(7),
+            solicited_index: bits(6),
+            arm: bits(NEXT),
+            ..Default::default()
+        };
+        let after = |outcome| record_after(outcome, before, bits(8), bits(3), false, bits(20));
+        assert_eq!(after(Outcome::default()), before, "nothing happens");
+        let written = after(Outcome { writes: true, ..Default::default() });
+        assert_eq!(written, Record { producer_index: bits(10), ..before });
+        let special = after(Outcome { writes: true, is_special: true, ..Default::default() });
+        assert_eq!(special, Record { solicited_index: bits(10), ..written });
+        let fired = after(Outcome { writes: true, fires_now: true, ..Default::default() });
+        assert_eq!(fired, Record { event_index: bits(10), arm: bits(NONE), ..written });
+        let late = after(Outcome { fires_late: true, ..Default::default() });
+        assert_eq!(late, Record { event_index: bits(9), arm: bits(NONE), ..before });
+        let waits = after(Outcome { writes: true, waits_after_cqe: true, joins: true, ..Default::default() });
+        assert_eq!(waits, Record { matched: true, deadline: bits(23), is_waiting: true, ..written });
+        let read = after(Outcome { is_read: true, arm: bits(SOLICITED), ..Default::default() });
+        assert_eq!(read, Record { consumer_index: bits(8), arm: bits(SOLICITED), ..before });
+        let armed_late = Outcome {
+            is_read: true,
+            arm: bits(NEXT),
+            waits_after_read: true,
+            joins: true,
+            ..Default::default()
+        };
+        let expected =
+            Record { consumer_index: bits(8), matched: true, is_due: true, is_waiting: true, ..before };
+        assert_eq!(after(armed_late), expected);
+        let overran = after(Outcome { overruns: true, ..Default::default() });
+        assert_eq!(overran, Record { overrun: true, ..before });
+        assert_eq!(record_at_start(expected), Record { is_waiting: true, ..Default::default() });
+    }
+
+    #[test]
+    fn a_setup_changes_all_of_a_queue_or_its_moderation() {
+        let before = CompletionQueueSetup { base_page: bits(5), moderation_count: bits(1), ..exists() };
+        let setup = CompletionQueueSetup {
+            restarts: true,
+            base_page: bits(6),
+            moderation_count: bits(2),
+            moderation_period: bits(3),
+            ..Default::default()
+        };
+        assert_eq!(configuration_after(setup, before), setup);
+        let moderation = configuration_after(CompletionQueueSetup { restarts: false, ..setup }, before);
+        let expected =
+            CompletionQueueSetup { moderation_count: bits(2), moderation_period: bits(3), ..before };
+        assert_eq!(moderation, expected);
+    }
+
+    #[test]
+    fn a_check_goes_before_a_cqe_after_fifteen_cqes_or_other_operations() {
+        for (operation, before, after) in [
+            (Operation::Check, 15, 0),
+            (Operation::Check, 0, 0),
+            (Operation::Token, 0, 1),
+            (Operation::Token, 14, 15),
+            (Operation::Token, 15, 15),
+            (Operation::Read, 0, 8),
+            (Operation::Setup, 9, 9),
+        ] {
+            assert_eq!(since_check_after(operation, bits(before)), bits(after), "{operation:?} at {before}");
+        }
+    }
+}

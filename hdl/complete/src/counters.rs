@@ -1,8 +1,7 @@
-//! Counters: a 64-bit counter for every line, however many pulse in a cycle.
+//! Counters: a 64-bit counter for each input, of which any number may be high in a cycle.
 //!
-//! Adders of 64 bits for sixty counters would be larger than what they count. So each line has a small counter, and one
-//! adder goes round and takes what they hold into a memory. A snapshot holds the small counters of one moment, and
-//! the next round brings the sums to them.
+//! Sixty adders of 64 bits would be large. So each input has a small counter, and one adder visits them in turn and adds
+//! their values to sums in a memory. A snapshot takes the small counters of one moment, and the next round adds them to copies of the sums.
 //!
 //! ```text
 //!  pulses ─> small counters ─┬────────────> adder ─> counts
@@ -12,35 +11,35 @@
 //! A round takes `N` cycles, a snapshot `N + 2`; latency 2 cycles from `index` to `value`.
 //!
 //! 1. Every pulse is counted once: a small counter cannot overflow in a round.
-//! 2. `value` is the count at the last `latch`: what came in the cycle before is counted, what comes in the same cycle is not.
-//! 3. Reset does not clear the counts: who reads takes differences.
+//! 2. `value` is the count at the last `latch`: pulses of the cycle before are counted, those of the same cycle are not.
+//! 3. Reset does not clear the counts: readers take differences.
 //!
-//! Refuses more than 62 lines. Design decision 13.
+//! Refuses more than 62 counters. Design decision 13.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_kernel::prelude::*;
 
-/// Bits of the number of a line.
+/// Bits of the number of a counter.
 pub const INDEX_BITS: usize = 6;
-/// Bits of a small counter: a round has at most 62 cycles, and a pulse may come in each.
+/// Bits of a small counter: a round has at most 62 cycles, each with a pulse.
 const SMALL_BITS: usize = 6;
-/// A small counter and what was held of it.
+/// A small counter and its value at the snapshot.
 const PAIR_BITS: usize = 2 * SMALL_BITS;
-/// Lines that are joined before the rest.
+/// Small counters that are multiplexed together first.
 const GROUP: usize = 8;
 
-/// Counts the pulses of `N` lines.
+/// Counts the pulses of `N` inputs.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(2 <= N && N <= 62)]
 pub struct Counters<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Line i: its event happens in this cycle.
+    /// Input i: high for one cycle for each event of counter i.
     pub pulses: [Signal<In, Bit>; N],
-    /// Takes a snapshot.
+    /// Takes a snapshot in this cycle.
     pub latch: Signal<In, Bit>,
-    /// A snapshot is under way; registered.
+    /// The snapshot is not complete; registered.
     pub is_latching: Signal<Out, Bit>,
-    /// Line to read.
+    /// Counter to read.
     pub index: Signal<In, Bits<INDEX_BITS>>,
     /// Its count in the last snapshot; registered.
     pub value: Signal<Out, Bits<64>>,
@@ -53,12 +52,12 @@ pub struct Counters<const N: usize> {
     held: [DFF<Bits<SMALL_BITS>>; N],
     partial: [Signal<Local, Bits<PAIR_BITS>>; N],
     chosen: [Signal<Local, Bits<PAIR_BITS>>; N],
-    /// Line whose count is being fetched, and line whose count is there.
+    /// Counter whose sum is being fetched, and counter whose sum is there.
     fetched: DFF<Bits<INDEX_BITS>>,
     present: DFF<Bits<INDEX_BITS>>,
     /// The first fetch has happened.
     started: DFF<Bit>,
-    /// How many lines are still to be copied.
+    /// Counters that are still to be copied.
     left: DFF<Bits<INDEX_BITS>>,
     reading: DFF<Bits<64>>,
 }
@@ -67,17 +66,17 @@ impl<const N: usize> Logic for Counters<N> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let lines = N as u64;
+        let counters = N as u64;
         let fetched = self.fetched.q.val();
         let present = self.present.q.val();
         let started = self.started.q.val();
-        self.fetched.d.next = if fetched == lines - 1 { bits(0) } else { fetched + 1 };
+        self.fetched.d.next = if fetched == counters - 1 { bits(0) } else { fetched + 1 };
         self.present.d.next = fetched;
         self.started.d.next = true;
         self.counts.read_enable.next = true;
         self.counts.read_address.next = fetched;
 
-        // The line whose count is there gives up what it holds in this very cycle, so that nothing is on its way.
+        // The small counter whose sum is there is added and cleared in this cycle.
         let latch = self.latch.val();
         for i in 0..N {
             let pulse = select(self.pulses[i].val(), bits::<SMALL_BITS>(1), bits::<SMALL_BITS>(0));
@@ -87,7 +86,7 @@ impl<const N: usize> Logic for Counters<N> {
             if latch {
                 self.held[i].d.next = if takes { bits(0) } else { small };
             }
-            // One of them all, in groups of eight.
+            // A multiplexer of all small counters, in groups of eight.
             let mine = select(takes, cat!(self.held[i].q.val(), small), bits::<PAIR_BITS>(0));
             self.partial[i].next = if i % GROUP == 0 { mine } else { self.partial[i - 1].val() | mine };
             let ends_group = i % GROUP == GROUP - 1 || i == N - 1;
@@ -106,7 +105,7 @@ impl<const N: usize> Logic for Counters<N> {
         self.copy.write_address.next = present;
         self.copy.write_data.next = self.counts.read_data.val() + bit_cast::<64, SMALL_BITS>(held);
         self.left.d.next = if latch {
-            bits::<INDEX_BITS>(lines)
+            bits::<INDEX_BITS>(counters)
         } else if left.any() {
             left - 1
         } else {

@@ -1,72 +1,83 @@
-//! Event queues: writes entries and events in their order, and asks for an interrupt behind an event.
+//! Event queues: writes CQEs and EQEs in their order, and raises an interrupt after an EQE.
 //!
 //! ```text
 //!  setup ────────> (4) ─┐
 //!  events_read ──> (16) ┤  ┌────────┬─────────┬────────┐
-//!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─┬─ entry ─────────────────────────┬──> write
-//!  event (queue 0) ─────┤  └────────┴─────────┴────────┘       └─ event ──(16)─ entries done? ───┤
-//!  step ────────────────┘                                                              event done?└──> interrupt
+//!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─┬─ CQE ─────────────────────────┬──> write
+//!  event (queue 0) ─────┤  └────────┴─────────┴────────┘       └─ EQE ──(16)─ CQEs done? ──────┤
+//!  delivery ────────────┘                                                           EQE done? ──└──> interrupt
 //! ```
 //!
-//! A step without an event passes in one cycle, one with an event in [`EVENT_CYCLES`]; latency 2 cycles more to `write`. An event
-//! waits besides for the host's report that the entries before it are done.
+//! A delivery without an EQE passes in one cycle, one with an EQE in [`EVENT_CYCLES`]; latency 2 cycles more to `write`. An EQE
+//! also waits for the host's report that the CQEs before it are done.
 //!
-//! 1. Entries are written in the order of the steps, and so are events. An event is written when all that was written before
-//!    its step is done: hosts promise no order of writes that are under way. Entries do not wait for events.
+//! 1. CQEs are written in the order of the deliveries, and so are EQEs. An EQE is written when all that was written before
+//!    its delivery is done: hosts promise no order of writes that are in flight. CQEs do not wait for EQEs.
 //! 2. Setups and doorbells come without `ready` and never wait for the host.
-//! 3. A queue that is armed makes one interrupt, when the host has reported the write of its next event done; arming one
-//!    that has unread events makes it when all that was written before is done.
-//! 4. An event that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0` says so.
+//! 3. A queue that is armed makes one interrupt, when the host has reported the write of its next EQE done; arming a queue
+//!    that has unread EQEs makes the interrupt when all that was written before is done.
+//! 4. An EQE that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0` reports it.
 //!
 //! Protocol 4.4, design decision 11.
-use crate::completion_queues::{ENTRY_BITS, Step};
+use crate::completion_queues::{CQE_BITS, Delivery};
+use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::event::Eqe;
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::EventsRead;
-use rnic_messages::host::SlotWrite;
+use rnic_messages::host::{SlotWrite, has_reached};
 use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
-/// Cycles of a step with an event.
+/// Cycles of a delivery with an EQE.
 pub const EVENT_CYCLES: u64 = 3;
 const EVENT_QUEUES: usize = 1 << EVENT_QUEUE_BITS;
-const EVENT_BYTES: u64 = Eqe::RECORD.bits as u64 / 8;
-const ENTRY_BYTES: u64 = ENTRY_BITS as u64 / 8;
+const EQE_BYTES: u64 = Eqe::RECORD.bits as u64 / 8;
+const CQE_BYTES: u64 = CQE_BITS as u64 / 8;
 
-/// What is known of a queue.
+/// Counters of the event queues: each bit is high for one cycle for each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct EventQueueCounts {
+    /// An EQE is written.
+    pub events_written: Bit,
+    /// An EQE found its queue full.
+    pub event_queue_overrun: Bit,
+}
+
+/// State of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Record {
-    /// Events ever written.
-    producer_index: Bits<24>,
-    /// Events ever read.
-    consumer_index: Bits<24>,
-    /// The next event makes an interrupt.
+    /// EQEs written since the queue was made.
+    producer_index: Bits<INDEX_BITS>,
+    /// EQEs read by software.
+    consumer_index: Bits<INDEX_BITS>,
+    /// The next EQE makes an interrupt.
     armed: Bit,
 }
 
-/// What is to be written, and what follows.
+/// A CQE or an EQE to be written, and the interrupt after it; or an interrupt alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Writing {
+struct PendingWrite {
     has_write: Bit,
+    /// It is an EQE or an interrupt, and waits for the writes before it.
     is_event: Bit,
     address: Bits<64>,
-    data: Bits<ENTRY_BITS>,
+    data: Bits<CQE_BITS>,
     has_interrupt: Bit,
     vector: Bits<VECTOR_BITS>,
 }
 
-/// An event, or an interrupt without one, that waits for what it announces.
+/// An EQE, or an interrupt alone, that waits for `write_count` writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Held {
-    writing: Writing,
+struct HeldEvent {
+    write: PendingWrite,
     write_count: Bits<WRITE_COUNT_BITS>,
 }
 
-/// An interrupt that waits for a write.
+/// An interrupt that waits for `write_count` writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Promise {
+struct HeldInterrupt {
     vector: Bits<VECTOR_BITS>,
     write_count: Bits<WRITE_COUNT_BITS>,
 }
@@ -74,25 +85,205 @@ struct Promise {
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Operation {
-    /// A command makes, changes or ends a queue.
+    /// A command makes, changes or destroys a queue.
     Setup,
-    /// Software has read.
+    /// Software has read EQEs, and may arm the queue.
     Read,
-    /// A queue was armed while events were unread.
+    /// A queue was armed while EQEs were unread.
     Rearm,
-    /// An event is written.
+    /// An EQE is written.
     Event,
 }
 
-/// Where the machine is.
+/// State of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Stage {
-    /// Chooses, and looks up the record.
+    /// Chooses an operation, and looks up the record of its queue.
     Choose,
-    /// Takes it.
+    /// Takes the record.
     Look,
-    /// Decides, and writes.
+    /// Decides, and writes the record.
     Decide,
+}
+
+/// What is served in a cycle, at most one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Choice {
+    setup: Bit,
+    read: Bit,
+    /// A queue that is to be looked at again.
+    rearm: Bit,
+    delivery: Bit,
+    /// An EQE for queue 0.
+    event: Bit,
+}
+
+/// What follows from an operation. All fields but `restarts` and `rearms` are false for a queue that does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Outcome {
+    /// An EQE is written.
+    writes: Bit,
+    /// An EQE finds no room.
+    overruns: Bit,
+    /// Software has read EQEs.
+    is_read: Bit,
+    /// That doorbell arms the queue, and EQEs are unread: the queue is looked at again to make the interrupt.
+    wants_rearm: Bit,
+    /// The queue is looked at again.
+    rearms: Bit,
+    /// A command makes or destroys the queue.
+    restarts: Bit,
+    /// An interrupt without an EQE is made.
+    interrupts_late: Bit,
+    /// An interrupt is made, with an EQE or without.
+    interrupts: Bit,
+}
+
+/// The 16 bytes of an EQE, and zeros after them.
+#[kernel]
+fn eqe_of(event: EqeToken, phase: Bit) -> Bits<CQE_BITS> {
+    let high: Bits<64> = cat!(bits::<7>(0), phase, bits::<40>(0), event.code, event.kind);
+    cat!(bits::<128>(0), high, event.detail, bits::<8>(0), event.object_number)
+}
+
+/// Chooses what is served: setups and doorbells first, which need no room; then queues that are to be looked at again; then a delivery,
+/// if it is wanted before an event.
+#[kernel]
+fn choose(
+    has_setup: Bit,
+    has_read: Bit,
+    has_room: Bit,
+    is_rearm_due: Bit,
+    wants_delivery: Bit,
+    has_event: Bit,
+) -> Choice {
+    let may_write = !has_setup && !has_read && has_room;
+    Choice {
+        setup: has_setup,
+        read: !has_setup && has_read,
+        rearm: may_write && is_rearm_due,
+        delivery: may_write && !is_rearm_due && wants_delivery,
+        event: may_write && !is_rearm_due && !wants_delivery && has_event,
+    }
+}
+
+/// The operation of a choice; a delivery and an event are the same.
+#[kernel]
+fn operation_of(choice: Choice) -> Operation {
+    if choice.setup {
+        Operation::Setup
+    } else if choice.read {
+        Operation::Read
+    } else if choice.rearm {
+        Operation::Rearm
+    } else {
+        Operation::Event
+    }
+}
+
+/// Decides what an operation does to a queue.
+#[kernel]
+fn decide(
+    operation: Operation,
+    read: EventsRead,
+    restarts: Bit,
+    valid: Bit,
+    record: Record,
+    is_full: Bit,
+) -> Outcome {
+    let is_event = operation == Operation::Event && valid;
+    let is_read = operation == Operation::Read && valid;
+    let rearms = operation == Operation::Rearm;
+    let writes = is_event && !is_full;
+    let interrupts_late = rearms && valid && record.armed;
+    Outcome {
+        writes,
+        overruns: is_event && is_full,
+        is_read,
+        wants_rearm: is_read && read.arm && record.producer_index != read.consumer_index,
+        rearms,
+        restarts: operation == Operation::Setup && restarts,
+        interrupts_late,
+        interrupts: interrupts_late || (writes && record.armed),
+    }
+}
+
+/// The record of a queue after an operation.
+#[kernel]
+fn record_after(outcome: Outcome, record: Record, read: EventsRead) -> Record {
+    let changed = Record {
+        producer_index: if outcome.writes { record.producer_index + 1 } else { record.producer_index },
+        consumer_index: if outcome.is_read { read.consumer_index } else { record.consumer_index },
+        armed: !outcome.interrupts && (record.armed || (outcome.is_read && read.arm)),
+    };
+    select(outcome.restarts, Record { producer_index: bits(0), ..Default::default() }, changed)
+}
+
+/// The configuration that a setup leaves: all of it, or the vector alone.
+#[kernel]
+fn configuration_after(setup: EventQueueSetup, configuration: EventQueueSetup) -> EventQueueSetup {
+    let changed = EventQueueSetup { restarts: false, vector: setup.vector, ..configuration };
+    select(setup.restarts, setup, changed)
+}
+
+/// The queues that are to be looked at again, one bit each.
+#[kernel]
+fn rearms_after(
+    outcome: Outcome,
+    rearms: Bits<EVENT_QUEUES>,
+    queue: Bits<EVENT_QUEUE_BITS>,
+) -> Bits<EVENT_QUEUES> {
+    let mark = bits::<EVENT_QUEUES>(1) << queue;
+    if outcome.rearms || outcome.restarts {
+        rearms & !mark
+    } else if outcome.wants_rearm {
+        rearms | mark
+    } else {
+        rearms
+    }
+}
+
+/// The CQE of a delivery. It has no interrupt, so `vector` may be any.
+#[kernel]
+fn cqe_write(delivery: Delivery, vector: Bits<VECTOR_BITS>) -> PendingWrite {
+    PendingWrite {
+        has_write: true,
+        is_event: false,
+        address: delivery.address,
+        data: delivery.cqe,
+        has_interrupt: false,
+        vector,
+    }
+}
+
+/// The EQE of an operation, or its interrupt alone.
+#[kernel]
+fn event_write(
+    outcome: Outcome,
+    event: EqeToken,
+    configuration: EventQueueSetup,
+    ring: RingSlot,
+) -> PendingWrite {
+    let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
+    let offset: Bits<64> = cat!(bits::<36>(0), ring.slot, bits::<4>(0));
+    PendingWrite {
+        has_write: outcome.writes,
+        is_event: true,
+        address: page + offset,
+        data: eqe_of(event, ring.phase),
+        has_interrupt: outcome.interrupts,
+        vector: configuration.vector,
+    }
+}
+
+/// A CQE or EQE as the host writer takes it.
+#[kernel]
+fn slot_write(write: PendingWrite) -> SlotWrite {
+    SlotWrite {
+        address: write.address,
+        length: select(write.is_event, bits::<7>(EQE_BYTES), bits::<7>(CQE_BYTES)),
+        data: bit_cast::<512, CQE_BITS>(write.data),
+    }
 }
 
 /// The block.
@@ -103,44 +294,40 @@ pub struct EventQueues {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
 
-    /// Entries and events of the completion queues; `ready` is combinational.
-    pub step: StreamRx<Step>,
-    /// Events for queue 0; `ready` is combinational.
+    /// From the completion queues: CQEs and EQEs; `ready` is combinational.
+    pub delivery: StreamRx<Delivery>,
+    /// From control: EQEs for queue 0; `ready` is combinational.
     pub event: StreamRx<EqeToken>,
-    /// From control.
+    /// From control: makes, changes or destroys a queue.
     pub setup: Signal<In, EventQueueSetup>,
-    /// There is one.
+    /// `setup` is valid in this cycle.
     pub setup_valid: Signal<In, Bit>,
-    /// From the doorbells.
+    /// From the doorbells: software has read EQEs.
     pub read: Signal<In, EventsRead>,
-    /// There is one.
+    /// `read` is valid in this cycle.
     pub read_valid: Signal<In, Bit>,
 
-    /// To the host; a function of registers.
+    /// To the host writer; a function of registers.
     pub write: StreamTx<SlotWrite>,
-    /// How many of these writes the host has reported done, modulo 2^16.
+    /// From the host writer: writes of CQEs and EQEs that are done, modulo 2^16.
     pub write_done: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// Vectors that are to be raised; a function of registers.
+    /// To the interrupts: vectors to be raised; a function of registers.
     pub interrupt: StreamTx<Bits<VECTOR_BITS>>,
-    /// Writes that were handed to the host, modulo 2^16.
-    pub writes_issued: Signal<Out, Bits<WRITE_COUNT_BITS>>,
-    /// Nothing is under way here; registered.
+    /// No operation, write or interrupt is in flight here; registered.
     pub is_idle: Signal<Out, Bit>,
 
-    /// An event is written.
-    pub counts_events_written: Signal<Out, Bit>,
-    /// An event found its queue full.
-    pub counts_event_queue_overrun: Signal<Out, Bit>,
-    /// Queue 0 was full.
+    /// Counters; registered.
+    pub counts: Signal<Out, EventQueueCounts>,
+    /// An EQE for queue 0 was lost; registered.
     pub overran_queue_0: Signal<Out, Bit>,
 
     setups: Fifo<EventQueueSetup, 2, 3>,
     reads: Fifo<EventsRead, 4, 5>,
     #[init(Fifo::new(Storage::Block))]
-    writings: Fifo<Writing, 4, 5>,
+    writes: Fifo<PendingWrite, 4, 5>,
     #[init(Fifo::new(Storage::Block))]
-    held: Fifo<Held, 4, 5>,
-    promises: Fifo<Promise, 4, 5>,
+    held: Fifo<HeldEvent, 4, 5>,
+    interrupts: Fifo<HeldInterrupt, 4, 5>,
     configurations: Memory<EventQueueSetup, EVENT_QUEUE_BITS>,
     records: Memory<Record, EVENT_QUEUE_BITS>,
 
@@ -153,27 +340,18 @@ pub struct EventQueues {
     configuration: DFF<EventQueueSetup>,
     record: DFF<Record>,
     is_full: DFF<Bit>,
-    slot: DFF<Bits<24>>,
-    phase: DFF<Bit>,
-    /// One bit a queue that was armed while events were unread.
+    ring: DFF<RingSlot>,
+    /// One bit for each queue that was armed while EQEs were unread.
     rearms: Reg<Bits<EVENT_QUEUES>>,
     looks_at: Reg<Bits<EVENT_QUEUE_BITS>>,
-    /// An event of queue 0 was served last, so a step comes first.
-    prefers_step: Reg<Bit>,
+    /// An EQE of queue 0 was served last, so a delivery is next.
+    prefers_delivery: Reg<Bit>,
     issued: Reg<Bits<WRITE_COUNT_BITS>>,
-    /// An entry is offered, and stays so until it is taken.
-    entry_waits: Reg<Bit>,
-    written: Reg<Bit>,
-    overran: Reg<Bit>,
+    /// A CQE is offered, and stays so until it is taken.
+    cqe_waits: Reg<Bit>,
+    counted: Reg<EventQueueCounts>,
     overran_first: Reg<Bit>,
     idle: Reg<Bit>,
-}
-
-/// The 16 bytes of an event, and zeros behind them.
-#[kernel]
-fn event_entry(event: EqeToken, phase: Bit) -> Bits<ENTRY_BITS> {
-    let high: Bits<64> = cat!(bits::<7>(0), phase, bits::<40>(0), event.code, event.kind);
-    cat!(bits::<128>(0), high, event.detail, bits::<8>(0), event.object_number)
 }
 
 impl Logic for EventQueues {
@@ -185,214 +363,283 @@ impl Logic for EventQueues {
         self.reads.rx.beat.next = self.read.val();
         self.reads.rx.valid.next = self.read_valid.val();
 
-        // What is done next. An entry leaves at once; its event makes an operation.
+        // Choose. The CQE of a delivery leaves at once; its EQE makes an operation.
         let stage = self.stage.q.val();
         let chooses = stage == Stage::Choose;
-        // Two places: for an entry, and for the event behind it.
-        let has_room =
-            !self.writings.level.val().get_bits::<3>(1).all() && !self.writings.level.val().get_bit(4);
-        let does_setup = self.setups.tx.valid.val();
-        let does_read = !does_setup && self.reads.tx.valid.val();
-        let may_write = !does_setup && !does_read && has_room;
-        let rearms_this = self.rearms.q.val().get_bit(self.looks_at.q.val().index());
-        let does_rearm = may_write && rearms_this;
-        let offers_step = self.step.valid.val();
+        // Two places: for a CQE, and for the EQE after it.
+        let level = self.writes.level.val();
+        let has_room = !level.get_bits::<3>(1).all() && !level.get_bit(4);
+        let looks_at = self.looks_at.q.val();
+        let offers_delivery = self.delivery.valid.val();
         let offers_event = self.event.valid.val();
-        let takes_step = offers_step && (self.prefers_step.q.val() || !offers_event);
-        let does_step = may_write && !rearms_this && takes_step;
-        let does_event = may_write && !rearms_this && !takes_step && offers_event;
-        self.setups.tx.ready.next = chooses && does_setup;
-        self.reads.tx.ready.next = chooses && does_read;
-        self.step.ready.next = chooses && does_step;
-        self.event.ready.next = chooses && does_event;
-
-        let step = self.step.beat.val();
-        let operation = if does_setup {
-            Operation::Setup
-        } else if does_read {
-            Operation::Read
-        } else if does_rearm {
-            Operation::Rearm
-        } else {
-            Operation::Event
+        let choice = choose(
+            self.setups.tx.valid.val(),
+            self.reads.tx.valid.val(),
+            has_room,
+            self.rearms.q.val().get_bit(looks_at.index()),
+            offers_delivery && (self.prefers_delivery.q.val() || !offers_event),
+            offers_event,
+        );
+        self.setups.tx.ready.next = chooses && choice.setup;
+        self.reads.tx.ready.next = chooses && choice.read;
+        self.delivery.ready.next = chooses && choice.delivery;
+        self.event.ready.next = chooses && choice.event;
+        let delivery = self.delivery.beat.val();
+        let operation = operation_of(choice);
+        let queue = match operation {
+            Operation::Setup => self.setups.tx.beat.val().event_queue,
+            Operation::Read => self.reads.tx.beat.val().event_queue,
+            Operation::Rearm => looks_at,
+            _ => {
+                if choice.delivery {
+                    delivery.event_queue
+                } else {
+                    bits(0)
+                }
+            }
         };
-        let queue = if does_setup {
-            self.setups.tx.beat.val().event_queue
-        } else if does_read {
-            self.reads.tx.beat.val().event_queue
-        } else if does_rearm {
-            self.looks_at.q.val()
-        } else if does_step {
-            step.event_queue
-        } else {
-            bits(0)
-        };
-        let begins =
-            chooses && (does_setup || does_read || does_rearm || does_event || (does_step && step.has_event));
+        let makes_event = choice.event || (choice.delivery && delivery.has_eqe);
+        let begins = chooses && (choice.setup || choice.read || choice.rearm || makes_event);
         if begins {
             self.stage.d.next = Stage::Look;
             self.operation.d.next = operation;
             self.queue.d.next = queue;
-            self.asked.d.next = select(does_step, step.event, self.event.beat.val());
+            self.asked.d.next = select(choice.delivery, delivery.eqe, self.event.beat.val());
             self.asked_read.d.next = self.reads.tx.beat.val();
             self.asked_setup.d.next = self.setups.tx.beat.val();
         }
-        if chooses && does_step {
-            self.prefers_step.d.next = false;
-        }
-        if chooses && does_event {
-            self.prefers_step.d.next = true;
+        if chooses && (choice.delivery || choice.event) {
+            self.prefers_delivery.d.next = choice.event;
         }
         if chooses && !begins {
-            self.looks_at.d.next = self.looks_at.q.val() + 1;
+            self.looks_at.d.next = looks_at + 1;
         }
         self.configurations.read_enable.next = begins;
         self.configurations.read_address.next = queue;
         self.records.read_enable.next = begins;
         self.records.read_address.next = queue;
 
-        let looked = self.records.read_data.val();
-        let looked_configuration = self.configurations.read_data.val();
-        let size = bits::<24>(1) << looked_configuration.entries_log2;
+        // Look: the record is there.
+        let found = self.records.read_data.val();
+        let found_configuration = self.configurations.read_data.val();
+        let log2 = found_configuration.entries_log2;
         if stage == Stage::Look {
             self.stage.d.next = Stage::Decide;
-            self.record.d.next = looked;
-            self.configuration.d.next = looked_configuration;
-            self.is_full.d.next = looked.producer_index - looked.consumer_index == size;
-            self.slot.d.next = looked.producer_index & (size - 1);
-            self.phase.d.next = !(looked.producer_index & size).any();
+            self.record.d.next = found;
+            self.configuration.d.next = found_configuration;
+            self.is_full.d.next = is_ring_full(found.producer_index, found.consumer_index, log2);
+            self.ring.d.next = ring_slot(found.producer_index, log2);
         }
 
+        // Decide.
         let decides = stage == Stage::Decide;
-        let operation = self.operation.q.val();
+        let queue = self.queue.q.val();
         let record = self.record.q.val();
         let configuration = self.configuration.q.val();
         let read = self.asked_read.q.val();
         let setup = self.asked_setup.q.val();
-        let is_event = decides && operation == Operation::Event && configuration.valid;
-        let writes_event = is_event && !self.is_full.q.val();
-        let overruns = is_event && self.is_full.q.val();
-        let is_read = decides && operation == Operation::Read && configuration.valid;
-        let is_setup = decides && operation == Operation::Setup;
-        let restarts = is_setup && setup.restarts;
-        let rearms = decides && operation == Operation::Rearm;
-        let has_unread = record.producer_index != read.consumer_index;
-        let interrupts_late = rearms && configuration.valid && record.armed;
-        let interrupts = interrupts_late || (writes_event && record.armed);
-
-        let queue = self.queue.q.val();
-        let mark = bits::<EVENT_QUEUES>(1) << queue;
-        if is_read && read.arm && has_unread {
-            self.rearms.d.next = self.rearms.q.val() | mark;
-        }
-        if rearms || restarts {
-            self.rearms.d.next = self.rearms.q.val() & !mark;
-        }
-
-        self.configurations.write_enable.next = is_setup;
-        self.configurations.write_address.next = queue;
-        self.configurations.write_data.next = setup;
-        if !setup.restarts {
-            self.configurations.write_data.next = EventQueueSetup {
-                event_queue: configuration.event_queue,
-                restarts: false,
-                valid: configuration.valid,
-                entries_log2: configuration.entries_log2,
-                vector: setup.vector,
-                base_page: configuration.base_page,
-            };
-        }
-        self.records.write_enable.next = decides;
-        self.records.write_address.next = queue;
-        self.records.write_data.next = Record {
-            producer_index: if restarts {
-                bits(0)
-            } else if writes_event {
-                record.producer_index + 1
-            } else {
-                record.producer_index
-            },
-            consumer_index: if restarts {
-                bits(0)
-            } else if is_read {
-                read.consumer_index
-            } else {
-                record.consumer_index
-            },
-            armed: !restarts && !interrupts && (record.armed || (is_read && read.arm)),
-        };
+        let outcome = decide(
+            self.operation.q.val(),
+            read,
+            setup.restarts,
+            configuration.valid,
+            record,
+            self.is_full.q.val(),
+        );
         if decides {
             self.stage.d.next = Stage::Choose;
+            self.rearms.d.next = rearms_after(outcome, self.rearms.q.val(), queue);
         }
-
-        // What is written, in order.
-        let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
-        let offset: Bits<64> = cat!(bits::<36>(0), self.slot.q.val(), bits::<4>(0));
-        self.writings.rx.valid.next =
-            (chooses && does_step && step.has_entry) || writes_event || interrupts_late;
-        self.writings.rx.beat.next = Writing {
-            has_write: !decides || writes_event,
-            is_event: decides,
-            address: select(decides, page + offset, step.address),
-            data: select(decides, event_entry(self.asked.q.val(), self.phase.q.val()), step.entry),
-            has_interrupt: decides && interrupts,
-            vector: configuration.vector,
+        self.configurations.write_enable.next = decides && self.operation.q.val() == Operation::Setup;
+        self.configurations.write_address.next = queue;
+        self.configurations.write_data.next = configuration_after(setup, configuration);
+        self.records.write_enable.next = decides;
+        self.records.write_address.next = queue;
+        self.records.write_data.next = record_after(outcome, record, read);
+        let makes_cqe = chooses && choice.delivery && delivery.has_cqe;
+        self.writes.rx.valid.next = makes_cqe || (decides && (outcome.writes || outcome.interrupts_late));
+        self.writes.rx.beat.next = if decides {
+            event_write(outcome, self.asked.q.val(), configuration, self.ring.q.val())
+        } else {
+            cqe_write(delivery, configuration.vector)
         };
 
-        // An entry leaves at once, an event when all that was written before is done.
-        let writing = self.writings.tx.beat.val();
-        let has_writing = self.writings.tx.valid.val();
+        // A CQE leaves at once, an EQE when all that was written before is done.
+        let write = self.writes.tx.beat.val();
+        let has_write = self.writes.tx.valid.val();
         let issued = self.issued.q.val();
-        self.held.rx.valid.next = has_writing && writing.is_event;
-        self.held.rx.beat.next = Held { writing, write_count: issued };
+        self.held.rx.valid.next = has_write && write.is_event;
+        self.held.rx.beat.next = HeldEvent { write, write_count: issued };
         let held = self.held.tx.beat.val();
-        let is_announced = !(self.write_done.val() - held.write_count).get_bit(WRITE_COUNT_BITS - 1);
-        let may_promise = !held.writing.has_interrupt || self.promises.rx.ready.val();
-        let announces = self.held.tx.valid.val() && is_announced && may_promise && !self.entry_waits.q.val();
-        let offers_entry = has_writing && !writing.is_event && !announces;
-        let chosen = select(announces, held.writing, writing);
-        let is_written = announces && held.writing.has_write;
-        self.write.valid.next = is_written || offers_entry;
-        self.write.beat.next = SlotWrite {
-            address: chosen.address,
-            length: select(chosen.is_event, bits::<7>(EVENT_BYTES), bits::<7>(ENTRY_BYTES)),
-            data: bit_cast::<512, ENTRY_BITS>(chosen.data),
-        };
+        let may_interrupt = !held.write.has_interrupt || self.interrupts.rx.ready.val();
+        let is_due = has_reached(self.write_done.val(), held.write_count);
+        let releases = self.held.tx.valid.val() && is_due && may_interrupt && !self.cqe_waits.q.val();
+        let offers_cqe = has_write && !write.is_event && !releases;
+        let offers_eqe = releases && held.write.has_write;
+        self.write.valid.next = offers_eqe || offers_cqe;
+        self.write.beat.next = slot_write(select(releases, held.write, write));
         let takes = self.write.ready.val();
-        self.entry_waits.d.next = offers_entry && !takes;
-        self.writings.tx.ready.next = select(writing.is_event, self.held.rx.ready.val(), takes && !announces);
-        let leaves = announces && (takes || !held.writing.has_write);
+        self.cqe_waits.d.next = offers_cqe && !takes;
+        self.writes.tx.ready.next = select(write.is_event, self.held.rx.ready.val(), takes && !releases);
+        let leaves = releases && (takes || !held.write.has_write);
         self.held.tx.ready.next = leaves;
-        if (is_written || offers_entry) && takes {
+        if (offers_eqe || offers_cqe) && takes {
             self.issued.d.next = issued + 1;
         }
-        self.writes_issued.next = issued;
-        self.promises.rx.valid.next = leaves && held.writing.has_interrupt;
-        self.promises.rx.beat.next = Promise {
-            vector: held.writing.vector,
-            write_count: select(held.writing.has_write, issued + 1, issued),
-        };
 
-        let promise = self.promises.tx.beat.val();
-        let is_kept = !(self.write_done.val() - promise.write_count).get_bit(WRITE_COUNT_BITS - 1);
-        self.interrupt.valid.next = self.promises.tx.valid.val() && is_kept;
-        self.interrupt.beat.next = promise.vector;
-        self.promises.tx.ready.next = is_kept && self.interrupt.ready.val();
+        // An interrupt leaves when its EQE is done.
+        self.interrupts.rx.valid.next = leaves && held.write.has_interrupt;
+        self.interrupts.rx.beat.next = HeldInterrupt {
+            vector: held.write.vector,
+            write_count: select(held.write.has_write, issued + 1, issued),
+        };
+        let interrupt = self.interrupts.tx.beat.val();
+        let is_announced = has_reached(self.write_done.val(), interrupt.write_count);
+        self.interrupt.valid.next = self.interrupts.tx.valid.val() && is_announced;
+        self.interrupt.beat.next = interrupt.vector;
+        self.interrupts.tx.ready.next = is_announced && self.interrupt.ready.val();
 
         self.idle.d.next = chooses
             && !begins
-            && !offers_step
+            && !offers_delivery
             && !offers_event
-            && !has_writing
+            && !has_write
             && !self.held.tx.valid.val()
-            && !self.promises.tx.valid.val()
-            && self.issued.q.val() == self.write_done.val();
+            && !self.interrupts.tx.valid.val()
+            && issued == self.write_done.val();
         self.is_idle.next = self.idle.q.val();
-        self.written.d.next = writes_event;
-        self.overran.d.next = overruns;
-        self.overran_first.d.next = overruns && !queue.any();
-        self.counts_events_written.next = self.written.q.val();
-        self.counts_event_queue_overrun.next = self.overran.q.val();
+        self.counted.d.next = EventQueueCounts {
+            events_written: decides && outcome.writes,
+            event_queue_overrun: decides && outcome.overruns,
+        };
+        self.overran_first.d.next = decides && outcome.overruns && !queue.any();
+        self.counts.next = self.counted.q.val();
         self.overran_queue_0.next = self.overran_first.q.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(producer: u64, consumer: u64, armed: bool) -> Record {
+        Record { producer_index: bits(producer), consumer_index: bits(consumer), armed }
+    }
+
+    fn read(consumer: u64, arm: bool) -> EventsRead {
+        EventsRead { consumer_index: bits(consumer), arm, ..Default::default() }
+    }
+
+    #[test]
+    fn setups_and_doorbells_go_first_and_need_no_room() {
+        let all = [true; 6];
+        let without = |indices: &[usize]| {
+            let mut inputs = all;
+            indices.iter().for_each(|&index| inputs[index] = false);
+            inputs
+        };
+        // Inputs: setup, read, room, rearm, delivery, event.
+        for (inputs, served) in [
+            (all, Some(0)),
+            (without(&[2]), Some(0)),
+            (without(&[0]), Some(1)),
+            (without(&[0, 2]), Some(1)),
+            (without(&[0, 1]), Some(2)),
+            (without(&[0, 1, 2]), None),
+            (without(&[0, 1, 3]), Some(3)),
+            (without(&[0, 1, 3, 5]), Some(3)),
+            (without(&[0, 1, 3, 4]), Some(4)),
+            (without(&[0, 1, 2, 3, 4]), None),
+            (without(&[0, 1, 3, 4, 5]), None),
+        ] {
+            let [setup, read, room, rearm, delivery, event] = inputs;
+            let found = choose(setup, read, room, rearm, delivery, event);
+            let flags = [found.setup, found.read, found.rearm, found.delivery, found.event];
+            let expected: [bool; 5] = std::array::from_fn(|index| served == Some(index));
+            assert_eq!(flags, expected, "{inputs:?}");
+            let operations = [Operation::Setup, Operation::Read, Operation::Rearm];
+            let operation = served.and_then(|index| operations.get(index).copied());
+            assert_eq!(operation_of(found), operation.unwrap_or(Operation::Event));
+        }
+    }
+
+    #[test]
+    fn an_eqe_is_written_where_there_is_room_and_makes_the_interrupt_of_an_armed_queue() {
+        // Exists, full, armed: written, lost, interrupt.
+        for ((valid, is_full, armed), (writes, overruns, interrupts)) in [
+            ((true, false, false), (true, false, false)),
+            ((true, false, true), (true, false, true)),
+            ((true, true, false), (false, true, false)),
+            ((true, true, true), (false, true, false)),
+            ((false, false, true), (false, false, false)),
+        ] {
+            let before = record(5, 0, armed);
+            let found = decide(Operation::Event, read(0, false), false, valid, before, is_full);
+            assert_eq!((found.writes, found.overruns, found.interrupts), (writes, overruns, interrupts));
+            assert!(!found.interrupts_late);
+            let expected = record(5 + u64::from(writes), 0, armed && !interrupts);
+            assert_eq!(record_after(found, before, read(0, false)), expected);
+        }
+    }
+
+    #[test]
+    fn a_doorbell_arms_a_queue_which_is_looked_at_again_if_eqes_are_unread() {
+        for (arm, consumer, valid, wants_rearm) in
+            [(true, 4, true, true), (true, 5, true, false), (false, 4, true, false), (true, 4, false, false)]
+        {
+            let (before, asked) = (record(5, 3, false), read(consumer, arm));
+            let found = decide(Operation::Read, asked, false, valid, before, false);
+            assert_eq!((found.wants_rearm, found.interrupts), (wants_rearm, false));
+            let expected = if valid { record(5, consumer, arm) } else { before };
+            assert_eq!(record_after(found, before, asked), expected);
+            let armed = record(5, 3, true);
+            assert!(record_after(found, armed, asked).armed, "a doorbell does not disarm");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_still_armed_makes_its_interrupt_late() {
+        for (armed, valid, interrupts) in [(true, true, true), (false, true, false), (true, false, false)] {
+            let before = record(5, 3, armed);
+            let found = decide(Operation::Rearm, read(0, true), true, valid, before, false);
+            assert_eq!(
+                (found.interrupts_late, found.interrupts, found.rearms),
+                (interrupts, interrupts, true)
+            );
+            assert_eq!(record_after(found, before, read(0, true)), record(5, 3, armed && !interrupts));
+        }
+    }
+
+    #[test]
+    fn a_setup_makes_a_queue_anew_or_changes_its_vector() {
+        let configuration = EventQueueSetup { valid: true, base_page: bits(5), ..Default::default() };
+        let setup = EventQueueSetup { vector: bits(7), base_page: bits(6), ..Default::default() };
+        let before = record(5, 3, true);
+        for restarts in [true, false] {
+            let setup = EventQueueSetup { restarts, ..setup };
+            let found = decide(Operation::Setup, read(9, true), restarts, true, before, false);
+            let (left, kept) = if restarts {
+                (Record::default(), setup)
+            } else {
+                (before, EventQueueSetup { vector: bits(7), ..configuration })
+            };
+            assert_eq!(record_after(found, before, read(9, true)), left);
+            assert_eq!(configuration_after(setup, configuration), kept);
+        }
+    }
+
+    #[test]
+    fn a_queue_is_marked_until_it_is_looked_at_again_or_made_anew() {
+        let before = bits(0b0110);
+        for (outcome, expected) in [
+            (Outcome::default(), 0b0110),
+            (Outcome { wants_rearm: true, ..Default::default() }, 0b0110),
+            (Outcome { rearms: true, ..Default::default() }, 0b0010),
+            (Outcome { restarts: true, ..Default::default() }, 0b0010),
+        ] {
+            assert_eq!(rearms_after(outcome, before, bits(2)), bits(expected));
+        }
+        let marked = rearms_after(Outcome { wants_rearm: true, ..Default::default() }, before, bits(3));
+        assert_eq!(marked, bits(0b1110));
     }
 }

@@ -1,4 +1,4 @@
-//! Interrupts: holds back what is masked or came too soon, and raises the rest.
+//! Interrupts: raises vectors, and holds back those that are masked or follow too soon.
 //!
 //! ```text
 //!  request ──┐   ┌────────┬────────┐
@@ -8,13 +8,13 @@
 //!     └──── masked, too soon <─┘
 //! ```
 //!
-//! Latency 2 cycles for a vector that may be raised; one request in two cycles. A pending vector is looked at again within
-//! 128 cycles of which no request uses any.
+//! Latency 2 cycles for a vector that may be raised; one request in two cycles. Each pending vector is looked at again within
+//! 128 cycles without a request.
 //!
 //! 1. A vector that is masked stays pending until it is unmasked, and is then raised once.
-//! 2. Two interrupts of a vector are at least its period apart; the second one is pending for so long.
-//! 3. Requests for a pending vector are that same interrupt.
-//! 4. Clearing a pending vector takes back its interrupt.
+//! 2. Two interrupts of a vector are at least its period apart; until then the second one is pending.
+//! 3. Requests for a pending vector add no further interrupt.
+//! 4. Clearing a pending vector cancels its interrupt.
 //!
 //! Protocol 4.4.
 use rnic_blocks::memory::Memory;
@@ -33,27 +33,27 @@ pub struct Interrupts {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// Vectors to be raised; `ready` is combinational.
+    /// From the event queues: vectors to be raised; `ready` is combinational.
     pub request: StreamRx<Bits<VECTOR_BITS>>,
-    /// Register `interrupt_mask`.
+    /// Register `interrupt_mask`: vectors that must not be raised.
     pub mask: Signal<In, Bits<VECTORS>>,
-    /// Ones take pending vectors back.
+    /// Ones clear pending vectors.
     pub pending_clear: Signal<In, Bits<VECTORS>>,
-    /// Register `interrupt_moderation` is written.
+    /// Register `interrupt_moderation` is written in this cycle.
     pub moderation_write: Signal<In, Bit>,
-    /// For this vector.
+    /// Vector of that write.
     pub moderation_vector: Signal<In, Bits<VECTOR_BITS>>,
-    /// With this period, in units of 256 cycles.
+    /// Period of that write, in units of 256 cycles.
     pub moderation_period: Signal<In, Bits<16>>,
     /// Register `interrupt_pending`; registered.
     pub pending: Signal<Out, Bits<VECTORS>>,
     /// To the shell; registered.
     pub irq: StreamTx<Bits<VECTOR_BITS>>,
-    /// A vector is raised.
-    pub counts_interrupts_raised: Signal<Out, Bit>,
+    /// A vector is raised; registered.
+    pub is_counted: Signal<Out, Bit>,
 
     periods: Memory<Bits<16>, VECTOR_BITS>,
-    /// When a vector may be raised again, in units of 256 cycles.
+    /// Time at which a vector may be raised again, in units of 256 cycles.
     earliest: Memory<Bits<16>, VECTOR_BITS>,
     waits: Reg<Bits<VECTORS>>,
     looks_at: Reg<Bits<VECTOR_BITS>>,
@@ -122,7 +122,7 @@ impl Logic for Interrupts {
             self.raised.d.next = false;
         }
         self.counted.d.next = raises;
-        self.counts_interrupts_raised.next = self.counted.q.val();
+        self.is_counted.next = self.counted.q.val();
         self.irq.valid.next = self.raised.q.val();
         self.irq.beat.next = self.raised_vector.q.val();
         self.pending.next = waits;

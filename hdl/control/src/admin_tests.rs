@@ -27,7 +27,9 @@ use rnic_layout::state::{
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_messages::host::Slot;
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
-use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind};
+use rnic_messages::setup::{
+    InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SrqLimitNotice, SrqSetup, SrqSetupKind,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 type Bytes = [u8; COMMAND_BYTES];
@@ -57,6 +59,7 @@ struct Pair {
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Setup(Box<SetupEvent>),
+    SrqSetup(SrqSetup),
     Region(RegionWrite),
     CompletionQueue(CompletionQueueSetup),
     EventQueue(EventQueueSetup),
@@ -64,6 +67,13 @@ enum Told {
     PageEntry(PageEntryWrite),
     Write(u64, Vec<u8>),
     Event(u64, u64, u64, u64),
+}
+
+/// A notice of a stage.
+#[derive(Clone, Copy)]
+enum Notice {
+    OfPair(QpNotice),
+    OfLimit(SrqLimitNotice),
 }
 
 /// The interpreter.
@@ -155,7 +165,7 @@ impl Model {
             "shared_receive",
             "signal_all",
             "send_slots_log2",
-            "receive_entries_log2",
+            "receive_wqes_log2",
             "domain",
             "send_completion_queue",
             "receive_completion_queue",
@@ -196,24 +206,19 @@ impl Model {
     }
 
     /// The stages are told of a shared receive queue; of one that ends no limit.
-    fn tell_shared(&mut self, kind: SetupKind, number: u32, exists: bool) {
+    fn tell_shared(&mut self, kind: SrqSetupKind, number: u32, exists: bool) {
         let create = self.shared[&number];
         let record = &CreateSharedReceiveQueue::RECORD;
-        let mut bytes = [0; 72];
-        let mut set = |name: &str, value: u64| PATH.field(name).set(&mut bytes, value).expect("it fits");
-        set("receive_entries_log2", get(record, &create, "entries_log2"));
-        set("domain", get(record, &create, "domain"));
-        set("receive_base_page", get(record, &create, "base") >> 12);
-        let setting = u64::from(self.settings[&number]) << 16 | get(record, &create, "limit");
-        let state = if exists { QpState::ReadyToReceive } else { QpState::Reset };
-        self.told.push(Told::Setup(Box::new(SetupEvent {
+        let if_exists = |value: u64| if exists { value } else { 0 };
+        self.told.push(Told::SrqSetup(SrqSetup {
             kind,
-            queue_pair: bits(number.into()),
-            state: bits(state.number().into()),
-            generation: bits(0),
-            psn: bits(if exists { setting } else { 0 }),
-            path: crate::path::path_of(BigUint::from_bytes_le(&bytes).into()),
-        })));
+            srq: bits(number.into()),
+            is_alive: exists,
+            base_page: bits(get(record, &create, "base") >> 12),
+            entries_log2: bits(get(record, &create, "entries_log2")),
+            limit: bits(if_exists(get(record, &create, "limit"))),
+            limit_generation: bits(if_exists(self.settings[&number].into())),
+        }));
     }
 
     fn set_limit(&mut self, number: u32, limit: u64) {
@@ -226,7 +231,7 @@ impl Model {
     fn end_shared(&mut self, number: u32) {
         let page = get(&CreateSharedReceiveQueue::RECORD, &self.shared[&number], "doorbell_page");
         self.tell_page(Kind::SharedReceive, number, page, false);
-        self.tell_shared(SetupKind::SharedReceive, number, false);
+        self.tell_shared(SrqSetupKind::Restart, number, false);
         let setting = self.settings.get_mut(&number).expect("it exists");
         *setting = setting.wrapping_add(1);
         self.shared.remove(&number);
@@ -337,40 +342,36 @@ impl Model {
     }
 
     /// A limit is reached; what is not said of its last setting means nothing.
-    fn reach_limit(&mut self, event: FailureEvent) {
-        let number = event.queue_pair.to_u64() as u32;
+    fn reach_limit(&mut self, notice: SrqLimitNotice) {
+        let number = notice.srq.to_u64() as u32;
         let setting = self.settings.get(&number).copied().unwrap_or(0);
-        if !self.shared.contains_key(&number) || event.generation != u64::from(setting) {
+        if !self.shared.contains_key(&number) || notice.limit_generation != u64::from(setting) {
             return;
         }
         put(&CreateSharedReceiveQueue::RECORD, self.shared.get_mut(&number).expect("it exists"), "limit", 0);
         let kind = u64::from(EventKind::Asynchronous.number());
-        self.told.push(Told::Event(number.into(), 0, kind, event.event_code.to_u64()));
+        let code = AsyncEvent::SharedReceiveLimit.number();
+        self.told.push(Told::Event(number.into(), 0, kind, code.into()));
     }
 
-    /// A queue pair fails; tells whether the event was of an older generation.
-    fn fail(&mut self, event: FailureEvent) -> bool {
-        if event.cause == FailureCause::SharedLimit {
-            self.reach_limit(event);
-            return false;
-        }
+    /// A queue pair fails or has drained; tells whether the notice was of an older generation.
+    fn fail(&mut self, event: QpNotice) -> bool {
         let index = event.queue_pair.to_u64() as u32;
         let Some(pair) = self.pairs.get(&index).cloned() else { return true };
         if event.generation != u64::from(self.generation(index)) {
             return true;
         }
-        let cause = match event.cause {
-            FailureCause::Requester => Cause::RequesterError,
-            FailureCause::Responder => Cause::ResponderError,
-            FailureCause::Queue => Cause::QueueError,
-            FailureCause::Drained => {
+        let cause = match event.kind {
+            NoticeKind::RequesterError => Cause::RequesterError,
+            NoticeKind::ResponderError => Cause::ResponderError,
+            NoticeKind::QueueError => Cause::QueueError,
+            NoticeKind::Drained => {
                 if pair.state == QpState::SendQueueDrain {
                     let kind = u64::from(EventKind::Asynchronous.number());
                     self.told.push(Told::Event(pair.number.into(), 0, kind, event.event_code.to_u64()));
                 }
                 return false;
             }
-            FailureCause::SharedLimit => unreachable!("a limit is no failure"),
         };
         let state = after(Service::ReliableConnected, pair.state, cause);
         if state != pair.state {
@@ -614,13 +615,13 @@ impl Model {
                 }
                 self.shared.insert(number, *bytes);
                 self.set_limit(number, get(record, bytes, "limit"));
-                self.tell_shared(SetupKind::SharedReceive, number, true);
+                self.tell_shared(SrqSetupKind::Restart, number, true);
                 self.tell_page(Kind::SharedReceive, number, get(record, bytes, "doorbell_page"), true);
             }
             Op::ModifySharedReceiveQueue => {
                 Self::found(&self.shared, number, 6)?;
                 self.set_limit(number, get(&ModifySharedReceiveQueue::RECORD, bytes, "limit"));
-                self.tell_shared(SetupKind::SharedLimit, number, true);
+                self.tell_shared(SrqSetupKind::Limit, number, true);
             }
             Op::QuerySharedReceiveQueue => {
                 Self::room(bytes, 64)?;
@@ -956,7 +957,7 @@ struct World {
     reads: VecDeque<(u64, bool)>,
     writes: VecDeque<Pending>,
     done_count: u16,
-    failures: VecDeque<FailureEvent>,
+    notices: VecDeque<Notice>,
     /// Told by the blocks, and by the interpreter.
     told: Vec<Told>,
     admin_events: Vec<u64>,
@@ -1008,7 +1009,7 @@ impl World {
             reads: VecDeque::new(),
             writes: VecDeque::new(),
             done_count: 0,
-            failures: VecDeque::new(),
+            notices: VecDeque::new(),
             told: Vec::new(),
             admin_events: Vec::new(),
             stale: (0, 0),
@@ -1047,7 +1048,7 @@ impl World {
             self.entered[0] += 1;
         }
         for section in (0..SECTIONS).rev() {
-            let is_blocked = self.is_stuck || (section == 1 && !self.failures.is_empty());
+            let is_blocked = self.is_stuck || (section == 1 && !self.notices.is_empty());
             if self.inside[section] > 0 && !is_blocked && self.random.random_bool(0.3) {
                 self.inside[section] -= 1;
                 if section + 1 < SECTIONS {
@@ -1086,7 +1087,6 @@ impl World {
             (self.happens(), self.happens(), self.happens(), self.happens());
         let setup_ready = self.happens();
         let own_ready = self.happens();
-        let offers_failure = !self.failures.is_empty();
         self.walk();
         let (delivers, completes) = (self.happens(), self.happens());
         let block = &mut self.ring.block;
@@ -1119,6 +1119,7 @@ impl World {
         let block = &mut self.sequencer.block;
         block.event.ready.next = event_ready;
         block.setup.ready.next = setup_ready;
+        block.srq_setup.ready.next = setup_ready;
         for (source, keys) in self.keys.iter_mut().enumerate() {
             block.invalidate[source].valid.next = !keys.is_empty();
             if let Some(ending) = keys.front_mut() {
@@ -1128,10 +1129,19 @@ impl World {
         }
         block.invalidated[0].ready.next = own_ready;
         block.invalidated[1].ready.next = true;
-        block.failure.valid.next = offers_failure;
+        block.notice.valid.next = false;
+        block.srq_limit.valid.next = false;
         block.source_addresses.next = bits(self.model.source_addresses);
-        if let Some(&failure) = self.failures.front() {
-            block.failure.beat.next = failure;
+        match self.notices.front() {
+            Some(&Notice::OfPair(notice)) => {
+                block.notice.valid.next = true;
+                block.notice.beat.next = notice;
+            }
+            Some(&Notice::OfLimit(notice)) => {
+                block.srq_limit.valid.next = true;
+                block.srq_limit.beat.next = notice;
+            }
+            None => {}
         }
         self.ring.settle();
         self.sequencer.block.write.ready.next = self.ring.block.write.ready.val();
@@ -1148,9 +1158,12 @@ impl World {
         let block = &self.sequencer.block;
         let psns = (block.probed_send.val().to_u64(), block.probed_receive.val().to_u64());
         let probed = (psns.0, psns.1, block.probed_busy.val());
-        if block.failure.valid.val() && block.failure.ready.val() {
-            let event = self.failures.pop_front().expect("it was offered");
-            self.stale.1 += usize::from(self.model.fail(event));
+        let takes_notice = block.notice.valid.val() && block.notice.ready.val();
+        if takes_notice || (block.srq_limit.valid.val() && block.srq_limit.ready.val()) {
+            match self.notices.pop_front().expect("it was offered") {
+                Notice::OfPair(notice) => self.stale.1 += usize::from(self.model.fail(notice)),
+                Notice::OfLimit(notice) => self.model.reach_limit(notice),
+            }
         }
         if block.command.valid.val() && block.command.ready.val() {
             let mut bytes = BigUint::from(block.command.beat.val()).to_bytes_le();
@@ -1163,16 +1176,21 @@ impl World {
         self.stale.0 += usize::from(block.counts_stale_dropped.val());
         if block.setup.valid.val() && block.setup.ready.val() {
             let setup = block.setup.beat.val();
-            let is_shared = matches!(setup.kind, SetupKind::SharedReceive | SetupKind::SharedLimit);
-            if matches!(setup.kind, SetupKind::Life | SetupKind::Restart | SetupKind::SharedReceive) {
+            if matches!(setup.kind, SetupKind::Life | SetupKind::Restart) {
                 self.mark = Some(self.entered);
             }
-            let has_psn = is_shared || matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
+            let has_psn = matches!(setup.kind, SetupKind::SendPsn | SetupKind::ReceivePsn);
             let psn = if has_psn { setup.psn } else { bits(0) };
-            // That of a shared receive queue means nothing.
-            let generation = if is_shared { bits(0) } else { setup.generation };
-            self.told.push(Told::Setup(Box::new(SetupEvent { psn, generation, ..setup })));
+            self.told.push(Told::Setup(Box::new(SetupEvent { psn, ..setup })));
         }
+        if block.srq_setup.valid.val() && block.srq_setup.ready.val() {
+            let setup = block.srq_setup.beat.val();
+            if setup.kind == SrqSetupKind::Restart {
+                self.mark = Some(self.entered);
+            }
+            self.told.push(Told::SrqSetup(setup));
+        }
+        assert!(!block.setup.valid.val() || !block.srq_setup.valid.val(), "one event at a time");
         if block.region_write_valid.val() {
             let write = block.region_write.val();
             let is_valid = write.region.valid;
@@ -1384,7 +1402,7 @@ impl World {
             self.cycle();
             let is_quiet = self.sequencer.block.is_idle.val()
                 && !self.ring.block.busy.val()
-                && self.failures.is_empty()
+                && self.notices.is_empty()
                 && self.keys.iter().all(VecDeque::is_empty)
                 && self.endings.iter().all(VecDeque::is_empty)
                 && self.writes.is_empty();
@@ -1418,6 +1436,7 @@ impl World {
             Told::Write(..) => 5,
             Told::Event(..) => 6,
             Told::PageEntry(_) => 7,
+            Told::SrqSetup(_) => 8,
         };
         found.sort_by_key(kind);
         expected.sort_by_key(kind);
@@ -1631,7 +1650,7 @@ fn spoil(mut bytes: Bytes, random: &mut Random) -> Bytes {
 }
 
 /// A failure of a queue pair that may exist, in a generation that may be its own.
-fn draw_failure(world: &mut World) -> FailureEvent {
+fn draw_failure(world: &mut World) -> Notice {
     let index = world.random.random_range(0..3);
     let is_limit = world.random.random_bool(0.25);
     let setting = world.model.settings.get(&index).copied().unwrap_or(0);
@@ -1640,20 +1659,29 @@ fn draw_failure(world: &mut World) -> FailureEvent {
     let may_be_current = !is_limit || world.model.shared.contains_key(&index);
     let is_current = world.random.random_bool(0.8) && may_be_current;
     let generation = if is_current { generation } else { generation.wrapping_sub(1) };
-    use FailureCause::{Drained, Queue, Requester, Responder};
+    if is_limit {
+        return Notice::OfLimit(SrqLimitNotice {
+            srq: bits(index.into()),
+            limit_generation: bits(generation.into()),
+        });
+    }
+    use NoticeKind::{Drained, QueueError, RequesterError, ResponderError};
     // Whoever is in SQD drains as a rule.
     let pair = world.model.pairs.get(&index);
     let drains = pair.is_some_and(|pair| pair.state == QpState::SendQueueDrain);
-    let causes =
-        if drains { [Drained, Drained, Requester, Queue] } else { [Requester, Responder, Queue, Drained] };
-    let cause = if is_limit { FailureCause::SharedLimit } else { causes[world.random.random_range(0..4)] };
-    FailureEvent {
+    let kinds = if drains {
+        [Drained, Drained, RequesterError, QueueError]
+    } else {
+        [RequesterError, ResponderError, QueueError, Drained]
+    };
+    let kind = kinds[world.random.random_range(0..4)];
+    Notice::OfPair(QpNotice {
         queue_pair: bits(index.into()),
         generation: bits(generation.into()),
-        cause,
-        has_event: [Drained, FailureCause::SharedLimit].contains(&cause) || world.random.random(),
+        kind,
+        has_event: kind == Drained || world.random.random(),
         event_code: bits(AsyncEvent::QueuePairAccessError.number().into()),
-    }
+    })
 }
 
 fn probe(world: &mut World) {
@@ -1695,7 +1723,7 @@ fn run(world: &mut World, commands: usize, failing: f64) -> BTreeMap<(u8, Comman
             }
             for _ in 0..world.random.random_range(1..4) {
                 let failure = draw_failure(world);
-                world.failures.push_back(failure);
+                world.notices.push_back(failure);
             }
         }
         // Beside a command about regions the interpreter would have to know more than what was and what will be.
@@ -1831,13 +1859,10 @@ fn a_shared_receive_queue_outlives_its_queue_pairs() {
     );
     // The event of a limit comes once, and not any more for one that was set anew.
     let reached = |world: &mut World, setting: u8| {
-        world.failures.push_back(FailureEvent {
-            queue_pair: bits(63),
-            generation: bits(setting.into()),
-            cause: FailureCause::SharedLimit,
-            has_event: true,
-            event_code: bits(AsyncEvent::SharedReceiveLimit.number().into()),
-        });
+        world.notices.push_back(Notice::OfLimit(SrqLimitNotice {
+            srq: bits(63),
+            limit_generation: bits(setting.into()),
+        }));
         world.rest();
         let events = world.told.iter().filter(|told| matches!(told, Told::Event(..))).count();
         world.compare_told();
@@ -1985,17 +2010,17 @@ fn queue_pairs_fail_while_pages_are_read() {
     }
     for has_event in [true, false] {
         let generation = bits(world.model.generation(1).into());
-        let cause = FailureCause::Responder;
+        let kind = NoticeKind::ResponderError;
         let code = AsyncEvent::QueuePairAccessError.number();
-        world.failures.push_back(FailureEvent {
+        world.notices.push_back(Notice::OfPair(QpNotice {
             queue_pair: bits(1),
             generation,
-            cause,
+            kind,
             has_event,
             event_code: bits(code.into()),
-        });
+        }));
     }
-    while !world.failures.is_empty() {
+    while !world.notices.is_empty() {
         world.cycle();
         assert!(entered(&world) < 300, "they are taken in the middle of the list");
     }

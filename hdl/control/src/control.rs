@@ -4,7 +4,7 @@
 //!  host ──> slave ─┬─> registers ──> admin ring <══> execute ──┬─> region_write, *_setup
 //!                  │      ^   │          │             ^ │     └─> doorbells: page_write
 //!                  │      │   v          v event       │ └─> broadcast ──> setup[0..7]
-//!                  │      └─ reset ──> core_reset      └─ failure[0..3], invalidate[0..2]
+//!                  │      └─ reset ──> core_reset      └─ notice[0..3], invalidate[0..2]
 //!                  └─> doorbells ──> send_posted, receive_posted, completions_read, events_read
 //! ```
 //!
@@ -24,7 +24,7 @@ use crate::messages::{Outcome, SECTIONS};
 use crate::registers::{CardRegisters, SPACE_BITS, TALLY_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
-use crate::setup_broadcast::SetupBroadcast;
+use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::COMMAND_BYTES;
@@ -35,15 +35,15 @@ use rnic_messages::frame::Count;
 use rnic_messages::frame::FrameOutcome;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
 /// Stages that are told of the life of queue pairs: fetch, segment, admit, receive entries, reply, launch, serve.
 pub const STAGES: usize = 7;
-/// Parts that may say that a queue pair has failed: requester, responder, completion stage.
-pub const FAILING: usize = 3;
+/// Parts that send notices of queue pairs: requester, responder, completion stage.
+pub const NOTICING: usize = 3;
 /// The bit of an address that says which BAR it is of.
 const BAR: usize = 24;
 const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
@@ -185,6 +185,8 @@ pub struct Control {
 
     /// To all stages that keep records of queue pairs; `valid` is registered.
     pub setup: [StreamTx<SetupEvent>; STAGES],
+    /// To admission and to the prefetch of receive WQEs: setup of shared receive queues; `valid` is registered.
+    pub srq_setup: [StreamTx<SrqSetup>; SRQ_STAGES],
     /// From the requester: the PSN that it would send next, after a probe.
     pub probed_send: Signal<In, Bits<24>>,
     /// From the responder: the PSN that it expects, after a probe.
@@ -193,8 +195,10 @@ pub struct Control {
     pub probed_busy: Signal<In, Bit>,
     /// How far the sections are: requester, gather, responder, place, writes.
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
-    /// From requester, responder and the completion stage: queue pairs that have failed.
-    pub failure: [StreamRx<FailureEvent>; FAILING],
+    /// From requester, responder and the completion stage: queue pairs that have failed or drained.
+    pub notice: [StreamRx<QpNotice>; NOTICING],
+    /// From the responder: shared receive queues whose limit is reached; `ready` is combinational.
+    pub srq_limit: StreamRx<SrqLimitNotice>,
 
     /// From requester and responder: keys to be ended; `ready` is combinational.
     pub invalidate: [StreamRx<Invalidation>; 2],
@@ -264,9 +268,9 @@ pub struct Control {
     #[domain(reset = reset_order.core_reset)]
     setup_broadcast: SetupBroadcast<STAGES>,
     #[domain(reset = reset_order.core_reset)]
-    failures: Arbiter<FailureEvent, FAILING>,
+    notices: Arbiter<QpNotice, NOTICING>,
     #[domain(reset = reset_order.core_reset)]
-    failure_slice: RegisterSlice<FailureEvent>,
+    notice_slice: RegisterSlice<QpNotice>,
     #[domain(reset = reset_order.core_reset)]
     events: Arbiter<EqeToken, RAISING>,
     #[domain(reset = reset_order.core_reset)]
@@ -428,18 +432,23 @@ impl Logic for Control {
         for i in 0..STAGES {
             StreamTx::<SetupEvent>::link(&mut self.setup[i], &mut self.setup_broadcast.to[i]);
         }
+        StreamTx::<SrqSetup>::join(&mut self.sequencer.srq_setup, &mut self.setup_broadcast.from_srq);
+        for i in 0..SRQ_STAGES {
+            StreamTx::<SrqSetup>::link(&mut self.srq_setup[i], &mut self.setup_broadcast.to_srq[i]);
+        }
         self.sequencer.probed_send.next = self.probed_send.val();
         self.sequencer.probed_receive.next = self.probed_receive.val();
         self.sequencer.probed_busy.next = self.probed_busy.val();
         for i in 0..SECTIONS {
             self.sequencer.in_flight[i].next = self.in_flight[i].val();
         }
-        for i in 0..FAILING {
-            StreamRx::<FailureEvent>::link(&mut self.failure[i], &mut self.failures.rx[i]);
+        for i in 0..NOTICING {
+            StreamRx::<QpNotice>::link(&mut self.notice[i], &mut self.notices.rx[i]);
         }
-        self.failures.last.next = !bits::<FAILING>(0);
-        StreamTx::<FailureEvent>::join(&mut self.failures.tx, &mut self.failure_slice.rx);
-        StreamTx::<FailureEvent>::join(&mut self.failure_slice.tx, &mut self.sequencer.failure);
+        self.notices.last.next = !bits::<NOTICING>(0);
+        StreamTx::<QpNotice>::join(&mut self.notices.tx, &mut self.notice_slice.rx);
+        StreamTx::<QpNotice>::join(&mut self.notice_slice.tx, &mut self.sequencer.notice);
+        StreamRx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.sequencer.srq_limit);
         for i in 0..2 {
             StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
             StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);

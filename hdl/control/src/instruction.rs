@@ -8,7 +8,7 @@ use crate::object_store::{COMMAND, KIND_BITS, Kind, SCRATCH, STORE_BITS};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::CommandStatus;
 use rnic_layout::field::{Field, Record, Span};
-use rnic_messages::setup::SetupKind;
+use rnic_messages::setup::{SetupKind, SrqSetupKind};
 
 /// What a step does with source, target and constant.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -107,6 +107,12 @@ pub const FIND_EXISTS: usize = KIND_BITS;
 pub const FIND_REFERENCE: usize = KIND_BITS + 1;
 /// [`Action::Publish`], constant: the queue starts anew.
 pub const PUBLISH_RESTARTS: usize = KIND_BITS;
+/// Width of the constant of [`Action::Setup`]: a [`SetupKind`], or [`SRQ_SETUP`] with an [`SrqSetupKind`].
+pub const SETUP_KIND_BITS: usize = 3;
+/// Number of the first [`SrqSetupKind`] in the constant of [`Action::Setup`].
+pub const SRQ_SETUP: u64 = 6;
+
+const _: () = assert!((SetupKind::Probe as u64) < SRQ_SETUP, "the numbers are of one or the other");
 /// Flag that [`Action::RefuseTransition`] sets: the queue pair goes to RESET. The verbs' mask does not use this bit.
 pub const TO_RESET: usize = 31;
 /// Flag that it sets: the queue pair goes elsewhere.
@@ -352,6 +358,12 @@ impl Program {
     /// Tells the stages what happens to the subject.
     pub fn setup(&mut self, kind: SetupKind, psn: Run) {
         self.check(Action::Setup, psn, kind as u64, CommandStatus::Success, 0);
+    }
+
+    /// Tells the stages what happens to the subject, a shared receive queue; `limit` is as in
+    /// [`srq_setup_of`](crate::object_view::srq_setup_of).
+    pub fn setup_srq(&mut self, kind: SrqSetupKind, limit: Run) {
+        self.check(Action::Setup, limit, SRQ_SETUP | kind as u64, CommandStatus::Success, 0);
     }
 
     /// Tells the tables what has become of the subject.

@@ -15,7 +15,7 @@ use rnic_layout::context::PathRecord;
 use rnic_layout::field::{Field, Record};
 use rnic_layout::limits;
 use rnic_layout::state::{ATTRIBUTES, AttributeMask, QpState, Service};
-use rnic_messages::setup::SetupKind;
+use rnic_messages::setup::{SetupKind, SrqSetupKind};
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, SHARED_RECEIVE_BITS,
 };
@@ -239,7 +239,7 @@ const HANDLE: Record = CreateAddressHandle::RECORD;
 
 /// Fields that stand in the create command and in the path record under one name.
 const CREATED: &[&str] =
-    &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_entries_log2", "domain"];
+    &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_wqes_log2", "domain"];
 /// Numbers of objects: wider in the command than in the path record.
 const CREATED_NUMBERS: &[&str] = &["send_completion_queue", "receive_completion_queue"];
 /// Addresses of rings, and their pages in the path record.
@@ -652,7 +652,7 @@ fn destroy_event_queue() -> Vec<Instruction> {
 
 const SHARED: Record = CreateSharedReceiveQueue::RECORD;
 /// Fields that the create command and the path record have, with their names there.
-const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_entries_log2"), ("domain", "domain")];
+const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_wqes_log2"), ("domain", "domain")];
 
 /// The limit of the subject.
 fn limit() -> Run {
@@ -690,7 +690,7 @@ fn create_shared_receive_queue() -> Vec<Instruction> {
     program.copy(body(SHARED.field("base")).above(RING_ALIGNMENT_LOG2), path("receive_base_page"));
     program.copy(body(SHARED.field("limit")), limit());
     set_anew(&mut program);
-    program.setup(SetupKind::SharedReceive, setting());
+    program.setup_srq(SrqSetupKind::Restart, setting());
     program.publish(Kind::SharedReceive, true);
     program.finish()
 }
@@ -701,7 +701,7 @@ fn modify_shared_receive_queue() -> Vec<Instruction> {
     subject(&mut program, Kind::SharedReceive);
     program.copy(body(RECORD.field("limit")), limit());
     set_anew(&mut program);
-    program.setup(SetupKind::SharedLimit, setting());
+    program.setup_srq(SrqSetupKind::Limit, setting());
     program.finish()
 }
 
@@ -734,7 +734,7 @@ fn end_shared_receive_queue(program: &mut Program) {
     );
     set_anew(program);
     program.publish(Kind::SharedReceive, true);
-    program.setup(SetupKind::SharedReceive, zeros(24));
+    program.setup_srq(SrqSetupKind::Restart, zeros(24));
 }
 
 fn destroy_shared_receive_queue() -> Vec<Instruction> {

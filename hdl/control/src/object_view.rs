@@ -9,12 +9,13 @@ use crate::object_store::{
 use crate::page_list::{LOG2_BITS, PLACE_BITS, PagedRegion};
 use crate::path::{PATH_BITS, path_of};
 use rnic_kernel::prelude::*;
+use rnic_layout::state::QpState;
 use rnic_messages::complete::{CompletionQueueSetup, EventQueueSetup};
 use rnic_messages::protect::{Region, RegionWrite};
-use rnic_messages::setup::{SetupEvent, SetupKind};
+use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, GENERATION_BITS, PAGE_ENTRY_BITS,
-    QUEUE_PAIR_BITS, REGION_BITS, VECTOR_BITS,
+    QUEUE_PAIR_BITS, REGION_BITS, SHARED_RECEIVE_BITS, VECTOR_BITS, WORK_INDEX_BITS,
 };
 
 /// Bits of what is loaded of an object.
@@ -103,6 +104,22 @@ pub fn setup_of(loaded: Bits<LOADED_BITS>, kind: SetupKind, psn: Bits<24>) -> Se
         generation: generation_of(header),
         psn,
         path: path_of(loaded.get_bits::<PATH_BITS>(BODY)),
+    }
+}
+
+/// Tells the stages about a shared receive queue. `limit` is its limit in 16 bits, and the generation of that in the next 8.
+#[kernel]
+pub fn srq_setup_of(loaded: Bits<LOADED_BITS>, kind: SrqSetupKind, limit: Bits<24>) -> SrqSetup {
+    let header = loaded.get_bits::<64>(0);
+    let path = path_of(loaded.get_bits::<PATH_BITS>(BODY));
+    SrqSetup {
+        kind,
+        srq: header.get_bits::<SHARED_RECEIVE_BITS>(NUMBER),
+        is_alive: state_of(header) != QpState::Reset as u64,
+        base_page: path.receive_base_page,
+        entries_log2: path.receive_wqes_log2,
+        limit: limit.get_bits::<WORK_INDEX_BITS>(0),
+        limit_generation: limit.get_bits::<GENERATION_BITS>(WORK_INDEX_BITS),
     }
 }
 

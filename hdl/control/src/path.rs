@@ -49,7 +49,7 @@ mod at {
     pub(super) const SEND_BASE_PAGE: usize = offset("send_base_page");
     pub(super) const SEND_SLOTS_LOG2: usize = offset("send_slots_log2");
     pub(super) const RECEIVE_BASE_PAGE: usize = offset("receive_base_page");
-    pub(super) const RECEIVE_ENTRIES_LOG2: usize = offset("receive_entries_log2");
+    pub(super) const RECEIVE_WQES_LOG2: usize = offset("receive_wqes_log2");
     pub(super) const DRAIN_NOTIFY: usize = offset("drain_notify");
     pub(super) const LOCAL_WRITE: usize = offset("local_write");
 }
@@ -93,7 +93,7 @@ pub fn path_of(record: Bits<PATH_BITS>) -> Path {
         send_base_page: record.get_bits::<52>(at::SEND_BASE_PAGE),
         send_slots_log2: record.get_bits::<4>(at::SEND_SLOTS_LOG2),
         receive_base_page: record.get_bits::<52>(at::RECEIVE_BASE_PAGE),
-        receive_entries_log2: record.get_bits::<4>(at::RECEIVE_ENTRIES_LOG2),
+        receive_wqes_log2: record.get_bits::<4>(at::RECEIVE_WQES_LOG2),
         drain_notify: record.get_bit(at::DRAIN_NOTIFY),
         local_write: record.get_bit(at::LOCAL_WRITE),
     }

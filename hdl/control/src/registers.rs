@@ -150,9 +150,9 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
     };
     let queues = QueueLimits {
         send_slots_log2: limits::SEND_SLOTS_LOG2_MAX as u8,
-        receive_entries_log2: limits::RECEIVE_ENTRIES_LOG2_MAX as u8,
-        completion_entries_log2: limits::COMPLETION_ENTRIES_LOG2_MAX as u8,
-        event_entries_log2: limits::EVENT_ENTRIES_LOG2_MAX as u8,
+        receive_wqes_log2: limits::RECEIVE_WQES_LOG2_MAX as u8,
+        cqes_log2: limits::CQES_LOG2_MAX as u8,
+        eqes_log2: limits::EQES_LOG2_MAX as u8,
         send_sges: SEND_SGES,
         receive_sges: limits::RECEIVE_SGES_MAX as u8,
         inline_bytes: limits::INLINE_BYTES_MAX as u8,

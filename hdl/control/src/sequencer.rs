@@ -15,7 +15,7 @@
 //! Forgetting looks at an object every 4 cycles.
 //!
 //! 1. A command that is refused has changed nothing.
-//! 2. FailureMerge are taken between two commands, before the next, while a command waits for what is in flight, and between two slots
+//! 2. Failures are taken between two commands, before the next, while a command waits for what is in flight, and between two slots
 //!    of a list of pages. So a command sees each queue pair in one state, and what is in flight can fail.
 //! 3. A failure of an older generation, or of a queue pair that does not exist, is dropped and counted; one that changes no state
 //!    raises no event, so a peer cannot fill the event queue with one queue pair.
@@ -30,7 +30,9 @@
 //!
 //! Design decision 8, design decision 12.
 use crate::alu::Alu;
-use crate::instruction::{Action, FIND_EXISTS, FIND_REFERENCE, Instruction, PUBLISH_RESTARTS, address_of};
+use crate::instruction::{
+    Action, FIND_EXISTS, FIND_REFERENCE, Instruction, PUBLISH_RESTARTS, SETUP_KIND_BITS, address_of,
+};
 use crate::invalidate::Invalidate;
 use crate::messages::{Outcome, PageWrite, SECTIONS};
 use crate::microcode::{OPCODE_BITS, ROW_BITS, programs};
@@ -40,7 +42,7 @@ use crate::object_store::{
 };
 use crate::object_view::{
     LOADED_BITS, completion_queue_of, event_queue_body, event_queue_of, generation_of, number_of, page_of,
-    paged_region_of, region_of, setup_of, state_of,
+    paged_region_of, region_of, setup_of, srq_setup_of, state_of,
 };
 use crate::page_list::PageList;
 use crate::quiesce::Quiesce;
@@ -54,7 +56,10 @@ use rnic_layout::state::{Cause, QpState, Service, after};
 use rnic_messages::complete::{CompletionQueueSetup, EqeToken, EventQueueSetup};
 use rnic_messages::host::{HostSpan, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, Region, RegionWrite};
-use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind};
+use rnic_messages::setup::{
+    InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SrqLimitNotice, SrqSetup, SrqSetupKind,
+};
+use rnic_messages::sizes::{GENERATION_BITS, SHARED_RECEIVE_BITS};
 
 /// Cycles in which an object is loaded.
 pub const LOAD_CYCLES: u64 = 12;
@@ -70,15 +75,14 @@ const LAST_WORD: u64 = COMMAND_BYTES as u64 / 8 - 1;
 const LAST_PROBE: u64 = PROBE_CYCLES - 1;
 /// Width of the count of cycles of one stage.
 const CYCLE_BITS: usize = 4;
-/// Width of the number of a kind and of the number of what happens to a queue pair, in a step.
-const SETUP_KIND_BITS: usize = 3;
 
 /// Numbers of the contract, in the form in which kernels can use them.
 mod number {
+    use crate::instruction::SRQ_SETUP;
     use rnic_layout::admin::{COMMAND_BYTES, CommandStatus};
-    use rnic_layout::queue::event::EventKind;
+    use rnic_layout::queue::event::{AsyncEvent, EventKind};
     use rnic_layout::state::QpState;
-    use rnic_messages::setup::SetupKind;
+    use rnic_messages::setup::{SetupKind, SrqSetupKind};
 
     pub(super) const SEND_QUEUE_DRAIN: u64 = QpState::SendQueueDrain as u64;
     pub(super) const DEVICE_FAILED: u64 = CommandStatus::DeviceFailed as u64;
@@ -89,8 +93,9 @@ mod number {
     pub(super) const PATH: u64 = SetupKind::Path as u64;
     pub(super) const SEND_PSN: u64 = SetupKind::SendPsn as u64;
     pub(super) const RECEIVE_PSN: u64 = SetupKind::ReceivePsn as u64;
-    pub(super) const SHARED_RECEIVE: u64 = SetupKind::SharedReceive as u64;
-    pub(super) const SHARED_LIMIT: u64 = SetupKind::SharedLimit as u64;
+    pub(super) const SRQ_FIRST: u64 = SRQ_SETUP;
+    pub(super) const SRQ_LIMIT: u64 = SRQ_SETUP | SrqSetupKind::Limit as u64;
+    pub(super) const SRQ_LIMIT_EVENT: u64 = AsyncEvent::SharedReceiveLimit as u64;
 }
 
 /// Bytes of a piece of a query, as a power of two.
@@ -238,6 +243,8 @@ pub struct Sequencer {
 
     /// To all stages: taken when each of them has taken it; a function of registers.
     pub setup: StreamTx<SetupEvent>,
+    /// The same of shared receive queues; never valid together with `setup`.
+    pub srq_setup: StreamTx<SrqSetup>,
     /// Next PSN of the requester, behind a probe.
     pub probed_send: Signal<In, Bits<24>>,
     /// Messages of the queue pair are in flight, behind a probe.
@@ -247,8 +254,10 @@ pub struct Sequencer {
     /// How far the sections are, in the order in which work passes.
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
 
-    /// Queue pairs that have failed; `ready` is combinational from the `valid` of `invalidate`.
-    pub failure: StreamRx<FailureEvent>,
+    /// Queue pairs that have failed or drained; `ready` is combinational from the `valid` of `invalidate`.
+    pub notice: StreamRx<QpNotice>,
+    /// Shared receive queues whose limit is reached; `ready` is combinational from the `valid` of `notice` and `invalidate`.
+    pub srq_limit: StreamRx<SrqLimitNotice>,
     /// Asynchronous events; registered.
     pub event: StreamTx<EqeToken>,
 
@@ -326,7 +335,10 @@ pub struct Sequencer {
     pieces: DFF<Bits<3>>,
     outcome_held: DFF<Outcome>,
 
-    failure_held: DFF<FailureEvent>,
+    notice_held: DFF<QpNotice>,
+    /// The notice is of a shared receive queue, and not `notice_held`.
+    is_srq_limit: DFF<Bit>,
+    limit_generation: DFF<Bits<GENERATION_BITS>>,
     is_within_wait: Reg<Bit>,
     is_within_pages: Reg<Bit>,
     event_held: DFF<EqeToken>,
@@ -411,31 +423,43 @@ fn setup_kind(number: Bits<SETUP_KIND_BITS>) -> SetupKind {
         number::PATH => SetupKind::Path,
         number::SEND_PSN => SetupKind::SendPsn,
         number::RECEIVE_PSN => SetupKind::ReceivePsn,
-        number::SHARED_RECEIVE => SetupKind::SharedReceive,
-        number::SHARED_LIMIT => SetupKind::SharedLimit,
         _ => SetupKind::Probe,
     }
 }
 
-/// Gives the number of a cause.
+/// Tells whether a number of [`setup_kind`] is of a shared receive queue.
 #[kernel]
-fn cause_number(cause: FailureCause) -> Bits<2> {
-    match cause {
-        FailureCause::Requester => bits::<2>(0),
-        FailureCause::Responder => bits::<2>(1),
-        FailureCause::Queue => bits::<2>(2),
-        FailureCause::SharedLimit | FailureCause::Drained => bits::<2>(3),
+fn is_of_srq(number: Bits<SETUP_KIND_BITS>) -> Bit {
+    number >= number::SRQ_FIRST
+}
+
+/// Gives what happens to a shared receive queue by its number.
+#[kernel]
+fn srq_setup_kind(number: Bits<SETUP_KIND_BITS>) -> SrqSetupKind {
+    if number == number::SRQ_LIMIT { SrqSetupKind::Limit } else { SrqSetupKind::Restart }
+}
+
+/// Gives the number of the cause of a failure; that of a notice that is no failure changes no state.
+#[kernel]
+fn cause_number(kind: NoticeKind) -> Bits<2> {
+    match kind {
+        NoticeKind::RequesterError => bits::<2>(0),
+        NoticeKind::ResponderError => bits::<2>(1),
+        NoticeKind::QueueError => bits::<2>(2),
+        NoticeKind::Drained => bits::<2>(3),
     }
 }
 
-/// Gives the word that a failure is about: the header of the queue pair, or the limit of the shared receive queue.
+/// Gives the word that a notice is about: the header of the queue pair, or the limit of the shared receive queue.
 #[kernel]
-fn place_of(failure: FailureEvent) -> Bits<STORE_BITS> {
-    if failure.cause == FailureCause::SharedLimit {
-        header_of(bits::<KIND_BITS>(kind::SHARED_RECEIVE), failure.queue_pair)
-            | bits::<STORE_BITS>(LIMIT_WORD)
+fn place_of(has_notice: Bit, notice: QpNotice, limit: SrqLimitNotice) -> Bits<STORE_BITS> {
+    if has_notice {
+        header_of(bits::<KIND_BITS>(kind::QUEUE_PAIR), notice.queue_pair)
     } else {
-        header_of(bits::<KIND_BITS>(kind::QUEUE_PAIR), failure.queue_pair)
+        header_of(
+            bits::<KIND_BITS>(kind::SHARED_RECEIVE),
+            bit_cast::<INDEX_BITS, SHARED_RECEIVE_BITS>(limit.srq),
+        ) | bits::<STORE_BITS>(LIMIT_WORD)
     }
 }
 
@@ -493,15 +517,19 @@ impl Logic for Sequencer {
         // What is done next: failures first.
         let is_idle = stage == Stage::Idle && !is_lent;
         let is_waiting = stage == Stage::Wait && !is_lent;
-        let has_failure = self.failure.valid.val();
+        let has_notice = self.notice.valid.val();
+        let has_failure = has_notice || self.srq_limit.valid.val();
+        let noticed_at = place_of(has_notice, self.notice.beat.val(), self.srq_limit.beat.val());
         let forgets = self.forget_pending.q.val();
         let enters_queue_0 = self.queue_0_pending.q.val();
         let is_paging = stage == Stage::Pages;
         let is_between_slots = is_paging && self.page_list.is_asking.val() && !is_lent;
-        self.failure.ready.next = is_idle || is_waiting || is_between_slots;
+        let takes_notice = is_idle || is_waiting || is_between_slots;
+        self.notice.ready.next = takes_notice;
+        self.srq_limit.ready.next = takes_notice && !has_notice;
         let may_command = is_idle && !has_failure && !forgets && !enters_queue_0;
         self.command.ready.next = may_command;
-        let failure = self.failure_held.q.val();
+        let notice = self.notice_held.q.val();
         let sweep_kind = self.sweep_kind.q.val();
         let sweep_index = self.sweep_index.q.val();
         self.errands.address.next = if is_idle { bits::<KIND_BITS>(QUEUE_0_ERRAND) } else { sweep_kind };
@@ -513,15 +541,15 @@ impl Logic for Sequencer {
         let ends_probe = stage == Stage::Probe && cycle == LAST_PROBE;
         let is_deciding = stage == Stage::Failed;
         let state = state_of(word);
-        self.lives.address.next = cat!(state, cause_number(failure.cause));
+        self.lives.address.next = cat!(state, cause_number(notice.kind));
         let next_state = self.lives.value.val();
-        let is_limit = failure.cause == FailureCause::SharedLimit;
-        let is_drain = failure.cause == FailureCause::Drained;
+        let is_limit = self.is_srq_limit.q.val();
+        let is_drain = !is_limit && notice.kind == NoticeKind::Drained;
         let is_notice = is_limit || is_drain;
         let is_stale = if is_limit {
-            word.get_bits::<8>(LIMIT_BITS) != failure.generation
+            word.get_bits::<GENERATION_BITS>(LIMIT_BITS) != self.limit_generation.q.val()
         } else {
-            !word.get_bit(VALID) || generation_of(word) != failure.generation
+            !word.get_bit(VALID) || generation_of(word) != notice.generation
         };
         let has_left = is_drain && state != number::SEND_QUEUE_DRAIN;
         let fails = is_deciding && !is_stale && !has_left && (is_notice || next_state != state);
@@ -605,8 +633,13 @@ impl Logic for Sequencer {
         } else {
             setup_kind(constant.get_bits::<SETUP_KIND_BITS>(0))
         };
-        self.setup.valid.next = stage == Stage::Setup;
+        let setup_number = constant.get_bits::<SETUP_KIND_BITS>(0);
+        let tells_srq = purpose == Purpose::Setup && action == Action::Setup && is_of_srq(setup_number);
+        self.setup.valid.next = stage == Stage::Setup && !tells_srq;
         self.setup.beat.next = setup_of(loaded, told, turned.get_bits::<24>(0));
+        self.srq_setup.valid.next = stage == Stage::Setup && tells_srq;
+        self.srq_setup.beat.next =
+            srq_setup_of(loaded, srq_setup_kind(setup_number), turned.get_bits::<24>(0));
         // Of an entry that permits nothing only the index counts.
         let ends_region = self.ending.tells.val();
         let changed = region_of(loaded);
@@ -692,7 +725,8 @@ impl Logic for Sequencer {
 
         // Where the next step follows.
         let skips = stage == Stage::Source && step.is_conditional && !flags.get_bit(step.condition.index());
-        let is_told = stage == Stage::Setup && self.setup.ready.val();
+        let is_told =
+            stage == Stage::Setup && select(tells_srq, self.srq_setup.ready.val(), self.setup.ready.val());
         let is_written = stage == Stage::Write && self.write.ready.val();
         let has_passed =
             is_waiting && !has_failure && !self.device_failed.val() && !self.quiesce.is_waiting[0].val();
@@ -727,8 +761,10 @@ impl Logic for Sequencer {
         self.cycle.d.next = bits(0);
         match stage {
             Stage::Idle => {
-                self.looked_at.d.next = place_of(self.failure.beat.val());
-                self.failure_held.d.next = self.failure.beat.val();
+                self.looked_at.d.next = noticed_at;
+                self.notice_held.d.next = self.notice.beat.val();
+                self.is_srq_limit.d.next = !has_notice;
+                self.limit_generation.d.next = self.srq_limit.beat.val().limit_generation;
                 self.is_within_wait.d.next = false;
                 self.is_within_pages.d.next = false;
                 self.seeker.d.next = Seeker::Failure;
@@ -883,7 +919,7 @@ impl Logic for Sequencer {
             }
             Stage::Setup => {
                 if is_told && purpose == Purpose::Failure {
-                    self.stage.d.next = if failure.has_event { Stage::Raise } else { returns_to };
+                    self.stage.d.next = if notice.has_event { Stage::Raise } else { returns_to };
                 }
                 if is_told && purpose == Purpose::Setup {
                     self.stage.d.next = Stage::Probe;
@@ -908,8 +944,10 @@ impl Logic for Sequencer {
                 }
             }
             Stage::Wait => {
-                self.looked_at.d.next = place_of(self.failure.beat.val());
-                self.failure_held.d.next = self.failure.beat.val();
+                self.looked_at.d.next = noticed_at;
+                self.notice_held.d.next = self.notice.beat.val();
+                self.is_srq_limit.d.next = !has_notice;
+                self.limit_generation.d.next = self.srq_limit.beat.val().limit_generation;
                 self.is_within_wait.d.next = true;
                 self.seeker.d.next = Seeker::Failure;
                 self.outcome_held.d.next = Outcome { status: bits(number::DEVICE_FAILED), detail: bits(0) };
@@ -920,8 +958,10 @@ impl Logic for Sequencer {
                 }
             }
             Stage::Pages => {
-                self.looked_at.d.next = place_of(self.failure.beat.val());
-                self.failure_held.d.next = self.failure.beat.val();
+                self.looked_at.d.next = noticed_at;
+                self.notice_held.d.next = self.notice.beat.val();
+                self.is_srq_limit.d.next = !has_notice;
+                self.limit_generation.d.next = self.srq_limit.beat.val().limit_generation;
                 self.is_within_pages.d.next = true;
                 self.seeker.d.next = Seeker::Failure;
                 self.outcome_held.d.next = pages;
@@ -960,7 +1000,7 @@ impl Logic for Sequencer {
                         object_number: loaded.get_bits::<24>(NUMBER),
                         detail: bits(0),
                         kind: bits(number::ASYNCHRONOUS),
-                        code: failure.event_code,
+                        code: select(is_limit, bits::<8>(number::SRQ_LIMIT_EVENT), notice.event_code),
                     };
                     self.stage.d.next = returns_to;
                 }

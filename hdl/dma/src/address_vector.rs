@@ -1,21 +1,21 @@
-//! AddressVector: adds to a packet what its path says, and drops what is stale.
+//! Address vector: adds the addresses of its path to each packet that is sent, and drops packets that are stale.
 //!
-//! Requester and responder know a packet's place in the protocol; where it goes and under which addresses stands in the path, which
-//! commands write. They meet here, in front of the wire, once for both.
+//! Requester and responder know a packet's place in the protocol; the queue pair's path says where it goes, and commands write it. The
+//! two meet here, before the wire, so that there is one table of paths.
 //!
 //! ```text
-//!              ┌──────────────────────────────────────────────────────────────┐
-//!  reply ─────>│ ┌─────────┐   ┌───────┐   ┌────────────────┐                 │
-//!  request ───>│ │ Arbiter ├──>│ paths ├──>│ own addresses  ├──> compose ─────┼──> token
-//!              │ └─────────┘   └───^───┘   └───────^────────┘       │         │
-//!  setup ──────┼───────────────────┤               │            verdicts      │
-//!  frontier ───┼───────────────────┘               │                │         │
-//!  address ────┼───────────────────────────────────┘                v         │
-//!  payload ────┼───────────────────────────────────────────> pass or drop ────┼──> token's payload
-//!              └──────────────────────────────────────────────────────────────┘
+//!              ┌───────────────────────────────────────────────────────────────┐
+//!  reply ─────>│ ┌─────────┐   ┌───────┐   ┌──────────────────┐                │
+//!  request ───>│ │ Arbiter ├──>│ paths ├──>│ source addresses ├──> compose ────┼──> token
+//!              │ └─────────┘   └───^───┘   └────────^─────────┘       │        │
+//!  setup ──────┼───────────────────┤                │             verdicts     │
+//!  frontier ───┼───────────────────┘                │                │         │
+//!  source_address_write ────────────────────────────┘                v         │
+//!  payload ────┼────────────────────────────────────────────> pass or drop ────┼──> payload_out
+//!              └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 3 cycles from a token to the wire's, a token every second cycle; payload one beat a cycle, dropped or not.
+//! Latency 3 cycles from a request to `token`, a token every second cycle; payload one beat a cycle, dropped or not.
 //! At 512 bits 463 LUTs with those used as memory, 1783 FF, 9.5 RAMB36, depth 5.
 //!
 //! A reply and a request at a time, of which the reply goes first; then two more requests, one of an older generation:
@@ -24,15 +24,15 @@
 //! ```
 //!
 //! 1. Requests keep their order, and so do replies; a reply goes before a request, but while both wait they take turns.
-//! 2. A token is dropped, with its payload, if its generation is not that of its queue pair, if that is in RESET, or if the entry
-//!    of its source address is not in use. `counts_stale_dropped` counts it.
+//! 2. A packet is dropped, with its payload, if its generation is not that of its queue pair, if the queue pair is in RESET, or if its
+//!    source address is not in use. `counts.stale_dropped` counts it.
 //! 3. Payload belongs to requests; replies have none.
-//! 4. Setup events and writes of addresses are taken in the cycle in which they come, whatever the outputs do. A token that was
-//!    taken before, or in the same cycle, leaves with the path that it had.
-//! 5. A request asks for an answer, too, if it says that it may, and no frontier of its queue pair goes beyond it when it is taken. So
-//!    the last packet that leaves always asks, whatever becomes of what was posted behind it (protocol 2.4).
+//! 4. Setup events and writes of source addresses are taken in the cycle in which they arrive, whatever the outputs do. A packet that
+//!    was taken before, or in the same cycle, leaves with the path that it had.
+//! 5. A request gets the AckReq bit, besides, if `asks_if_newest` is set and its queue pair has issued nothing after it when it is taken.
+//!    So the last packet that leaves always asks for an acknowledgement, whatever becomes of WQEs posted after it (protocol 2.4).
 //!
-//! ECN bits are zero, since no congestion control is there yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
+//! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::Memory;
 use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
@@ -44,15 +44,22 @@ use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS
 use rnic_messages::transmit::TransmitToken;
 use rnic_messages::transmit::{IssuedPsn, TransmitRequest};
 
-/// Verdicts that wait for payload, as a power of two.
+/// log2 of the verdicts that wait for payload.
 const VERDICTS: usize = 4;
 const VERDICT_COUNT: usize = VERDICTS + 1;
 
-/// What the wire needs of a queue pair.
+/// Counters of the stage: each bit is high for one cycle for each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AddressVectorCounts {
+    /// A packet of an older generation, of a queue pair in RESET, or without a source address is dropped.
+    pub stale_dropped: Bit,
+}
+
+/// What the headers of a packet need of its queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Route {
     generation: Bits<GENERATION_BITS>,
-    /// It is not in RESET.
+    /// The queue pair is not in RESET.
     is_alive: Bit,
     destination_qp: Bits<24>,
     is_ipv6: Bit,
@@ -68,9 +75,9 @@ struct Route {
     partition_key: Bits<16>,
 }
 
-/// An own address.
+/// A source address of this card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Source {
+struct SourceAddress {
     valid: Bit,
     address: Bits<128>,
     mac: Bits<48>,
@@ -85,35 +92,35 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high; forgets tokens, not tables.
     pub reset: Signal<In, Bit>,
 
-    /// From the reply stage: packets without payload. `ready` is combinational from `valid` of both.
+    /// From the responder: acknowledge packets. `ready` is combinational from `valid` of both.
     pub reply: StreamRx<TransmitRequest>,
-    /// From gather: packets to be sent. `ready` is as that of `reply`.
+    /// From gather: requests, and responses with payload. `ready` is as that of `reply`.
     pub request: StreamRx<TransmitRequest>,
-    /// Their payload. `ready` is combinational from `payload_out.ready`.
+    /// From gather: their payload. `ready` is combinational from `payload_out.ready`.
     pub payload: StreamRx<Beat<DATA, BYTES>>,
 
-    /// From the requester: how far a queue pair's packets have been issued; comes before the packet itself.
+    /// From the requester: the next PSN that a queue pair will issue; arrives before the packet before it.
     pub frontier: Signal<In, IssuedPsn>,
-    /// There is one.
+    /// `frontier` is valid in this cycle.
     pub frontier_valid: Signal<In, Bit>,
 
-    /// From control; always taken.
+    /// From control: states, generations and paths of queue pairs; always taken.
     pub setup: StreamRx<SetupEvent>,
-    /// From control: an own address.
+    /// From control: writes a source address of this card.
     pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid in this cycle.
     pub source_address_write_valid: Signal<In, Bit>,
 
-    /// To assemble; registered.
+    /// To assemble: packets with all header fields; registered.
     pub token: StreamTx<TransmitToken>,
-    /// To assemble: payload of those that are sent. Combinational from `payload`.
+    /// To assemble: payload of the packets that are sent. Combinational from `payload`.
     pub payload_out: StreamTx<Beat<DATA, BYTES>>,
-    /// Counter `stale_dropped`; registered.
-    pub counts_stale_dropped: Signal<Out, Bit>,
+    /// Counters; registered.
+    pub counts: Signal<Out, AddressVectorCounts>,
 
     arbiter: Arbiter<TransmitRequest, 2>,
     paths: Memory<Route, QUEUE_PAIR_BITS>,
-    sources: Memory<Source, SOURCE_ADDRESS_BITS>,
+    sources: Memory<SourceAddress, SOURCE_ADDRESS_BITS>,
     frontiers: Memory<Bits<24>, QUEUE_PAIR_BITS>,
     chosen: DFF<TransmitRequest>,
     is_chosen: Reg<Bit>,
@@ -124,12 +131,46 @@ pub struct AddressVector<const DATA: usize, const BYTES: usize> {
     composed: DFF<TransmitToken>,
     is_composed: Reg<Bit>,
     verdicts: Fifo<Bit, VERDICTS, VERDICT_COUNT>,
-    dropped: Reg<Bit>,
+    counted: Reg<AddressVectorCounts>,
 }
 
-/// The headers of a packet: what its role says, and what its path says.
+/// What the headers need of the queue pair that a setup event is about.
 #[kernel]
-fn compose(token: TransmitRequest, route: Route, source: Source) -> PacketToken {
+fn route_of(event: SetupEvent) -> Route {
+    let path = event.path;
+    Route {
+        generation: event.generation,
+        is_alive: event.state != QpState::Reset as u64,
+        destination_qp: path.destination_qp,
+        is_ipv6: path.is_ipv6,
+        vlan_present: path.vlan_present,
+        destination_address: path.destination_address,
+        destination_mac: path.destination_mac,
+        vlan_control: path.vlan_control,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        flow_label: path.flow_label,
+        source_port: path.source_port,
+        source_address_index: path.source_address_index,
+        partition_key: path.partition_key,
+    }
+}
+
+/// A packet belongs to the present life of its queue pair.
+#[kernel]
+fn is_current(token: TransmitRequest, route: Route) -> Bit {
+    route.is_alive && route.generation == token.generation
+}
+
+/// A packet asks for an acknowledgement: because its role says so, or because its queue pair has issued nothing after it.
+#[kernel]
+fn asks_for_ack(token: TransmitRequest, frontier: Bits<24>) -> Bit {
+    token.ack_request || (token.asks_if_newest && frontier == token.psn + 1)
+}
+
+/// The headers of a packet: the fields of its role, and those of its path.
+#[kernel]
+fn compose(token: TransmitRequest, route: Route, source: SourceAddress) -> PacketToken {
     PacketToken {
         destination_mac: route.destination_mac,
         source_mac: source.mac,
@@ -138,7 +179,7 @@ fn compose(token: TransmitRequest, route: Route, source: Source) -> PacketToken 
         is_ipv6: route.is_ipv6,
         traffic_class: route.traffic_class & 0xfc,
         flow_label: if route.is_ipv6 { route.flow_label } else { bits(0) },
-        // Any value will do; the PSN tells packets apart in a trace.
+        // Any value is allowed; the PSN tells packets apart in a trace.
         identification: if route.is_ipv6 { bits(0) } else { token.psn.get_bits::<16>(0) },
         hop_limit: route.hop_limit,
         source_address: source.address,
@@ -164,26 +205,10 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         self.hold_registers();
 
         let event = self.setup.beat.val();
-        let path = event.path;
         self.setup.ready.next = true;
         self.paths.write_enable.next = self.setup.valid.val() && event.kind != SetupKind::Probe;
         self.paths.write_address.next = event.queue_pair;
-        self.paths.write_data.next = Route {
-            generation: event.generation,
-            is_alive: event.state != QpState::Reset as u64,
-            destination_qp: path.destination_qp,
-            is_ipv6: path.is_ipv6,
-            vlan_present: path.vlan_present,
-            destination_address: path.destination_address,
-            destination_mac: path.destination_mac,
-            vlan_control: path.vlan_control,
-            traffic_class: path.traffic_class,
-            hop_limit: path.hop_limit,
-            flow_label: path.flow_label,
-            source_port: path.source_port,
-            source_address_index: path.source_address_index,
-            partition_key: path.partition_key,
-        };
+        self.paths.write_data.next = route_of(event);
         let frontier = self.frontier.val();
         self.frontiers.write_enable.next = self.frontier_valid.val();
         self.frontiers.write_address.next = frontier.queue_pair;
@@ -191,9 +216,9 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         let own = self.source_address_write.val();
         self.sources.write_enable.next = self.source_address_write_valid.val();
         self.sources.write_address.next = own.index;
-        self.sources.write_data.next = Source { valid: own.valid, address: own.address, mac: own.mac };
+        self.sources.write_data.next = SourceAddress { valid: own.valid, address: own.address, mac: own.mac };
 
-        // Behind the second table: the packet goes, or is dropped. If it has payload, that needs a place for the verdict.
+        // Third stage: the packet leaves or is dropped. The verdict on its payload is queued.
         let routed = self.routed.q.val();
         let source = self.sources.read_data.val();
         let is_good = self.is_current.q.val() && source.valid;
@@ -214,24 +239,24 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         self.token.beat.next = self.composed.q.val();
         self.verdicts.rx.valid.next = leaves && has_payload;
         self.verdicts.rx.beat.next = is_good;
-        self.dropped.d.next = leaves && !is_good;
-        self.counts_stale_dropped.next = self.dropped.q.val();
+        self.counted.d.next = AddressVectorCounts { stale_dropped: leaves && !is_good };
+        self.counts.next = self.counted.q.val();
 
-        // Behind the first one.
+        // Second stage: its path is there, and its source address is looked up.
         let may_route = !self.is_routed.q.val() || leaves;
         let route = self.paths.read_data.val();
         let chosen = self.chosen.q.val();
         if may_route {
             self.is_routed.d.next = self.is_chosen.q.val();
             self.routed.d.next = chosen;
-            self.routed.d.next.ack_request = chosen.ack_request
-                || (chosen.asks_if_newest && self.frontiers.read_data.val() == chosen.psn + 1);
+            self.routed.d.next.ack_request = asks_for_ack(chosen, self.frontiers.read_data.val());
             self.route.d.next = route;
-            self.is_current.d.next = route.is_alive && route.generation == chosen.generation;
+            self.is_current.d.next = is_current(chosen, route);
         }
         self.sources.read_enable.next = may_route;
         self.sources.read_address.next = route.source_address_index;
 
+        // First stage: its path is looked up.
         StreamRx::<TransmitRequest>::link(&mut self.reply, &mut self.arbiter.rx[0]);
         StreamRx::<TransmitRequest>::link(&mut self.request, &mut self.arbiter.rx[1]);
         self.arbiter.last.next = bits(3);
@@ -247,7 +272,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for AddressVector<DATA, BYTES>
         self.frontiers.read_enable.next = may_choose;
         self.frontiers.read_address.next = token.queue_pair;
 
-        // Payload passes or goes nowhere, by the verdict on its packet.
+        // Payload passes or is dropped, by the verdict on its packet.
         let has_verdict = self.verdicts.tx.valid.val();
         let passes = self.verdicts.tx.beat.val();
         let beat = self.payload.beat.val();
@@ -264,9 +289,9 @@ mod tests {
     use super::*;
     use rand::Rng;
     use rnic_blocks::bench::{
-        Bench, Random, Sink, Source as Feed, Stalls, Stimulus, Waves, beats_of, frames_of, random,
+        Bench, Random, Sink, Source, Stalls, Stimulus, Waves, beats_of, frames_of, random,
     };
-    use rnic_host::testing::{Offers, generates};
+    use rnic_host::testing::generates;
     use rnic_messages::path::Path;
     use std::collections::HashMap;
 
@@ -465,8 +490,11 @@ mod tests {
             beats.extend(beats_of::<DATA, BYTES>(&payload, random));
             payloads.insert(token.psn.to_u64(), payload);
         }
-        let mut sources =
-            (Offers::new(replies, stalls), Offers::new(requests, stalls), Feed::new(beats, stalls));
+        let mut sources = (
+            Source::showing_next(replies, stalls),
+            Source::showing_next(requests, stalls),
+            Source::new(beats, stalls),
+        );
         let mut sinks = (Sink::new(stalls), Sink::new(stalls));
         let mut model = Model::default();
         let (mut next, mut sent, mut dropped, mut idle, mut cycle) = (0, Vec::new(), 0, 0, 0);
@@ -479,7 +507,7 @@ mod tests {
             sinks.0.drive(&mut block.token, random);
             sinks.1.drive(&mut block.payload_out, random);
             let changes = if cycle < 30 { 0.5 } else { changes };
-            // It is said before what it is about; half of it goes no further than that.
+            // The frontier arrives before its packet; in half of the cases it is the packet itself.
             let soon = coming[(next / 2 + random.random_range(0..4)).min(coming.len() - 1)];
             let psn = soon.psn + random.random_range(1..3);
             block.frontier_valid.next = random.random();
@@ -491,7 +519,8 @@ mod tests {
             bench.settle();
             let block = &bench.block;
             assert!(block.setup.ready.val(), "setup events never wait");
-            let (reply, request) = (sources.0.sample(&block.reply), sources.1.sample(&block.request));
+            let reply = sources.0.sample(&block.reply).then(|| block.reply.beat.val());
+            let request = sources.1.sample(&block.request).then(|| block.request.beat.val());
             assert!(reply.is_none() || request.is_none());
             idle += 1;
             if let Some(token) = reply.or(request) {
@@ -508,7 +537,7 @@ mod tests {
             if sinks.1.sample(&block.payload_out).is_some() || has_gone {
                 idle = 0;
             }
-            dropped += usize::from(block.counts_stale_dropped.val());
+            dropped += usize::from(block.counts.val().stale_dropped);
             if block.frontier_valid.val() {
                 let frontier = block.frontier.val();
                 model.frontiers.insert(frontier.queue_pair.to_u64(), frontier.psn.to_u64());
@@ -548,6 +577,36 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_is_current_in_the_generation_and_life_of_its_queue_pair() {
+        for (state, generation, expected) in [
+            (QpState::ReadyToSend, 3, true),
+            (QpState::Error, 3, true),
+            (QpState::Reset, 3, false),
+            (QpState::ReadyToSend, 2, false),
+            (QpState::ReadyToSend, 4, false),
+        ] {
+            let event =
+                SetupEvent { state: bits(state as u64), generation: bits(generation), ..Default::default() };
+            assert_eq!(is_current(token(0, 3, 0, 0), route_of(event)), expected, "{state:?} {generation}");
+        }
+    }
+
+    #[test]
+    fn the_newest_packet_asks_for_an_acknowledgement() {
+        for (psn, frontier, asks_if_newest, expected) in [
+            (5, 6, true, true),
+            (5, 5, true, false),
+            (5, 7, true, false),
+            (5, 6, false, false),
+            (0xff_ffff, 0, true, true),
+        ] {
+            let packet = TransmitRequest { asks_if_newest, ..token(0, 0, psn, 0) };
+            assert_eq!(asks_for_ack(packet, bits(frontier)), expected, "{psn} {frontier}");
+            assert!(asks_for_ack(TransmitRequest { ack_request: true, ..packet }, bits(frontier)));
+        }
+    }
+
+    #[test]
     fn packets_go_by_their_paths_at_64_bits() {
         packets_go_by_their_paths::<64, 4>();
     }
@@ -577,8 +636,8 @@ mod tests {
         let mut random = random();
         let mut bench = bench::<512, 7>();
         set_up(&mut bench);
-        let mut replies = Offers::new((0..100).map(|psn| token(0, 1, psn, 0)), Stalls::None);
-        let mut requests = Offers::new((0..100).map(|psn| token(0, 1, 1000 + psn, 0)), Stalls::None);
+        let mut replies = Source::showing_next((0..100).map(|psn| token(0, 1, psn, 0)), Stalls::None);
+        let mut requests = Source::showing_next((0..100).map(|psn| token(0, 1, 1000 + psn, 0)), Stalls::None);
         let mut sink = Sink::new(Stalls::None);
         for _ in 0..2 * 200 + 2 {
             replies.drive(&mut bench.block.reply, &mut random);
@@ -595,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn setup_is_taken_while_the_wire_stands_still() {
+    fn setup_is_taken_while_the_wire_stalls() {
         let mut random = random();
         let mut bench = bench::<64, 4>().in_lock_step();
         set_up(&mut bench);
@@ -618,10 +677,10 @@ mod tests {
         for _ in 0..40 {
             bench.settle();
             sent += usize::from(bench.block.token.valid.val());
-            dropped += usize::from(bench.block.counts_stale_dropped.val());
+            dropped += usize::from(bench.block.counts.val().stale_dropped);
             bench.tick();
         }
-        assert_eq!(sent, 3, "those that were taken before");
+        assert_eq!(sent, 3, "packets that were taken before");
         assert!(dropped > 10, "all others are of an older generation");
     }
 
@@ -664,14 +723,16 @@ mod tests {
     fn waveform_is_as_documented() {
         let waves = Waves::new().signal("reply_valid").signal("reply_ready");
         let waves = waves.signal("request_valid").signal("request_ready");
-        let waves = waves.signal("token_valid").signal("counts_stale_dropped");
+        let waves = waves.signal("token_valid").signal("counts.stale_dropped");
         let mut bench = bench::<64, 4>();
         set_up(&mut bench);
         let mut bench = bench.recording(waves);
         let mut random = random();
-        let mut replies = Offers::new([token(0, 1, 0xa, 0)], Stalls::None);
-        let mut requests =
-            Offers::new([token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)], Stalls::None);
+        let mut replies = Source::showing_next([token(0, 1, 0xa, 0)], Stalls::None);
+        let mut requests = Source::showing_next(
+            [token(0, 1, 0xb, 0), token(0, 0, 0xc, 0), token(0, 1, 0xd, 0)],
+            Stalls::None,
+        );
         bench.block.token.ready.next = true;
         for cycle in 0..13 {
             if cycle >= 1 {

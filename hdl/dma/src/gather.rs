@@ -1,18 +1,18 @@
-//! Gather: fetches the payload of packets to be sent, and hands a packet on when all of it is on the card.
+//! Gather: fetches the payload of packets to be sent, and hands on a packet when all its payload is on the card.
 //!
-//! A frame that has begun cannot wait for the host. So payload is read into a buffer in which its place is reserved first; many
-//! packets are on their way at a time. Spans begin anywhere: one rotator turns the words of each so that they follow what
-//! stands in the buffer already.
+//! A frame that has begun cannot wait for the host. So payload is read into a buffer in which room is reserved first, for many packets
+//! at a time. Spans begin at any address: one rotator turns the words of each so that they follow the bytes that are in the buffer
+//! already.
 //!
 //! ```text
 //!              ┌──────────────────────────────────────────────────────────────────┐
-//!  command ───>│ room? ─┬──> parcels ──────────┐                                  │
-//!              │        │                      v                                  │
-//!              │        │  from_host ──> ┌───────────┐ beats  ┌────────────┐      │
-//!              │        │  inline ──────>│ turn, join├───────>│ PacketFifo ├──────┼──> payload
-//!  read <──────┼────────┤                └─────┬─────┘        └────────────┘      │
-//!              │        │                      └──> results ──┐                   │
-//!              │        └──> tokens ──────────────────────────┴───────────────────┼──> token, failure
+//!  command ───>│ room? ─┬──> fetches (256) ────────┐                              │
+//!              │        │                          v                              │
+//!              │        │  from_host ───> ┌────────────┐ beats  ┌────────────┐    │
+//!              │        │  inline_slot ──>│ turn, join ├───────>│ PacketFifo ├────┼──> payload
+//!  read <──────┼────────┤                 └─────┬──────┘        └────────────┘    │
+//!              │        │                       └──> results ──┐                  │
+//!              │        └──> headers (256) ────────────────────┴──────────────────┼──> token, failure
 //!              └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -24,16 +24,16 @@
 //! Latency 2 cycles from a command to `read`, 6 from the last word to `token` and `payload`. A command of one span or none
 //! takes one cycle, of two spans two; a word takes one; a packet whose last word fills one beat and begins another costs a cycle
 //! more. Of a packet with more than two spans, each further one is a command of its own; room is reserved with the first one. Up to
-//! 256 commands are under way, while their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that answers after
+//! 256 commands are in flight, while their payload has room in `2^ADDRESS` beats. At 512 bits, 512 beats and a host that answers after
 //! 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
 //!
-//! 1. Packets leave in the order of their commands: `token` when all payload is in the buffer, else `failure` if the host failed
-//!    to give some; then none of its payload is seen.
+//! 1. Packets leave in the order of their commands: as `token` when all payload is in the buffer, or as `failure` if the host failed
+//!    to give some of it; then none of its payload leaves.
 //! 2. Payload leaves in the order of the tokens, from lane 0 on, none for a packet without payload.
-//! 3. Only reads whose words have room are asked for, and `from_host` waits for no neighbour: inline data is on the card before a
-//!    packet that needs it enters the line. Spans without bytes are not read.
-//! 4. A span fails if the host says so, or if it answers with fewer bytes.
-//! 5. `passage` counts packets with their first command, and tokens and failures.
+//! 3. Only words that have room are read, and `from_host` waits for no neighbour: inline data is on the card before a packet that
+//!    needs it is accepted. Spans without bytes are not read.
+//! 4. A span fails if the host reports an error, or if it answers with fewer bytes.
+//! 5. `in_flight` counts packets with their first command, and tokens and failures.
 //!
 //! Refuses a buffer of less than two packets of 4096 bytes. Design decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
@@ -44,55 +44,119 @@ use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, Slot};
-use rnic_messages::setup::InFlight;
+use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::SPAN_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 
 /// Stages of the rotator.
 const STAGES: usize = 3;
-/// Packets under way, as a power of two.
+/// log2 of the commands in flight.
 const PACKETS: usize = 8;
 const PACKET_COUNT: usize = PACKETS + 1;
-/// Inline slots that wait, as a power of two.
+/// log2 of the inline slots that wait.
 const SLOTS: usize = 4;
 const SLOT_COUNT: usize = SLOTS + 1;
 /// Bits of a lane at the widest datapath.
 const LANE_BITS: usize = 6;
-/// Bits of a count of them.
+/// Bits of a count of lanes.
 const LANES_BITS: usize = LANE_BITS + 1;
-/// Where inline data begins in its first slot.
+/// Byte of its first slot at which inline data begins.
 const INLINE_OFFSET: u64 = 32;
 
-/// A span as words.
+/// A command that was taken, and what it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Extent {
-    /// Where its first word begins.
+struct Request<const COUNT: usize> {
+    /// The first span is one with bytes, if either is.
+    command: GatherCommand,
+    has_first: Bit,
+    has_second: Bit,
+    /// Beats of payload of the whole packet.
+    beats: Bits<COUNT>,
+    /// Inline slots.
+    slots: Bits<2>,
+}
+
+/// A span as words of the datapath.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct SpanWords {
+    /// Lane in which its first word begins.
     lane: Bits<LANE_BITS>,
-    /// How many bytes of that count.
+    /// Bytes of the span in its first word.
     bytes: Bits<LANES_BITS>,
-    /// There is no other word.
+    /// The first word is the only one.
     is_single: Bit,
-    /// Bytes behind the first word.
+    /// Bytes after the first word.
     rest: Bits<SPAN_BITS>,
 }
 
-/// What is to come of a packet's payload.
+/// What is being fetched for a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Parcel<const COUNT: usize> {
+struct Fetch<const COUNT: usize> {
     is_inline: Bit,
     has_payload: Bit,
     has_second: Bit,
-    first: Extent,
-    second: Extent,
-    /// The packet goes on with the next one.
+    first: SpanWords,
+    second: SpanWords,
+    /// The next command belongs to the same packet.
     continues: Bit,
     /// Beats that are reserved for the packet.
     beats: Bits<COUNT>,
 }
 
-/// What goes with a word through the rotator.
+/// How much of the oldest packet has been joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Step<const BYTES: usize> {
+struct Progress {
+    /// The span has given a word.
+    is_started: Bit,
+    /// It is the command's second span.
+    is_second: Bit,
+    /// All words are joined, but bytes of the last one need a beat of their own.
+    is_tail: Bit,
+    has_failed: Bit,
+    /// Bytes in the beat that is not full.
+    fill: Bits<LANE_BITS>,
+}
+
+/// How much of its span has been joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct SpanProgress {
+    /// Bytes that are still to come.
+    left: Bits<SPAN_BITS>,
+    /// Lanes by which its words are turned.
+    turn: Bits<LANE_BITS>,
+}
+
+/// How the next word joins the beats, by the lengths of the spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Join {
+    /// Bytes of the word that belong to the span.
+    count: Bits<LANES_BITS>,
+    /// It is the last word of its span.
+    ends_span: Bit,
+    turn: Bits<LANE_BITS>,
+    /// Bytes of the beat with those of the word; more than a beat has if the word spills.
+    total: Bits<LANES_BITS>,
+    /// The word fills its beat.
+    is_full: Bit,
+    /// It fills its beat and begins another.
+    spills: Bit,
+    /// Bytes in the beat that is not full afterwards.
+    fill: Bits<LANE_BITS>,
+}
+
+/// What a word ends, by what the host says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Ending {
+    ends_span: Bit,
+    ends_command: Bit,
+    ends_packet: Bit,
+    /// This word or one before it is wrong.
+    fails: Bit,
+}
+
+/// What is done at the buffer when a word has passed the rotator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct BufferWrite<const BYTES: usize> {
     /// A beat of payload is complete.
     writes: Bit,
     bytes: Bits<BYTES>,
@@ -102,6 +166,199 @@ struct Step<const BYTES: usize> {
     /// The packet is complete, or lost.
     commits: Bit,
     fails: Bit,
+}
+
+/// Finds what a command needs. Spans without bytes are left out.
+#[kernel]
+fn request_of<const BYTES: usize, const COUNT: usize>(asked: GatherCommand) -> Request<COUNT> {
+    let lane_shift = BYTES as u64 - 1;
+    let has_spans = !asked.is_inline && asked.span_count.any();
+    let first_counts = has_spans && asked.first.length.any();
+    let second_counts = !asked.is_inline && asked.span_count == 2 && asked.second.length.any();
+    let bytes = asked.headers.payload_bytes;
+    let rounded = (bytes + ((1u64 << lane_shift) - 1)) >> lane_shift;
+    Request::<COUNT> {
+        command: GatherCommand { first: select(first_counts, asked.first, asked.second), ..asked },
+        has_first: first_counts || second_counts,
+        has_second: first_counts && second_counts,
+        beats: bit_cast::<COUNT, SPAN_BITS>(rounded),
+        slots: if !asked.is_inline || !bytes.any() {
+            bits(0)
+        } else if bytes <= INLINE_OFFSET {
+            bits(1)
+        } else {
+            bits(2)
+        },
+    }
+}
+
+/// Divides a span into its first word and the rest.
+#[kernel]
+fn span_words<const BYTES: usize>(address: Bits<LANE_BITS>, length: Bits<SPAN_BITS>) -> SpanWords {
+    let lane_count = 1u64 << (BYTES as u64 - 1);
+    let lane = address & (lane_count - 1);
+    let room = bits::<LANES_BITS>(lane_count) - bit_cast::<LANES_BITS, LANE_BITS>(lane);
+    let is_single = length <= bit_cast::<SPAN_BITS, LANES_BITS>(room);
+    SpanWords {
+        lane,
+        bytes: select(is_single, length.get_bits::<LANES_BITS>(0), room),
+        is_single,
+        rest: length - bit_cast::<SPAN_BITS, LANES_BITS>(room),
+    }
+}
+
+/// Describes what is fetched for a command. Inline data is one span, in `inline_lane` of its slots.
+#[kernel]
+fn fetch_of<const BYTES: usize, const COUNT: usize>(
+    request: Request<COUNT>,
+    inline_lane: u64,
+) -> Fetch<COUNT> {
+    let command = request.command;
+    let bytes = command.headers.payload_bytes;
+    Fetch::<COUNT> {
+        is_inline: command.is_inline,
+        has_payload: bytes.any(),
+        has_second: request.has_second,
+        first: if command.is_inline {
+            span_words::<BYTES>(bits(inline_lane), bytes)
+        } else {
+            span_words::<BYTES>(command.first.address.get_bits::<LANE_BITS>(0), command.first.length)
+        },
+        second: span_words::<BYTES>(command.second.address.get_bits::<LANE_BITS>(0), command.second.length),
+        continues: command.continues,
+        beats: request.beats,
+    }
+}
+
+/// Finds how the next word of the oldest packet joins what is in the buffer.
+#[kernel]
+fn join_of<const BYTES: usize, const COUNT: usize>(
+    fetch: Fetch<COUNT>,
+    progress: Progress,
+    span: SpanProgress,
+) -> Join {
+    let lane_shift = BYTES as u64 - 1;
+    let lane_count = 1u64 << lane_shift;
+    let words = select(progress.is_second, fetch.second, fetch.first);
+    let is_rest = span.left <= lane_count;
+    let count = if !progress.is_started {
+        words.bytes
+    } else if is_rest {
+        span.left.get_bits::<LANES_BITS>(0)
+    } else {
+        bits(lane_count)
+    };
+    let total = bit_cast::<LANES_BITS, LANE_BITS>(progress.fill) + count;
+    let fill = total.get_bits::<LANE_BITS>(0) & (lane_count - 1);
+    let is_full = (total >> lane_shift).any();
+    Join {
+        count,
+        ends_span: select(progress.is_started, is_rest, words.is_single),
+        turn: select(progress.is_started, span.turn, (progress.fill - words.lane) & (lane_count - 1)),
+        total,
+        is_full,
+        spills: is_full && fill.any(),
+        fill,
+    }
+}
+
+/// Decides what a word ends and whether its packet fails: the host reports an error, or gives more or fewer bytes than the span
+/// has. Inline words are right by construction.
+#[kernel]
+fn ending_of<const BYTES: usize, const COUNT: usize>(
+    fetch: Fetch<COUNT>,
+    progress: Progress,
+    join: Join,
+    bytes: Bits<BYTES>,
+    last: Bit,
+    error: Bit,
+) -> Ending {
+    let is_short = last != join.ends_span || bit_cast::<LANES_BITS, BYTES>(bytes) != join.count;
+    let ends_span = select(fetch.is_inline, join.ends_span, last);
+    let ends_command = ends_span && (progress.is_second || !fetch.has_second);
+    Ending {
+        ends_span,
+        ends_command,
+        ends_packet: ends_command && !fetch.continues,
+        fails: progress.has_failed || (!fetch.is_inline && (error || is_short)),
+    }
+}
+
+/// How much of the packet has been joined after a word.
+#[kernel]
+fn progress_after(progress: Progress, join: Join, ending: Ending) -> Progress {
+    Progress {
+        is_started: !ending.ends_span,
+        is_second: (progress.is_second || ending.ends_span) && !ending.ends_command,
+        is_tail: ending.ends_packet && join.spills && !ending.fails,
+        has_failed: ending.fails && !ending.ends_packet,
+        fill: join.fill,
+    }
+}
+
+/// How much of the span has been joined after a word, whose turn all words of the span have.
+#[kernel]
+fn span_after<const BYTES: usize, const COUNT: usize>(
+    fetch: Fetch<COUNT>,
+    progress: Progress,
+    span: SpanProgress,
+    turn: Bits<LANE_BITS>,
+) -> SpanProgress {
+    let words = select(progress.is_second, fetch.second, fetch.first);
+    let lane_count = 1u64 << (BYTES as u64 - 1);
+    SpanProgress { left: select(progress.is_started, span.left - lane_count, words.rest), turn }
+}
+
+/// What is done at the buffer for this cycle, in which `takes` says that a word is joined, and `is_empty` that a packet without payload
+/// passes.
+#[kernel]
+fn buffer_write<const BYTES: usize>(
+    progress: Progress,
+    join: Join,
+    ending: Ending,
+    takes: Bit,
+    is_empty: Bit,
+) -> BufferWrite<BYTES> {
+    let is_tail = progress.is_tail;
+    let ends = takes && ending.ends_packet;
+    BufferWrite::<BYTES> {
+        writes: is_tail || (takes && join.is_full) || ends,
+        bytes: if is_tail {
+            bit_cast::<BYTES, LANE_BITS>(progress.fill)
+        } else if join.is_full {
+            bits::<BYTES>(1u64 << (BYTES as u64 - 1))
+        } else {
+            bit_cast::<BYTES, LANES_BITS>(join.total)
+        },
+        last: is_tail || (ending.ends_packet && !join.spills),
+        is_full: takes && join.is_full,
+        commits: is_empty || is_tail || (ends && !join.spills && !ending.fails),
+        fails: ends && ending.fails,
+    }
+}
+
+/// Bits of the joined word that a turned word replaces: all if it fills its beat, for the rest of it begins the next beat, else those
+/// behind the bytes that are there.
+#[kernel]
+fn taken_lanes<const DATA: usize>(is_word: Bit, is_full: Bit, mask: Bits<DATA>) -> Bits<DATA> {
+    if !is_word {
+        bits(0)
+    } else if is_full {
+        !bits::<DATA>(0)
+    } else {
+        !mask
+    }
+}
+
+/// Names the packet whose payload the host failed to give.
+#[kernel]
+fn failure_of(token: TransmitRequest) -> GatherFailure {
+    GatherFailure {
+        queue_pair: token.queue_pair,
+        generation: token.generation,
+        psn: token.psn,
+        is_response: token.is_response,
+    }
 }
 
 /// The block; `COUNT` is `ADDRESS + 1`.
@@ -114,34 +371,30 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     /// Synchronous, active high; forgets all packets.
     pub reset: Signal<In, Bit>,
 
-    /// From segment: packets to be sent. `ready` is combinational.
+    /// From the gather mux: packets to be sent. `ready` is combinational.
     pub command: StreamRx<GatherCommand>,
-    /// From segment: inline data; `ready` is registered.
+    /// From the requester: inline data; `ready` is registered.
     pub inline_slot: StreamRx<Slot>,
-    /// To segment: a packet that could not be sent. A function of registers.
+    /// To the gather mux: a packet whose payload the host failed to give. A function of registers.
     pub failure: StreamTx<GatherFailure>,
 
     /// To the host reader; registered.
     pub read: StreamTx<HostSpan>,
-    /// From it: words in the lanes of their address; `last` ends a span. `ready` is a function of registers.
+    /// From the host reader: words in the lanes of their address; `last` ends a span. `ready` is a function of registers.
     pub from_host: StreamRx<Beat<DATA, BYTES>>,
 
-    /// To launch; a function of registers.
+    /// To the address vector stage: packets whose payload is on the card; a function of registers.
     pub token: StreamTx<TransmitRequest>,
-    /// To launch: payload; registered.
+    /// To the address vector stage: their payload; registered.
     pub payload: StreamTx<Beat<DATA, BYTES>>,
-    /// Registered.
+    /// Packets taken, and tokens and failures given; registered.
     pub in_flight: Signal<Out, InFlight>,
 
-    held: DFF<GatherCommand>,
+    held: DFF<Request<COUNT>>,
     is_held: Reg<Bit>,
-    /// The next command, or the one that is held, goes on with the packet of the command before.
-    goes_on: Reg<Bit>,
-    held_goes_on: DFF<Bit>,
-    beats: DFF<Bits<COUNT>>,
-    slots_needed: DFF<Bits<2>>,
-    has_first: DFF<Bit>,
-    has_second: DFF<Bit>,
+    /// The next command, or the one that is held, belongs to the packet of the command before it.
+    is_further: Reg<Bit>,
+    held_is_further: DFF<Bit>,
     spans: RegisterSlice<HostSpan>,
     second: DFF<HostSpan>,
     second_waits: Reg<Bit>,
@@ -149,25 +402,20 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     freed: Reg<Bits<COUNT>>,
     #[init(Fifo::new(Storage::Block))]
     inline_queue: Fifo<Bits<512>, SLOTS, SLOT_COUNT>,
-    /// Inline slots that no packet in the line has claimed.
+    /// Inline slots that no accepted packet has claimed.
     unclaimed: Reg<Bits<SLOT_COUNT>>,
-    tokens: Fifo<TransmitRequest, PACKETS, PACKET_COUNT>,
-    parcels: Fifo<Parcel<COUNT>, PACKETS, PACKET_COUNT>,
+    headers: Fifo<TransmitRequest, PACKETS, PACKET_COUNT>,
+    fetches: Fifo<Fetch<COUNT>, PACKETS, PACKET_COUNT>,
     results: Fifo<Bit, PACKETS, PACKET_COUNT>,
 
-    is_second: Reg<Bit>,
-    is_started: Reg<Bit>,
-    is_tail: Reg<Bit>,
-    has_failed: Reg<Bit>,
-    left: DFF<Bits<SPAN_BITS>>,
-    turn: DFF<Bits<LANE_BITS>>,
-    fill: Reg<Bits<LANE_BITS>>,
+    progress: Reg<Progress>,
+    span: DFF<SpanProgress>,
     #[init(Reg::new(bits(Self::INLINE_WORD)))]
     inline_index: Reg<Bits<3>>,
     #[init(Rotator::by_bytes())]
     rotator: Rotator<DATA, BYTES, STAGES>,
     below: ByteMask<DATA, BYTES>,
-    steps: [Reg<Step<BYTES>>; 4],
+    writes: [Reg<BufferWrite<BYTES>>; 4],
     fed: [Reg<Bit>; 3],
     fills: [DFF<Bits<LANE_BITS>>; 2],
     mask: DFF<Bits<DATA>>,
@@ -175,36 +423,18 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     made: DFF<Bits<DATA>>,
     #[init(PacketFifo::new(Storage::Block))]
     buffer: PacketFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
-    passed: Reg<InFlight>,
+    flight: Reg<InFlight>,
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>
     Gather<DATA, BYTES, ADDRESS, COUNT>
 {
-    const LANE_COUNT: u64 = DATA as u64 / 8;
-    /// Of a lane, the bits that count.
-    const LANES: u64 = DATA as u64 / 8 - 1;
     const LANE_SHIFT: u64 = BYTES as u64 - 1;
     const ROOM: u64 = 1 << ADDRESS;
     /// Word and lane of a slot in which inline data begins.
     const INLINE_WORD: u64 = INLINE_OFFSET >> (BYTES as u64 - 1);
     const INLINE_LANE: u64 = INLINE_OFFSET & (DATA as u64 / 8 - 1);
     const LAST_WORD: u64 = 512 / DATA as u64 - 1;
-}
-
-/// Divides a span into its first word and the rest.
-#[kernel]
-fn extent<const BYTES: usize>(address: Bits<LANE_BITS>, length: Bits<SPAN_BITS>) -> Extent {
-    let lane_count = 1u64 << (BYTES as u64 - 1);
-    let lane = address & (lane_count - 1);
-    let room = bits::<LANES_BITS>(lane_count) - bit_cast::<LANES_BITS, LANE_BITS>(lane);
-    let is_single = length <= bit_cast::<SPAN_BITS, LANES_BITS>(room);
-    Extent {
-        lane,
-        bytes: select(is_single, length.get_bits::<LANES_BITS>(0), room),
-        is_single,
-        rest: length - bit_cast::<SPAN_BITS, LANES_BITS>(room),
-    }
 }
 
 impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> Logic
@@ -214,235 +444,143 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     fn update(&mut self) {
         self.hold_registers();
 
-        // A command enters the line when its payload has room, and its inline data is here.
-        let command = self.held.q.val();
-        let has_first = self.has_first.q.val();
-        let has_second = self.has_second.q.val();
+        // A command is accepted when its packet's payload has room, and its inline data is here.
+        let request = self.held.q.val();
+        let command = request.command;
+        let is_further = self.held_is_further.q.val();
         let second_waits = self.second_waits.q.val();
-        let goes_on = self.held_goes_on.q.val();
-        let has_room = self.beats.q.val() <= bits::<COUNT>(Self::ROOM) - self.used.q.val();
-        let fits = has_room || goes_on;
-        let has_places = self.tokens.rx.ready.val() && self.parcels.rx.ready.val();
-        let needed = self.slots_needed.q.val();
-        let has_slots = bit_cast::<SLOT_COUNT, 2>(needed) <= self.unclaimed.q.val();
-        let may_grant = fits && has_places && has_slots && self.spans.rx.ready.val() && !second_waits;
+        let has_room = request.beats <= bits::<COUNT>(Self::ROOM) - self.used.q.val();
+        let has_places = self.headers.rx.ready.val() && self.fetches.rx.ready.val();
+        let has_slots = bit_cast::<SLOT_COUNT, 2>(request.slots) <= self.unclaimed.q.val();
+        let may_grant =
+            (has_room || is_further) && has_places && has_slots && self.spans.rx.ready.val() && !second_waits;
         let grants = self.is_held.q.val() && may_grant;
         let may_take = !self.is_held.q.val() || may_grant;
+        let takes_command = may_take && self.command.valid.val();
         let asked = self.command.beat.val();
         self.command.ready.next = may_take;
         if may_take {
-            let first_counts = !asked.is_inline && asked.span_count.any() && asked.first.length.any();
-            let second_counts = !asked.is_inline && asked.span_count == 2 && asked.second.length.any();
-            self.held.d.next = asked;
-            if !first_counts {
-                self.held.d.next.first = asked.second;
-            }
-            self.has_first.d.next = first_counts || second_counts;
-            self.has_second.d.next = first_counts && second_counts;
+            self.held.d.next = request_of::<BYTES, COUNT>(asked);
             self.is_held.d.next = self.command.valid.val();
-            self.held_goes_on.d.next = self.goes_on.q.val();
-            if self.command.valid.val() {
-                self.goes_on.d.next = asked.continues;
-            }
-            let rounded = (asked.headers.payload_bytes + Self::LANES) >> Self::LANE_SHIFT;
-            self.beats.d.next = bit_cast::<COUNT, SPAN_BITS>(rounded);
-            self.slots_needed.d.next = if !asked.is_inline || !asked.headers.payload_bytes.any() {
-                bits(0)
-            } else if asked.headers.payload_bytes <= INLINE_OFFSET {
-                bits(1)
-            } else {
-                bits(2)
-            };
+            self.held_is_further.d.next = self.is_further.q.val();
+        }
+        if takes_command {
+            self.is_further.d.next = asked.continues;
         }
         if grants {
             self.second.d.next = command.second;
-            self.second_waits.d.next = has_second;
+            self.second_waits.d.next = request.has_second;
         } else if self.spans.rx.ready.val() {
             self.second_waits.d.next = false;
         }
-        self.spans.rx.valid.next = second_waits || (grants && has_first);
+        self.spans.rx.valid.next = second_waits || (grants && request.has_first);
         self.spans.rx.beat.next = select(second_waits, self.second.q.val(), command.first);
         StreamTx::<HostSpan>::link(&mut self.read, &mut self.spans.tx);
-        self.tokens.rx.valid.next = grants && !goes_on;
-        self.tokens.rx.beat.next = command.headers;
-        self.parcels.rx.valid.next = grants;
-        self.parcels.rx.beat.next = Parcel::<COUNT> {
-            is_inline: command.is_inline,
-            has_payload: command.headers.payload_bytes.any(),
-            has_second,
-            first: if command.is_inline {
-                extent::<BYTES>(bits(Self::INLINE_LANE), command.headers.payload_bytes)
-            } else {
-                extent::<BYTES>(command.first.address.get_bits::<LANE_BITS>(0), command.first.length)
-            },
-            second: extent::<BYTES>(command.second.address.get_bits::<LANE_BITS>(0), command.second.length),
-            continues: command.continues,
-            beats: self.beats.q.val(),
-        };
+        self.headers.rx.valid.next = grants && !is_further;
+        self.headers.rx.beat.next = command.headers;
+        self.fetches.rx.valid.next = grants;
+        self.fetches.rx.beat.next = fetch_of::<BYTES, COUNT>(request, Self::INLINE_LANE);
         self.inline_queue.rx.valid.next = self.inline_slot.valid.val();
         self.inline_queue.rx.beat.next = self.inline_slot.beat.val().data;
         self.inline_slot.ready.next = self.inline_queue.rx.ready.val();
-        let slot_came = self.inline_slot.valid.val() && self.inline_queue.rx.ready.val();
-        let claimed = if grants { bit_cast::<SLOT_COUNT, 2>(needed) } else { bits(0) };
+        let takes_slot = self.inline_slot.valid.val() && self.inline_queue.rx.ready.val();
+        let claimed = if grants { bit_cast::<SLOT_COUNT, 2>(request.slots) } else { bits(0) };
         self.unclaimed.d.next =
-            self.unclaimed.q.val() + bit_cast::<SLOT_COUNT, 1>(slot_came.into()) - claimed;
+            self.unclaimed.q.val() + bit_cast::<SLOT_COUNT, 1>(takes_slot.into()) - claimed;
 
-        // A word comes: how many bytes of it count, and where they go.
-        let parcel = self.parcels.tx.beat.val();
-        let has_parcel = self.parcels.tx.valid.val();
-        let (is_started, is_second) = (self.is_started.q.val(), self.is_second.q.val());
-        let is_tail = self.is_tail.q.val();
-        let extent = select(is_second, parcel.second, parcel.first);
-        let left = self.left.q.val();
-        let is_rest = select(is_started, left <= Self::LANE_COUNT, extent.is_single);
-        let count = if !is_started {
-            extent.bytes
-        } else if left <= Self::LANE_COUNT {
-            left.get_bits::<LANES_BITS>(0)
-        } else {
-            bits(Self::LANE_COUNT)
-        };
-        let fill = self.fill.q.val();
-        let total = bit_cast::<LANES_BITS, LANE_BITS>(fill) + count;
-        let behind = total.get_bits::<LANE_BITS>(0) & Self::LANES;
-        let is_full = (total >> Self::LANE_SHIFT).any();
-        let is_over = is_full && behind.any();
-        let turn = select(is_started, self.turn.q.val(), (fill - extent.lane) & Self::LANES);
-
-        let may = has_parcel && parcel.has_payload && !is_tail;
+        // A word of the oldest packet is joined.
+        let fetch = self.fetches.tx.beat.val();
+        let has_fetch = self.fetches.tx.valid.val();
+        let progress = self.progress.q.val();
+        let span = self.span.q.val();
+        let join = join_of::<BYTES, COUNT>(fetch, progress, span);
         let word = self.from_host.beat.val();
-        self.from_host.ready.next = may && !parcel.is_inline;
-        let is_here = select(parcel.is_inline, self.inline_queue.tx.valid.val(), self.from_host.valid.val());
-        let takes = may && is_here;
-        let ends_span = select(parcel.is_inline, is_rest, word.last);
-        let is_short = word.last != is_rest || bit_cast::<LANES_BITS, BYTES>(word.bytes) != count;
-        let is_wrong = !parcel.is_inline && (word.error || is_short);
-        let fails = self.has_failed.q.val() || is_wrong;
-        let ends_parcel = ends_span && (is_second || !parcel.has_second);
-        let ends = ends_parcel && !parcel.continues;
-        let has_tail = takes && ends && is_over && !fails;
-        let is_empty = has_parcel && !parcel.has_payload;
-        let leaves = is_empty || is_tail || (takes && ends_parcel && !has_tail);
-        self.parcels.tx.ready.next = leaves;
+        let ending = ending_of::<BYTES, COUNT>(fetch, progress, join, word.bytes, word.last, word.error);
+        let may_join = has_fetch && fetch.has_payload && !progress.is_tail;
+        self.from_host.ready.next = may_join && !fetch.is_inline;
+        let is_here = select(fetch.is_inline, self.inline_queue.tx.valid.val(), self.from_host.valid.val());
+        let takes = may_join && is_here;
+        let after = progress_after(progress, join, ending);
+        let has_tail = takes && after.is_tail;
+        let is_empty = has_fetch && !fetch.has_payload;
+        let leaves = is_empty || progress.is_tail || (takes && ending.ends_command && !has_tail);
+        self.fetches.tx.ready.next = leaves;
         if takes {
-            self.is_started.d.next = !ends_span;
-            self.is_second.d.next = (is_second || ends_span) && !ends_parcel;
-            self.left.d.next = select(is_started, left - Self::LANE_COUNT, extent.rest);
-            self.turn.d.next = turn;
-            self.fill.d.next = behind;
-            self.has_failed.d.next = fails && !ends;
+            self.progress.d.next = after;
+            self.span.d.next = span_after::<BYTES, COUNT>(fetch, progress, span, join.turn);
         }
-        self.is_tail.d.next = has_tail;
-        if leaves && !parcel.continues {
-            self.fill.d.next = bits(0);
+        self.progress.d.next.is_tail = has_tail;
+        if leaves && !fetch.continues {
+            self.progress.d.next.fill = bits(0);
         }
 
         // Inline data is a span of words out of wide slots.
         let index = self.inline_index.q.val();
-        let is_slot_over = index == Self::LAST_WORD || ends;
-        let takes_inline = takes && parcel.is_inline;
+        let is_slot_over = index == Self::LAST_WORD || ending.ends_packet;
+        let takes_inline = takes && fetch.is_inline;
         self.inline_queue.tx.ready.next = takes_inline && is_slot_over;
         if takes_inline {
-            self.inline_index.d.next = if ends {
-                bits(Self::INLINE_WORD)
-            } else if is_slot_over {
-                bits(0)
-            } else {
-                index + 1
-            };
+            let next = if is_slot_over { bits(0) } else { index + 1 };
+            self.inline_index.d.next = if ending.ends_packet { bits(Self::INLINE_WORD) } else { next };
         }
         let position = bit_cast::<9, 3>(index) << (Self::LANE_SHIFT + 3);
         let inline_word = self.inline_queue.tx.beat.val().get_bits::<DATA>(position.index());
 
         // The pipeline of the rotator never stops.
-        let loses = takes && ends && fails;
-        for stage in 0..4 {
-            self.steps[stage].d.next = if stage == 0 {
-                Step::<BYTES> {
-                    writes: is_tail || (takes && (is_full || ends)),
-                    bytes: if is_tail {
-                        bit_cast::<BYTES, LANE_BITS>(fill)
-                    } else if is_full {
-                        bits::<BYTES>(Self::LANE_COUNT)
-                    } else {
-                        bit_cast::<BYTES, LANES_BITS>(total)
-                    },
-                    last: is_tail || (ends && !is_over),
-                    is_full: takes && is_full,
-                    commits: is_empty || is_tail || (takes && ends && !is_over && !fails),
-                    fails: loses,
-                }
-            } else {
-                self.steps[stage - 1].q.val()
-            };
+        let write = buffer_write::<BYTES>(progress, join, ending, takes, is_empty);
+        self.writes[0].d.next = write;
+        self.fed[0].d.next = takes;
+        for stage in 1..4 {
+            self.writes[stage].d.next = self.writes[stage - 1].q.val();
         }
-        for stage in 0..3 {
-            self.fed[stage].d.next = if stage == 0 { takes } else { self.fed[stage - 1].q.val() };
+        for stage in 1..3 {
+            self.fed[stage].d.next = self.fed[stage - 1].q.val();
         }
-        self.fills[0].d.next = fill;
+        self.fills[0].d.next = progress.fill;
         self.fills[1].d.next = self.fills[0].q.val();
-        self.rotator.data.next = select(parcel.is_inline, inline_word, word.data);
-        self.rotator.distance.next = bit_cast::<BYTES, LANE_BITS>(turn);
+        self.rotator.data.next = select(fetch.is_inline, inline_word, word.data);
+        self.rotator.distance.next = bit_cast::<BYTES, LANE_BITS>(join.turn);
         self.below.count.next = bit_cast::<BYTES, LANE_BITS>(self.fills[1].q.val());
         self.mask.d.next = self.below.mask.val();
         let turned = self.rotator.rotated.val();
         let mask = self.mask.q.val();
-        let made = (turned & !mask) | (self.joined.value.val() & mask);
-        self.made.d.next = made;
-        // What was joined before stays while its word is not full; all else is what came.
+        self.made.d.next = (turned & !mask) | (self.joined.value.val() & mask);
+        // Bytes that were joined before stay while their beat is not full; all others are the word's.
         self.joined.data.next = turned;
         self.joined.clears.next = bits(0);
-        self.joined.takes.next = if !self.fed[2].q.val() {
-            bits(0)
-        } else if self.steps[2].q.val().is_full {
-            !bits::<DATA>(0)
-        } else {
-            !mask
-        };
-        let step = self.steps[3].q.val();
-        self.buffer.write.next = step.writes;
+        self.joined.takes.next =
+            taken_lanes::<DATA>(self.fed[2].q.val(), self.writes[2].q.val().is_full, mask);
+        let done = self.writes[3].q.val();
+        self.buffer.write.next = done.writes;
         self.buffer.beat.next =
-            Beat::<DATA, BYTES> { data: self.made.q.val(), bytes: step.bytes, last: step.last, error: false };
-        self.buffer.commit.next = step.commits;
-        self.buffer.rollback.next = step.fails;
-        self.results.rx.valid.next = step.commits || step.fails;
-        self.results.rx.beat.next = step.commits;
+            Beat::<DATA, BYTES> { data: self.made.q.val(), bytes: done.bytes, last: done.last, error: false };
+        self.buffer.commit.next = done.commits;
+        self.buffer.rollback.next = done.fails;
+        self.results.rx.valid.next = done.commits || done.fails;
+        self.results.rx.beat.next = done.commits;
 
-        // Out.
+        // Headers leave with the result of their payload.
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.payload, &mut self.buffer.tx);
-        let token = self.tokens.tx.beat.val();
-        let is_ready = self.tokens.tx.valid.val() && self.results.tx.valid.val();
+        let token = self.headers.tx.beat.val();
+        let has_result = self.headers.tx.valid.val() && self.results.tx.valid.val();
         let is_good = self.results.tx.beat.val();
-        self.token.valid.next = is_ready && is_good;
+        self.token.valid.next = has_result && is_good;
         self.token.beat.next = token;
-        self.failure.valid.next = is_ready && !is_good;
-        self.failure.beat.next = GatherFailure {
-            queue_pair: token.queue_pair,
-            generation: token.generation,
-            psn: token.psn,
-            is_response: token.is_response,
-        };
-        let moves = is_ready && select(is_good, self.token.ready.val(), self.failure.ready.val());
-        self.tokens.tx.ready.next = moves;
+        self.failure.valid.next = has_result && !is_good;
+        self.failure.beat.next = failure_of(token);
+        let moves = has_result && select(is_good, self.token.ready.val(), self.failure.ready.val());
+        self.headers.tx.ready.next = moves;
         self.results.tx.ready.next = moves;
 
-        // Room comes back a beat at a time, or that of a lost packet at once.
+        // Room is freed a beat at a time, or that of a lost packet at once.
         let pops = self.buffer.tx.valid.val() && self.payload.ready.val();
-        let lost = if loses { parcel.beats } else { bits(0) };
+        let lost = if write.fails { fetch.beats } else { bits(0) };
         self.freed.d.next = lost + bit_cast::<COUNT, 1>(pops.into());
-        let reserved = if grants && !goes_on { self.beats.q.val() } else { bits(0) };
+        let reserved = if grants && !is_further { request.beats } else { bits(0) };
         self.used.d.next = self.used.q.val() + reserved - self.freed.q.val();
-
-        let passed = self.passed.q.val();
-        self.passed.d.next = InFlight {
-            entered: if may_take && self.command.valid.val() && !self.goes_on.q.val() {
-                passed.entered + 1
-            } else {
-                passed.entered
-            },
-            left: if moves { passed.left + 1 } else { passed.left },
-        };
-        self.in_flight.next = passed;
+        let enters = takes_command && !self.is_further.q.val();
+        self.flight.d.next = in_flight_after(self.flight.q.val(), enters, moves);
+        self.in_flight.next = self.flight.q.val();
     }
 }
 
@@ -452,8 +590,8 @@ mod tests {
     use num_bigint::BigUint;
     use rand::Rng;
     use rand::seq::IndexedRandom;
-    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, Stimulus, Waves, frames_of, random};
-    use rnic_host::testing::{Fault, Offers, generates, memory_bytes};
+    use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, frames_of, random};
+    use rnic_host::testing::{Fault, generates, memory_bytes};
     use std::collections::VecDeque;
 
     type Narrow = Gather<64, 4, 10, 11>;
@@ -684,8 +822,8 @@ mod tests {
         stalls: Stalls,
         random: &mut Random,
     ) -> Left {
-        let mut commands = Offers::new(orders.iter().flat_map(Order::commands), stalls);
-        let mut slots = Offers::new(orders.iter().flat_map(|order| order.slots.clone()), stalls);
+        let mut commands = Source::showing_next(orders.iter().flat_map(Order::commands), stalls);
+        let mut slots = Source::showing_next(orders.iter().flat_map(|order| order.slots.clone()), stalls);
         let mut reader = Reader::<DATA, BYTES>::new(latency, stalls);
         let (mut reads, mut tokens) = (Sink::new(stalls), Sink::new(stalls));
         let (mut failures, mut payload) = (Sink::new(stalls), Sink::new(stalls));
@@ -824,7 +962,7 @@ mod tests {
             let mut bench = bench::<512, 7, 7, 8>().in_lock_step();
             let command =
                 |psn| fetched::<512>(psn, [span(psn << 15 | 3, payload_bytes), span(0, 0)], 1).command;
-            let mut commands = Offers::new((0..200).map(command), Stalls::None);
+            let mut commands = Source::showing_next((0..200).map(command), Stalls::None);
             let mut reader = Reader::<512, 7>::new(0..=100, Stalls::None);
             let mut asked = 0;
             for _ in 0..2000 {
@@ -896,6 +1034,188 @@ mod tests {
         }
     }
 
+    fn words(address: u64, length: u64) -> SpanWords {
+        span_words::<4>(bits(address & 63), bits(length))
+    }
+
+    #[test]
+    fn a_span_is_its_first_word_and_the_rest() {
+        // Of 8 lanes: lane and length; bytes of the first word, and those after it if there are any.
+        for ((lane, length), (bytes, rest)) in [
+            ((0, 1), (1, None)),
+            ((0, 8), (8, None)),
+            ((0, 9), (8, Some(1))),
+            ((7, 1), (1, None)),
+            ((7, 2), (1, Some(1))),
+            ((5, 4096), (3, Some(4093))),
+            ((13, 4), (3, Some(1))),
+        ] {
+            let found = words(lane, length);
+            assert_eq!((found.lane, found.bytes), (bits(lane & 7), bits(bytes)), "{lane} {length}");
+            assert_eq!((!found.is_single).then(|| found.rest.to_u64()), rest, "{lane} {length}");
+        }
+    }
+
+    #[test]
+    fn spans_without_bytes_are_left_out_of_a_request() {
+        let (none, some, other) = (span(0, 0), span(3, 1), span(9, 2));
+        for (spans, span_count, expected) in [
+            ([some, other], 2, (some, true, true)),
+            ([some, none], 2, (some, true, false)),
+            ([none, other], 2, (other, true, false)),
+            ([none, none], 2, (none, false, false)),
+            // What stands beyond the count is nothing.
+            ([some, other], 1, (some, true, false)),
+            ([none, other], 1, (other, false, false)),
+            ([some, other], 0, (other, false, false)),
+        ] {
+            let command = GatherCommand {
+                span_count: bits(span_count),
+                first: spans[0],
+                second: spans[1],
+                ..Default::default()
+            };
+            let found = request_of::<7, 10>(command);
+            assert_eq!((found.command.first, found.has_first, found.has_second), expected, "{spans:?}");
+            let inline = request_of::<7, 10>(GatherCommand { is_inline: true, ..command });
+            assert!(!inline.has_first && !inline.has_second);
+        }
+    }
+
+    #[test]
+    fn beats_and_inline_slots_are_rounded_up() {
+        for (bytes, beats, slots) in
+            [(0, 0, 0), (1, 1, 1), (32, 1, 1), (33, 1, 2), (64, 1, 2), (65, 2, 2), (96, 2, 2)]
+        {
+            let headers = TransmitRequest { payload_bytes: bits(bytes), ..Default::default() };
+            let command = GatherCommand { headers, is_inline: true, ..Default::default() };
+            let found = request_of::<7, 10>(command);
+            assert_eq!((found.beats, found.slots), (bits(beats), bits(slots)), "{bytes} bytes");
+            let fetched = request_of::<7, 10>(GatherCommand { is_inline: false, ..command });
+            assert_eq!((fetched.beats, fetched.slots), (bits(beats), bits(0)));
+        }
+    }
+
+    /// Words of 8 bytes: the span, whether it has begun, and the bytes still to come; bytes in the beat. Then bytes that are joined, turn,
+    /// whether the span ends, whether the beat is full, and what is in the next one.
+    #[test]
+    fn a_word_joins_behind_the_bytes_that_are_there() {
+        for ((address, length, left, fill), (count, turn, ends, is_full, next)) in [
+            ((0, 8, None, 0), (8, 0, true, true, 0)),
+            ((0, 7, None, 0), (7, 0, true, false, 7)),
+            ((0, 9, None, 0), (8, 0, false, true, 0)),
+            ((3, 9, None, 0), (5, 5, false, false, 5)),
+            ((3, 9, Some(4), 5), (4, 5, true, true, 1)),
+            ((3, 9, Some(3), 5), (3, 5, true, true, 0)),
+            ((3, 9, Some(2), 5), (2, 5, true, false, 7)),
+            ((0, 99, Some(8), 2), (8, 5, true, true, 2)),
+            ((0, 99, Some(9), 2), (8, 5, false, true, 2)),
+            ((2, 6, None, 7), (6, 5, true, true, 5)),
+        ] {
+            let fetch = Fetch::<11> { first: words(address, length), ..Default::default() };
+            let progress = Progress { is_started: left.is_some(), fill: bits(fill), ..Default::default() };
+            let span = SpanProgress { left: bits(left.unwrap_or(0)), turn: bits(5) };
+            let join = join_of::<4, 11>(fetch, progress, span);
+            let numbers = (join.count.to_u64(), join.turn.to_u64(), join.ends_span, join.is_full);
+            assert_eq!(numbers, (count, turn, ends, is_full), "{address} {length} {left:?} {fill}");
+            assert_eq!((join.fill.to_u64(), join.spills), (next, is_full && next > 0));
+            let after = span_after::<4, 11>(fetch, progress, span, join.turn);
+            assert_eq!(after.turn, join.turn);
+            if !ends {
+                let expected = left.unwrap_or(length) - count;
+                assert_eq!(after.left.to_u64(), expected, "{address} {length} {left:?} {fill}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_is_wrong_if_the_host_says_so_or_gives_another_count_of_bytes() {
+        let fetched = Fetch::<11> { has_payload: true, ..Default::default() };
+        let join = |ends_span| Join { count: bits(5), ends_span, ..Default::default() };
+        for (expected_last, (bytes, last, error), fails) in [
+            (true, (5, true, false), false),
+            (true, (4, true, false), true),
+            (true, (6, true, false), true),
+            (true, (5, false, false), true),
+            (false, (5, true, false), true),
+            (true, (5, true, true), true),
+            (false, (5, false, false), false),
+            (false, (5, false, true), true),
+        ] {
+            let join = join(expected_last);
+            let ending =
+                |fetch, progress| ending_of::<4, 11>(fetch, progress, join, bits(bytes), last, error);
+            let found = ending(fetched, Progress::default());
+            assert_eq!((found.fails, found.ends_span), (fails, last), "{bytes} {last} {error}");
+            assert!(ending(fetched, Progress { has_failed: true, ..Default::default() }).fails);
+            let inline = ending(Fetch { is_inline: true, ..fetched }, Progress::default());
+            assert_eq!((inline.fails, inline.ends_span), (false, expected_last));
+        }
+    }
+
+    #[test]
+    fn a_command_ends_with_its_last_span_and_a_packet_with_its_last_command() {
+        for (ends_span, has_second, is_second, continues, (command, packet)) in [
+            (false, false, false, false, (false, false)),
+            (true, false, false, false, (true, true)),
+            (true, false, false, true, (true, false)),
+            (true, true, false, false, (false, false)),
+            (true, true, true, false, (true, true)),
+            (true, true, true, true, (true, false)),
+        ] {
+            let fetch = Fetch::<11> { has_second, continues, ..Default::default() };
+            let progress = Progress { is_second, ..Default::default() };
+            let join = Join { count: bits(8), ends_span, fill: bits(3), ..Default::default() };
+            let ending = ending_of::<4, 11>(fetch, progress, join, bits(8), ends_span, false);
+            assert_eq!((ending.ends_command, ending.ends_packet), (command, packet));
+            let after = progress_after(progress, join, ending);
+            assert_eq!((after.is_started, after.is_tail, after.has_failed), (!ends_span, false, false));
+            assert_eq!(after.is_second, (is_second || ends_span) && !command);
+            assert_eq!(after.fill, bits(3));
+        }
+    }
+
+    /// Of the last word of a packet: whether it fills its beat, spills, and fails; then whether a beat is written, is the last one, whether the
+    /// packet is committed or lost, and whether a tail follows.
+    #[test]
+    fn a_packet_is_committed_with_its_last_beat_or_lost() {
+        for ((is_full, spills, fails), (last, commits, is_lost, is_tail)) in [
+            ((false, false, false), (true, true, false, false)),
+            ((true, false, false), (true, true, false, false)),
+            ((true, true, false), (false, false, false, true)),
+            ((true, true, true), (false, false, true, false)),
+            ((false, false, true), (true, false, true, false)),
+        ] {
+            let join = Join { total: bits(5), is_full, spills, fill: bits(2), ..Default::default() };
+            let ending = Ending { ends_span: true, ends_command: true, ends_packet: true, fails };
+            let progress = Progress { fill: bits(1), ..Default::default() };
+            let write = buffer_write::<4>(progress, join, ending, true, false);
+            assert!(write.writes && write.is_full == is_full);
+            assert_eq!(write.bytes, bits(if is_full { 8 } else { 5 }));
+            assert_eq!((write.last, write.commits, write.fails), (last, commits, is_lost));
+            let after = progress_after(progress, join, ending);
+            assert_eq!((after.is_tail, after.has_failed), (is_tail, false));
+            // Nothing is done while no word is there.
+            let idle = buffer_write::<4>(progress, join, ending, false, false);
+            assert!(!idle.writes && !idle.commits && !idle.fails);
+        }
+        let tail = Progress { is_tail: true, fill: bits(3), ..Default::default() };
+        let write = buffer_write::<4>(tail, Join::default(), Ending::default(), false, false);
+        assert!(write.writes && write.last && write.commits && !write.fails);
+        assert_eq!(write.bytes, bits(3));
+        let empty = buffer_write::<4>(Progress::default(), Join::default(), Ending::default(), false, true);
+        assert!(empty.commits && !empty.writes && !empty.fails);
+    }
+
+    #[test]
+    fn a_word_takes_the_lanes_behind_the_mask_or_all() {
+        for (is_word, is_full, expected) in
+            [(false, false, 0), (false, true, 0), (true, false, 0xff00), (true, true, 0xffff)]
+        {
+            assert_eq!(taken_lanes::<16>(is_word, is_full, bits(0x00ff)), bits(expected));
+        }
+    }
+
     #[test]
     fn impossible_sizes_are_refused() {
         generates(Gather::<512, 7, 9, 10>::default());
@@ -914,7 +1234,7 @@ mod tests {
         let mut bench = bench::<64, 4, 10, 11>().recording(waves);
         let mut random = random();
         let orders = [fetched::<64>(1, [span(6, 12), span(0, 0)], 1), inline(2, 0, &mut random)];
-        let mut commands = Offers::new(orders.map(|order| order.command), Stalls::None);
+        let mut commands = Source::showing_next(orders.map(|order| order.command), Stalls::None);
         let mut reader = Reader::<64, 4>::new(2..=2, Stalls::None);
         bench.block.read.ready.next = true;
         bench.block.token.ready.next = true;

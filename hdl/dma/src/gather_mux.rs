@@ -1,17 +1,24 @@
-//! Gather share: requests and responses to READs on their way through one gather.
+//! Gather mux: requests and READ responses take turns at one gather stage.
+//!
+//! Both read payload from host memory for packets to be sent, for which there is one buffer and one rotator.
 //!
 //! ```text
-//!  requester ──┐                              ┌──> requester_failure
-//!              ├─ turns ──> command    failure ─ whose? ─┤
-//!  responder ──┘                              └──> responder_failure
+//!              ┌────────────────────────────────────┐
+//!  requester ─>│ ┌─────────┐   ┌───────────────┐    │
+//!              │ │ Arbiter ├──>│ RegisterSlice ├────┼──> command
+//!  responder ─>│ └─────────┘   └───────────────┘    │
+//!              │                                    │
+//!  requester_failure <──┬── is_response? <──────────┼─── failure
+//!  responder_failure <──┘                           │
+//!              └────────────────────────────────────┘
 //! ```
 //!
 //! A command a cycle, latency 1; failures without latency.
 //!
-//! 1. Commands of one keep their order; while both have some, they take turns packet by packet.
-//! 2. A failure is told to who sent the packet.
+//! 1. Commands of one role keep their order; while both have some, they take turns packet by packet.
+//! 2. A failure goes to the role whose packet failed.
 //!
-//! Both wait for the wire alone, behind gather, so neither waits for the other (design decision 4).
+//! Both roles wait for the wire alone, after gather, so neither waits for the other (design decision 4).
 use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
@@ -23,17 +30,17 @@ pub struct GatherMux {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// Requests; `ready` is combinational.
+    /// From the requester: requests; `ready` is combinational.
     pub requester: StreamRx<GatherCommand>,
-    /// Responses; `ready` is combinational.
+    /// From the responder: READ responses; `ready` is combinational.
     pub responder: StreamRx<GatherCommand>,
     /// To gather; registered.
     pub command: StreamTx<GatherCommand>,
-    /// From gather.
+    /// From gather: packets whose payload could not be read; `ready` is combinational.
     pub failure: StreamRx<GatherFailure>,
-    /// A request that was not sent; combinational.
+    /// To the requester: a request that was not sent; combinational.
     pub requester_failure: StreamTx<GatherFailure>,
-    /// A response that was not sent; combinational.
+    /// To the responder: a response that was not sent; combinational.
     pub responder_failure: StreamTx<GatherFailure>,
     arbiter: Arbiter<GatherCommand, 2>,
     slice: RegisterSlice<GatherCommand>,
@@ -95,30 +102,30 @@ mod tests {
             let mut responses = Source::of_tokens(commands(true), stalls);
             let mut lost = Source::of_tokens(failures.clone(), stalls);
             let mut command = Sink::new(stalls);
-            let mut told = [Sink::new(stalls), Sink::new(stalls)];
+            let mut failed = [Sink::new(stalls), Sink::new(stalls)];
             while command.received.len() < 400 || !lost.is_done() {
                 let block = &mut bench.block;
                 requests.drive(&mut block.requester, &mut random);
                 responses.drive(&mut block.responder, &mut random);
                 lost.drive(&mut block.failure, &mut random);
                 command.drive(&mut block.command, &mut random);
-                told[0].drive(&mut block.requester_failure, &mut random);
-                told[1].drive(&mut block.responder_failure, &mut random);
+                failed[0].drive(&mut block.requester_failure, &mut random);
+                failed[1].drive(&mut block.responder_failure, &mut random);
                 bench.settle();
                 let block = &bench.block;
                 requests.sample(&block.requester);
                 responses.sample(&block.responder);
                 lost.sample(&block.failure);
                 command.sample(&block.command);
-                told[0].sample(&block.requester_failure);
-                told[1].sample(&block.responder_failure);
+                failed[0].sample(&block.requester_failure);
+                failed[1].sample(&block.responder_failure);
                 bench.tick();
             }
             for is_response in [false, true] {
                 let mine = command.received.iter().filter(|found| found.headers.is_response == is_response);
                 assert!(mine.copied().eq(commands(is_response)));
                 let lost = failures.iter().filter(|failure| failure.is_response == is_response);
-                assert!(told[usize::from(is_response)].received.iter().eq(lost));
+                assert!(failed[usize::from(is_response)].received.iter().eq(lost));
             }
             let changes = |two: &[GatherCommand]| two[0].headers.is_response != two[1].headers.is_response;
             assert!(command.received.windows(2).all(|two| !two[0].continues || !changes(two)));

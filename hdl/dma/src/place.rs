@@ -1,36 +1,38 @@
-//! Place: puts the payload of received packets where it belongs, and then lets completion and reply go.
+//! Place: writes the payload of received packets to host memory, then hands on their CQEs and notices.
 //!
-//! Payload comes from lane 0 on, as one piece a packet; it goes to up to three spans at any address. Between the two stands one
-//! rotator: a word of a span is made of two beats that were turned by the same distance.
+//! Payload arrives from lane 0 on, one run of beats a packet, and goes to up to three spans at any address. One rotator aligns it: a
+//! word that is written is made of two beats that were turned by the same distance.
 //!
 //! ```text
-//!             ┌──────────────────────────────────────────────────────────────────────────┐
-//!  command ──>│ ┌─────┐ cut  ┌───────────────┐ pieces ┌──────────┐                       │
-//!             │ │ Cut ├─────>│ slots, lanes  ├───────>│          │ turned ┌──────┐       │
-//!             │ └──┬──┘      └───────────────┘        │  slots,  ├───────>│ Fifo ├───────┼──> write
-//!  payload ───┼────│────────────────────────────────>│  rotator ├─> ends └──────┘       │
-//!             │    │                                  └──────────┘     │                 │
-//!             │    │   payload_done_count, payload_failed ───────> ┌───┴──────┐          │
-//!             │    └────────> tails ──────────────────────────────>│ conclude ├──────────┼──> completion, reply
-//!             │                                                    └──────────┘          │
-//!             └──────────────────────────────────────────────────────────────────────────┘
+//!             ┌─────────────────────────────────────────────────────────────────────────────┐
+//!  command ──>│ ┌────────┐ part ┌─────────┐ plans (8) ┌─────────┐ word  ┌──────────────┐    │
+//!             │ │ cut at ├─────>│ plan of ├──────────>│ cycles, ├──────>│ words (Fifo) ├────┼──> write
+//!             │ │ 512 B  │      │ cycles  │           │ rotator │       └──────────────┘    │
+//!             │ └──┬─────┘      └─────────┘           └─^────┬──┘                           │
+//!  payload ───┼────│────────────────────────────────────┘    │ ends (write counts)          │
+//!             │    │                                         v                              │
+//!             │    │   payload_done_count, payload_failed ─> ┌────────┐                     │
+//!             │    └──────────── tails (512) ───────────────>│ retire ├─────────────────────┼──> cqe, notice
+//!             │                                              └────────┘                     │
+//!             └─────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 10 cycles from a command to `write`, and 4 from the move of `payload_done_count` to completion and reply. One word
-//! a cycle, from one write to the next and one packet to the next. A span that begins within a beat of payload costs a cycle
-//! more if its first word needs two beats; a packet without words costs one, and one that is dropped costs as many as it
-//! has beats. Conclusions leave one in two cycles. Up to 512 packets and some 480 writes wait for the host.
+//! Latency 10 cycles from a command to `write`, and 4 from the change of `payload_done_count` to `cqe` and `notice`. One word
+//! a cycle, across writes and packets. A span that begins within a beat of payload costs one cycle more if its first word needs two
+//! beats; a packet without payload costs one cycle, and one whose payload is dropped costs as many as it has beats. Packets retire at
+//! one in two cycles. Up to 512 packets and some 480 writes wait for the host.
 //! At 512 bits 2774 LUTs with those used as memory, 3400 FF, 14 RAMB36, depth 9.
 //!
 //! 1. The words of a packet are written in the order of its spans, cut at multiples of 512 bytes.
-//! 2. Completion and reply of a packet are offered when all writes of it and of the packets before it are reported done: the
-//!    host says nothing about the order of two writes, unless the second is issued after the first is done (design 3.1). So no
-//!    completion is seen before its payload, whatever the host does. Those of one packet precede those of the next.
-//! 3. If one of the packet's writes failed, its completion says so instead of `Success` (protocol 3.6, row 13), and its reply
-//!    says `has_failed`. The reply stage has heard of the failure before; who answers requests of the card's own has not.
-//! 4. `reply.write_count` counts all writes of payload up to the end of the packet.
-//! 5. As many beats of payload are taken as `payload_bytes` fills, whatever becomes of them.
-//! 6. Generations pass through: whoever destroys a queue pair waits for `passage`, and who gets a conclusion compares them.
+//! 2. CQE and notice of a packet are offered when all writes of it and of the packets before it are reported done: the host promises
+//!    no order of two writes unless the second is issued after the first is done (design 3.1). So no CQE is seen before its
+//!    payload, whatever the host does. CQE and notice of one packet leave before those of the next.
+//! 3. If the host refused one of the packet's writes, its CQE has the status `LocalProtection` instead of `Success` (protocol 3.6,
+//!    row 13), and `notice.write_failed` is set.
+//! 4. `notice.write_count` counts all writes of payload up to the end of the packet.
+//! 5. As many beats of payload are taken as `payload_bytes` fills, whether they are written or dropped.
+//! 6. Generations pass through: a command that destroys a queue pair waits for `in_flight`, and the receivers of CQEs and notices
+//!    compare generations.
 //!
 //! The lengths of spans must add up to `payload_bytes`, and none may be zero. Design decision 11.
 use rnic_blocks::logic::byte_mask::ByteMask;
@@ -41,84 +43,94 @@ use rnic_blocks::stream::{Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::complete::CqeToken;
-use rnic_messages::host::HostSpan;
-use rnic_messages::host::PayloadWrite;
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
-use rnic_messages::setup::InFlight;
-use rnic_messages::sizes::LENGTH_BITS;
-use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
+use rnic_messages::host::{HostSpan, PayloadWrite, has_reached};
+use rnic_messages::receive::{PlaceCommand, PlaceNotice, PlaceNoticeKind};
+use rnic_messages::setup::{InFlight, in_flight_after};
+use rnic_messages::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 
 /// Stages of the rotator.
 const STAGES: usize = 3;
-/// Packets between command and conclusion, as a power of two.
+/// log2 of the packets between command and retirement.
 const TAILS: usize = 9;
 const TAIL_COUNT: usize = TAILS + 1;
-/// Words that wait to be written, as a power of two.
+/// log2 of the words that wait to be written.
 const WORDS: usize = 5;
 const WORD_COUNT: usize = WORDS + 1;
-/// A word enters the pipeline only if so many are waiting at most; those on their way have room then.
+/// A word enters the pipeline while at most this many wait, so that those in the pipeline have room.
 const WAITING_MAX: u64 = 24;
-/// Writes whose packets are not concluded: a new one begins below this many. As many as two more, and all of them may fail.
+/// A plan of cycles begins while fewer writes than this belong to packets that have not retired. Two more may be in the pipeline, and
+/// all of them may fail.
 const OPEN_MAX: u64 = 480;
 const FAILURES: usize = 9;
 const FAILURE_COUNT: usize = FAILURES + 1;
-const SUCCESS: u64 = CompletionStatus::Success as u64;
-const LOCAL_PROTECTION: u64 = CompletionStatus::LocalProtection as u64;
-/// Pieces that are planned ahead, as a power of two.
-const PIECES: usize = 3;
-const PIECE_COUNT: usize = PIECES + 1;
-/// Bits of a number of cycles that one piece takes; at 64 bits, 8,191 bytes are 1,024 beats.
-const SLOT_BITS: usize = 11;
+/// log2 of the parts that are planned ahead.
+const PLANS: usize = 3;
+const PLAN_COUNT: usize = PLANS + 1;
+/// Bits of the number of a part's cycle; at 64 bits, 8,191 bytes are 1,024 beats.
+const CYCLE_BITS: usize = 11;
 /// Bits of a lane at the widest datapath.
 const LANE_BITS: usize = 6;
-/// The address of the next part is made in two steps, first below this bit.
+/// The address of the next part is made in two steps, in the first one below this bit.
 const LOW_BITS: usize = 36;
 const HIGH_BITS: usize = 64 - LOW_BITS;
 const LOW_PAGE_BITS: usize = LOW_BITS - 9;
 const LOW_PAGE_COUNT: usize = LOW_PAGE_BITS + 1;
 
-/// A part of a span that crosses no boundary, or a packet without words.
+/// A write to the host without its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Cut {
+struct WriteHeader {
     address: Bits<64>,
     length: Bits<LENGTH_BITS>,
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     generation: Bits<GENERATION_BITS>,
-    is_answer: Bit,
-    /// Lane of the payload at which it begins.
+    is_response: Bit,
+}
+
+/// How far a command has been cut into parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Cursor {
+    /// What is left of the span.
+    span: HostSpan,
+    /// One is to be added to the high bits of its address.
+    carry: Bit,
+    span_index: Bits<2>,
+    /// No part of the span has been cut yet.
+    is_first: Bit,
+    /// Lane of the payload beat in which the next part begins.
     lane: Bits<LANE_BITS>,
-    /// It begins and ends its span.
-    begins: Bit,
-    ends: Bit,
-    /// Bytes of the span behind it.
+}
+
+/// A part of a span that crosses no multiple of 512 bytes, or a packet without a span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Part {
+    header: WriteHeader,
+    /// Lane of the payload beat in which it begins.
+    lane: Bits<LANE_BITS>,
+    /// It is the first part of its span, and the last one.
+    is_first: Bit,
+    is_last: Bit,
+    /// Bytes of its span after it.
     rest: Bits<SPAN_BITS>,
-    /// Its span is the last one.
     is_last_span: Bit,
-    /// The packet ends with it.
     ends_packet: Bit,
-    /// There is something to write.
+    /// It is written. Else `dropped` bytes of payload are taken and dropped.
     is_write: Bit,
-    /// Else: bytes of payload to be dropped.
     dropped: Bits<SPAN_BITS>,
 }
 
-/// The same as cycles.
+/// A part as cycles, each of which takes a beat of payload, makes a word, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Piece {
-    address: Bits<64>,
-    length: Bits<LENGTH_BITS>,
-    queue_pair: Bits<QUEUE_PAIR_BITS>,
-    generation: Bits<GENERATION_BITS>,
-    is_answer: Bit,
-    /// By how many lanes payload turns.
+struct Plan {
+    header: WriteHeader,
+    /// Lanes by which payload is turned.
     turn: Bits<LANE_BITS>,
-    /// Cycles, less one.
-    last_slot: Bits<SLOT_BITS>,
-    /// The first one makes no word, because that word needs two beats.
+    /// Number of cycles less one.
+    last_cycle: Bits<CYCLE_BITS>,
+    /// The first cycle makes no word, because that word needs two beats.
     is_ahead: Bit,
-    /// The last one takes no beat.
+    /// The last cycle takes no beat.
     skips_last: Bit,
-    /// The last beat stays, because the next span begins in it.
+    /// The last beat stays in the stream, because the next span begins in it.
     keeps_last: Bit,
     /// There are beats to take.
     has_beats: Bit,
@@ -126,14 +138,20 @@ struct Piece {
     ends_packet: Bit,
 }
 
-/// What goes with a word through the rotator.
+/// What one cycle of a plan does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Cycle {
+    is_last: Bit,
+    needs_beat: Bit,
+    /// The beat is used, and stays in the stream.
+    keeps_beat: Bit,
+    makes_word: Bit,
+}
+
+/// A word on its way through the rotator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Word {
-    address: Bits<64>,
-    length: Bits<LENGTH_BITS>,
-    queue_pair: Bits<QUEUE_PAIR_BITS>,
-    generation: Bits<GENERATION_BITS>,
-    is_answer: Bit,
+    header: WriteHeader,
     last: Bit,
 }
 
@@ -144,13 +162,180 @@ struct Made<const DATA: usize> {
     data: Bits<DATA>,
 }
 
-/// What follows the words of a packet.
+/// What follows the payload of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Tail {
     has_completion: Bit,
     completion: CqeToken,
-    has_reply: Bit,
-    reply: ReplyEvent,
+    has_notice: Bit,
+    notice: PlaceNotice,
+}
+
+/// What becomes of the oldest packet in a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Retirement {
+    /// Some of its writes are not done.
+    Wait,
+    /// One of its writes has failed, and is taken from the queue of failures.
+    Collect,
+    /// CQE and notice are offered.
+    Retire,
+}
+
+/// Begins a command: nothing of its first span has been cut.
+#[kernel]
+fn cursor_of(first: HostSpan) -> Cursor {
+    Cursor { span: first, carry: false, span_index: bits(0), is_first: true, lane: bits(0) }
+}
+
+/// Cuts the next part off a command: up to the next multiple of 512 bytes, or to the end of its span.
+#[kernel]
+fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
+    let span = cursor.span;
+    let has_span = command.span_count.any();
+    let high = span.address.get_bits::<HIGH_BITS>(LOW_BITS) + bit_cast::<HIGH_BITS, 1>(cursor.carry.into());
+    let room = bits::<LENGTH_BITS>(512) - bit_cast::<LENGTH_BITS, 9>(span.address.get_bits::<9>(0));
+    let is_last = span.length <= bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
+    let is_last_span = cursor.span_index + 1 == command.span_count;
+    let behind = span.length - bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
+    Part {
+        header: WriteHeader {
+            address: cat!(high, span.address.get_bits::<LOW_BITS>(0)),
+            length: select(is_last, span.length.get_bits::<LENGTH_BITS>(0), room),
+            queue_pair: command.queue_pair,
+            generation: command.generation,
+            is_response: command.notice.kind == PlaceNoticeKind::Response,
+        },
+        lane: cursor.lane,
+        is_first: cursor.is_first,
+        is_last,
+        rest: select(is_last, bits::<SPAN_BITS>(0), behind),
+        is_last_span,
+        ends_packet: !has_span || (is_last && is_last_span),
+        is_write: has_span,
+        dropped: command.payload_bytes,
+    }
+}
+
+/// Moves behind a part: to the rest of its span, or to the next span. The carry out of the low bits of the address is added a
+/// cycle later.
+#[kernel]
+fn cursor_after<const BYTES: usize>(command: PlaceCommand, cursor: Cursor, part: Part) -> Cursor {
+    let lanes = (1u64 << (BYTES as u64 - 1)) - 1;
+    let address = part.header.address;
+    let page = bit_cast::<LOW_PAGE_COUNT, LOW_PAGE_BITS>(address.get_bits::<LOW_PAGE_BITS>(9)) + 1;
+    let rest = HostSpan {
+        address: cat!(
+            address.get_bits::<HIGH_BITS>(LOW_BITS),
+            page.get_bits::<LOW_PAGE_BITS>(0),
+            bits::<9>(0)
+        ),
+        length: part.rest,
+    };
+    let next = select(cursor.span_index.any(), command.third, command.second);
+    Cursor {
+        span: select(part.is_last, next, rest),
+        carry: !part.is_last && page.get_bit(LOW_PAGE_BITS),
+        span_index: if part.is_last { cursor.span_index + 1 } else { cursor.span_index },
+        is_first: part.is_last,
+        lane: (cursor.lane + part.header.length.get_bits::<LANE_BITS>(0)) & lanes,
+    }
+}
+
+/// Plans the cycles of a part.
+#[kernel]
+fn plan_of<const BYTES: usize>(part: Part) -> Plan {
+    let lane_shift = BYTES as u64 - 1;
+    let lanes = (1u64 << lane_shift) - 1;
+    let length = part.header.length;
+    let host_lane = part.header.address.get_bits::<LANE_BITS>(0) & lanes;
+    let turn = (host_lane - part.lane) & lanes;
+    let is_ahead = part.is_write && part.is_first && host_lane < part.lane;
+    let last_byte =
+        bit_cast::<CYCLE_BITS, LANE_BITS>(host_lane) + bit_cast::<CYCLE_BITS, LENGTH_BITS>(length) - 1;
+    let end_lane = last_byte.get_bits::<LANE_BITS>(0) & lanes;
+    let dropped_cycles = ((part.dropped - 1) >> lane_shift).get_bits::<CYCLE_BITS>(0);
+    // The last beat that this part takes is also the span's last one if the turned beat holds all that follows in the span.
+    let takes_last_beat = part.rest <= bit_cast::<SPAN_BITS, LANE_BITS>(turn);
+    let next_lane =
+        (part.lane + length.get_bits::<LANE_BITS>(0) + part.rest.get_bits::<LANE_BITS>(0)) & lanes;
+    Plan {
+        header: part.header,
+        turn,
+        last_cycle: if part.is_write {
+            (last_byte >> lane_shift) + bit_cast::<CYCLE_BITS, 1>(is_ahead.into())
+        } else if part.dropped.any() {
+            dropped_cycles
+        } else {
+            bits(0)
+        },
+        is_ahead,
+        skips_last: part.is_write && part.is_last && end_lane < turn,
+        keeps_last: part.is_write && takes_last_beat && !part.is_last_span && next_lane.any(),
+        has_beats: part.is_write || part.dropped.any(),
+        is_write: part.is_write,
+        ends_packet: part.ends_packet,
+    }
+}
+
+/// Finds what a cycle of a plan does, the first one being number 0.
+#[kernel]
+fn cycle_of(plan: Plan, number: Bits<CYCLE_BITS>) -> Cycle {
+    let is_last = number == plan.last_cycle;
+    let is_before_last = number + 1 == plan.last_cycle;
+    let is_last_beat = select(plan.skips_last, is_before_last, is_last);
+    Cycle {
+        is_last,
+        needs_beat: plan.has_beats && !(is_last && plan.skips_last),
+        keeps_beat: is_last_beat && plan.keeps_last,
+        makes_word: plan.is_write && (!plan.is_ahead || number.any()),
+    }
+}
+
+/// Decides whether the oldest packet retires, given the writes up to its end, those that are done, and the count of the oldest
+/// write that failed.
+#[kernel]
+fn retirement(
+    end: Bits<WRITE_COUNT_BITS>,
+    done: Bits<WRITE_COUNT_BITS>,
+    has_failure: Bit,
+    failure: Bits<WRITE_COUNT_BITS>,
+) -> Retirement {
+    if !has_reached(done, end) {
+        Retirement::Wait
+    } else if has_failure && has_reached(end, failure) {
+        Retirement::Collect
+    } else {
+        Retirement::Retire
+    }
+}
+
+/// The CQE of a packet, one of whose writes may have failed. A status that is an error already stays.
+#[kernel]
+fn cqe_after(completion: CqeToken, write_failed: Bit) -> CqeToken {
+    CqeToken {
+        status: if write_failed && completion.status == CompletionStatus::Success as u64 {
+            bits(CompletionStatus::LocalProtection as u64)
+        } else {
+            completion.status
+        },
+        ..completion
+    }
+}
+
+/// The write that a word belongs to, with its data.
+#[kernel]
+fn payload_write<const DATA: usize>(made: Made<DATA>) -> PayloadWrite<DATA> {
+    let header = made.word.header;
+    PayloadWrite::<DATA> {
+        address: header.address,
+        length: header.length,
+        queue_pair: header.queue_pair,
+        generation: header.generation,
+        is_response: header.is_response,
+        data: made.data,
+        last: made.word.last,
+    }
 }
 
 /// The block.
@@ -162,36 +347,31 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high; forgets all packets.
     pub reset: Signal<In, Bit>,
 
-    /// From admit: what becomes of each packet. `ready` is combinational.
+    /// From the place mux: what becomes of each packet. `ready` is combinational.
     pub command: StreamRx<PlaceCommand>,
-    /// From the receive buffer: payload of those that have some. `ready` is a function of registers.
+    /// From the place mux: payload of the packets that have some. `ready` is a function of registers.
     pub payload: StreamRx<Beat<DATA, BYTES>>,
 
     /// To the host writer; a function of registers.
     pub write: StreamTx<PayloadWrite<DATA>>,
-    /// From it: how many of these writes are done.
+    /// From the host writer: writes of payload that are done, modulo 2^16.
     pub payload_done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// That count has just moved, for a write that failed.
+    /// From the host writer: `payload_done_count` has just counted a write that failed.
     pub payload_failed: Signal<In, Bit>,
-    /// To complete; a function of registers.
-    pub completion: StreamTx<CqeToken>,
-    /// To the reply stage; a function of registers.
-    pub reply: StreamTx<ReplyEvent>,
-    /// Commands that came, and those whose completion and reply are gone; registered.
+    /// To the completion queues; a function of registers.
+    pub cqe: StreamTx<CqeToken>,
+    /// To the place mux; a function of registers.
+    pub notice: StreamTx<PlaceNotice>,
+    /// Commands taken, and packets retired; registered.
     pub in_flight: Signal<Out, InFlight>,
 
     command_held: DFF<PlaceCommand>,
     is_busy: Reg<Bit>,
-    span: DFF<HostSpan>,
-    /// One is to be added to the high bits of its address.
-    carry: Reg<Bit>,
-    span_index: Reg<Bits<2>>,
-    span_begins: Reg<Bit>,
-    lane: Reg<Bits<LANE_BITS>>,
-    cut: DFF<Cut>,
-    cut_valid: Reg<Bit>,
-    pieces: Fifo<Piece, PIECES, PIECE_COUNT>,
-    slot: Reg<Bits<SLOT_BITS>>,
+    cursor: DFF<Cursor>,
+    part: DFF<Part>,
+    part_valid: Reg<Bit>,
+    plans: Fifo<Plan, PLANS, PLAN_COUNT>,
+    cycle: Reg<Bits<CYCLE_BITS>>,
     #[init(Rotator::by_bytes())]
     rotator: Rotator<DATA, BYTES, STAGES>,
     below: ByteMask<DATA, BYTES>,
@@ -207,24 +387,18 @@ pub struct Place<const DATA: usize, const BYTES: usize> {
     tails: Fifo<Tail, TAILS, TAIL_COUNT>,
     /// Of each packet whose last word is made, the writes up to its end.
     ends: Fifo<Bits<WRITE_COUNT_BITS>, TAILS, TAIL_COUNT>,
-    /// Writes that have entered the rotator, and those of packets that are concluded.
+    /// Writes that have entered the rotator, and those of packets that have retired.
     planned: Reg<Bits<WRITE_COUNT_BITS>>,
-    concluded: Reg<Bits<WRITE_COUNT_BITS>>,
+    retired: Reg<Bits<WRITE_COUNT_BITS>>,
     is_open: Reg<Bit>,
-    /// Counts of writes that failed; `done` is behind them, so that they are seen in time.
+    /// Counts of writes that failed. `done` is delayed by as much as this queue, so that failures are seen in time.
     failures: Fifo<Bits<WRITE_COUNT_BITS>, FAILURES, FAILURE_COUNT>,
     done: [Reg<Bits<WRITE_COUNT_BITS>>; 3],
     has_failed: Reg<Bit>,
     is_leaving: Reg<Bit>,
-    completion_waits: Reg<Bit>,
-    reply_waits: Reg<Bit>,
-    passed: Reg<InFlight>,
-}
-
-impl<const DATA: usize, const BYTES: usize> Place<DATA, BYTES> {
-    /// Of a lane, the bits that count.
-    const LANES: u64 = DATA as u64 / 8 - 1;
-    const LANE_SHIFT: u64 = BYTES as u64 - 1;
+    cqe_waits: Reg<Bit>,
+    notice_waits: Reg<Bit>,
+    flight: Reg<InFlight>,
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
@@ -234,159 +408,73 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
 
         // Spans are cut, one part a cycle.
         let command = self.command_held.q.val();
-        let span = self.span.q.val();
-        let has_span = command.span_count.any();
-        let high = span.address.get_bits::<HIGH_BITS>(LOW_BITS)
-            + bit_cast::<HIGH_BITS, 1>(self.carry.q.val().into());
-        let next_page =
-            bit_cast::<LOW_PAGE_COUNT, LOW_PAGE_BITS>(span.address.get_bits::<LOW_PAGE_BITS>(9)) + 1;
-        let room = bits::<LENGTH_BITS>(512) - bit_cast::<LENGTH_BITS, 9>(span.address.get_bits::<9>(0));
-        let ends = span.length <= bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
-        let length = select(ends, span.length.get_bits::<LENGTH_BITS>(0), room);
-        let rest = select(ends, bits::<SPAN_BITS>(0), span.length - bit_cast::<SPAN_BITS, LENGTH_BITS>(room));
-        let is_last_span = self.span_index.q.val() + 1 == command.span_count;
-        let ends_packet = !has_span || (ends && is_last_span);
-        let may_cut = !self.cut_valid.q.val() || self.pieces.rx.ready.val();
-        let cuts = self.is_busy.q.val() && may_cut;
+        let cursor = self.cursor.q.val();
+        let part = part_of(command, cursor);
+        let is_busy = self.is_busy.q.val();
+        let may_cut = !self.part_valid.q.val() || self.plans.rx.ready.val();
+        let cuts = is_busy && may_cut;
         if may_cut {
-            self.cut_valid.d.next = self.is_busy.q.val();
-            self.cut.d.next = Cut {
-                address: cat!(high, span.address.get_bits::<LOW_BITS>(0)),
-                length,
-                queue_pair: command.queue_pair,
-                generation: command.generation,
-                is_answer: command.reply.is_answer,
-                lane: self.lane.q.val(),
-                begins: self.span_begins.q.val(),
-                ends,
-                rest,
-                is_last_span,
-                ends_packet,
-                is_write: has_span,
-                dropped: command.payload_bytes,
-            };
+            self.part_valid.d.next = is_busy;
+            self.part.d.next = part;
         }
-        let may_take = (!self.is_busy.q.val() || (cuts && ends_packet)) && self.tails.rx.ready.val();
+        if cuts {
+            self.is_busy.d.next = !part.ends_packet;
+            self.cursor.d.next = cursor_after::<BYTES>(command, cursor, part);
+        }
+        let may_take = (!is_busy || (cuts && part.ends_packet)) && self.tails.rx.ready.val();
         let takes = may_take && self.command.valid.val();
         let asked = self.command.beat.val();
         self.command.ready.next = may_take;
-        if cuts {
-            self.carry.d.next = false;
-            self.lane.d.next = (self.lane.q.val() + length.get_bits::<LANE_BITS>(0)) & Self::LANES;
-            self.span_begins.d.next = ends;
-            if ends_packet {
-                self.is_busy.d.next = false;
-            } else if ends {
-                self.span.d.next = select(self.span_index.q.val().any(), command.third, command.second);
-                self.span_index.d.next = self.span_index.q.val() + 1;
-            } else {
-                self.span.d.next.address = cat!(high, next_page.get_bits::<LOW_PAGE_BITS>(0), bits::<9>(0));
-                self.carry.d.next = next_page.get_bit(LOW_PAGE_BITS);
-                self.span.d.next.length = rest;
-            }
-        }
         if takes {
             self.is_busy.d.next = true;
             self.command_held.d.next = asked;
-            self.span.d.next = asked.first;
-            self.span_index.d.next = bits(0);
-            self.span_begins.d.next = true;
-            self.lane.d.next = bits(0);
+            self.cursor.d.next = cursor_of(asked.first);
         }
         self.tails.rx.valid.next = takes;
         self.tails.rx.beat.next = Tail {
             has_completion: asked.has_completion,
             completion: asked.completion,
-            has_reply: asked.has_reply,
-            reply: asked.reply,
+            has_notice: asked.has_notice,
+            notice: asked.notice,
         };
-
-        // Parts become cycles.
-        let cut = self.cut.q.val();
-        let host_lane = cut.address.get_bits::<LANE_BITS>(0) & Self::LANES;
-        let turn = (host_lane - cut.lane) & Self::LANES;
-        let is_ahead = cut.is_write && cut.begins && host_lane < cut.lane;
-        let last_byte =
-            bit_cast::<SLOT_BITS, LANE_BITS>(host_lane) + bit_cast::<SLOT_BITS, LENGTH_BITS>(cut.length) - 1;
-        let end_lane = last_byte.get_bits::<LANE_BITS>(0) & Self::LANES;
-        let dropped_slots = ((cut.dropped - 1) >> Self::LANE_SHIFT).get_bits::<SLOT_BITS>(0);
-        // The beat that this part takes last is also the span's last one if the turned beat holds all that is behind.
-        let takes_last_beat = cut.rest <= bit_cast::<SPAN_BITS, LANE_BITS>(turn);
-        let next_lane = (cut.lane + cut.length.get_bits::<LANE_BITS>(0) + cut.rest.get_bits::<LANE_BITS>(0))
-            & Self::LANES;
-        self.pieces.rx.valid.next = self.cut_valid.q.val();
-        self.pieces.rx.beat.next = Piece {
-            address: cut.address,
-            length: cut.length,
-            queue_pair: cut.queue_pair,
-            generation: cut.generation,
-            is_answer: cut.is_answer,
-            turn,
-            last_slot: if cut.is_write {
-                (last_byte >> Self::LANE_SHIFT) + bit_cast::<SLOT_BITS, 1>(is_ahead.into())
-            } else if cut.dropped.any() {
-                dropped_slots
-            } else {
-                bits(0)
-            },
-            is_ahead,
-            skips_last: cut.is_write && cut.ends && end_lane < turn,
-            keeps_last: cut.is_write && takes_last_beat && !cut.is_last_span && next_lane.any(),
-            has_beats: cut.is_write || cut.dropped.any(),
-            is_write: cut.is_write,
-            ends_packet: cut.ends_packet,
-        };
+        self.plans.rx.valid.next = self.part_valid.q.val();
+        self.plans.rx.beat.next = plan_of::<BYTES>(self.part.q.val());
 
         // A cycle takes a beat, makes a word, or both.
-        let piece = self.pieces.tx.beat.val();
-        let slot = self.slot.q.val();
-        let is_last = slot == piece.last_slot;
-        let is_before_last = slot + 1 == piece.last_slot;
-        let needs_beat = piece.has_beats && !(is_last && piece.skips_last);
-        let is_last_beat = select(piece.skips_last, is_before_last, is_last);
-        let keeps = is_last_beat && piece.keeps_last;
+        let plan = self.plans.tx.beat.val();
+        let cycle = cycle_of(plan, self.cycle.q.val());
         let has_room = self.queue.level.val() <= WAITING_MAX && self.is_open.q.val();
-        let may = self.pieces.tx.valid.val() && has_room;
-        let goes = may && (!needs_beat || self.payload.valid.val());
-        let makes_word = piece.is_write && (!piece.is_ahead || slot.any());
-        self.payload.ready.next = may && needs_beat && !keeps;
-        self.pieces.tx.ready.next = goes && is_last;
+        let may_go = self.plans.tx.valid.val() && has_room;
+        let goes = may_go && (!cycle.needs_beat || self.payload.valid.val());
+        let ends = goes && cycle.is_last;
+        self.payload.ready.next = may_go && cycle.needs_beat && !cycle.keeps_beat;
+        self.plans.tx.ready.next = ends;
         if goes {
-            self.slot.d.next = if is_last { bits(0) } else { slot + 1 };
+            self.cycle.d.next = if cycle.is_last { bits(0) } else { self.cycle.q.val() + 1 };
         }
-        let planned = self.planned.q.val() + bit_cast::<WRITE_COUNT_BITS, 1>(piece.is_write.into());
-        if goes && is_last {
+        let planned = self.planned.q.val() + bit_cast::<WRITE_COUNT_BITS, 1>(plan.is_write.into());
+        if ends {
             self.planned.d.next = planned;
         }
-        self.is_open.d.next = self.planned.q.val() - self.concluded.q.val() < OPEN_MAX;
-        self.ends.rx.valid.next = goes && is_last && piece.ends_packet;
+        self.is_open.d.next = self.planned.q.val() - self.retired.q.val() < OPEN_MAX;
+        self.ends.rx.valid.next = ends && plan.ends_packet;
         self.ends.rx.beat.next = planned;
 
         // The pipeline of the rotator never stops.
-        for stage in 0..4 {
-            if stage == 0 {
-                self.word[stage].d.next = Word {
-                    address: piece.address,
-                    length: piece.length,
-                    queue_pair: piece.queue_pair,
-                    generation: piece.generation,
-                    is_answer: piece.is_answer,
-                    last: is_last,
-                };
-                self.word_valid[stage].d.next = goes && makes_word;
-            } else {
-                self.word[stage].d.next = self.word[stage - 1].q.val();
-                self.word_valid[stage].d.next = self.word_valid[stage - 1].q.val();
-            }
+        self.word[0].d.next = Word { header: plan.header, last: cycle.is_last };
+        self.word_valid[0].d.next = goes && cycle.makes_word;
+        self.beat_valid[0].d.next = goes && cycle.needs_beat;
+        for stage in 1..4 {
+            self.word[stage].d.next = self.word[stage - 1].q.val();
+            self.word_valid[stage].d.next = self.word_valid[stage - 1].q.val();
         }
-        for stage in 0..3 {
-            self.beat_valid[stage].d.next =
-                if stage == 0 { goes && needs_beat } else { self.beat_valid[stage - 1].q.val() };
+        for stage in 1..3 {
+            self.beat_valid[stage].d.next = self.beat_valid[stage - 1].q.val();
         }
-        self.turns[0].d.next = piece.turn;
+        self.turns[0].d.next = plan.turn;
         self.turns[1].d.next = self.turns[0].q.val();
         self.rotator.data.next = self.payload.beat.val().data;
-        self.rotator.distance.next = bit_cast::<BYTES, LANE_BITS>(piece.turn);
+        self.rotator.distance.next = bit_cast::<BYTES, LANE_BITS>(plan.turn);
         self.below.count.next = bit_cast::<BYTES, LANE_BITS>(self.turns[1].q.val());
         self.mask.d.next = self.below.mask.val();
         let turned = self.rotator.rotated.val();
@@ -397,75 +485,53 @@ impl<const DATA: usize, const BYTES: usize> Logic for Place<DATA, BYTES> {
         self.made.d.next = (turned & !mask) | (self.held.q.val() & mask);
         self.queue.rx.valid.next = self.word_valid[3].q.val();
         self.queue.rx.beat.next = Made::<DATA> { word: self.word[3].q.val(), data: self.made.q.val() };
-
-        let made = self.queue.tx.beat.val();
         self.queue.tx.ready.next = self.write.ready.val();
         self.write.valid.next = self.queue.tx.valid.val();
-        self.write.beat.next = PayloadWrite::<DATA> {
-            address: made.word.address,
-            length: made.word.length,
-            queue_pair: made.word.queue_pair,
-            generation: made.word.generation,
-            is_answer: made.word.is_answer,
-            data: made.data,
-            last: made.word.last,
-        };
+        self.write.beat.next = payload_write::<DATA>(self.queue.tx.beat.val());
 
-        // FailureMerge are at the exit of their queue when the count that has them arrives.
+        // A failure is at the exit of its queue when the count that has it arrives.
         self.failures.rx.valid.next = self.payload_failed.val();
         self.failures.rx.beat.next = self.payload_done_count.val();
-        for stage in 0..3 {
-            self.done[stage].d.next =
-                if stage == 0 { self.payload_done_count.val() } else { self.done[stage - 1].q.val() };
-        }
+        self.done[0].d.next = self.payload_done_count.val();
+        self.done[1].d.next = self.done[0].q.val();
+        self.done[2].d.next = self.done[1].q.val();
 
-        // Packets are concluded one by one, when their failures have been collected.
+        // Packets retire one by one, when their failures have been collected.
         let tail = self.tails.tx.beat.val();
         let end = self.ends.tx.beat.val();
         let is_leaving = self.is_leaving.q.val();
-        let is_done = !(self.done[2].q.val() - end).get_bit(WRITE_COUNT_BITS - 1);
-        let failure_is_its = self.failures.tx.valid.val()
-            && !(end - self.failures.tx.beat.val()).get_bit(WRITE_COUNT_BITS - 1);
-        let may_begin = !is_leaving && self.ends.tx.valid.val() && self.tails.tx.valid.val() && is_done;
-        let begins = may_begin && !failure_is_its;
-        let fails = may_begin && failure_is_its;
-        self.failures.tx.ready.next = fails;
-        let completion_waits = self.completion_waits.q.val() && !self.completion.ready.val();
-        let reply_waits = self.reply_waits.q.val() && !self.reply.ready.val();
-        let leaves = is_leaving && !completion_waits && !reply_waits;
-        self.completion_waits.d.next = completion_waits;
-        self.reply_waits.d.next = reply_waits;
-        if fails {
+        let has_failed = self.has_failed.q.val();
+        let may_begin = !is_leaving && self.ends.tx.valid.val() && self.tails.tx.valid.val();
+        let oldest =
+            retirement(end, self.done[2].q.val(), self.failures.tx.valid.val(), self.failures.tx.beat.val());
+        let collects = may_begin && oldest == Retirement::Collect;
+        let cqe_waits = self.cqe_waits.q.val() && !self.cqe.ready.val();
+        let notice_waits = self.notice_waits.q.val() && !self.notice.ready.val();
+        let leaves = is_leaving && !cqe_waits && !notice_waits;
+        self.failures.tx.ready.next = collects;
+        self.tails.tx.ready.next = leaves;
+        self.ends.tx.ready.next = leaves;
+        self.cqe_waits.d.next = cqe_waits;
+        self.notice_waits.d.next = notice_waits;
+        if collects {
             self.has_failed.d.next = true;
         }
-        if begins {
+        if may_begin && oldest == Retirement::Retire {
             self.is_leaving.d.next = true;
-            self.completion_waits.d.next = tail.has_completion;
-            self.reply_waits.d.next = tail.has_reply;
-            self.concluded.d.next = end;
+            self.cqe_waits.d.next = tail.has_completion;
+            self.notice_waits.d.next = tail.has_notice;
+            self.retired.d.next = end;
         }
         if leaves {
             self.is_leaving.d.next = false;
             self.has_failed.d.next = false;
         }
-        self.tails.tx.ready.next = leaves;
-        self.ends.tx.ready.next = leaves;
-        self.completion.valid.next = self.completion_waits.q.val();
-        self.completion.beat.next = tail.completion;
-        if self.has_failed.q.val() && tail.completion.status == SUCCESS {
-            self.completion.beat.next.status = bits::<8>(LOCAL_PROTECTION);
-        }
-        self.reply.valid.next = self.reply_waits.q.val();
-        self.reply.beat.next = tail.reply;
-        self.reply.beat.next.write_count = end;
-        self.reply.beat.next.has_failed = self.has_failed.q.val();
-
-        let passed = self.passed.q.val();
-        self.passed.d.next = InFlight {
-            entered: if takes { passed.entered + 1 } else { passed.entered },
-            left: if leaves { passed.left + 1 } else { passed.left },
-        };
-        self.in_flight.next = passed;
+        self.cqe.valid.next = self.cqe_waits.q.val();
+        self.cqe.beat.next = cqe_after(tail.completion, has_failed);
+        self.notice.valid.next = self.notice_waits.q.val();
+        self.notice.beat.next = PlaceNotice { write_count: end, write_failed: has_failed, ..tail.notice };
+        self.flight.d.next = in_flight_after(self.flight.q.val(), takes, leaves);
+        self.in_flight.next = self.flight.q.val();
     }
 }
 
@@ -474,11 +540,11 @@ mod tests {
     use super::*;
     use rand::Rng;
     use rand::seq::IndexedRandom;
-    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, beats_of, random};
-    use rnic_host::testing::{Offers, bytes_of, generates};
+    use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, beats_of, random};
+    use rnic_host::testing::{bytes_of, generates};
     use std::collections::VecDeque;
 
-    /// The host memory of the tests: so many bytes from here on. A multiple of 2^36 lies in its middle.
+    /// The host memory of the tests: `MEMORY_BYTES` from here on. A multiple of 2^36 lies in its middle.
     const BASE: u64 = 0x0123_456f_ffff_c000;
     const MEMORY_BYTES: usize = 1 << 15;
 
@@ -503,7 +569,7 @@ mod tests {
         }
 
         /// Adds a packet that goes to these spans, each an address and a length.
-        fn add(&mut self, payload: Vec<u8>, places: &[(u64, usize)], has_completion: bool, has_reply: bool) {
+        fn add(&mut self, payload: Vec<u8>, places: &[(u64, usize)], has_completion: bool, has_notice: bool) {
             let index = self.packets.len();
             let mut spans = [HostSpan::default(); 3];
             let mut rest = &payload[..];
@@ -534,10 +600,10 @@ mod tests {
                     status: bits(if index % 5 == 4 { 5 } else { 0 }),
                     ..Default::default()
                 },
-                has_reply,
-                reply: ReplyEvent {
+                has_notice,
+                notice: PlaceNotice {
                     psn: bits(index as u64),
-                    is_answer: index % 3 == 1,
+                    kind: if index % 3 == 1 { PlaceNoticeKind::Response } else { PlaceNoticeKind::Ack },
                     ..Default::default()
                 },
             };
@@ -577,6 +643,9 @@ mod tests {
         }
     }
 
+    const SUCCESS: u64 = CompletionStatus::Success as u64;
+    const LOCAL_PROTECTION: u64 = CompletionStatus::LocalProtection as u64;
+
     /// When a host reports writes.
     #[derive(Clone, Copy)]
     struct Host {
@@ -584,7 +653,7 @@ mod tests {
         failures: f64,
     }
 
-    /// Sends packets through and compares every write, completion and reply, and memory at the end; returns the cycles until
+    /// Sends packets through and compares every write, CQE and notice, and memory at the end; returns the cycles until
     /// the last word was written.
     fn place<const DATA: usize, const BYTES: usize>(
         bench: &mut Bench<Place<DATA, BYTES>>,
@@ -594,16 +663,15 @@ mod tests {
         random: &mut Random,
     ) -> usize {
         let Traffic { packets, writes: meant, .. } = traffic;
-        let mut commands = Offers::new(packets.iter().map(|packet| packet.command), stalls);
+        let mut commands = Source::showing_next(packets.iter().map(|packet| packet.command), stalls);
         let beats: Vec<_> = packets
             .iter()
             .filter(|packet| !packet.payload.is_empty())
             .flat_map(|packet| beats_of::<DATA, BYTES>(&packet.payload, random))
             .collect();
         let beat_count = beats.len();
-        let mut payload = Offers::new(beats, stalls);
-        let (mut writes, mut completions, mut replies) =
-            (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
+        let mut payload = Source::showing_next(beats, stalls);
+        let (mut writes, mut cqes, mut notices) = (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
         let mut memory = vec![0; MEMORY_BYTES];
         let mut words: Vec<u8> = Vec::new();
         // Writes that the host has, when it will report each, and what it has reported.
@@ -612,16 +680,16 @@ mod tests {
         let mut done = 0;
         let mut has_failed = vec![false; packets.len()];
         let (mut taken, mut cycle, mut last_word) = (0, 0, 0);
-        let mut due_completions = (0..packets.len()).filter(|&at| packets[at].command.has_completion);
-        let mut due_replies = (0..packets.len()).filter(|&at| packets[at].command.has_reply);
+        let mut due_cqes = (0..packets.len()).filter(|&at| packets[at].command.has_completion);
+        let mut due_notices = (0..packets.len()).filter(|&at| packets[at].command.has_notice);
         while bench.block.in_flight.val().left != packets.len() as u64 {
             assert!(cycle < 100_000, "place is stuck, stalls {stalls:?}");
             let block = &mut bench.block;
             commands.drive(&mut block.command, random);
             payload.drive(&mut block.payload, random);
             writes.drive(&mut block.write, random);
-            completions.drive(&mut block.completion, random);
-            replies.drive(&mut block.reply, random);
+            cqes.drive(&mut block.cqe, random);
+            notices.drive(&mut block.notice, random);
             let report = dones.pop_front_if(|report| report.0 <= cycle);
             if let Some((_, fails)) = report {
                 has_failed[meant[done].2] |= fails;
@@ -632,9 +700,9 @@ mod tests {
             bench.settle();
             let block = &bench.block;
             commands.sample(&block.command);
-            taken += usize::from(payload.sample(&block.payload).is_some());
-            if let Some(token) = completions.sample(&block.completion) {
-                let at = due_completions.next().expect("no more completions than were asked for");
+            taken += usize::from(payload.sample(&block.payload));
+            if let Some(token) = cqes.sample(&block.cqe) {
+                let at = due_cqes.next().expect("no more completions than were asked for");
                 let mut expected = packets[at].command.completion;
                 if has_failed[at] && expected.status == SUCCESS {
                     expected.status = bits(LOCAL_PROTECTION);
@@ -642,11 +710,11 @@ mod tests {
                 assert_eq!(token, expected);
                 assert!(done >= packets[at].end, "its writes are done");
             }
-            if let Some(token) = replies.sample(&block.reply) {
-                let at = due_replies.next().expect("no more replies than were asked for");
-                let mut expected = packets[at].command.reply;
+            if let Some(token) = notices.sample(&block.notice) {
+                let at = due_notices.next().expect("no more notices than were asked for");
+                let mut expected = packets[at].command.notice;
                 expected.write_count = bits(packets[at].end as u64 & 0xffff);
-                expected.has_failed = has_failed[at];
+                expected.write_failed = has_failed[at];
                 assert_eq!(token, expected);
                 assert!(done >= packets[at].end, "its writes are done");
             }
@@ -656,7 +724,7 @@ mod tests {
                 assert_eq!((word.address.to_u64(), word.length.to_u64() as usize), (*address, bytes.len()));
                 let command = &packets[*packet].command;
                 assert_eq!((word.queue_pair, word.generation), (command.queue_pair, command.generation));
-                assert_eq!(word.is_answer, command.reply.is_answer);
+                assert_eq!(word.is_response, command.notice.kind == PlaceNoticeKind::Response);
                 if word.last {
                     let lane = *address as usize % (DATA / 8);
                     assert_eq!(words.len(), (lane + bytes.len()).next_multiple_of(DATA / 8));
@@ -676,7 +744,7 @@ mod tests {
             cycle += 1;
         }
         assert_eq!((issued, taken), (meant.len(), beat_count));
-        assert!(memory == traffic.memory && due_completions.next().is_none() && due_replies.next().is_none());
+        assert!(memory == traffic.memory && due_cqes.next().is_none() && due_notices.next().is_none());
         last_word
     }
 
@@ -712,7 +780,7 @@ mod tests {
         random_packets::<512, 7>(80);
     }
 
-    /// Two spans whose border stands at any lane of a beat, at any two alignments of host memory: every way in which a beat is
+    /// Two spans whose border lies in any lane of a beat, at any two alignments of host memory: every way in which a beat is
     /// shared, kept or turned.
     #[test]
     fn a_beat_is_shared_by_two_spans_at_every_alignment() {
@@ -735,7 +803,7 @@ mod tests {
     #[test]
     fn a_word_is_written_in_every_cycle() {
         let mut random = random();
-        // Conclusions leave one in two cycles; the host takes a microsecond.
+        // Packets retire at one in two cycles; the host takes a microsecond.
         for (length, offset, cycles_each) in [(4096, 0, 64), (4096, 77, 65), (64, 0, 2), (64, 7, 2)] {
             let mut traffic = Traffic::new();
             let count = if length > 64 { 60 } else { 600 };
@@ -760,23 +828,212 @@ mod tests {
             span_count: bits(1),
             first: HostSpan { address: bits(BASE), length: bits(64) },
             has_completion: true,
-            has_reply: true,
+            has_notice: true,
             ..Default::default()
         };
         block.payload.valid.next = true;
         block.write.ready.next = true;
-        let (mut write, mut conclusion) = (None, None);
+        let (mut write, mut retired) = (None, None);
         for cycle in 0..40 {
             bench.block.payload_done_count.next = bits(u64::from(cycle >= 20));
             bench.settle();
             let block = &mut bench.block;
             write = write.or(block.write.valid.val().then_some(cycle));
-            let is_offered = block.completion.valid.val() && block.reply.valid.val();
-            conclusion = conclusion.or(is_offered.then_some(cycle));
+            let is_offered = block.cqe.valid.val() && block.notice.valid.val();
+            retired = retired.or(is_offered.then_some(cycle));
             bench.tick();
             bench.block.command.valid.next = false;
         }
-        assert_eq!((write, conclusion), (Some(10), Some(20 + 4)));
+        assert_eq!((write, retired), (Some(10), Some(20 + 4)));
+    }
+
+    const TOP: u64 = 1 << 36;
+
+    fn span(address: u64, length: u64) -> HostSpan {
+        HostSpan { address: bits(address), length: bits(length) }
+    }
+
+    /// The parts of a command, as address, length, lane of payload, bytes behind it and whether the packet ends.
+    fn parts<const BYTES: usize>(spans: &[HostSpan]) -> Vec<(u64, u64, u64, u64, bool)> {
+        let at = |index: usize| spans.get(index).copied().unwrap_or_default();
+        let command = PlaceCommand {
+            span_count: bits(spans.len() as u64),
+            first: at(0),
+            second: at(1),
+            third: at(2),
+            ..Default::default()
+        };
+        let (mut cursor, mut found) = (cursor_of(command.first), vec![]);
+        loop {
+            let part = part_of(command, cursor);
+            let header = part.header;
+            let numbers = [header.address, bit_cast(header.length), bit_cast(part.lane), bit_cast(part.rest)];
+            let [address, length, lane, rest] = numbers.map(|number: Bits<64>| number.to_u64());
+            assert_eq!(part.is_last, rest == 0, "the last part of a span leaves nothing");
+            found.push((address, length, lane, rest, part.ends_packet));
+            if part.ends_packet {
+                return found;
+            }
+            cursor = cursor_after::<BYTES>(command, cursor, part);
+        }
+    }
+
+    #[test]
+    fn spans_are_cut_at_multiples_of_512() {
+        // Up to the boundary, one byte less and one more.
+        assert_eq!(parts::<7>(&[span(500, 12)]), [(500, 12, 0, 0, true)]);
+        assert_eq!(parts::<7>(&[span(500, 11)]), [(500, 11, 0, 0, true)]);
+        assert_eq!(parts::<7>(&[span(500, 13)]), [(500, 12, 0, 1, false), (512, 1, 12, 0, true)]);
+        assert_eq!(parts::<7>(&[span(512, 512)]), [(512, 512, 0, 0, true)]);
+        // A carry into the high bits of the address.
+        let carries = [(TOP - 8, 8, 0, 512, false), (TOP, 512, 8, 0, true)];
+        assert_eq!(parts::<7>(&[span(TOP - 8, 520)]), carries);
+        // Three spans; lanes of payload wrap at the width, here 8 bytes.
+        let three = [(1, 5, 0, 0, false), (1023, 1, 5, 2, false), (1024, 2, 6, 0, false), (7, 9, 0, 0, true)];
+        assert_eq!(parts::<4>(&[span(1, 5), span(1023, 3), span(7, 9)]), three);
+    }
+
+    #[test]
+    fn a_packet_without_spans_is_one_part() {
+        let dropped = PlaceCommand { payload_bytes: bits(77), ..Default::default() };
+        let part = part_of(dropped, cursor_of(span(0, 0)));
+        assert!(part.ends_packet && !part.is_write);
+        assert_eq!(part.dropped, bits(77));
+    }
+
+    #[test]
+    fn payload_of_responses_is_marked() {
+        for (kind, expected) in [(PlaceNoticeKind::Ack, false), (PlaceNoticeKind::Response, true)] {
+            let notice = PlaceNotice { kind, ..Default::default() };
+            let command = PlaceCommand { notice, ..Default::default() };
+            assert_eq!(part_of(command, cursor_of(span(0, 1))).header.is_response, expected);
+        }
+    }
+
+    /// Beats and words of 8 bytes: host lane, lane of payload, length, rest of the span, whether the part is the first of its span,
+    /// whether its span is the packet's last; then turn, cycles, and whether the first cycle makes no word, the last takes no beat, and
+    /// the last beat stays.
+    #[test]
+    fn a_part_takes_as_many_cycles_as_it_touches_words_and_one_if_its_first_word_needs_two_beats() {
+        let none = [false; 3];
+        let (ahead, skips, keeps) = ([true, false, false], [false, true, false], [false, false, true]);
+        for ((host, lane, length, rest, is_first, is_last_span), (turn, cycles, flags)) in [
+            // Aligned: a word a beat.
+            ((0, 0, 8, 0, true, true), (0, 1, none)),
+            ((0, 0, 9, 0, true, true), (0, 2, none)),
+            ((3, 3, 5, 0, true, true), (0, 1, none)),
+            ((3, 3, 6, 0, true, true), (0, 2, none)),
+            // Payload moves to higher lanes: the last word may need no beat of its own.
+            ((3, 0, 5, 0, true, true), (3, 1, none)),
+            ((3, 0, 6, 0, true, true), (3, 2, skips)),
+            ((3, 0, 8, 0, true, true), (3, 2, skips)),
+            ((3, 0, 9, 0, true, true), (3, 2, none)),
+            // To lower lanes: the first word needs two beats.
+            ((0, 3, 8, 0, true, true), (5, 2, ahead)),
+            ((0, 3, 5, 0, true, true), (5, 2, [true, true, false])),
+            ((0, 3, 6, 0, true, true), (5, 2, ahead)),
+            // A later part of a span goes on with the beat that is held.
+            ((0, 3, 8, 0, false, true), (5, 1, none)),
+            // The next span begins in the last beat, or at its end.
+            ((0, 0, 5, 0, true, false), (0, 1, keeps)),
+            ((0, 0, 8, 0, true, false), (0, 1, none)),
+            // The rest of the span is in the beat that this part takes last.
+            ((3, 0, 5, 2, true, false), (3, 1, keeps)),
+            ((3, 0, 5, 3, true, false), (3, 1, none)),
+            ((3, 0, 5, 4, true, false), (3, 1, none)),
+        ] {
+            let part = Part {
+                header: WriteHeader { address: bits(host), length: bits(length), ..Default::default() },
+                lane: bits(lane),
+                is_first,
+                is_last: rest == 0,
+                rest: bits(rest),
+                is_last_span,
+                is_write: true,
+                ..Default::default()
+            };
+            let plan = plan_of::<4>(part);
+            let found = (plan.turn.to_u64(), plan.last_cycle.to_u64() + 1);
+            assert_eq!(found, (turn, cycles), "{part:?}");
+            assert_eq!([plan.is_ahead, plan.skips_last, plan.keeps_last], flags, "{part:?}");
+            assert!(plan.is_write && plan.has_beats);
+        }
+    }
+
+    #[test]
+    fn dropped_payload_takes_a_cycle_a_beat_and_a_packet_without_payload_takes_one() {
+        for (dropped, cycles, has_beats) in
+            [(0, 1, false), (1, 1, true), (64, 1, true), (65, 2, true), (4096, 64, true)]
+        {
+            let plan = plan_of::<7>(Part { dropped: bits(dropped), ..Default::default() });
+            assert_eq!(plan.last_cycle, bits(cycles - 1), "{dropped} bytes");
+            assert!(plan.has_beats == has_beats && !plan.is_write && !plan.skips_last && !plan.keeps_last);
+        }
+    }
+
+    #[test]
+    fn cycles_of_a_plan_take_beats_and_make_words() {
+        let plan = |flags: [bool; 3]| Plan {
+            last_cycle: bits(2),
+            is_ahead: flags[0],
+            skips_last: flags[1],
+            keeps_last: flags[2],
+            has_beats: true,
+            is_write: true,
+            ..Default::default()
+        };
+        // For each cycle: takes a beat, keeps it, makes a word.
+        let all = (true, false, true);
+        for (flags, cycles) in [
+            ([false, false, false], [all, all, all]),
+            ([true, false, false], [(true, false, false), all, all]),
+            ([false, true, false], [all, all, (false, false, true)]),
+            ([false, false, true], [all, all, (true, true, true)]),
+            ([false, true, true], [all, (true, true, true), (false, false, true)]),
+        ] {
+            for (number, expected) in cycles.into_iter().enumerate() {
+                let cycle = cycle_of(plan(flags), bits(number as u64));
+                assert_eq!((cycle.needs_beat, cycle.keeps_beat, cycle.makes_word), expected, "{flags:?}");
+                assert_eq!(cycle.is_last, number == 2);
+            }
+        }
+        let without = cycle_of(Plan::default(), bits(0));
+        assert!(without.is_last && !without.needs_beat && !without.makes_word);
+    }
+
+    #[test]
+    fn packets_retire_when_their_writes_are_done_and_their_failures_collected() {
+        use Retirement::{Collect, Retire, Wait};
+        for (end, done, failure, expected) in [
+            (10, 9, None, Wait),
+            (10, 10, None, Retire),
+            (10, 11, None, Retire),
+            // A failure of a later packet is left to it.
+            (10, 11, Some(11), Retire),
+            (10, 11, Some(10), Collect),
+            (10, 11, Some(9), Collect),
+            (10, 9, Some(9), Wait),
+            // Counts wrap.
+            (2, 0xffff, None, Wait),
+            (0xffff, 2, None, Retire),
+            (2, 2, Some(0xffff), Collect),
+            (0xffff, 2, Some(1), Retire),
+        ] {
+            let found = retirement(bits(end), bits(done), failure.is_some(), bits(failure.unwrap_or(end)));
+            assert_eq!(found, expected, "{end} {done} {failure:?}");
+        }
+    }
+
+    #[test]
+    fn only_success_is_replaced_by_the_status_of_a_failed_write() {
+        for (status, write_failed, expected) in [
+            (SUCCESS, false, SUCCESS),
+            (SUCCESS, true, LOCAL_PROTECTION),
+            (CompletionStatus::Flushed as u64, true, CompletionStatus::Flushed as u64),
+        ] {
+            let cqe = CqeToken { status: bits(status), wr_id: bits(7), ..Default::default() };
+            assert_eq!(cqe_after(cqe, write_failed), CqeToken { status: bits(expected), ..cqe });
+        }
     }
 
     #[test]

@@ -1,29 +1,32 @@
-//! Failed writes: tells the one whose write the host has refused.
+//! Write failures: reports each write that the host refused to the part of the card that made it.
+//!
+//! A CQE or an EQE that the host refused is lost, and only software can repair that; payload and answers of the admin queue end in
+//! an error of their own.
 //!
 //! ```text
-//!              ┌────────┐ payload of requests ───> payload
-//!  failure ───>│ owner? ├ admin ─────────────────> answer
-//!              └────────┘ completion, event ─────> completion
+//!              ┌────────┐ payload of requests ──> payload
+//!  failure ───>│ owner? ├ admin ────────────────> answer
+//!              └────────┘ CQE, EQE ─────────────> completion
 //! ```
 //!
-//! No latency: `answer` and `completion` are pulses of the cycle in which the failure is taken.
+//! No latency: `answer` and `completion` are pulses in the cycle in which the failure is taken.
 //!
-//! 1. Each failure is told once, to one, except payload of answers: place tells of that, in its order. Only payload can wait.
+//! 1. Each failure is reported once, except payload of responses, which place reports in its order. Only `payload` can hold failures
+//!    back.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{WriteFailure, WriteOwner};
 
-/// Tells the one whose write has failed: payload of requests is the responder's matter, answers are the admin queue's. A completion or
-/// an event that the host refused is lost, which only software can mend.
+/// The block.
 #[derive(Default, LogicBlock, Registers)]
 pub struct WriteFailures {
-    /// From the host writer.
+    /// From the host writer; `ready` is combinational.
     pub failure: StreamRx<WriteFailure>,
-    /// To the responder: payload of requests.
+    /// To the responder: payload of a request; combinational.
     pub payload: StreamTx<WriteFailure>,
-    /// To the admin queue: an answer.
+    /// To control: an answer of the admin queue; combinational.
     pub answer: Signal<Out, Bit>,
-    /// A completion or an event.
+    /// To control: a CQE or an EQE; combinational.
     pub completion: Signal<Out, Bit>,
 }
 
@@ -32,7 +35,7 @@ impl Logic for WriteFailures {
     fn update(&mut self) {
         let failure = self.failure.beat.val();
         let valid = self.failure.valid.val();
-        let is_payload = failure.owner == WriteOwner::Payload && !failure.is_answer;
+        let is_payload = failure.owner == WriteOwner::Payload && !failure.is_response;
         self.payload.beat.next = failure;
         self.payload.valid.next = valid && is_payload;
         self.answer.next = valid && failure.owner == WriteOwner::Admin;
@@ -50,7 +53,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn every_failure_is_told_once_to_its_owner() {
+    fn every_failure_is_reported_once_to_its_owner() {
         let mut random = random();
         for stalls in Stalls::ALL {
             let owners = [WriteOwner::Payload, WriteOwner::Completion, WriteOwner::Admin];
@@ -59,27 +62,27 @@ mod tests {
                     owner: owners[random.random_range(0..3)],
                     queue_pair: bits(random.random_range(0..1024)),
                     generation: bits(random.random_range(0..256)),
-                    is_answer: random.random_bool(0.2),
+                    is_response: random.random_bool(0.2),
                     write_count: bits(number),
                 })
                 .collect();
             let mut bench = Bench::combinational(WriteFailures::default()).in_lock_step();
             let mut source = Source::of_tokens(failures.clone(), stalls);
             let mut payload = Sink::new(stalls);
-            let mut told = BTreeMap::new();
+            let mut reported = BTreeMap::new();
             while !source.is_done() {
                 source.drive(&mut bench.block.failure, &mut random);
                 payload.drive(&mut bench.block.payload, &mut random);
                 bench.settle();
                 source.sample(&bench.block.failure);
                 payload.sample(&bench.block.payload);
-                *told.entry("answer").or_insert(0) += usize::from(bench.block.answer.val());
-                *told.entry("completion").or_insert(0) += usize::from(bench.block.completion.val());
+                *reported.entry("answer").or_insert(0) += usize::from(bench.block.answer.val());
+                *reported.entry("completion").or_insert(0) += usize::from(bench.block.completion.val());
             }
             let of = |owner| failures.iter().filter(move |failure| failure.owner == owner);
-            assert_eq!(told["answer"], of(WriteOwner::Admin).count());
-            assert_eq!(told["completion"], of(WriteOwner::Completion).count());
-            let requests = of(WriteOwner::Payload).filter(|failure| !failure.is_answer);
+            assert_eq!(reported["answer"], of(WriteOwner::Admin).count());
+            assert_eq!(reported["completion"], of(WriteOwner::Completion).count());
+            let requests = of(WriteOwner::Payload).filter(|failure| !failure.is_response);
             assert!(payload.received.iter().eq(requests));
         }
     }

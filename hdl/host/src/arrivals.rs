@@ -1,7 +1,7 @@
-//! Arrivals: finds the place of every word that the host answers.
+//! Arrivals: finds the chunk for every word that the host answers.
 //!
-//! A word says which request it belongs to, but not how far the answer has come. That is kept here, by tag; words of one
-//! tag may follow each other in consecutive cycles, which is one less than a look at the table and its change take.
+//! A word has the tag of its request, but no position in the answer. Positions are kept here, by tag; words of one
+//! tag may follow each other in consecutive cycles, while reading and changing the table takes two.
 //!
 //! ```text
 //!                  ┌──────────────────────────────────────────────┐
@@ -22,10 +22,10 @@
 //! Latency 1 cycle from `arrival` to `writes`, one word a cycle. After reset, `is_clear` is low for `2^TAG` cycles, in which
 //! both tables are cleared.
 //!
-//! 1. A tag waits for words when its lap in `places` differs from that of its progress, or when its progress is open.
+//! 1. A tag waits for words while its lap in `places` differs from that of its progress, or its progress is open.
 //! 2. Words for other tags change nothing; `is_unexpected` reports them.
 //! 3. The first word of an answer goes to the first chunk of its place, the next one to the next, round the ring.
-//! 4. No word is written beyond `last_index`; that word ends the answer, with an error if the host says that more follow.
+//! 4. No word is written after `last_index`; that word ends the answer, with an error if the host marks it as not the last.
 //!
 //! Refuses the parameters that [`ChunkBuffer`](super::chunk_buffer::ChunkBuffer) refuses.
 use rnic_blocks::memory::{Memory, Storage};
@@ -33,38 +33,38 @@ use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::Beat;
 use rnic_kernel::prelude::*;
 
-/// A piece of an answer from the host.
+/// A word of an answer from the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadWord<const DATA: usize, const BYTES: usize, const TAG: usize> {
     /// Bytes of host memory.
     pub data: Bits<DATA>,
-    /// How many of them belong to the request.
+    /// Number of bytes that belong to the request.
     pub bytes: Bits<BYTES>,
     /// The last word of the answer.
     pub last: Bit,
-    /// The host could not read this; `data` has no meaning.
+    /// The host could not read the bytes; `data` has no meaning.
     pub error: Bit,
-    /// The request that is answered.
+    /// Tag of the request that is answered.
     pub tag: Bits<TAG>,
 }
 
-/// Where the answer of a tag belongs.
+/// The chunks that are reserved for the answer of a tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Place<const WORD: usize, const CHUNK: usize> {
-    /// Its first chunk.
+    /// First chunk of the answer.
     pub first: Bits<CHUNK>,
-    /// Index of its last word.
+    /// Index of the last word of the answer.
     pub last_index: Bits<WORD>,
     /// Lap of the ring of tags in which it was reserved.
     pub lap: Bit,
 }
 
-/// What has come of the answer of a tag.
+/// How much of the answer of a tag has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Progress<const WORD: usize> {
-    /// Index of the word that came last.
+    /// Index of the newest word.
     pub newest: Bits<WORD>,
-    /// More words are to come.
+    /// More words of the answer follow.
     pub is_open: Bit,
     /// One of the words had an error.
     pub has_error: Bit,
@@ -72,7 +72,7 @@ pub struct Progress<const WORD: usize> {
     pub lap: Bit,
 }
 
-/// The way of words to their chunks; the parameters are those of the chunk buffer.
+/// The block; its parameters are those of the chunk buffer.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require(WORD == 10 - BYTES)]
@@ -91,33 +91,33 @@ pub struct Arrivals<
     /// Synchronous, active high; forgets all requests.
     pub reset: Signal<In, Bit>,
 
-    /// No tag waits for a word from before reset; a function of registers.
+    /// The tables are cleared after reset, so that no tag waits for a word from before; a function of registers.
     pub is_clear: Signal<Out, Bit>,
-    /// A tag begins to wait; only while `is_clear`.
+    /// `opened_tag` begins to wait for an answer in this cycle; only while `is_clear`.
     pub opens: Signal<In, Bit>,
-    /// Which one.
+    /// Tag of the new request.
     pub opened_tag: Signal<In, Bits<TAG>>,
-    /// Where its answer belongs; its lap differs from the one it had before.
+    /// Chunks of its answer. The lap differs from that of the tag's request before.
     pub place: Signal<In, Place<WORD, CHUNK>>,
 
     /// From the host: a word of an answer.
     pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// There is one; it is taken in any case.
+    /// `arrival` is valid in this cycle; it cannot be held back.
     pub arrival_valid: Signal<In, Bit>,
-    /// A word came that nobody waits for, two cycles ago; registered.
+    /// A word for a tag that does not wait arrived two cycles ago; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
-    /// To the memory: a word is written.
+    /// To the memory of chunks: `word` is written in this cycle. Combinational, as are the outputs below.
     pub writes: Signal<Out, Bit>,
-    /// Where; combinational, as are those below.
+    /// Chunk that is written.
     pub chunk: Signal<Out, Bits<CHUNK>>,
-    /// What.
+    /// The word; its `last` ends the answer.
     pub word: Signal<Out, Beat<DATA, BYTES>>,
-    /// The progress of a tag changes.
+    /// To the table of progress: that of `changed_tag` becomes `progress` in this cycle.
     pub changes: Signal<Out, Bit>,
-    /// Which tag's.
+    /// Tag whose progress changes.
     pub changed_tag: Signal<Out, Bits<TAG>>,
-    /// To what.
+    /// The new progress.
     pub progress: Signal<Out, Progress<WORD>>,
 
     #[init(Memory::new(Storage::Distributed))]
@@ -152,7 +152,7 @@ impl<
         }
         self.is_clear.next = is_clear;
 
-        // A word comes: its tag is looked up.
+        // First cycle: the tag of the word is looked up.
         let arrival = self.arrival.val();
         let held = self.held.q.val();
         self.held.d.next = arrival;
@@ -163,7 +163,7 @@ impl<
         self.table.read_enable.next = true;
         self.table.read_address.next = arrival.tag;
 
-        // A cycle later it is written. What the word just before it changed, the table did not show yet.
+        // Second cycle: the word is written. The table does not show yet what the word just before it changed.
         let place = self.places.read_data.val();
         let before = select(
             self.was_written.q.val() && self.is_same_tag.q.val(),

@@ -1,12 +1,12 @@
-//! Chunk buffer: holds the answers to reads, which come in any order, and lets them leave in the order of the requests.
+//! Chunk buffer: holds the answers to reads, which arrive in any order, and gives them out in the order of the requests.
 //!
-//! A host answers reads when it can: one answer overtakes another, and pieces of several come mixed. It may never be
-//! stalled, since completions that wait on the link can lock it. So a read is only sent when a place for its whole answer
-//! is owned, and what follows sees answers in order and in one piece.
+//! A host answers reads when it can: one answer overtakes another, and words of several are mixed. The host must never be
+//! stalled, since completions that wait on the link can deadlock it. So a read is issued only when room for its whole answer
+//! is reserved, and the stages after this one see answers in order and in one piece.
 //!
 //! A chunk is one word of the datapath. A request of 64 bytes takes one or two chunks, one of 512 bytes as many as it
-//! touches: nothing is lost to rounding, and since answers leave in the order of their requests, chunks and tags are given
-//! back in that order too. So a [`Ring`] each is all the bookkeeping: no free list, nothing to search, no fragments.
+//! touches: nothing is lost to rounding. Since answers leave in the order of their requests, chunks and tags are freed
+//! in that order too. So two [`Ring`]s do all the bookkeeping, without a free list or fragments.
 //!
 //! ```text
 //!            ┌──────────────────────────────────────────────────────────────────┐
@@ -27,17 +27,16 @@
 #![doc = include_str!("waves/chunk_buffer.txt")]
 //! ```
 //!
-//! Latency 4 cycles from a word of the oldest request to `tx`: look up its place, write it, see that it is there, fetch it.
+//! Latency 4 cycles from a word of the oldest request to `tx`: look up its chunk, write it, see its progress, fetch it.
 //! Words leave before their answer is complete. One word a cycle in and out, also when each word is an answer. After
 //! reset, `fits` is low for `2^TAG` cycles.
 //!
-//! 1. Every word is taken in the cycle in which it comes.
+//! 1. Every word is taken in the cycle in which it arrives.
 //! 2. Answers leave whole and in the order of their reservations.
-//! 3. Words leave as they came, whatever their lanes mean. `error` stays, from the word that has it to the last of the
-//!    answer.
-//! 4. An answer has at most `last_index + 1` words: that word ends it, with an error if the host says that more follow.
+//! 3. Words leave unchanged, in the same lanes. `error` is set from the word that has it to the last word of the answer.
+//! 4. An answer has at most `last_index + 1` words: that word ends it, with an error if the host marks it as not the last.
 //! 5. Words for a tag that waits for none change nothing; `is_unexpected` reports them.
-//! 6. Tag and chunks come back when the last word of the answer moves to the head. When all answers have left,
+//! 6. Tag and chunks are freed when the last word of the answer moves to the head. When all answers have left,
 //!    `tags_used` and `chunks_used` are zero.
 //!
 //! Refuses widths that contradict each other, more than 8 tag bits, and a memory of less than one answer of 512 bytes or of
@@ -51,26 +50,26 @@ use rnic_kernel::prelude::*;
 /// A piece of an answer to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadBeat<const DATA: usize, const BYTES: usize, const COOKIE: usize> {
-    /// Bytes of host memory, in the lanes in which they came.
+    /// Bytes of host memory, in the lanes in which the host gave them.
     pub data: Bits<DATA>,
-    /// How many of them belong to the request.
+    /// Number of bytes that belong to the request.
     pub bytes: Bits<BYTES>,
     /// The last beat of the answer.
     pub last: Bit,
-    /// On the last beat: the answer is broken and must not be used.
+    /// On the last beat: the read failed, and the answer must not be used.
     pub error: Bit,
-    /// What the user gave with the request.
+    /// The cookie of the request.
     pub cookie: Bits<COOKIE>,
 }
 
-/// What is needed when the turn of a request has come.
+/// What is needed of a request when it is the oldest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
     /// Its first chunk.
     first: Bits<CHUNK>,
     /// Index of the last word for which there is a chunk.
     last_index: Bits<WORD>,
-    /// What the user gave with the request.
+    /// The cookie of the request.
     cookie: Bits<COOKIE>,
 }
 
@@ -102,20 +101,20 @@ pub struct ChunkBuffer<
 
     /// From the request stage: index of the last word of the answer.
     pub last_index: Signal<In, Bits<WORD>>,
-    /// What comes back with the answer.
+    /// Returned with every beat of the answer.
     pub cookie: Signal<In, Bits<COOKIE>>,
-    /// Takes a tag and the chunks, if they fit.
+    /// Reserves a tag and the chunks, if they fit.
     pub reserve: Signal<In, Bit>,
-    /// There is a tag, and room for the answer; combinational.
+    /// A tag and room for the answer are free; combinational.
     pub fits: Signal<Out, Bit>,
-    /// The tag that is taken next; registered.
+    /// The tag that is reserved next; registered.
     pub tag: Signal<Out, Bits<TAG>>,
 
     /// From the host: a word of an answer.
     pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// There is one; it is taken in any case.
+    /// `arrival` is valid in this cycle; it cannot be held back.
     pub arrival_valid: Signal<In, Bit>,
-    /// A word came that nobody waits for, two cycles ago; registered.
+    /// A word for no request arrived two cycles ago; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
     /// To the users: answers in order; registered.
@@ -188,7 +187,7 @@ impl<
         self.progress.write_address.next = self.arrivals.changed_tag.val();
         self.progress.write_data.next = self.arrivals.progress.val();
 
-        // The words of the oldest request leave as far as they have come. The laps of a tag differ while nothing has.
+        // The words of the oldest request leave as they arrive. The laps of a tag differ until the first one has.
         let oldest = self.oldest.q.val();
         let next_index = self.next_index.q.val();
         let order = self.orders.read_data.val();

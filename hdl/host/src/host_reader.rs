@@ -1,40 +1,40 @@
 //! Host reader: reads spans of host memory for five clients, many requests at a time.
 //!
-//! Queue entries and payload come over one link, so one engine with one store of answers serves all. Its clients see
-//! neither tags nor the order in which the host answers; they must only have room for what they ask for.
+//! WQEs and payload come over one link, so one engine with one store of answers serves all. Its clients see neither tags nor the
+//! order in which the host answers; they must only have room for what they read.
 //!
 //! ```text
-//!                ┌──────────────────────────────────────────────────────────────┐
-//!  work_read ───>│ ┌─────────┐   ┌──────────┐   ┌───────────┐   ┌────────────┐  │
-//!  receive_read >│ │ Arbiter ├──>│ Splitter ├──>│ Translate ├──>│ ReadEngine ├──┼──> to_host
-//!  admin_read ──>│ │ (spans) │   │ (512 B)  │   └───────────┘   │            │<─┼─── from_host
-//!  payload_read >│ │         │   │          │                   │            │  │
-//!  exchange_read>│ └─────────┘   └──────────┘                   └─────┬──────┘  │
-//!                │                                          ┌─────────┘         │
-//!                │                                          v                   │
-//!  work_slot <───┤                                     ┌─────────┐              │
-//!  receive_slot <┤<────────────────────────────────────┤ ReadDemux ├──────────────┼──> payload
-//!  admin_slot <──┤                                     └─────────┘              │
-//!  exchange_word<┤                                                              │
-//!                └──────────────────────────────────────────────────────────────┘
+//!                 ┌──────────────────────────────────────────────────────────────┐
+//!  sq_read ──────>│ ┌─────────┐   ┌──────────┐   ┌───────────┐   ┌────────────┐  │
+//!  rq_read ──────>│ │ Arbiter ├──>│ Splitter ├──>│ Translate ├──>│ ReadEngine ├──┼──> to_host
+//!  admin_read ───>│ │ (spans) │   │ (512 B)  │   └───────────┘   │            │<─┼─── from_host
+//!  payload_read ─>│ │         │   │          │                   │            │  │
+//!  atomics_read ─>│ └─────────┘   └──────────┘                   └─────┬──────┘  │
+//!                 │                                          ┌─────────┘         │
+//!                 │                                          v                   │
+//!  sq_slot <──────┤                                    ┌───────────┐             │
+//!  rq_slot <──────┤<───────────────────────────────────┤ ReadDemux ├─────────────┼──> payload
+//!  admin_slot <───┤                                    └───────────┘             │
+//!  atomics_word <─┤                                                              │
+//!                 └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Latency 8 cycles from a span to `to_host`, and 5 from the first word of the oldest request to a slot, 4 to `payload`. One
 //! piece of 512 bytes and one word of the datapath a cycle; a span of one piece takes one cycle. With 256 tags and
 //! 64 KiB at 512 bits: 1463 LUTs with those used as memory, 2097 FF, 7.5 RAMB36, 3 URAM, depth 10.
 //!
-//! 1. Spans of one client are answered in their order, each whole; a client waits for at most one span of each other to be
-//!    cut, 8 cycles.
-//! 2. A span for slots begins at a multiple of 64 and has a multiple of 64 bytes. It gives as many slots, whatever the host
-//!    does; `error` stays from the first that the host failed to give to the last of the span.
-//! 3. Slots come without `ready`. Words of payload have one, for a client that needs a cycle now and then; it has room for
-//!    them all, so that it holds nobody else back for longer than that.
+//! 1. Spans of one client are answered in their order, each whole; a client waits for at most one span of each other client to be
+//!    split, 8 cycles.
+//! 2. A span for slots begins at a multiple of 64 and has a multiple of 64 bytes. It gives one slot for each 64 bytes, whatever the host
+//!    does; `error` is set from the first slot that the host failed to give to the last one of the span.
+//! 3. Slots come without `ready`. Words of payload have one, for a client that needs a cycle now and then; the client has room for
+//!    them all, so that it holds no other client back for longer than that.
 //! 4. Words of payload keep the lanes of their address. A span that fails may have fewer words; its last one has `last` and
-//!    `error`. So may one that the host answers short without saying so: who counts, knows.
-//! 5. A word for `exchange` has 8 bytes at a multiple of 8, and comes without `ready`, with `error` if the host did not give it.
-//! 6. `passage` counts spans.
-//! 7. Addresses of `payload_read` and `exchange_read` may be in pages (see [`translate`](crate::translate)); those of rings and commands are
-//!    device addresses, all 64 bits.
+//!    `error`. A span that the host answers short without an error has fewer words, too: the client counts them.
+//! 5. A word for `atomics` has 8 bytes at a multiple of 8, and comes without `ready`, with `error` if the host did not give it.
+//! 6. `in_flight` counts spans.
+//! 7. Addresses of `payload_read` and `atomics_read` may be in pages (see [`translate`](crate::translate)); those of rings and commands
+//!    are device addresses, all 64 bits.
 //!
 //! Refuses what [`ReadEngine`] refuses. Spans of no bytes are not allowed. Design 3.1.
 use crate::arrivals::ReadWord;
@@ -47,28 +47,58 @@ use rnic_blocks::stream::{Arbiter, Beat, RegisterSlice, Span, Splitter, StreamRx
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostSpan, HostWord, Slot};
 use rnic_messages::protect::PageEntryWrite;
-use rnic_messages::setup::InFlight;
+use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::LENGTH_BITS;
 use rnic_messages::sizes::SPAN_BITS;
 
-/// Number of the client that fetches work.
-const WORK: u64 = 0;
-/// Of the one that fetches receive entries.
-const RECEIVE: u64 = 1;
-/// Of the one that fetches commands.
+/// Number of the client that fetches send WQEs.
+const SEND_QUEUES: u64 = 0;
+/// Number of the client that fetches receive WQEs.
+const RECEIVE_QUEUES: u64 = 1;
+/// Number of the client that fetches commands.
 const ADMIN: u64 = 2;
-/// Of the one that gathers payload.
+/// Number of the client that gathers payload.
 const PAYLOAD: u64 = SLOT_CLIENTS as u64;
 /// No read crosses a multiple of 512 bytes.
 const BOUNDARY: usize = LENGTH_BITS - 1;
 /// Bits of a piece besides its address.
 const REST: usize = LENGTH_BITS + COOKIE_BITS;
 
-/// A span and who wants it.
+/// Counters of the host reader: each bit is high for one cycle for each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostReadCounts {
+    /// A read was requested from the host.
+    pub host_reads: Bit,
+    /// The host failed to answer a read.
+    pub host_read_errors: Bit,
+}
+
+/// A span and the client that reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Order {
     span: HostSpan,
     client: Bits<CLIENT_BITS>,
+}
+
+/// Addresses of payload and of atomics' words may be in pages; these clients have the numbers after those that get slots.
+#[kernel]
+fn may_be_paged(client: Bits<CLIENT_BITS>) -> Bit {
+    client >= PAYLOAD
+}
+
+/// What the answer of a piece is for: of a word, its place in 64 bytes; of slots, their number less one.
+#[kernel]
+fn origin_of_piece(
+    client: Bits<CLIENT_BITS>,
+    address: Bits<64>,
+    length: Bits<LENGTH_BITS>,
+    is_final: Bit,
+) -> Origin {
+    Origin {
+        client,
+        is_final,
+        last_slot: if client == WORD_CLIENT { address.get_bits::<3>(3) } else { length.get_bits::<3>(6) - 1 },
+    }
 }
 
 /// Reads with up to `2^TAG` tags and room for `2^CHUNK` words; parameters as those of [`ReadEngine`].
@@ -87,52 +117,55 @@ pub struct HostReader<
     /// Synchronous, active high; forgets all spans. The host must have answered, or never answer, those before.
     pub reset: Signal<In, Bit>,
 
-    /// From the stage that fetches work. `ready` of all five is combinational.
-    pub work_read: StreamRx<HostSpan>,
-    /// To it; registered.
-    pub work_slot: Signal<Out, Slot>,
-    pub work_slot_valid: Signal<Out, Bit>,
-    /// From the stage that fetches receive entries.
-    pub receive_read: StreamRx<HostSpan>,
-    /// To it; registered.
-    pub receive_slot: Signal<Out, Slot>,
-    pub receive_slot_valid: Signal<Out, Bit>,
-    /// From the admin queue.
+    /// From `wqe_fetch` of the requester: send WQEs. `ready` of all five clients is combinational.
+    pub sq_read: StreamRx<HostSpan>,
+    /// To `wqe_fetch`: 64 bytes of send WQEs; registered.
+    pub sq_slot: Signal<Out, Slot>,
+    /// `sq_slot` is valid in this cycle; registered.
+    pub sq_slot_valid: Signal<Out, Bit>,
+    /// From `rq_prefetch` of the responder: receive WQEs.
+    pub rq_read: StreamRx<HostSpan>,
+    /// To `rq_prefetch`: a receive WQE; registered.
+    pub rq_slot: Signal<Out, Slot>,
+    /// `rq_slot` is valid in this cycle; registered.
+    pub rq_slot_valid: Signal<Out, Bit>,
+    /// From the admin queue: commands, and lists of pages.
     pub admin_read: StreamRx<HostSpan>,
-    /// To it; registered.
+    /// To the admin queue; registered.
     pub admin_slot: Signal<Out, Slot>,
+    /// `admin_slot` is valid in this cycle; registered.
     pub admin_slot_valid: Signal<Out, Bit>,
-    /// From gather: where payload is.
+    /// From gather: payload to be sent.
     pub payload_read: StreamRx<HostSpan>,
     /// To gather; `last` ends a span. A function of registers.
     pub payload: StreamTx<Beat<DATA, BYTES>>,
-    /// From exchange: words of 8 bytes.
-    pub exchange_read: StreamRx<HostSpan>,
-    /// To it; registered.
-    pub exchange_word: Signal<Out, HostWord>,
-    pub exchange_word_valid: Signal<Out, Bit>,
+    /// From atomics: words of 8 bytes.
+    pub atomics_read: StreamRx<HostSpan>,
+    /// To atomics; registered.
+    pub atomics_word: Signal<Out, HostWord>,
+    /// `atomics_word` is valid in this cycle; registered.
+    pub atomics_word_valid: Signal<Out, Bit>,
 
-    /// From control: an entry of the table of pages.
+    /// From control: a page table entry.
     pub page_write: Signal<In, PageEntryWrite>,
+    /// `page_write` is valid in this cycle.
     pub page_write_valid: Signal<In, Bit>,
 
     /// To the host; registered.
     pub to_host: StreamTx<HostRead<TAG>>,
     /// From the host: a word of an answer.
     pub from_host: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// There is one; it is taken in any case.
+    /// `from_host` is valid in this cycle; it cannot be held back.
     pub from_host_valid: Signal<In, Bit>,
     /// The host sent a word that no request waits for: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
     /// Requests that the host has not answered, or whose answer has not left; a function of registers.
     pub reads_in_flight: Signal<Out, Bits<TAGS>>,
-    /// Spans that came and spans that were answered to their end; registered.
+    /// Spans taken, and spans answered to their end; registered.
     pub in_flight: Signal<Out, InFlight>,
-    /// Counter `host_reads`; registered.
-    pub counts_host_reads: Signal<Out, Bit>,
-    /// Counter `host_read_errors`; registered.
-    pub counts_host_read_errors: Signal<Out, Bit>,
+    /// Counters; registered.
+    pub counts: Signal<Out, HostReadCounts>,
 
     arbiter: Arbiter<Order, 5>,
     chosen: RegisterSlice<Order>,
@@ -143,9 +176,8 @@ pub struct HostReader<
     #[init(ReadEngine::new(Storage::Block))]
     engine: ReadEngine<DATA, BYTES, WORD, TAG, TAGS, CHUNK, CHUNKS, COOKIE_BITS>,
     demux: ReadDemux<DATA, BYTES>,
-    passed: Reg<InFlight>,
-    reads: Reg<Bit>,
-    read_errors: Reg<Bit>,
+    flight: Reg<InFlight>,
+    counted: Reg<HostReadCounts>,
 }
 
 impl<
@@ -162,13 +194,13 @@ impl<
     fn update(&mut self) {
         self.hold_registers();
 
-        // A turn is a span.
-        self.arbiter.rx[0].beat.next = Order { span: self.work_read.beat.val(), client: bits(WORK) };
-        self.arbiter.rx[0].valid.next = self.work_read.valid.val();
-        self.work_read.ready.next = self.arbiter.rx[0].ready.val();
-        self.arbiter.rx[1].beat.next = Order { span: self.receive_read.beat.val(), client: bits(RECEIVE) };
-        self.arbiter.rx[1].valid.next = self.receive_read.valid.val();
-        self.receive_read.ready.next = self.arbiter.rx[1].ready.val();
+        // The arbiter changes clients between spans only.
+        self.arbiter.rx[0].beat.next = Order { span: self.sq_read.beat.val(), client: bits(SEND_QUEUES) };
+        self.arbiter.rx[0].valid.next = self.sq_read.valid.val();
+        self.sq_read.ready.next = self.arbiter.rx[0].ready.val();
+        self.arbiter.rx[1].beat.next = Order { span: self.rq_read.beat.val(), client: bits(RECEIVE_QUEUES) };
+        self.arbiter.rx[1].valid.next = self.rq_read.valid.val();
+        self.rq_read.ready.next = self.arbiter.rx[1].ready.val();
         self.arbiter.rx[2].beat.next = Order { span: self.admin_read.beat.val(), client: bits(ADMIN) };
         self.arbiter.rx[2].valid.next = self.admin_read.valid.val();
         self.admin_read.ready.next = self.arbiter.rx[2].ready.val();
@@ -176,9 +208,9 @@ impl<
         self.arbiter.rx[3].valid.next = self.payload_read.valid.val();
         self.payload_read.ready.next = self.arbiter.rx[3].ready.val();
         self.arbiter.rx[4].beat.next =
-            Order { span: self.exchange_read.beat.val(), client: bits(WORD_CLIENT) };
-        self.arbiter.rx[4].valid.next = self.exchange_read.valid.val();
-        self.exchange_read.ready.next = self.arbiter.rx[4].ready.val();
+            Order { span: self.atomics_read.beat.val(), client: bits(WORD_CLIENT) };
+        self.arbiter.rx[4].valid.next = self.atomics_read.valid.val();
+        self.atomics_read.ready.next = self.arbiter.rx[4].ready.val();
         self.arbiter.last.next = bits(31);
         StreamTx::<Order>::join(&mut self.arbiter.tx, &mut self.chosen.rx);
 
@@ -193,19 +225,11 @@ impl<
         }
 
         let piece = self.splitter.tx.beat.val();
-        let origin = Origin {
-            client: self.client.q.val(),
-            is_final: piece.last,
-            last_slot: if self.client.q.val() == WORD_CLIENT {
-                piece.address.get_bits::<3>(3)
-            } else {
-                piece.length.get_bits::<3>(6) - 1
-            },
-        };
-        // Payload and the words of atomics have the numbers behind those who get slots.
+        let client = self.client.q.val();
+        let origin = origin_of_piece(client, piece.address, piece.length, piece.last);
         self.pieces.rx.beat.next = Access::<REST> {
             address: piece.address,
-            is_payload: self.client.q.val() >= PAYLOAD,
+            is_payload: may_be_paged(client),
             rest: cat!(cookie_of(origin), piece.length),
         };
         self.pieces.rx.valid.next = self.splitter.tx.valid.val();
@@ -233,40 +257,37 @@ impl<
 
         let slot = self.demux.slot.val();
         let slot_valid = self.demux.slot_valid.val();
-        self.work_slot.next = slot;
-        self.work_slot_valid.next = slot_valid.get_bit(0);
-        self.receive_slot.next = slot;
-        self.receive_slot_valid.next = slot_valid.get_bit(1);
+        self.sq_slot.next = slot;
+        self.sq_slot_valid.next = slot_valid.get_bit(0);
+        self.rq_slot.next = slot;
+        self.rq_slot_valid.next = slot_valid.get_bit(1);
         self.admin_slot.next = slot;
         self.admin_slot_valid.next = slot_valid.get_bit(2);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.payload, &mut self.demux.payload);
-        self.exchange_word.next = self.demux.word.val();
-        self.exchange_word_valid.next = self.demux.word_valid.val();
+        self.atomics_word.next = self.demux.word.val();
+        self.atomics_word_valid.next = self.demux.word_valid.val();
 
-        let passed = self.passed.q.val();
-        let came = self.arbiter.tx.valid.val() && self.chosen.rx.ready.val();
-        self.passed.d.next = InFlight {
-            entered: if came { passed.entered + 1 } else { passed.entered },
-            left: if self.demux.ends.val() { passed.left + 1 } else { passed.left },
-        };
-        self.in_flight.next = passed;
+        let enters = self.arbiter.tx.valid.val() && self.chosen.rx.ready.val();
+        self.flight.d.next = in_flight_after(self.flight.q.val(), enters, self.demux.ends.val());
+        self.in_flight.next = self.flight.q.val();
         self.reads_in_flight.next = self.engine.tags_used.val();
         let answer = self.engine.tx.beat.val();
         let moves = self.engine.tx.valid.val() && self.demux.from_engine.ready.val();
-        self.read_errors.d.next = moves && answer.last && answer.error;
-        self.reads.d.next = self.engine.to_host.valid.val() && self.to_host.ready.val();
-        self.counts_host_reads.next = self.reads.q.val();
-        self.counts_host_read_errors.next = self.read_errors.q.val();
+        self.counted.d.next = HostReadCounts {
+            host_reads: self.engine.to_host.valid.val() && self.to_host.ready.val(),
+            host_read_errors: moves && answer.last && answer.error,
+        };
+        self.counts.next = self.counted.q.val();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Fault, Offers, ReadHost, bytes_of, generates, memory_bytes};
+    use crate::testing::{Fault, ReadHost, bytes_of, generates, memory_bytes};
     use rand::Rng;
     use rand::seq::IndexedRandom;
-    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, Stimulus, random};
+    use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 
     /// Eight tags, and room for two answers of 512 bytes.
     type Narrow = HostReader<64, 4, 6, 3, 4, 7, 8>;
@@ -319,7 +340,7 @@ mod tests {
         pieces
     }
 
-    /// What has come for each client since the start.
+    /// What each client has received since the start.
     #[derive(Default)]
     struct Received {
         slots: [Vec<Slot>; SLOT_CLIENTS],
@@ -362,7 +383,7 @@ mod tests {
                 }
             }
         }
-        assert!(slots.next().is_none(), "no slot that nobody asked for");
+        assert!(slots.next().is_none(), "no slot that was not asked for");
         errors
     }
 
@@ -396,7 +417,7 @@ mod tests {
                 }
             }
         }
-        assert!(words.next().is_none(), "no word that nobody asked for");
+        assert!(words.next().is_none(), "no word that was not asked for");
         failures
     }
 
@@ -416,7 +437,7 @@ mod tests {
         stalls: Stalls,
         random: &mut Random,
     ) -> (Received, usize) {
-        let mut sources = spans.each_ref().map(|spans| Offers::new(spans.clone(), stalls));
+        let mut sources = spans.each_ref().map(|spans| Source::showing_next(spans.clone(), stalls));
         let mut host_sink = Sink::new(stalls);
         let mut sink = Sink::new(stalls);
         let mut received = Received::default();
@@ -425,11 +446,11 @@ mod tests {
         while idle < 20 {
             assert!(cycles < 60_000, "the reader is stuck; stalls: {stalls:?}");
             let block = &mut bench.block;
-            sources[0].drive(&mut block.work_read, random);
-            sources[1].drive(&mut block.receive_read, random);
+            sources[0].drive(&mut block.sq_read, random);
+            sources[1].drive(&mut block.rq_read, random);
             sources[2].drive(&mut block.admin_read, random);
             sources[3].drive(&mut block.payload_read, random);
-            sources[4].drive(&mut block.exchange_read, random);
+            sources[4].drive(&mut block.atomics_read, random);
             host_sink.drive(&mut block.to_host, random);
             sink.drive(&mut block.payload, random);
             let word = host.word(random);
@@ -437,13 +458,13 @@ mod tests {
             block.from_host.next = word.unwrap_or_default();
             bench.settle();
             let block = &bench.block;
-            sources[0].sample(&block.work_read);
-            sources[1].sample(&block.receive_read);
+            sources[0].sample(&block.sq_read);
+            sources[1].sample(&block.rq_read);
             sources[2].sample(&block.admin_read);
             sources[3].sample(&block.payload_read);
-            sources[4].sample(&block.exchange_read);
-            if block.exchange_word_valid.val() {
-                received.atomics.push(block.exchange_word.val());
+            sources[4].sample(&block.atomics_read);
+            if block.atomics_word_valid.val() {
+                received.atomics.push(block.atomics_word.val());
             }
             if let Some(read) = host_sink.sample(&block.to_host) {
                 host.accept(read, random);
@@ -452,8 +473,8 @@ mod tests {
                 received.words.push((bytes_of(beat.data), beat.bytes.to_u64(), beat.last, beat.error));
             }
             let slots = [
-                (block.work_slot_valid.val(), block.work_slot.val()),
-                (block.receive_slot_valid.val(), block.receive_slot.val()),
+                (block.sq_slot_valid.val(), block.sq_slot.val()),
+                (block.rq_slot_valid.val(), block.rq_slot.val()),
                 (block.admin_slot_valid.val(), block.admin_slot.val()),
             ];
             for (client, (valid, slot)) in slots.into_iter().enumerate() {
@@ -461,8 +482,8 @@ mod tests {
                     received.slots[client].push(slot);
                 }
             }
-            reads += usize::from(block.counts_host_reads.val());
-            errors += usize::from(block.counts_host_read_errors.val());
+            reads += usize::from(block.counts.val().host_reads);
+            errors += usize::from(block.counts.val().host_read_errors);
             assert!(!block.is_unexpected.val());
             let in_flight = block.in_flight.val();
             bench.tick();
@@ -503,6 +524,24 @@ mod tests {
     }
 
     #[test]
+    fn pieces_tell_their_slots_and_words_their_place() {
+        for (client, address, length, last_slot, is_paged) in [
+            (SEND_QUEUES, 0x1c0, 64, 0, false),
+            (RECEIVE_QUEUES, 0, 128, 1, false),
+            (ADMIN, 0, 512, 7, false),
+            (WORD_CLIENT, 0x1000, 8, 0, true),
+            (WORD_CLIENT, 0x1038, 8, 7, true),
+        ] {
+            for is_final in [false, true] {
+                let origin = origin_of_piece(bits(client), bits(address), bits(length), is_final);
+                assert_eq!(origin, Origin { client: bits(client), is_final, last_slot: bits(last_slot) });
+            }
+            assert_eq!(may_be_paged(bits(client)), is_paged);
+        }
+        assert!(may_be_paged(bits(PAYLOAD)));
+    }
+
+    #[test]
     fn five_clients_get_what_they_asked_for_at_64_bits() {
         five_clients!(Narrow, 64, 12);
     }
@@ -522,11 +561,10 @@ mod tests {
         let payload: Vec<_> = (0..400).map(|index| span(index * 4096 + 64, 64)).collect();
         let spans = [work, Vec::new(), Vec::new(), payload, Vec::new()];
         let (_, cycles) = run(&mut bench, &mut host, &spans, Stalls::None, &mut random);
-        // 8 to the host, its 100, and 5 to the slot that is counted in the cycle behind it.
+        // 8 to the host, its 100, and 5 to the slot, which is counted a cycle later.
         assert!((800 + 108..=800 + 118).contains(&cycles), "{cycles}");
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
     #[test]
     fn latency_is_as_the_header_says() {
         let mut bench = Bench::clocked(Wide::default(), |block| &mut block.clock);
@@ -536,8 +574,8 @@ mod tests {
             let (mut request, mut answer) = (None, None);
             for cycle in 0..40 {
                 let block = &mut bench.block;
-                block.work_read.beat.next = span(0, 64);
-                block.work_read.valid.next = cycle == 0 && !is_payload;
+                block.sq_read.beat.next = span(0, 64);
+                block.sq_read.valid.next = cycle == 0 && !is_payload;
                 block.payload_read.beat.next = span(0, 64);
                 block.payload_read.valid.next = cycle == 0 && is_payload;
                 block.payload.ready.next = true;
@@ -554,7 +592,7 @@ mod tests {
                         ..Default::default()
                     };
                 }
-                if block.work_slot_valid.val() || block.payload.valid.val() {
+                if block.sq_slot_valid.val() || block.payload.valid.val() {
                     answer = Some(cycle);
                 }
                 bench.tick();
@@ -563,6 +601,7 @@ mod tests {
         }
     }
 
+    /// Inputs that no neighbour would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();
@@ -571,11 +610,11 @@ mod tests {
             let block = &mut bench.block;
             block.reset.next = random.random_bool(0.01);
             for port in [
-                &mut block.work_read,
-                &mut block.receive_read,
+                &mut block.sq_read,
+                &mut block.rq_read,
                 &mut block.admin_read,
                 &mut block.payload_read,
-                &mut block.exchange_read,
+                &mut block.atomics_read,
             ] {
                 port.valid.next = random.random_bool(0.3);
                 port.beat.next = span(random.random(), random.random_range(0..8192));

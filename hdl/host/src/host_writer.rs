@@ -1,32 +1,34 @@
-//! Host writer: writes to host memory for four clients, in one order, and tells each what is done of its own.
+//! Host writer: writes to host memory for four clients, in one order, and reports to each which of its writes are done.
 //!
-//! The host promises nothing about a write before it reports it done (design 3.1): so who announces one waits for that. The
-//! host reports in the order of the requests, without saying which; the line of owners knows.
+//! The host promises nothing about a write before it reports it done (design 3.1): a client that announces a write waits for that. The
+//! host reports in the order of the requests, without naming them; the queue of owners knows whose they are.
 //!
 //! ```text
-//!                ┌─────────────────────────────────────────────────────────┐
-//!  payload ─────>│ ┌─────────┐   ┌──────┐──> requests (Fifo) ──> Translate ┼──> request
-//!  completion ──>│ │ Arbiter ├──>│ item │──> words (Fifo) ─────────────────┼──> words
-//!  admin ───────>│ │ (writes)│   │      │──> owners (Fifo) ──┐             │
-//!  exchange ────>│ └─────────┘   └──────┘                    v             │
-//!                │                            dones ──> one at a time <────┼─── done (no ready)
-//!                │                                           │             │
-//!                │            three counts, a pulse, write_failure         │
-//!                └─────────────────────────────────────────────────────────┘
+//!                ┌──────────────────────────────────────────────────────────────┐
+//!  payload ─────>│ ┌─────────┐   ┌──────┐──> requests (Fifo) ──> Translate ─────┼──> request
+//!  completion ──>│ │ Arbiter ├──>│ item │──> words (Fifo) ──────────────────────┼──> words
+//!  admin ───────>│ │ (writes)│   │      │──> owners (Fifo) ──┐                  │
+//!  atomics ─────>│ └─────────┘   └──────┘                    v                  │
+//!                │                        reports (Fifo) ──> one at a time <────┼─── done (no ready)
+//!                │                                           │                  │
+//!                │       payload_done_count, completion_done_count,             │
+//!                │       admin_done_count, atomics_done, write_failure          │
+//!                └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 6 cycles from a write to `request`, 3 to its first word; one word of the datapath a cycle, also when each word is a write. From `done` to
-//! the count 3 cycles, one a cycle. Up to 512 writes are under way.
+//! Latency 6 cycles from a write to `request`, 3 to its first word; one word of the datapath a cycle, also when each word is a write. From
+//! `done_valid` to the count 3 cycles, one report a cycle. Up to 512 writes are in flight.
 //! At 512 bits 1612 LUTs with those used as memory, 1096 FF, 8.5 RAMB36, 3 URAM, depth 6.
 //!
 //! 1. Writes are issued in the order in which `ready` took their first words; the words of one follow each other.
-//! 2. Each client has a count of its own writes that are done, and itself counts those that were taken; `exchange` has a pulse
-//!    for each, with whether it failed.
-//! 3. A write that failed is reported before it is counted, but for one of `exchange`; all counts wait until the report is taken. `payload_failed` is up in
-//!    the first cycle in which `payload_done_count` counts a failed one.
+//! 2. Payload, completion and admin each have a count of their writes that are done, and count themselves those that were taken.
+//!    `atomics` has a pulse for each, with whether it failed.
+//! 3. A write that failed is given out as `write_failure` before it is counted, except for one of `atomics`; all counts wait until the
+//!    failure is taken. `payload_failed` is high in the first cycle in which `payload_done_count` counts a failed write.
 //! 4. Bytes keep the lanes of their address; other lanes hold anything.
-//! 5. A write that waits for words holds the others back: who begins one has all of it.
-//! 6. Addresses of `payload` and `exchange` may be in pages (see [`translate`](crate::translate)); the others are device addresses, all 64 bits.
+//! 5. A write that waits for words holds the others back: a client that begins a write has all of it.
+//! 6. Addresses of `payload` and `atomics` may be in pages (see [`translate`](crate::translate)); those of `completion` and `admin` are
+//!    device addresses, all 64 bits.
 //!
 //! A write of payload has 1 to 512 bytes and crosses no multiple of 512. Design 3.1, design decision 11.
 use crate::translate::{Access, Translate};
@@ -36,45 +38,54 @@ use rnic_blocks::stream::{Arbiter, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{PayloadWrite, SlotWrite, WordWrite, WriteFailure, WriteOwner};
 use rnic_messages::protect::PageEntryWrite;
-use rnic_messages::setup::InFlight;
+use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 
-/// Bytes of a word of an atomic.
+/// Bytes of the word that an atomic changes.
 const WORD_BYTES: u64 = 8;
-/// Writes under way at most, as a power of two.
+/// log2 of the writes in flight at most.
 const OWNERS: usize = 9;
 const OWNER_COUNT: usize = OWNERS + 1;
-/// Requests and words that wait for the host, as powers of two.
+/// log2 of the requests and of the words that wait for the host.
 const REQUESTS: usize = 4;
 const REQUEST_COUNT: usize = REQUESTS + 1;
 const WORDS: usize = 5;
 const WORD_COUNT: usize = WORDS + 1;
 
-/// What the host is to write.
+/// A write request to the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct HostWrite {
-    /// Of the first byte.
+    /// Device address of the first byte.
     pub address: Bits<64>,
-    /// In bytes, 1 to 512.
+    /// Length in bytes, 1 to 512.
     pub length: Bits<LENGTH_BITS>,
 }
 
-/// A word of it.
+/// A word of the data of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WriteWord<const DATA: usize> {
-    /// In the lanes of its address.
+    /// Bytes in the lanes of their address.
     pub data: Bits<DATA>,
-    /// The last word of its write.
+    /// Last word of its write.
     pub last: Bit,
 }
 
-/// Whose write is under way.
+/// Counters of the host writer: each bit is high for one cycle for each event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct HostWriteCounts {
+    /// A write was requested from the host.
+    pub host_writes: Bit,
+    /// The host refused a write.
+    pub host_write_errors: Bit,
+}
+
+/// The client whose write is in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Owner {
     owner: WriteOwner,
     queue_pair: Bits<QUEUE_PAIR_BITS>,
     generation: Bits<GENERATION_BITS>,
-    is_answer: Bit,
+    is_response: Bit,
 }
 
 /// A word of payload, or a whole small write.
@@ -83,13 +94,103 @@ struct Item {
     request: HostWrite,
     owner: Owner,
     data: Bits<512>,
-    /// The data is less than 64 bytes, which are to stand in every lane that their address could mean.
+    /// The data has only 8, 16 or 32 bytes, which are repeated in every lane that the address could mean.
     has_8: Bit,
     has_16: Bit,
     has_32: Bit,
-    /// Words of it, less one.
-    words_behind: Bits<3>,
+    /// Number of its words less one.
+    words_left: Bits<3>,
     last: Bit,
+}
+
+/// What a report of the host does.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum Report {
+    /// The write is counted.
+    Count,
+    /// `write_failure` is offered, and the write is counted when that is taken.
+    Failure,
+}
+
+/// An owner that is no queue pair.
+#[kernel]
+fn owner_of(owner: WriteOwner) -> Owner {
+    Owner { owner, queue_pair: bits(0), generation: bits(0), is_response: false }
+}
+
+/// A word of payload as an item.
+#[kernel]
+fn payload_item<const DATA: usize>(payload: PayloadWrite<DATA>) -> Item {
+    Item {
+        request: HostWrite { address: payload.address, length: payload.length },
+        owner: Owner {
+            owner: WriteOwner::Payload,
+            queue_pair: payload.queue_pair,
+            generation: payload.generation,
+            is_response: payload.is_response,
+        },
+        data: bit_cast::<512, DATA>(payload.data),
+        has_8: false,
+        has_16: false,
+        has_32: false,
+        words_left: bits(0),
+        last: payload.last,
+    }
+}
+
+/// A small write as an item of a datapath of `2^data_log2` bits.
+#[kernel]
+fn slot_item(write: SlotWrite, owner: WriteOwner, data_log2: u64) -> Item {
+    // Lengths are powers of two, so the words are their quotient, or one.
+    let words = write.length >> (data_log2 - 3);
+    Item {
+        request: HostWrite { address: write.address, length: bit_cast::<LENGTH_BITS, 7>(write.length) },
+        owner: owner_of(owner),
+        data: write.data,
+        has_8: false,
+        has_16: write.length.get_bit(4),
+        has_32: write.length.get_bit(5),
+        words_left: if words.any() { (words - 1).get_bits::<3>(0) } else { bits(0) },
+        last: true,
+    }
+}
+
+/// The word of an atomic as an item.
+#[kernel]
+fn word_item(word: WordWrite) -> Item {
+    Item {
+        request: HostWrite { address: word.address, length: bits::<LENGTH_BITS>(WORD_BYTES) },
+        owner: owner_of(WriteOwner::Atomics),
+        data: bit_cast::<512, 64>(word.data),
+        has_8: true,
+        has_16: true,
+        has_32: false,
+        words_left: bits(0),
+        last: true,
+    }
+}
+
+/// Repeats data of 8, 16 or 32 bytes in all lanes.
+#[kernel]
+fn spread(item: Item) -> Bits<512> {
+    let second_word = if item.has_8 { item.data.get_bits::<64>(0) } else { item.data.get_bits::<64>(64) };
+    let low: Bits<128> = cat!(second_word, item.data.get_bits::<64>(0));
+    let second = if item.has_16 { low } else { item.data.get_bits::<128>(128) };
+    let half: Bits<256> = cat!(second, low);
+    let upper = if item.has_16 || item.has_32 { half } else { item.data.get_bits::<256>(256) };
+    cat!(upper, half)
+}
+
+/// Addresses of payload and atomics may be in pages; rings and the admin queue have device addresses.
+#[kernel]
+fn may_be_paged(owner: WriteOwner) -> Bit {
+    owner == WriteOwner::Payload || owner == WriteOwner::Atomics
+}
+
+/// Decides what a report does: a refusal is given out as a failure first, except that the atomics stage is told with its pulse.
+#[kernel]
+fn report_of(owner: WriteOwner, is_refused: Bit) -> Report {
+    if is_refused && owner != WriteOwner::Atomics { Report::Failure } else { Report::Count }
 }
 
 /// The block.
@@ -101,50 +202,49 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     /// Synchronous, active high; forgets all writes. The host must have done those before.
     pub reset: Signal<In, Bit>,
 
-    /// From place: payload. `ready` of all four is combinational.
+    /// From place: payload. `ready` of all four clients is combinational.
     pub payload: StreamRx<PayloadWrite<DATA>>,
-    /// From complete: completions and events.
+    /// From the event queues: CQEs and EQEs.
     pub completion: StreamRx<SlotWrite>,
-    /// From control: answers.
+    /// From control: answers of the admin queue.
     pub admin: StreamRx<SlotWrite>,
-    /// From exchange: words of atomics.
-    pub exchange: StreamRx<WordWrite>,
-    /// Writes of payload that are done; registered.
+    /// From atomics: new values of words.
+    pub atomics: StreamRx<WordWrite>,
+    /// Writes of payload that are done, modulo 2^16; registered.
     pub payload_done_count: Signal<Out, Bits<WRITE_COUNT_BITS>>,
-    /// That count has just moved, for a write that failed; registered.
+    /// `payload_done_count` has just counted a write that failed; registered.
     pub payload_failed: Signal<Out, Bit>,
-    /// Completions and events that are done; registered.
+    /// Writes of CQEs and EQEs that are done, modulo 2^16; registered.
     pub completion_done_count: Signal<Out, Bits<WRITE_COUNT_BITS>>,
-    /// Answers that are done; registered.
+    /// Writes of answers that are done, modulo 2^16; registered.
     pub admin_done_count: Signal<Out, Bits<WRITE_COUNT_BITS>>,
-    /// A word of an atomic is done; registered.
-    pub exchange_done: Signal<Out, Bit>,
-    /// It was refused; registered.
-    pub exchange_failed: Signal<Out, Bit>,
-    /// A write was refused by the host. A function of registers.
+    /// The oldest write of `atomics` is done; registered.
+    pub atomics_done: Signal<Out, Bit>,
+    /// With `atomics_done`: the host refused that write; registered.
+    pub atomics_failed: Signal<Out, Bit>,
+    /// To the write failures stage: the host refused a write. A function of registers.
     pub write_failure: StreamTx<WriteFailure>,
 
-    /// From control: an entry of the table of pages.
+    /// From control: a page table entry.
     pub page_write: Signal<In, PageEntryWrite>,
+    /// `page_write` is valid in this cycle.
     pub page_write_valid: Signal<In, Bit>,
 
     /// To the host: requests; registered.
     pub request: StreamTx<HostWrite>,
     /// Their words, in the same order; registered.
     pub words: StreamTx<WriteWord<DATA>>,
-    /// From the host: the oldest write is done.
+    /// From the host: the oldest write in flight is done.
     pub done_valid: Signal<In, Bit>,
-    /// It was refused.
+    /// With `done_valid`: the host refused that write.
     pub done_error: Signal<In, Bit>,
-    /// The host reported a write that was not under way: an error of the device; registered.
+    /// The host reported a write although none is in flight: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
     /// Writes taken, and writes done; registered.
     pub in_flight: Signal<Out, InFlight>,
-    /// Counter `host_writes`; registered.
-    pub counts_host_writes: Signal<Out, Bit>,
-    /// Counter `host_write_errors`; registered.
-    pub counts_host_write_errors: Signal<Out, Bit>,
+    /// Counters; registered.
+    pub counts: Signal<Out, HostWriteCounts>,
 
     arbiter: Arbiter<Item, 4>,
     /// The next word of payload begins a write.
@@ -158,38 +258,18 @@ pub struct HostWriter<const DATA: usize, const BYTES: usize> {
     #[init(Fifo::new(Storage::Block))]
     queue: Fifo<WriteWord<DATA>, WORDS, WORD_COUNT>,
     owners: Fifo<Owner, OWNERS, OWNER_COUNT>,
-    dones: Fifo<Bit, OWNERS, OWNER_COUNT>,
-    passed: Reg<InFlight>,
-    /// Of payload, completions and answers.
+    /// Whether the host refused each write that it has reported.
+    reports: Fifo<Bit, OWNERS, OWNER_COUNT>,
+    flight: Reg<InFlight>,
+    /// Writes that are done, of payload, completion and admin.
     done: [Reg<Bits<WRITE_COUNT_BITS>>; 3],
     payload_has_failed: Reg<Bit>,
-    exchange_is_done: Reg<Bit>,
-    exchange_has_failed: Reg<Bit>,
-    /// Requests at the host that it has not reported.
-    under_way: Reg<Bits<OWNER_COUNT>>,
+    atomics_is_done: Reg<Bit>,
+    atomics_has_failed: Reg<Bit>,
+    /// Requests that the host has taken and not reported.
+    outstanding: Reg<Bits<OWNER_COUNT>>,
     unexpected: Reg<Bit>,
-    writes: Reg<Bit>,
-    write_errors: Reg<Bit>,
-}
-
-/// A small write as an item of a datapath with so many bits, as a power of two.
-#[kernel]
-fn item_of(write: SlotWrite, owner: Owner, data_log2: u64) -> Item {
-    Item {
-        request: HostWrite { address: write.address, length: bit_cast::<LENGTH_BITS, 7>(write.length) },
-        owner,
-        data: write.data,
-        has_8: false,
-        has_16: write.length.get_bit(4),
-        has_32: write.length.get_bit(5),
-        // Lengths are powers of two, so this is their quotient less one, or zero.
-        words_behind: if (write.length >> (data_log2 - 3)).any() {
-            ((write.length >> (data_log2 - 3)) - 1).get_bits::<3>(0)
-        } else {
-            bits(0)
-        },
-        last: true,
-    }
+    counted: Reg<HostWriteCounts>,
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
@@ -197,95 +277,53 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
     fn update(&mut self) {
         self.hold_registers();
 
-        // A turn is a write.
+        // The arbiter changes clients between writes only.
         let payload = self.payload.beat.val();
-        self.arbiter.rx[0].beat.next = Item {
-            request: HostWrite { address: payload.address, length: payload.length },
-            owner: Owner {
-                owner: WriteOwner::Payload,
-                queue_pair: payload.queue_pair,
-                generation: payload.generation,
-                is_answer: payload.is_answer,
-            },
-            data: bit_cast::<512, DATA>(payload.data),
-            has_8: false,
-            has_16: false,
-            has_32: false,
-            words_behind: bits(0),
-            last: payload.last,
-        };
+        self.arbiter.rx[0].beat.next = payload_item::<DATA>(payload);
         self.arbiter.rx[0].valid.next = self.payload.valid.val();
         self.payload.ready.next = self.arbiter.rx[0].ready.val();
-        let completion = Owner {
-            owner: WriteOwner::Completion,
-            queue_pair: bits(0),
-            generation: bits(0),
-            is_answer: false,
-        };
-        self.arbiter.rx[1].beat.next = item_of(self.completion.beat.val(), completion, BYTES as u64 + 2);
+        self.arbiter.rx[1].beat.next =
+            slot_item(self.completion.beat.val(), WriteOwner::Completion, BYTES as u64 + 2);
         self.arbiter.rx[1].valid.next = self.completion.valid.val();
         self.completion.ready.next = self.arbiter.rx[1].ready.val();
-        let admin =
-            Owner { owner: WriteOwner::Admin, queue_pair: bits(0), generation: bits(0), is_answer: false };
-        self.arbiter.rx[2].beat.next = item_of(self.admin.beat.val(), admin, BYTES as u64 + 2);
+        self.arbiter.rx[2].beat.next = slot_item(self.admin.beat.val(), WriteOwner::Admin, BYTES as u64 + 2);
         self.arbiter.rx[2].valid.next = self.admin.valid.val();
         self.admin.ready.next = self.arbiter.rx[2].ready.val();
-        let word = self.exchange.beat.val();
-        self.arbiter.rx[3].beat.next = Item {
-            request: HostWrite { address: word.address, length: bits::<LENGTH_BITS>(WORD_BYTES) },
-            owner: Owner {
-                owner: WriteOwner::Atomics,
-                queue_pair: bits(0),
-                generation: bits(0),
-                is_answer: false,
-            },
-            data: bit_cast::<512, 64>(word.data),
-            has_8: true,
-            has_16: true,
-            has_32: false,
-            words_behind: bits(0),
-            last: true,
-        };
-        self.arbiter.rx[3].valid.next = self.exchange.valid.val();
-        self.exchange.ready.next = self.arbiter.rx[3].ready.val();
+        self.arbiter.rx[3].beat.next = word_item(self.atomics.beat.val());
+        self.arbiter.rx[3].valid.next = self.atomics.valid.val();
+        self.atomics.ready.next = self.arbiter.rx[3].ready.val();
         self.arbiter.last.next = cat!(true, true, true, payload.last);
 
-        // The item leaves word by word; the first one takes places for the request and its owner too.
+        // The item leaves word by word; with the first one its request and its owner are queued.
         let item = self.item.q.val();
         let begins = self.item_begins.q.val();
         let has_places = self.requests.rx.ready.val() && self.owners.rx.ready.val();
         let goes = self.item_valid.q.val() && self.queue.rx.ready.val() && (!begins || has_places);
-        let is_over = !item.words_behind.any();
-        let takes = !self.item_valid.q.val() || (goes && is_over);
-        self.arbiter.tx.ready.next = takes;
+        let is_over = !item.words_left.any();
+        let may_take = !self.item_valid.q.val() || (goes && is_over);
+        self.arbiter.tx.ready.next = may_take;
         let is_payload = self.arbiter.origin.val().get_bit(0);
-        let came = takes && self.arbiter.tx.valid.val();
-        let begins_write = came && (!is_payload || self.payload_begins.q.val());
-        if takes {
+        let takes = may_take && self.arbiter.tx.valid.val();
+        let begins_write = takes && (!is_payload || self.payload_begins.q.val());
+        if may_take {
             self.item.d.next = self.arbiter.tx.beat.val();
             self.item_valid.d.next = self.arbiter.tx.valid.val();
             self.item_begins.d.next = begins_write;
         } else if goes {
             self.item.d.next.data = item.data >> (DATA as u64);
-            self.item.d.next.words_behind = item.words_behind - 1;
+            self.item.d.next.words_left = item.words_left - 1;
             self.item_begins.d.next = false;
         }
-        if came && is_payload {
+        if takes && is_payload {
             self.payload_begins.d.next = payload.last;
         }
-        let second_word = if item.has_8 { item.data.get_bits::<64>(0) } else { item.data.get_bits::<64>(64) };
-        let low: Bits<128> = cat!(second_word, item.data.get_bits::<64>(0));
-        let second = if item.has_16 { low } else { item.data.get_bits::<128>(128) };
-        let half: Bits<256> = cat!(second, low);
-        let upper = if item.has_16 || item.has_32 { half } else { item.data.get_bits::<256>(256) };
-        let spread: Bits<512> = cat!(upper, half);
         self.queue.rx.valid.next = goes;
         self.queue.rx.beat.next =
-            WriteWord::<DATA> { data: spread.get_bits::<DATA>(0), last: item.last && is_over };
+            WriteWord::<DATA> { data: spread(item).get_bits::<DATA>(0), last: item.last && is_over };
         self.requests.rx.valid.next = goes && begins;
         self.requests.rx.beat.next = Access::<LENGTH_BITS> {
             address: item.request.address,
-            is_payload: item.owner.owner == WriteOwner::Payload || item.owner.owner == WriteOwner::Atomics,
+            is_payload: may_be_paged(item.owner.owner),
             rest: item.request.length,
         };
         self.owners.rx.valid.next = goes && begins;
@@ -299,83 +337,79 @@ impl<const DATA: usize, const BYTES: usize> Logic for HostWriter<DATA, BYTES> {
         self.request.beat.next = HostWrite { address: translated.address, length: translated.rest };
         StreamTx::<WriteWord<DATA>>::link(&mut self.words, &mut self.queue.tx);
 
-        // Reports wait here, at most as many as there are owners.
-        let is_expected = self.under_way.q.val().any();
+        // Reports are queued; there are at most as many as owners.
+        let outstanding = self.outstanding.q.val();
+        let is_expected = outstanding.any();
         let reported = self.done_valid.val() && is_expected;
         let requested = self.translate.tx.valid.val() && self.request.ready.val();
-        self.dones.rx.valid.next = reported;
-        self.dones.rx.beat.next = self.done_error.val();
+        self.reports.rx.valid.next = reported;
+        self.reports.rx.beat.next = self.done_error.val();
         if requested && !reported {
-            self.under_way.d.next = self.under_way.q.val() + 1;
+            self.outstanding.d.next = outstanding + 1;
         } else if reported && !requested {
-            self.under_way.d.next = self.under_way.q.val() - 1;
+            self.outstanding.d.next = outstanding - 1;
         }
 
-        let is_done = self.dones.tx.valid.val() && self.owners.tx.valid.val();
-        let has_failed = self.dones.tx.beat.val();
+        // The oldest report counts the oldest write.
+        let is_done = self.reports.tx.valid.val() && self.owners.tx.valid.val();
+        let is_refused = self.reports.tx.beat.val();
         let owner = self.owners.tx.beat.val();
-        let tells = has_failed && owner.owner != WriteOwner::Atomics;
-        let counts = is_done && (!tells || self.write_failure.ready.val());
-        self.dones.tx.ready.next = counts;
+        let is_failure = report_of(owner.owner, is_refused) == Report::Failure;
+        let counts = is_done && (!is_failure || self.write_failure.ready.val());
+        self.reports.tx.ready.next = counts;
         self.owners.tx.ready.next = counts;
-        self.write_failure.valid.next = is_done && tells;
-        let count_with_it = match owner.owner {
+        let count = match owner.owner {
             WriteOwner::Payload => self.done[0].q.val(),
             WriteOwner::Completion => self.done[1].q.val(),
             _ => self.done[2].q.val(),
         } + 1;
-        let is_exchange = owner.owner == WriteOwner::Atomics;
+        self.write_failure.valid.next = is_done && is_failure;
         self.write_failure.beat.next = WriteFailure {
             owner: owner.owner,
             queue_pair: owner.queue_pair,
             generation: owner.generation,
-            is_answer: owner.is_answer,
-            write_count: count_with_it,
+            is_response: owner.is_response,
+            write_count: count,
         };
         if counts {
             match owner.owner {
-                WriteOwner::Payload => self.done[0].d.next = count_with_it,
-                WriteOwner::Completion => self.done[1].d.next = count_with_it,
-                WriteOwner::Admin => self.done[2].d.next = count_with_it,
+                WriteOwner::Payload => self.done[0].d.next = count,
+                WriteOwner::Completion => self.done[1].d.next = count,
+                WriteOwner::Admin => self.done[2].d.next = count,
                 WriteOwner::Atomics => {}
             }
         }
-        self.exchange_is_done.d.next = counts && is_exchange;
-        self.exchange_has_failed.d.next = has_failed;
-        self.exchange_done.next = self.exchange_is_done.q.val();
-        self.exchange_failed.next = self.exchange_has_failed.q.val();
-        self.payload_has_failed.d.next = counts && has_failed && owner.owner == WriteOwner::Payload;
+        self.atomics_is_done.d.next = counts && owner.owner == WriteOwner::Atomics;
+        self.atomics_has_failed.d.next = is_refused;
+        self.atomics_done.next = self.atomics_is_done.q.val();
+        self.atomics_failed.next = self.atomics_has_failed.q.val();
+        self.payload_has_failed.d.next = counts && is_refused && owner.owner == WriteOwner::Payload;
         self.payload_done_count.next = self.done[0].q.val();
         self.payload_failed.next = self.payload_has_failed.q.val();
         self.completion_done_count.next = self.done[1].q.val();
         self.admin_done_count.next = self.done[2].q.val();
 
-        let passed = self.passed.q.val();
-        self.passed.d.next = InFlight {
-            entered: if begins_write { passed.entered + 1 } else { passed.entered },
-            left: if counts { passed.left + 1 } else { passed.left },
-        };
-        self.in_flight.next = passed;
+        self.flight.d.next = in_flight_after(self.flight.q.val(), begins_write, counts);
+        self.in_flight.next = self.flight.q.val();
         self.unexpected.d.next = self.done_valid.val() && !is_expected;
         self.is_unexpected.next = self.unexpected.q.val();
-        self.writes.d.next = requested;
-        self.counts_host_writes.next = self.writes.q.val();
-        self.write_errors.d.next = counts && has_failed;
-        self.counts_host_write_errors.next = self.write_errors.q.val();
+        self.counted.d.next =
+            HostWriteCounts { host_writes: requested, host_write_errors: counts && is_refused };
+        self.counts.next = self.counted.q.val();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Offers, bytes_of, generates};
+    use crate::testing::{bytes_of, generates};
     use num_bigint::BigUint;
     use rand::Rng;
     use rand::seq::IndexedRandom;
-    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, random};
+    use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
     use std::collections::VecDeque;
 
-    /// A write as a client means it.
+    /// A write that a client makes.
     #[derive(Clone, Debug, PartialEq)]
     struct Meant {
         owner: WriteOwner,
@@ -425,7 +459,7 @@ mod tests {
             length: bits(write.bytes.len() as u64),
             queue_pair: bits(write.queue_pair),
             generation: bits(write.queue_pair & 0xff),
-            is_answer: write.queue_pair.is_multiple_of(3),
+            is_response: write.queue_pair.is_multiple_of(3),
             data: number(chunk),
             last: index + 1 == count,
         };
@@ -458,16 +492,16 @@ mod tests {
             (0..count).map(|_| word(random)).collect(),
         ];
         let words: Vec<_> = meant[0].iter().flat_map(|write| words_of::<DATA>(write, random)).collect();
-        // Who begins a write has all of it: the words of a write come one a cycle.
-        let mut payload_source = Offers::new(words, stalls);
+        // A client that begins a write has all of it: the words of a write follow each other, one a cycle.
+        let mut payload_source = Source::showing_next(words, stalls);
         let slots = |index: usize, random: &mut Random| {
             meant[index].iter().map(|write| slot_write(write, random)).collect::<Vec<_>>()
         };
-        let mut completion_source = Offers::new(slots(1, random), stalls);
-        let mut admin_source = Offers::new(slots(2, random), stalls);
+        let mut completion_source = Source::showing_next(slots(1, random), stalls);
+        let mut admin_source = Source::showing_next(slots(2, random), stalls);
         let word_write =
             |write: &Meant| WordWrite { address: bits(write.address), data: number(&write.bytes) };
-        let mut exchange_source = Offers::new(meant[3].iter().map(word_write), stalls);
+        let mut atomics_source = Source::showing_next(meant[3].iter().map(word_write), stalls);
         let mut waiting = meant.clone().map(VecDeque::from);
         let (mut request_sink, mut word_sink, mut failure_sink) =
             (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
@@ -489,7 +523,7 @@ mod tests {
             payload_source.drive(&mut block.payload, random);
             completion_source.drive(&mut block.completion, random);
             admin_source.drive(&mut block.admin, random);
-            exchange_source.drive(&mut block.exchange, random);
+            atomics_source.drive(&mut block.atomics, random);
             request_sink.drive(&mut block.request, random);
             word_sink.drive(&mut block.words, random);
             failure_sink.drive(&mut block.write_failure, random);
@@ -510,19 +544,20 @@ mod tests {
                 bits(taken.len() as u64),
                 "one cycle after it was taken"
             );
-            if let Some(word) = payload_source.sample(&block.payload) {
+            if payload_source.sample(&block.payload) {
+                let word = block.payload.beat.val();
                 if payload_begins {
                     taken.push(waiting[0].pop_front().unwrap());
                 }
                 payload_begins = word.last;
             }
-            if completion_source.sample(&block.completion).is_some() {
+            if completion_source.sample(&block.completion) {
                 taken.push(waiting[1].pop_front().unwrap());
             }
-            if admin_source.sample(&block.admin).is_some() {
+            if admin_source.sample(&block.admin) {
                 taken.push(waiting[2].pop_front().unwrap());
             }
-            if exchange_source.sample(&block.exchange).is_some() {
+            if atomics_source.sample(&block.atomics) {
                 taken.push(waiting[3].pop_front().unwrap());
             }
             if let Some(request) = request_sink.sample(&block.request) {
@@ -557,37 +592,89 @@ mod tests {
                 let due = dones.back().map_or(0, |done| done.0 + 1);
                 dones.push_back((due.max(cycle + random.random_range(1..100)), random.random_bool(0.1)));
             }
-            counted_writes += usize::from(block.counts_host_writes.val());
-            counted_errors += usize::from(block.counts_host_write_errors.val());
+            counted_writes += usize::from(block.counts.val().host_writes);
+            counted_errors += usize::from(block.counts.val().host_write_errors);
             assert!(!block.is_unexpected.val());
             bench.tick();
             let block = &bench.block;
             let counts = [&block.payload_done_count, &block.completion_done_count, &block.admin_done_count];
             let [payload, completion, admin] = counts.map(|count| count.val().to_u64() as usize);
-            let has_exchanged = block.exchange_done.val();
-            done_of = [payload, completion, admin, done_of[3] + usize::from(has_exchanged)];
+            let atomic_is_done = block.atomics_done.val();
+            done_of = [payload, completion, admin, done_of[3] + usize::from(atomic_is_done)];
             done_before = done_of.iter().sum();
             let of = |owner| taken[..done_before].iter().filter(|write| write.owner == owner).count();
             let owners =
                 [WriteOwner::Payload, WriteOwner::Completion, WriteOwner::Admin, WriteOwner::Atomics];
             assert_eq!(done_of, owners.map(of));
-            if has_exchanged && failed.front() == Some(&done_before) {
+            if atomic_is_done && failed.front() == Some(&done_before) {
                 failed.pop_front();
                 failures += 1;
-                assert!(block.exchange_failed.val(), "it is said which has failed");
-            } else if has_exchanged {
-                assert!(!block.exchange_failed.val());
+                assert!(block.atomics_failed.val(), "with its pulse");
+            } else if atomic_is_done {
+                assert!(!block.atomics_failed.val());
             }
             assert_eq!(block.payload_failed.val(), failed_now);
             assert!(done_before <= reported);
             cycle += 1;
         }
         bench.settle();
-        counted_errors += usize::from(bench.block.counts_host_write_errors.val());
+        counted_errors += usize::from(bench.block.counts.val().host_write_errors);
         assert_eq!(bench.block.in_flight.val().entered, bench.block.in_flight.val().left);
         assert_eq!((counted_writes, counted_errors), (total, failures));
         assert!(failures > 0);
         cycle
+    }
+
+    #[test]
+    fn a_small_write_has_as_many_words_as_its_length_fills() {
+        // Bytes, log2 of the datapath's bits, words; whether 16 and 32 bytes are repeated.
+        for ((bytes, data_log2), (words, has_16, has_32)) in [
+            ((16, 6), (2, true, false)),
+            ((32, 6), (4, false, true)),
+            ((64, 6), (8, false, false)),
+            ((16, 7), (1, true, false)),
+            ((32, 7), (2, false, true)),
+            ((64, 8), (2, false, false)),
+            ((16, 9), (1, true, false)),
+            ((32, 9), (1, false, true)),
+            ((64, 9), (1, false, false)),
+        ] {
+            let write = SlotWrite { address: bits(0x40), length: bits(bytes), ..Default::default() };
+            let item = slot_item(write, WriteOwner::Admin, data_log2);
+            assert_eq!(item.words_left, bits(words - 1), "{bytes} bytes");
+            assert_eq!((item.has_8, item.has_16, item.has_32), (false, has_16, has_32));
+            assert_eq!((item.request.address, item.request.length), (bits(0x40), bits(bytes)));
+            assert_eq!((item.owner.owner, item.last), (WriteOwner::Admin, true));
+        }
+    }
+
+    #[test]
+    fn small_data_is_repeated_in_every_lane_of_its_size() {
+        let data: Vec<u8> = (1..=64).collect();
+        let write = |length| SlotWrite { address: bits(0), length: bits(length), data: number(&data) };
+        let word = WordWrite { address: bits(0), data: number(&data[..8]) };
+        for (item, bytes) in [
+            (word_item(word), 8),
+            (slot_item(write(16), WriteOwner::Completion, 9), 16),
+            (slot_item(write(32), WriteOwner::Completion, 9), 32),
+            (slot_item(write(64), WriteOwner::Completion, 9), 64),
+        ] {
+            assert_eq!(bytes_of(spread(item)), data[..bytes].repeat(64 / bytes), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn payload_and_atomics_may_be_in_pages_and_all_but_atomics_give_out_failures() {
+        for (owner, is_paged, refused) in [
+            (WriteOwner::Payload, true, Report::Failure),
+            (WriteOwner::Completion, false, Report::Failure),
+            (WriteOwner::Admin, false, Report::Failure),
+            (WriteOwner::Atomics, true, Report::Count),
+        ] {
+            assert_eq!(may_be_paged(owner), is_paged);
+            assert_eq!(report_of(owner, true), refused);
+            assert_eq!(report_of(owner, false), Report::Count);
+        }
     }
 
     #[test]
@@ -619,9 +706,9 @@ mod tests {
         let mut random = random();
         let mut bench = Bench::clocked(HostWriter::<512, 7>::default(), |block| &mut block.clock);
         let payload = PayloadWrite::<512> { length: bits(64), last: true, ..Default::default() };
-        let mut payload = Offers::new([payload; 8], Stalls::None);
+        let mut payload = Source::showing_next([payload; 8], Stalls::None);
         let completion = SlotWrite { length: bits(32), ..Default::default() };
-        let mut completion = Offers::new([completion; 8], Stalls::None);
+        let mut completion = Source::showing_next([completion; 8], Stalls::None);
         let (mut given, mut requested, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         for cycle in 0..40 {
             let block = &mut bench.block;
@@ -650,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_nobody_waits_for_changes_nothing() {
+    fn a_report_without_a_write_in_flight_changes_nothing() {
         let mut bench =
             Bench::clocked(HostWriter::<64, 4>::default(), |block| &mut block.clock).in_lock_step();
         bench.block.done_valid.next = true;

@@ -1,17 +1,47 @@
-//! The host's side of the card: registers, doorbells, and the engines that read and write host memory.
+//! Host memory: the engines that read and write it for all parts of the card.
+//!
+//! ```text
+//!              ┌ host_reader ────────────────────────────────────────────────────────────┐
+//!              │            ┌───────────┐   ┌ read_engine ─────────────────────────────┐ │
+//!  spans ──────┼─> split ──>│ translate ├──>│ request ─────────────────────────────────┼─┼──> host
+//!              │            └───────────┘   │ ┌ chunk_buffer ────────────────────────┐ │ │
+//!  slots,      │ ┌────────────┐             │ │ ring, ring (tags, chunks)            │ │ │
+//!  payload, <──┼─┤ read_demux │<────────────┼─┤ answers in order <── arrivals <──────┼─┼─┼─── host
+//!  words       │ └────────────┘             │ └──────────────────────────────────────┘ │ │
+//!              │                            └──────────────────────────────────────────┘ │
+//!              └─────────────────────────────────────────────────────────────────────────┘
+//!              ┌ host_writer ──────────────────────────┐
+//!              │             ┌───────────┐             │
+//!  writes ─────┼─> arbiter ─>│ translate ├─────────────┼──> host
+//!  counts <────┼─── owners <─┴───────────┴─────────────┼─── host (done)
+//!              └───────────────────────────────────────┘
+//! ```
+//!
+//! In the order in which a read, and then a write, meets them:
+//!
+//! | Block | What it does |
+//! |---|---|
+//! | [`HostReader`] | reads spans for five clients |
+//! | [`translate`] | makes device addresses of addresses in pages |
+//! | [`read_engine`] | issues reads with tags, and gives their answers in order |
+//! | [`chunk_buffer`] | reserves tags and room for answers, and keeps the answers |
+//! | [`ring`] | hands out positions of a ring in order |
+//! | [`arrivals`] | finds the chunk of each word that the host answers |
+//! | [`read_demux`] | gives answers to clients as slots, payload or words |
+//! | [`HostWriter`] | writes for four clients in one order, and counts what is done |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
-pub mod arrivals;
-pub mod chunk_buffer;
 pub mod host_reader;
-pub mod host_writer;
-pub mod read_demux;
-pub mod read_engine;
-pub mod ring;
 pub mod translate;
+pub mod read_engine;
+pub mod chunk_buffer;
+pub mod ring;
+pub mod arrivals;
+pub mod read_demux;
+pub mod host_writer;
 
 #[cfg(any(test, feature = "bench"))]
 pub mod testing;

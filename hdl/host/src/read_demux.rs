@@ -1,7 +1,7 @@
-//! Makes slots of the words that the read engine hands out, and sends payload and the words of atomics past them.
+//! Read demux: makes slots of 64 bytes of the words that the read engine gives, and hands payload and the words of atomics to their clients.
 //!
-//! Queue entries are whole slots of 64 bytes whatever the width of the datapath, and who asks for some counts them: a read
-//! that fails, of which the host may answer less than it was asked for, gives as many slots as one that does not.
+//! WQEs and commands are whole slots of 64 bytes whatever the width of the datapath, and their clients count them: a read
+//! that fails, for which the host may give fewer words, gives as many slots as one that succeeds.
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────────────┐
@@ -15,19 +15,19 @@
 //!             └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 1 cycle from the last word of a slot to the slot, the same to the word of an atomic, none for payload. One word a cycle; a slot that is made up
-//! costs one cycle.
+//! Latency 1 cycle from the last word of a slot to the slot, the same to the word of an atomic, none for payload. One word a cycle; a
+//! slot that is made up costs one cycle.
 //!
-//! 1. A piece of `n` slots gives `n`. Those that the host did not answer have `error`, as have all behind them in the span.
+//! 1. A piece of `n` slots gives `n`. Slots that the host did not answer have `error`, as have all later ones of the span.
 //! 2. The last slot or word of a span has `last`, and no other.
 //! 3. Only payload that is not taken holds answers back; slots and words of atomics never do.
-//! 4. A word of an atomic comes once for each that was asked for, with `error` unless the host gave its 8 bytes.
+//! 4. Each read of an atomic's word gives one word, with `error` unless the host gave its 8 bytes.
 use crate::chunk_buffer::ReadBeat;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostWord, Slot};
 
-/// Clients that get slots; the one behind them gets payload, and the one behind that words of 8 bytes.
+/// Number of clients that get slots, from client 0 on; the next client gets payload, and the one after it words of 8 bytes.
 pub const SLOT_CLIENTS: usize = 3;
 /// Number of the client that gets words.
 pub const WORD_CLIENT: u64 = SLOT_CLIENTS as u64 + 1;
@@ -35,17 +35,17 @@ pub const WORD_CLIENT: u64 = SLOT_CLIENTS as u64 + 1;
 pub const CLIENT_BITS: usize = 3;
 /// Bits of a cookie: client, whether the piece ends its span, and its slots less one.
 pub const COOKIE_BITS: usize = CLIENT_BITS + 4;
-/// Bytes of a word of an atomic.
+/// Bytes of the word that an atomic changes.
 const WORD_BYTES: u64 = 8;
 
-/// What the read engine is given with a piece of a span, and gives back with every word of it.
+/// Where a piece of a span belongs. The read engine returns it with every word of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Origin {
-    /// Who asked.
+    /// Client that reads the span.
     pub client: Bits<CLIENT_BITS>,
-    /// The last piece of its span.
+    /// It is the last piece of its span.
     pub is_final: Bit,
-    /// Index of its last slot; of a word, its place among those of 64 bytes.
+    /// Number of its slots less one; of an atomic's word, its index in 64 bytes.
     pub last_slot: Bits<3>,
 }
 
@@ -76,17 +76,17 @@ pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
     /// From the read engine; `ready` is combinational from `payload.ready`.
     pub from_engine: StreamRx<ReadBeat<DATA, BYTES, COOKIE_BITS>>,
 
-    /// To the clients: a slot; registered.
+    /// To clients 0 to 2: a slot; registered.
     pub slot: Signal<Out, Slot>,
-    /// Bit i: it is client i's; registered.
+    /// Bit i: `slot` is valid in this cycle, for client i; registered.
     pub slot_valid: Signal<Out, Bits<SLOT_CLIENTS>>,
-    /// To the client of payload, in the lanes of its address; combinational.
+    /// To client 3: payload, in the lanes of its address; combinational.
     pub payload: StreamTx<Beat<DATA, BYTES>>,
-    /// To the client of words; registered.
+    /// To client 4: the word of an atomic; registered.
     pub word: Signal<Out, HostWord>,
-    /// There is one; registered.
+    /// `word` is valid in this cycle; registered.
     pub word_valid: Signal<Out, Bit>,
-    /// A span has been handed out to its end in this cycle; combinational.
+    /// The last slot, word or beat of a span is given in this cycle; combinational.
     pub ends: Signal<Out, Bit>,
 
     data: DFF<Bits<512>>,
@@ -96,7 +96,7 @@ pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
     /// Words in the slot, and slots of the piece that are complete.
     word_index: Reg<Bits<3>>,
     slot_index: Reg<Bits<3>>,
-    /// Slots to be made up, for whom, and whether they end the span.
+    /// Slots to be made up, their client, and whether they end the span.
     missing: Reg<Bits<3>>,
     client: DFF<Bits<CLIENT_BITS>>,
     is_final: DFF<Bit>,
@@ -108,7 +108,7 @@ pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
 
 impl<const DATA: usize, const BYTES: usize> ReadDemux<DATA, BYTES> {
     const LAST_WORD: u64 = (512 / DATA - 1) as u64;
-    /// Of the place of a word, the bits that say where in the datapath it is.
+    /// Bits of the index of a word that select its lane of the datapath.
     const LANES: u64 = (DATA / 64 - 1) as u64;
 }
 
@@ -148,7 +148,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for ReadDemux<DATA, BYTES> {
         self.word.next = self.word_held.q.val();
         self.word_valid.next = self.has_word.q.val();
 
-        // A slot is complete with its last word, or when nothing more comes.
+        // A slot is complete with its last word, or with the last word of the answer.
         let is_full = self.word_index.q.val() == Self::LAST_WORD;
         let completes = takes && is_slot && (is_full || beat.last);
         let missing = origin.last_slot - self.slot_index.q.val();

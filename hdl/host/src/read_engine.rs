@@ -1,7 +1,7 @@
-//! Read engine: reads host memory for its users, many requests at a time, and hands the answers out in order.
+//! Read engine: reads host memory, many requests at a time, and gives the answers in order.
 //!
-//! A host takes a microsecond to answer, in which the wire takes 12 KB; so reads overlap, and a tag tells the answers
-//! apart. Users do not see tags, latencies or reordering: they see a stream of requests and a stream of answers.
+//! A host takes a microsecond to answer, in which the wire carries 12 KB; so reads overlap, and a tag tells the answers
+//! apart. Users see neither tags nor reordering, but a stream of requests and a stream of answers.
 //!
 //! ```text
 //!          ┌──────────────────────────────────────────────────┐
@@ -24,18 +24,18 @@
 //! 15.4 GB/s, and 256 tags 4 us of 62 million small reads a second. After reset, no request is issued for `2^TAG` cycles.
 //!
 //! 1. A request is issued when a tag and chunks for its whole answer are reserved, so `from_host` is never held back.
-//! 2. Answers leave `tx` in the order of the requests, each whole, the beats of one behind those of the other.
+//! 2. Answers leave `tx` in the order of the requests, each whole.
 //! 3. The host answers in any order and mixes answers, but keeps the order within each, and fills each word but an answer's
 //!    first and last one.
-//! 4. Lanes are a matter of host and user: words leave as they came. Bytes that keep the lanes of their address are never
-//!    cut by a completion boundary, and join those of the next request without a shift; the reservation is made for that.
-//! 5. A read that failed ends with `error`, possibly before its last byte; other reads are not affected. So does one to which
-//!    the host gives more words than were asked for.
-//! 6. All tags and chunks come back: `tags_used` and `chunks_used` are zero when all answers have left.
+//! 4. Words leave in the lanes in which the host gave them. Bytes that keep the lanes of their address are never
+//!    cut by a completion boundary, and join those of the next request without a shift; chunks are reserved for that.
+//! 5. A read that failed ends with `error`, possibly before its last byte; other reads are not affected. So does a read to which
+//!    the host gives more words than were requested.
+//! 6. All tags and chunks are freed: `tags_used` and `chunks_used` are zero when all answers have left.
 //!
 //! A request has 1 to 512 bytes and crosses no multiple of 512 bytes (so no page either): a
-//! [`Splitter`](rnic_blocks::stream::split::Splitter) stands before it. One that does ends with `error`, if its answer takes more
-//! words than that. It refuses the parameters that [`ChunkBuffer`] refuses. Design 3.1.
+//! [`Splitter`](rnic_blocks::stream::split::Splitter) precedes the engine. A request that does ends with `error`, if its answer has more
+//! words than are reserved. Refuses the parameters that [`ChunkBuffer`] refuses. Design 3.1.
 use super::arrivals::ReadWord;
 use super::chunk_buffer::{ChunkBuffer, ReadBeat};
 use rnic_blocks::memory::Storage;
@@ -46,25 +46,25 @@ use rnic_messages::sizes::LENGTH_BITS;
 /// Bits of an offset to the 512-byte boundary that no request crosses.
 const OFFSET_BITS: usize = 9;
 
-/// What a user wants to read.
+/// A read, as a user requests it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRequest<const COOKIE: usize> {
-    /// Of the first byte, in the host's memory.
+    /// Device address of the first byte.
     pub address: Bits<64>,
-    /// In bytes, 1 to 512.
+    /// Length in bytes, 1 to 512.
     pub length: Bits<LENGTH_BITS>,
-    /// Comes back with every beat of the answer.
+    /// Returned with every beat of the answer.
     pub cookie: Bits<COOKIE>,
 }
 
-/// What the host is asked for.
+/// A read request to the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct HostRead<const TAG: usize> {
-    /// Of the first byte.
+    /// Device address of the first byte.
     pub address: Bits<64>,
-    /// In bytes, 1 to 512.
+    /// Length in bytes, 1 to 512.
     pub length: Bits<LENGTH_BITS>,
-    /// Comes back with every word of the answer.
+    /// Returned with every word of the answer.
     pub tag: Bits<TAG>,
 }
 
@@ -101,12 +101,12 @@ pub struct ReadEngine<
     pub to_host: StreamTx<HostRead<TAG>>,
     /// From the host: a word of an answer.
     pub from_host: Signal<In, ReadWord<DATA, BYTES, TAG>>,
-    /// There is one; it is taken in any case.
+    /// `from_host` is valid in this cycle; it cannot be held back.
     pub from_host_valid: Signal<In, Bit>,
-    /// Two cycles ago, the host sent a word that no request waits for; registered. An error of the device.
+    /// The host sent a word for no request two cycles ago: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
-    /// Requests under way; a function of registers.
+    /// Requests in flight; a function of registers.
     pub tags_used: Signal<Out, Bits<TAGS>>,
     /// Words reserved for their answers; a function of registers.
     pub chunks_used: Signal<Out, Bits<CHUNKS>>,
@@ -135,7 +135,7 @@ impl<
     fn update(&mut self) {
         self.hold_registers();
 
-        // The words that the request touches are counted before anybody asks whether they fit.
+        // The words that the request touches are counted in the cycle before room is reserved for them.
         let has_request = self.has_request.q.val();
         let may_issue = self.to_host.ready.val() || !self.is_issued.q.val();
         let issues = has_request && self.buffer.fits.val() && may_issue;

@@ -1,4 +1,4 @@
-//! Ring: which places of a circular store are taken, when they are given back in the order in which they were taken.
+//! Ring: reserves places of a circular store that are released in the order in which they were reserved.
 //!
 //! Answers of different lengths share one store without gaps between them, with no free list and nothing to search: a
 //! reservation is the distance between two counters.
@@ -12,7 +12,7 @@
 //!      returns ─────────>       reserve ────────────────────>
 //! ```
 //!
-//! Eight places; 5 are reserved, then 3, and 4 have no room until the first 5 come back:
+//! Eight places; 5 are reserved, then 3, and 4 have no room until the first 5 are released:
 //! ```text
 #![doc = include_str!("waves/ring.txt")]
 //! ```
@@ -21,8 +21,8 @@
 //!
 //! 1. `level`, the places that are reserved, never exceeds `2^ADDRESS`: a reservation that does not fit is not made.
 //! 2. `level` is `tail - head`, modulo `2^COUNT`; it is zero when all that was reserved has been released.
-//! 3. The places of a reservation, `position` and those behind it, are in no other reservation until they are released.
-//! 4. The top bit of `position` changes each time the ring has gone round, so that a user can tell one lap from the next.
+//! 3. The places of a reservation, from `position` on, are in no other reservation until they are released.
+//! 4. The top bit of `position` changes with every lap of the ring, so that a user can tell one lap from the next.
 //!
 //! The owner releases what it has reserved, in that order, and never more: `returned <= level`.
 //!
@@ -36,19 +36,19 @@ use rnic_kernel::prelude::*;
 pub struct Ring<const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; gives all places back.
+    /// Synchronous, active high; releases all places.
     pub reset: Signal<In, Bit>,
-    /// How many places are wanted, 1 to `2^ADDRESS`.
+    /// Number of places to reserve, 1 to `2^ADDRESS`.
     pub amount: Signal<In, Bits<COUNT>>,
-    /// There is room for `amount`; combinational.
+    /// `amount` places are free; combinational.
     pub fits: Signal<Out, Bit>,
-    /// Takes the places in this cycle, if they fit.
+    /// Reserves the places in this cycle, if they fit.
     pub reserve: Signal<In, Bit>,
-    /// The first of them, below a bit that changes with every lap; registered.
+    /// First place of the next reservation, below a bit that changes with every lap; registered.
     pub position: Signal<Out, Bits<COUNT>>,
-    /// Gives the oldest places back in this cycle.
+    /// Releases the oldest places in this cycle.
     pub returns: Signal<In, Bit>,
-    /// How many.
+    /// Number of places to release.
     pub returned: Signal<In, Bits<COUNT>>,
     /// Places that are reserved; a function of registers.
     pub level: Signal<Out, Bits<COUNT>>,

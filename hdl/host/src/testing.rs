@@ -1,60 +1,24 @@
-//! Neighbours for tests: streams of tokens, host memory, and a host that reads and answers as it likes.
+//! Neighbours for tests: host memory, and a host that answers reads late, out of order and with errors.
 use crate::arrivals::ReadWord;
 use crate::read_engine::HostRead;
 use num_bigint::BigUint;
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use rnic_blocks::bench::{Random, Stalls};
-use rnic_blocks::stream::StreamRx;
+use rnic_blocks::bench::Random;
 use rnic_kernel::prelude::*;
 use std::collections::VecDeque;
-
-/// Offers tokens in order, each until it is taken; between them the port shows one that is not offered.
-pub struct Offers<T> {
-    waiting: VecDeque<T>,
-    stalls: bool,
-    is_offering: bool,
-}
-
-impl<T: Synth> Offers<T> {
-    pub fn new(tokens: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
-        Offers { waiting: tokens.into_iter().collect(), stalls: stalls.source(), is_offering: false }
-    }
-
-    pub fn push(&mut self, token: T) {
-        self.waiting.push_back(token);
-    }
-
-    /// Sets the inputs of the port, before the cycle settles.
-    pub fn drive(&mut self, port: &mut StreamRx<T>, random: &mut Random) {
-        let may_start = !self.stalls || random.random_bool(0.4);
-        self.is_offering = !self.waiting.is_empty() && (self.is_offering || may_start);
-        port.valid.next = self.is_offering;
-        port.beat.next = match self.waiting.front() {
-            Some(&token) if self.is_offering || random.random() => token,
-            _ => T::default(),
-        };
-    }
-
-    /// Says which token was taken, when the cycle has settled.
-    pub fn sample(&mut self, port: &StreamRx<T>) -> Option<T> {
-        let is_taken = self.is_offering && port.ready.val();
-        self.is_offering &= !is_taken;
-        if is_taken { self.waiting.pop_front() } else { None }
-    }
-}
 
 /// Generates a block, as the card does at widths at which it is not run.
 pub fn generates<B: Block>(mut block: B) {
     rnic_kernel::generate(&mut block, "block").expect("the block has exact Verilog");
 }
 
-/// What stands at an address of host memory.
+/// The byte at an address of host memory.
 pub fn memory_byte(address: u64) -> u8 {
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// What stands in a stretch of it.
+/// The bytes of a span of host memory.
 pub fn memory_bytes(address: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|offset| memory_byte(address.wrapping_add(offset))).collect()
 }
@@ -69,29 +33,32 @@ pub fn bytes_of<const N: usize>(value: Bits<N>) -> Vec<u8> {
 /// How a host treats a read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// It answers.
+    /// The answer is complete.
     None,
-    /// It ends the answer early, with an error.
+    /// The answer ends early, with an error.
     Error,
-    /// It ends the answer early and does not say so.
+    /// The answer ends early, without an error.
     Short,
 }
 
-/// A host that reads its memory when and in which order it likes.
+/// A host that answers reads after a random time.
 pub struct ReadHost<const DATA: usize, const BYTES: usize, const TAG: usize> {
     /// Cycles to the first word of an answer.
     pub latency: std::ops::RangeInclusive<u64>,
     /// Answers overtake each other and are mixed word by word.
     pub reorders: bool,
-    /// Decides what becomes of a read by its address.
+    /// How a read is treated, by its address.
     pub fault: fn(u64) -> Fault,
+    /// Reads that were accepted.
     pub requests: usize,
+    /// Reads that were answered with an error.
     pub errors: usize,
     now: u64,
     answers: Vec<(u64, VecDeque<ReadWord<DATA, BYTES, TAG>>)>,
 }
 
 impl<const DATA: usize, const BYTES: usize, const TAG: usize> ReadHost<DATA, BYTES, TAG> {
+    /// Makes a host that has no reads to answer.
     pub fn new(latency: std::ops::RangeInclusive<u64>, reorders: bool, fault: fn(u64) -> Fault) -> Self {
         ReadHost { latency, reorders, fault, requests: 0, errors: 0, now: 0, answers: Vec::new() }
     }
@@ -125,7 +92,7 @@ impl<const DATA: usize, const BYTES: usize, const TAG: usize> ReadHost<DATA, BYT
         self.answers.push((self.now + random.random_range(self.latency.clone()), words));
     }
 
-    /// Answers a word, perhaps; called once a cycle.
+    /// Gives a word of an answer, or none; called once a cycle.
     pub fn word(&mut self, random: &mut Random) -> Option<ReadWord<DATA, BYTES, TAG>> {
         self.now += 1;
         let due: Vec<usize> =

@@ -1,25 +1,25 @@
-//! Translate: makes device addresses of addresses in pages, between those who cut accesses into pieces and the host.
+//! Translate: makes device addresses of addresses in pages, for accesses that are already split at page boundaries.
 //!
-//! A region whose memory lies scattered has its pages one behind the other in a table. To all other stages it is contiguous:
-//! they count in an address that says how large its pages are, and how far a byte is from where entry 0 begins.
+//! A region whose memory is scattered has its pages one after the other in a table. To all other stages it is contiguous:
+//! they use an address that holds the size of its pages, and the distance of a byte from the beginning of entry 0.
 //!
 //! ```text
 //!  63      62..58            57..44   43..0
-//!  paged   log2(page) - 12   0        entry of the page, then place in the page
+//!  paged   log2(page) - 12   0        entry of the page, then offset in the page
 //!
 //!                     ┌─────────────────────────────────────────────────────────┐
 //!  page_write ───────>│ table (16,384 pages) ─────────────┐                     │
 //!                     │   ^                               v                     │
-//!  rx (address) ─────>│ shift ──> entry ──> read ──> page | place in it ────────┼──> tx (device address)
+//!  rx (address) ─────>│ shift ──> entry ──> read ──> page | offset in it ───────┼──> tx (device address)
 //!                     └─────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency 3 cycles, one access a cycle. There is one in front of the reads and one in front of the writes, each with a table of
-//! its own: so neither waits for the other nor for commands, and they may stand far apart.
+//! Latency 3 cycles, one access a cycle. Reads and writes have a block each, with a table of its own: so neither waits for the
+//! other nor for commands, and they may be placed far apart.
 //!
-//! 1. Accesses leave in order, each with what came with it, and whole pages keep the low 12 bits of an address: who looked at
-//!    them before sees the same boundaries behind.
-//! 2. An address that is not in pages, and that of somebody whose addresses never are, leaves as it came.
+//! 1. Accesses leave in order, each with its `rest`. Pages have at least 4,096 bytes, so the low 12 bits of an address stay, and with
+//!    them the boundaries at which accesses were split.
+//! 2. An address that is not in pages leaves unchanged, and so does that of a client whose addresses never are.
 //! 3. An access sees the table as it is when it enters. Entries change only while no region uses them.
 //!
 //! An access crosses no multiple of 4,096 bytes. Design 3.2.
@@ -33,25 +33,25 @@ use rnic_messages::sizes::{PAGE_ENTRY_BITS, PAGE_NUMBER_BITS};
 const SMALLEST: usize = 64 - PAGE_NUMBER_BITS;
 /// Bits of an address in pages from which the entry is taken.
 const SHIFTED_BITS: usize = PAGED_BITS - SMALLEST;
-/// Those that a larger page adds to the place in a page.
+/// Bits that a larger page adds to the offset in a page.
 const LARGER_BITS: usize = SHIFTED_BITS - PAGE_ENTRY_BITS;
-/// Bits of a page's number that no place in a page reaches.
+/// Bits of a page's number above any offset in a page.
 const UPPER_BITS: usize = PAGE_NUMBER_BITS - LARGER_BITS;
 
-/// An access, and what goes with it.
+/// A read or a write to be translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Access<const REST: usize> {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: Bits<64>,
-    /// Of somebody who reaches regions.
+    /// The client accesses memory regions, so the address may be in pages.
     pub is_payload: Bit,
-    /// What goes with it.
+    /// Passes through unchanged.
     pub rest: Bits<REST>,
 }
 
-/// An access on its way through the table.
+/// An access whose page is being looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct OnTheWay<const REST: usize> {
+struct InTable<const REST: usize> {
     address: Bits<64>,
     is_paged: Bit,
     /// Ones where a page is larger than the smallest.
@@ -64,11 +64,11 @@ struct OnTheWay<const REST: usize> {
 pub struct Translate<const REST: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets what is under way, and keeps the table.
+    /// Synchronous, active high; forgets accesses, and keeps the table.
     pub reset: Signal<In, Bit>,
-    /// From control: an entry of the table.
+    /// From control: a page table entry.
     pub page_write: Signal<In, PageEntryWrite>,
-    /// There is one.
+    /// `page_write` is valid in this cycle.
     pub page_write_valid: Signal<In, Bit>,
     /// Accesses; `ready` is combinational.
     pub rx: StreamRx<Access<REST>>,
@@ -78,13 +78,13 @@ pub struct Translate<const REST: usize> {
     #[init(Memory::new(Storage::Ultra))]
     pages: Memory<Bits<PAGE_NUMBER_BITS>, PAGE_ENTRY_BITS>,
     entry: DFF<Bits<PAGE_ENTRY_BITS>>,
-    waiting: [DFF<OnTheWay<REST>>; 2],
+    waiting: [DFF<InTable<REST>>; 2],
     result: DFF<Access<REST>>,
-    /// Which of the stages hold an access, the first in bit 0.
+    /// Stages that hold an access, the first in bit 0.
     occupied: Reg<Bits<3>>,
 }
 
-/// Gives the entry that an address is in, given its bits from the smallest page on.
+/// Finds the page table entry of an address, of which `linear` are the bits above the smallest page.
 #[kernel]
 fn entry_of(linear: Bits<SHIFTED_BITS>, size: Bits<PAGE_SIZE_BITS>) -> Bits<PAGE_ENTRY_BITS> {
     let by_ones = match size.get_bits::<2>(0).to_u64() {
@@ -112,7 +112,7 @@ impl<const REST: usize> Logic for Translate<REST> {
         self.pages.write_address.next = write.entry;
         self.pages.write_data.next = write.page;
 
-        // All stages move together, or none.
+        // The stages move together.
         let occupied = self.occupied.q.val();
         let moves = !occupied.get_bit(2) || self.tx.ready.val();
         self.rx.ready.next = moves;
@@ -131,7 +131,7 @@ impl<const REST: usize> Logic for Translate<REST> {
         if moves {
             self.occupied.d.next = cat!(occupied.get_bits::<2>(0), self.rx.valid.val());
             self.entry.d.next = entry_of(access.address.get_bits::<SHIFTED_BITS>(SMALLEST), size);
-            self.waiting[0].d.next = OnTheWay::<REST> {
+            self.waiting[0].d.next = InTable::<REST> {
                 address: access.address,
                 is_paged: access.is_payload && access.address.get_bit(IS_PAGED),
                 inside: !(!bits::<LARGER_BITS>(0) << size),
@@ -152,15 +152,15 @@ impl<const REST: usize> Logic for Translate<REST> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Offers, generates};
+    use crate::testing::generates;
     use rand::Rng;
     use rand::seq::IndexedRandom;
-    use rnic_blocks::bench::{Bench, Random, Sink, Stalls, Stimulus, random};
+    use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
     use std::collections::BTreeMap;
 
     type Block = Translate<12>;
 
-    /// An address in pages: entry, log2 of the page, place in it.
+    /// An address in pages: entry, log2 of the page, offset in it.
     fn paged(entry: u64, log2: u64, place: u64) -> u64 {
         1 << 63 | (log2 - 12) << 58 | entry << log2 | place
     }
@@ -219,11 +219,11 @@ mod tests {
             bench.tick();
         }
         bench.block.page_write_valid.next = false;
-        let mut source = Offers::new(accesses.clone(), stalls);
+        let mut source = Source::showing_next(accesses.clone(), stalls);
         let mut sink = Sink::new(stalls);
         let mut cycles = 0;
         while sink.received.len() < count {
-            assert!(cycles < 20 * count + 100, "it is stuck; stalls: {stalls:?}");
+            assert!(cycles < 20 * count + 100, "translate is stuck; stalls: {stalls:?}");
             // Entries of others are written meanwhile.
             bench.block.page_write_valid.next = random.random();
             bench.block.page_write.next = PageEntryWrite {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn one_access_a_cycle_three_cycles_behind() {
+    fn one_access_a_cycle_after_three_cycles() {
         let mut random = random();
         let mut bench = Bench::clocked(Block::default(), |block| &mut block.clock);
         assert_eq!(run(&mut bench, Stalls::None, 1000, &mut random), 1003);

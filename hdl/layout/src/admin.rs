@@ -136,7 +136,7 @@ record! {
         /// Slots of the send queue, as a power of two.
         send_slots_log2: u8 = 8..12, "design 3.2", reset 6, allowed 6..=15;
         /// Entries of the receive queue, as a power of two.
-        receive_entries_log2: u8 = 16..20, "design 3.2", reset 6, allowed 6..=15;
+        receive_wqes_log2: u8 = 16..20, "design 3.2", reset 6, allowed 6..=15;
         /// Doorbell page that owns the queue pair.
         doorbell_page: u16 = 32..44, "design decision 14";
         /// Protection domain.

@@ -131,7 +131,7 @@ record! {
         /// Device address of the receive ring.
         receive_base_page: u64 = 518..570, "design 3.2", unit "4096 bytes";
         /// Its entries, as a power of two.
-        receive_entries_log2: u8 = 570..574, "design 3.2";
+        receive_wqes_log2: u8 = 570..574, "design 3.2";
         /// The end of draining raises an event.
         drain_notify: bool = 574..575, "protocol 3.10";
         /// Local write: kept for queries only, since a queue pair's own writes are checked against its keys.
@@ -727,12 +727,10 @@ mod tests {
         use crate::limits;
         assert!(1 << limits::SEND_SLOTS_LOG2_MAX < 1u64 << SendRecord::RECORD.field("slot_index").width);
         assert!(
-            1 << limits::RECEIVE_ENTRIES_LOG2_MAX
-                < 1u64 << ReceiveRecord::RECORD.field("receive_index").width
+            1 << limits::RECEIVE_WQES_LOG2_MAX < 1u64 << ReceiveRecord::RECORD.field("receive_index").width
         );
         assert!(
-            1 << limits::COMPLETION_ENTRIES_LOG2_MAX
-                < 1u64 << CompletionQueueRecord::RECORD.field("producer_index").width
+            1 << limits::CQES_LOG2_MAX < 1u64 << CompletionQueueRecord::RECORD.field("producer_index").width
         );
         assert!(u64::from(limits::READ_ATOMIC_MAX) < 1 << SendRecord::RECORD.field("reads_issued").width);
         assert_eq!(SendRecord::RECORD.field("outstanding_block").width, limits::OUTSTANDING_BLOCKS_LOG2_MAX);

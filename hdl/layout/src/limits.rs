@@ -55,21 +55,21 @@ limits! {
     /// an empty one.
     SEND_SLOTS_LOG2_MAX: u32 = 15;
     /// Entries of a receive queue or shared receive queue, as a power of two.
-    RECEIVE_ENTRIES_LOG2_MAX: u32 = 15;
+    RECEIVE_WQES_LOG2_MAX: u32 = 15;
     /// Entries of a completion queue, as a power of two. Indices are 24 bits wide and run free.
-    COMPLETION_ENTRIES_LOG2_MAX: u32 = 22;
+    CQES_LOG2_MAX: u32 = 22;
     /// Entries of an event queue, as a power of two.
-    EVENT_ENTRIES_LOG2_MAX: u32 = 16;
+    EQES_LOG2_MAX: u32 = 16;
     /// Smallest ring of every kind, as a power of two: one page of 64-byte slots, so that no ring is shorter than the
     /// longest prefetch.
     RING_LOG2_MIN: u32 = 6;
     /// Commands of the admin queue, as a power of two.
-    ADMIN_ENTRIES_LOG2_MAX: u32 = 8;
+    ADMIN_COMMANDS_LOG2_MAX: u32 = 8;
     /// Rings begin at a multiple of this many bytes, so that no entry crosses a page.
     RING_ALIGNMENT_BYTES: u64 = 4096;
 
     /// Bytes of a slot of a send queue, and of a receive entry.
-    WORK_SLOT_BYTES: usize = 64;
+    WQE_SLOT_BYTES: usize = 64;
     /// Slots of the longest send entry.
     SEND_SLOTS_MAX: usize = 2;
     /// Scatter/gather elements in the first slot of a send entry.
@@ -81,7 +81,7 @@ limits! {
     /// Inline bytes of a send entry of two slots.
     INLINE_BYTES_MAX: usize = 96;
     /// Elements of a READ or atomic: its answer's places are held on chip.
-    ANSWER_SGES_MAX: usize = 2;
+    RESPONSE_SGES_MAX: usize = 2;
     /// Scatter elements of a receive entry.
     RECEIVE_SGES_MAX: usize = 3;
 

@@ -30,9 +30,9 @@ pub enum PsnCheck {
     /// The expected packet.
     Expected,
     /// This many packets (1 to 2^23 - 1) are missing before it.
-    Ahead(u32),
+    Gap(u32),
     /// A duplicate, this many packets (1 to 2^23) behind.
-    Behind(u32),
+    Duplicate(u32),
 }
 
 impl Psn {
@@ -92,8 +92,8 @@ impl Psn {
     pub const fn check(self, expected: Self) -> PsnCheck {
         match self.distance(expected) {
             0 => PsnCheck::Expected,
-            gap @ 1.. => PsnCheck::Ahead(gap as u32),
-            behind => PsnCheck::Behind(behind.unsigned_abs()),
+            gap @ 1.. => PsnCheck::Gap(gap as u32),
+            behind => PsnCheck::Duplicate(behind.unsigned_abs()),
         }
     }
 }
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn half_the_circle_is_behind_and_one_less_is_ahead() {
         let expected = Psn(0xFFFF00);
-        assert_eq!(expected.add(HALF_WINDOW).check(expected), PsnCheck::Behind(HALF_WINDOW));
-        assert_eq!(expected.add(HALF_WINDOW - 1).check(expected), PsnCheck::Ahead(HALF_WINDOW - 1));
-        assert_eq!(expected.add(1).check(expected), PsnCheck::Ahead(1));
+        assert_eq!(expected.add(HALF_WINDOW).check(expected), PsnCheck::Duplicate(HALF_WINDOW));
+        assert_eq!(expected.add(HALF_WINDOW - 1).check(expected), PsnCheck::Gap(HALF_WINDOW - 1));
+        assert_eq!(expected.add(1).check(expected), PsnCheck::Gap(1));
         assert_eq!(expected.check(expected), PsnCheck::Expected);
-        assert_eq!(expected.sub(1).check(expected), PsnCheck::Behind(1));
+        assert_eq!(expected.sub(1).check(expected), PsnCheck::Duplicate(1));
     }
 
     #[test]

@@ -170,11 +170,11 @@ record! {
         /// Slots of a send queue, as a power of two.
         send_slots_log2: u8 = 0..5, "design 3.2", allowed 0..=15;
         /// Entries of a receive queue, as a power of two.
-        receive_entries_log2: u8 = 8..13, "design 3.2", allowed 0..=15;
+        receive_wqes_log2: u8 = 8..13, "design 3.2", allowed 0..=15;
         /// Entries of a completion queue, as a power of two.
-        completion_entries_log2: u8 = 16..21, "protocol 4.4", allowed 0..=22;
+        cqes_log2: u8 = 16..21, "protocol 4.4", allowed 0..=22;
         /// Entries of an event queue, as a power of two.
-        event_entries_log2: u8 = 24..29, "protocol 4.4", allowed 0..=16;
+        eqes_log2: u8 = 24..29, "protocol 4.4", allowed 0..=16;
         /// Scatter/gather elements of a send entry.
         send_sges: u8 = 32..36, "design 3.2", allowed 0..=6;
         /// Scatter elements of a receive entry.

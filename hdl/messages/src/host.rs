@@ -74,8 +74,8 @@ pub struct WriteFailure {
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Payload: for which generation.
     pub generation: Bits<GENERATION_BITS>,
-    /// Payload: it answers a request of the card's own, and the place stage tells the requester.
-    pub is_answer: Bit,
+    /// Payload: of a READ or atomic response, whose failure place reports to the requester.
+    pub is_response: Bit,
     /// How many writes of that owner are done with this one.
     pub write_count: Bits<WRITE_COUNT_BITS>,
 }
@@ -91,10 +91,36 @@ pub struct PayloadWrite<const DATA: usize> {
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// The payload answers a request of this card: the requester waits for it, not the responder.
-    pub is_answer: Bit,
+    /// The payload is of a READ or atomic response: the requester waits for it, not the responder.
+    pub is_response: Bit,
     /// The word.
     pub data: Bits<DATA>,
     /// Last word of the write.
     pub last: Bit,
+}
+
+/// The writes up to `target` are done: the free-running count `done` is less than half of its range ahead of it.
+#[kernel]
+pub fn has_reached(done: Bits<WRITE_COUNT_BITS>, target: Bits<WRITE_COUNT_BITS>) -> Bit {
+    !(done - target).get_bit(WRITE_COUNT_BITS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_writes_are_compared_across_their_wrap() {
+        for (done, target, expected) in [
+            (0, 0, true),
+            (1, 0, true),
+            (0, 1, false),
+            (0x7fff, 0, true),
+            (0x8000, 0, false),
+            (2, 0xffff, true),
+            (0xffff, 2, false),
+        ] {
+            assert_eq!(has_reached(bits(done), bits(target)), expected, "{done:#x} {target:#x}");
+        }
+    }
 }

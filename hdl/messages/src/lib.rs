@@ -6,7 +6,7 @@
 //!                                      └> outstanding ─> acknowledge ─┐           ├─> launch ─TransmitToken─> assemble
 //!                                                CqeToken <────┤           │
 //!  receive ─> admit ─PlaceCommand─> place ─CqeToken────────────┘           │
-//!                                     └─ReplyEvent─> reply ─TransmitRequest───────────┘
+//!                                     └─AckNotice──> ack ───TransmitRequest───────────┘
 //! ```
 #![allow(
     missing_docs,

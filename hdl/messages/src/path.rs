@@ -75,7 +75,7 @@ pub struct Path {
     /// Device address of the receive ring, in pages of 4,096 bytes.
     pub receive_base_page: Bits<52>,
     /// Its entries, as a power of two.
-    pub receive_entries_log2: Bits<4>,
+    pub receive_wqes_log2: Bits<4>,
     /// The end of draining raises an event.
     pub drain_notify: Bit,
     /// Local write, kept for queries.

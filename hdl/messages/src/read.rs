@@ -56,48 +56,49 @@ pub struct ReadsServed {
     pub count: Bits<READ_COUNT_BITS>,
 }
 
-/// What an answer of the peer has come to, which is told when the payload of all answers before it is written.
+/// What a response of the peer means for the requester, in order: given out when the payload of all responses before it is
+/// written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected` at most one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct ReturnedAnswer {
-    /// Whose.
+pub struct ResponseNotice {
+    /// Queue pair the response belongs to.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// PSN of the answer; of a failure, that of the response that is missing.
+    /// PSN of the response; with `is_read_error` that of the response that is missing or wrong.
     pub psn: Bits<24>,
-    /// The data up to this PSN is in host memory.
+    /// READ or atomic data up to this PSN is in host memory.
     pub is_placed: Bit,
-    /// So was that before it, and more of the same READ is to come: no message ends or begins with it.
+    /// With `is_placed`: neither the first nor the last response of its READ, so no message begins or ends here.
     pub is_middle: Bit,
-    /// An ACK or NAK that overtook nothing.
-    pub is_said: Bit,
-    /// The READ at this PSN ends with `status`.
-    pub is_failure: Bit,
-    /// Data came that nobody has asked for.
-    pub is_unasked: Bit,
-    /// Syndrome of an ACK or NAK.
+    /// An ACK or NAK, after all READ data that it acknowledges.
+    pub is_acknowledge: Bit,
+    /// The READ or atomic at this PSN completes in error, with `status`.
+    pub is_read_error: Bit,
+    /// READ or atomic data that no outstanding request asked for.
+    pub is_unexpected: Bit,
+    /// AETH syndrome of an ACK or NAK.
     pub syndrome: Bits<8>,
     /// A `CompletionStatus`.
     pub status: Bits<8>,
-    /// The host did not take the data.
-    pub has_failed: Bit,
+    /// The host refused a write of the data; filled in by place.
+    pub write_failed: Bit,
 }
 
-/// What becomes of an answer of the peer: as [`PlaceCommand`](crate::receive::PlaceCommand), of what the card itself has asked for.
+/// What becomes of a response of the peer: as [`PlaceCommand`](crate::receive::PlaceCommand), for data that this card asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadResponseCommand {
-    /// Bytes to be placed or dropped: the next in the payload stream of answers if not zero, unless they stand here.
+    /// Bytes to be written or dropped, 0 to 4,096: the next in the payload stream of responses, unless `is_literal`.
     pub payload_bytes: Bits<13>,
-    /// Where they go: so many spans, 0 to 2, whose lengths add up to `payload_bytes`, or none to drop them.
+    /// Number of spans, 0 to 2, whose lengths add up to `payload_bytes`; without a span the payload is dropped.
     pub span_count: Bits<2>,
     /// First span.
     pub first: HostSpan,
     /// Second span.
     pub second: HostSpan,
-    /// The bytes are those of `literal`, first byte in bits 7:0; `payload_bytes` is 8 and no payload came.
+    /// The bytes are those of `literal` instead of the payload stream's; `payload_bytes` is 8.
     pub is_literal: Bit,
-    /// They.
+    /// Original value of an atomic's word, the first byte in memory in bits 7:0.
     pub literal: Bits<64>,
-    /// What is told then; `has_failed` is filled in by the place stage.
-    pub answer: ReturnedAnswer,
+    /// What the requester is given after the payload.
+    pub notice: ResponseNotice,
 }

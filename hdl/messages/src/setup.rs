@@ -1,101 +1,143 @@
-//! What commands say to the stages that keep records of queue pairs, and what stages say about their life.
+//! Setup events from commands to the stages that keep records, and notices from the stages to commands.
 //!
-//! There is one writer for every field (design decision 6), so commands do not write records: they send an event to every
-//! stage, and the stage writes its own. `control` offers an event to all stages and goes on when each has taken it; a
-//! stage takes it between two tokens, in bounded time.
+//! Every field of a record has one writer (design decision 6), so commands write no records: control sends an event to all
+//! stages that keep a record of the object, and each stage writes its own. Control offers an event to all of them and
+//! continues when each has taken it; a stage takes it between two packets, in bounded time.
 use crate::path::Path;
-use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, SOURCE_ADDRESS_BITS};
+use crate::sizes::{
+    GENERATION_BITS, QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, WORK_INDEX_BITS,
+};
 use rnic_kernel::prelude::*;
 
-/// What happens to a queue pair.
+/// What a command changes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum SetupKind {
-    /// State and generation changed, nothing else. In ERR, what is posted is flushed; in RESET, what is under way is dropped.
+    /// State and generation only. In ERR, posted WQEs are flushed; in RESET, work in flight is dropped.
     Life,
-    /// It was created or reset: state and generation change, and every record starts anew, all indices at zero.
+    /// The queue pair was created or reset: state and generation change, and all records start anew with indices of zero.
     Restart,
-    /// The path changed; state and generation as they were.
+    /// The path; state and generation are unchanged.
     Path,
-    /// The first PSN to send, which is also the oldest that is not acknowledged.
+    /// The first PSN to send, which is also the oldest unacknowledged PSN.
     SendPsn,
     /// The first PSN to expect.
     ReceivePsn,
-    /// Not a queue pair but the shared receive queue of that number is made or ended, which RESET says; its ring begins anew. Its
-    /// path has its ring, and `psn` its limit in 16 bits and the [`FailureEvent::generation`] of its event in the next 8. Only
-    /// admission and receive entries are told.
-    SharedReceive,
-    /// The limit of that shared receive queue is set, and its event armed unless the limit is zero. Only admission is told.
-    SharedLimit,
-    /// Nothing: the stage shows on `probed` the PSN that it would use next, until the next event.
+    /// Nothing: the stage shows the PSN that it would use next on `probed`, until the next event.
     Probe,
 }
 
-/// An event for all stages. Every field is right in every event.
+/// Setup of a queue pair, sent to all stages. State, generation and path are valid in events of every kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SetupEvent {
-    /// What happens.
+    /// What changes.
     pub kind: SetupKind,
-    /// To which queue pair.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Its state from now on: a `rnic_layout::state::QpState`.
+    /// Its new state: a `rnic_layout::state::QpState`.
     pub state: Bits<3>,
-    /// Its generation from now on.
+    /// Its new generation.
     pub generation: Bits<GENERATION_BITS>,
-    /// PSN, for the kinds that have one.
+    /// New PSN of [`SetupKind::SendPsn`] and [`SetupKind::ReceivePsn`]; undefined in other events.
     pub psn: Bits<24>,
-    /// Its path from now on.
+    /// Its new path.
     pub path: Path,
 }
 
-/// Why a queue pair must fail (`rnic_layout::state::Cause`).
+/// What a command changes of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-pub enum FailureCause {
-    /// A request of its own ended in error.
-    Requester,
-    /// A request of the peer ended in error.
-    Responder,
-    /// A completion queue overran.
-    Queue,
-    /// Nothing failed: a shared receive queue has fewer entries than its limit.
-    SharedLimit,
-    /// Nothing failed: a queue pair in SQD has done what it had begun.
+pub enum SrqSetupKind {
+    /// The SRQ was created or destroyed: its ring starts anew with indices of zero, and its limit is set.
+    Restart,
+    /// The limit only; its event is armed unless the limit is zero.
+    Limit,
+}
+
+/// Setup of a shared receive queue, sent to admission and, for [`SrqSetupKind::Restart`], to the prefetch of receive WQEs.
+/// All fields are valid in events of both kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SrqSetup {
+    /// What changes.
+    pub kind: SrqSetupKind,
+    /// Number of the SRQ.
+    pub srq: Bits<SHARED_RECEIVE_BITS>,
+    /// The SRQ exists; low when it was destroyed.
+    pub is_alive: Bit,
+    /// Device address of its ring, in pages of 4,096 bytes.
+    pub base_page: Bits<52>,
+    /// log2 of the WQEs of its ring.
+    pub entries_log2: Bits<4>,
+    /// Limit in WQEs; zero disarms its event.
+    pub limit: Bits<WORK_INDEX_BITS>,
+    /// Generation of the limit: [`SrqLimitNotice::limit_generation`] of its event.
+    pub limit_generation: Bits<GENERATION_BITS>,
+}
+
+/// What a stage has found out about a queue pair. The errors are `rnic_layout::state::Cause`s.
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+pub enum NoticeKind {
+    /// One of its own requests completed in error; the queue pair fails.
+    RequesterError,
+    /// A request of the peer completed in error; the queue pair fails.
+    ResponderError,
+    /// Its completion queue overran; the queue pair fails.
+    QueueError,
+    /// The send queue of a queue pair in SQD has drained. This is no failure.
     Drained,
 }
 
-/// A stage says that a queue pair has failed; `control` changes its life and tells all stages.
+/// Notice of a stage to control about a queue pair. Control changes its state if `kind` is an error, and sends the new state
+/// to all stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct FailureEvent {
-    /// Which queue pair, or shared receive queue.
+pub struct QpNotice {
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation, or setting of the limit; an event of an older one is dropped.
+    /// Its generation when the notice was sent; control drops notices of older generations.
     pub generation: Bits<GENERATION_BITS>,
-    /// Why.
-    pub cause: FailureCause,
-    /// An asynchronous event goes to event queue 0.
+    /// What happened.
+    pub kind: NoticeKind,
+    /// An asynchronous event is written to event queue 0.
     pub has_event: Bit,
-    /// Its code: a `rnic_layout::queue::event::AsyncEvent`.
+    /// Code of that event: a `rnic_layout::queue::event::AsyncEvent`.
     pub event_code: Bits<8>,
 }
 
-/// An entry of the table of source addresses changes (protocol 4.2); there is no `ready`.
+/// Notice of admission to control: a shared receive queue holds fewer WQEs than its limit (protocol 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SrqLimitNotice {
+    /// Number of the SRQ.
+    pub srq: Bits<SHARED_RECEIVE_BITS>,
+    /// [`SrqSetup::limit_generation`] of the limit that was reached; control drops notices of older limits.
+    pub limit_generation: Bits<GENERATION_BITS>,
+}
+
+/// Write of an entry of the table of source addresses (protocol 4.2); there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SourceAddressWrite {
-    /// Which entry.
+    /// Index of the entry.
     pub index: Bits<SOURCE_ADDRESS_BITS>,
-    /// The entry is in use from now on; packets from an unused one are not sent.
+    /// The entry is in use; packets with the index of an unused entry are not sent.
     pub valid: Bit,
-    /// As a GID, first byte most significant.
+    /// The address as a GID, first byte most significant.
     pub address: Bits<128>,
     /// Ethernet source address of frames from this address.
     pub mac: Bits<48>,
 }
 
-/// How far a section of the card is: tokens that ever entered and ever left it, modulo 2^16. What was in the section when
-/// `entered` was n has left when `left` has reached n; that is how destroying waits (design decision 8).
+/// Progress of a section of the card: packets or WQEs that ever entered and ever left it, modulo 2^16. What was in the section
+/// when `entered` was n has left when `left` has reached n; destroying an object waits for that (design decision 8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct InFlight {
-    /// Tokens that came in.
+    /// Count of what has entered.
     pub entered: Bits<16>,
-    /// Tokens that are gone.
+    /// Count of what has left.
     pub left: Bits<16>,
+}
+
+/// Counts the tokens that enter and leave a section in this cycle.
+#[kernel]
+pub fn in_flight_after(count: InFlight, enters: Bit, leaves: Bit) -> InFlight {
+    InFlight {
+        entered: if enters { count.entered + 1 } else { count.entered },
+        left: if leaves { count.left + 1 } else { count.left },
+    }
 }

@@ -1,41 +1,41 @@
-//! InFlightRounds: tokens of three lines, of which each keeps its order, counted as if they were one line.
+//! InFlightRounds: counts tokens of three lines, each of which keeps its order, as if they were one line.
 //!
-//! A burst of slots takes a microsecond from its being asked for to its last packet, a turn of a long message some cycles, an answer
-//! as long as the host to write. Each kind leaves in order, but all together do not; so who waits for what is under way now (control, before it lets go
-//! of memory) cannot wait for the sum of the counts. It waits for rounds: a round ends when everything has left, of all
-//! kinds, that had come in when the round began.
+//! A burst of slots takes a microsecond from its request to its last packet, a turn of a long message some cycles, a response
+//! as long as the host takes to write. Each kind leaves in order, but all together do not; so control, which waits for what is in flight
+//! before it releases memory, cannot wait for the sum of the counts. It waits for rounds: a round ends when everything has left, of all
+//! kinds, that had entered when the round began.
 //!
 //! ```text
 //!             ┌───────────────────────────────────────────────────┐
 //!  entered ──>│ at the beginning of a round ──> mark ─┐           │
 //!  left ─────>│────────────────────── reached? <──────┘           │
-//!             │                           └─> rounds, rounds due ─┼──> passage
+//!             │                           └─> rounds, rounds due ─┼──> in_flight
 //!             └───────────────────────────────────────────────────┘
 //! ```
 //!
-//! `passage.entered` counts the round behind the one that is under way: that one begins after now. At rest nothing is due.
+//! `in_flight.entered` counts the round after the one that is running: that one begins after now. At rest nothing is due.
 //!
-//! Latency 2 cycles from `entered` to `passage.entered`, and from the last token's leaving to rest.
+//! Latency 2 cycles from `entered` to `in_flight.entered`, and from the leaving of the last token to rest.
 //!
-//! 1. What had come in two cycles before `passage.entered` was n has left when `passage.left` has reached n.
-//! 2. `passage.left` reaches every n as long as tokens that have come in leave, however many more come in.
-//! 3. When nothing comes in any more and all has left, both counts become the same.
+//! 1. What had entered two cycles before `in_flight.entered` was n has left when `in_flight.left` has reached n.
+//! 2. `in_flight.left` reaches every n as long as tokens that have entered leave, however many more enter.
+//! 3. When nothing enters any more and all has left, both counts become the same.
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::InFlight;
 
-/// Kinds of tokens.
+/// Lines of tokens.
 pub const LINES: usize = 3;
 
-/// The block.
+/// Counts rounds; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct InFlightRounds {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets all counts.
+    /// Synchronous, active high; clears all counts.
     pub reset: Signal<In, Bit>,
-    /// Tokens of each kind that ever came in, and that ever left.
+    /// Tokens of each line that ever entered, and that ever left.
     pub lines: [Signal<In, InFlight>; LINES],
-    /// InFlightRounds; registered.
+    /// Rounds; registered.
     pub in_flight: Signal<Out, InFlight>,
     marks: [Reg<Bits<16>>; LINES],
     due: Reg<Bits<2>>,
@@ -52,12 +52,12 @@ impl Logic for InFlightRounds {
         let third = self.lines[2].val();
         let is_busy =
             first.entered != first.left || second.entered != second.left || third.entered != third.left;
-        let first_behind = (first.left - self.marks[0].q.val()).get_bit(15);
-        let second_behind = (second.left - self.marks[1].q.val()).get_bit(15);
-        let third_behind = (third.left - self.marks[2].q.val()).get_bit(15);
-        let is_over = !first_behind && !second_behind && !third_behind;
+        let first_waits = (first.left - self.marks[0].q.val()).get_bit(15);
+        let second_waits = (second.left - self.marks[1].q.val()).get_bit(15);
+        let third_waits = (third.left - self.marks[2].q.val()).get_bit(15);
+        let is_over = !first_waits && !second_waits && !third_waits;
         let due = self.due.q.val();
-        // A round that is over is followed by one from now on; two are due while anything is under way.
+        // After a round the next one begins now; two are due while anything is in flight.
         let left = select(due.any(), bits::<2>(1), bits::<2>(0));
         let next_due = select(is_busy, bits::<2>(2), due - left);
         let round = self.round.q.val() + bit_cast::<16, 2>(left);
@@ -80,7 +80,7 @@ mod tests {
     use rnic_blocks::bench::{Bench, random};
     use std::collections::VecDeque;
 
-    /// Slow tokens and quick ones: who waits for a count has waited for all that had come in, and not for ever.
+    /// Slow tokens and quick ones: a wait for a count is a wait for all that had entered, and it ends.
     #[test]
     fn a_count_is_reached_when_all_that_was_inside_has_left() {
         let mut random = random();
@@ -91,7 +91,7 @@ mod tests {
         for (line, count) in counts.iter().enumerate() {
             bench.block.lines[line].next = InFlight { entered: bits(count[0]), left: bits(count[1]) };
         }
-        // Who waits: since when, for which count, until which tokens have left.
+        // Waits: since when, for which count, until which tokens have left.
         let mut waiting: VecDeque<(u64, Bits<16>, [u64; LINES])> = VecDeque::new();
         let mut history = VecDeque::from([[0; LINES]; 3]);
         let (mut waited, mut longest) = (0, 0);

@@ -1,55 +1,53 @@
-//! The requester: from a doorbell to a packet, and from an acknowledgement to a completion.
+//! The requester: from a doorbell to packets, and from the peer's responses to completions.
 //!
 //! ```text
-//!  send_posted ─> schedule ─> fetch ─> (host) ─> collect ─> segment ─> authorize ─> cut ─> issue ─> gather
-//!                               ▲                            │ ▲ ▲                  │ │      │
-//!                               └──────────── turn ──────────┘ │ └───── wake ───────┘ │      │
-//!                                                              │                region table │
-//!                                                              └── outstanding (pool) <──────┘
-//!  responses ─> acknowledge ─> deposit ─> (place) ─> acknowledge ─> completion
+//!  send_posted ─> ready_queue ─> wqe_fetch ─> (host) ─> wqe_pair ─> wqe_parse ─> wqe_check ─> segment ─> issue ─> gather
+//!                                    ▲                               │ ▲ ▲                      │ │        │
+//!                                    └─────────── resume ────────────┘ │ └──────── wake ────────┘ │        │
+//!                                                                      │                    region table   │
+//!                                                                      └─── outstanding (pool) <───────────┘
+//!  responses ─> acknowledge ─> read_response ─> (place) ─> acknowledge ─> completion
 //! ```
 //!
-//! Tokens of one queue pair keep their order from end to end; no stage waits for the host while it holds a token of
-//! another queue pair.
+//! The stages, in the order in which a message passes them:
+//!
+//! 1. [`ready_queue`] holds the queue pairs that may have something to fetch.
+//! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its successor.
+//! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool, [`outstanding`].
+//! 4. [`wqe_check`] checks its fields and finds its SGEs.
+//! 5. [`segment`] makes packets, and requests an access check for each part of their payload.
+//! 6. [`issue`] writes the message into the pool, and hands packets to gather.
+//! 7. [`acknowledge`] takes responses, and completes messages in order.
+//! 8. [`read_response`] places the data of READs and atomics.
+//!
+//! Messages of one queue pair keep their order from end to end; no stage waits for the host while it holds a message of
+//! another queue pair. [`messages`] has the records that the stages pass, and [`requester`] wires them. Beside the stages stand
+//! [`sweep`] and [`setup_fork`], for reset and commands, and [`in_flight_rounds`], by which control waits for work in flight.
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
-pub mod acknowledge;
-pub mod constants;
-pub mod in_flight_rounds;
-pub mod issue;
 pub mod messages;
-pub mod outstanding;
-pub mod read_response;
-pub mod ready_queue;
-pub mod requester;
-mod response_class;
-pub mod segment;
-pub mod setup_fork;
-pub mod sweep;
+pub mod opcode;
+pub mod vendor_error;
 pub mod wqe;
-pub mod wqe_check;
+
+pub mod requester;
+pub mod sweep;
+pub mod setup_fork;
+pub mod ready_queue;
 pub mod wqe_fetch;
 pub mod wqe_pair;
 pub mod wqe_parse;
+pub mod outstanding;
+pub mod wqe_check;
+pub mod segment;
+pub mod issue;
+pub mod acknowledge;
+mod response_class;
+pub mod read_response;
+pub mod in_flight_rounds;
 
 #[cfg(test)]
 mod testing;
-
-#[cfg(test)]
-mod tests {
-    use rnic_blocks::bench::Bench;
-
-    #[test]
-    fn a_sweep_shows_every_index_once() {
-        let mut bench = Bench::clocked(crate::sweep::Sweep::default(), |b| &mut b.clock).in_lock_step();
-        for cycle in 0..1100u64 {
-            bench.settle();
-            assert_eq!(bench.block.is_sweeping.val(), cycle < 1024);
-            assert!(cycle >= 1024 || bench.block.index.val() == cycle);
-            bench.tick();
-        }
-    }
-}

@@ -1,294 +1,284 @@
-//! What the blocks of the requester say to each other, and what stands in the pool.
+//! Records that the stages of the requester pass to each other, and records of the pool of outstanding messages.
+//!
+//! A WQE travels as [`ParsedWqe`], [`CheckedWqe`] and [`Packet`]. What all three carry is one record, [`WqeHeader`]; what a completion
+//! needs is another, [`WqeCompletion`], which goes on into the pool as part of [`OutstandingMessage`].
+use crate::wqe::SGE_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
-/// Number of a block of outstanding messages: the first 2^10 are the homes of the queue pairs, the others are shared.
+/// Width of the number of a pool block: the first 2^10 blocks are the homes of the queue pairs, the others are shared.
 pub const BLOCK_BITS: usize = QUEUE_PAIR_BITS + 1;
-/// Number of a place in the pool: a block, and one of its eight places.
-pub const PLACE_BITS: usize = BLOCK_BITS + 3;
-/// Width of the count of messages.
+/// Width of the number of a pool slot: a block, and one of its eight slots.
+pub const POOL_SLOT_BITS: usize = BLOCK_BITS + 3;
+/// Width of a free-running count of messages.
 pub const MESSAGE_COUNT_BITS: usize = 16;
 /// Messages in a block.
 pub const BLOCK_MESSAGES: u64 = rnic_layout::limits::OUTSTANDING_BLOCK_MESSAGES as u64;
 /// Messages that a queue pair may have in flight.
 pub const WINDOW: u64 = 1024;
-/// A message or a quantum of a long one begins only with fewer packets than 2 to this in flight (protocol 2.1).
+/// `log2` of the PSNs in flight below which a message, or a quantum of a long one, may begin (protocol 2.1).
 pub const PSN_WINDOW_BITS: usize = 15;
-/// A message of more than 2 to so many bytes is a long one: it is cut so much at a time (design decision 10).
+/// `log2` of the bytes above which a message is long; a long one is segmented in quanta of that size (design decision 10).
 pub const QUANTUM_BITS: usize = 14;
-/// Slots of a burst.
+/// Most slots in a burst.
 pub const BURST_SLOTS: u64 = 8;
-/// Bits of a slot.
-pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WORK_SLOT_BYTES;
+/// Bits of a slot of a send queue.
+pub const SLOT_BITS: usize = 8 * rnic_layout::limits::WQE_SLOT_BYTES;
 
-/// Slots that were asked for at once.
+/// A burst of consecutive slots that was requested from the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeBurst {
-    /// Of which queue pair.
+    /// Queue pair that owns the ring.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair at the time of the request.
     pub generation: Bits<GENERATION_BITS>,
-    /// Free-running index of the first.
+    /// Free-running index of the first slot.
     pub first_index: Bits<WORK_INDEX_BITS>,
-    /// How many.
+    /// Slots in the burst, 1 to 8.
     pub count: Bits<4>,
-    /// Nothing was posted behind the last.
+    /// No slot was posted after the last one of the burst.
     pub ends_queue: Bit,
-    /// The producer index claims more than the ring has; no slots follow.
+    /// The producer index claims more slots than the ring has; the burst has no slots.
     pub is_overrun: Bit,
 }
 
-/// Where fetching is to go on, or that it is to stop.
+/// Tells fetch to continue at a slot, or to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct FetchResume {
-    /// Of which queue pair.
+    /// Queue pair whose fetching changes.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair; ignored when it is not the current one.
     pub generation: Bits<GENERATION_BITS>,
-    /// The slot that is wanted next.
+    /// Free-running index of the slot to fetch next.
     pub slot_index: Bits<WORK_INDEX_BITS>,
-    /// Go on there; else stop.
+    /// Continue at `slot_index`; else stop.
     pub resumes: Bit,
 }
 
-/// A slot, and the one behind it, in case both are one entry.
+/// A fetched slot with its successor, in case both are one WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeSlot {
-    /// Of which queue pair.
+    /// Queue pair that owns the ring.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair when the slot was requested.
     pub generation: Bits<GENERATION_BITS>,
     /// Free-running index of the slot.
     pub index: Bits<WORK_INDEX_BITS>,
-    /// The slot behind it is here.
+    /// `second` is valid.
     pub has_second: Bit,
-    /// Nothing was posted behind it.
+    /// No slot was posted after this one.
     pub ends_queue: Bit,
-    /// The last of its burst.
+    /// Last slot of its burst.
     pub ends_burst: Bit,
-    /// There is no slot: the producer index claims more than the ring has.
+    /// The burst has no slot, as the producer index claims more than the ring has.
     pub is_overrun: Bit,
-    /// The host failed to give it, or the one behind it.
+    /// The host failed to return this slot, or its successor where the WQE has two slots.
     pub is_unreadable: Bit,
-    /// The slot.
+    /// The slot, byte 0 in bits 7:0.
     pub first: Bits<SLOT_BITS>,
-    /// The one behind it.
+    /// Its successor.
     pub second: Bits<SLOT_BITS>,
 }
 
-/// An entry that has its PSN and its place in the pool.
+/// What identifies a message from the parsing of its WQE to its entry in the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WqeHeader {
+    /// Queue pair that posted the WQE.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Generation of the queue pair when the WQE was parsed.
+    pub generation: Bits<GENERATION_BITS>,
+    /// There is no WQE and no packet: only the `ends_` flags are valid.
+    pub is_empty: Bit,
+    /// First WQE since the queue pair was created or reset.
+    pub is_first: Bit,
+    /// A burst of slots ends here.
+    pub ends_burst: Bit,
+    /// READ or atomic that counts against the queue pair's limit of outstanding ones.
+    pub is_open: Bit,
+    /// PSN of the last packet of the message, if its status is success.
+    pub last_psn: Bits<24>,
+    /// Pool slot of the message.
+    pub pool_slot: Bits<POOL_SLOT_BITS>,
+    /// Messages of the queue pair up to and including this one, free-running.
+    pub message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// Free-running index of the slot after the WQE.
+    pub next_slot: Bits<WORK_INDEX_BITS>,
+}
+
+/// What segmentation needs to know of a message besides its WQE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SegmentPlan {
+    /// PSN of the first packet.
+    pub first_psn: Bits<24>,
+    /// Parsing accepts no WQE of the queue pair after this one until segmentation wakes it.
+    pub is_long: Bit,
+    /// Slot of the [`ReadRecord`], where `is_open`.
+    pub read_slot: Bits<READ_SLOT_BITS>,
+    /// A `PathMtu`.
+    pub path_mtu: Bits<3>,
+    /// Protection domain of the queue pair.
+    pub domain: Bits<24>,
+}
+
+/// What the CQE of a WQE is made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WqeCompletion {
+    /// The WQE was read; else `wr_id` is zero, and no CQE can report the message.
+    pub has_wr_id: Bit,
+    /// `wr_id` of the WQE.
+    pub wr_id: Bits<64>,
+    /// A successful completion writes a CQE.
+    pub is_signalled: Bit,
+    /// A `CompletionStatus`, as far as it is known; with any but success, nothing is sent.
+    pub status: Bits<8>,
+    /// `vendor_error` of the CQE.
+    pub reason: Bits<8>,
+}
+
+/// Operation of a WQE; a SEND if no flag is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WqeKind {
+    /// WRITE, with or without immediate data.
+    pub is_write: Bit,
+    /// READ or atomic.
+    pub is_read: Bit,
+    /// Atomic.
+    pub is_atomic: Bit,
+    /// Compare and swap.
+    pub is_compare: Bit,
+    /// LOCAL_INVALIDATE: nothing is sent.
+    pub is_local: Bit,
+}
+
+/// A WQE that has its PSNs and its pool slot. No field of its slots has been checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ParsedWqe {
-    /// Of which queue pair.
-    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
-    pub generation: Bits<GENERATION_BITS>,
-    /// There is no entry; only `ends_burst` counts.
-    pub is_empty: Bit,
-    /// The first entry since the queue pair was made or reset.
-    pub is_first: Bit,
-    /// The burst ends here.
-    pub ends_burst: Bit,
-    /// PSN of its first packet.
-    pub psn: Bits<24>,
-    /// PSN of its last packet, if all is right with it.
-    pub last_psn: Bits<24>,
-    /// Segmentation takes nothing more of its queue pair before cut says so.
-    pub is_long: Bit,
-    /// It is a READ or an atomic that counts among those that are open.
-    pub is_open: Bit,
-    /// Where that is written down.
-    pub read_slot: Bits<READ_SLOT_BITS>,
-    /// Its place in the pool.
-    pub place: Bits<PLACE_BITS>,
-    /// Messages of the queue pair up to this one.
-    pub message_count: Bits<MESSAGE_COUNT_BITS>,
-    /// The slot behind it.
-    pub next_slot: Bits<WORK_INDEX_BITS>,
-    /// The peer must be asked for an answer.
-    pub asks: Bit,
-    /// It takes two slots.
+    /// Identity of the message.
+    pub header: WqeHeader,
+    /// How to segment it.
+    pub plan: SegmentPlan,
+    /// The last packet must request an acknowledgement, whatever the WQE says.
+    pub needs_ack: Bit,
+    /// The WQE takes two slots.
     pub two_slots: Bit,
-    /// It completes as flushed.
+    /// The WQE completes as flushed.
     pub is_flushed: Bit,
-    /// Not to be read: the reason, else zero.
+    /// `vendor_error` of a WQE that must not be read, else zero.
     pub reason: Bits<8>,
-    /// Every entry counts as signalled.
+    /// The queue pair signals every WQE.
     pub signal_all: Bit,
-    /// The service is the one that is served.
+    /// The queue pair's service is the reliable connection.
     pub is_reliable: Bit,
-    /// Code of the PMTU.
-    pub path_mtu: Bits<3>,
-    /// Protection domain.
-    pub domain: Bits<24>,
     /// First slot.
     pub first: Bits<SLOT_BITS>,
-    /// Second slot.
+    /// Second slot, if `two_slots`.
     pub second: Bits<SLOT_BITS>,
 }
 
-/// What is left of an element that a message is gathered from.
+/// What is left of a scatter/gather element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Sge {
-    /// Key of its region.
+    /// Local key of the region.
     pub key: Bits<32>,
-    /// In the region's own address space.
+    /// Address in the region's own address space.
     pub address: Bits<64>,
-    /// In bytes; zero if there is no such element.
+    /// In bytes; zero for an element that is not there.
     pub length: Bits<32>,
 }
 
-/// An entry whose fields are right or wrong; nobody has asked for its keys.
+/// Operands of an atomic, as integers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AtomicOperands {
+    /// Value to compare with; ignored by fetch and add.
+    pub compare: Bits<64>,
+    /// Value to write, or to add.
+    pub swap_add: Bits<64>,
+}
+
+/// The last 16 bytes of a checked WQE, as the WQE has them: read them with [`atomic_operands`] for an atomic, and with [`second_sge`]
+/// for everything else. One field for both saves 128 bits in the queue before segmentation, and as many registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WqeTail {
+    /// Byte 0 in bits 7:0.
+    pub bytes: Bits<SGE_BITS>,
+}
+
+/// A WQE whose fields have been checked; its keys have not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CheckedWqe {
-    /// Of which queue pair.
-    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
-    pub generation: Bits<GENERATION_BITS>,
-    /// There is no entry; only `ends_burst` counts.
-    pub is_empty: Bit,
-    /// The first entry since the queue pair was made or reset.
-    pub is_first: Bit,
-    /// The burst ends here.
-    pub ends_burst: Bit,
-    /// PSN of its first packet.
-    pub psn: Bits<24>,
-    /// PSN of its last packet, if the status is success.
-    pub last_psn: Bits<24>,
-    /// Segmentation takes nothing more of its queue pair before cut says so.
-    pub is_long: Bit,
-    /// It is a READ or an atomic that counts among those that are open.
-    pub is_open: Bit,
-    /// Where that is written down.
-    pub read_slot: Bits<READ_SLOT_BITS>,
-    /// Its place in the pool.
-    pub place: Bits<PLACE_BITS>,
-    /// Messages of the queue pair up to this one.
-    pub message_count: Bits<MESSAGE_COUNT_BITS>,
-    /// The slot behind it.
-    pub next_slot: Bits<WORK_INDEX_BITS>,
-    /// There is an entry that was read; else `tag` is zero, and no completion can tell.
-    pub has_wr_id: Bit,
-    /// Tag of the entry.
-    pub wr_id: Bits<64>,
-    /// A `CompletionStatus`, as far as it is known.
-    pub status: Bits<8>,
-    /// More about an error.
-    pub reason: Bits<8>,
-    /// It completes visibly also when all goes well.
-    pub is_signalled: Bit,
-    /// A WRITE of some kind.
-    pub is_write: Bit,
-    /// A READ or an atomic; if neither, a SEND.
-    pub is_read: Bit,
-    /// An atomic.
-    pub is_atomic: Bit,
-    /// It is a compare and swap.
-    pub is_compare: Bit,
-    /// It has immediate data.
+    /// Identity of the message.
+    pub header: WqeHeader,
+    /// How to segment it.
+    pub plan: SegmentPlan,
+    /// How it completes.
+    pub completion: WqeCompletion,
+    /// Operation.
+    pub kind: WqeKind,
+    /// The message carries immediate data.
     pub has_immediate: Bit,
-    /// A SEND that ends a key of the peer.
+    /// SEND with Invalidate.
     pub with_invalidate: Bit,
-    /// The end of a key of this host: nothing is sent.
-    pub is_local: Bit,
-    /// BTH of its last packet: SE.
+    /// SE bit of the last packet.
     pub solicited: Bit,
-    /// BTH of its last packet: AckReq.
+    /// AckReq bit of the last packet.
     pub ack_request: Bit,
-    /// ImmDt or IETH as on the wire; of the end of a key of this host, the key as a number; else zero.
-    pub immediate: Bits<32>,
-    /// RETH in wire order; zero for a SEND.
-    pub remote: Bits<128>,
-    /// Bytes of the message.
+    /// ImmDt or IETH as on the wire; the key of LOCAL_INVALIDATE, as a number; else zero.
+    pub immediate_or_key: Bits<32>,
+    /// RETH as on the wire; zero for a SEND.
+    pub reth: Bits<128>,
+    /// Length of the message in bytes.
     pub length: Bits<32>,
     /// Slots of inline data, 0 to 2.
     pub inline_count: Bits<2>,
-    /// Code of the PMTU.
-    pub path_mtu: Bits<3>,
-    /// Protection domain.
-    pub domain: Bits<24>,
-    /// First element with bytes.
+    /// First SGE that is not empty.
     pub first: Sge,
-    /// Second element with bytes. The operands of an atomic: `compare` as its address, the other one as key and length.
-    pub second: Sge,
-    /// Elements with bytes behind the first, if there are more than two: they come as a list, and `second` means nothing.
+    /// Second SGE that is not empty, or the operands of an atomic. Undefined if `listed_count` is not zero.
+    pub tail: WqeTail,
+    /// SGEs after the first, if more than two are not empty: these come on a stream of their own. Else zero.
     pub listed_count: Bits<3>,
 }
 
-/// A packet whose keys are being looked up, or an entry that makes none.
+/// A packet whose keys are being looked up, or a WQE that sends nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Packet {
-    /// Of which queue pair.
-    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
-    pub generation: Bits<GENERATION_BITS>,
-    /// There is none; only `ends_burst` and `ends_turn` count.
-    pub is_empty: Bit,
-    /// That of the first entry since the queue pair was made or reset.
-    pub is_first: Bit,
-    /// The first of its message, which is written down with it. Others do not need what belongs to the entry.
+    /// Identity of the message. `is_first` and `is_open` are set in its first packet only.
+    pub header: WqeHeader,
+    /// How the message completes. Valid in its first packet, but for the status: with any but success, nothing is sent.
+    pub completion: WqeCompletion,
+    /// Operation of the message.
+    pub kind: WqeKind,
+    /// First packet of the message, with which it is written into the pool.
     pub starts: Bit,
-    /// A burst of slots ends here.
-    pub ends_burst: Bit,
     /// A turn of a long message ends here.
     pub ends_turn: Bit,
-    /// Messages of the queue pair up to this one.
-    pub message_count: Bits<MESSAGE_COUNT_BITS>,
-    /// Of the entry: PSN of its last packet.
-    pub last_psn: Bits<24>,
-    /// Of the entry: its place in the pool.
-    pub place: Bits<PLACE_BITS>,
-    /// Of the entry: the slot behind it.
-    pub next_slot: Bits<WORK_INDEX_BITS>,
-    /// Of the entry: it was read, and has a tag.
-    pub has_wr_id: Bit,
-    /// Of the entry: its tag.
-    pub wr_id: Bits<64>,
-    /// A `CompletionStatus`, as far as it is known; other than success, nothing is sent.
-    pub status: Bits<8>,
-    /// Of the entry: more about an error.
-    pub reason: Bits<8>,
-    /// Of the entry: it completes visibly also when all goes well.
-    pub is_signalled: Bit,
-    /// Of the entry: a WRITE of some kind.
-    pub is_write: Bit,
-    /// Of the entry: a READ or an atomic.
-    pub is_read: Bit,
-    /// Of the entry: an atomic.
-    pub is_atomic: Bit,
-    /// Of the entry: it is a compare and swap.
-    pub is_compare: Bit,
-    /// Of the entry: a READ or an atomic that counts among those that are open.
-    pub is_open: Bit,
-    /// It is the end of a key of this host, and no packet.
-    pub is_local: Bit,
-    /// BTH: operation.
+    /// BTH opcode.
     pub opcode: Bits<8>,
-    /// BTH: SE.
+    /// BTH SE bit.
     pub solicited: Bit,
-    /// BTH: AckReq.
+    /// BTH AckReq bit.
     pub ack_request: Bit,
-    /// BTH: PSN.
+    /// BTH PSN.
     pub psn: Bits<24>,
-    /// RETH and ImmDt, or IETH, or AtomicETH, in wire order; of the end of a key of this host, key and protection domain.
-    pub extended: Bits<EXTENDED_BITS>,
+    /// Extended headers as on the wire: RETH and ImmDt, or IETH, or AtomicETH. Of a LOCAL_INVALIDATE, which sends none, key and
+    /// protection domain: read them with [`invalidated_key`] and [`invalidated_domain`].
+    pub extended_or_key: Bits<EXTENDED_BITS>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
     /// Slots of inline data, 0 to 2.
     pub inline_count: Bits<2>,
-    /// Keys that are being looked up, 0 to 2: one for each stretch of memory.
+    /// Access requests in flight for the packet, 0 to 2: one for each SGE that it takes bytes of.
     pub request_count: Bits<2>,
-    /// Behind the only one of these come others, up to the last one that `parts` says.
+    /// More requests follow the only counted one, up to the last that [`SgePart`] marks.
     pub is_listed: Bit,
-    /// Bytes of the first stretch; nothing of a READ, which sends none.
+    /// Bytes from the first SGE; none of a READ, which sends none.
     pub first_length: Bits<13>,
-    /// Bytes of the second stretch.
+    /// Bytes from the second SGE.
     pub second_length: Bits<13>,
 }
 
-/// What an element behind the first one of a list gives to a packet, when its key is being looked up.
+/// Bytes that a packet takes of an SGE after the first of a list; one for each access request that `request_count` leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SgePart {
     /// In bytes.
@@ -297,52 +287,52 @@ pub struct SgePart {
     pub is_last: Bit,
 }
 
-/// A READ or an atomic as its responses need it.
+/// A READ or an atomic, as its responses need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRecord {
-    /// PSN of its first response.
+    /// PSN of the first response.
     pub psn: Bits<24>,
-    /// In bytes.
+    /// Length in bytes.
     pub length: Bits<32>,
-    /// Code of the PMTU.
+    /// A `PathMtu`.
     pub path_mtu: Bits<3>,
-    /// Protection domain.
+    /// Protection domain of the queue pair.
     pub domain: Bits<24>,
-    /// It is an atomic.
+    /// Atomic.
     pub is_atomic: Bit,
-    /// First element with bytes.
+    /// First SGE that is not empty.
     pub first: Sge,
-    /// Second element with bytes; means nothing of an atomic.
+    /// Second SGE that is not empty. Undefined for an atomic, which has one SGE.
     pub second: Sge,
 }
 
-/// A READ or an atomic is on its way.
+/// A READ or an atomic was issued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct IssuedRead {
-    /// Of which queue pair.
+    /// Queue pair that reads.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// Where its record is.
+    /// Slot of its [`ReadRecord`].
     pub slot: Bits<READ_SLOT_BITS>,
 }
 
-/// An answer of the peer whose payload is to be placed or dropped, or which must not overtake that of others.
+/// A response of the peer whose payload is to be placed or dropped, or an acknowledgement that must not overtake data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Response {
-    /// Of which queue pair.
+    /// Queue pair that it is for.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair when the response was received.
     pub generation: Bits<GENERATION_BITS>,
-    /// From the peer, and its PSN is in flight; else its payload is dropped.
+    /// It is from the peer and its PSN is in flight; else its payload is dropped.
     pub is_good: Bit,
-    /// It answers a READ or an atomic; else it is an ACK or NAK.
+    /// Response to a READ or an atomic; else ACK or NAK.
     pub is_data: Bit,
-    /// BTH: operation.
+    /// BTH opcode.
     pub opcode: Bits<8>,
-    /// BTH: PSN.
+    /// BTH PSN.
     pub psn: Bits<24>,
-    /// AETH: syndrome, where there is one.
+    /// AETH syndrome, where there is an AETH.
     pub syndrome: Bits<8>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
@@ -350,99 +340,174 @@ pub struct Response {
     pub original: Bits<64>,
 }
 
-/// Something has ended that no answer of the peer will complete.
+/// Progress that no response of the peer reports: a message that was not sent, or the result of an invalidation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct LocalCompletion {
-    /// Of which queue pair.
+    /// Queue pair that is concerned.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// A packet behind the first of its message could not be sent, as a local key, bound or right did not hold.
+    /// A packet after the first of its message was not sent, as an access check failed.
     pub has_failed: Bit,
-    /// The PSN of that packet.
+    /// PSN of that packet.
     pub psn: Bits<24>,
-    /// Control has ended a key, or has refused to.
-    pub is_freed: Bit,
-    /// It has refused.
+    /// Control has answered a LOCAL_INVALIDATE.
+    pub is_invalidated: Bit,
+    /// Control has refused it.
     pub is_denied: Bit,
 }
 
-/// A message that is not completed; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND, WRITE and READ
-/// need, and says how it has ended where the card knew that before sending it.
+/// A message in the pool; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND, WRITE and READ need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct OutstandingMessage {
     /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// PSN of its last packet.
+    /// PSN of the last packet.
     pub last_psn: Bits<24>,
-    /// The slot behind it.
+    /// Free-running index of the slot after the WQE.
     pub next_slot: Bits<WORK_INDEX_BITS>,
-    /// Its tag is known; else no completion can tell how it ended.
-    pub has_wr_id: Bit,
-    /// Its tag.
-    pub wr_id: Bits<64>,
-    /// It completes visibly also when all goes well.
-    pub is_signalled: Bit,
-    /// A WRITE of some kind.
-    pub is_write: Bit,
-    /// A READ or an atomic; if neither, a SEND.
-    pub is_read: Bit,
-    /// An atomic.
-    pub is_atomic: Bit,
-    /// It is a compare and swap.
-    pub is_compare: Bit,
-    /// A READ or an atomic that counts among those that are open.
+    /// READ or atomic that counts against the queue pair's limit of outstanding ones.
     pub is_open: Bit,
-    /// The end of a key of this host, which control must say.
-    pub is_local: Bit,
-    /// Bytes of the message; of a READ or an atomic only.
+    /// How it completes; status is success if it was sent.
+    pub completion: WqeCompletion,
+    /// Operation. `is_local` only if control was asked to invalidate the key.
+    pub kind: WqeKind,
+    /// Bytes of a READ or an atomic; else undefined.
     pub length: Bits<32>,
-    /// Success if it was sent, else how it has ended.
-    pub status: Bits<8>,
-    /// More about an error.
-    pub reason: Bits<8>,
 }
 
-/// What segmentation says of the messages of a queue pair.
+/// Counts of the parsing stage for a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Begun {
-    /// Messages that have a place.
+    /// Messages that have got a pool slot, free-running.
     pub count: Bits<MESSAGE_COUNT_BITS>,
-    /// The next one waits for room.
+    /// The next WQE waits for room.
     pub is_held: Bit,
 }
 
-/// What issuing says of them.
+/// Counts of the issuing stage for a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Issued {
-    /// Messages that stand in the pool.
+    /// Messages that were written into the pool, free-running.
     pub count: Bits<MESSAGE_COUNT_BITS>,
-    /// READs among those that ever stood there and were open, free-running.
+    /// READs and atomics with `is_open` among them, free-running.
     pub reads: Bits<READ_COUNT_BITS>,
-    /// First PSN that was not sent, and that no response to a READ will have.
+    /// First PSN that was not sent and that no response to a READ will have.
     pub unsent_psn: Bits<24>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
 }
 
-/// What completing says of them.
+/// Counts of the completing stage for a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Retired {
-    /// Messages that have left the pool.
+    /// Messages that have left the pool, free-running.
     pub count: Bits<MESSAGE_COUNT_BITS>,
-    /// READs among those that were open, free-running.
+    /// READs and atomics with `is_open` among them, free-running.
     pub reads: Bits<READ_COUNT_BITS>,
-    /// Changes when the home block comes back.
+    /// Toggles when the home block returns.
     pub home_lap: Bit,
-    /// Oldest PSN that is not acknowledged.
+    /// Oldest unacknowledged PSN.
     pub una_psn: Bits<24>,
 }
 
-/// Which block follows another.
+/// Link in a chain of pool blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Link {
-    /// The block.
+    /// Block that is followed.
     pub block: Bits<BLOCK_BITS>,
-    /// The one behind it.
+    /// Block that follows it.
     pub next: Bits<BLOCK_BITS>,
+}
+
+/// Events that the requester counts, each a pulse of one cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RequesterCounts {
+    /// A response names no queue pair.
+    pub unknown_qp: Bit,
+    /// A response is for a queue pair whose state takes none.
+    pub qp_not_ready: Bit,
+    /// A response is of another service than its queue pair.
+    pub transport_mismatch: Bit,
+    /// A response is of another partition than its queue pair.
+    pub partition_key: Bit,
+    /// A response is from another address than the peer's, or to another than the queue pair's.
+    pub source_address: Bit,
+    /// An ACK was accepted.
+    pub acknowledgements_received: Bit,
+    /// A NAK with a code of 0 to 3 was accepted.
+    pub nak_received: Bit,
+    /// An RNR NAK was accepted.
+    pub nak_not_ready_received: Bit,
+    /// The PSN of a response was acknowledged before.
+    pub response_stale: Bit,
+    /// The PSN of a response was never sent.
+    pub response_never_sent: Bit,
+    /// The syndrome of a response is reserved.
+    pub response_reserved: Bit,
+    /// A response answers no request, or not as requested.
+    pub response_unexpected: Bit,
+    /// A response to a READ or an atomic was lost.
+    pub implied_nak: Bit,
+    /// A queue pair failed for a lost response, or for a NAK of a PSN sequence error.
+    pub retry_exhausted: Bit,
+    /// A queue pair failed for an RNR NAK.
+    pub not_ready_exhausted: Bit,
+    /// A message completed with success.
+    pub messages_completed: Bit,
+    /// A malformed WQE was refused.
+    pub work_refused: Bit,
+    /// An access check of a local key failed.
+    pub local_protection: Bit,
+    /// A slot, a failure or a local completion of an older generation was dropped.
+    pub stale_dropped: Bit,
+}
+
+/// The second SGE of a WQE that is not an atomic.
+#[kernel]
+pub fn second_sge(tail: WqeTail) -> Sge {
+    crate::wqe::sge(tail.bytes)
+}
+
+/// The operands of an atomic.
+#[kernel]
+pub fn atomic_operands(tail: WqeTail) -> AtomicOperands {
+    AtomicOperands { compare: tail.bytes.get_bits::<64>(0), swap_add: tail.bytes.get_bits::<64>(64) }
+}
+
+/// Key of a LOCAL_INVALIDATE.
+#[kernel]
+pub fn invalidated_key(extended_or_key: Bits<EXTENDED_BITS>) -> Bits<32> {
+    extended_or_key.get_bits::<32>(0)
+}
+
+/// Protection domain of a LOCAL_INVALIDATE.
+#[kernel]
+pub fn invalidated_domain(extended_or_key: Bits<EXTENDED_BITS>) -> Bits<24> {
+    extended_or_key.get_bits::<24>(32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use num_bigint::BigUint;
+
+    #[test]
+    fn the_tail_of_a_wqe_is_its_second_sge_or_the_operands_of_an_atomic() {
+        let bytes: Vec<u8> = (1..=16).collect();
+        let tail = WqeTail { bytes: BigUint::from_bytes_le(&bytes).into() };
+        let sge =
+            Sge { address: bits(0x0807_0605_0403_0201), key: bits(0x0c0b_0a09), length: bits(0x100f_0e0d) };
+        let operands =
+            AtomicOperands { compare: bits(0x0807_0605_0403_0201), swap_add: bits(0x100f_0e0d_0c0b_0a09) };
+        assert_eq!(second_sge(tail), sge);
+        assert_eq!(atomic_operands(tail), operands);
+    }
+
+    #[test]
+    fn key_and_domain_of_an_invalidation_stand_where_a_packet_has_extended_headers() {
+        let extended_or_key = cat!(bits::<168>(0), bits::<24>(0xab_cdef), bits::<32>(0x8765_4321));
+        assert_eq!(invalidated_key(extended_or_key), bits(0x8765_4321));
+        assert_eq!(invalidated_domain(extended_or_key), bits(0xab_cdef));
+    }
 }

@@ -1,26 +1,26 @@
-//! ReadyQueue: the line of queue pairs that may have something to fetch, each in it at most once.
+//! ReadyQueue: the queue pairs that may have something to fetch, each in it at most once.
 //!
-//! A doorbell can come in every cycle and nobody can make it wait; a queue of doorbells could fill up. A line in which every
-//! queue pair stands at most once cannot: it has a place for each.
+//! A doorbell can ring in every cycle and cannot be made to wait; a queue of doorbells could fill up. A queue that holds every queue
+//! pair at most once cannot: it has a place for each.
 //!
 //! ```text
-//!            ┌────────────────────────────────────────────────┐
-//!  posted ──>│ > ──> in line? ──> push ──> line (2^10) ───────┼──> to_fetch
-//!  again ───>│        ▲   ▲         │                 │       │
-//!            │        │   └─ came <─┘   went <────────┘       │
-//!            │        └───────────────────┘                   │
-//!            └────────────────────────────────────────────────┘
+//!            ┌────────────────────────────────────────────────────┐
+//!  posted ──>│ > ──> queued? ──> push ──> queue (2^10) ───────────┼──> to_fetch
+//!  again ───>│        ▲   ▲         │                     │       │
+//!            │        │   └ entered <┘      left <────────┘       │
+//!            │        └───────────────────────┘                   │
+//!            └────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A queue pair stands in line while `came` and `went`, one bit each, differ. Each has one writer: the entrance turns
+//! A queue pair is queued while `entered` and `left`, one bit each, differ. Each has one writer: the entrance toggles
 //! the first, the exit the second.
 //!
-//! Latency 4 cycles from a doorbell to `to_fetch`; one entry and one exit a cycle. `again` waits while a doorbell comes.
+//! Latency 4 cycles from a doorbell to `to_fetch`; one entrance and one exit a cycle. `again` waits while a doorbell rings.
 //!
-//! 1. A queue pair stands in line at most once.
-//! 2. Whatever was written about a queue pair before or in the cycle of its doorbell is seen by who reads it from the cycle
-//!    behind `to_fetch` on, by this turn or by another one that follows. So no doorbell is lost.
-//! 3. Turns are given in the order in which queue pairs came.
+//! 1. A queue pair is queued at most once.
+//! 2. What was written for a queue pair before or in the cycle of its doorbell is seen by a reader from the cycle after
+//!    `to_fetch` on, in this turn or in a later one. So no doorbell is lost.
+//! 3. Turns are in the order in which queue pairs entered.
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -28,36 +28,36 @@ use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
-/// A place in the line.
+/// A place in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Waiting {
     queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// What `went` is to become.
+    /// Value that `left` becomes.
     lap: Bit,
 }
 
-/// The block.
-#[derive(Default, LogicBlock, Registers)]
+/// Queue of queue pairs; see the module.
+#[derive(LogicBlock, Registers, Construct)]
 pub struct ReadyQueue {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; empties the line. A sweep must follow.
+    /// Synchronous, active high; empties the queue. A sweep must follow.
     pub reset: Signal<In, Bit>,
-    /// Records are being cleared.
+    /// The records of `sweep_index` are cleared in this cycle.
     pub is_sweeping: Signal<In, Bit>,
-    /// Whose.
+    /// Queue pair whose records are cleared.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// A doorbell rang for this queue pair.
+    /// Queue pair whose doorbell rings.
     pub posted: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// It did.
+    /// `posted` is valid.
     pub posted_valid: Signal<In, Bit>,
-    /// From fetch: this queue pair may have more; `ready` is combinational from `posted_valid`.
+    /// From wqe_fetch: queue pair that may have more; `ready` is combinational from `posted_valid`.
     pub again: StreamRx<Bits<QUEUE_PAIR_BITS>>,
-    /// To fetch: whose turn it is; registered.
+    /// To wqe_fetch: next queue pair; registered.
     pub to_fetch: StreamTx<Bits<QUEUE_PAIR_BITS>>,
-    came: Memory<Bit, QUEUE_PAIR_BITS>,
-    went: Memory<Bit, QUEUE_PAIR_BITS>,
-    line: Fifo<Waiting, QUEUE_PAIR_BITS, COUNT_BITS>,
+    entered: Memory<Bit, QUEUE_PAIR_BITS>,
+    left: Memory<Bit, QUEUE_PAIR_BITS>,
+    queue: Fifo<Waiting, QUEUE_PAIR_BITS, COUNT_BITS>,
     candidate: DFF<Bits<QUEUE_PAIR_BITS>>,
     has_candidate: Reg<Bit>,
     pushed: DFF<Bits<QUEUE_PAIR_BITS>>,
@@ -71,40 +71,40 @@ impl Logic for ReadyQueue {
         let is_sweeping = self.is_sweeping.val();
         let sweep_index = self.sweep_index.val();
 
-        // A candidate is looked up in the cycle in which it comes.
+        // A candidate is looked up in the cycle in which it enters.
         let posted_valid = self.posted_valid.val();
         let candidate = select(posted_valid, self.posted.val(), self.again.beat.val());
         let has_candidate = (posted_valid || self.again.valid.val()) && !is_sweeping;
         self.again.ready.next = !posted_valid && !is_sweeping;
         self.candidate.d.next = candidate;
         self.has_candidate.d.next = has_candidate;
-        self.came.read_enable.next = true;
-        self.came.read_address.next = candidate;
-        self.went.read_enable.next = true;
-        self.went.read_address.next = candidate;
+        self.entered.read_enable.next = true;
+        self.entered.read_address.next = candidate;
+        self.left.read_enable.next = true;
+        self.left.read_address.next = candidate;
 
-        // Who was pushed in the cycle before was looked up too early by its successor of the same number.
+        // A queue pair that was pushed in the cycle before was looked up too early if it enters again.
         let queue_pair = self.candidate.q.val();
-        let came = self.came.read_data.val();
-        let is_in_line = came != self.went.read_data.val()
+        let entered = self.entered.read_data.val();
+        let is_queued = entered != self.left.read_data.val()
             || (self.has_pushed.q.val() && self.pushed.q.val() == queue_pair);
-        let pushes = self.has_candidate.q.val() && !is_in_line;
+        let pushes = self.has_candidate.q.val() && !is_queued;
         self.pushed.d.next = queue_pair;
         self.has_pushed.d.next = pushes;
-        self.line.rx.valid.next = pushes;
-        self.line.rx.beat.next = Waiting { queue_pair, lap: !came };
-        self.came.write_enable.next = pushes || is_sweeping;
-        self.came.write_address.next = select(is_sweeping, sweep_index, queue_pair);
-        self.came.write_data.next = !came && !is_sweeping;
+        self.queue.rx.valid.next = pushes;
+        self.queue.rx.beat.next = Waiting { queue_pair, lap: !entered };
+        self.entered.write_enable.next = pushes || is_sweeping;
+        self.entered.write_address.next = select(is_sweeping, sweep_index, queue_pair);
+        self.entered.write_data.next = !entered && !is_sweeping;
 
-        let first = self.line.tx.beat.val();
-        let leaves = self.line.tx.valid.val() && self.to_fetch.ready.val();
-        self.line.tx.ready.next = self.to_fetch.ready.val();
-        self.to_fetch.valid.next = self.line.tx.valid.val();
+        let first = self.queue.tx.beat.val();
+        let leaves = self.queue.tx.valid.val() && self.to_fetch.ready.val();
+        self.queue.tx.ready.next = self.to_fetch.ready.val();
+        self.to_fetch.valid.next = self.queue.tx.valid.val();
         self.to_fetch.beat.next = first.queue_pair;
-        self.went.write_enable.next = leaves || is_sweeping;
-        self.went.write_address.next = select(is_sweeping, sweep_index, first.queue_pair);
-        self.went.write_data.next = first.lap && !is_sweeping;
+        self.left.write_enable.next = leaves || is_sweeping;
+        self.left.write_address.next = select(is_sweeping, sweep_index, first.queue_pair);
+        self.left.write_data.next = first.lap && !is_sweeping;
     }
 }
 
@@ -115,15 +115,15 @@ mod tests {
     use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
     use std::collections::VecDeque;
 
-    /// Doorbells and returns at random, over few queue pairs so that they meet: the line holds each at most once, and a
-    /// queue pair that has been asked for stands in it.
+    /// Doorbells and returns at random, over few queue pairs so that they meet: the queue holds each at most once, and a
+    /// queue pair whose doorbell rang is in it.
     #[test]
-    fn every_queue_pair_gets_a_turn_behind_each_doorbell_and_stands_in_line_once() {
+    fn every_queue_pair_gets_a_turn_after_each_doorbell_and_is_queued_once() {
         let mut random = random();
         let mut bench = Bench::clocked(ReadyQueue::default(), |block| &mut block.clock).in_lock_step();
         let mut sink = Sink::new(Stalls::Sink);
         let mut again = Source::new([], Stalls::Source);
-        // What was written for each, the newest that was read, and who stands in line as an observer sees it.
+        // What was written for each, and the newest that was read.
         let (mut written, mut seen) = ([0u32; 4], [0u32; 4]);
         let mut due = VecDeque::new();
         for cycle in 0..6000 {
@@ -137,7 +137,7 @@ mod tests {
             again.drive(&mut bench.block.again, &mut random);
             sink.drive(&mut bench.block.to_fetch, &mut random);
             bench.settle();
-            // A reader looks one cycle behind its turn.
+            // A reader looks one cycle after its turn.
             if let Some(queue_pair) = due.pop_front() {
                 let queue_pair: usize = queue_pair;
                 seen[queue_pair] = written[queue_pair];

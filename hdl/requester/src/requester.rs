@@ -1,39 +1,39 @@
-//! The requester: everything between the doorbell of a send queue, the packets of its work and their completions.
+//! Requester: everything between the doorbell of a send queue, the packets of its WQEs and their completions.
 //!
 //! ```text
-//!  send_posted ─┬────────────┐                     work_slot ─> slots (512)
-//!               v            v                                      v
-//!            schedule ──> fetch ──> work_read        bursts ──> collect
-//!               ^  again ──┘ ^  └───────────────────────┘           v
-//!  setup_fetch ────────────> │ <───────── turn ────────────────── segment <───┬──────┐ wakes
-//!  setup_segment ─> fork ────│──────────────────────────────────────┘   v     │      │
-//!                     │      │                           queues <── authorize │      │
-//!                     │      │        access_request <── cut ─────────────────┘      │
-//!                     │      │                            v                          │
-//!                     │      │        access_answer ──> issue ──> gather             │
-//!                     │      │                            │  └──> inline_slot        │
-//!                     │      │        outstanding <───────┤ kick                     │
-//!                     │      │             ^              v                          │
-//!                     └──────┼─────────────└─────────> acknowledge ──────────────────┘
-//!  responses, gather_failure ┴───────────────────┬────────┘  └──> completion, failure
-//!                      READs: cut, issue ──> deposit ──> place ──> returned ──> acknowledge
+//!  send_posted ───┬────────────┐                       wqe_slot ─> slots (512)
+//!                 v            v                                       v
+//!           ready_queue ──> wqe_fetch ──> wqe_read    bursts ──> wqe_pair
+//!                 ^  again ──┘ ^  └───────────────────────┘           v
+//!  setup_fetch ──────────────> │ <──────── resume ───────────────  wqe_parse <───┬──────┐ wakes
+//!  setup_parse ──> setup_fork ─│────────────────────────────────────┘   v        │      │
+//!                       │      │                          queues <── wqe_check   │      │
+//!                       │      │        access_request <── segment ──────────────┘      │
+//!                       │      │                            v                           │
+//!                       │      │        access_answer ──> issue ──> gather              │
+//!                       │      │                            │  └──> inline_slot         │
+//!                       │      │        outstanding <───────┤ local_completion          │
+//!                       │      │             ^              v                           │
+//!                       └──────┼─────────────└─────────> acknowledge ───────────────────┘
+//!  responses, gather_failure ──┴──────────────────┬────────┘  └──> completion, failure
+//!           READs: segment, issue ──> read_response ──> place ──> returned ──> acknowledge
 //! ```
 //!
-//! A message of one slot, one element and one packet takes 3.4 cycles in its slowest part, segmentation; so measured over 1,000
+//! A message of one slot, one SGE and one packet takes 3.4 cycles in its slowest stage, wqe_parse; so measured over 1,000
 //! messages of one queue pair, with a host that answers after 150 cycles. With it, packets of messages of 4 KiB and 16 KiB at a PMTU of
-//! 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2. What each part promises stands in its own header.
+//! 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2. What each stage promises is in its own header.
 //!
 //! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
 //!
-//! `passage` counts rounds of bursts of slots, from their being asked for until gather has taken the last packet that was made of
-//! them, of turns of long messages, and of answers from their being taken until the place stage has done what they ask for. A burst is done with when what is left of its last message stands in cut's record: that
-//! sends nothing without a turn, and dies with its queue pair.
+//! `in_flight` counts rounds of bursts of slots, from their request until gather has taken the last packet that was made of
+//! them, of turns of long messages, and of responses from their being taken until the place stage has done what they ask for. A burst has
+//! left when the rest of its last message is in segment's record: that sends nothing without a turn, and is dropped with its queue pair.
 use crate::acknowledge::Acknowledge;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
 use crate::messages::{
-    CheckedWqe, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, Response, SLOT_BITS, Sge,
-    SgePart, WqeBurst, WqeSlot,
+    CheckedWqe, FetchResume, IssuedRead, LocalCompletion, Packet, ParsedWqe, RequesterCounts, Response,
+    SLOT_BITS, Sge, SgePart, WqeBurst, WqeSlot,
 };
 use crate::outstanding::{Outstanding, SHARED_BITS};
 use crate::read_response::ReadResponse;
@@ -53,120 +53,84 @@ use rnic_messages::complete::CqeToken;
 use rnic_messages::doorbell::SendsPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadResponseCommand, ReturnedAnswer};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, IssuedPsn};
 
-/// The block.
-#[derive(Default, LogicBlock, Registers)]
+/// The requester; see the module.
+#[derive(LogicBlock, Registers, Construct)]
 pub struct Requester {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
 
-    /// From control: work may be begun; what was begun goes on without it.
+    /// From control: bursts and turns may begin; what has begun continues without it.
     pub enable: Signal<In, Bit>,
-    /// From control: an own address.
+    /// From control: a row of the table of own addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
-    /// From control, to fetch.
+    /// From control, to wqe_fetch.
     pub setup_fetch: StreamRx<SetupEvent>,
-    /// From control, to segmentation and acknowledge.
-    pub setup_segment: StreamRx<SetupEvent>,
-    /// A doorbell of a send queue.
+    /// From control, to wqe_parse, segment, acknowledge and read_response.
+    pub setup_parse: StreamRx<SetupEvent>,
+    /// From the doorbells: new producer index of a send queue.
     pub send_posted: Signal<In, SendsPosted>,
-    /// It rang.
+    /// `send_posted` is valid.
     pub send_posted_valid: Signal<In, Bit>,
 
-    /// Up to eight slots that are wanted; registered.
-    pub work_read: StreamTx<HostSpan>,
-    /// They come, in the order of the spans.
-    pub work_slot: Signal<In, Slot>,
-    /// One is here.
-    pub work_slot_valid: Signal<In, Bit>,
-    /// To the region table; registered.
+    /// To the host: up to eight slots to read; registered.
+    pub wqe_read: StreamTx<HostSpan>,
+    /// From the host: slots, in the order of the spans.
+    pub wqe_slot: Signal<In, Slot>,
+    /// `wqe_slot` is valid.
+    pub wqe_slot_valid: Signal<In, Bit>,
+    /// To the region table, for payload; registered.
     pub access_request: StreamTx<AccessRequest>,
-    /// Its answers, in order.
+    /// From the region table, in order.
     pub access_answer: StreamRx<AccessAnswer>,
 
-    /// To control: keys of this host to be ended; registered.
+    /// To control: keys of this host to invalidate; registered.
     pub invalidate: StreamTx<Invalidation>,
-    /// What has become of them; `ready` is a function of registers.
+    /// From control: results of invalidations; `ready` is a function of registers.
     pub invalidated: StreamRx<Invalidated>,
 
-    /// Packets to be sent; registered.
+    /// To gather: packets to send; registered.
     pub gather: StreamTx<GatherCommand>,
-    /// How far the packets of a queue pair go, before the last of them can have left; registered.
-    pub frontier: Signal<Out, IssuedPsn>,
-    /// That is said now; registered.
-    pub frontier_valid: Signal<Out, Bit>,
-    /// Their inline data; a function of registers.
+    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left; registered.
+    pub issued_psn: Signal<Out, IssuedPsn>,
+    /// `issued_psn` is valid; registered.
+    pub issued_psn_valid: Signal<Out, Bit>,
+    /// To gather: inline data of the packets; a function of registers.
     pub inline_slot: StreamTx<Slot>,
-    /// Packets that could not be sent.
+    /// From gather: packets that were not sent.
     pub gather_failure: StreamRx<GatherFailure>,
-    /// Answers of peers; each one with payload becomes a command of `place`, in order.
+    /// From the packet path: responses of peers; each one with payload becomes a command of `place`, in order.
     pub responses: StreamRx<PacketToken>,
-    /// To the region table, for their data; registered.
-    pub deposit_request: StreamTx<AccessRequest>,
-    /// Its answers, in order.
-    pub deposit_answer: StreamRx<AccessAnswer>,
-    /// To the place stage: what becomes of their data; registered.
+    /// To the region table, for the data of responses; registered.
+    pub response_access_request: StreamTx<AccessRequest>,
+    /// From the region table, in order.
+    pub response_access_answer: StreamRx<AccessAnswer>,
+    /// To the place stage: what becomes of the data of responses; registered.
     pub place: StreamTx<ReadResponseCommand>,
-    /// From the place stage: that is done; taken whatever outputs do.
-    pub returned: StreamRx<ReturnedAnswer>,
-    /// What has ended; registered.
+    /// From the place stage: a command is done; taken whatever the outputs do.
+    pub returned: StreamRx<ResponseNotice>,
+    /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
-    /// Queue pairs that have failed; registered.
-    pub failure: StreamTx<FailureEvent>,
+    /// To control: queue pairs that have failed; registered.
+    pub failure: StreamTx<QpNotice>,
 
-    /// The PSN that the queue pair of the last probe would use next; registered.
+    /// PSN that the queue pair of the last probe would send next; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// Messages of that queue pair were in flight; registered.
+    /// That queue pair had messages in flight; registered.
     pub probed_busy: Signal<Out, Bit>,
-    /// Bursts of slots and answers that are under way; registered.
+    /// Bursts, turns and responses in flight, in rounds; registered.
     pub in_flight: Signal<Out, InFlight>,
 
-    /// An answer names no queue pair. Registered, as all counts.
-    pub counts_unknown_qp: Signal<Out, Bit>,
-    /// The queue pair takes no answers.
-    pub counts_qp_not_ready: Signal<Out, Bit>,
-    /// It is of another service.
-    pub counts_transport_mismatch: Signal<Out, Bit>,
-    /// Of another partition.
-    pub counts_partition_key: Signal<Out, Bit>,
-    /// From another address than the peer's.
-    pub counts_source_address: Signal<Out, Bit>,
-    /// An ACK made progress.
-    pub counts_acknowledgements_received: Signal<Out, Bit>,
-    /// NAK 0x60 to 0x63.
-    pub counts_nak_received: Signal<Out, Bit>,
-    /// RNR NAK.
-    pub counts_nak_not_ready_received: Signal<Out, Bit>,
-    /// The PSN was answered before.
-    pub counts_response_stale: Signal<Out, Bit>,
-    /// The PSN was never sent.
-    pub counts_response_never_sent: Signal<Out, Bit>,
-    /// The syndrome is reserved.
-    pub counts_response_reserved: Signal<Out, Bit>,
-    /// Answers that nobody asked for.
-    pub counts_response_unexpected: Signal<Out, Bit>,
-    /// A response to a READ was lost.
-    pub counts_implied_nak: Signal<Out, Bit>,
-    /// A queue pair ended by that, or by NAK 0x60.
-    pub counts_retry_exhausted: Signal<Out, Bit>,
-    /// A queue pair ended by an RNR NAK.
-    pub counts_not_ready_exhausted: Signal<Out, Bit>,
-    /// A message ended well.
-    pub counts_messages_completed: Signal<Out, Bit>,
-    /// An entry was malformed.
-    pub counts_work_refused: Signal<Out, Bit>,
-    /// A local key, bound or right did not hold.
-    pub counts_local_protection: Signal<Out, Bit>,
-    /// Something of an older generation was dropped.
-    pub counts_stale_dropped: Signal<Out, Bit>,
+    /// Events to count; registered.
+    pub counts: Signal<Out, RequesterCounts>,
 
     sweep: Sweep,
     setup_fork: SetupFork,
@@ -178,15 +142,15 @@ pub struct Requester {
     outstanding: Outstanding,
     wqe_check: WqeCheck,
     checked: Fifo<CheckedWqe, 4, 5>,
-    listed: Fifo<Sge, 4, 5>,
+    listed_sges: Fifo<Sge, 4, 5>,
     inline_data: Fifo<Bits<SLOT_BITS>, 4, 5>,
     segment: Segment,
     issue: Issue,
-    kicks: Fifo<LocalCompletion, 2, 3>,
-    kick: RegisterSlice<LocalCompletion>,
+    local_completions: Fifo<LocalCompletion, 2, 3>,
+    local_completion: RegisterSlice<LocalCompletion>,
     keys: Fifo<Invalidation, 2, 3>,
     acknowledge: Acknowledge,
-    opened: Fifo<IssuedRead, 2, 3>,
+    issued_reads: Fifo<IssuedRead, 2, 3>,
     read_response: ReadResponse,
     in_flight_rounds: InFlightRounds,
     stale: PulseSum<2>,
@@ -220,13 +184,13 @@ impl Logic for Requester {
         self.read_response.sweep_index.next = sweep_index;
 
         StreamRx::<SetupEvent>::link(&mut self.setup_fetch, &mut self.wqe_fetch.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_segment, &mut self.setup_fork.rx);
+        StreamRx::<SetupEvent>::link(&mut self.setup_parse, &mut self.setup_fork.rx);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[0], &mut self.wqe_parse.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[1], &mut self.segment.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[2], &mut self.acknowledge.setup);
         StreamTx::<SetupEvent>::join(&mut self.setup_fork.stages[3], &mut self.read_response.setup);
 
-        // Who has work, and the work.
+        // Ready queue pairs, and their WQEs.
         self.ready_queue.posted.next = self.send_posted.val().queue_pair;
         self.ready_queue.posted_valid.next = self.send_posted_valid.val();
         self.wqe_fetch.posted.next = self.send_posted.val();
@@ -237,77 +201,86 @@ impl Logic for Requester {
         self.wqe_fetch.posted_valid.next = self.send_posted_valid.val();
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(
             &mut self.ready_queue.to_fetch,
-            &mut self.wqe_fetch.from_schedule,
+            &mut self.wqe_fetch.from_ready_queue,
         );
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
-        StreamTx::<FetchResume>::join(&mut self.wqe_parse.turn, &mut self.wqe_fetch.turn);
-        StreamTx::<HostSpan>::link(&mut self.work_read, &mut self.wqe_fetch.work_read);
+        StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_fetch.resume);
+        StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
         // WqeFetch has counted the room.
-        self.slots.rx.beat.next = self.work_slot.val();
-        self.slots.rx.valid.next = self.work_slot_valid.val();
+        self.slots.rx.beat.next = self.wqe_slot.val();
+        self.slots.rx.valid.next = self.wqe_slot_valid.val();
         StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.wqe_pair.slots);
         StreamTx::<WqeBurst>::join(&mut self.wqe_fetch.bursts, &mut self.wqe_pair.bursts);
-        self.wqe_fetch.returned.next = self.wqe_pair.returned.val();
-        StreamTx::<WqeSlot>::join(&mut self.wqe_pair.wqe, &mut self.wqe_parse.wqe);
+        self.wqe_fetch.slot_returned.next = self.wqe_pair.slot_returned.val();
+        StreamTx::<WqeSlot>::join(&mut self.wqe_pair.wqe_slot, &mut self.wqe_parse.wqe_slot);
 
-        // From entry to packet.
-        StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.item, &mut self.wqe_check.item);
+        // From WQE to packet.
+        StreamTx::<ParsedWqe>::join(&mut self.wqe_parse.parsed, &mut self.wqe_check.parsed);
         StreamTx::<CheckedWqe>::join(&mut self.wqe_check.checked, &mut self.checked.rx);
         StreamTx::<Bits<SLOT_BITS>>::join(&mut self.wqe_check.inline_data, &mut self.inline_data.rx);
-        StreamTx::<CheckedWqe>::join(&mut self.checked.tx, &mut self.segment.item);
-        StreamTx::<Sge>::join(&mut self.wqe_check.listed, &mut self.listed.rx);
-        StreamTx::<Sge>::join(&mut self.listed.tx, &mut self.segment.listed);
-        StreamTx::<SgePart>::join(&mut self.segment.parts, &mut self.issue.parts);
+        StreamTx::<CheckedWqe>::join(&mut self.checked.tx, &mut self.segment.checked);
+        StreamTx::<Sge>::join(&mut self.wqe_check.listed_sges, &mut self.listed_sges.rx);
+        StreamTx::<Sge>::join(&mut self.listed_sges.tx, &mut self.segment.listed_sges);
+        StreamTx::<SgePart>::join(&mut self.segment.sge_parts, &mut self.issue.sge_parts);
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.segment.access_request);
         StreamTx::<Packet>::join(&mut self.segment.packet, &mut self.issue.packet);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.segment.wake, &mut self.wqe_parse.wake_behind);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.segment.wake, &mut self.wqe_parse.wake_long);
         StreamTx::<Bits<SLOT_BITS>>::join(&mut self.inline_data.tx, &mut self.issue.inline_data);
-        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.issue.answers);
+        StreamRx::<AccessAnswer>::link(&mut self.access_answer, &mut self.issue.access_answer);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.issue.gather);
         StreamTx::<Slot>::link(&mut self.inline_slot, &mut self.issue.inline_slot);
-        StreamTx::<LocalCompletion>::join(&mut self.issue.kick, &mut self.kicks.rx);
+        StreamTx::<LocalCompletion>::join(&mut self.issue.local_completion, &mut self.local_completions.rx);
         StreamTx::<Invalidation>::join(&mut self.issue.invalidate, &mut self.keys.rx);
         StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.keys.tx);
-        // What issuing says goes before what control says, which waits here.
-        let has_kick = self.kicks.tx.valid.val();
-        let freed = self.invalidated.beat.val();
-        self.kick.rx.valid.next = has_kick || self.invalidated.valid.val();
-        self.kick.rx.beat.next = if has_kick {
-            self.kicks.tx.beat.val()
+        // Local completions of issue go before those of control, which wait here.
+        let has_issued = self.local_completions.tx.valid.val();
+        let invalidated = self.invalidated.beat.val();
+        self.local_completion.rx.valid.next = has_issued || self.invalidated.valid.val();
+        self.local_completion.rx.beat.next = if has_issued {
+            self.local_completions.tx.beat.val()
         } else {
             LocalCompletion {
-                queue_pair: freed.queue_pair,
-                generation: freed.generation,
+                queue_pair: invalidated.queue_pair,
+                generation: invalidated.generation,
                 has_failed: false,
                 psn: bits::<24>(0),
-                is_freed: true,
-                is_denied: !freed.ok,
+                is_invalidated: true,
+                is_denied: !invalidated.ok,
             }
         };
-        self.kicks.tx.ready.next = self.kick.rx.ready.val();
-        self.invalidated.ready.next = self.kick.rx.ready.val() && !has_kick;
-        StreamTx::<LocalCompletion>::join(&mut self.kick.tx, &mut self.acknowledge.kick);
+        self.local_completions.tx.ready.next = self.local_completion.rx.ready.val();
+        self.invalidated.ready.next = self.local_completion.rx.ready.val() && !has_issued;
+        StreamTx::<LocalCompletion>::join(
+            &mut self.local_completion.tx,
+            &mut self.acknowledge.local_completion,
+        );
 
-        // From answer to completion.
+        // From response to completion.
         StreamRx::<GatherFailure>::link(&mut self.gather_failure, &mut self.acknowledge.gather_failure);
         StreamRx::<PacketToken>::link(&mut self.responses, &mut self.acknowledge.responses);
         StreamTx::<CqeToken>::link(&mut self.completion, &mut self.acknowledge.completion);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.acknowledge.failure);
-        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.acknowledge.failure);
+        StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.acknowledge.wake, &mut self.wqe_parse.wake_held);
 
-        // Data of READs, and what must not overtake it.
+        // Data of READs, and responses that must not overtake it.
         self.read_response.read.next = self.segment.read.val();
-        self.read_response.read_place.next = self.segment.read_place.val();
+        self.read_response.read_index.next = self.segment.read_index.val();
         self.read_response.read_valid.next = self.segment.read_valid.val();
-        StreamTx::<IssuedRead>::join(&mut self.issue.opened, &mut self.opened.rx);
-        StreamTx::<IssuedRead>::join(&mut self.opened.tx, &mut self.read_response.opened);
+        StreamTx::<IssuedRead>::join(&mut self.issue.issued_read, &mut self.issued_reads.rx);
+        StreamTx::<IssuedRead>::join(&mut self.issued_reads.tx, &mut self.read_response.issued_read);
         StreamTx::<Response>::join(&mut self.acknowledge.response, &mut self.read_response.response);
-        StreamTx::<AccessRequest>::link(&mut self.deposit_request, &mut self.read_response.access_request);
-        StreamRx::<AccessAnswer>::link(&mut self.deposit_answer, &mut self.read_response.access_answer);
+        StreamTx::<AccessRequest>::link(
+            &mut self.response_access_request,
+            &mut self.read_response.access_request,
+        );
+        StreamRx::<AccessAnswer>::link(
+            &mut self.response_access_answer,
+            &mut self.read_response.access_answer,
+        );
         StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.read_response.place);
-        StreamRx::<ReturnedAnswer>::link(&mut self.returned, &mut self.acknowledge.returned);
+        StreamRx::<ResponseNotice>::link(&mut self.returned, &mut self.acknowledge.returned);
 
-        // Three writers of the pool.
+        // The pool has three writers.
         self.outstanding.link.next = self.wqe_parse.link.val();
         self.outstanding.link_valid.next = self.wqe_parse.link_valid.val();
         self.outstanding.begun_queue_pair.next = self.wqe_parse.begun_queue_pair.val();
@@ -318,27 +291,27 @@ impl Logic for Requester {
         self.wqe_parse.retired.next = self.outstanding.retired.val();
         StreamTx::<Bits<SHARED_BITS>>::join(&mut self.outstanding.free, &mut self.wqe_parse.free);
         self.outstanding.message.next = self.issue.message.val();
-        self.outstanding.message_place.next = self.issue.message_place.val();
+        self.outstanding.message_slot.next = self.issue.message_slot.val();
         self.outstanding.issued_queue_pair.next = self.issue.issued_queue_pair.val();
         self.outstanding.issued.next = self.issue.issued.val();
         self.outstanding.message_valid.next = self.issue.message_valid.val();
         self.outstanding.issued_valid.next = self.issue.issued_valid.val();
-        self.frontier.next = self.issue.frontier.val();
-        self.frontier_valid.next = self.issue.frontier_valid.val();
+        self.issued_psn.next = self.issue.issued_psn.val();
+        self.issued_psn_valid.next = self.issue.issued_psn_valid.val();
         self.outstanding.queue_pair.next = self.acknowledge.queue_pair.val();
         self.outstanding.issued_read.next = self.acknowledge.issued_read.val();
         self.outstanding.begun_read.next = self.acknowledge.begun_read.val();
         self.acknowledge.issued.next = self.outstanding.issued_seen.val();
         self.acknowledge.begun.next = self.outstanding.begun_seen.val();
-        self.outstanding.place.next = self.acknowledge.place.val();
+        self.outstanding.pool_slot.next = self.acknowledge.pool_slot.val();
         self.acknowledge.message.next = self.outstanding.message_seen.val();
         self.acknowledge.next_block.next = self.outstanding.next_block.val();
-        self.outstanding.retired_index.next = self.acknowledge.retired_index.val();
-        self.outstanding.retires.next = self.acknowledge.retires.val();
-        self.outstanding.retires_valid.next = self.acknowledge.retires_valid.val();
-        self.segment.retired_index.next = self.acknowledge.retired_index.val();
-        self.segment.retires.next = self.acknowledge.retires.val();
-        self.segment.retires_valid.next = self.acknowledge.retires_valid.val();
+        self.outstanding.retired_write_queue_pair.next = self.acknowledge.retired_queue_pair.val();
+        self.outstanding.retired_write.next = self.acknowledge.retired_out.val();
+        self.outstanding.retired_write_valid.next = self.acknowledge.retired_valid.val();
+        self.segment.retired_queue_pair.next = self.acknowledge.retired_queue_pair.val();
+        self.segment.retired.next = self.acknowledge.retired_out.val();
+        self.segment.retired_valid.next = self.acknowledge.retired_valid.val();
         self.outstanding.freed.next = self.acknowledge.freed.val();
         self.outstanding.freed_valid.next = self.acknowledge.freed_valid.val();
 
@@ -350,34 +323,38 @@ impl Logic for Requester {
             InFlight { entered: self.segment.turn_count.val(), left: self.issue.turn_count.val() };
         self.in_flight_rounds.lines[2].next = self.acknowledge.in_flight.val();
         self.in_flight.next = self.in_flight_rounds.in_flight.val();
-        self.counts_unknown_qp.next = self.acknowledge.counts_unknown_qp.val();
-        self.counts_qp_not_ready.next = self.acknowledge.counts_qp_not_ready.val();
-        self.counts_transport_mismatch.next = self.acknowledge.counts_transport_mismatch.val();
-        self.counts_partition_key.next = self.acknowledge.counts_partition_key.val();
-        self.counts_source_address.next = self.acknowledge.counts_source_address.val();
-        self.counts_acknowledgements_received.next = self.acknowledge.counts_acknowledgements_received.val();
-        self.counts_nak_received.next = self.acknowledge.counts_nak_received.val();
-        self.counts_nak_not_ready_received.next = self.acknowledge.counts_nak_not_ready_received.val();
-        self.response_stale.lines[0].next = self.acknowledge.counts_response_stale.val();
-        self.response_stale.lines[1].next = self.read_response.counts_response_stale.val();
-        self.counts_response_stale.next = self.response_stale.pulse.val();
-        self.counts_response_never_sent.next = self.acknowledge.counts_response_never_sent.val();
-        self.counts_response_reserved.next = self.acknowledge.counts_response_reserved.val();
-        self.response_unexpected.lines[0].next = self.acknowledge.counts_response_unexpected.val();
-        self.response_unexpected.lines[1].next = self.read_response.counts_response_unexpected.val();
-        self.counts_response_unexpected.next = self.response_unexpected.pulse.val();
-        self.counts_implied_nak.next = self.read_response.counts_implied_nak.val();
-        self.counts_retry_exhausted.next = self.acknowledge.counts_retry_exhausted.val();
-        self.counts_not_ready_exhausted.next = self.acknowledge.counts_not_ready_exhausted.val();
-        self.counts_messages_completed.next = self.acknowledge.counts_messages_completed.val();
-        self.counts_work_refused.next = self.issue.counts_work_refused.val();
-        self.local_protection.lines[0].next = self.issue.counts_local_protection.val();
-        self.local_protection.lines[1].next = self.read_response.counts_local_protection.val();
-        self.counts_local_protection.next = self.local_protection.pulse.val();
-
+        let acknowledge = self.acknowledge.counts.val();
+        let read_response = self.read_response.counts.val();
+        let issue = self.issue.counts.val();
+        self.response_stale.lines[0].next = acknowledge.response_stale;
+        self.response_stale.lines[1].next = read_response.response_stale;
+        self.response_unexpected.lines[0].next = acknowledge.response_unexpected;
+        self.response_unexpected.lines[1].next = read_response.response_unexpected;
+        self.local_protection.lines[0].next = issue.local_protection;
+        self.local_protection.lines[1].next = read_response.local_protection;
         self.stale.lines[0].next = self.wqe_parse.counts_stale_dropped.val();
-        self.stale.lines[1].next = self.acknowledge.counts_stale_dropped.val();
-        self.counts_stale_dropped.next = self.stale.pulse.val();
+        self.stale.lines[1].next = acknowledge.stale_dropped;
+        self.counts.next = RequesterCounts {
+            unknown_qp: acknowledge.unknown_qp,
+            qp_not_ready: acknowledge.qp_not_ready,
+            transport_mismatch: acknowledge.transport_mismatch,
+            partition_key: acknowledge.partition_key,
+            source_address: acknowledge.source_address,
+            acknowledgements_received: acknowledge.acknowledgements_received,
+            nak_received: acknowledge.nak_received,
+            nak_not_ready_received: acknowledge.nak_not_ready_received,
+            response_stale: self.response_stale.pulse.val(),
+            response_never_sent: acknowledge.response_never_sent,
+            response_reserved: acknowledge.response_reserved,
+            response_unexpected: self.response_unexpected.pulse.val(),
+            implied_nak: read_response.implied_nak,
+            retry_exhausted: acknowledge.retry_exhausted,
+            not_ready_exhausted: acknowledge.not_ready_exhausted,
+            messages_completed: acknowledge.messages_completed,
+            work_refused: issue.work_refused,
+            local_protection: self.local_protection.pulse.val(),
+            stale_dropped: self.stale.pulse.val(),
+        };
     }
 }
 

@@ -1,36 +1,34 @@
-//! Answer: what a packet of the peer's responder means, from its opcode and its syndrome.
+//! ResponseClass: the meaning of a packet from the peer's responder, from its opcode and its syndrome.
 //!
-//! | Opcode | Syndrome | Meaning |
+//! | Opcode | Syndrome | ResponseClass |
 //! |---|---|---|
-//! | ACK | 0x00 to 0x1f | everything up to its PSN has arrived; credits are ignored (protocol 2.9) |
-//! | ACK | 0x20 to 0x3f | everything before its PSN has arrived; the peer was not ready for that one |
-//! | ACK | 0x60 to 0x63 | everything before its PSN has arrived; that one was refused |
+//! | ACK | 0x00 to 0x1f | everything up to its PSN was executed; credits are ignored (protocol 2.9) |
+//! | ACK | 0x20 to 0x3f | everything before its PSN was executed; the peer was not ready for that one |
+//! | ACK | 0x60 to 0x63 | everything before its PSN was executed; that one was refused |
 //! | ACK | others | reserved |
 //! | READ responses, atomic ACK | any | data |
 //! | CNP | | congestion |
-//! | others | | nothing that was asked for |
+//! | others | | answers no request |
 //!
 //! Protocol 1.4, 1.6, 2.5, 2.11.
-use crate::constants::{
-    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST,
-    READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED,
-};
+use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
 use rnic_kernel::prelude::*;
-use rnic_messages::read::ReturnedAnswer;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_messages::read::ResponseNotice;
 
-/// Bits 7:5 of a syndrome: ACK.
+/// Class of the syndrome of an ACK, in bits 7:5.
 const ACK: u64 = 0b000;
-/// RNR NAK.
+/// Class of an RNR NAK.
 const NOT_READY: u64 = 0b001;
-/// NAK.
+/// Class of a NAK.
 const NAK: u64 = 0b011;
 
-/// What an answer means.
+/// Meaning of a response.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-pub(crate) enum Meaning {
+pub(crate) enum ResponseClass {
     /// An ACK.
     Progress,
-    /// NAK 0x60 to 0x63.
+    /// NAK with code 0 to 3.
     Refusal,
     /// RNR NAK.
     NotReady,
@@ -42,62 +40,62 @@ pub(crate) enum Meaning {
     Other,
     /// A CNP.
     Congestion,
-    /// Data up to its PSN is in memory: everything up to there has arrived.
+    /// Data up to its PSN is in host memory: everything up to there was executed.
     Placed,
-    /// The READ at its PSN has failed; everything before has arrived.
+    /// The READ at its PSN has failed; everything before it was executed.
     Failure,
 }
 
-/// Says what an answer means.
+/// Classifies a packet.
 #[kernel]
-pub(crate) fn meaning(opcode: Bits<8>, syndrome: Bits<8>) -> Meaning {
+pub(crate) fn classify(opcode: Bits<8>, syndrome: Bits<8>) -> ResponseClass {
     let class = syndrome.get_bits::<3>(5);
     let spoken = if class == ACK {
-        Meaning::Progress
+        ResponseClass::Progress
     } else if class == NOT_READY {
-        Meaning::NotReady
+        ResponseClass::NotReady
     } else if class == NAK && !syndrome.get_bits::<3>(2).any() {
-        Meaning::Refusal
+        ResponseClass::Refusal
     } else {
-        Meaning::Reserved
+        ResponseClass::Reserved
     };
     match opcode.to_u64() {
         ACKNOWLEDGE => spoken,
-        READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY | ATOMIC_ACKNOWLEDGE => Meaning::ReadData,
-        CONGESTION => Meaning::Congestion,
-        _ => Meaning::Other,
+        READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY | ATOMIC_ACKNOWLEDGE => ResponseClass::ReadData,
+        CONGESTION => ResponseClass::Congestion,
+        _ => ResponseClass::Other,
     }
 }
 
-/// Says what comes back from the place stage means.
+/// Classifies what returns from the place stage.
 #[kernel]
-pub(crate) fn returned_meaning(answer: ReturnedAnswer) -> Meaning {
-    let said = meaning(bits::<8>(ACKNOWLEDGE), answer.syndrome);
-    if answer.is_failure || (answer.is_placed && answer.has_failed) {
-        Meaning::Failure
+pub(crate) fn classify_returned(answer: ResponseNotice) -> ResponseClass {
+    let said = classify(bits::<8>(ACKNOWLEDGE), answer.syndrome);
+    if answer.is_read_error || (answer.is_placed && answer.write_failed) {
+        ResponseClass::Failure
     } else if answer.is_placed {
-        Meaning::Placed
-    } else if answer.is_unasked {
-        Meaning::ReadData
-    } else if answer.is_said {
+        ResponseClass::Placed
+    } else if answer.is_unexpected {
+        ResponseClass::ReadData
+    } else if answer.is_acknowledge {
         said
     } else {
-        Meaning::Congestion
+        ResponseClass::Congestion
     }
 }
 
-/// Says how the message that an answer refuses ends: a `CompletionStatus`.
+/// Status of the message that a response refuses: a `CompletionStatus`.
 #[kernel]
-pub(crate) fn status(meaning: Meaning, syndrome: Bits<8>) -> Bits<8> {
+pub(crate) fn status(class: ResponseClass, syndrome: Bits<8>) -> Bits<8> {
     let refusal = match syndrome.get_bits::<2>(0).to_u64() {
-        0 => bits::<8>(RETRY_EXCEEDED),
-        1 => bits::<8>(REMOTE_INVALID_REQUEST),
-        2 => bits::<8>(REMOTE_ACCESS),
-        _ => bits::<8>(REMOTE_OPERATION),
+        0 => bits::<8>(CompletionStatus::RetryExceeded as u64),
+        1 => bits::<8>(CompletionStatus::RemoteInvalidRequest as u64),
+        2 => bits::<8>(CompletionStatus::RemoteAccess as u64),
+        _ => bits::<8>(CompletionStatus::RemoteOperation as u64),
     };
-    match meaning {
-        Meaning::NotReady => bits::<8>(NOT_READY_RETRY_EXCEEDED),
-        Meaning::ReadData => bits::<8>(BAD_RESPONSE),
+    match class {
+        ResponseClass::NotReady => bits::<8>(CompletionStatus::RnrRetryExceeded as u64),
+        ResponseClass::ReadData => bits::<8>(CompletionStatus::BadResponse as u64),
         _ => refusal,
     }
 }
@@ -113,23 +111,27 @@ mod tests {
     fn every_syndrome_of_an_acknowledgement_means_what_the_layout_says() {
         for byte in 0..=255u8 {
             let syndrome = bits::<8>(u64::from(byte));
-            let found = meaning(bits(ACKNOWLEDGE), syndrome);
+            let found = classify(bits(ACKNOWLEDGE), syndrome);
             let (expected, ends) = match Syndrome::parse(byte) {
-                Syndrome::Ack { .. } => (Meaning::Progress, None),
-                Syndrome::RnrNak { .. } => (Meaning::NotReady, Some(CompletionStatus::NotReadyRetryExceeded)),
+                Syndrome::Ack { .. } => (ResponseClass::Progress, None),
+                Syndrome::RnrNak { .. } => {
+                    (ResponseClass::NotReady, Some(CompletionStatus::RnrRetryExceeded))
+                }
                 Syndrome::Nak(NakCode::PsnSequenceError) => {
-                    (Meaning::Refusal, Some(CompletionStatus::RetryExceeded))
+                    (ResponseClass::Refusal, Some(CompletionStatus::RetryExceeded))
                 }
                 Syndrome::Nak(NakCode::InvalidRequest) => {
-                    (Meaning::Refusal, Some(CompletionStatus::RemoteInvalidRequest))
+                    (ResponseClass::Refusal, Some(CompletionStatus::RemoteInvalidRequest))
                 }
                 Syndrome::Nak(NakCode::RemoteAccessError) => {
-                    (Meaning::Refusal, Some(CompletionStatus::RemoteAccess))
+                    (ResponseClass::Refusal, Some(CompletionStatus::RemoteAccess))
                 }
                 Syndrome::Nak(NakCode::RemoteOperationalError) => {
-                    (Meaning::Refusal, Some(CompletionStatus::RemoteOperation))
+                    (ResponseClass::Refusal, Some(CompletionStatus::RemoteOperation))
                 }
-                Syndrome::Nak(NakCode::InvalidRdRequest) | Syndrome::Reserved(_) => (Meaning::Reserved, None),
+                Syndrome::Nak(NakCode::InvalidRdRequest) | Syndrome::Reserved(_) => {
+                    (ResponseClass::Reserved, None)
+                }
             };
             assert_eq!(found, expected, "syndrome {byte:#x}");
             if let Some(ends) = ends {
@@ -150,17 +152,17 @@ mod tests {
                 Operation::AtomicAcknowledge,
             ];
             let expected = if is(Operation::Acknowledge) {
-                Meaning::Reserved
+                ResponseClass::Reserved
             } else if reads.into_iter().any(is) {
-                Meaning::ReadData
+                ResponseClass::ReadData
             } else if code == 0x81 {
-                Meaning::Congestion
+                ResponseClass::Congestion
             } else {
-                Meaning::Other
+                ResponseClass::Other
             };
-            assert_eq!(meaning(bits(u64::from(code)), bits(0x80)), expected, "opcode {code:#x}");
+            assert_eq!(classify(bits(u64::from(code)), bits(0x80)), expected, "opcode {code:#x}");
         }
         let ends = bits(CompletionStatus::BadResponse as u64);
-        assert_eq!(status(Meaning::ReadData, bits(0x62)), ends, "whatever its AETH says");
+        assert_eq!(status(ResponseClass::ReadData, bits(0x62)), ends, "whatever its AETH says");
     }
 }

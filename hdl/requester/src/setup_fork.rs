@@ -1,4 +1,4 @@
-//! SetupFork: gives a setup event to one stage, then to the next, and says that it is taken when all have taken it.
+//! SetupFork: gives a setup event to one stage after the other, and takes it when all have taken it.
 //!
 //! ```text
 //!        ┌───────────────────────┐
@@ -12,22 +12,22 @@
 //! Latency 1 cycle to the first stage; the next event is taken when all stages have this one. All outputs are registers.
 //!
 //! 1. Each stage sees every event once, in order.
-//! 2. A stage is offered an event when the one before it has taken it, and so knows what that one did before.
-//! 3. `rx.ready` comes one cycle after the last stage has taken the event, and the offer lasts until then: who sees its event
-//!    taken knows that all stages have acted on it.
+//! 2. A stage is offered an event when the one before it has taken it, and so sees everything that one did before.
+//! 3. `rx.ready` is high one cycle after the last stage has taken the event, and the offer lasts until then: when an event
+//!    is taken, all stages have acted on it.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::SetupEvent;
 
-/// Stages.
+/// Stages that take events.
 pub const STAGES: usize = 4;
 
-/// The block.
+/// Forks setup events; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct SetupFork {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the event.
+    /// Synchronous, active high; drops the event.
     pub reset: Signal<In, Bit>,
     /// From control.
     pub rx: StreamRx<SetupEvent>,

@@ -1,4 +1,4 @@
-//! Sweep: after a reset, goes once through the indices of all queue pairs, so that every stage can clear its records.
+//! Sweep: counts once through the indices of all queue pairs after a reset, so that every stage can clear its records.
 //!
 //! The contents of memories outlive a reset, and what was in flight does not: counts that two stages keep of the same
 //! messages would no longer agree.
@@ -13,19 +13,19 @@
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
-/// Counter and its sign.
+/// Width of the counter, whose top bit ends the sweep.
 const COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
-/// The block.
+/// Clears records; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Sweep {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; starts a sweep.
     pub reset: Signal<In, Bit>,
-    /// Records are being cleared; registered.
+    /// `index` is valid; registered.
     pub is_sweeping: Signal<Out, Bit>,
-    /// Whose; registered.
+    /// Queue pair whose records are cleared; registered.
     pub index: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
     count: Reg<Bits<COUNT_BITS>>,
 }
@@ -41,5 +41,22 @@ impl Logic for Sweep {
         }
         self.is_sweeping.next = is_sweeping;
         self.index.next = count.get_bits::<QUEUE_PAIR_BITS>(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rnic_blocks::bench::Bench;
+
+    #[test]
+    fn a_sweep_shows_every_index_once() {
+        let mut bench = Bench::clocked(Sweep::default(), |block| &mut block.clock).in_lock_step();
+        for cycle in 0..1100u64 {
+            bench.settle();
+            assert_eq!(bench.block.is_sweeping.val(), cycle < 1024);
+            assert!(cycle >= 1024 || bench.block.index.val() == cycle);
+            bench.tick();
+        }
     }
 }

@@ -2,7 +2,7 @@
 use num_bigint::BigUint;
 use rnic_blocks::bench::Random;
 use rnic_kernel::prelude::*;
-use rnic_layout::limits::WORK_SLOT_BYTES;
+use rnic_layout::limits::WQE_SLOT_BYTES;
 use rnic_layout::queue::send::{INLINE, SIGNALLED, SOLICITED, TWO_SLOTS};
 use rnic_layout::state::{PathMtu, QpState, Service};
 use rnic_messages::setup::{SetupEvent, SetupKind};
@@ -11,7 +11,7 @@ use crate::messages::SLOT_BITS;
 use rand::Rng;
 
 /// A slot in memory.
-pub(crate) type Bytes = [u8; WORK_SLOT_BYTES];
+pub(crate) type Bytes = [u8; WQE_SLOT_BYTES];
 
 /// A slot as the card sees it.
 pub(crate) fn slot_bits(bytes: &[u8]) -> Bits<SLOT_BITS> {
@@ -32,7 +32,7 @@ pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generati
 
 /// The slot of an atomic, and one behind it: mostly right, wrong in all ways.
 pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
-    let mut slots = [[0; WORK_SLOT_BYTES]; 2];
+    let mut slots = [[0; WQE_SLOT_BYTES]; 2];
     slots.iter_mut().for_each(|slot| random.fill(&mut slot[..]));
     let entry = &mut slots[0];
     entry[0] = random.random_range(5..7);
@@ -58,7 +58,7 @@ pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
 /// An entry of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, wrong in all ways. Atomics are none
 /// of them.
 pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
-    let mut entry = [0; 2 * WORK_SLOT_BYTES];
+    let mut entry = [0; 2 * WQE_SLOT_BYTES];
     random.fill(&mut entry[..]);
     entry[0] = match random.random_range(0..20) {
         0 => [0, 1, 2, 3, 4, 7, 8, 9, 10, 15, 16][random.random_range(0..11)],

@@ -1,20 +1,23 @@
-//! The fields of a send entry's first slot, as a kernel reads them.
-use crate::constants::{WORK_COMPARE_SWAP, WORK_FETCH_ADD};
-use crate::messages::SLOT_BITS;
+//! Fields of the slots of a send WQE, as kernels read them.
+use crate::messages::{SLOT_BITS, Sge, WqeKind};
 use rnic_kernel::prelude::*;
-use rnic_layout::queue::send::{SendWqe, Sge};
+use rnic_layout::queue::send::{self, SendWqe, WqeOpcode};
 
 const fn offset(field: &str) -> usize {
     SendWqe::RECORD.field(field).offset as usize
 }
 
 const fn sge_offset(field: &str) -> usize {
-    Sge::RECORD.field(field).offset as usize
+    send::Sge::RECORD.field(field).offset as usize
 }
 
-/// Bits of an element.
-pub const SGE_BITS: usize = 8 * Sge::BYTES;
-/// Where elements or inline data begin.
+/// Bits of an SGE.
+pub const SGE_BITS: usize = 8 * send::Sge::BYTES;
+/// Bytes of the operand of an atomic.
+pub const ATOMIC_BYTES: u64 = 8;
+/// Bit of a slot that says that the WQE has a second one.
+pub const TWO_SLOTS: usize = offset("two_slots");
+/// First bit of the SGEs, or of the inline data, of a first slot.
 pub const DATA_OFFSET: usize = offset("data");
 const OPCODE: usize = offset("opcode");
 const SIGNALLED: usize = offset("signalled");
@@ -27,49 +30,76 @@ const WR_ID: usize = offset("wr_id");
 const REMOTE_ADDRESS: usize = offset("remote_address");
 const REMOTE_KEY: usize = offset("remote_key");
 const LENGTH: usize = offset("length");
-/// Reserved bits: behind the flags, and behind the count of elements.
-const RESERVED_FLAGS: usize = offset("two_slots") + 1;
+/// First of the reserved bits after the flags.
+const RESERVED_FLAGS: usize = TWO_SLOTS + 1;
+/// First of the reserved bits after the count of SGEs.
 const RESERVED_COUNTS: usize = SGE_COUNT + 4;
 const ADDRESS: usize = sge_offset("address");
 const LOCAL_KEY: usize = sge_offset("local_key");
 const SGE_LENGTH: usize = sge_offset("length");
 
-/// The fields.
+/// Fields of a first slot, none of them checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeFields {
-    /// A `WqeOpcode`, or none.
+    /// A `WqeOpcode`, or any other number.
     pub opcode: Bits<8>,
-    /// Completes visibly also when all goes well.
+    /// A successful completion writes a CQE.
     pub signalled: Bit,
-    /// The receiver's completion is a solicited one.
+    /// The peer's completion raises a solicited event.
     pub solicited: Bit,
-    /// It waits for all READs before it.
+    /// The WQE waits for all earlier READs and atomics.
     pub fence: Bit,
-    /// The payload stands in the entry.
+    /// The payload is in the WQE.
     pub inline: Bit,
-    /// Elements in use.
+    /// SGEs in use.
     pub sge_count: Bits<4>,
     /// A reserved bit is set.
     pub has_reserved: Bit,
-    /// As on the wire, first byte in bits 7:0.
-    pub immediate: Bits<32>,
-    /// Comes back in the completion.
+    /// Immediate data as on the wire, first byte in bits 7:0; or a key, as a number.
+    pub immediate_or_key: Bits<32>,
+    /// Copied into the CQE.
     pub wr_id: Bits<64>,
     /// Address in the peer's region.
     pub remote_address: Bits<64>,
     /// Key of the peer's region.
     pub remote_key: Bits<32>,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub length: Bits<32>,
 }
 
-/// Says whether an opcode is that of an atomic.
-#[kernel]
-pub fn is_atomic(opcode: Bits<8>) -> Bit {
-    opcode == WORK_COMPARE_SWAP || opcode == WORK_FETCH_ADD
+/// What the opcode of a WQE asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WqeOperation {
+    /// This card executes the opcode.
+    pub is_known: Bit,
+    /// The part of it that completion needs.
+    pub kind: WqeKind,
+    /// Immediate data is sent.
+    pub has_immediate: Bit,
+    /// SEND with Invalidate.
+    pub with_invalidate: Bit,
 }
 
-/// Takes a first slot apart.
+/// Tells what an opcode asks for.
+#[kernel]
+pub fn classify(opcode: Bits<8>) -> WqeOperation {
+    let is_write = opcode == WqeOpcode::Write as u64 || opcode == WqeOpcode::WriteImmediate as u64;
+    let with_invalidate = opcode == WqeOpcode::SendInvalidate as u64;
+    let is_send = opcode == WqeOpcode::Send as u64 || opcode == WqeOpcode::SendImmediate as u64;
+    let is_compare = opcode == WqeOpcode::CompareSwap as u64;
+    let is_atomic = is_compare || opcode == WqeOpcode::FetchAdd as u64;
+    let is_read = is_atomic || opcode == WqeOpcode::Read as u64;
+    let is_local = opcode == WqeOpcode::LocalInvalidate as u64;
+    WqeOperation {
+        is_known: is_write || is_send || with_invalidate || is_read || is_local,
+        kind: WqeKind { is_write, is_read, is_atomic, is_compare, is_local },
+        has_immediate: opcode == WqeOpcode::WriteImmediate as u64
+            || opcode == WqeOpcode::SendImmediate as u64,
+        with_invalidate,
+    }
+}
+
+/// Decodes a first slot.
 #[kernel]
 pub fn fields(slot: Bits<SLOT_BITS>) -> WqeFields {
     WqeFields {
@@ -80,7 +110,7 @@ pub fn fields(slot: Bits<SLOT_BITS>) -> WqeFields {
         inline: slot.get_bit(INLINE),
         sge_count: slot.get_bits::<4>(SGE_COUNT),
         has_reserved: slot.get_bits::<3>(RESERVED_FLAGS).any() || slot.get_bits::<12>(RESERVED_COUNTS).any(),
-        immediate: slot.get_bits::<32>(IMMEDIATE),
+        immediate_or_key: slot.get_bits::<32>(IMMEDIATE),
         wr_id: slot.get_bits::<64>(WR_ID),
         remote_address: slot.get_bits::<64>(REMOTE_ADDRESS),
         remote_key: slot.get_bits::<32>(REMOTE_KEY),
@@ -88,20 +118,40 @@ pub fn fields(slot: Bits<SLOT_BITS>) -> WqeFields {
     }
 }
 
-/// Address of an element.
+/// Decodes an SGE.
 #[kernel]
-pub fn sge_address(sge: Bits<SGE_BITS>) -> Bits<64> {
-    sge.get_bits::<64>(ADDRESS)
+pub fn sge(bytes: Bits<SGE_BITS>) -> Sge {
+    Sge {
+        key: bytes.get_bits::<32>(LOCAL_KEY),
+        address: bytes.get_bits::<64>(ADDRESS),
+        length: bytes.get_bits::<32>(SGE_LENGTH),
+    }
 }
 
-/// Key of an element.
-#[kernel]
-pub fn sge_key(sge: Bits<SGE_BITS>) -> Bits<32> {
-    sge.get_bits::<32>(LOCAL_KEY)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Length of an element.
-#[kernel]
-pub fn sge_length(sge: Bits<SGE_BITS>) -> Bits<32> {
-    sge.get_bits::<32>(SGE_LENGTH)
+    #[test]
+    fn every_opcode_asks_for_what_the_layout_says() {
+        use WqeOpcode::*;
+        for number in 0..256 {
+            let opcode = WqeOpcode::from_number(number);
+            let is = |opcodes: &[WqeOpcode]| opcode.is_some_and(|opcode| opcodes.contains(&opcode));
+            let refused = [BindWindow, FastRegister, Flush, AtomicWrite];
+            let expected = WqeOperation {
+                is_known: opcode.is_some() && !is(&refused),
+                kind: WqeKind {
+                    is_write: is(&[Write, WriteImmediate]),
+                    is_read: is(&[Read, CompareSwap, FetchAdd]),
+                    is_atomic: is(&[CompareSwap, FetchAdd]),
+                    is_compare: is(&[CompareSwap]),
+                    is_local: is(&[LocalInvalidate]),
+                },
+                has_immediate: is(&[WriteImmediate, SendImmediate]),
+                with_invalidate: is(&[SendInvalidate]),
+            };
+            assert_eq!(classify(bits(number)), expected, "opcode {number}");
+        }
+    }
 }

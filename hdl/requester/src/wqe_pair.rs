@@ -1,12 +1,12 @@
-//! WqePair: gives each slot that was fetched its name, and shows the slot behind it.
+//! WqePair: gives each fetched slot its queue pair and index, and shows it with its successor.
 //!
-//! An entry of two slots is one work request, and whether an entry has two is written in its first slot. So every slot is shown
-//! together with its successor of the same burst, and who reads it takes one or both. What waits for the host waits here, where
-//! it holds up nobody who could go on.
+//! A WQE of two slots is one message, and whether it has two is written in its first slot. So every slot is shown
+//! with its successor of the same burst, and wqe_parse takes one or both. What waits for the host waits here, where
+//! it delays no other queue pair.
 //!
 //! ```text
 //!            ┌─────────────────────────────────────────┐
-//!  bursts ──>│ first, count ──> index ─────────────────┼──> work
+//!  bursts ──>│ first, count ──> index ─────────────────┼──> wqe_slot
 //!  slots ───>│─┬─> first slot ─────────────────────────┤
 //!            │ └─────────────────> second slot ────────┤
 //!            └─────────────────────────────────────────┘
@@ -15,28 +15,29 @@
 //! Latency 1 cycle from the successor of a slot; one slot a cycle.
 //!
 //! 1. Each slot of a burst is shown once, in order, the last of a burst without a successor.
-//! 2. `returned` pulses once for every slot that leaves the queue in front.
+//! 2. `slot_returned` pulses once for every slot that leaves the queue before this block.
 //! 3. A burst that overruns its ring is shown as one slot without data.
 use crate::messages::{WqeBurst, WqeSlot};
+use crate::wqe::TWO_SLOTS;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::Slot;
 
-/// The block.
+/// Pairs slots; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct WqePair {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the slot.
+    /// Synchronous, active high; drops the slot.
     pub reset: Signal<In, Bit>,
-    /// What was asked for.
+    /// From wqe_fetch: what was requested.
     pub bursts: StreamRx<WqeBurst>,
-    /// What came; `ready` is combinational from `work.ready`.
+    /// From the host; `ready` is combinational from `wqe_slot.ready`.
     pub slots: StreamRx<Slot>,
-    /// To segmentation; `second` may change as long as there is none. `valid` depends on registers and on the valid of `slots` and `bursts`.
-    pub wqe: StreamTx<WqeSlot>,
-    /// A slot has left the queue.
-    pub returned: Signal<Out, Bit>,
+    /// To wqe_parse; `second` may change while `has_second` is low. `valid` depends on registers and on the valid of `slots` and `bursts`.
+    pub wqe_slot: StreamTx<WqeSlot>,
+    /// A slot has left the queue from the host.
+    pub slot_returned: Signal<Out, Bit>,
     current: DFF<Slot>,
     has_current: Reg<Bit>,
     position: Reg<Bits<4>>,
@@ -56,9 +57,9 @@ impl Logic for WqePair {
 
         let is_here = burst.is_overrun || (has_current && (is_last || has_follower));
         let offers = self.bursts.valid.val() && is_here;
-        let moves = offers && self.wqe.ready.val();
-        self.wqe.valid.next = offers;
-        self.wqe.beat.next = WqeSlot {
+        let moves = offers && self.wqe_slot.ready.val();
+        self.wqe_slot.valid.next = offers;
+        self.wqe_slot.beat.next = WqeSlot {
             queue_pair: burst.queue_pair,
             generation: burst.generation,
             index: burst.first_index + bit_cast::<16, 4>(position),
@@ -74,7 +75,7 @@ impl Logic for WqePair {
 
         let takes = !has_current || (moves && !burst.is_overrun);
         self.slots.ready.next = takes;
-        self.returned.next = takes && has_follower;
+        self.slot_returned.next = takes && has_follower;
         if takes {
             self.current.d.next = follower;
             self.has_current.d.next = has_follower;
@@ -84,9 +85,6 @@ impl Logic for WqePair {
         }
     }
 }
-
-/// The bit of a slot that says that a second one follows.
-const TWO_SLOTS: usize = rnic_layout::queue::send::SendWqe::RECORD.field("two_slots").offset as usize;
 
 #[cfg(test)]
 mod tests;

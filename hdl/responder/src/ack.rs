@@ -39,8 +39,8 @@ use rnic_layout::syndrome::{NakCode, Syndrome};
 use rnic_messages::EXTENDED_BITS;
 use rnic_messages::host::{WriteFailure, WriteOwner};
 use rnic_messages::read::{READ_COUNT_BITS, ReadClosed, ReadRelease};
-use rnic_messages::receive::ReplyEvent;
-use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_messages::receive::AckNotice;
+use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WRITE_COUNT_BITS};
 use rnic_messages::transmit::TransmitRequest;
 
@@ -125,7 +125,7 @@ pub struct Ack {
     /// From control.
     pub setup: StreamRx<SetupEvent>,
     /// From place: replies with the writes that they wait for; taken in bounded time, whatever `tx` does.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the writer: a write that the host refused; the same.
     pub write_failure: StreamRx<WriteFailure>,
     /// Writes that are done.
@@ -141,7 +141,7 @@ pub struct Ack {
     /// To launch; registered.
     pub tx: StreamTx<TransmitRequest>,
     /// Queue pairs that must fail; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
 
     /// Counter.
     pub counts_acknowledgements_sent: Signal<Out, Bit>,
@@ -166,13 +166,13 @@ pub struct Ack {
     /// They wait for commands and failures only.
     closings: Fifo<ReadClosed, 4, 5>,
     /// Room for all queue pairs.
-    failures: Fifo<FailureEvent, QUEUE_PAIR_BITS, 11>,
+    failures: Fifo<QpNotice, QUEUE_PAIR_BITS, 11>,
     step: Reg<Step>,
     sweep: Reg<Bits<QUEUE_PAIR_BITS>>,
     /// The line has its turn before the next event.
     line_is_next: Reg<Bit>,
     queue_pair: DFF<Bits<QUEUE_PAIR_BITS>>,
-    event: DFF<ReplyEvent>,
+    event: DFF<AckNotice>,
     event_count: DFF<Bits<COUNT_BITS>>,
     write: DFF<WriteFailure>,
     done: Reg<Bits<COUNT_BITS>>,
@@ -214,7 +214,7 @@ impl Logic for Ack {
         self.closings.rx.valid.next = self.read_closed_valid.val();
         self.closings.rx.beat.next = self.read_closed.val();
         StreamTx::<TransmitRequest>::link(&mut self.tx, &mut self.packets.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         let done = self.done.q.val();
         let news = self.done_count.val() - done.get_bits::<WRITE_COUNT_BITS>(0);
         self.done.d.next = done + bit_cast::<COUNT_BITS, WRITE_COUNT_BITS>(news);
@@ -379,10 +379,10 @@ impl Logic for Ack {
             || reply.syndrome == NAK_ACCESS
             || reply.syndrome == NAK_OPERATIONAL;
         self.failures.rx.valid.next = is_hit || (leaves && is_fatal && !record.failed);
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair,
             generation: record.generation,
-            cause: FailureCause::Responder,
+            kind: NoticeKind::ResponderError,
             has_event: is_hit || reply.has_event,
             event_code: if is_hit || reply.syndrome == NAK_OPERATIONAL {
                 bits::<8>(FATAL_EVENT)

@@ -55,13 +55,14 @@ use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::Operation;
-use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use rnic_messages::PacketToken;
 use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadsServed};
-use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::setup::{
+    SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
+};
 use rnic_messages::sizes::{
     COMPLETION_QUEUE_BITS, GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, SHARED_RECEIVE_BITS,
     SOURCE_ADDRESS_BITS, SOURCE_ADDRESSES, WORK_INDEX_BITS,
@@ -92,7 +93,6 @@ const ACKNOWLEDGED: u64 = Syndrome::Ack { credit_code: CREDITS_UNLIMITED }.emit(
 const NOT_READY: u64 = Syndrome::RnrNak { timer_code: 0 }.emit() as u64;
 const NAK_SEQUENCE: u64 = Syndrome::Nak(NakCode::PsnSequenceError).emit() as u64;
 const NAK_INVALID: u64 = Syndrome::Nak(NakCode::InvalidRequest).emit() as u64;
-const LIMIT_EVENT: u64 = AsyncEvent::SharedReceiveLimit as u64;
 /// The longest message.
 const LENGTH_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// The shortest PMTU code would be this many bytes.
@@ -124,7 +124,7 @@ struct AdmitPath {
     domain: Bits<24>,
     min_rnr_timer: Bits<5>,
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
-    receive_entries_log2: Bits<4>,
+    receive_wqes_log2: Bits<4>,
     /// Receive entries are those of a shared receive queue.
     is_shared: Bit,
     shared: Bits<SHARED_RECEIVE_BITS>,
@@ -255,8 +255,10 @@ pub struct Admit {
     pub source_address_write: Signal<In, SourceAddressWrite>,
     /// There is one.
     pub source_address_write_valid: Signal<In, Bit>,
-    /// From control.
+    /// From control: setup of queue pairs.
     pub setup: StreamRx<SetupEvent>,
+    /// From control: setup of shared receive queues.
+    pub srq_setup: StreamRx<SrqSetup>,
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// From the doorbells.
@@ -283,7 +285,7 @@ pub struct Admit {
     /// Receive entries that are consumed, one for each packet that takes one; registered.
     pub entry_request: StreamTx<ReceiveWqeRequest>,
     /// To control: shared receive queues that have fewer entries than their limit; registered.
-    pub limit_reached: StreamTx<FailureEvent>,
+    pub limit_reached: StreamTx<SrqLimitNotice>,
     /// Something went into `admitted`; registered.
     pub enters: Signal<Out, Bit>,
 
@@ -325,7 +327,7 @@ pub struct Admit {
     requests_queue: Fifo<ReceiveWqeRequest, 4, 5>,
     #[init(Fifo::new(Storage::Block))]
     operands_queue: Fifo<AtomicOperands, ATOMICS, 7>,
-    limits: RegisterSlice<FailureEvent>,
+    limits: RegisterSlice<SrqLimitNotice>,
 
     step: Reg<Step>,
     /// Clearing: the next record. Else: the queue pair that is looked at for entries to give back.
@@ -377,7 +379,7 @@ impl Logic for Admit {
     fn update(&mut self) {
         self.hold_registers();
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
-        StreamTx::<FailureEvent>::link(&mut self.limit_reached, &mut self.limits.tx);
+        StreamTx::<SrqLimitNotice>::link(&mut self.limit_reached, &mut self.limits.tx);
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
         StreamTx::<ReceiveWqeRequest>::link(&mut self.entry_request, &mut self.requests_queue.tx);
 
@@ -385,12 +387,15 @@ impl Logic for Admit {
         let step = self.step.q.val();
         let sweep = self.sweep.q.val();
         let event = self.setup.beat.val();
+        let srq_event = self.srq_setup.beat.val();
+        let is_of_pair = self.setup.valid.val();
+        let has_event = is_of_pair || self.srq_setup.valid.val();
         let is_idle = step == Step::Idle;
         let may_forward = self.admitted_queue.rx.ready.val()
             && self.requests_queue.rx.ready.val()
             && self.operands_queue.rx.ready.val();
-        let takes_event = is_idle && self.setup.valid.val();
-        let may_pass = is_idle && !self.setup.valid.val() && may_forward;
+        let takes_event = is_idle && has_event;
+        let may_pass = is_idle && !has_event && may_forward;
         let is_patient = !self.patience.q.val().all();
         let takes_token = may_pass && self.requests.valid.val() && is_patient;
         let looks = may_pass && !takes_token;
@@ -446,7 +451,7 @@ impl Logic for Admit {
         let posted_count =
             self.producers.read_data.val() - select(shares, shared_taken, record.receive_index);
         let has_posted =
-            is_posted(posted_count, select(shares, shared_path.entries_log2, path.receive_entries_log2));
+            is_posted(posted_count, select(shares, shared_path.entries_log2, path.receive_wqes_log2));
         let is_below = posted_count <= shared_path.limit || !has_posted;
 
         // A packet is for the address that its queue pair sends from (protocol 1.2).
@@ -563,8 +568,8 @@ impl Logic for Admit {
             && found.address_matches;
         let meets_order = is_known && !found.has_failed;
         let is_expected = meets_order && found.psn_check == PsnCheck::Expected;
-        let is_gap = meets_order && found.psn_check == PsnCheck::Ahead;
-        let is_duplicate = meets_order && found.psn_check == PsnCheck::Behind;
+        let is_gap = meets_order && found.psn_check == PsnCheck::Gap;
+        let is_duplicate = meets_order && found.psn_check == PsnCheck::Duplicate;
         let can_repeat = opcode <= WRITE_ONLY_IMMEDIATE || with_invalidate;
         let needs_entry = select(found.is_send, found.starts, found.with_immediate);
         let has_right =
@@ -696,13 +701,8 @@ impl Logic for Admit {
         let reaches = decides && is_expected && makes_sense && needs_entry && found.is_low;
         let tells_limit = reaches && self.limits.rx.ready.val();
         self.limits.rx.valid.next = reaches;
-        self.limits.rx.beat.next = FailureEvent {
-            queue_pair: bit_cast::<QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS>(path.shared),
-            generation: shared_path.generation,
-            cause: FailureCause::SharedLimit,
-            has_event: true,
-            event_code: bits::<8>(LIMIT_EVENT),
-        };
+        self.limits.rx.beat.next =
+            SrqLimitNotice { srq: path.shared, limit_generation: shared_path.generation };
         self.entered.d.next = forwards;
         self.enters.next = self.entered.q.val();
 
@@ -732,9 +732,8 @@ impl Logic for Admit {
             is_last_said: record.is_last_said || says_last,
             reads: select(executes && found.is_read, record.reads + 1, record.reads),
         };
-        let restarts = event.kind == SetupKind::Restart;
-        let begins_shared = event.kind == SetupKind::SharedReceive;
-        let is_of_pair = !begins_shared && event.kind != SetupKind::SharedLimit;
+        let restarts = is_of_pair && event.kind == SetupKind::Restart;
+        let begins_shared = !is_of_pair && srq_event.kind == SrqSetupKind::Restart;
         let set = if restarts {
             untouched(bits::<24>(0))
         } else if event.kind == SetupKind::ReceivePsn {
@@ -761,11 +760,12 @@ impl Logic for Admit {
         let stops = self.stop_valid.val();
         let applies = step == Step::Setup && !rings && !stops;
         let clears = step == Step::Clear && !rings;
-        self.setup.ready.next = applies;
+        self.setup.ready.next = applies && is_of_pair;
+        self.srq_setup.ready.next = applies && !is_of_pair;
         if applies {
             self.probed_psn.d.next = set.expected_psn;
             self.step.d.next = Step::Idle;
-            if event.state == ERROR {
+            if is_of_pair && event.state == ERROR {
                 self.sweep.d.next = cat!(bits::<1>(0), event.queue_pair);
             }
         }
@@ -812,7 +812,7 @@ impl Logic for Admit {
             domain: event.path.domain,
             min_rnr_timer: event.path.min_rnr_timer,
             completion_queue: event.path.receive_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
-            receive_entries_log2: event.path.receive_entries_log2,
+            receive_wqes_log2: event.path.receive_wqes_log2,
             is_shared: event.path.shared_receive,
             shared: event.path.shared_receive_queue.get_bits::<SHARED_RECEIVE_BITS>(0),
         };
@@ -826,19 +826,18 @@ impl Logic for Admit {
             event.queue_pair
         };
         self.stopped.write_data.next = Stopped { has_failed: stops, generation: stop.generation };
-        let event_shared = event.queue_pair.get_bits::<SHARED_RECEIVE_BITS>(0);
         self.shared_paths.write_enable.next = applies && !is_of_pair;
-        self.shared_paths.write_address.next = event_shared;
+        self.shared_paths.write_address.next = srq_event.srq;
         self.shared_paths.write_data.next = SharedPath {
-            entries_log2: event.path.receive_entries_log2,
-            limit: event.psn.get_bits::<WORK_INDEX_BITS>(0),
-            generation: event.psn.get_bits::<GENERATION_BITS>(WORK_INDEX_BITS),
+            entries_log2: srq_event.entries_log2,
+            limit: srq_event.limit,
+            generation: srq_event.limit_generation,
         };
         self.armed.write_enable.next = (applies && !is_of_pair) || tells_limit;
-        self.armed.write_address.next = select(tells_limit, path.shared, event_shared);
-        self.armed.write_data.next = !tells_limit && event.psn.get_bits::<WORK_INDEX_BITS>(0).any();
+        self.armed.write_address.next = select(tells_limit, path.shared, srq_event.srq);
+        self.armed.write_data.next = !tells_limit && srq_event.limit.any();
         self.shared_taken.write_enable.next = (applies && begins_shared) || takes_shared;
-        self.shared_taken.write_address.next = select(takes_shared, path.shared, event_shared);
+        self.shared_taken.write_address.next = select(takes_shared, path.shared, srq_event.srq);
         self.shared_taken.write_data.next =
             select(takes_shared, shared_taken + 1, bits::<WORK_INDEX_BITS>(0));
         let posted = self.receive_posted.val();
@@ -848,7 +847,7 @@ impl Logic for Admit {
         } else if clears {
             own_ring(swept)
         } else if begins_shared {
-            shared_ring(event_shared)
+            shared_ring(srq_event.srq)
         } else {
             own_ring(event.queue_pair)
         };

@@ -1,7 +1,7 @@
 //! Small blocks that join what several stages say: failures, and the passage.
 use rnic_blocks::stream::{RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_messages::setup::{FailureEvent, InFlight};
+use rnic_messages::setup::{InFlight, QpNotice};
 
 /// Merges the failures of two stages; the first has precedence.
 #[derive(Default, LogicBlock, Registers)]
@@ -11,12 +11,12 @@ pub struct FailureMerge {
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
     /// From one stage.
-    pub first: StreamRx<FailureEvent>,
+    pub first: StreamRx<QpNotice>,
     /// From the other.
-    pub second: StreamRx<FailureEvent>,
+    pub second: StreamRx<QpNotice>,
     /// To control; registered.
-    pub tx: StreamTx<FailureEvent>,
-    slice: RegisterSlice<FailureEvent>,
+    pub tx: StreamTx<QpNotice>,
+    slice: RegisterSlice<QpNotice>,
 }
 
 impl Logic for FailureMerge {
@@ -28,7 +28,7 @@ impl Logic for FailureMerge {
         self.slice.rx.beat.next = select(has_first, self.first.beat.val(), self.second.beat.val());
         self.first.ready.next = self.slice.rx.ready.val();
         self.second.ready.next = self.slice.rx.ready.val() && !has_first;
-        StreamTx::<FailureEvent>::link(&mut self.tx, &mut self.slice.tx);
+        StreamTx::<QpNotice>::link(&mut self.tx, &mut self.slice.tx);
     }
 }
 

@@ -49,7 +49,7 @@ use rnic_messages::host::HostSpan;
 use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadJob, ReadRelease, ReadsServed};
-use rnic_messages::setup::{FailureCause, FailureEvent, InFlight, SetupEvent, SetupKind};
+use rnic_messages::setup::{InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 
@@ -225,7 +225,7 @@ pub struct ReadResponder {
     /// From gather: a response that could not be sent; `ready` is a function of registers.
     pub lost: StreamRx<GatherFailure>,
     /// To control; registered.
-    pub failure: StreamTx<FailureEvent>,
+    pub failure: StreamTx<QpNotice>,
     /// To admission; a function of registers.
     pub served: Signal<Out, ReadsServed>,
     /// It has changed.
@@ -277,7 +277,7 @@ pub struct ReadResponder {
     sending: Reg<Sending>,
     verdicts: Memory<Verdict, QUEUE_PAIR_BITS>,
     commands: RegisterSlice<GatherCommand>,
-    failures: Fifo<FailureEvent, 2, 3>,
+    failures: Fifo<QpNotice, 2, 3>,
     passed: Reg<InFlight>,
     counts: Reg<Bits<2>>,
 }
@@ -300,7 +300,7 @@ impl Logic for ReadResponder {
         self.hold_registers();
         StreamTx::<AccessRequest>::link(&mut self.access_request, &mut self.requests.tx);
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.commands.tx);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
         let clears = self.step.q.val() == Step::Clear;
         let sweep = self.sweep.q.val();
         let step = self.step.q.val();
@@ -657,10 +657,10 @@ impl Logic for ReadResponder {
             second: HostSpan { address: bits::<64>(0), length: bits::<13>(0) },
         };
         self.failures.rx.valid.next = is_refused || is_undone || is_lost;
-        self.failures.rx.beat.next = FailureEvent {
+        self.failures.rx.beat.next = QpNotice {
             queue_pair: select(loses, lost.queue_pair, response.queue_pair),
             generation: select(loses, lost.generation, response.generation),
-            cause: FailureCause::Responder,
+            kind: NoticeKind::ResponderError,
             has_event: true,
             event_code: select(is_broken, bits::<8>(FATAL_EVENT), bits::<8>(ACCESS_EVENT)),
         };

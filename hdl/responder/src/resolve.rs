@@ -39,7 +39,7 @@ use rnic_messages::complete::CqeToken;
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, Invalidated, Invalidation};
 use rnic_messages::read::ReadJob;
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
+use rnic_messages::receive::{AckNotice, PlaceCommand, ack_notice};
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 
 const RECEIVE: u64 = CompletionOpcode::Receive as u64;
@@ -314,8 +314,8 @@ impl Logic for Resolve {
                 solicited: packet.solicited && is_done,
                 is_last: packet.is_last,
             },
-            has_reply,
-            reply: ReplyEvent {
+            has_notice: has_reply,
+            notice: ack_notice(AckNotice {
                 queue_pair: packet.queue_pair,
                 generation: packet.generation,
                 syndrome,
@@ -324,10 +324,8 @@ impl Logic for Resolve {
                 is_read: is_done && packet.is_read,
                 is_atomic: is_done && packet.is_atomic,
                 write_count: bits::<16>(0),
-                is_answer: false,
-                has_failed: false,
                 has_event: fails && !has_completion,
-            },
+            }),
         };
         self.jobs.rx.valid.next = emits && is_done && packet.is_read;
         self.jobs.rx.beat.next = ReadJob {

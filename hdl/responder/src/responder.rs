@@ -52,8 +52,8 @@ use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::{ReadClosed, ReadJob, ReadRelease};
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
-use rnic_messages::setup::{FailureEvent, InFlight, SetupEvent, SourceAddressWrite};
+use rnic_messages::receive::{AckNotice, PlaceCommand};
+use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
@@ -80,10 +80,16 @@ pub struct Responder {
     pub setup_reply: StreamRx<SetupEvent>,
     /// From control, to the answers of READs.
     pub setup_serve: StreamRx<SetupEvent>,
+    /// From control, to admission: setup of shared receive queues.
+    pub srq_setup_admit: StreamRx<SrqSetup>,
+    /// From control, to the prefetch of receive WQEs: the same.
+    pub srq_setup_prefetch: StreamRx<SrqSetup>,
     /// The PSN that the queue pair of the last event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
-    /// To control: queue pairs that must fail, and limits that are reached; registered.
-    pub failure: StreamTx<FailureEvent>,
+    /// To control: queue pairs that have failed; registered.
+    pub notice: StreamTx<QpNotice>,
+    /// To control: shared receive queues that hold fewer WQEs than their limit; registered.
+    pub srq_limit: StreamTx<SrqLimitNotice>,
     /// To control: what has entered and what has left; registered.
     pub in_flight: Signal<Out, InFlight>,
     /// To control: the same of responses to READs; registered.
@@ -129,7 +135,7 @@ pub struct Responder {
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
     /// From place: replies with the writes that they wait for.
-    pub place_reply: StreamRx<ReplyEvent>,
+    pub place_reply: StreamRx<AckNotice>,
     /// From the host writer: writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// From the host writer: a write that the host refused.
@@ -193,7 +199,6 @@ pub struct Responder {
     atomics: Atomics,
     region_mux: RegionMux,
     failures: FailureMerge,
-    read_failures: FailureMerge,
     in_flight_count: InFlightCount,
     after_failure: PulseSum<2>,
     stale: PulseSum<2>,
@@ -221,6 +226,8 @@ impl Logic for Responder {
         StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.rq_prefetch.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_reply, &mut self.replies.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_serve, &mut self.read_responder.setup);
+        StreamRx::<SrqSetup>::link(&mut self.srq_setup_admit, &mut self.admit.srq_setup);
+        StreamRx::<SrqSetup>::link(&mut self.srq_setup_prefetch, &mut self.rq_prefetch.srq_setup);
         self.probed.next = self.admit.probed.val();
         self.admit.reads_served.next = self.read_responder.served.val();
         self.admit.reads_served_valid.next = self.read_responder.served_valid.val();
@@ -275,18 +282,17 @@ impl Logic for Responder {
         self.rq_prefetch.receive_slot_valid.next = self.receive_slot_valid.val();
         StreamTx::<PlaceCommand>::link(&mut self.place, &mut self.resolve.place);
 
-        StreamRx::<ReplyEvent>::link(&mut self.place_reply, &mut self.replies.place_reply);
+        StreamRx::<AckNotice>::link(&mut self.place_reply, &mut self.replies.place_reply);
         StreamRx::<WriteFailure>::link(&mut self.write_failure, &mut self.replies.write_failure);
         self.replies.done_count.next = self.done_count.val();
         StreamTx::<TransmitRequest>::link(&mut self.ack, &mut self.replies.tx);
 
         self.admit.stop.next = self.resolve.stop.val();
         self.admit.stop_valid.next = self.resolve.stop_valid.val();
-        StreamTx::<FailureEvent>::join(&mut self.admit.limit_reached, &mut self.failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.replies.failure, &mut self.read_failures.first);
-        StreamTx::<FailureEvent>::join(&mut self.read_responder.failure, &mut self.read_failures.second);
-        StreamTx::<FailureEvent>::join(&mut self.read_failures.tx, &mut self.failures.second);
-        StreamTx::<FailureEvent>::link(&mut self.failure, &mut self.failures.tx);
+        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.admit.limit_reached);
+        StreamTx::<QpNotice>::join(&mut self.replies.failure, &mut self.failures.first);
+        StreamTx::<QpNotice>::join(&mut self.read_responder.failure, &mut self.failures.second);
+        StreamTx::<QpNotice>::link(&mut self.notice, &mut self.failures.tx);
         self.in_flight_count.enters.next = self.admit.enters.val();
         self.in_flight_count.fetches.next = self.rq_prefetch.fetches.val();
         self.in_flight_count.fetched.next = self.rq_prefetch.fetched.val();

@@ -56,10 +56,9 @@ use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
 use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
 use rnic_messages::host::{HostSpan, Slot};
-use rnic_messages::setup::{SetupEvent, SetupKind};
+use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup};
 use rnic_messages::sizes::{
-    GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, RECEIVE_RINGS, SHARED_RECEIVE_BITS, SPAN_BITS,
-    WORK_INDEX_BITS,
+    GENERATION_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS, RECEIVE_RINGS, SPAN_BITS, WORK_INDEX_BITS,
 };
 
 const RESET: u64 = QpState::Reset as u64;
@@ -263,8 +262,10 @@ pub struct RqPrefetch {
     pub reset: Signal<In, Bit>,
     /// From control: entries may be fetched ahead. Those that are asked for are fetched without it.
     pub enable: Signal<In, Bit>,
-    /// From control.
+    /// From control: setup of queue pairs.
     pub setup: StreamRx<SetupEvent>,
+    /// From control: shared receive queues that are created or destroyed.
+    pub srq_setup: StreamRx<SrqSetup>,
     /// From the doorbells.
     pub receive_posted: Signal<In, ReceivesPosted>,
     /// There is one; it is taken in any case.
@@ -401,12 +402,9 @@ impl Logic for RqPrefetch {
         self.rung.rx.valid.next = rings;
         self.rung.rx.beat.next = posted.ring;
         let event = self.setup.beat.val();
-        let is_of_shared_queue = event.kind == SetupKind::SharedReceive;
-        let event_ring = if is_of_shared_queue {
-            shared_ring(event.queue_pair.get_bits::<SHARED_RECEIVE_BITS>(0))
-        } else {
-            own_ring(event.queue_pair)
-        };
+        let srq_event = self.srq_setup.beat.val();
+        let is_of_srq = !self.setup.valid.val();
+        let event_ring = if is_of_srq { shared_ring(srq_event.srq) } else { own_ring(event.queue_pair) };
         let slot = self.receive_slot.val();
         let arrives = self.receive_slot_valid.val();
         let completes = arrives && slot.last;
@@ -484,7 +482,7 @@ impl Logic for RqPrefetch {
         // Comparing.
         let ring = self.ring.q.val();
         let may_fetch = !self.has_draft.q.val() && self.fetch_queue.rx.ready.val();
-        let has_event = self.setup.valid.val();
+        let has_event = self.setup.valid.val() || self.srq_setup.valid.val();
         let has_demand = self.misses.q.val() && !self.is_served.q.val();
         let record = self.rings.read_data.val();
         let producer = self.producers.read_data.val();
@@ -716,11 +714,11 @@ impl Logic for RqPrefetch {
         let is_event = self.is_event.q.val();
         let clears = step == Step::Clear && !rings;
         let applies = step == Step::Apply && !rings && !completes;
-        let restarts =
-            is_event && (event.kind == SetupKind::Restart || is_of_shared_queue || event.state == RESET);
+        let restarts = is_event && (event.kind == SetupKind::Restart || is_of_srq || event.state == RESET);
         let empties = applies && (restarts || (!is_event && found.must_yield));
         let first = select(is_event, bits::<WORK_INDEX_BITS>(0), consumed.index);
-        self.setup.ready.next = applies && is_event;
+        self.setup.ready.next = applies && is_event && !is_of_srq;
+        self.srq_setup.ready.next = applies && is_event && is_of_srq;
         if step == Step::Hold && grant == Grant::Choose {
             self.step.d.next = Step::Compare;
         }
@@ -768,7 +766,9 @@ impl Logic for RqPrefetch {
 
         // The records.
         // A queue pair of a shared queue has no ring; and every life of a shared one is another generation.
-        let is_alive = event.state != RESET && !event.path.shared_receive && !clears;
+        let is_alive =
+            select(is_of_srq, srq_event.is_alive, event.state != RESET && !event.path.shared_receive)
+                && !clears;
         let alive_count = self.alive_count.q.val();
         if applies && is_event && is_alive && !record.is_alive {
             self.alive_count.d.next = alive_count + 1;
@@ -788,14 +788,14 @@ impl Logic for RqPrefetch {
         } else {
             bits(AHEAD)
         };
-        let generation = select(is_of_shared_queue, record.generation + 1, event.generation);
+        let generation = select(is_of_srq, record.generation + 1, event.generation);
         self.rings.write_enable.next = clears || (applies && is_event);
         self.rings.write_address.next = select(clears, walk, ring);
         self.rings.write_data.next = Ring {
             is_alive,
             generation,
-            base_page: event.path.receive_base_page,
-            entries_log2: event.path.receive_entries_log2,
+            base_page: select(is_of_srq, srq_event.base_page, event.path.receive_base_page),
+            entries_log2: select(is_of_srq, srq_event.entries_log2, event.path.receive_wqes_log2),
         };
         self.lives.write_enable.next = clears || (applies && is_event);
         self.lives.write_address.next = select(clears, walk, ring);

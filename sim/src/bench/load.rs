@@ -1,11 +1,5 @@
-//! Load: queue pairs at both ends of a wire, whose windows are kept full until enough has been counted.
+//! Load generator: queue pairs on both ends of a wire, whose windows are kept full until the measurement is complete.
 use super::{Case, Row, lock};
-use crate::chance::Seed;
-use crate::function::SharedWorld;
-use crate::host::HostOptions;
-use crate::operations::cards;
-use crate::operations::plan::Kind;
-use crate::world::{CardOptions, Domain};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
@@ -16,63 +10,69 @@ use rnic_driver::{
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::counter;
 use rnic_layout::wire::DropReason;
+use rnic_machine::function::SharedWorld;
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::{CardOptions, Domain};
+use rnic_stimulus::chance::Seed;
+use rnic_workloads::cards;
+use rnic_workloads::plan::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A card as the driver sees it.
 pub(super) type Card = Arc<dyn Function>;
 
-/// Every so many requests of a queue pair one is signalled, if its window is large enough.
+/// One of this many requests of a queue pair is signalled, if its window is large enough.
 const SIGNAL_EVERY: usize = 32;
-/// Messages of a queue pair that are under way at most, and those of all queue pairs if they are few.
+/// Maximum of messages in flight of a queue pair, and minimum of all queue pairs together.
 const WINDOW_MAX: usize = 64;
 const WINDOW_MIN: usize = 512;
-/// Messages of all queue pairs, at most: what the card keeps of them.
+/// Maximum of messages in flight of all queue pairs, which is what the card can track.
 const WINDOW_ALL_MAX: usize = 8192;
-/// With fewer than these under way, what is lost is not lost for their number.
+/// Below this many messages in flight, a loss is not caused by their number.
 const UNDER_WAY_MIN: usize = 64;
-/// How long the bytes under way, of all queue pairs together, would take on the wire: ten times what a message takes there,
-/// to be placed, and its acknowledgement back.
+/// Time that the bytes in flight of all queue pairs would take on the wire: ten times the time of a message on the wire, its
+/// placement, and its acknowledgement.
 const WINDOW_SECONDS: f64 = 60e-6;
-/// Slots of the smallest ring, as a power of two.
+/// log2 of the slots of the smallest ring.
 const RING_LOG2_MIN: u32 = 6;
-/// How far apart buffers stand beside their length, and where the first one begins: none is aligned.
+/// Gap between buffers, and offset of the first one, so that none is aligned.
 const GAP_BYTES: usize = 41;
-/// How far apart the words of atomics stand.
+/// Distance between the cells of atomics.
 const CELL_BYTES: usize = 64;
-/// Cycles of the core clock that a measurement lasts at least, if the wire is full.
+/// Minimum length of a measurement in core clock cycles, if the wire is saturated.
 const CYCLES: usize = 40_000;
-/// Share of them that comes before the measurement.
+/// Share of these cycles before the measurement begins.
 const WARM_UP: f64 = 0.25;
-/// The same if the windows are large: what is posted at the beginning leaves faster than what follows.
+/// The same for large windows, where the first messages are sent faster than the later ones.
 const WARM_UP_MAX: f64 = 0.75;
-/// How long receives that were posted lie there before the first message: 100 us.
+/// Time between the posting of receives and the first message: 100 us.
 const SETTLING_PS: u64 = 100_000_000;
-/// Calls of `idle` without a frame or a completion after which a run has come to a stand.
+/// Calls of `idle` without a frame or a completion after which a run has stalled.
 const IDLE_MAX: usize = 4_000;
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// A figure.
+    /// A result.
     Measured(Box<Row>),
-    /// The receiver's buffer overran, and nothing is sent again.
+    /// The receive buffer overflowed, and nothing is retransmitted.
     Lost {
-        /// What was seen.
+        /// Description of the loss.
         reason: String,
     },
 }
 
-/// Messages that are under way at most.
+/// Maximum of messages in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// Of one queue pair: a power of two.
+    /// Per queue pair; a power of two.
     pub(super) each: usize,
-    /// Of all. If that is less than the queue pairs have together, they take turns.
+    /// Of all queue pairs. If it is less than the sum of their windows, they take turns.
     pub(super) all: usize,
 }
 
-/// What is tried first, of each queue pair two at least.
+/// Window of the first attempt, at least two for each queue pair.
 pub(super) fn window(case: &Case, options: &CardOptions) -> Window {
     let all = (WINDOW_MAX * case.queue_pairs).clamp(WINDOW_MIN, WINDOW_ALL_MAX);
     let bytes = WINDOW_SECONDS * (options.bits_per_second / 8) as f64;
@@ -82,44 +82,44 @@ pub(super) fn window(case: &Case, options: &CardOptions) -> Window {
     Window { each, all: each * case.queue_pairs }
 }
 
-/// What is tried when frames were lost: half of it.
+/// Window after a loss: half of the previous one.
 pub(super) fn smaller(window: Window) -> Option<Window> {
     let all = window.all / 2;
     (all >= UNDER_WAY_MIN).then(|| Window { each: window.each.min(all), all })
 }
 
-/// One queue pair at each end, with buffers that wait to be posted.
+/// One queue pair on each end, with buffers that are not posted.
 struct Pair {
     sender: QueuePair<ReadyToSend>,
     receiver: QueuePair<ReadyToSend>,
     sources: Vec<Region>,
     sinks: Vec<Region>,
-    /// Where its WRITEs go or its READs come from, in the memory of all.
+    /// Offset of its remote buffer in the memory of all targets.
     target: usize,
-    /// Messages that were posted.
+    /// Messages posted.
     posted: usize,
-    /// Receives that were posted.
+    /// Receives posted.
     receives: usize,
 }
 
 impl Pair {
-    /// Posts what there is room for, up to `end` receives, in multiples of `batch`.
+    /// Posts receives up to number `end`, as far as there is room, in multiples of `batch`.
     fn post_receives(&mut self, end: usize, batch: usize) -> Result<()> {
         let room = (end - self.receives).min(self.sinks.len()) / batch * batch;
         let receives = self.sinks.drain(..room);
-        let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).piece(sink)).collect();
+        let mut receives: Vec<_> = receives.map(|sink| ReceiveRequest::new(0).sge(sink)).collect();
         if receives.is_empty() {
             return Ok(());
         }
         let result = self.receiver.post_receives(&mut receives);
         self.receives += room - receives.len();
-        let back = receives.into_iter().flat_map(|request| request.pieces);
+        let back = receives.into_iter().flat_map(|request| request.sg_list);
         self.sinks.splice(0..0, back.collect::<Vec<_>>());
         refused(result)
     }
 }
 
-/// Cuts the front of a region off, behind a gap.
+/// Splits a buffer off the front of a region, after a gap.
 fn buffer(rest: &mut Option<Region>, bytes: usize) -> Result<Region> {
     let cut = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
     let (_, behind) = cut(rest.take().context("memory is short")?, GAP_BYTES)?;
@@ -128,21 +128,21 @@ fn buffer(rest: &mut Option<Region>, bytes: usize) -> Result<Region> {
     Ok(buffer)
 }
 
-/// What both sides may do.
+/// Remote rights of both sides.
 const RIGHTS: RemoteRights = RemoteRights::ALL;
 
-/// What has been at a time.
+/// Counts at a point in time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Frames that the card with the payload has put on the wire: all of them carry messages.
+    /// Frames sent by the card with the payload, all of which carry messages.
     frames: u64,
-    /// Frames of the other card: what answers them, or asks for them.
+    /// Frames sent by the other card: responses, or requests of READs and atomics.
     frames_back: u64,
-    /// When the last of them began.
+    /// Time at which the last of the payload frames began.
     time_ps: u64,
 }
 
-/// How far a run goes.
+/// Length of a run.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     /// Frames before the measurement, and until its end.
@@ -158,12 +158,12 @@ impl Extent {
         let bytes_per_cycle = (options.bits_per_second / 8) as f64 / options.core.hertz as f64;
         let cycles_per_frame = frames.wire_bytes as f64 / frames.count as f64 / bytes_per_cycle;
         let frames_of = |cycles: f64| (cycles / cycles_per_frame).ceil() as usize;
-        // Whole messages, of all queue pairs one each at least, so that no place in them counts for more.
+        // Whole messages, at least one of each queue pair, so that all of them have the same weight.
         let round = frames.count * case.queue_pairs;
         let measured = frames_of(CYCLES as f64).next_multiple_of(round);
         let share = |of_all: f64| frames_of(CYCLES as f64 * of_all);
         let warm_up = window.all.clamp(share(WARM_UP), share(WARM_UP_MAX));
-        // One of two long messages is enough to go on with.
+        // With a window of two long messages, one is enough to continue.
         let behind = if window.each <= 2 { 1 } else { window.each };
         let all = (warm_up + measured).div_ceil(round) + behind;
         let messages = all.next_multiple_of(signal_every);
@@ -171,10 +171,10 @@ impl Extent {
     }
 }
 
-/// Runs one case with `window` messages of each queue pair under way.
+/// Runs one case with up to `window` messages of each queue pair in flight.
 ///
 /// # Errors
-/// If a message fails that was not lost, nothing moves any more, or a monitor sees a violation.
+/// If a message fails for another reason than a loss, the run stalls, or a monitor sees a violation.
 pub(super) fn measure(
     world: &SharedWorld,
     functions: [Card; 2],
@@ -188,12 +188,12 @@ pub(super) fn measure(
     let [first, second] = functions;
     let devices = [open(first, 0)?, open(second, 1)?];
     let host = |options: HostOptions| (0..2).for_each(|card| lock(world).host_mut(card).set_options(options));
-    // What is measured begins when everything stands, and until then the host need not be slow.
+    // The measurement begins after all queue pairs are connected, so the host need not be slow until then.
     host(HostOptions::IDEAL);
     let mut load = Load::new(&devices, case, window)?;
     host(options.host);
     let extent = Extent::new(case, options, window, load.signal_every);
-    // Whoever is sent something has posted receives before.
+    // Receives are posted before the first message is.
     for pair in &mut load.pairs {
         pair.post_receives(extent.messages, load.signal_every)?;
     }
@@ -225,7 +225,7 @@ pub(super) fn measure(
             Progress::Lost => break true,
         };
         if idle == IDLE_MAX {
-            // Behind a frame that was lost and is not followed by another one of its queue pair, nobody notices.
+            // A lost frame is not noticed if no other frame of its queue pair follows.
             let dropped = lock(world).counters(1 - case.source())?[counter(DropReason::BufferFull.name())];
             ensure!(dropped > 0, "nothing happens any more behind {} messages", load.sent);
             break true;
@@ -286,12 +286,12 @@ fn row(case: &Case, width_bits: u32, wire: u64, period_ps: u64, measured: Seen) 
     }
 }
 
-/// Whether something has completed.
+/// Progress of a call of `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     None,
     Some,
-    /// A queue pair has given up.
+    /// A queue pair has failed.
     Lost,
 }
 
@@ -303,9 +303,9 @@ struct Load {
     places: BTreeMap<(usize, u32), usize>,
     targets: SharedRegion,
     signal_every: usize,
-    /// Messages under way at most.
+    /// Maximum of messages in flight.
     all: usize,
-    /// Whose turn it is to post.
+    /// Pair that posts next.
     next: usize,
     /// Messages that have completed at their sender.
     sent: usize,
@@ -313,7 +313,7 @@ struct Load {
     received: usize,
 }
 
-/// One end of a pair, before it knows the other one.
+/// Creates one end of a pair, before the other one is known.
 fn begin(
     domain: &ProtectionDomain,
     queue: &CompletionQueue,
@@ -346,20 +346,20 @@ fn connect(
 impl Load {
     fn new(devices: &[Device; 2], case: &Case, Window { each: window, all }: Window) -> Result<Load> {
         let Case { bytes, queue_pairs, .. } = *case;
-        // A message may leave before the receive that it takes is posted again.
+        // A message may be sent before the receive that it consumes is posted again.
         let receives = if case.kind.consumes() { 2 * window } else { 0 };
         let slots_log2 = (2 * window).ilog2().max(RING_LOG2_MIN);
         let entries_log2 = (4 * window * queue_pairs).next_power_of_two().ilog2().max(RING_LOG2_MIN);
         let options = CompletionQueueOptions { entries_log2, ..CompletionQueueOptions::default() };
         let queue = |device: &Device| device.create_completion_queue(&device.events(), &options);
         let queues = [queue(&devices[0])?, queue(&devices[1])?];
-        let domains = [devices[0].create_domain()?, devices[1].create_domain()?];
+        let domains = [devices[0].create_protection_domain()?, devices[1].create_protection_domain()?];
         let queue_options = QueuePairOptions {
             send_slots_log2: slots_log2,
-            receive_entries_log2: slots_log2,
+            receive_wqes_log2: slots_log2,
             signal_all: false,
         };
-        // Each queue pair has a word of its own for atomics.
+        // Each queue pair has a cell of its own for atomics.
         let (gap_bytes, place_bytes) =
             if case.kind.is_atomic() { (0, CELL_BYTES) } else { (GAP_BYTES, bytes + GAP_BYTES) };
         let buffer_bytes = bytes + GAP_BYTES;
@@ -405,7 +405,7 @@ impl Load {
         Ok(Load { case, pairs, queues, places, targets, signal_every, all, next: 0, sent: 0, received: 0 })
     }
 
-    /// Posts what there is room for, up to `end` messages of each pair, in batches that end with a signalled one.
+    /// Posts messages up to number `end` of each pair, as far as there is room, in batches that end with a signalled one.
     fn post(&mut self, end: usize) -> Result<()> {
         let batch = self.signal_every;
         let remote = self.targets.remote();
@@ -413,7 +413,7 @@ impl Load {
         let mut free = self.all.saturating_sub(posted - self.sent);
         let (before, from) = self.pairs.split_at_mut(self.next);
         let turns = from.iter_mut().chain(before);
-        // Whose turn it is next: the first that has found no room.
+        // The first pair without room is the next to post.
         let mut stopped = None;
         for (turn, pair) in turns.enumerate() {
             pair.post_receives(end, batch)?;
@@ -433,7 +433,7 @@ impl Load {
                     Kind::FetchAdd => SendRequest::fetch_add(index as u64, remote, 1),
                     other => bail!("the bench has no {other:?}"),
                 };
-                let request = request.piece(source);
+                let request = request.sge(source);
                 let is_signalled = (index + 1).is_multiple_of(batch);
                 requests.push(if is_signalled { request.signalled() } else { request });
             }
@@ -441,7 +441,7 @@ impl Load {
                 let result = pair.sender.post_sends(&mut requests);
                 pair.posted += room - requests.len();
                 free -= room - requests.len();
-                let back = requests.into_iter().flat_map(|request| request.pieces);
+                let back = requests.into_iter().flat_map(|request| request.sg_list);
                 pair.sources.splice(0..0, back.collect::<Vec<_>>());
                 refused(result)?;
             }
@@ -450,13 +450,13 @@ impl Load {
         Ok(())
     }
 
-    /// Whether all messages have completed, at both ends where both know of them.
+    /// Returns whether all messages have completed, at both ends if both are notified.
     fn is_done(&self, end: usize) -> bool {
         let all = end * self.pairs.len();
         self.sent == all && (self.received == all || !self.case.kind.consumes())
     }
 
-    /// Takes what has completed.
+    /// Polls all completion queues.
     fn poll(&mut self) -> Result<Progress> {
         let before = (self.sent, self.received);
         for side in 0..2 {
@@ -475,19 +475,19 @@ impl Load {
                     _ => (&mut self.received, &mut pair.sinks),
                 };
                 *count += 1;
-                list.extend(completion.pieces);
+                list.extend(completion.sg_list);
             }
         }
         Ok(if before == (self.sent, self.received) { Progress::None } else { Progress::Some })
     }
 
-    /// What arrived last is what was sent last, or what was there.
+    /// Checks the contents of the last message.
     fn verify(&self) -> Result<()> {
         for pair in &self.pairs {
             let last = pair.sources.last().context("no message has come back")?;
             let mut found = vec![0; self.case.bytes];
             if self.case.kind.is_atomic() {
-                // Each has added one to a word that was zero.
+                // Each atomic has added one to a cell that was zero.
                 self.targets.read(pair.target, &mut found)?;
                 ensure!(
                     found == (pair.posted as u64).to_le_bytes(),
@@ -508,7 +508,7 @@ impl Load {
     }
 }
 
-/// A queue that is full has room later.
+/// A full queue has room later, so it is not an error.
 fn refused(result: Result<(), Refusal>) -> Result<()> {
     match result {
         Err(Refusal::QueueFull { .. } | Refusal::CompletionQueueFull { .. }) => Ok(()),

@@ -3,41 +3,41 @@
 //!
 //! | Condition | |
 //! |---|---|
-//! | Cards | two alike, core clock 250 MHz; 100 Gb/s behind 512 bits, 10 Gb/s behind 64 |
+//! | Cards | two alike, core clock 250 MHz; 100 Gb/s with 512 bits, 10 Gb/s with 64 |
 //! | Wire | 500 ns, no faults |
 //! | Hosts | answer a read after 0.9 to 1.1 us, half of the reads miss writes that are on their way; report writes done up to 0.5 us late; PCI Express Gen3 x16 |
 //! | Messages | from one host to the other, from and to addresses that are not aligned, none inline; READs from the other host to the one that asks |
 //! | Receives | twice a window of them, posted 100 us before the first message, and again when they completed |
 //! | Requests | each queue pair posts again what has completed, so that its window is always full; see [`Row::signal_every`] |
 //!
-//! Counted are the frames that begin at the MAC of the card with the payload between two of them while all windows are full, and the time from
-//! the one to the other, in cycles of the core clock.
-//! All messages must complete, and the last one of each queue pair must hold its bytes.
+//! Measured are the frames with payload that the MAC of the sending card begins between two of them while all windows are full,
+//! and the time between these two, in core clock cycles. All messages must complete, and the last one of each queue pair must
+//! have the right contents.
 //!
-//! Nothing is sent again yet. A run in which the receiver is so much slower than the sender that its buffer overruns is done
-//! again with less under way; [`Row::window`] tells how much it was in the end.
+//! Cards do not retransmit yet. A run in which the receive buffer overflows, because the receiver is much slower than the
+//! sender, is repeated with a smaller window; [`Row::window`] is the one that was measured.
 mod load;
 pub(crate) mod plot;
 mod wire;
 
-use crate::function::{SharedWorld, lock};
 use crate::latency::{self, Latency, Ping};
-use crate::operations::plan::{ATOMIC_BYTES, Kind};
-use crate::operations::{Cards, Plan, PlanOptions};
-use crate::scenario::two_cards;
-use crate::world::{CardOptions, Domain, model_options};
 use anyhow::{Context, Result};
 use load::Outcome;
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, TOP};
 use rnic_layout::path::Pmtu;
+use rnic_machine::function::two_cards;
+use rnic_machine::function::{SharedWorld, lock};
+use rnic_machine::world::{CardOptions, Domain, model_options};
+use rnic_workloads::plan::{ATOMIC_BYTES, Kind};
+use rnic_workloads::{Cards, Plan, PlanOptions};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use verilator_sys::{Model, ModelOptions, Optimization};
 pub use wire::Frames;
 
-/// Lengths over which rate is drawn: 2 B to 1 MiB.
+/// Message lengths of the throughput curve: 2 B to 1 MiB.
 const CURVE: [usize; 15] =
     [2, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Messages whose latency is measured.
@@ -47,21 +47,21 @@ const PINGS: [Ping; 3] = [
     Ping { bytes: 4096, is_inline: false },
 ];
 
-/// What is measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Operation.
     pub kind: Kind,
-    /// Bytes of a message.
+    /// Message length, in bytes.
     pub bytes: usize,
-    /// Of all queue pairs.
+    /// Path MTU of all queue pairs.
     pub pmtu: Pmtu,
-    /// Queue pairs that send or ask.
+    /// Queue pairs of the requester.
     pub queue_pairs: usize,
 }
 
 impl Case {
-    /// Its name in tables: operation, length, PMTU, queue pairs.
+    /// Name in tables: operation, length, PMTU, queue pairs.
     pub fn name(&self) -> String {
         format!("{}_{}_pmtu{}_qp{}", self.operation(), self.bytes, self.pmtu.bytes(), self.queue_pairs)
     }
@@ -70,116 +70,116 @@ impl Case {
         format!("{:?}", self.kind).to_lowercase()
     }
 
-    /// The card whose frames carry the payload, or what an atomic found.
+    /// Card whose frames carry the payload, or the answer of an atomic.
     fn source(&self) -> usize {
         usize::from(self.kind.is_answered())
     }
 
-    /// The frames of one message that carry its payload.
+    /// Frames of one message that carry its payload.
     pub fn frames(&self) -> Frames {
         Frames::new(self.kind, self.bytes, self.pmtu)
     }
 }
 
-/// What came of a case.
+/// Result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Operation, length, PMTU and queue pairs.
+    /// Name of the case.
     pub name: String,
     /// Operation.
     pub op: String,
-    /// Bytes of a message.
+    /// Message length, in bytes.
     pub bytes: usize,
-    /// Payload of a packet.
+    /// Path MTU, in bytes.
     pub pmtu: u32,
     /// Queue pairs.
     pub qps: usize,
-    /// Width of the datapath.
+    /// Width of the datapath, in bits.
     pub width_bits: u32,
-    /// Core clock.
+    /// Core clock frequency.
     pub clock_mhz: u32,
-    /// Messages of all queue pairs that are under way at once; if there are fewer than queue pairs, they take turns.
+    /// Messages in flight of all queue pairs together; if it is less than the number of queue pairs, they take turns.
     pub window: usize,
-    /// Every so many requests of a queue pair one is signalled: 32, or half of its window if that is less.
+    /// One of this many requests of a queue pair is signalled: 32, or half of its window if that is less.
     pub signal_every: usize,
-    /// Cycles of the core clock that were measured.
+    /// Core clock cycles of the measurement.
     pub cycles: u64,
-    /// Messages that left in them.
+    /// Messages sent in these cycles.
     pub messages: u64,
-    /// Core cycles a message.
+    /// Core clock cycles per message.
     pub cycles_per_message: f64,
-    /// Payload.
+    /// Rate of payload.
     pub payload_gbps: f64,
-    /// Million messages a second.
+    /// Million messages per second.
     pub mmsg_per_s: f64,
-    /// Payload that a wire would carry which is full of such frames.
+    /// Rate of payload on a wire that is saturated with such frames.
     pub wire_payload_gbps: f64,
-    /// Of that.
+    /// Measured rate in percent of that.
     pub percent_of_wire: f64,
-    /// Frames that went the other way for each message: acknowledgements, or requests of READs and atomics.
+    /// Frames in the other direction per message: acknowledgements, or requests of READs and atomics.
     pub frames_back_per_message: f64,
 }
 
-/// A case that gave no figure.
+/// A case without a result.
 #[derive(Clone, Debug, Serialize)]
 pub struct NotMeasured {
-    /// Which.
+    /// Name of the case.
     pub name: String,
-    /// Width of the datapath.
+    /// Width of the datapath, in bits.
     pub width_bits: u32,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
-/// How long one message takes on cards at rest.
+/// Latency of one message on idle cards.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyRow {
-    /// Operation, length, inline or not.
+    /// Operation, length, and whether inline.
     pub name: String,
-    /// Bytes of the message.
+    /// Message length, in bytes.
     pub bytes: usize,
-    /// They stand in the work entry.
+    /// The payload is inline data of the WQE.
     pub inline: bool,
-    /// Width of the datapath.
+    /// Width of the datapath, in bits.
     pub width_bits: u32,
-    /// Core clock.
+    /// Core clock frequency.
     pub clock_mhz: u32,
-    /// In cycles of the core clock.
+    /// Latency, in core clock cycles.
     #[serde(flatten)]
     pub cycles: Latency,
 }
 
-/// How fast the bench itself was.
+/// Speed of the simulation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Speed {
-    /// Width of the datapath.
+    /// Width of the datapath, in bits.
     pub width_bits: u32,
-    /// Core cycles of both cards together, over all rows.
+    /// Core clock cycles of both cards together, over all cases.
     pub card_cycles: u64,
-    /// What they took of a processor.
+    /// CPU time of the process.
     pub cpu_seconds: f64,
-    /// Their ratio.
+    /// Ratio of these.
     pub card_cycles_per_cpu_second: f64,
-    /// What everything around the models adds to evaluating them: hosts, wire, monitors, drivers.
+    /// Time spent outside of the models (hosts, wire, monitors, drivers), in percent of the time of their evaluation.
     pub percent_around_the_models: f64,
 }
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Findings {
-    /// Decides what the hosts do.
+    /// Seed of the hosts' behaviour.
     pub seed: u64,
     /// Throughput.
     pub rows: Vec<Row>,
-    /// Cases that gave no figure.
+    /// Cases without a result.
     pub not_measured: Vec<NotMeasured>,
-    /// One message at a time.
+    /// Latency of single messages.
     pub latency: Vec<LatencyRow>,
-    /// By width.
+    /// Speed of the simulation, by width.
     pub simulator: Vec<Speed>,
 }
 
-/// The cases of the whole bench, or of a quick one.
+/// Cases of the full bench, or of the quick one.
 pub fn cases(is_quick: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [Kind::Write, Kind::Send] {
@@ -218,14 +218,14 @@ pub fn cases(is_quick: bool) -> Vec<Case> {
     cases
 }
 
-/// Cases for a curve over the length of a message, which are soon measured.
+/// Cases of the demo's throughput curve, which take little time.
 pub fn curve() -> Vec<Case> {
     let lengths = [8, 64, 256, 1024, 4096, 16 << 10, 64 << 10, 1 << 20];
     let of_kind = |kind| lengths.map(|bytes| Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs: 1 });
     [Kind::Write, Kind::Send].map(of_kind).concat()
 }
 
-/// Two cards of one width, and what their simulation has cost.
+/// Two cards of one width, and the cost of their simulation.
 struct Machine<'a> {
     model: &'a Model,
     width_bits: u32,
@@ -243,7 +243,7 @@ impl<'a> Machine<'a> {
         CardOptions::standard(self.width_bits)
     }
 
-    /// Two cards out of reset, which something is done with.
+    /// Runs a function with two cards out of reset.
     fn with_two_cards<T>(
         &mut self,
         work: impl FnOnce(&SharedWorld, [load::Card; 2]) -> Result<T>,
@@ -274,7 +274,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// All cases, as a table.
+    /// Runs all cases and prints a table.
     fn rows(&mut self, cases: &[Case], findings: &mut Findings) -> Result<()> {
         println!(
             "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6} {:>6}",
@@ -334,13 +334,13 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What this process has had of all processors.
+/// CPU time of this process.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Runs cases on two cards, and prints them.
+/// Runs cases on two cards, and prints the results.
 ///
 /// # Errors
 /// As [`run`].
@@ -350,10 +350,10 @@ pub fn measure(model: &Model, width_bits: u32, cases: &[Case], seed: u64) -> Res
     Ok(findings.rows)
 }
 
-/// Builds a card, runs cases on two of them, adds what comes of it to `findings`, and prints it.
+/// Builds a card, runs cases on two of them, adds the results to `findings`, and prints them.
 ///
 /// # Errors
-/// If a message fails, nothing moves any more, a monitor sees a violation, or a tool is missing.
+/// If a message fails, the run stalls, a monitor sees a violation, or a tool is missing.
 pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<()> {
     let width_bits = config.datapath.width_bits;
     let product = generator::generate(config)?;
@@ -417,7 +417,7 @@ fn print_latency(rows: &[LatencyRow]) {
     line("the card's own, wire to completion", &|latency| Some(latency.card_wire_to_completion));
 }
 
-/// Writes everything as JSON, and the picture beside it.
+/// Writes all results as JSON, and the figure beside it.
 ///
 /// # Errors
 /// If a file cannot be written.

@@ -1,19 +1,19 @@
-//! The bench's picture: throughput and message rate over the length of a message, beside what the wire allows.
+//! Figure of the bench: throughput and message rate over message length, and the capacity of the wire.
 use super::wire::Frames;
 use super::{Findings, Row};
-use crate::operations::plan::Kind;
-use crate::world::CardOptions;
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use rnic_layout::path::Pmtu;
+use rnic_machine::world::CardOptions;
+use rnic_workloads::plan::Kind;
 use std::path::Path;
 
-/// Lengths that are drawn.
+/// Range of message lengths.
 const BYTES: std::ops::Range<f64> = 1.0..(1 << 20) as f64;
-/// Points of the wire's ceiling.
+/// Points of the curve of the wire's capacity.
 const CEILING_POINTS: usize = 400;
-/// What is drawn, with its colour and whether the symbol is filled: packets of 4,096 bytes and of 1,024.
+/// Curves: operation, PMTU, colour, and whether the symbol is filled.
 const CURVES: [(Kind, Pmtu, RGBColor, bool); 6] = [
     (Kind::Write, Pmtu::Bytes4096, RGBColor(0x1f, 0x4e, 0xa0), true),
     (Kind::Send, Pmtu::Bytes4096, RGBColor(0xc0, 0x39, 0x2b), true),
@@ -23,7 +23,7 @@ const CURVES: [(Kind, Pmtu, RGBColor, bool); 6] = [
     (Kind::Read, Pmtu::Bytes1024, RGBColor(0x8f, 0xcf, 0xa8), false),
 ];
 
-/// A panel's value of a row and of the wire.
+/// Quantity on the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axis {
     Throughput,
@@ -98,7 +98,7 @@ fn panel(
     let mut builder = ChartBuilder::on(area);
     builder.caption(caption, ("sans-serif", 17)).margin(12).x_label_area_size(42).y_label_area_size(56);
     let x = BYTES.log_scale().base(2.0);
-    // Two kinds of axes are two types, but what is drawn is the same.
+    // The two axes have different types, but the code is the same.
     macro_rules! fill {
         ($chart:expr) => {{
             let mut chart = $chart;
@@ -141,7 +141,7 @@ fn panel(
     Ok(())
 }
 
-/// What was measured, by length.
+/// Measured values, by length.
 fn points(axis: Axis, kind: Kind, pmtu: Pmtu, rows: &[&Row]) -> Vec<(f64, f64)> {
     let op = format!("{kind:?}").to_lowercase();
     let rows = rows.iter().filter(|row| row.op == op && row.pmtu == pmtu.bytes());
@@ -150,7 +150,7 @@ fn points(axis: Axis, kind: Kind, pmtu: Pmtu, rows: &[&Row]) -> Vec<(f64, f64)> 
     points
 }
 
-/// What the wire allows, by length.
+/// Capacity of the wire, by length.
 fn ceiling(axis: Axis, kind: Kind, pmtu: Pmtu, wire: u64) -> impl Iterator<Item = (f64, f64)> + Clone {
     let span = (BYTES.end / BYTES.start).log2();
     (0..=CEILING_POINTS).map(move |index| {

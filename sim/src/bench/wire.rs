@@ -1,35 +1,35 @@
-//! What a wire carries: the frames of one message, and how much payload a wire moves that is full of them.
-use crate::operations::plan::Kind;
+//! Capacity of the wire: the frames of one message, and the rate of payload on a wire that is saturated with them.
 use rnic_layout::opcode::BTH_BYTES;
 use rnic_layout::path::Pmtu;
+use rnic_workloads::plan::Kind;
 
-/// Bytes of a frame around the BTH and what is behind it: preamble, Ethernet, IPv4, UDP; ICRC, FCS, and the gap between frames.
+/// Overhead of a frame, in bytes: preamble, Ethernet, IPv4, UDP; ICRC, FCS, and the gap between frames.
 const AROUND_BYTES: usize = 8 + 14 + 20 + 8 + 4 + 4 + 12;
-/// The shortest frame of Ethernet with its preamble and gap.
+/// Bytes of the shortest Ethernet frame, with preamble and gap.
 const SHORTEST_BYTES: usize = 8 + 64 + 12;
-/// Bytes of a RETH, of an AETH, and of an AtomicAckETH.
+/// Bytes of a RETH, an AETH, and an AtomicAckETH.
 const RETH_BYTES: usize = 16;
 const AETH_BYTES: usize = 4;
 const ATOMIC_ACK_BYTES: usize = 8;
 
-/// The frames of one message that carry its payload: of a READ, the responses; of an atomic, the answer.
+/// Frames of one message that carry its payload: of a READ, the responses; of an atomic, the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
-    /// How many.
+    /// Number of frames.
     pub count: usize,
-    /// Bytes of time on the wire, all together.
+    /// Sum of their lengths on the wire, with preamble and gap.
     pub wire_bytes: usize,
-    /// Bytes of the message.
+    /// Message length.
     payload_bytes: usize,
 }
 
 impl Frames {
-    /// Cuts a message (protocol 2.1).
+    /// Segments a message (protocol 2.1).
     pub fn new(kind: Kind, bytes: usize, pmtu: Pmtu) -> Frames {
         let pmtu = pmtu.bytes() as usize;
         let count = bytes.div_ceil(pmtu).max(1);
         let frame = |index: usize| {
-            // What an atomic brings back stands in a header.
+            // The answer of an atomic is in a header.
             let payload = if kind.is_atomic() { 0 } else { (bytes - index * pmtu).min(pmtu) };
             let is_last = index + 1 == count;
             let address = match kind {
@@ -46,12 +46,12 @@ impl Frames {
         Frames { count, wire_bytes: (0..count).map(frame).sum(), payload_bytes: bytes }
     }
 
-    /// Messages a second on a wire of so many bits a second.
+    /// Messages per second on a saturated wire.
     pub fn most_a_second(&self, bits_per_second: u64) -> f64 {
         bits_per_second as f64 / (self.wire_bytes * 8) as f64
     }
 
-    /// Payload on it, in Gb/s.
+    /// Rate of payload on a saturated wire, in Gb/s.
     pub fn payload_gbps(&self, bits_per_second: u64) -> f64 {
         self.most_a_second(bits_per_second) * (self.payload_bytes * 8) as f64 / 1e9
     }

@@ -3,11 +3,12 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use rnic_hdl::config::Config;
 use rnic_layout::wire::DropReason;
+use rnic_packet_path::differential;
+use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench;
 use rnic_sim::demo::{self, DemoOptions};
-use rnic_sim::differential;
-use rnic_sim::packet_path::{Stalls, build_model};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use verilator_sys::{ModelOptions, Optimization};
 
 /// Run generated cards under Verilator.
@@ -25,7 +26,8 @@ enum Command {
         /// The configuration of the card.
         #[arg(long, default_value = "configs/w512.toml")]
         config: PathBuf,
-        /// A directory of pcap files.
+        /// A directory of captures of Ethernet: .pcap, .pcapng or .cap. All RoCEv2 frames in them go through the packet path.
+        /// If the directory has a file expected.json, what comes of them must be what that says.
         #[arg(long, default_value = "tests/vectors")]
         captures: PathBuf,
         /// Where rnic.v, trace.pcap, captures.pcap, summary.json and report.svg go.
@@ -71,8 +73,18 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Demo { config, captures, out, seed, messages } => {
             let options = DemoOptions { config: read(&config)?, seed, messages };
             demo::run(&options, &captures, &out)?;
@@ -96,8 +108,8 @@ fn main() -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Config> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    Config::parse(&text).with_context(|| format!("{}", path.display()))
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Config::parse(&text).with_context(|| path.display().to_string())
 }
 
 fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {

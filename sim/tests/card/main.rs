@@ -1,9 +1,12 @@
-//! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
+//! Whole-card tests: two generated cards on a wire, each with a host and its driver, against the model of random operations.
 //!
-//! `RNIC_SEEDS` says how many seeds of random operations are run at each width, by default 25, and of what ends in the middle of
-//! long messages, or takes its receives from a shared queue, by default 3, and of queues that drain and of keys that end, 1.
-//! `RNIC_FIRST_SEED` says with which seed random operations begin, by default 0, so that a long run can be made in parts.
-//! `RNIC_CYCLES` says for how many cycles cards read from and write to each other, by default 200,000.
+//! | Variable | Meaning | Default |
+//! |---|---|---|
+//! | `RNIC_SEEDS` | seeds that a test runs at each width | 25 of random operations; 3 of messages that end in the middle, and of shared receive queues; 1 of draining send queues, and of keys that are invalidated |
+//! | `RNIC_FIRST_SEED` | the first of them | 0; 11 for the test that cards never lock |
+//! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 200,000 |
+//!
+//! `scripts/soak.sh` runs these tests for hours.
 mod drain;
 mod endurance;
 mod hosts;
@@ -15,25 +18,22 @@ mod support;
 
 use anyhow::{Context, Result, ensure};
 use rnic_driver::Function;
-use rnic_layout::path::Pmtu;
 use rnic_layout::registers::COUNTERS;
-use rnic_sim::bench::{self, Case};
-use rnic_sim::chance::Seed;
-use rnic_sim::function::SharedWorld;
-use rnic_sim::host::HostOptions;
-use rnic_sim::operations::plan::Kind;
-use rnic_sim::operations::run::Totals;
-use rnic_sim::operations::{Cards, Plan, PlanOptions, run};
-use rnic_sim::scenario::two_cards;
-use rnic_sim::world::{CardOptions, World};
+use rnic_machine::function::{SharedWorld, two_cards};
+use rnic_machine::host::HostOptions;
+use rnic_machine::world::{CardOptions, World};
+use rnic_stimulus::chance::{Seed, number, seeds};
+use rnic_workloads::run::Totals;
+use rnic_workloads::{Cards, Plan, PlanOptions, run};
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 use support::{at_both_widths, card_model};
 use verilator_sys::Model;
 
-/// Seeds that are run, beyond those that were asked for, until what is rare has been seen.
+/// Maximum of additional seeds until rare events have occurred.
 const SEEDS_MORE: u64 = 12;
 
-/// What both cards have counted, for the report of a failure.
+/// Counters of both cards that are not zero, for the report of a failure.
 fn moved_counters(world: &mut World) -> Result<String> {
     let mut text = String::from("what the cards have counted:");
     for card in 0..world.cards() {
@@ -49,7 +49,8 @@ fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
     world.lock().expect("nobody has panicked")
 }
 
-/// What came of a run, unless a rule was violated, which says more; a failure says what the cards have counted.
+/// Returns the outcome of a run, unless a monitor has seen a violation, which tells more. Errors are reported with the
+/// counters.
 fn judged<T>(world: &SharedWorld, outcome: Result<T>) -> Result<T> {
     lock(world).check()?;
     match outcome {
@@ -61,38 +62,21 @@ fn judged<T>(world: &SharedWorld, outcome: Result<T>) -> Result<T> {
     }
 }
 
-/// A number from the environment, if it is there.
-///
-/// # Panics
-/// If it is there and is no number: a run of another size than what was asked for would look like that one.
-fn number(variable: &str, default: u64) -> u64 {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number")),
-        Err(_) => default,
-    }
-}
-
-/// Seeds to run, unless the environment says how many.
-fn seeds(default: u64) -> u64 {
-    number("RNIC_SEEDS", default)
-}
-
-/// Hosts that do whatever a host may do.
+/// Hosts with random, hostile behaviour.
 fn hostile(seed: Seed) -> [HostOptions; 2] {
     [0, 1].map(|side| HostOptions::hostile(&mut seed.stream(&format!("host{side} options"))))
 }
 
-/// How queue pairs are made before a run, and what becomes of them behind it.
+/// How queue pairs are created before a run, and what becomes of them at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifecycle {
-    /// On the hosts of the run, and destroyed there.
+    /// Created on the hosts of the run, and destroyed at its end.
     Whole,
-    /// On hosts that answer without delay, one card after the other, and the cards are pulled out in the end.
+    /// Created on hosts that answer without delay, one card after the other. At the end the cards are pulled out.
     Short,
 }
 
-/// Runs a plan on two cards, whose hosts behave as they are told. The monitors watch, and at the end the counters of both cards
-/// account for every frame.
+/// Runs a plan on two cards with the given hosts. At the end the counters of both cards must account for every frame.
 fn operate(
     model: &Model,
     width_bits: u32,
@@ -123,12 +107,12 @@ fn operate(
     Ok(totals)
 }
 
-/// A host that answers without delay, and has the memory of another one.
+/// A host that answers without delay, with the link and the memory layout of another one.
 fn quick(host: HostOptions) -> HostOptions {
     HostOptions { link: host.link, scatters: host.scatters, ..HostOptions::IDEAL }
 }
 
-/// A message each way on hosts that never stall.
+/// A message in each direction on hosts that never stall.
 fn one_message_arrives(width_bits: u32) -> Result<()> {
     let plan = Plan::new(1, &PlanOptions::faultless(1, 1));
     let totals =
@@ -137,7 +121,7 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Messages between hosts that have no IOMMU, whose memory lies in pages of 4 KiB to 1 GiB.
+/// Messages between hosts without an IOMMU, whose memory is scattered over pages of 4 KiB to 1 GiB.
 fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
     let host = HostOptions { scatters: true, ..HostOptions::STANDARD };
     let plan = Plan::new(5, &PlanOptions::faultless(6, 24));
@@ -146,14 +130,13 @@ fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sixty-four pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
+/// Sixty-four pairs of queue pairs, half of which end with a mistake, on hostile hosts.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
     let model = card_model(width_bits)?;
-    let first = number("RNIC_FIRST_SEED", 0);
-    for seed in first..first + seeds(25) {
+    for seed in seeds(25) {
         let plan = Plan::new(seed, &PlanOptions::USUAL);
-        // A thousand commands are most of the cycles of a run, and the same ones for each plan: one seed in ten has them on hostile
-        // hosts, too.
+        // A thousand commands take most of the cycles of a run, and are the same for each plan, so only one seed in ten
+        // executes them on hostile hosts.
         let lifecycle = if seed % 10 == 9 { Lifecycle::Whole } else { Lifecycle::Short };
         let totals = operate(&model, width_bits, hostile(Seed(seed)), lifecycle, &plan)
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
@@ -163,18 +146,18 @@ fn random_operations_agree(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Something done on two cards, whose hosts do whatever a host may do, for so many seeds; and for more of them, if what must be seen
-/// has not been yet. Returns the sum of what is counted.
+/// Runs rounds on two cards with hostile hosts for each seed, and for up to [`SEEDS_MORE`] further ones until `is_seen` accepts
+/// the sum of what the rounds have counted. Returns that sum.
 fn seen_at_last(
     width_bits: u32,
-    count: u64,
+    seeds: Range<u64>,
     is_seen: impl Fn([usize; 2]) -> bool,
     rounds: impl Fn([Arc<dyn Function>; 2], Seed) -> Result<[usize; 2]>,
 ) -> Result<[usize; 2]> {
     let model = card_model(width_bits)?;
     let mut sum = [0; 2];
-    let mut seed = 0;
-    while seed < count || (seed < count + SEEDS_MORE && !is_seen(sum)) {
+    let mut seed = seeds.start;
+    while seed < seeds.end || (seed < seeds.end + SEEDS_MORE && !is_seen(sum)) {
         let options =
             hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
         let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
@@ -188,19 +171,19 @@ fn seen_at_last(
     Ok(sum)
 }
 
-/// Queue pairs that are failed while they send long messages to each other: some messages end well, and some are flushed.
+/// Queue pairs that fail while they send long messages to each other: some messages succeed, and some are flushed.
 fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
-    // Behind the fast wire all may be through before software has failed the first queue pair.
+    // With the fast wire, all messages may have completed before software fails the first queue pair.
     let is_seen = |sum: [usize; 2]| sum[0] > 0 && (sum[1] > 0 || width_bits > 64);
     seen_at_last(width_bits, seeds(3), is_seen, |functions, seed| middle::rounds(functions, seed, 4))?;
     Ok(())
 }
 
-/// Two cards that write to each other and read from each other without a pause never lock, on hosts that do whatever a host may
-/// do; in the end nothing is under way.
+/// Two cards that WRITE to each other and READ from each other without a pause never lock, on hostile hosts; at the end nothing
+/// is in flight.
 fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     let cycles = number("RNIC_CYCLES", 200_000) as usize;
-    let seed = 11;
+    let seed = number("RNIC_FIRST_SEED", 11);
     let options = hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), seed)?;
     let moved = judged(&world, endurance::run(functions, Seed(seed), cycles))?;
@@ -210,14 +193,14 @@ fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Queue pairs that take their receives from a shared queue.
+/// Queue pairs that take their receives from a shared receive queue.
 fn receives_are_shared(width_bits: u32) -> Result<()> {
     let sum = seen_at_last(width_bits, seeds(3), |sum| sum[0] > 0, shared::rounds)?;
     println!("{sum:?}: messages that arrived, and receives that were flushed");
     Ok(())
 }
 
-/// Send queues that are drained while they are at work, and go on: some messages are done by then, and some wait.
+/// Send queues that are drained while they are busy, and resume: some messages have completed by then, and some wait.
 fn send_queues_drain(width_bits: u32) -> Result<()> {
     let is_seen = |sum: [usize; 2]| sum.iter().all(|&count| count > 0);
     let sum =
@@ -226,22 +209,10 @@ fn send_queues_drain(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Keys that the owner or the peer ends, on hosts that do whatever a host may do.
+/// Keys that are invalidated by their owner or by the peer, on hostile hosts.
 fn keys_end(width_bits: u32) -> Result<()> {
     let rounds = |functions, seed| keys::rounds(functions, seed, 8).map(|()| [0; 2]);
     seen_at_last(width_bits, seeds(1), |_| true, rounds)?;
-    Ok(())
-}
-
-/// The bench finds nothing that is faster than the wire, and messages of many packets not far below it.
-#[test]
-fn the_bench_measures_what_a_wire_carries() -> Result<()> {
-    let case = |kind| Case { kind, bytes: 20_000, pmtu: Pmtu::Bytes1024, queue_pairs: 2 };
-    let cases = [Kind::Write, Kind::Send, Kind::Read].map(case);
-    let rows = bench::measure(&card_model(64)?, 64, &cases, 1)?;
-    for row in rows {
-        ensure!((50.0..100.01).contains(&row.percent_of_wire), "{row:?}");
-    }
     Ok(())
 }
 

@@ -15,12 +15,12 @@ use rnic_layout::path::{Gid, Pmtu};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{AttributeMask, QpState, Service};
 use rnic_layout::wire::PacketRepr;
-use rnic_sim::host::{Access, Bar as Window, Operation, RegisterAccess};
+use rnic_machine::host::{Access, Bar as Window, Operation, RegisterAccess};
 use std::collections::BTreeMap;
 
 /// Doorbell pages that the card has.
 const PAGES: u32 = 1 << rnic_messages::sizes::DOORBELL_PAGE_BITS;
-/// Pages that stand in BAR 2.
+/// Doorbell pages in BAR 2.
 const PAGES_IN_BAR: u32 = 4096;
 
 fn number(bytes: [u8; 8]) -> u64 {
@@ -186,7 +186,7 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
     use CommandOpcode as Op;
     use CommandStatus as Status;
 
-    let other_domain = rig.device.create_domain()?;
+    let other_domain = rig.device.create_protection_domain()?;
     let gid = Gid::from_mac([2, 0, 0, 0, 0, 2]);
     // Handles are numbered from zero on.
     let foreign_handle = other_domain.create_address_handle(&Path::new(gid, CARD_MAC))?;
@@ -346,7 +346,7 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
         ),
         (
             "queue pair: entries",
-            with(create_qp(free, pairs)?, &qp, "receive_entries_log2", 0),
+            with(create_qp(free, pairs)?, &qp, "receive_wqes_log2", 0),
             Status::ValueNotAllowed,
         ),
         (

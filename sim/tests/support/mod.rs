@@ -1,19 +1,7 @@
 //! What several tests need.
-use anyhow::{Context, Result};
-use rnic_hdl::config::Config;
-use rnic_hdl::generator::{self, TOP};
-use rnic_sim::world::model_options;
-use std::path::Path;
-use verilator_sys::{Model, ModelOptions, Optimization};
+mod model;
 
-/// The generated card of a width, verilated.
-pub(crate) fn card_model(width_bits: u32) -> Result<Model> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../configs/w{width_bits}.toml"));
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-    let product = generator::generate(&Config::parse(&text)?)?;
-    let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
-    Ok(Model::build(TOP, &product.verilog, &model_options(options))?)
-}
+pub(crate) use model::card_model;
 
 /// Makes two tests of a function that is given the width of a card.
 macro_rules! at_both_widths {

@@ -8,6 +8,7 @@ use rnic_tests::synthesis::{Figures, Synthesis};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Synthesise generated cards for UltraScale+ and report LUTs, registers, memories and logic depth by block.
 #[derive(Parser)]
@@ -27,8 +28,17 @@ struct Report {
     blocks: BTreeMap<String, Figures>,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("tests/ lies in the workspace")?;
     for preset in &arguments.presets {
         let report = report(root, preset)?;
@@ -41,9 +51,8 @@ fn main() -> Result<()> {
 
 fn report(root: &Path, preset: &str) -> Result<Report> {
     let path = root.join(format!("configs/{preset}.toml"));
-    let text =
-        std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let config = Config::parse(&text)?;
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let config = Config::parse(&text).with_context(|| path.display().to_string())?;
     let design = card::generate(&config)?;
     let synthesis = Synthesis::new(root, &root.join(format!("build/synthesis/{preset}")), &design.verilog())?;
 

@@ -40,14 +40,24 @@ pub struct Source<T> {
     waiting: VecDeque<T>,
     stalls: bool,
     is_offering: bool,
-    noise: Option<fn(&mut Random) -> T>,
+    noise: Noise<T>,
     last: T,
+}
+
+/// What the port carries between beats.
+enum Noise<T> {
+    /// Random values.
+    Random(fn(&mut Random) -> T),
+    /// The beat before.
+    Last,
+    /// The next beat, although it is not valid yet, or nothing.
+    Next,
 }
 
 impl<T: Stimulus> Source<T> {
     /// Prepares to send `beats`; the noise between them is random.
     pub fn new(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
-        Source { noise: Some(T::sample), ..Source::of_tokens(beats, stalls) }
+        Source { noise: Noise::Random(T::sample), ..Source::of_tokens(beats, stalls) }
     }
 }
 
@@ -55,7 +65,18 @@ impl<T: Synth> Source<T> {
     /// Prepares to send `beats` of a type that cannot be drawn at random; the noise behind a beat is the beat itself.
     pub fn of_tokens(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
         let waiting = beats.into_iter().collect();
-        Source { waiting, stalls: stalls.source(), is_offering: false, noise: None, last: T::default() }
+        Source {
+            waiting,
+            stalls: stalls.source(),
+            is_offering: false,
+            noise: Noise::Last,
+            last: T::default(),
+        }
+    }
+
+    /// Prepares to send `beats`, each of which may be seen at the port before it is valid.
+    pub fn showing_next(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
+        Source { noise: Noise::Next, ..Source::of_tokens(beats, stalls) }
     }
 
     /// Adds a beat behind those that wait.
@@ -68,10 +89,12 @@ impl<T: Synth> Source<T> {
         let may_start = !self.stalls || random.random();
         self.is_offering = !self.waiting.is_empty() && (self.is_offering || may_start);
         port.valid.next = self.is_offering;
-        port.beat.next = match (self.waiting.front(), self.noise) {
+        port.beat.next = match (self.waiting.front(), &self.noise) {
             (Some(&beat), _) if self.is_offering => beat,
-            (_, Some(noise)) => noise(random),
-            _ => self.last,
+            (_, Noise::Random(noise)) => noise(random),
+            (_, Noise::Last) => self.last,
+            (Some(&beat), Noise::Next) if random.random() => beat,
+            (_, Noise::Next) => T::default(),
         };
         self.last = port.beat.next;
     }

@@ -4,9 +4,9 @@
 //! [`rnic_layout::psn`], about where the circle of 2^24 numbers is cut. So the cut is made here, once.
 //!
 //! ```text
-//!  number ───┬──> number - expected ──> sign ──> Behind ┐
-//!  expected ─┘            │       └─> not zero > Ahead  ┼──> check
-//!                         │       └─> zero ──> Expected ┘
+//!  number ───┬──> number - expected ──> sign ──> Duplicate ┐
+//!  expected ─┘            │       └─> not zero > Gap       ┼──> check
+//!                         │       └─> zero ──> Expected  ┘
 //!                         └────────────────────────────────> distance
 //! ```
 //!
@@ -17,7 +17,7 @@
 //!
 //! Latency 0 cycles: one subtraction, and a comparison with zero.
 //!
-//! 1. Of a number and the one that is expected, exactly one of `Expected`, `Ahead` and `Behind` is true.
+//! 1. Of a number and the one that is expected, exactly one of `Expected`, `Gap` and `Duplicate` is true.
 //! 2. Adding the same to both changes nothing.
 //! 3. A number is ahead by 1 to 2^23 - 1 and behind by 1 to 2^23: half the circle is behind.
 //!
@@ -29,15 +29,15 @@ pub const PSN_BITS: usize = rnic_layout::psn::PSN_BITS as usize;
 /// The bit of a distance that says "behind".
 const SIGN: usize = PSN_BITS - 1;
 
-/// Where a request's PSN stands, seen from the one that the responder expects (protocol 3.2).
+/// Outcome of comparing a request's PSN with the PSN that the responder expects (protocol 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum PsnCheck {
     /// The expected packet.
     Expected,
     /// Packets before it are missing.
-    Ahead,
+    Gap,
     /// A duplicate.
-    Behind,
+    Duplicate,
 }
 
 /// Returns the distance from `base` to `number`, a signed number of 24 bits.
@@ -70,9 +70,9 @@ pub fn is_within(number: Bits<PSN_BITS>, first: Bits<PSN_BITS>, count: Bits<PSN_
 pub fn check(number: Bits<PSN_BITS>, expected: Bits<PSN_BITS>) -> PsnCheck {
     let from_expected = distance(number, expected);
     if from_expected.get_bit(SIGN) {
-        PsnCheck::Behind
+        PsnCheck::Duplicate
     } else if from_expected.any() {
-        PsnCheck::Ahead
+        PsnCheck::Gap
     } else {
         PsnCheck::Expected
     }
@@ -135,8 +135,8 @@ mod tests {
             let (psn, expected) = (Psn::wrapping(a), Psn::wrapping(b));
             let check = match psn.check(expected) {
                 Expectation::Expected => PsnCheck::Expected,
-                Expectation::Ahead(_) => PsnCheck::Ahead,
-                Expectation::Behind(_) => PsnCheck::Behind,
+                Expectation::Gap(_) => PsnCheck::Gap,
+                Expectation::Duplicate(_) => PsnCheck::Duplicate,
             };
             assert_eq!(bench.block.check.val(), check, "{a:#x} seen from {b:#x}");
             let distance = bench.block.distance.val();

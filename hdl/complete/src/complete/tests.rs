@@ -1,4 +1,4 @@
-//! Completions, doorbells and a host that is slow, against a model of rings.
+//! CQEs, doorbells and a slow host, against a model of rings.
 use super::*;
 use num_bigint::BigUint;
 use rand::Rng;
@@ -9,24 +9,24 @@ use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
 use std::collections::{HashMap, VecDeque};
 
-/// Ring of completion queue `n` stands at page `0x1000 + n`, of event queue `n` at `0x2000 + n`; all have 64 entries.
+/// The ring of completion queue `n` is at page `0x1000 + n`, of event queue `n` at `0x2000 + n`; all have 64 entries.
 const LOG2: u64 = 6;
 const ENTRIES: u32 = 1 << LOG2;
 const COMPLETION_PAGE: u64 = 0x1000;
 const EVENT_PAGE: u64 = 0x2000;
 
-/// The block, and all that came out of it.
+/// The block, and all that it put out.
 struct Machine {
     bench: Bench<Complete>,
     sources: [Source<CqeToken>; 2],
     events: Source<EqeToken>,
     writes: Sink<SlotWrite>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
     irqs: Sink<Bits<VECTOR_BITS>>,
     /// Cycles until the host reports the writes done that it took, oldest first.
     undone: VecDeque<u32>,
     done: u64,
-    /// What stands in host memory, in the order in which it was written.
+    /// What was written to host memory, in this order.
     written: Vec<(u64, Vec<u8>)>,
     failed: Vec<u64>,
     raised: Vec<u64>,
@@ -90,12 +90,12 @@ impl Machine {
             self.raised.push(vector.to_u64());
         }
         for (name, pulse) in [
-            ("completions_written", block.counts_completions_written.val()),
-            ("completions_in_error", block.counts_completions_in_error.val()),
-            ("completion_queue_overrun", block.counts_completion_queue_overrun.val()),
-            ("events_written", block.counts_events_written.val()),
-            ("event_queue_overrun", block.counts_event_queue_overrun.val()),
-            ("interrupts_raised", block.counts_interrupts_raised.val()),
+            ("completions_written", block.counts.val().completions_written),
+            ("completions_in_error", block.counts.val().completions_in_error),
+            ("completion_queue_overrun", block.counts.val().completion_queue_overrun),
+            ("events_written", block.counts.val().events_written),
+            ("event_queue_overrun", block.counts.val().event_queue_overrun),
+            ("interrupts_raised", block.counts.val().interrupts_raised),
         ] {
             *self.pulses.entry(name).or_default() += u64::from(pulse);
         }
@@ -204,7 +204,7 @@ fn token(completion_queue: u64, wr_id: u64, status: CompletionStatus, solicited:
     }
 }
 
-/// The entry that `token` makes, written from the table of the layout.
+/// The CQE that `token` makes, written from the table of the layout.
 fn expected(wr_id: u64, status: CompletionStatus, solicited: bool, phase: bool) -> Cqe {
     Cqe {
         wr_id,
@@ -225,7 +225,7 @@ fn expected(wr_id: u64, status: CompletionStatus, solicited: bool, phase: bool) 
 }
 
 #[test]
-fn entries_stand_in_their_rings_in_order_whatever_stalls() {
+fn cqes_are_written_to_their_rings_in_order_whatever_stalls() {
     for stalls in Stalls::ALL {
         let mut machine = Machine::new(stalls, 40);
         machine.make_event_queue(1, 5);
@@ -270,7 +270,7 @@ fn a_completion_takes_three_cycles() {
 }
 
 #[test]
-fn arming_makes_one_event_behind_its_entry_and_one_interrupt_when_it_is_written() {
+fn arming_makes_one_eqe_after_its_cqe_and_one_interrupt_when_it_is_written() {
     let mut machine = Machine::new(Stalls::None, 60);
     machine.make_event_queue(1, 5);
     machine.make_completion_queue(2, 0, 0);
@@ -283,7 +283,7 @@ fn arming_makes_one_event_behind_its_entry_and_one_interrupt_when_it_is_written(
     assert!(machine.raised.is_empty(), "the event is not written yet");
     machine.run(200);
     let order: Vec<_> = machine.written.iter().map(|(address, _)| address >> 12).collect();
-    // The event waits until its entry is done; the entries behind that do not wait for it.
+    // The EQE waits until its CQE is done; later CQEs do not wait for the EQE.
     assert_eq!(order, [COMPLETION_PAGE + 2, COMPLETION_PAGE + 2, COMPLETION_PAGE + 2, EVENT_PAGE + 1]);
     let events = machine.events();
     assert_eq!(events.len(), 1);
@@ -310,13 +310,13 @@ fn arming_makes_one_event_behind_its_entry_and_one_interrupt_when_it_is_written(
 }
 
 #[test]
-fn the_last_entry_of_a_shared_receive_queue_is_an_event_behind_the_others() {
+fn the_last_wqe_of_a_shared_receive_queue_is_an_event_after_all_cqes() {
     let mut machine = Machine::new(Stalls::None, 60);
     machine.make_event_queue(0, 3);
     machine.make_event_queue(1, 5);
     machine.make_completion_queue(2, 0, 0);
     let last = |queue| CqeToken { is_last: true, ..token(queue, 9, CompletionStatus::Flushed, false) };
-    // As many as there is room for, so that one more entry would overrun the queue.
+    // As many as there is room for, so that one more CQE would overrun the queue.
     for wr_id in 0..u64::from(ENTRIES) {
         machine.sources[1].push(token(2, wr_id, CompletionStatus::Flushed, false));
     }
@@ -327,7 +327,7 @@ fn the_last_entry_of_a_shared_receive_queue_is_an_event_behind_the_others() {
     assert_eq!(address >> 12, EVENT_PAGE, "the event is the last");
     let events = machine.events();
     let [(queue, event)] = events[..] else { panic!("{events:?}: a queue that does not exist says nothing") };
-    assert_eq!((queue, event.kind, event.code), (0, EventKind::Asynchronous, AsyncEvent::LastEntryReached));
+    assert_eq!((queue, event.kind, event.code), (0, EventKind::Asynchronous, AsyncEvent::LastWqeReached));
     assert_eq!((event.object_number, event.detail), (0x12_3409, 0));
     assert_eq!(machine.completions().len(), ENTRIES as usize);
     assert!(machine.failed.is_empty() && machine.pulses["completion_queue_overrun"] == 0);
@@ -425,7 +425,7 @@ fn a_full_queue_is_never_overwritten_and_fails_its_queue_pairs() {
     assert_eq!(events[0].1.object_number, 3);
     assert_eq!(machine.failed, [64, 65, 66]);
     assert_eq!(machine.pulses["completion_queue_overrun"], 3);
-    // Made anew, it is as good as new.
+    // Made anew, it works again.
     machine.make_completion_queue(3, 0, 0);
     machine.sources[0].push(token(3, 9, good, false));
     machine.run(60);

@@ -34,7 +34,7 @@ values! {
         /// No answer after all retries.
         RetryExceeded = 12, "retry_exceeded";
         /// The peer had no receive posted after all retries.
-        NotReadyRetryExceeded = 13, "not_ready_retry_exceeded";
+        RnrRetryExceeded = 13, "rnr_retry_exceeded";
         /// Not raised by this card: RD.
         LocalDomainViolation = 14, "local_domain_violation";
         /// Not raised by this card: RD.

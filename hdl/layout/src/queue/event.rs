@@ -53,7 +53,7 @@ values! {
         /// A shared receive queue has fewer entries than its limit.
         SharedReceiveLimit = 15, "shared_receive_limit";
         /// A queue pair in ERR has given back its last entry of a shared queue.
-        LastEntryReached = 16, "last_entry_reached";
+        LastWqeReached = 16, "last_wqe_reached";
         /// Not raised by this card: InfiniBand's.
         ClientReregister = 17, "client_reregister";
         /// The table of source addresses changed.

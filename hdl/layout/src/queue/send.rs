@@ -312,7 +312,7 @@ pub enum WqeError {
     /// Inline data together with sges, or for an opcode that sends nothing.
     InlineNotAllowed,
     /// More sges than the entry, or the opcode, has room for.
-    TooManyElements {
+    TooManySges {
         /// Elements in use.
         sge_count: u8,
         /// Room.
@@ -346,7 +346,7 @@ impl WqeError {
             Self::Field(_)
             | Self::NotForService { .. }
             | Self::InlineNotAllowed
-            | Self::TooManyElements { .. } => CompletionStatus::LocalQueuePairOperation,
+            | Self::TooManySges { .. } => CompletionStatus::LocalQueuePairOperation,
             Self::InlineTooLong { .. } | Self::LengthMismatch { .. } | Self::MessageTooLong { .. } => {
                 CompletionStatus::LocalLength
             }
@@ -362,7 +362,7 @@ impl fmt::Display for WqeError {
                 write!(f, "a {} queue pair does not do {}", service.name(), opcode.name())
             }
             Self::InlineNotAllowed => f.write_str("inline data, and sges or an opcode that has none"),
-            Self::TooManyElements { sge_count, allowed } => {
+            Self::TooManySges { sge_count, allowed } => {
                 write!(f, "sge_count is {sge_count}; allowed are at most {allowed}")
             }
             Self::InlineTooLong { length, allowed } => {
@@ -446,7 +446,7 @@ impl Wqe {
 impl Amount {
     fn check(&self, slots: &[u8]) -> Result<(), WqeError> {
         if self.two_slots {
-            let rest = slots.len() - limits::WORK_SLOT_BYTES;
+            let rest = slots.len() - limits::WQE_SLOT_BYTES;
             SendWqeExtension::RECORD.check_length(rest).map_err(WqeError::Field)?;
         }
         if self.inline {
@@ -462,12 +462,12 @@ impl Amount {
         }
         let allowed = match self.opcode {
             WqeOpcode::LocalInvalidate => 0,
-            WqeOpcode::Read => limits::ANSWER_SGES_MAX,
+            WqeOpcode::Read => limits::RESPONSE_SGES_MAX,
             _ if self.two_slots => limits::SEND_SGES_MAX,
             _ => limits::SEND_SGES_FIRST_SLOT,
         };
         if self.sge_count as usize > allowed {
-            return Err(WqeError::TooManyElements { sge_count: self.sge_count, allowed });
+            return Err(WqeError::TooManySges { sge_count: self.sge_count, allowed });
         }
         // Six lengths of 32 bits cannot overflow 64.
         let sum = sges(slots, self.sge_count).map(|element| u64::from(element.length)).sum();
@@ -733,7 +733,7 @@ mod tests {
 
     #[test]
     fn elements_are_counted_by_slots_and_opcode() {
-        let refused = |sge_count, allowed| Err(WqeError::TooManyElements { sge_count, allowed });
+        let refused = |sge_count, allowed| Err(WqeError::TooManySges { sge_count, allowed });
         assert!(gather(WqeOpcode::Write, false, &[1; 2], 2).is_ok());
         assert_eq!(gather(WqeOpcode::Write, false, &[1; 3], 3), refused(3, 2));
         assert!(gather(WqeOpcode::Write, true, &[1; 6], 6).is_ok());

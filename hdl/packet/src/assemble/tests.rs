@@ -627,11 +627,6 @@ fn a_long_unaligned_message_leaves_without_gaps_at_512_bits() {
 }
 
 #[test]
-fn other_widths_are_refused() {
-    assert!(Assembler::<96, 4>::REFUSAL.is_some());
-}
-
-#[test]
 fn waveform_is_as_documented() {
     let waves = Waves::new().signal("from_token_valid").signal("from_token_ready");
     let waves = waves.signal("from_payload_valid").signal("from_payload_ready");

@@ -2,12 +2,8 @@
 //! turns take place is left to the block; what it says in each of them is not. ReadResponse and the place stage say whatever they like
 //! of the answers that they get, but in order.
 use super::*;
-use crate::constants::{
-    ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, BAD_RESPONSE, CONGESTION, LOCAL_LENGTH, LOCAL_OPERATION,
-    NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY, REMOTE_ACCESS, REMOTE_INVALID_REQUEST,
-    REMOTE_OPERATION, RETRY_EXCEEDED,
-};
-use crate::messages::{BLOCK_MESSAGES, OutstandingMessage};
+use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
+use crate::opcode::{CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
@@ -49,7 +45,7 @@ struct Model {
     /// READs that were open and have left.
     reads: u64,
     /// In SQD, and the event is owed.
-    tells_drained: bool,
+    reports_drained: bool,
 }
 
 /// What segmentation and issuing keep of a queue pair.
@@ -114,18 +110,18 @@ struct World {
     kicks: Source<LocalCompletion>,
     responses: Source<PacketToken>,
     deferred: Sink<Response>,
-    returned: Source<ReturnedAnswer>,
+    returned: Source<ResponseNotice>,
     completions: Sink<CqeToken>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
     wakes: Sink<Bits<QUEUE_PAIR_BITS>>,
     // What the sources offer, in order.
     events_offered: VecDeque<SetupEvent>,
     losses_offered: VecDeque<GatherFailure>,
     kicks_offered: VecDeque<LocalCompletion>,
     responses_offered: VecDeque<PacketToken>,
-    returned_offered: VecDeque<ReturnedAnswer>,
+    returned_offered: VecDeque<ResponseNotice>,
     /// What deposit has, and when that comes back.
-    placing: VecDeque<(usize, ReturnedAnswer)>,
+    placing: VecDeque<(usize, ResponseNotice)>,
     deferred_expected: Vec<Response>,
     // The pool.
     messages: BTreeMap<u64, OutstandingMessage>,
@@ -154,7 +150,7 @@ struct World {
     // What is expected.
     models: BTreeMap<usize, Model>,
     completions_expected: Vec<CqeToken>,
-    failures_expected: Vec<FailureEvent>,
+    failures_expected: Vec<QpNotice>,
     counts: BTreeMap<&'static str, u64>,
     counts_expected: BTreeMap<&'static str, u64>,
     turns: usize,
@@ -164,22 +160,22 @@ struct World {
 
 fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
     [
-        ("unknown_qp", block.counts_unknown_qp.val()),
-        ("qp_not_ready", block.counts_qp_not_ready.val()),
-        ("transport_mismatch", block.counts_transport_mismatch.val()),
-        ("partition_key", block.counts_partition_key.val()),
-        ("source_address", block.counts_source_address.val()),
-        ("acknowledgements_received", block.counts_acknowledgements_received.val()),
-        ("nak_received", block.counts_nak_received.val()),
-        ("nak_not_ready_received", block.counts_nak_not_ready_received.val()),
-        ("response_stale", block.counts_response_stale.val()),
-        ("response_never_sent", block.counts_response_never_sent.val()),
-        ("response_reserved", block.counts_response_reserved.val()),
-        ("response_unexpected", block.counts_response_unexpected.val()),
-        ("retry_exhausted", block.counts_retry_exhausted.val()),
-        ("not_ready_exhausted", block.counts_not_ready_exhausted.val()),
-        ("messages_completed", block.counts_messages_completed.val()),
-        ("stale_dropped", block.counts_stale_dropped.val()),
+        ("unknown_qp", block.counts.val().unknown_qp),
+        ("qp_not_ready", block.counts.val().qp_not_ready),
+        ("transport_mismatch", block.counts.val().transport_mismatch),
+        ("partition_key", block.counts.val().partition_key),
+        ("source_address", block.counts.val().source_address),
+        ("acknowledgements_received", block.counts.val().acknowledgements_received),
+        ("nak_received", block.counts.val().nak_received),
+        ("nak_not_ready_received", block.counts.val().nak_not_ready_received),
+        ("response_stale", block.counts.val().response_stale),
+        ("response_never_sent", block.counts.val().response_never_sent),
+        ("response_reserved", block.counts.val().response_reserved),
+        ("response_unexpected", block.counts.val().response_unexpected),
+        ("retry_exhausted", block.counts.val().retry_exhausted),
+        ("not_ready_exhausted", block.counts.val().not_ready_exhausted),
+        ("messages_completed", block.counts.val().messages_completed),
+        ("stale_dropped", block.counts.val().stale_dropped),
     ]
 }
 
@@ -201,7 +197,7 @@ impl Model {
             failure: None,
             messages: VecDeque::new(),
             reads: 0,
-            tells_drained: false,
+            reports_drained: false,
         }
     }
 
@@ -211,7 +207,7 @@ impl Model {
         self.event = event;
         if [SetupKind::Life, SetupKind::Restart].contains(&event.kind) {
             let begins = event.kind == SetupKind::Life && event.state == drained && event.path.drain_notify;
-            self.tells_drained = begins && (!was_draining || self.tells_drained);
+            self.reports_drained = begins && (!was_draining || self.reports_drained);
         }
         match event.kind {
             SetupKind::Life => {
@@ -306,8 +302,9 @@ impl Model {
     }
 
     /// What comes back from the place stage.
-    fn takes_returned(&mut self, returned: ReturnedAnswer, issued: Issued) -> Vec<&'static str> {
-        let says = returned.is_placed || returned.is_said || returned.is_failure || returned.is_unasked;
+    fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
+        let says =
+            returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
         if !says || !self.listens() || returned.generation != self.event.generation {
             return vec![];
         }
@@ -315,25 +312,29 @@ impl Model {
         let Some(hit) = self.hit(psn, issued) else {
             return vec![self.outside(psn)];
         };
-        if returned.is_said {
+        if returned.is_acknowledge {
             return self.hears(hit, psn, returned.syndrome.to_u64() as u8);
         }
-        if returned.is_unasked {
-            self.fails_at(self.una, BAD_RESPONSE, 0);
+        if returned.is_unexpected {
+            self.fails_at(self.una, CompletionStatus::BadResponse as u64, 0);
             return vec![];
         }
-        if returned.is_placed && !returned.has_failed {
+        if returned.is_placed && !returned.write_failed {
             self.moves(hit, psn, true);
             return vec![];
         }
         let (status, reason) = if returned.is_placed {
-            (LOCAL_PROTECTION, REASON_PAYLOAD)
+            (CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD)
         } else {
             (returned.status.to_u64(), 0)
         };
         self.moves(hit, psn, false);
         let ends = self.fails_at(psn, status, reason);
-        if ends && status == RETRY_EXCEEDED { vec!["retry_exhausted"] } else { vec![] }
+        if ends && status == CompletionStatus::RetryExceeded as u64 {
+            vec!["retry_exhausted"]
+        } else {
+            vec![]
+        }
     }
 
     fn outside(&self, psn: Psn) -> &'static str {
@@ -378,15 +379,23 @@ impl Model {
             Syndrome::Reserved(_) | Syndrome::Nak(NakCode::InvalidRdRequest) => {
                 return vec!["response_reserved"];
             }
-            Syndrome::RnrNak { .. } => {
-                (NOT_READY_RETRY_EXCEEDED, "nak_not_ready_received", Some("not_ready_exhausted"))
-            }
+            Syndrome::RnrNak { .. } => (
+                CompletionStatus::RnrRetryExceeded as u64,
+                "nak_not_ready_received",
+                Some("not_ready_exhausted"),
+            ),
             Syndrome::Nak(NakCode::PsnSequenceError) => {
-                (RETRY_EXCEEDED, "nak_received", Some("retry_exhausted"))
+                (CompletionStatus::RetryExceeded as u64, "nak_received", Some("retry_exhausted"))
             }
-            Syndrome::Nak(NakCode::InvalidRequest) => (REMOTE_INVALID_REQUEST, "nak_received", None),
-            Syndrome::Nak(NakCode::RemoteAccessError) => (REMOTE_ACCESS, "nak_received", None),
-            Syndrome::Nak(NakCode::RemoteOperationalError) => (REMOTE_OPERATION, "nak_received", None),
+            Syndrome::Nak(NakCode::InvalidRequest) => {
+                (CompletionStatus::RemoteInvalidRequest as u64, "nak_received", None)
+            }
+            Syndrome::Nak(NakCode::RemoteAccessError) => {
+                (CompletionStatus::RemoteAccess as u64, "nak_received", None)
+            }
+            Syndrome::Nak(NakCode::RemoteOperationalError) => {
+                (CompletionStatus::RemoteOperation as u64, "nak_received", None)
+            }
         };
         self.moves(hit, psn, false);
         let ends = self.fails_at(psn, status, u64::from(syndrome));
@@ -396,21 +405,21 @@ impl Model {
     /// How the oldest message would end now: `None` if it stays, else status and reason, or that nothing is said of it.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
-        let status = message.token.status.to_u64();
-        if message.token.generation != self.event.generation || self.event.state == RESET {
+        let status = message.token.completion.status.to_u64();
+        if message.token.generation != self.event.generation || self.event.state == QpState::Reset as u64 {
             return Some(None);
         }
-        if self.has_failed || status == FLUSHED {
-            return Some(Some((FLUSHED, 0)));
+        if self.has_failed || status == CompletionStatus::Flushed as u64 {
+            return Some(Some((CompletionStatus::Flushed as u64, 0)));
         }
-        if status != SUCCESS {
-            return Some(Some((status, message.token.reason.to_u64())));
+        if status != CompletionStatus::Success as u64 {
+            return Some(Some((status, message.token.completion.reason.to_u64())));
         }
         match self.failure {
             Some((psn, status, reason)) if !psn_of(message.token.last_psn).is_before(psn) => {
                 Some(Some((status, reason)))
             }
-            _ => message.is_acknowledged.then_some(Some((SUCCESS, 0))),
+            _ => message.is_acknowledged.then_some(Some((CompletionStatus::Success as u64, 0))),
         }
     }
 }
@@ -490,7 +499,7 @@ impl World {
         let block = &mut self.bench.block;
         self.setup.drive(&mut block.setup, random);
         self.losses.drive(&mut block.gather_failure, random);
-        self.kicks.drive(&mut block.kick, random);
+        self.kicks.drive(&mut block.local_completion, random);
         self.responses.drive(&mut block.responses, random);
         self.deferred.drive(&mut block.response, random);
         self.returned.drive(&mut block.returned, random);
@@ -502,8 +511,8 @@ impl World {
         let block = &self.bench.block;
         let has_event = self.setup.sample(&block.setup);
         let has_loss = self.losses.sample(&block.gather_failure);
-        let has_kick = self.kicks.sample(&block.kick);
-        let has_answer = self.responses.sample(&block.responses);
+        let has_local = self.kicks.sample(&block.local_completion);
+        let has_input = self.responses.sample(&block.responses);
         let deferred = self.deferred.sample(&block.response);
         let has_returned = self.returned.sample(&block.returned);
         self.completions.sample(&block.completion);
@@ -518,16 +527,16 @@ impl World {
 
         // What the pool shows in the next cycle is what stood there before this one.
         let asked = block.queue_pair.val().to_u64() as usize;
-        let place = block.place.val().to_u64();
+        let place = block.pool_slot.val().to_u64();
         let (reads_issued, reads_begun) = (block.issued_read.val(), block.begun_read.val());
         let message = self.messages.get(&place).copied().unwrap_or_default();
         let next = self.links.get(&(place as usize >> 3)).copied().unwrap_or(0);
         let begun = self.begun.get(&asked).copied().unwrap_or_default();
         let issued = self.issued.get(&asked).copied().unwrap_or_default();
         let retires = block
-            .retires_valid
+            .retired_valid
             .val()
-            .then(|| (block.retired_index.val().to_u64() as usize, block.retires.val()));
+            .then(|| (block.retired_queue_pair.val().to_u64() as usize, block.retired_out.val()));
         let freed = block.freed_valid.val().then(|| block.freed.val().to_u64() as usize + HOMES);
 
         if has_event {
@@ -538,21 +547,25 @@ impl World {
             let loss = self.losses_offered.pop_front().unwrap();
             let model = self.models.get_mut(&(loss.queue_pair.to_u64() as usize)).unwrap();
             if loss.generation == model.event.generation {
-                model.fails_at(psn_of(loss.psn), LOCAL_PROTECTION, REASON_PAYLOAD);
+                model.fails_at(
+                    psn_of(loss.psn),
+                    CompletionStatus::LocalProtection as u64,
+                    vendor_error::PAYLOAD,
+                );
             } else {
                 self.count("stale_dropped");
             }
         }
-        if has_kick {
-            let kick = self.kicks_offered.pop_front().unwrap();
-            let model = self.models.get_mut(&(kick.queue_pair.to_u64() as usize)).unwrap();
-            if kick.has_failed && kick.generation == model.event.generation {
-                model.fails_at(psn_of(kick.psn), LOCAL_PROTECTION, 0);
-            } else if kick.has_failed {
+        if has_local {
+            let local = self.kicks_offered.pop_front().unwrap();
+            let model = self.models.get_mut(&(local.queue_pair.to_u64() as usize)).unwrap();
+            if local.has_failed && local.generation == model.event.generation {
+                model.fails_at(psn_of(local.psn), CompletionStatus::LocalProtection as u64, 0);
+            } else if local.has_failed {
                 self.count("stale_dropped");
             }
         }
-        if has_answer {
+        if has_input {
             let packet = self.responses_offered.pop_front().unwrap();
             let index = packet.destination_qp.get_bits::<QUEUE_PAIR_BITS>(0).to_u64() as usize;
             let issued = self.issued_seen;
@@ -632,28 +645,32 @@ impl World {
     }
 
     /// What deposit and the place stage say of an answer.
-    fn place(&mut self, response: Response) -> ReturnedAnswer {
-        let mut returned = ReturnedAnswer {
+    fn place(&mut self, response: Response) -> ResponseNotice {
+        let mut returned = ResponseNotice {
             queue_pair: response.queue_pair,
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
-            ..ReturnedAnswer::default()
+            ..ResponseNotice::default()
         };
         if !response.is_good {
             return returned;
         }
         match self.random.random_range(0..if response.is_data { 50 } else { 30 }) {
             0 => {
-                returned.is_failure = true;
-                let statuses = [BAD_RESPONSE, RETRY_EXCEEDED, LOCAL_PROTECTION];
+                returned.is_read_error = true;
+                let statuses = [
+                    CompletionStatus::BadResponse as u64,
+                    CompletionStatus::RetryExceeded as u64,
+                    CompletionStatus::LocalProtection as u64,
+                ];
                 returned.status = bits(*statuses.choose(&mut self.random).unwrap());
             }
             1 => {}
-            2 if response.is_data => returned.is_unasked = true,
+            2 if response.is_data => returned.is_unexpected = true,
             _ if response.is_data => {
                 returned.is_placed = true;
-                returned.has_failed = self.random.random_range(0..40) == 0;
+                returned.write_failed = self.random.random_range(0..40) == 0;
                 let oldest = self
                     .models
                     .get(&(response.queue_pair.to_u64() as usize))
@@ -662,7 +679,7 @@ impl World {
                     .is_some_and(|message| psn_of(response.psn).is_before(psn_of(message.token.last_psn)));
                 returned.is_middle = is_inside && self.random.random();
             }
-            _ => returned.is_said = true,
+            _ => returned.is_acknowledge = true,
         }
         returned
     }
@@ -684,38 +701,51 @@ impl World {
             assert!(unissued < 0x8000, "a message left that had not been issued");
             let Some((status, reason)) = verdict else { continue };
             let token = message.token;
-            completed += u64::from(status == SUCCESS);
-            if status != SUCCESS {
-                if status != FLUSHED || !token.has_wr_id {
-                    self.failures_expected.push(FailureEvent {
+            completed += u64::from(status == CompletionStatus::Success as u64);
+            if status != CompletionStatus::Success as u64 {
+                if status != CompletionStatus::Flushed as u64 || !token.completion.has_wr_id {
+                    self.failures_expected.push(QpNotice {
                         queue_pair: bits(index as u64),
                         generation: model.event.generation,
-                        cause: FailureCause::Requester,
-                        has_event: !token.has_wr_id,
-                        event_code: bits(FATAL_EVENT),
+                        kind: NoticeKind::RequesterError,
+                        has_event: !token.completion.has_wr_id,
+                        event_code: bits(AsyncEvent::QueuePairFatal as u64),
                     });
                 }
                 model.has_failed = true;
             }
-            if token.has_wr_id && (status != SUCCESS || token.is_signalled) {
+            if token.completion.has_wr_id
+                && (status != CompletionStatus::Success as u64 || token.completion.is_signalled)
+            {
                 self.completions_expected.push(CqeToken {
                     completion_queue: model
                         .event
                         .path
                         .send_completion_queue
                         .get_bits::<COMPLETION_QUEUE_BITS>(0),
-                    wr_id: token.wr_id,
+                    wr_id: token.completion.wr_id,
                     qp_number: model.event.path.local_qp,
                     generation: model.event.generation,
                     consumer_index: token.next_slot,
-                    length: if token.is_read && status == SUCCESS { token.length } else { bits(0) },
-                    opcode: bits(match (token.is_read, token.is_atomic, token.is_compare, token.is_write) {
-                        (true, false, _, _) => COMPLETES_READ,
-                        (true, true, true, _) => COMPLETES_COMPARE_SWAP,
-                        (true, true, false, _) => COMPLETES_FETCH_ADD,
-                        (false, _, _, true) => COMPLETES_WRITE,
-                        (false, _, _, false) => COMPLETES_SEND,
-                    }),
+                    length: if token.kind.is_read && status == CompletionStatus::Success as u64 {
+                        token.length
+                    } else {
+                        bits(0)
+                    },
+                    opcode: bits(
+                        match (
+                            token.kind.is_read,
+                            token.kind.is_atomic,
+                            token.kind.is_compare,
+                            token.kind.is_write,
+                        ) {
+                            (true, false, _, _) => CompletionOpcode::Read as u64,
+                            (true, true, true, _) => CompletionOpcode::CompareSwap as u64,
+                            (true, true, false, _) => CompletionOpcode::FetchAdd as u64,
+                            (false, _, _, true) => CompletionOpcode::Write as u64,
+                            (false, _, _, false) => CompletionOpcode::Send as u64,
+                        },
+                    ),
                     status: bits(status),
                     vendor_error: bits(reason),
                     ..CqeToken::default()
@@ -723,14 +753,14 @@ impl World {
             }
         }
         // A queue pair that goes on again may have begun more since the turn began.
-        if model.tells_drained && !model.has_failed && retired.count == self.begun_seen.count {
-            model.tells_drained = false;
-            self.failures_expected.push(FailureEvent {
+        if model.reports_drained && !model.has_failed && retired.count == self.begun_seen.count {
+            model.reports_drained = false;
+            self.failures_expected.push(QpNotice {
                 queue_pair: bits(index as u64),
                 generation: model.event.generation,
-                cause: FailureCause::Drained,
+                kind: NoticeKind::Drained,
                 has_event: true,
-                event_code: bits(DRAINED_EVENT),
+                event_code: bits(AsyncEvent::SendQueueDrained as u64),
             });
         }
         assert_eq!(retired.reads, model.reads & 31);
@@ -753,9 +783,9 @@ impl World {
         self.retired.insert(index, retired);
     }
 
-    fn kicks(&mut self, kick: LocalCompletion) {
-        self.kicks_offered.push_back(kick);
-        self.kicks.push(kick);
+    fn kicks(&mut self, local: LocalCompletion) {
+        self.kicks_offered.push_back(local);
+        self.kicks.push(local);
     }
 
     /// Issuing: the oldest item is written down with its first packet, or another of its packets is sent.
@@ -763,14 +793,14 @@ impl World {
         let Some(mut item) = self.items.pop_front() else { return };
         let sender = self.senders.get_mut(&item.queue_pair).unwrap();
         let generation = item.token.generation.to_u64() as u8;
-        let serves =
-            [READY_TO_SEND, SEND_QUEUE_DRAIN].contains(&sender.state) && sender.generation == generation;
-        let mut kick = LocalCompletion {
+        let serves = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64].contains(&sender.state)
+            && sender.generation == generation;
+        let mut local = LocalCompletion {
             queue_pair: bits(item.queue_pair as u64),
             generation: item.token.generation,
             has_failed: false,
             psn: bits(item.psn.value().into()),
-            is_freed: false,
+            is_invalidated: false,
             is_denied: false,
         };
         if item.has_begun && !serves {
@@ -778,17 +808,20 @@ impl World {
             return;
         }
         if sender.failed == Some(generation) {
-            item.token.status = bits(FLUSHED);
+            item.token.completion.status = bits(CompletionStatus::Flushed as u64);
         }
         let had_failed = sender.failed == Some(generation);
         let fails_behind = item.has_begun && fails && self.random.random();
-        let is_sent = item.token.status == SUCCESS && !fails_behind;
-        if fails_behind || (item.token.status != SUCCESS && item.token.status != FLUSHED) {
+        let is_sent = item.token.completion.status == CompletionStatus::Success as u64 && !fails_behind;
+        if fails_behind
+            || (item.token.completion.status != CompletionStatus::Success as u64
+                && item.token.completion.status != CompletionStatus::Flushed as u64)
+        {
             sender.failed = Some(generation);
         }
         if is_sent {
             sender.unsent_psn = item.psn.add(1).value();
-            if item.token.is_read {
+            if item.token.kind.is_read {
                 sender.unsent_psn = psn_of(item.token.last_psn).add(1).value();
             } else if fails {
                 self.late_losses.push(GatherFailure {
@@ -821,9 +854,9 @@ impl World {
             });
         }
         if !is_sent {
-            kick.has_failed = fails_behind;
-            self.kicks(kick);
-        } else if psn_of(item.token.last_psn) != item.psn && !item.token.is_read {
+            local.has_failed = fails_behind;
+            self.kicks(local);
+        } else if psn_of(item.token.last_psn) != item.psn && !item.token.kind.is_read {
             (item.psn, item.has_begun) = (item.psn.add(1), true);
             self.items.push_front(item);
         }
@@ -937,17 +970,26 @@ impl World {
         sender.wanted = sender.wanted.saturating_sub(1);
         sender.reads += u64::from(is_read && !is_flushed);
         let status = if is_flushed {
-            FLUSHED
+            CompletionStatus::Flushed as u64
         } else if random.random_range(0..1000) < refuses {
-            *[LOCAL_LENGTH, LOCAL_OPERATION, LOCAL_PROTECTION].choose(random).unwrap()
+            *[
+                CompletionStatus::LocalLength as u64,
+                CompletionStatus::LocalQueuePairOperation as u64,
+                CompletionStatus::LocalProtection as u64,
+            ]
+            .choose(random)
+            .unwrap()
         } else {
-            SUCCESS
+            CompletionStatus::Success as u64
         };
-        let has_wr_id = status == SUCCESS || random.random_range(0..1000) >= 3 * refuses;
+        let has_wr_id =
+            status == CompletionStatus::Success as u64 || random.random_range(0..1000) >= 3 * refuses;
         sender.has_ended = !has_wr_id;
         let first_psn = Psn::wrapping(sender.next_psn);
         let behind = match random.random_range(0..4) {
-            0 if status == SUCCESS && self.signals.is_none() => random.random_range(1..6),
+            0 if status == CompletionStatus::Success as u64 && self.signals.is_none() => {
+                random.random_range(1..6)
+            }
             _ => 0,
         };
         let is_atomic = is_read && random.random_bool(0.3);
@@ -955,18 +997,22 @@ impl World {
             generation: bits(u64::from(sender.generation)),
             last_psn: bits(u64::from(first_psn.add(behind).value())),
             next_slot: bits(u64::from(sender.slot)),
-            has_wr_id,
-            wr_id: Stimulus::sample(random),
-            is_signalled: self.signals.unwrap_or_else(|| random.random()),
-            is_write: !is_read && random.random(),
-            is_read,
-            is_atomic,
-            is_compare: is_atomic && random.random(),
             is_open: is_read && !is_flushed,
-            is_local: false,
+            completion: WqeCompletion {
+                has_wr_id,
+                wr_id: Stimulus::sample(random),
+                is_signalled: self.signals.unwrap_or_else(|| random.random()),
+                status: bits(status),
+                reason: Stimulus::sample(random),
+            },
+            kind: WqeKind {
+                is_write: !is_read && random.random(),
+                is_read,
+                is_atomic,
+                is_compare: is_atomic && random.random(),
+                is_local: false,
+            },
             length: Stimulus::sample(random),
-            status: bits(status),
-            reason: Stimulus::sample(random),
         };
         if !is_flushed {
             sender.next_psn = first_psn.add(behind + 1).value();
@@ -1067,7 +1113,7 @@ impl World {
         let of_read = model.messages.iter().any(|message| {
             let is_within =
                 !psn.is_before(message.first_psn) && !psn_of(message.token.last_psn).is_before(psn);
-            is_within && message.token.is_read
+            is_within && message.token.kind.is_read
         });
         let mut packet = self.answer(index, psn, syndrome);
         let random = &mut self.random;
@@ -1117,7 +1163,7 @@ impl World {
             6 => self.command(index, |life| life.kind = SetupKind::Probe),
             7 => self.command(index, |life| life.kind = SetupKind::ReceivePsn),
             8 if state == QpState::Error as u64 => self.move_to(index, QpState::Reset),
-            _ if state == QpState::Error as u64 || state == RESET => self.make(index, psn),
+            _ if state == QpState::Error as u64 || state == QpState::Reset as u64 => self.make(index, psn),
             _ => {}
         }
     }
@@ -1148,7 +1194,7 @@ impl World {
             let index = failure.queue_pair.to_u64() as usize;
             let life = self.lives[&index];
             let can_fail = [QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64];
-            let fails = failure.cause != FailureCause::Drained;
+            let fails = failure.kind != NoticeKind::Drained;
             if fails && life.generation == failure.generation && can_fail.contains(&life.state.to_u64()) {
                 self.move_to(index, QpState::Error);
             }
@@ -1177,7 +1223,7 @@ impl World {
         }
         (0..300).for_each(|_| self.live(CALM));
         for index in INDICES {
-            if self.lives[&index].state != RESET {
+            if self.lives[&index].state != QpState::Reset as u64 {
                 self.move_to(index, QpState::Error);
             }
         }
@@ -1249,7 +1295,7 @@ impl World {
 
     /// How often it was said that nothing is left.
     fn drained(&self) -> usize {
-        self.failures.received.iter().filter(|failure| failure.cause == FailureCause::Drained).count()
+        self.failures.received.iter().filter(|failure| failure.kind == NoticeKind::Drained).count()
     }
 
     /// A world with room for all that is posted, and one queue pair in RTS.
@@ -1393,7 +1439,12 @@ fn events_and_answers_are_taken_while_completions_stall() {
     world.completions_stall = false;
     world.cycles_until(100);
     world.check();
-    let flushed = world.completions.received.iter().filter(|token| token.status == FLUSHED).count();
+    let flushed = world
+        .completions
+        .received
+        .iter()
+        .filter(|token| token.status == CompletionStatus::Flushed as u64)
+        .count();
     assert_eq!(flushed, 76);
     world.rest();
 }
@@ -1413,7 +1464,7 @@ fn nothing_is_left_behind_a_reset_and_its_sweep() {
     for index in 0..1 << QUEUE_PAIR_BITS {
         world.bench.block.sweep_index.next = bits(index);
         world.bench.tick();
-        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retires_valid.val());
+        assert!(!world.bench.block.completion.valid.val() && !world.bench.block.retired_valid.val());
     }
     world.bench.block.is_sweeping.next = false;
     // The same bench, and neighbours that have forgotten everything too.
@@ -1431,9 +1482,10 @@ fn nothing_is_left_behind_a_reset_and_its_sweep() {
 #[test]
 fn waveform_is_as_documented() {
     let waves = Waves::new().signal("responses_valid").signal("responses_ready");
-    let waves = waves.signal("place").signal("retires_valid").signal("retires.count").when("retires_valid");
+    let waves =
+        waves.signal("pool_slot").signal("retired_valid").signal("retired_out.count").when("retired_valid");
     let waves = waves.signal("completion_valid").signal("completion_beat.consumer_index");
-    let waves = waves.when("completion_valid").signal("counts_messages_completed");
+    let waves = waves.when("completion_valid").signal("counts.messages_completed");
     let mut world = World::roomy(Stalls::None);
     world.post(5, 3);
     world.bench = world.bench.recording(waves);

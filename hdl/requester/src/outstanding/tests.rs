@@ -1,4 +1,5 @@
 use super::*;
+use crate::messages::{WqeCompletion, WqeKind};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Stimulus, random};
 use std::collections::{HashMap, HashSet};
@@ -34,20 +35,24 @@ fn reads_see_the_writes_of_earlier_cycles() {
             generation: Stimulus::sample(&mut random),
             last_psn: Stimulus::sample(&mut random),
             next_slot: Stimulus::sample(&mut random),
-            has_wr_id: random.random(),
-            wr_id: Stimulus::sample(&mut random),
-            is_signalled: random.random(),
-            is_write: random.random(),
-            is_read: random.random(),
-            is_atomic: random.random(),
-            is_compare: random.random(),
             is_open: random.random(),
-            is_local: random.random(),
+            completion: WqeCompletion {
+                has_wr_id: random.random(),
+                wr_id: Stimulus::sample(&mut random),
+                is_signalled: random.random(),
+                status: Stimulus::sample(&mut random),
+                reason: Stimulus::sample(&mut random),
+            },
+            kind: WqeKind {
+                is_write: random.random(),
+                is_read: random.random(),
+                is_atomic: random.random(),
+                is_compare: random.random(),
+                is_local: random.random(),
+            },
             length: Stimulus::sample(&mut random),
-            status: Stimulus::sample(&mut random),
-            reason: Stimulus::sample(&mut random),
         };
-        block.message_place.next = place(&mut random);
+        block.message_slot.next = place(&mut random);
         block.issued_queue_pair.next = queue_pair(&mut random);
         block.issued.next = Issued {
             count: Stimulus::sample(&mut random),
@@ -60,15 +65,15 @@ fn reads_see_the_writes_of_earlier_cycles() {
         block.queue_pair.next = queue_pair(&mut random);
         block.issued_read.next = true;
         block.begun_read.next = true;
-        block.place.next = place(&mut random);
-        block.retired_index.next = queue_pair(&mut random);
-        block.retires.next = Retired {
+        block.pool_slot.next = place(&mut random);
+        block.retired_write_queue_pair.next = queue_pair(&mut random);
+        block.retired_write.next = Retired {
             count: Stimulus::sample(&mut random),
             reads: Stimulus::sample(&mut random),
             home_lap: random.random(),
             una_psn: Stimulus::sample(&mut random),
         };
-        block.retires_valid.next = random.random();
+        block.retired_write_valid.next = random.random();
         block.free.ready.next = random.random_bool(0.5);
         block.freed_valid.next = !taken.is_empty() && random.random_bool(0.4);
         if block.freed_valid.next {
@@ -84,7 +89,7 @@ fn reads_see_the_writes_of_earlier_cycles() {
         if block.freed_valid.val() {
             free.insert(block.freed.val().to_u64());
         }
-        let place = block.place.val();
+        let place = block.pool_slot.val();
         let expected = (
             messages.get(&place.to_u64()).copied(),
             links.get(&(place.to_u64() >> 3)).copied(),
@@ -99,13 +104,13 @@ fn reads_see_the_writes_of_earlier_cycles() {
             begun.insert(block.begun_queue_pair.val().to_u64(), block.begun.val());
         }
         if block.message_valid.val() {
-            messages.insert(block.message_place.val().to_u64(), block.message.val());
+            messages.insert(block.message_slot.val().to_u64(), block.message.val());
         }
         if block.issued_valid.val() {
             issued.insert(block.issued_queue_pair.val().to_u64(), block.issued.val());
         }
-        if block.retires_valid.val() {
-            retired.insert(block.retired_index.val().to_u64(), block.retires.val());
+        if block.retired_write_valid.val() {
+            retired.insert(block.retired_write_queue_pair.val().to_u64(), block.retired_write.val());
         }
         bench.tick();
         let block = &bench.block;

@@ -11,6 +11,8 @@ use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::Syndrome;
+use rnic_messages::host::HostSpan;
+use rnic_messages::read::{READ_SLOT_BITS, ResponseNotice};
 use std::collections::VecDeque;
 
 const INDICES: [usize; 3] = [0, 0x155, 0x3ff];
@@ -232,7 +234,7 @@ impl World {
         pair.slot = (slot + 1) % READS_MAX as u64;
         let block = &mut self.bench.block;
         block.read.next = record;
-        block.read_place.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
+        block.read_index.next = bits((pair.index as u64) << READ_SLOT_BITS | slot);
         block.read_valid.next = true;
         let opened = IssuedRead { queue_pair: bits(pair.index as u64), generation, slot: bits(slot) };
         self.written = Some((number, opened, read));
@@ -321,12 +323,12 @@ impl World {
     /// A response was taken: which command it must become.
     fn takes_response(&mut self, response: Response) {
         let pair = self.pairs.iter_mut().find(|pair| response.queue_pair == pair.index as u64).unwrap();
-        let mut answer = ReturnedAnswer {
+        let mut answer = ResponseNotice {
             queue_pair: response.queue_pair,
             generation: response.generation,
             psn: response.psn,
             syndrome: response.syndrome,
-            ..ReturnedAnswer::default()
+            ..ResponseNotice::default()
         };
         let mut command =
             ReadResponseCommand { payload_bytes: response.payload_bytes, ..ReadResponseCommand::default() };
@@ -334,7 +336,7 @@ impl World {
         let [stale, unexpected, implied, protection] = &mut self.counts_expected;
         let due = pair.reads.front().map(|read| read.first_psn().add(pair.came as u32));
         let mut fails = |status: CompletionStatus| {
-            answer.is_failure = true;
+            answer.is_read_error = true;
             answer.status = bits(status as u64);
             answer.psn = bits(due.expect("a READ is open").value().into());
             true
@@ -351,7 +353,7 @@ impl World {
                 *implied += 1;
                 pair.has_failed = fails(CompletionStatus::RetryExceeded);
             } else {
-                answer.is_said = true;
+                answer.is_acknowledge = true;
             }
         } else if let Some(due) = due {
             let read = pair.reads.front().unwrap().clone();
@@ -411,7 +413,7 @@ impl World {
                     (command.first, command.second) = (span(0), span(1));
                 } else {
                     *protection += 1;
-                    answer.is_failure = true;
+                    answer.is_read_error = true;
                     answer.status = bits(CompletionStatus::LocalProtection as u64);
                 }
             }
@@ -419,10 +421,10 @@ impl World {
             *stale += 1;
         } else {
             *unexpected += 1;
-            answer.is_unasked = true;
+            answer.is_unexpected = true;
         }
-        command.answer = answer;
-        let kinds = [answer.is_placed, answer.is_said, answer.is_failure, answer.is_unasked];
+        command.notice = answer;
+        let kinds = [answer.is_placed, answer.is_acknowledge, answer.is_read_error, answer.is_unexpected];
         *self.statuses.entry((answer.status.to_u64(), kinds)).or_default() += 1;
         self.commands.push(command);
     }
@@ -436,7 +438,7 @@ impl World {
             self.answer.push(granted);
         }
         self.setup.drive(&mut block.setup, random);
-        self.opened.drive(&mut block.opened, random);
+        self.opened.drive(&mut block.issued_read, random);
         self.response.drive(&mut block.response, random);
         self.answer.drive(&mut block.access_answer, random);
         self.request.drive(&mut block.access_request, random);
@@ -445,17 +447,17 @@ impl World {
         self.bench.settle();
         let block = &self.bench.block;
         let event = self.setup.sample(&block.setup).then(|| block.setup.beat.val());
-        let has_opened = self.opened.sample(&block.opened);
+        let has_opened = self.opened.sample(&block.issued_read);
         let response = self.response.sample(&block.response).then(|| block.response.beat.val());
         self.answer.sample(&block.access_answer);
         if let Some(request) = self.request.sample(&block.access_request) {
             self.answers.push_back((self.cycle + random.random_range(1..8), access(&request)));
         }
         let pulses = [
-            block.counts_response_stale.val(),
-            block.counts_response_unexpected.val(),
-            block.counts_implied_nak.val(),
-            block.counts_local_protection.val(),
+            block.counts.val().response_stale,
+            block.counts.val().response_unexpected,
+            block.counts.val().implied_nak,
+            block.counts.val().local_protection,
         ];
         for (count, pulse) in self.counts.iter_mut().zip(pulses) {
             *count += usize::from(pulse);

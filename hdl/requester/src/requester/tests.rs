@@ -1,15 +1,17 @@
 use super::*;
-use crate::constants::{
-    ACKNOWLEDGE, BAD_RESPONSE, COMPLETES_LOCAL_INVALIDATE, FATAL_EVENT, FLUSHED, LOCAL_OPERATION,
-    LOCAL_PROTECTION, NOT_READY_RETRY_EXCEEDED, READ_RESPONSE_FIRST, READ_RESPONSE_LAST,
-    READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY, REASON_KEY, REASON_PAYLOAD, REMOTE_ACCESS,
-    REMOTE_INVALID_REQUEST, REMOTE_OPERATION, RETRY_EXCEEDED, SUCCESS,
+use crate::messages::second_sge;
+use crate::opcode::{
+    ACKNOWLEDGE, READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY,
 };
 use crate::segment::tests::packets;
 use crate::testing::{Bytes, event, random_entry, slot_bits};
+use crate::vendor_error;
 use crate::wqe_check::tests::judge;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_layout::queue::completion::CompletionOpcode;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::queue::send::{INLINE, SIGNALLED, TWO_SLOTS};
 use rnic_layout::state::QpState;
 use rnic_messages::host::HostSpan;
@@ -140,11 +142,11 @@ struct World {
     memory: HashMap<u64, Bytes>,
     setups: VecDeque<SetupEvent>,
     setup_fetch: Source<SetupEvent>,
-    setup_segment: Source<SetupEvent>,
+    setup_parse: Source<SetupEvent>,
     responses: Source<PacketToken>,
     gather_failure: Source<GatherFailure>,
     access_answer: Source<AccessAnswer>,
-    work_read: Sink<HostSpan>,
+    wqe_read: Sink<HostSpan>,
     access_request: Sink<AccessRequest>,
     gather: Sink<GatherCommand>,
     inline_slot: Sink<Slot>,
@@ -156,19 +158,19 @@ struct World {
     ended: usize,
     /// Peers say nothing that they are not asked for.
     is_strict: bool,
-    deposit_request: Sink<AccessRequest>,
-    deposit_answer: Source<AccessAnswer>,
+    response_access_request: Sink<AccessRequest>,
+    response_access_answer: Source<AccessAnswer>,
     place: Sink<ReadResponseCommand>,
-    returned: Source<ReturnedAnswer>,
+    returned: Source<ResponseNotice>,
     completion: Sink<CqeToken>,
-    failure: Sink<FailureEvent>,
+    failure: Sink<QpNotice>,
     doorbells: VecDeque<(usize, u16)>,
     /// When slots and answers are due.
     reads: VecDeque<(u64, u64, bool)>,
     answers: VecDeque<(u64, AccessAnswer)>,
     deposit_answers: VecDeque<(u64, AccessAnswer)>,
     /// What the place stage has, and when it tells.
-    placing: VecDeque<(u64, ReturnedAnswer)>,
+    placing: VecDeque<(u64, ResponseNotice)>,
     /// Payload of answers that is neither placed nor dropped.
     payload: VecDeque<u64>,
     reads_done: usize,
@@ -225,7 +227,7 @@ impl World {
             memory: HashMap::new(),
             setups: VecDeque::new(),
             setup_fetch: Source::of_tokens([], stalls),
-            setup_segment: Source::of_tokens([], stalls),
+            setup_parse: Source::of_tokens([], stalls),
             responses: Source::of_tokens([], stalls),
             gather_failure: Source::of_tokens([], stalls),
             access_answer: Source::of_tokens([], stalls),
@@ -234,11 +236,11 @@ impl World {
             endings: VecDeque::new(),
             ended: 0,
             is_strict: false,
-            deposit_request: Sink::new(stalls),
-            deposit_answer: Source::of_tokens([], stalls),
+            response_access_request: Sink::new(stalls),
+            response_access_answer: Source::of_tokens([], stalls),
             place: Sink::new(stalls),
             returned: Source::of_tokens([], stalls),
-            work_read: Sink::new(stalls),
+            wqe_read: Sink::new(stalls),
             access_request: Sink::new(stalls),
             gather: Sink::new(stalls),
             inline_slot: Sink::new(stalls),
@@ -286,17 +288,17 @@ impl World {
     /// Makes all ends of streams pause in another way; nothing may be under way.
     fn stall(&mut self, stalls: Stalls) {
         self.setup_fetch = Source::of_tokens([], stalls);
-        self.setup_segment = Source::of_tokens([], stalls);
+        self.setup_parse = Source::of_tokens([], stalls);
         self.responses = Source::of_tokens([], stalls);
         self.gather_failure = Source::of_tokens([], stalls);
         self.access_answer = Source::of_tokens([], stalls);
         self.invalidate = Sink::new(stalls);
         self.invalidated = Source::of_tokens([], stalls);
-        self.deposit_request = Sink::new(stalls);
-        self.deposit_answer = Source::of_tokens([], stalls);
+        self.response_access_request = Sink::new(stalls);
+        self.response_access_answer = Source::of_tokens([], stalls);
         self.place = Sink::new(stalls);
         self.returned = Source::of_tokens([], stalls);
-        self.work_read = Sink::new(stalls);
+        self.wqe_read = Sink::new(stalls);
         self.access_request = Sink::new(stalls);
         self.gather = Sink::new(stalls);
         self.inline_slot = Sink::new(stalls);
@@ -417,16 +419,16 @@ impl World {
             self.memory.insert(pair.ring() + 64 * u64::from(offset), *bytes);
         }
         let mut item = ParsedWqe { two_slots, is_reliable: true, ..ParsedWqe::default() };
-        item.generation = bits(pair.generation.into());
-        item.queue_pair = bits(pair.number as u64);
-        item.path_mtu = bits(pair.path_mtu);
-        item.domain = bits(pair.number as u64);
-        item.is_open = entry[0][0] == 4;
+        item.header.generation = bits(pair.generation.into());
+        item.header.queue_pair = bits(pair.number as u64);
+        item.plan.path_mtu = bits(pair.path_mtu);
+        item.plan.domain = bits(pair.number as u64);
+        item.header.is_open = entry[0][0] == 4;
         (item.first, item.second) = (slot_bits(&entry[0]), slot_bits(&entry[1]));
         let judged = judge(&item, &entry);
         let checked = judged.checked;
         // What is not sent makes no packets.
-        let is_sent = checked.status == SUCCESS && !checked.is_local;
+        let is_sent = checked.completion.status == CompletionStatus::Success as u64 && !checked.kind.is_local;
         let made = if is_sent { packets(&checked, &judged.listed) } else { vec![] };
         let mut lists = Vec::new();
         let mut commands = Vec::new();
@@ -453,40 +455,41 @@ impl World {
             });
             commands.push(GatherCommand {
                 headers: TransmitRequest {
-                    queue_pair: item.queue_pair,
-                    generation: item.generation,
+                    queue_pair: item.header.queue_pair,
+                    generation: item.header.generation,
                     opcode: packet.opcode,
                     solicited: packet.solicited,
                     ack_request: packet.ack_request,
                     asks_if_newest: true,
                     psn: bits(0),
-                    extended: packet.extended,
+                    extended: packet.extended_or_key,
                     payload_bytes: packet.payload_bytes,
                     is_response: false,
                     ends_response: false,
                 },
                 is_inline: !judged.inline.is_empty(),
                 continues: packet.is_listed,
-                span_count: if checked.is_read { bits(0) } else { packet.request_count },
+                span_count: if checked.kind.is_read { bits(0) } else { packet.request_count },
                 first: span(0, packet.first_length),
                 second: span(1, packet.second_length),
             });
         }
-        let sges = [checked.first, checked.second].into_iter().filter(|sge| sge.length != 0);
+        let sges = [checked.first, second_sge(checked.tail)].into_iter().filter(|sge| sge.length != 0);
         let sges = sges.map(|sge| {
             let offset = sge.address.to_u64().wrapping_sub(pair.region());
             (pair.device().wrapping_add(offset), sge.length.to_u64())
         });
-        let read = (checked.is_read && checked.status == SUCCESS).then(|| Read {
-            length: checked.length.to_u64(),
-            sges: sges.collect(),
-            first_psn: 0,
-        });
-        let status = if fails_at == Some(0) { LOCAL_PROTECTION } else { checked.status.to_u64() };
+        let read = (checked.kind.is_read && checked.completion.status == CompletionStatus::Success as u64)
+            .then(|| Read { length: checked.length.to_u64(), sges: sges.collect(), first_psn: 0 });
+        let status = if fails_at == Some(0) {
+            CompletionStatus::LocalProtection as u64
+        } else {
+            checked.completion.status.to_u64()
+        };
         let next_slot = pair.producer.wrapping_add(slots);
         pair.entries.push(Entry {
             wr_id,
-            is_signalled: checked.is_signalled,
+            is_signalled: checked.completion.is_signalled,
             next_slot,
             status,
             commands,
@@ -494,9 +497,10 @@ impl World {
             fails_at,
             inline: judged.inline,
             read,
-            key: (checked.is_local && checked.status == SUCCESS).then(|| checked.immediate.to_u64()),
+            key: (checked.kind.is_local && checked.completion.status == CompletionStatus::Success as u64)
+                .then(|| checked.immediate_or_key.to_u64()),
             is_acknowledged: false,
-            refusals: fails_at.map(|_| (LOCAL_PROTECTION, 0)).into_iter().collect(),
+            refusals: fails_at.map(|_| (CompletionStatus::LocalProtection as u64, 0)).into_iter().collect(),
         });
         pair.producer = next_slot;
         true
@@ -526,11 +530,11 @@ impl World {
         let mut tokens = vec![];
         if self.random.random_bool(self.error_rate) {
             let (syndrome, status) = [
-                (0x60, RETRY_EXCEEDED),
-                (0x61, REMOTE_INVALID_REQUEST),
-                (0x62, REMOTE_ACCESS),
-                (0x63, REMOTE_OPERATION),
-                (0x25, NOT_READY_RETRY_EXCEEDED),
+                (0x60, CompletionStatus::RetryExceeded as u64),
+                (0x61, CompletionStatus::RemoteInvalidRequest as u64),
+                (0x62, CompletionStatus::RemoteAccess as u64),
+                (0x63, CompletionStatus::RemoteOperation as u64),
+                (0x25, CompletionStatus::RnrRetryExceeded as u64),
             ][self.random.random_range(0..5)];
             token.extended = bits(syndrome);
             pair.peer_is_silent = true;
@@ -566,7 +570,7 @@ impl World {
                     payload_bytes: bits(0),
                     ..lost
                 }));
-                pair.entries[entry].refusals.push((RETRY_EXCEEDED, 0));
+                pair.entries[entry].refusals.push((CompletionStatus::RetryExceeded as u64, 0));
                 pair.peer_is_silent = true;
             } else if self.random.random_bool(self.error_rate) {
                 // One is not what it should be.
@@ -577,7 +581,7 @@ impl World {
                 } else {
                     token.opcode = bits(READ_RESPONSE_FIRST + (token.opcode.to_u64() + 2) % 4);
                 }
-                pair.entries[entry].refusals.push((BAD_RESPONSE, 0));
+                pair.entries[entry].refusals.push((CompletionStatus::BadResponse as u64, 0));
                 pair.peer_is_silent = true;
             }
             pair.acknowledges(entry);
@@ -617,7 +621,7 @@ impl World {
         let spans: Vec<_> =
             [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number);
-        let is_refused = answer.is_failure && answer.status == LOCAL_PROTECTION;
+        let is_refused = answer.is_read_error && answer.status == CompletionStatus::LocalProtection as u64;
         assert!(answer.is_placed || spans.is_empty());
         if let Some(pair) = pair
             && answer.generation == u64::from(pair.generation)
@@ -631,13 +635,13 @@ impl World {
                 .expect("a READ was sent");
             let read = entry.read.as_ref().unwrap();
             let before = behind(read) * pmtu;
-            answer.has_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
+            answer.write_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
             let all = read.spans(before, pmtu.min(read.length - before));
             assert_eq!(spans, if is_refused { vec![] } else { all });
             if is_refused {
-                entry.refusals.push((LOCAL_PROTECTION, 0));
-            } else if answer.has_failed {
-                entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
+                entry.refusals.push((CompletionStatus::LocalProtection as u64, 0));
+            } else if answer.write_failed {
+                entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             } else if behind(read) + 1 == read.responses(pmtu) {
                 self.reads_done += 1;
                 entry.is_acknowledged = entry.refusals.is_empty();
@@ -678,7 +682,7 @@ impl World {
         let is_open = |entry: &Entry| entry.key.is_some() && !entry.is_acknowledged;
         assert!(!pair.entries[..pair.sent].iter().any(is_open), "nothing leaves before the key is ended");
         let entry = &mut pair.entries[pair.sent];
-        assert_eq!(entry.status, SUCCESS, "an entry in error is not sent");
+        assert_eq!(entry.status, CompletionStatus::Success as u64, "an entry in error is not sent");
         assert!(entry.fails_at != Some(pair.sent_packets), "a packet whose key does not hold is not sent");
         let mut expected = entry.commands[pair.sent_packets];
         let is_last = entry.fails_at.is_none() && pair.sent_packets + 1 == entry.commands.len();
@@ -711,7 +715,7 @@ impl World {
             psns = read.responses(128 << pair.path_mtu) as u32;
         }
         if is_lost && !pair.peer_is_silent && entry.read.is_none() {
-            entry.refusals.push((LOCAL_PROTECTION, REASON_PAYLOAD));
+            entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             let number = pair.wire.pop_back().expect("it was pushed").0;
             // The peer still answers what was sent before.
             while !self.pairs[index].wire.is_empty() {
@@ -767,7 +771,7 @@ impl World {
                 entry.is_acknowledged = true;
                 self.ended += 1;
             } else {
-                entry.refusals.push((LOCAL_OPERATION, REASON_KEY));
+                entry.refusals.push((CompletionStatus::LocalQueuePairOperation as u64, vendor_error::KEY));
             }
         }
         self.invalidated.push(answer);
@@ -794,16 +798,16 @@ impl World {
             }
             assert_eq!(consumer, entry.next_slot);
             if pair.has_failed {
-                assert_eq!(status, FLUSHED);
-            } else if status == SUCCESS {
+                assert_eq!(status, CompletionStatus::Flushed as u64);
+            } else if status == CompletionStatus::Success as u64 {
                 assert!(entry.is_signalled && entry.is_acknowledged);
-                assert_eq!(token.opcode == COMPLETES_LOCAL_INVALIDATE, entry.key.is_some());
+                assert_eq!(token.opcode == CompletionOpcode::LocalInvalidate as u64, entry.key.is_some());
                 assert_eq!(token.length, entry.read.as_ref().map_or(0, |read| read.length));
             } else {
                 pair.has_failed = true;
-                if status == FLUSHED {
+                if status == CompletionStatus::Flushed as u64 {
                     assert_eq!(pair.state, QpState::Error, "flushed because control said so");
-                } else if entry.status != SUCCESS {
+                } else if entry.status != CompletionStatus::Success as u64 {
                     assert_eq!(status, entry.status);
                 } else {
                     assert!(entry.refusals.contains(&(status, token.vendor_error.to_u64())), "{token:?}");
@@ -818,15 +822,14 @@ impl World {
     fn step(&mut self) {
         let random = &mut self.random;
         if self.setup_fetch.is_done()
-            && self.setup_segment.is_done()
+            && self.setup_parse.is_done()
             && let Some(event) = self.setups.pop_front()
         {
             self.setup_fetch.push(event);
-            self.setup_segment.push(event);
+            self.setup_parse.push(event);
         }
         let block = &mut self.bench.block;
-        let doorbell = if self.setups.is_empty() && self.setup_fetch.is_done() && self.setup_segment.is_done()
-        {
+        let doorbell = if self.setups.is_empty() && self.setup_fetch.is_done() && self.setup_parse.is_done() {
             self.doorbells.pop_front()
         } else {
             None
@@ -836,15 +839,15 @@ impl World {
             block.send_posted.next.queue_pair = bits(number as u64);
             block.send_posted.next.producer_index = bits(producer.into());
         }
-        block.work_slot_valid.next = false;
+        block.wqe_slot_valid.next = false;
         if self.reads.front().is_some_and(|read| read.0 <= self.cycle) {
             let (_, address, last) = self.reads.pop_front().expect("it is there");
             let data = slot_bits(self.memory.get(&address).unwrap_or(&[0; 64]));
             let is_first = address >> 24 == self.pairs[0].ring() >> 24;
             self.read_fails |= is_first && random.random_bool(self.error_rate / 4.0);
             let error = self.read_fails && is_first;
-            block.work_slot.next = Slot { data, last, error };
-            block.work_slot_valid.next = true;
+            block.wqe_slot.next = Slot { data, last, error };
+            block.wqe_slot_valid.next = true;
         }
         if self.answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
             let answer = self.answers.pop_front().expect("it is there");
@@ -852,7 +855,7 @@ impl World {
         }
         if self.deposit_answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
             let answer = self.deposit_answers.pop_front().expect("it is there");
-            self.deposit_answer.push(answer.1);
+            self.response_access_answer.push(answer.1);
         }
         if self.placing.front().is_some_and(|placing| placing.0 <= self.cycle) {
             let placing = self.placing.pop_front().expect("it is there");
@@ -873,17 +876,17 @@ impl World {
         }
         let (block, random) = (&mut self.bench.block, &mut self.random);
         self.setup_fetch.drive(&mut block.setup_fetch, random);
-        self.setup_segment.drive(&mut block.setup_segment, random);
+        self.setup_parse.drive(&mut block.setup_parse, random);
         self.responses.drive(&mut block.responses, random);
         self.gather_failure.drive(&mut block.gather_failure, random);
         self.access_answer.drive(&mut block.access_answer, random);
         self.invalidate.drive(&mut block.invalidate, random);
         self.invalidated.drive(&mut block.invalidated, random);
-        self.deposit_request.drive(&mut block.deposit_request, random);
-        self.deposit_answer.drive(&mut block.deposit_answer, random);
+        self.response_access_request.drive(&mut block.response_access_request, random);
+        self.response_access_answer.drive(&mut block.response_access_answer, random);
         self.place.drive(&mut block.place, random);
         self.returned.drive(&mut block.returned, random);
-        self.work_read.drive(&mut block.work_read, random);
+        self.wqe_read.drive(&mut block.wqe_read, random);
         self.access_request.drive(&mut block.access_request, random);
         self.gather.drive(&mut block.gather, random);
         self.inline_slot.drive(&mut block.inline_slot, random);
@@ -893,31 +896,31 @@ impl World {
 
         let block = &self.bench.block;
         self.setup_fetch.sample(&block.setup_fetch);
-        self.setup_segment.sample(&block.setup_segment);
+        self.setup_parse.sample(&block.setup_parse);
         self.responses.sample(&block.responses);
         self.gather_failure.sample(&block.gather_failure);
         self.access_answer.sample(&block.access_answer);
-        self.deposit_answer.sample(&block.deposit_answer);
+        self.response_access_answer.sample(&block.response_access_answer);
         self.returned.sample(&block.returned);
         self.invalidated.sample(&block.invalidated);
         let key = self.invalidate.sample(&block.invalidate);
         let placing = self.place.sample(&block.place);
-        let deposit_request = self.deposit_request.sample(&block.deposit_request);
+        let response_access_request = self.response_access_request.sample(&block.response_access_request);
         for (name, pulse) in [
-            ("work_refused", block.counts_work_refused.val()),
-            ("local_protection", block.counts_local_protection.val()),
-            ("messages_completed", block.counts_messages_completed.val()),
-            ("unknown_qp", block.counts_unknown_qp.val()),
-            ("response_stale", block.counts_response_stale.val()),
-            ("response_never_sent", block.counts_response_never_sent.val()),
-            ("nak_received", block.counts_nak_received.val()),
-            ("nak_not_ready_received", block.counts_nak_not_ready_received.val()),
-            ("acknowledgements_received", block.counts_acknowledgements_received.val()),
-            ("stale_dropped", block.counts_stale_dropped.val()),
+            ("work_refused", block.counts.val().work_refused),
+            ("local_protection", block.counts.val().local_protection),
+            ("messages_completed", block.counts.val().messages_completed),
+            ("unknown_qp", block.counts.val().unknown_qp),
+            ("response_stale", block.counts.val().response_stale),
+            ("response_never_sent", block.counts.val().response_never_sent),
+            ("nak_received", block.counts.val().nak_received),
+            ("nak_not_ready_received", block.counts.val().nak_not_ready_received),
+            ("acknowledgements_received", block.counts.val().acknowledgements_received),
+            ("stale_dropped", block.counts.val().stale_dropped),
         ] {
             *self.counts.entry(name).or_insert(0) += u64::from(pulse);
         }
-        if let Some(span) = self.work_read.sample(&block.work_read) {
+        if let Some(span) = self.wqe_read.sample(&block.wqe_read) {
             let (address, slots) = (span.address.to_u64(), span.length.to_u64() / 64);
             let delay = self.random.random_range(self.host_delay..=2 * self.host_delay);
             for slot in 0..slots {
@@ -929,7 +932,7 @@ impl World {
                 self.pairs.iter().find(|pair| request.domain == pair.number as u64).expect("it exists");
             self.answers.push_back((self.cycle + self.answer_delay, access(pair, &request)));
         }
-        if let Some(request) = deposit_request {
+        if let Some(request) = response_access_request {
             assert!(request.local_write);
             let pair =
                 self.pairs.iter_mut().find(|pair| request.domain == pair.number as u64).expect("it exists");
@@ -974,7 +977,7 @@ impl World {
                 let said = if failure.has_event { &mut pair.is_untold } else { &mut pair.failure_seen };
                 assert!(!*said, "a queue pair fails once");
                 *said = true;
-                assert_eq!(failure.event_code, FATAL_EVENT);
+                assert_eq!(failure.event_code, AsyncEvent::QueuePairFatal as u64);
                 // Only what cannot be read, or overruns, is told so, which is done to the first one only.
                 assert!(!failure.has_event || index == 0);
                 self.fail(index);
@@ -988,7 +991,7 @@ impl World {
     fn is_quiet(&self) -> bool {
         self.setups.is_empty()
             && self.setup_fetch.is_done()
-            && self.setup_segment.is_done()
+            && self.setup_parse.is_done()
             && self.responses.is_done()
             && self.lost.is_empty()
             && self.gather_failure.is_done()
@@ -1004,7 +1007,7 @@ impl World {
         let pair = &self.pairs[index];
         let rest = &pair.entries[pair.completed..];
         self.setups.is_empty()
-            && self.setup_segment.is_done()
+            && self.setup_parse.is_done()
             && self.doorbells.is_empty()
             && (pair.is_untold
                 || rest.iter().all(|entry| !entry.is_signalled && entry.is_acknowledged && !pair.has_failed))
@@ -1144,7 +1147,7 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     for round in 0..12 * rounds {
         world.stall(Stalls::ALL[round % 4]);
         runs(&mut world, 300, 0.0);
-        assert_eq!(world.statuses.keys().collect::<Vec<_>>(), [&(SUCCESS, 0)]);
+        assert_eq!(world.statuses.keys().collect::<Vec<_>>(), [&(CompletionStatus::Success as u64, 0)]);
         runs(&mut world, 1_000, 0.03);
         statuses.append(&mut world.statuses);
         failed_behind += std::mem::take(&mut world.failed_behind);
@@ -1226,7 +1229,7 @@ fn nothing_is_begun_while_the_card_rests() {
         let in_flight = world.bench.block.in_flight.val();
         in_flight.entered != in_flight.left
     };
-    let begun = world.work_read.received.len();
+    let begun = world.wqe_read.received.len();
     assert!(is_busy(&world) && (1..28).contains(&begun), "it stops in the middle: {begun}");
     let stopped_at = world.cycle;
     while is_busy(&world) || !world.is_quiet() {
@@ -1234,7 +1237,7 @@ fn nothing_is_begun_while_the_card_rests() {
         assert!(world.cycle < stopped_at + 6_000, "it comes to rest");
     }
     // The last one may have stood in its queue.
-    let reads = world.work_read.received.len();
+    let reads = world.wqe_read.received.len();
     assert!(reads <= begun + 1);
     let entered = world.bench.block.in_flight.val().entered;
     for index in 0..2 {
@@ -1246,14 +1249,14 @@ fn nothing_is_begun_while_the_card_rests() {
     world.setups.push_back(probe);
     (0..2_000).for_each(|_| world.step());
     assert!(world.is_quiet() && world.doorbells.is_empty());
-    assert_eq!((world.work_read.received.len(), world.bench.block.in_flight.val().entered), (reads, entered));
+    assert_eq!((world.wqe_read.received.len(), world.bench.block.in_flight.val().entered), (reads, entered));
     world.bench.block.enable.next = true;
     let rested_until = world.cycle;
     while !(0..2).all(|index| world.has_ended(index)) {
         world.step();
         assert!(world.cycle < rested_until + 10_000, "it goes on");
     }
-    assert!(world.work_read.received.len() > reads);
+    assert!(world.wqe_read.received.len() > reads);
     // Of a message that is not signalled nothing is seen but the answer that ends it.
     (0..100).for_each(|_| world.step());
     assert_eq!(world.counts["messages_completed"], 202);

@@ -1,8 +1,9 @@
 //! The block against a list: every packet of every message is written down here from its length alone; what the block decides
 //! is when each one comes, and that is held to its rules.
 use super::*;
-use crate::constants::LOCAL_LENGTH;
+use crate::messages::SegmentPlan;
 use crate::testing::event;
+use crate::wqe_check::tests::tail;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::psn::Psn;
@@ -30,10 +31,11 @@ struct Message {
 /// All packets of an item, if it is sent.
 pub(crate) fn packets(item: &CheckedWqe, listed: &[Sge]) -> Vec<Expected> {
     // A READ is one packet without payload.
-    let length = if item.is_read { 0 } else { item.length.to_u64() };
-    let pmtu = 128 << item.path_mtu.to_u64();
-    let second = if listed.is_empty() { std::slice::from_ref(&item.second) } else { listed };
-    let mut sges: VecDeque<_> = [&[item.first], second].concat().into();
+    let length = if item.kind.is_read { 0 } else { item.length.to_u64() };
+    let pmtu = 128 << item.plan.path_mtu.to_u64();
+    let second = second_sge(item.tail);
+    let others = if listed.is_empty() { std::slice::from_ref(&second) } else { listed };
+    let mut sges: VecDeque<_> = [&[item.first], others].concat().into();
     let count = length.div_ceil(pmtu).max(1);
     let expected = (0..count).map(|number| {
         let (is_first, is_last) = (number == 0, number + 1 == count);
@@ -46,7 +48,7 @@ pub(crate) fn packets(item: &CheckedWqe, listed: &[Sge]) -> Vec<Expected> {
             if part > 0 {
                 requests.push(AccessRequest {
                     key: sge.key,
-                    domain: item.domain,
+                    domain: item.plan.domain,
                     address: sge.address,
                     length: bits(part),
                     ..AccessRequest::default()
@@ -59,11 +61,11 @@ pub(crate) fn packets(item: &CheckedWqe, listed: &[Sge]) -> Vec<Expected> {
                 sges.pop_front();
             }
         }
-        if item.is_read {
-            let sges = if item.is_atomic { &[item.first][..] } else { &[item.first, item.second] };
+        if item.kind.is_read {
+            let sges = if item.kind.is_atomic { &[item.first][..] } else { &[item.first, second] };
             requests.extend(sges.iter().filter(|sge| sge.length != 0).map(|sge| AccessRequest {
                 key: sge.key,
-                domain: item.domain,
+                domain: item.plan.domain,
                 address: sge.address,
                 length: sge.length,
                 local_write: true,
@@ -77,62 +79,50 @@ pub(crate) fn packets(item: &CheckedWqe, listed: &[Sge]) -> Vec<Expected> {
             (false, true) => 2,
         };
         let mut extended = vec![];
-        if item.is_atomic {
+        if item.kind.is_atomic {
             // AtomicETH: address, key, what is swapped or added, what is compared.
-            let Sge { address, key, length } = item.second;
-            extended.extend(&item.remote.to_bytes()[..12]);
-            extended.extend((length.to_u64() << 32 | key.to_u64()).to_be_bytes());
-            extended.extend(address.to_u64().to_be_bytes());
-        } else if (item.is_write || item.is_read) && is_first {
-            extended.extend(item.remote.to_bytes());
+            let AtomicOperands { compare, swap_add } = atomic_operands(item.tail);
+            extended.extend(&item.reth.to_bytes()[..12]);
+            extended.extend(swap_add.to_u64().to_be_bytes());
+            extended.extend(compare.to_u64().to_be_bytes());
+        } else if (item.kind.is_write || item.kind.is_read) && is_first {
+            extended.extend(item.reth.to_bytes());
         }
-        if (item.has_immediate || item.with_invalidate || item.is_local) && is_last {
-            extended.extend(&item.immediate.to_u64().to_le_bytes()[..4]);
+        if (item.has_immediate || item.with_invalidate || item.kind.is_local) && is_last {
+            extended.extend(&item.immediate_or_key.to_u64().to_le_bytes()[..4]);
         }
-        if item.is_local {
-            extended.extend(&item.domain.to_u64().to_le_bytes()[..3]);
+        if item.kind.is_local {
+            extended.extend(&item.plan.domain.to_u64().to_le_bytes()[..3]);
         }
         let request_bytes = |index: usize| match requests.get(index) {
-            Some(request) if !item.is_read => bits(request.length.to_u64()),
+            Some(request) if !item.kind.is_read => bits(request.length.to_u64()),
             _ => bits(0),
         };
         let is_listed = !listed.is_empty() && requests.len() > 1;
         let packet = Packet {
-            queue_pair: item.queue_pair,
-            generation: item.generation,
-            is_empty: false,
-            is_first: item.is_first && is_first,
+            header: WqeHeader {
+                is_empty: false,
+                is_first: item.header.is_first && is_first,
+                ends_burst: false,
+                ..item.header
+            },
+            completion: WqeCompletion { status: bits(CompletionStatus::Success as u64), ..item.completion },
+            kind: item.kind,
             starts: is_first,
-            ends_burst: false,
             ends_turn: false,
-            message_count: item.message_count,
-            last_psn: item.last_psn,
-            place: item.place,
-            next_slot: item.next_slot,
-            has_wr_id: item.has_wr_id,
-            wr_id: item.wr_id,
-            status: bits(SUCCESS),
-            reason: item.reason,
-            is_signalled: item.is_signalled,
-            is_write: item.is_write,
-            is_read: item.is_read,
-            is_atomic: item.is_atomic,
-            is_compare: item.is_compare,
-            is_open: item.is_open,
-            is_local: item.is_local,
             opcode: bits(if item.with_invalidate && is_last {
                 if is_first { 0x17 } else { 0x16 }
-            } else if item.is_atomic {
-                if item.is_compare { COMPARE_SWAP } else { FETCH_ADD }
-            } else if item.is_read {
+            } else if item.kind.is_atomic {
+                if item.kind.is_compare { COMPARE_SWAP } else { FETCH_ADD }
+            } else if item.kind.is_read {
                 READ_REQUEST
             } else {
-                name + 6 * u64::from(item.is_write) + u64::from(item.has_immediate && is_last)
+                name + 6 * u64::from(item.kind.is_write) + u64::from(item.has_immediate && is_last)
             }),
             solicited: item.solicited && is_last,
             ack_request: (item.ack_request && is_last) || number % 32 == 31,
-            psn: bits(Psn::wrapping(item.psn.to_u64() as u32).add(number as u32).value().into()),
-            extended: num_bigint::BigUint::from_bytes_le(&extended).into(),
+            psn: bits(Psn::wrapping(item.plan.first_psn.to_u64() as u32).add(number as u32).value().into()),
+            extended_or_key: num_bigint::BigUint::from_bytes_le(&extended).into(),
             payload_bytes: bits(payload),
             inline_count: if is_first { item.inline_count } else { bits(0) },
             request_count: bits(if is_listed { 1 } else { requests.len() as u64 }),
@@ -227,7 +217,7 @@ impl World {
             generation: random.random(),
             state: QpState::Reset,
             next_psn: random.random::<u32>() & 0xff_ffff | 0xff_ff00,
-            path_mtu: random.random_range(PMTU_256..=PathMtu::Bytes4096 as u64),
+            path_mtu: random.random_range(PathMtu::Bytes256 as u64..=PathMtu::Bytes4096 as u64),
             una: 0,
             lives: vec![],
             message: None,
@@ -292,9 +282,9 @@ impl World {
     fn acknowledges(&mut self, number: usize, una: u32) {
         let pair = &mut self.pairs[number];
         pair.una = una & 0xff_ffff;
-        self.bench.block.retired_index.next = bits(pair.index as u64);
-        self.bench.block.retires.next = Retired { una_psn: bits(pair.una.into()), ..Retired::default() };
-        self.bench.block.retires_valid.next = true;
+        self.bench.block.retired_queue_pair.next = bits(pair.index as u64);
+        self.bench.block.retired.next = Retired { una_psn: bits(pair.una.into()), ..Retired::default() };
+        self.bench.block.retired_valid.next = true;
     }
 
     /// Gives the block an item of so many bytes.
@@ -346,54 +336,70 @@ impl World {
             // Its operands.
             second.length = Stimulus::sample(random);
         }
-        let status = if !is_well && random.random_bool(0.03) { LOCAL_LENGTH } else { SUCCESS };
+        let status = if !is_well && random.random_bool(0.03) {
+            CompletionStatus::LocalLength as u64
+        } else {
+            CompletionStatus::Success as u64
+        };
         let is_empty = !is_well && random.random_bool(0.03);
         let has_immediate = !is_read && random.random();
         let is_write = !is_read && random.random();
         let with_invalidate = !is_read && !is_write && !has_immediate && random.random();
         let item = CheckedWqe {
-            queue_pair: bits(pair.index as u64),
-            generation: bits(pair.generation.into()),
-            is_empty,
-            is_first: random.random(),
-            ends_burst: is_empty || random.random(),
-            psn: bits(pair.next_psn.into()),
-            last_psn: bits(((pair.next_psn + behind) & 0xff_ffff).into()),
-            is_long: !is_read && length > 1 << 14,
-            is_open: is_read && random.random_bool(0.9),
-            read_slot: Stimulus::sample(random),
-            place: Stimulus::sample(random),
-            message_count: Stimulus::sample(random),
-            next_slot: Stimulus::sample(random),
-            has_wr_id: random.random(),
-            wr_id: Stimulus::sample(random),
-            status: bits(status),
-            reason: Stimulus::sample(random),
-            is_signalled: random.random(),
-            is_write,
-            is_read,
-            is_atomic,
-            is_compare: is_atomic && random.random(),
+            header: WqeHeader {
+                queue_pair: bits(pair.index as u64),
+                generation: bits(pair.generation.into()),
+                is_empty,
+                is_first: random.random(),
+                ends_burst: is_empty || random.random(),
+                is_open: is_read && random.random_bool(0.9),
+                last_psn: bits(((pair.next_psn + behind) & 0xff_ffff).into()),
+                pool_slot: Stimulus::sample(random),
+                message_count: Stimulus::sample(random),
+                next_slot: Stimulus::sample(random),
+            },
+            plan: SegmentPlan {
+                first_psn: bits(pair.next_psn.into()),
+                is_long: !is_read && length > 1 << 14,
+                read_slot: Stimulus::sample(random),
+                path_mtu: bits(pair.path_mtu),
+                domain: Stimulus::sample(random),
+            },
+            completion: WqeCompletion {
+                has_wr_id: random.random(),
+                wr_id: Stimulus::sample(random),
+                is_signalled: random.random(),
+                status: bits(status),
+                reason: Stimulus::sample(random),
+            },
+            kind: WqeKind {
+                is_write,
+                is_read,
+                is_atomic,
+                is_compare: is_atomic && random.random(),
+                is_local: false,
+            },
             has_immediate,
             with_invalidate,
-            is_local: false,
             solicited: !is_read && random.random(),
             ack_request: random.random(),
-            immediate: if has_immediate || with_invalidate { Stimulus::sample(random) } else { bits(0) },
-            remote: if is_write || is_read { Stimulus::sample(random) } else { bits(0) },
+            immediate_or_key: if has_immediate || with_invalidate {
+                Stimulus::sample(random)
+            } else {
+                bits(0)
+            },
+            reth: if is_write || is_read { Stimulus::sample(random) } else { bits(0) },
             length: bits(length.into()),
             inline_count: bits(if is_inline { u64::from(length > 0) + u64::from(length > 32) } else { 0 }),
-            path_mtu: bits(pair.path_mtu),
-            domain: Stimulus::sample(random),
             first,
-            second,
+            tail: tail(second),
             listed_count: bits(listed.len() as u64),
         };
         listed.iter().for_each(|&stretch| self.listed.push(stretch));
         if !is_empty {
             pair.next_psn = (pair.next_psn + behind + 1) & 0xff_ffff;
-            pair.waits = item.is_long;
-            pair.wakes_due += usize::from(item.is_long);
+            pair.waits = item.plan.is_long;
+            pair.wakes_due += usize::from(item.plan.is_long);
         }
         self.item.push(item);
         self.order.push_back((number, item, listed));
@@ -404,7 +410,8 @@ impl World {
     fn life(&self, pair: usize, number: usize, began: usize) -> (Option<u8>, bool) {
         let lives = &self.pairs[pair].lives;
         let life = lives.iter().rfind(|life| life.2 < number);
-        let serves = life.filter(|life| life.0 == READY_TO_SEND || life.0 == SEND_QUEUE_DRAIN);
+        let serves = life
+            .filter(|life| life.0 == QpState::ReadyToSend as u64 || life.0 == QpState::SendQueueDrain as u64);
         let drops = lives.iter().any(|life| life.3 && (began..number).contains(&life.2));
         (serves.map(|life| life.1), drops)
     }
@@ -415,10 +422,10 @@ impl World {
         if packet.starts {
             assert!(self.go.is_none(), "a message begins in the middle of another");
             let (pair, item, listed) = self.order.pop_front().expect("an item is under way");
-            assert_eq!(packet.is_empty, item.is_empty);
+            assert_eq!(packet.header.is_empty, item.header.is_empty);
             let (serves, _) = self.life(pair, number, number);
-            let is_served = serves.is_some_and(|generation| item.generation == u64::from(generation));
-            if !item.is_empty
+            let is_served = serves.is_some_and(|generation| item.header.generation == u64::from(generation));
+            if !item.header.is_empty
                 && let Some(message) = self.pairs[pair].message.take()
                 && message.made < message.packets.len()
             {
@@ -426,26 +433,36 @@ impl World {
                 assert!(drops, "a message begins before the one before it has ended");
                 self.dropped += 1;
             }
-            if item.is_empty || item.status != SUCCESS || !is_served {
-                assert_eq!(packet.ends_burst, item.ends_burst);
+            if item.header.is_empty
+                || item.completion.status != CompletionStatus::Success as u64
+                || !is_served
+            {
+                assert_eq!(packet.header.ends_burst, item.header.ends_burst);
                 assert!(!packet.ends_turn && packet.request_count == 0);
-                if !item.is_empty {
-                    let flushed = if item.status == SUCCESS { bits(FLUSHED) } else { item.status };
+                if !item.header.is_empty {
+                    let flushed = if item.completion.status == CompletionStatus::Success as u64 {
+                        bits(CompletionStatus::Flushed as u64)
+                    } else {
+                        item.completion.status
+                    };
                     assert_eq!(
-                        (packet.status, packet.place, packet.wr_id),
-                        (flushed, item.place, item.wr_id)
+                        (packet.completion.status, packet.header.pool_slot, packet.completion.wr_id),
+                        (flushed, item.header.pool_slot, item.completion.wr_id)
                     );
-                    assert_eq!((packet.psn, packet.message_count), (item.psn, item.message_count));
+                    assert_eq!(
+                        (packet.psn, packet.header.message_count),
+                        (item.plan.first_psn, item.header.message_count)
+                    );
                     assert_eq!(packet.inline_count, item.inline_count);
-                    self.flushed += usize::from(item.status == SUCCESS);
+                    self.flushed += usize::from(item.completion.status == CompletionStatus::Success as u64);
                 }
                 return;
             }
             let message = Message { packets: packets(&item, &listed), item, began: number, made: 0 };
             self.pairs[pair].message = Some(message);
-            self.go = Some(Go { pair, is_turn: false, packets: 0, ends_burst: item.ends_burst });
+            self.go = Some(Go { pair, is_turn: false, packets: 0, ends_burst: item.header.ends_burst });
         }
-        let pair = INDICES.iter().position(|&index| packet.queue_pair == index as u64).unwrap();
+        let pair = INDICES.iter().position(|&index| packet.header.queue_pair == index as u64).unwrap();
         if self.go.is_none() {
             self.turns += 1;
             self.go = Some(Go { pair, is_turn: true, packets: 0, ends_burst: false });
@@ -456,32 +473,35 @@ impl World {
         let (is_turn, count, ends_burst) = (go.is_turn, go.packets, go.ends_burst);
         let began = self.pairs[pair].message.as_ref().expect("its message has begun").began;
         let (_, drops) = self.life(pair, number, began);
-        assert_eq!(packet.is_empty, drops, "a message is dropped with its event, not before");
+        assert_eq!(packet.header.is_empty, drops, "a message is dropped with its event, not before");
         let una = self.pairs[pair].una;
         let message = self.pairs[pair].message.as_mut().unwrap();
-        let quantum = (1 << 14) / (128 << message.item.path_mtu.to_u64());
+        let quantum = (1 << 14) / (128 << message.item.plan.path_mtu.to_u64());
         let is_last = message.made + 1 == message.packets.len();
         let ends = drops || is_last || count == quantum;
-        assert_eq!((packet.ends_burst, packet.ends_turn), (ends && !is_turn && ends_burst, ends && is_turn));
+        assert_eq!(
+            (packet.header.ends_burst, packet.ends_turn),
+            (ends && !is_turn && ends_burst, ends && is_turn)
+        );
         if is_turn && count == 1 && !drops {
             let in_flight = packet.psn.to_u64().wrapping_sub(una.into()) & 0xff_ffff;
             assert!(in_flight < 1 << 15, "{in_flight:#x} packets are in flight");
         }
-        if packet.is_read {
+        if packet.kind.is_read {
             self.reads[1] += usize::from(!drops);
             (packet.first_length, packet.second_length) = (bits(0), bits(0));
         }
         if !drops {
             let expected = &message.packets[message.made];
-            (packet.ends_burst, packet.ends_turn) = (false, false);
+            (packet.header.ends_burst, packet.ends_turn) = (false, false);
             if !packet.starts {
                 // What belongs to the entry has been said.
                 let theirs = expected.packet;
-                (packet.last_psn, packet.place, packet.next_slot) =
-                    (theirs.last_psn, theirs.place, theirs.next_slot);
-                (packet.wr_id, packet.has_wr_id, packet.reason) =
-                    (theirs.wr_id, theirs.has_wr_id, theirs.reason);
-                packet.is_signalled = theirs.is_signalled;
+                (packet.header.last_psn, packet.header.pool_slot, packet.header.next_slot) =
+                    (theirs.header.last_psn, theirs.header.pool_slot, theirs.header.next_slot);
+                (packet.completion.wr_id, packet.completion.has_wr_id, packet.completion.reason) =
+                    (theirs.completion.wr_id, theirs.completion.has_wr_id, theirs.completion.reason);
+                packet.completion.is_signalled = theirs.completion.is_signalled;
             }
             if expected.requests.len() < 2 || packet.is_listed {
                 packet.second_length = bits(0);
@@ -514,9 +534,9 @@ impl World {
     fn step(&mut self) {
         let (block, random) = (&mut self.bench.block, &mut self.random);
         self.setup.drive(&mut block.setup, random);
-        self.item.drive(&mut block.item, random);
-        self.listed.drive(&mut block.listed, random);
-        self.part.drive(&mut block.parts, random);
+        self.item.drive(&mut block.checked, random);
+        self.listed.drive(&mut block.listed_sges, random);
+        self.part.drive(&mut block.sge_parts, random);
         self.packet.drive(&mut block.packet, random);
         self.request.drive(&mut block.access_request, random);
         self.wake.drive(&mut block.wake, random);
@@ -527,32 +547,32 @@ impl World {
             let event = self.events.pop_front().unwrap();
             let pair = self.pairs.iter_mut().find(|pair| event.queue_pair == pair.index as u64).unwrap();
             let state = event.state.to_u64();
-            let drops =
-                event.kind == SetupKind::Restart || ![READY_TO_SEND, SEND_QUEUE_DRAIN].contains(&state);
+            let drops = event.kind == SetupKind::Restart
+                || ![QpState::ReadyToSend as u64, QpState::SendQueueDrain as u64].contains(&state);
             pair.lives.push((state, event.generation.to_u64() as u8, made, drops));
         }
-        if self.item.sample(&block.item) && block.read_valid.val() {
-            let item = block.item.beat.val();
-            let place = item.queue_pair.to_u64() << READ_SLOT_BITS | item.read_slot.to_u64();
-            assert!(item.is_read && block.read_place.val() == place);
+        if self.item.sample(&block.checked) && block.read_valid.val() {
+            let item = block.checked.beat.val();
+            let place = item.header.queue_pair.to_u64() << READ_SLOT_BITS | item.plan.read_slot.to_u64();
+            assert!(item.kind.is_read && block.read_index.val() == place);
             let record = ReadRecord {
-                psn: item.psn,
+                psn: item.plan.first_psn,
                 length: item.length,
-                path_mtu: item.path_mtu,
-                domain: item.domain,
-                is_atomic: item.is_atomic,
+                path_mtu: item.plan.path_mtu,
+                domain: item.plan.domain,
+                is_atomic: item.kind.is_atomic,
                 first: item.first,
-                second: item.second,
+                second: second_sge(item.tail),
             };
             assert_eq!(block.read.val(), record);
             self.reads[0] += 1;
         } else {
             assert!(!block.read_valid.val());
         }
-        self.looks += u64::from(block.line.tx.valid.val() && block.line.tx.ready.val());
+        self.looks += u64::from(block.ready_queue.tx.valid.val() && block.ready_queue.tx.ready.val());
         self.request.sample(&block.access_request);
-        self.listed.sample(&block.listed);
-        self.part.sample(&block.parts);
+        self.listed.sample(&block.listed_sges);
+        self.part.sample(&block.sge_parts);
         if let Some(index) = self.wake.sample(&block.wake) {
             let pair = self.pairs.iter_mut().find(|pair| index == pair.index as u64).unwrap();
             pair.waits = false;
@@ -564,7 +584,7 @@ impl World {
             self.takes(packet);
         }
         self.bench.tick();
-        self.bench.block.retires_valid.next = false;
+        self.bench.block.retired_valid.next = false;
         self.cycle += 1;
     }
 
@@ -572,8 +592,10 @@ impl World {
     fn sent(&self, pair: usize) -> u32 {
         let pair = &self.pairs[pair];
         match &pair.message {
-            Some(message) if message.item.is_read => (message.item.last_psn.to_u64() as u32 + 1) & 0xff_ffff,
-            Some(message) => (message.item.psn.to_u64() as u32 + message.made as u32) & 0xff_ffff,
+            Some(message) if message.item.kind.is_read => {
+                (message.item.header.last_psn.to_u64() as u32 + 1) & 0xff_ffff
+            }
+            Some(message) => (message.item.plan.first_psn.to_u64() as u32 + message.made as u32) & 0xff_ffff,
             None => pair.una,
         }
     }

@@ -1,12 +1,19 @@
 use super::*;
+use crate::messages::{SegmentPlan, WqeHeader, WqeKind};
 use crate::testing::{random_atomic, random_entry, slot_bits};
+use crate::vendor_error;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::send::{SIGNALLED, SOLICITED, TWO_SLOTS, Wqe, sges};
 use rnic_layout::state::Service;
 
-/// What becomes of one item.
+/// The tail of a WQE whose second SGE is this one.
+pub(crate) fn tail(sge: Sge) -> WqeTail {
+    WqeTail { bytes: cat!(sge.length, sge.key, sge.address) }
+}
+
+/// What becomes of one WQE.
 pub(crate) struct Expected {
     pub(crate) checked: CheckedWqe,
     pub(crate) inline: Vec<Bits<SLOT_BITS>>,
@@ -18,33 +25,37 @@ fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
     let entry = if random.random_bool(0.2) { random_atomic(random) } else { random_entry(random) };
     let has_two = entry[0][1] & TWO_SLOTS != 0;
     let reason = match random.random_range(0..20) {
-        0 => crate::constants::REASON_UNREADABLE,
-        1 if has_two => crate::constants::REASON_HALF_ENTRY,
-        2 => crate::constants::REASON_OVERRUN,
+        0 => vendor_error::UNREADABLE,
+        1 if has_two => vendor_error::HALF_WQE,
+        2 => vendor_error::OVERRUN,
         _ => 0,
     };
     let item = ParsedWqe {
-        queue_pair: Stimulus::sample(random),
-        generation: Stimulus::sample(random),
-        is_empty: random.random_bool(0.05),
-        is_first: random.random(),
-        ends_burst: random.random(),
-        psn: Stimulus::sample(random),
-        last_psn: Stimulus::sample(random),
-        is_long: random.random(),
-        is_open: entry[0][0] == 4 && random.random_bool(0.9),
-        read_slot: Stimulus::sample(random),
-        place: Stimulus::sample(random),
-        message_count: Stimulus::sample(random),
-        next_slot: Stimulus::sample(random),
-        asks: random.random(),
+        header: WqeHeader {
+            queue_pair: Stimulus::sample(random),
+            generation: Stimulus::sample(random),
+            is_empty: random.random_bool(0.05),
+            is_first: random.random(),
+            ends_burst: random.random(),
+            is_open: entry[0][0] == 4 && random.random_bool(0.9),
+            last_psn: Stimulus::sample(random),
+            pool_slot: Stimulus::sample(random),
+            message_count: Stimulus::sample(random),
+            next_slot: Stimulus::sample(random),
+        },
+        plan: SegmentPlan {
+            first_psn: Stimulus::sample(random),
+            is_long: random.random(),
+            read_slot: Stimulus::sample(random),
+            path_mtu: Stimulus::sample(random),
+            domain: Stimulus::sample(random),
+        },
+        needs_ack: random.random(),
         two_slots: has_two && reason == 0,
         is_flushed: random.random_bool(0.05),
         reason: bits(reason),
         signal_all: random.random_bool(0.2),
         is_reliable: random.random_bool(0.95),
-        path_mtu: Stimulus::sample(random),
-        domain: Stimulus::sample(random),
         first: slot_bits(&entry[0]),
         second: slot_bits(&entry[1]),
     };
@@ -67,15 +78,15 @@ pub(crate) fn judge(item: &ParsedWqe, entry: &[[u8; 64]; 2]) -> Expected {
         (CompletionStatus::Flushed, 0)
     } else if item.reason != 0 {
         (operation, item.reason.to_u64())
-    } else if !is_known || !item.is_reliable || (is_read && !item.is_open) {
-        (operation, REASON_MALFORMED)
+    } else if !is_known || !item.is_reliable || (is_read && !item.header.is_open) {
+        (operation, vendor_error::MALFORMED)
     } else {
         match parsed {
-            Err(error) => (error.status(), REASON_MALFORMED),
+            Err(error) => (error.status(), vendor_error::MALFORMED),
             Ok(_) => (CompletionStatus::Success, 0),
         }
     };
-    let is_sent = status == CompletionStatus::Success && !item.is_empty;
+    let is_sent = status == CompletionStatus::Success && !item.header.is_empty;
     let inline_count = if !is_sent || !inline || length == 0 { 0 } else { 1 + usize::from(length > 32) };
     let is_signalled = first[1] & SIGNALLED != 0 || item.signal_all;
     let has_immediate = first[0] < 4 && first[0] % 2 == 1;
@@ -87,8 +98,8 @@ pub(crate) fn judge(item: &ParsedWqe, entry: &[[u8; 64]; 2]) -> Expected {
     }
     let immediate = u32::from_le_bytes(first[4..8].try_into().unwrap());
     let wr_id = u64::from_le_bytes(first[8..16].try_into().unwrap());
-    let has_wr_id = [0, crate::constants::REASON_HALF_ENTRY].contains(&item.reason.to_u64());
-    let stretch = |index: usize| match filled.get(index) {
+    let has_wr_id = [0, vendor_error::HALF_WQE].contains(&item.reason.to_u64());
+    let sge = |index: usize| match filled.get(index) {
         Some(sge) if is_sent && !inline => Sge {
             key: bits(sge.local_key.into()),
             address: bits(sge.address),
@@ -96,58 +107,38 @@ pub(crate) fn judge(item: &ParsedWqe, entry: &[[u8; 64]; 2]) -> Expected {
         },
         _ => Sge::default(),
     };
-    // Operands stand where a second element would.
-    let number = |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().unwrap());
-    let operands = Sge {
-        address: bits(u64::from_le_bytes(first[48..56].try_into().unwrap())),
-        key: bits(number(56).into()),
-        length: bits(number(60).into()),
-    };
+    // Operands are where a second SGE would be.
+    let operands = WqeTail { bytes: num_bigint::BigUint::from_bytes_le(&first[48..]).into() };
     let checked = CheckedWqe {
-        queue_pair: item.queue_pair,
-        generation: item.generation,
-        is_empty: item.is_empty,
-        is_first: item.is_first,
-        ends_burst: item.ends_burst,
-        psn: item.psn,
-        last_psn: item.last_psn,
-        is_long: item.is_long,
-        is_open: item.is_open,
-        read_slot: item.read_slot,
-        place: item.place,
-        message_count: item.message_count,
-        next_slot: item.next_slot,
-        has_wr_id,
-        wr_id: bits(if has_wr_id { wr_id } else { 0 }),
-        status: bits(status as u64),
-        reason: bits(reason),
-        is_signalled,
-        is_write,
-        is_read,
-        is_atomic,
-        is_compare: first[0] == 5,
+        header: item.header,
+        plan: item.plan,
+        completion: WqeCompletion {
+            has_wr_id,
+            wr_id: bits(if has_wr_id { wr_id } else { 0 }),
+            is_signalled,
+            status: bits(status as u64),
+            reason: bits(reason),
+        },
+        kind: WqeKind { is_write, is_read, is_atomic, is_compare: first[0] == 5, is_local: first[0] == 7 },
         has_immediate,
         with_invalidate: first[0] == 9,
-        is_local: first[0] == 7,
         solicited: first[1] & SOLICITED != 0 && first[0] != 0 && !is_read,
-        ack_request: is_signalled || item.asks || is_read,
-        immediate: bits(match first[0] {
+        ack_request: is_signalled || item.needs_ack || is_read,
+        immediate_or_key: bits(match first[0] {
             // A key: as a number, or as on the wire.
             7 => immediate.into(),
             9 => immediate.swap_bytes().into(),
             _ if has_immediate => immediate.into(),
             _ => 0,
         }),
-        remote: num_bigint::BigUint::from_bytes_le(&remote).into(),
+        reth: num_bigint::BigUint::from_bytes_le(&remote).into(),
         length: bits(length.into()),
         inline_count: bits(inline_count as u64),
-        path_mtu: item.path_mtu,
-        domain: item.domain,
-        first: stretch(0),
-        second: if is_atomic && is_sent { operands } else { stretch(1) },
+        first: sge(0),
+        tail: if is_atomic && is_sent { operands } else { tail(sge(1)) },
         listed_count: bits(if is_sent && filled.len() > 2 { filled.len() as u64 - 1 } else { 0 }),
     };
-    let listed = (0..checked.listed_count.to_u64()).map(|index| stretch(1 + index as usize)).collect();
+    let listed = (0..checked.listed_count.to_u64()).map(|index| sge(1 + index as usize)).collect();
     let inline = [item.first, item.second][..inline_count].to_vec();
     Expected { checked, inline, listed }
 }
@@ -165,45 +156,51 @@ fn every_entry_gets_the_verdict_of_the_table() {
         let (mut checked, mut inline) = (Sink::new(stalls), Sink::new(stalls));
         let (mut listed, mut claimed) = (Sink::new(stalls), 0);
         for _ in 0..60_000 {
-            source.drive(&mut bench.block.item, &mut random);
+            source.drive(&mut bench.block.parsed, &mut random);
             checked.drive(&mut bench.block.checked, &mut random);
             inline.drive(&mut bench.block.inline_data, &mut random);
-            listed.drive(&mut bench.block.listed, &mut random);
+            listed.drive(&mut bench.block.listed_sges, &mut random);
             bench.settle();
-            source.sample(&bench.block.item);
+            source.sample(&bench.block.parsed);
             inline.sample(&bench.block.inline_data);
-            listed.sample(&bench.block.listed);
+            listed.sample(&bench.block.listed_sges);
             if let Some(mut seen) = checked.sample(&bench.block.checked) {
                 let number = checked.received.len() - 1;
                 let list = &expected[number].listed;
                 let expected = &expected[number].checked;
-                if seen.is_empty {
-                    (seen.status, seen.reason) = (expected.status, expected.reason);
+                if seen.header.is_empty {
+                    (seen.completion.status, seen.completion.reason) =
+                        (expected.completion.status, expected.completion.reason);
                 }
-                *statuses.entry((seen.status.to_u64(), seen.reason.to_u64())).or_insert(0) += 1;
+                *statuses
+                    .entry((seen.completion.status.to_u64(), seen.completion.reason.to_u64()))
+                    .or_insert(0) += 1;
                 // Of what is not sent, only this counts; but a list comes with it all the same, before it.
                 let given = listed.received.len() - claimed;
                 assert_eq!(given as u64, seen.listed_count.to_u64(), "item {number}");
                 claimed += given;
-                if seen.is_empty || seen.status != SUCCESS {
+                if seen.header.is_empty || seen.completion.status != CompletionStatus::Success as u64 {
                     seen.listed_count = expected.listed_count;
                     seen.solicited = expected.solicited;
-                    (seen.immediate, seen.remote) = (expected.immediate, expected.remote);
-                    (seen.is_write, seen.has_immediate) = (expected.is_write, expected.has_immediate);
-                    (seen.first, seen.second) = (expected.first, expected.second);
+                    (seen.immediate_or_key, seen.reth) = (expected.immediate_or_key, expected.reth);
+                    (seen.kind.is_write, seen.has_immediate) =
+                        (expected.kind.is_write, expected.has_immediate);
+                    (seen.first, seen.tail) = (expected.first, expected.tail);
                 } else {
                     assert_eq!(listed.received[claimed - given..], list[..], "item {number}");
                     lists[given] += 1;
                     if given > 0 {
-                        seen.second = expected.second;
+                        seen.tail = expected.tail;
                     }
                 }
-                for (seen, expected) in
-                    [(&mut seen.first, expected.first), (&mut seen.second, expected.second)]
-                {
-                    if seen.length == 0 {
-                        (seen.key, seen.address) = (expected.key, expected.address);
-                    }
+                // Key and address of an SGE without bytes do not count.
+                if seen.first.length == 0 {
+                    (seen.first.key, seen.first.address) = (expected.first.key, expected.first.address);
+                }
+                let second = second_sge(seen.tail);
+                if second.length == 0 {
+                    let Sge { key, address, .. } = second_sge(expected.tail);
+                    seen.tail = tail(Sge { key, address, ..second });
                 }
                 assert_eq!(seen, *expected, "item {number}: {:02x?}", items[number]);
             }

@@ -136,13 +136,13 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 producer_index: bits(queue.producer.wrapping_add(step).into()),
             };
             let returns = under_way > 0 && random.random_bool(if cycle < 4_000 { 0.02 } else { 0.9 });
-            bench.block.returned.next = returns;
+            bench.block.slot_returned.next = returns;
             let is_enabled = cycle / 250 % 8 != 7;
             bench.block.enable.next = is_enabled;
             setup.drive(&mut bench.block.setup, &mut random);
-            turns.drive(&mut bench.block.turn, &mut random);
-            schedule.drive(&mut bench.block.from_schedule, &mut random);
-            spans.drive(&mut bench.block.work_read, &mut random);
+            turns.drive(&mut bench.block.resume, &mut random);
+            schedule.drive(&mut bench.block.from_ready_queue, &mut random);
+            spans.drive(&mut bench.block.wqe_read, &mut random);
             bursts.drive(&mut bench.block.bursts, &mut random);
             again.drive(&mut bench.block.again, &mut random);
             bench.settle();
@@ -151,9 +151,10 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 queues[posted].producer = queues[posted].producer.wrapping_add(step);
             }
             let event = setup.sample(&bench.block.setup).then(|| bench.block.setup.beat.val());
-            let turn = turns.sample(&bench.block.turn).then(|| bench.block.turn.beat.val());
-            let next =
-                schedule.sample(&bench.block.from_schedule).then(|| bench.block.from_schedule.beat.val());
+            let turn = turns.sample(&bench.block.resume).then(|| bench.block.resume.beat.val());
+            let next = schedule
+                .sample(&bench.block.from_ready_queue)
+                .then(|| bench.block.from_ready_queue.beat.val());
             assert!(u8::from(event.is_some()) + u8::from(turn.is_some()) + u8::from(next.is_some()) < 2);
             if let Some(event) = event {
                 let number = event.queue_pair.to_u64();
@@ -196,7 +197,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
             if let Some(burst) = bursts.sample(&bench.block.bursts) {
                 assert_eq!(Some(burst), expected.bursts.pop_front());
             }
-            if let Some(span) = spans.sample(&bench.block.work_read) {
+            if let Some(span) = spans.sample(&bench.block.wqe_read) {
                 assert_eq!(Some(span), expected.spans.pop_front());
             }
             if let Some(number) = again.sample(&bench.block.again) {
@@ -231,12 +232,12 @@ fn a_burst_takes_four_cycles() {
         if cycle == 20 {
             (0..80).for_each(|_| schedule.push(Stimulus::from_number(&0u8.into())));
         }
-        schedule.drive(&mut bench.block.from_schedule, &mut random);
-        spans.drive(&mut bench.block.work_read, &mut random);
+        schedule.drive(&mut bench.block.from_ready_queue, &mut random);
+        spans.drive(&mut bench.block.wqe_read, &mut random);
         bench.settle();
         setup.sample(&bench.block.setup);
-        schedule.sample(&bench.block.from_schedule);
-        spans.sample(&bench.block.work_read);
+        schedule.sample(&bench.block.from_ready_queue);
+        spans.sample(&bench.block.wqe_read);
         bench.tick();
     }
     // Each burst asks for the next turn, which this test gives without being asked.

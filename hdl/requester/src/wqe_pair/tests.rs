@@ -53,19 +53,19 @@ fn every_slot_is_shown_once_with_its_successor() {
         let mut bench = Bench::clocked(WqePair::default(), |block| &mut block.clock).in_lock_step();
         let mut burst_source = Source::of_tokens(bursts, stalls);
         let mut slot_source = Source::of_tokens(slots.clone(), stalls);
-        let (mut shown_count, mut returned) = (0, 0);
+        let (mut shown_count, mut slot_returned) = (0, 0);
         for _ in 0..20_000 {
             burst_source.drive(&mut bench.block.bursts, &mut random);
             slot_source.drive(&mut bench.block.slots, &mut random);
-            bench.block.wqe.ready.next = !stalls.sink() || random.random();
+            bench.block.wqe_slot.ready.next = !stalls.sink() || random.random();
             bench.settle();
             burst_source.sample(&bench.block.bursts);
-            assert_eq!(slot_source.sample(&bench.block.slots), bench.block.returned.val());
-            returned += usize::from(bench.block.returned.val());
-            if bench.block.wqe.valid.val() {
-                let mut shown = bench.block.wqe.beat.val();
+            assert_eq!(slot_source.sample(&bench.block.slots), bench.block.slot_returned.val());
+            slot_returned += usize::from(bench.block.slot_returned.val());
+            if bench.block.wqe_slot.valid.val() {
+                let mut shown = bench.block.wqe_slot.beat.val();
                 let expected = expected[shown_count];
-                shown_count += usize::from(bench.block.wqe.ready.val());
+                shown_count += usize::from(bench.block.wqe_slot.ready.val());
                 if !shown.has_second {
                     shown.second = expected.second;
                 }
@@ -80,7 +80,7 @@ fn every_slot_is_shown_once_with_its_successor() {
                 break;
             }
         }
-        assert_eq!((shown_count, returned), (expected.len(), slots.len()));
+        assert_eq!((shown_count, slot_returned), (expected.len(), slots.len()));
         assert!(burst_source.is_done() && slot_source.is_done());
     }
 }

@@ -24,7 +24,7 @@ struct Model {
     home_lap: bool,
     is_reused: bool,
     is_held: bool,
-    is_behind: bool,
+    waits_for_long: bool,
     follows_local: bool,
     has_ended: bool,
     has_begun: bool,
@@ -127,14 +127,18 @@ impl Model {
         match event.kind {
             SetupKind::Restart => {
                 (self.slot_index, self.is_held, self.has_ended, self.has_begun) = (0, false, false, false);
-                (self.is_behind, self.follows_local) = (false, false);
+                (self.waits_for_long, self.follows_local) = (false, false);
             }
             SetupKind::SendPsn => self.psn = event.psn.to_u64() as u32,
             SetupKind::Life => {
                 self.is_held = false;
                 let state = event.state.to_u64();
-                self.is_behind &= state == READY_TO_SEND || state == SEND_QUEUE_DRAIN;
-                if [READY_TO_SEND, ERROR, SEND_QUEUE_ERROR].contains(&state) && !self.is_behind {
+                self.waits_for_long &=
+                    state == QpState::ReadyToSend as u64 || state == QpState::SendQueueDrain as u64;
+                if [QpState::ReadyToSend as u64, QpState::Error as u64, QpState::SendQueueError as u64]
+                    .contains(&state)
+                    && !self.waits_for_long
+                {
                     expected.turns.push_back(self.turn(number, true));
                 }
             }
@@ -156,31 +160,34 @@ impl Model {
         let is_current = slot.generation == self.event.generation;
         expected.stale += usize::from(!is_current);
         let state = self.event.state.to_u64();
-        let flushes = state == ERROR || state == SEND_QUEUE_ERROR;
+        let flushes = state == QpState::Error as u64 || state == QpState::SendQueueError as u64;
         let is_double = slot.first.get_bit(TWO_SLOTS) && !slot.is_overrun && !slot.is_unreadable;
         let takes = is_current
             && (slot.is_overrun || slot.index == u64::from(self.slot_index))
             && !self.is_held
-            && !self.is_behind
+            && !self.waits_for_long
             && !self.has_ended
-            && (state == READY_TO_SEND || flushes)
+            && (state == QpState::ReadyToSend as u64 || flushes)
             && (slot.has_second || slot.ends_queue || slot.is_overrun);
         let empty = ParsedWqe {
-            queue_pair: slot.queue_pair,
-            is_empty: true,
-            ends_burst: true,
+            header: WqeHeader {
+                queue_pair: slot.queue_pair,
+                is_empty: true,
+                ends_burst: true,
+                ..WqeHeader::default()
+            },
             ..ParsedWqe::default()
         };
         let in_flight = (u64::from(self.count) - seen.count.to_u64()) & 0xffff;
         let home = (FIRST + number) as u64;
         let has_home = self.home_lap != seen.home_lap;
-        let is_behind = self.is_reused && in_flight >= 8;
+        let waits_for_long = self.is_reused && in_flight >= 8;
         let (block, is_home) = match (self.tail_count, has_home, free) {
             (0..8, ..) => (Some(self.tail), false),
-            (_, true, _) => (Some(home).filter(|_| !is_behind), true),
+            (_, true, _) => (Some(home).filter(|_| !waits_for_long), true),
             (_, _, Some(free)) => {
                 expected.takes_free = true;
-                (Some(1024 | free).filter(|_| !is_behind), false)
+                (Some(1024 | free).filter(|_| !waits_for_long), false)
             }
             _ => (Some(self.tail).filter(|_| in_flight == 0), false),
         };
@@ -191,7 +198,7 @@ impl Model {
         let pmtu = 128 << self.event.path.path_mtu.to_u64();
         let opcode = slot.first.get_bits::<8>(0);
         let counts = !flushes && !slot.is_overrun && !slot.is_unreadable;
-        let is_local = counts && opcode == WORK_LOCAL_INVALIDATE;
+        let is_local = counts && opcode == WqeOpcode::LocalInvalidate as u64;
         let packets = if is_local {
             0
         } else if is_plain {
@@ -202,7 +209,7 @@ impl Model {
         let ahead = u64::from(self.psn).wrapping_sub(seen.una_psn.to_u64()) & 0xff_ffff;
         let is_span_full = !flushes && in_flight > 0 && (ahead >= 1 << 15 || ahead + packets > 1 << 23);
         let is_window_full = in_flight >= WINDOW;
-        let is_read = counts && opcode == WORK_READ;
+        let is_read = counts && opcode == WqeOpcode::Read as u64;
         let read_atomic = self.event.path.read_atomic.to_u64();
         let is_open = is_read && read_atomic > 0;
         let open = self.reads.wrapping_sub(seen.reads.to_u64()) & 31;
@@ -244,52 +251,56 @@ impl Model {
         self.count = self.count.wrapping_add(1);
         let is_whole = is_double && slot.has_second;
         let item = ParsedWqe {
-            queue_pair: slot.queue_pair,
-            generation: self.event.generation,
-            is_empty: false,
-            is_first: !self.has_begun,
-            ends_burst: slot.ends_burst,
-            psn: bits(self.psn.into()),
-            last_psn: bits((u64::from(self.psn) + packets).wrapping_sub(1) & 0xff_ffff),
-            is_long: is_plain && !is_read && !is_local && length > 1 << 14,
-            is_open,
-            read_slot: bits(self.reads & 15),
-            place: bits(block << 3 | self.tail_count),
-            message_count: bits(self.count.into()),
-            next_slot: bits(
-                self.slot_index
-                    .wrapping_add(if slot.is_overrun { 0 } else { 1 + u16::from(is_whole) })
-                    .into(),
-            ),
-            asks: self.tail_count == 7
+            header: WqeHeader {
+                queue_pair: slot.queue_pair,
+                generation: self.event.generation,
+                is_empty: false,
+                is_first: !self.has_begun,
+                ends_burst: slot.ends_burst,
+                is_open,
+                last_psn: bits((u64::from(self.psn) + packets).wrapping_sub(1) & 0xff_ffff),
+                pool_slot: bits(block << 3 | self.tail_count),
+                message_count: bits(self.count.into()),
+                next_slot: bits(
+                    self.slot_index
+                        .wrapping_add(if slot.is_overrun { 0 } else { 1 + u16::from(is_whole) })
+                        .into(),
+                ),
+            },
+            plan: SegmentPlan {
+                first_psn: bits(self.psn.into()),
+                is_long: is_plain && !is_read && !is_local && length > 1 << 14,
+                read_slot: bits(self.reads & 15),
+                path_mtu: self.event.path.path_mtu,
+                domain: self.event.path.domain,
+            },
+            needs_ack: self.tail_count == 7
                 || is_double
                 || !slot.has_second
-                || slot.second.get_bits::<8>(0) == WORK_LOCAL_INVALIDATE,
+                || slot.second.get_bits::<8>(0) == WqeOpcode::LocalInvalidate as u64,
             two_slots: is_whole,
             is_flushed: flushes,
             reason: bits(match () {
-                () if slot.is_overrun => REASON_OVERRUN,
-                () if slot.is_unreadable => REASON_UNREADABLE,
-                () if is_double && !is_whole => REASON_HALF_ENTRY,
+                () if slot.is_overrun => vendor_error::OVERRUN,
+                () if slot.is_unreadable => vendor_error::UNREADABLE,
+                () if is_double && !is_whole => vendor_error::HALF_WQE,
                 () => 0,
             }),
             signal_all: self.event.path.signal_all,
             is_reliable: true,
-            path_mtu: self.event.path.path_mtu,
-            domain: self.event.path.domain,
             first: slot.first,
             second: slot.second,
         };
         expected.items.push_back(item);
         let slot_before = bits(self.slot_index.into());
-        self.slot_index = item.next_slot.to_u64() as u16;
+        self.slot_index = item.header.next_slot.to_u64() as u16;
         if !flushes {
-            self.psn = (item.last_psn.to_u64() as u32 + 1) & 0xff_ffff;
+            self.psn = (item.header.last_psn.to_u64() as u32 + 1) & 0xff_ffff;
         }
         self.reads = (self.reads + u64::from(is_open)) & 31;
-        self.is_behind = item.is_long;
+        self.waits_for_long = item.plan.is_long;
         self.follows_local = is_local;
-        if item.is_long {
+        if item.plan.is_long {
             expected.long += 1;
             // Where fetch is to go on does not count when it is to stop.
             let mut turn = self.turn(number, false);
@@ -304,7 +315,7 @@ impl Model {
 }
 
 /// Runs one card: its neighbours are played as they are, the block is compared with the model event by event. Only the first
-/// `busy` queue pairs are given work; without changes of their life, no ring is overrun
+/// `busy` queue pairs are given slot; without changes of their life, no ring is overrun
 /// either, all slots can be read, and no message is long.
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
@@ -325,10 +336,10 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let mut links = HashMap::new();
     let mut begun = [Begun::default(); QUEUES];
     let mut wakes = Source::of_tokens([], stalls);
-    let mut wakes_behind = Source::of_tokens([], stalls);
+    let mut wakes_long = Source::of_tokens([], stalls);
     // Long messages that cut has, as it knows them, and what it says when it is asked to.
     let mut cut: VecDeque<(usize, u8)> = VecDeque::new();
-    let (mut setup, mut work) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
+    let (mut setup, mut slots) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
     let (mut items, mut turns) = (Sink::new(stalls), Sink::new(stalls));
     let mut expected = Expected::default();
     let mut may_wake: Option<usize> = None;
@@ -337,7 +348,9 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let apply = |rings: &mut Vec<Ring>, event: &SetupEvent| {
         let ring = &mut rings[event.queue_pair.to_u64() as usize - FIRST];
         let state = event.state.to_u64();
-        ring.is_active = state == READY_TO_SEND || state == ERROR || state == SEND_QUEUE_ERROR;
+        ring.is_active = state == QpState::ReadyToSend as u64
+            || state == QpState::Error as u64
+            || state == QpState::SendQueueError as u64;
         if event.kind == SetupKind::Restart {
             let (generation, is_active) = (event.generation.to_u64() as u8, ring.is_active);
             *ring = Ring { generation, is_active, ..Ring::default() };
@@ -353,7 +366,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 let model = &models[number];
                 model.count == chains[number].retired.count.to_u64() as u16
                     && (model.has_ended || usize::from(model.slot_index) == rings[number].slots.len())
-                    && !model.is_behind
+                    && !model.waits_for_long
             })
         {
             break;
@@ -418,8 +431,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 // READs and fences, where the pool is not to be full.
                 let opcode = match random.random_range(0..20) {
                     _ if changes == 0.0 => 0,
-                    0..6 => WORK_READ,
-                    6 => WORK_LOCAL_INVALIDATE,
+                    0..6 => WqeOpcode::Read as u64,
+                    6 => WqeOpcode::LocalInvalidate as u64,
                     _ => 0,
                 };
                 let slot = slot & !bits::<SLOT_BITS>(0xff) | bits::<SLOT_BITS>(opcode);
@@ -429,17 +442,17 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             ring.is_overrun |= changes > 0.0 && random.random_bool(0.001);
         }
         let has_work = ring.is_overrun || ring.fetched < ring.slots.len();
-        if has_work && !ring.is_stopped && ring.is_active && work.is_done() {
+        if has_work && !ring.is_stopped && ring.is_active && slots.is_done() {
             let unreadable = if changes > 0.0 { 0.001 } else { 0.0 };
-            burst(number, ring, unreadable, &mut random).into_iter().for_each(|slot| work.push(slot));
+            burst(number, ring, unreadable, &mut random).into_iter().for_each(|slot| slots.push(slot));
         }
 
         setup.drive(&mut bench.block.setup, &mut random);
-        work.drive(&mut bench.block.wqe, &mut random);
-        wakes.drive(&mut bench.block.wake, &mut random);
-        wakes_behind.drive(&mut bench.block.wake_behind, &mut random);
-        items.drive(&mut bench.block.item, &mut random);
-        turns.drive(&mut bench.block.turn, &mut random);
+        slots.drive(&mut bench.block.wqe_slot, &mut random);
+        wakes.drive(&mut bench.block.wake_held, &mut random);
+        wakes_long.drive(&mut bench.block.wake_long, &mut random);
+        items.drive(&mut bench.block.parsed, &mut random);
+        turns.drive(&mut bench.block.resume, &mut random);
         offers_free = !free.is_empty() && (offers_free || random.random());
         bench.block.free.valid.next = offers_free;
         bench.block.free.beat.next = bits(free.front().copied().unwrap_or(0));
@@ -467,8 +480,8 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 probed = (bits(models[number].psn.into()), is_busy);
             }
         }
-        if wakes.sample(&block.wake) {
-            let number = block.wake.beat.val().to_u64() as usize - FIRST;
+        if wakes.sample(&block.wake_held) {
+            let number = block.wake_held.beat.val().to_u64() as usize - FIRST;
             let model = &mut models[number];
             if model.is_held {
                 model.is_held = false;
@@ -476,11 +489,11 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 expected.turns.push_back(model.turn(number, true));
             }
         }
-        if wakes_behind.sample(&block.wake_behind) {
-            let number = block.wake_behind.beat.val().to_u64() as usize - FIRST;
+        if wakes_long.sample(&block.wake_long) {
+            let number = block.wake_long.beat.val().to_u64() as usize - FIRST;
             let model = &mut models[number];
-            if model.is_behind {
-                model.is_behind = false;
+            if model.waits_for_long {
+                model.waits_for_long = false;
                 expected.begun.push_back((number, model.begun()));
                 expected.turns.push_back(model.turn(number, true));
             }
@@ -488,11 +501,11 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         if !cut.is_empty() && random.random_bool(0.03) {
             let (number, generation) = cut.pop_front().unwrap();
             if generation == rings[number].generation {
-                wakes_behind.push(bits((FIRST + number) as u64));
+                wakes_long.push(bits((FIRST + number) as u64));
             }
         }
-        if work.sample(&block.wqe) {
-            let slot = block.wqe.beat.val();
+        if slots.sample(&block.wqe_slot) {
+            let slot = block.wqe_slot.beat.val();
             let number = slot.queue_pair.to_u64() as usize - FIRST;
             models[number].slot(number, slot, seen, shown, free_was, &mut expected);
         }
@@ -517,7 +530,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             assert_eq!(Some((number, block.begun.val())), expected.begun.pop_front());
             begun[number] = block.begun.val();
         }
-        if let Some(turn) = turns.sample(&block.turn) {
+        if let Some(turn) = turns.sample(&block.resume) {
             assert_eq!(Some(turn), expected.turns.pop_front());
             let ring = &mut rings[turn.queue_pair.to_u64() as usize - FIRST];
             if turn.generation == u64::from(ring.generation) {
@@ -527,23 +540,26 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                 }
             }
         }
-        if let Some(mut item) = items.sample(&block.item) {
+        if let Some(mut item) = items.sample(&block.parsed) {
             let expected = expected.items.pop_front().expect("an item is expected");
-            let number = item.queue_pair.to_u64() as usize - FIRST;
-            if item.is_empty {
+            let number = item.header.queue_pair.to_u64() as usize - FIRST;
+            if item.header.is_empty {
                 item = ParsedWqe {
-                    queue_pair: item.queue_pair,
-                    is_empty: true,
-                    ends_burst: item.ends_burst,
+                    header: WqeHeader {
+                        queue_pair: item.header.queue_pair,
+                        is_empty: true,
+                        ends_burst: item.header.ends_burst,
+                        ..WqeHeader::default()
+                    },
                     ..ParsedWqe::default()
                 };
             } else {
-                if item.is_long {
-                    cut.push_back((number, item.generation.to_u64() as u8));
+                if item.plan.is_long {
+                    cut.push_back((number, item.header.generation.to_u64() as u8));
                 }
-                chains[number].issued.push_back(item.place.to_u64());
-                chains[number].last.push_back((item.last_psn.to_u64(), item.is_open));
-                chains[number].issued_count = item.message_count.to_u64() as u16;
+                chains[number].issued.push_back(item.header.pool_slot.to_u64());
+                chains[number].last.push_back((item.header.last_psn.to_u64(), item.header.is_open));
+                chains[number].issued_count = item.header.message_count.to_u64() as u16;
             }
             assert_eq!(item, expected);
         }

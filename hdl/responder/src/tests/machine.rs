@@ -20,8 +20,10 @@ use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure, Wri
 use rnic_messages::path::Path;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
 use rnic_messages::read::ReadClosed;
-use rnic_messages::receive::{PlaceCommand, ReplyEvent};
-use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind, SourceAddressWrite};
+use rnic_messages::receive::{AckNotice, PlaceCommand, ack_of};
+use rnic_messages::setup::{
+    NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
+};
 use rnic_messages::transmit::{GatherCommand, TransmitRequest};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -36,6 +38,8 @@ const FIRST_SHARED: u16 = 1024;
 /// A command to all stages, on its way.
 struct Command3 {
     event: SetupEvent,
+    /// Instead of `event`, if it is about a shared receive queue.
+    srq_event: Option<SrqSetup>,
     attributes: Attributes,
     restarts: bool,
     receive_psn: Option<u32>,
@@ -86,7 +90,8 @@ pub(super) struct Machine {
     request: Option<Request>,
     place: Sink<PlaceCommand>,
     replies: Sink<TransmitRequest>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
+    limits: Sink<SrqLimitNotice>,
     asked: Sink<AccessRequest>,
     answers: Source<AccessAnswer>,
     keys: Sink<Invalidation>,
@@ -94,9 +99,9 @@ pub(super) struct Machine {
     /// Keys that control ends, and when.
     ending: VecDeque<(Invalidation, u64)>,
     reads: Sink<HostSpan>,
-    owed: Source<ReplyEvent>,
+    owed: Source<AckNotice>,
     /// Those in the source, with their writes counted from the beginning.
-    owed_counts: VecDeque<(ReplyEvent, u64)>,
+    owed_counts: VecDeque<(AckNotice, u64)>,
     write_failures: Source<WriteFailure>,
     /// Host memory that receive entries stand in, by device address.
     memory: HashMap<u64, ([u8; 64], bool)>,
@@ -183,6 +188,7 @@ impl Machine {
             place: Sink::new(stalls),
             replies: Sink::new(stalls),
             failures: Sink::new(stalls),
+            limits: Sink::new(stalls),
             asked: Sink::new(stalls),
             answers: Source::of_tokens([], stalls),
             keys: Sink::new(stalls),
@@ -295,6 +301,7 @@ impl Machine {
         };
         self.commands.push_back(Command3 {
             event,
+            srq_event: None,
             attributes,
             restarts: kind == SetupKind::Restart,
             shared: None,
@@ -307,28 +314,26 @@ impl Machine {
     }
 
     /// Makes a shared receive queue, or sets its limit.
-    pub(super) fn share(&mut self, kind: SetupKind, number: u8, shared: &Shared) {
-        let event = SetupEvent {
+    pub(super) fn share(&mut self, kind: SrqSetupKind, number: u8, shared: &Shared) {
+        let event = SrqSetup {
             kind,
-            queue_pair: bits(number.into()),
-            state: bits(QpState::ReadyToReceive as u64),
-            generation: bits(self.random.random::<u8>().into()),
-            psn: bits(u64::from(shared.limit) | u64::from(shared.setting) << 16),
-            path: Path {
-                receive_base_page: bits(shared.ring >> 12),
-                receive_entries_log2: bits(shared.entries_log2.into()),
-                ..Path::default()
-            },
+            srq: bits(number.into()),
+            is_alive: true,
+            base_page: bits(shared.ring >> 12),
+            entries_log2: bits(shared.entries_log2.into()),
+            limit: bits(shared.limit.into()),
+            limit_generation: bits(shared.setting.into()),
         };
         self.commands.push_back(Command3 {
-            event,
+            event: SetupEvent::default(),
+            srq_event: Some(event),
             attributes: super::attributes(0),
-            restarts: kind == SetupKind::SharedReceive,
+            restarts: kind == SrqSetupKind::Restart,
             receive_psn: None,
             shared: Some((number, shared.clone())),
             is_offered: [false; 4],
             // The others are not told.
-            is_taken: [false, kind == SetupKind::SharedLimit, true, true],
+            is_taken: [false, kind == SrqSetupKind::Limit, true, true],
             waited: 0,
         });
     }
@@ -405,7 +410,8 @@ impl Machine {
         block.place.ready.next &= places;
         self.replies.drive(&mut block.ack, random);
         block.ack.ready.next &= !self.holds_replies;
-        self.failures.drive(&mut block.failure, random);
+        self.failures.drive(&mut block.notice, random);
+        self.limits.drive(&mut block.srq_limit, random);
         self.asked.drive(&mut block.access_request, random);
         block.access_request.ready.next &= accepts;
         self.answers.drive(&mut block.access_answer, random);
@@ -451,20 +457,33 @@ impl Machine {
         ];
         for (place, port) in ports.into_iter().enumerate() {
             let command = self.commands.front().filter(|c| c.is_offered[place] && !c.is_taken[place]);
+            let command = command.filter(|command| command.srq_event.is_none());
             port.valid.next = command.is_some();
             if let Some(command) = command {
                 port.beat.next = command.event;
             }
         }
+        let ports = [&mut block.srq_setup_admit, &mut block.srq_setup_prefetch];
+        for (place, port) in ports.into_iter().enumerate() {
+            let command = self.commands.front().filter(|c| c.is_offered[place] && !c.is_taken[place]);
+            let event = command.and_then(|command| command.srq_event);
+            port.valid.next = event.is_some();
+            if let Some(event) = event {
+                port.beat.next = event;
+            }
+        }
         bench.settle();
 
         let block = &bench.block;
-        let takes = [&block.setup_admit, &block.setup_receive, &block.setup_reply, &block.setup_serve]
+        let mut takes = [&block.setup_admit, &block.setup_receive, &block.setup_reply, &block.setup_serve]
             .map(|port| port.valid.val() && port.ready.val());
+        takes[0] |= block.srq_setup_admit.valid.val() && block.srq_setup_admit.ready.val();
+        takes[1] |= block.srq_setup_prefetch.valid.val() && block.srq_setup_prefetch.ready.val();
         let has_request = self.requests.sample(&block.requests);
         let placed = self.place.sample(&block.place);
         let replied = self.replies.sample(&block.ack);
-        let failed = self.failures.sample(&block.failure);
+        let failed = self.failures.sample(&block.notice);
+        let reached = self.limits.sample(&block.srq_limit);
         let asked = self.asked.sample(&block.access_request);
         self.answers.sample(&block.access_answer);
         let key = self.keys.sample(&block.invalidate);
@@ -564,7 +583,7 @@ impl Machine {
             self.placing.push_back(command);
         }
         // What a READ or an atomic waits for, the place stage waits for itself.
-        let waits = self.placing.front().is_some_and(|command| command.reply.is_read);
+        let waits = self.placing.front().is_some_and(|command| ack_of(command.notice).is_read);
         if !self.placing.is_empty() && (!waits || self.writes.is_empty()) && self.goes() {
             self.place_next();
         }
@@ -573,6 +592,9 @@ impl Machine {
         }
         if let Some(failure) = failed {
             self.check_failure(&failure);
+        }
+        if let Some(limit) = reached {
+            self.check_limit(&limit);
         }
         self.control();
     }
@@ -666,8 +688,8 @@ impl Machine {
             self.writes.push_back((index, generation, fails));
             self.issued += 1;
         }
-        if command.has_reply {
-            let reply = ReplyEvent { write_count: bits(self.issued & 0xffff), ..command.reply };
+        if command.has_notice {
+            let reply = AckNotice { write_count: bits(self.issued & 0xffff), ..ack_of(command.notice) };
             self.owed.push(reply);
             self.owed_counts.push_back((reply, self.issued));
         }
@@ -688,7 +710,7 @@ impl Machine {
                 owner: WriteOwner::Payload,
                 queue_pair: bits(index.into()),
                 generation: bits(generation.into()),
-                is_answer: false,
+                is_response: false,
                 write_count: bits((self.done + 1) & 0xffff),
             });
         }
@@ -823,16 +845,14 @@ impl Machine {
         account.newest = Some(reply);
     }
 
-    fn check_failure(&mut self, event: &FailureEvent) {
-        if event.cause == FailureCause::SharedLimit {
-            let reached = (event.queue_pair.to_u64() as u8, event.generation.to_u64() as u8);
-            let place = self.model.limits.iter().position(|limit| *limit == reached);
-            self.model.limits.remove(place.expect("a limit is reached"));
-            assert!(event.has_event);
-            assert_eq!(event.event_code, bits(AsyncEvent::SharedReceiveLimit as u64));
-            return;
-        }
-        assert_eq!(event.cause, FailureCause::Responder);
+    fn check_limit(&mut self, notice: &SrqLimitNotice) {
+        let reached = (notice.srq.to_u64() as u8, notice.limit_generation.to_u64() as u8);
+        let place = self.model.limits.iter().position(|limit| *limit == reached);
+        self.model.limits.remove(place.expect("a limit is reached"));
+    }
+
+    fn check_failure(&mut self, event: &QpNotice) {
+        assert_eq!(event.kind, NoticeKind::ResponderError);
         let (index, generation) = (event.queue_pair.to_u64() as u16, event.generation.to_u64() as u8);
         let code = event.has_event.then(|| AsyncEvent::from_number(event.event_code.to_u64()).unwrap());
         let failure: Failure = (index, generation, code);
@@ -941,7 +961,7 @@ fn path_of(attributes: &Attributes) -> Path {
         min_rnr_timer: bits(attributes.timer_code.into()),
         receive_completion_queue: bits(attributes.completion_queue.into()),
         receive_base_page: bits(attributes.ring >> 12),
-        receive_entries_log2: bits(attributes.entries_log2.into()),
+        receive_wqes_log2: bits(attributes.entries_log2.into()),
         shared_receive: attributes.shared.is_some(),
         shared_receive_queue: bits(attributes.shared.unwrap_or(0).into()),
         generation: bits(attributes.generation.into()),
@@ -1004,7 +1024,7 @@ fn answer_of(regions: &[Region], request: &AccessRequest) -> AccessAnswer {
     AccessAnswer { ok: device.is_some(), device_address: bits(device.unwrap_or(0x0bad_0bad)) }
 }
 
-fn owed_of(reply: &ReplyEvent) -> Owed {
+fn owed_of(reply: &AckNotice) -> Owed {
     Owed {
         syndrome: reply.syndrome.to_u64() as u8,
         psn: reply.psn.to_u64() as u32,
@@ -1042,9 +1062,9 @@ fn command_of(command: &PlaceCommand) -> Command {
             },
         }
     });
-    if command.has_reply {
+    if command.has_notice {
         assert_eq!(
-            (command.reply.queue_pair, command.reply.generation),
+            (command.notice.queue_pair, command.notice.generation),
             (command.queue_pair, command.generation)
         );
     }
@@ -1054,6 +1074,6 @@ fn command_of(command: &PlaceCommand) -> Command {
         payload_bytes: command.payload_bytes.to_u64() as u32,
         spans: spans.map(|span| (span.address.to_u64(), span.length.to_u64() as u32)).collect(),
         completion,
-        reply: command.has_reply.then(|| owed_of(&command.reply)),
+        reply: command.has_notice.then(|| owed_of(&ack_of(command.notice))),
     }
 }

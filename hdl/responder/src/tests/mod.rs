@@ -16,7 +16,7 @@ use rnic_blocks::bench::{Random, Stalls};
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::state::{PathMtu, QpState};
-use rnic_messages::setup::SetupKind;
+use rnic_messages::setup::{SetupKind, SrqSetupKind};
 
 /// Seven queue pairs, of which the last two have a shared receive queue.
 const QPNS: [u32; 7] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff, 0x40_0005, 0x00_03fe];
@@ -139,7 +139,7 @@ fn send(machine: &mut Machine, make: impl FnOnce(&Machine) -> Request) {
 
 fn connected(stalls: Stalls) -> Machine {
     let mut machine = Machine::new(stalls);
-    machine.share(SetupKind::SharedReceive, SHARED, &shared(0, 1));
+    machine.share(SrqSetupKind::Restart, SHARED, &shared(0, 1));
     for place in 0..QPNS.len() {
         machine.connect(attributes(place), FIRST_PSN);
     }
@@ -312,7 +312,7 @@ impl Traffic {
         }
         if machine.random.random_ratio(1, 4) {
             let limit = machine.random.random_range(0..40);
-            machine.share(SetupKind::SharedLimit, number, &self::shared(limit, setting.wrapping_add(1)));
+            machine.share(SrqSetupKind::Limit, number, &self::shared(limit, setting.wrapping_add(1)));
         }
     }
 

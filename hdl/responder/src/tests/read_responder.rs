@@ -12,7 +12,7 @@ use rnic_layout::state::{PathMtu, QpState};
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 use rnic_messages::read::{ReadJob, ReadRelease};
-use rnic_messages::setup::{FailureCause, FailureEvent, SetupEvent, SetupKind};
+use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -87,7 +87,7 @@ struct World {
     lost: Source<GatherFailure>,
     requests: Sink<AccessRequest>,
     gather: Sink<GatherCommand>,
-    failures: Sink<FailureEvent>,
+    failures: Sink<QpNotice>,
     due: VecDeque<(u64, AccessAnswer)>,
     cycle: u64,
     refuses: f64,
@@ -419,9 +419,9 @@ impl World {
         }
     }
 
-    fn take_failure(&mut self, failure: FailureEvent) {
+    fn take_failure(&mut self, failure: QpNotice) {
         let (number, generation) = (failure.queue_pair.to_u64() as u16, failure.generation.to_u64() as u8);
-        assert!(failure.cause == FailureCause::Responder && failure.has_event);
+        assert!(failure.kind == NoticeKind::ResponderError && failure.has_event);
         let life = self.lives.get_mut(&(number, generation)).expect("it lived");
         life.told_failures.push(failure.event_code.to_u64());
         if self.generations[&number] == generation {

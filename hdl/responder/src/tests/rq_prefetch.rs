@@ -10,7 +10,7 @@ use rnic_layout::state::QpState;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::path::Path;
-use rnic_messages::setup::{SetupEvent, SetupKind};
+use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Cycles in which the host answers, here and in the bench of the whole card.
@@ -71,6 +71,7 @@ struct Machine {
     cycle: u64,
     rings: BTreeMap<u16, Ring>,
     setup: Source<SetupEvent>,
+    srq_setup: Source<SrqSetup>,
     requests: Source<ReceiveWqeRequest>,
     reads: Sink<HostSpan>,
     entries: Sink<ReceiveWqe>,
@@ -105,6 +106,7 @@ impl Machine {
             cycle: 0,
             rings: BTreeMap::new(),
             setup: Source::of_tokens([], stalls),
+            srq_setup: Source::of_tokens([], stalls),
             requests: Source::of_tokens([], stalls),
             reads: Sink::new(stalls),
             entries: Sink::new(stalls),
@@ -127,20 +129,33 @@ impl Machine {
 
     fn event(&mut self, kind: SetupKind, ring: u16, state: QpState) {
         let known = self.rings[&ring];
-        let generation = self.claimed(ring, known.generation);
         self.setup.push(SetupEvent {
             kind,
-            queue_pair: bits(u64::from(ring % FIRST_SHARED)),
+            queue_pair: bits(ring.into()),
             state: bits(state as u64),
-            generation: bits(generation.into()),
+            generation: bits(known.generation.into()),
             path: Path {
                 receive_base_page: bits(u64::from(ring) << (RINGS_LOG2 - 12)),
-                receive_entries_log2: bits(known.entries.ilog2().into()),
+                receive_wqes_log2: bits(known.entries.ilog2().into()),
                 ..Path::default()
             },
             ..SetupEvent::default()
         });
         self.run_while(|machine| !machine.setup.is_done());
+    }
+
+    fn srq_event(&mut self, ring: u16) {
+        let known = self.rings[&ring];
+        self.srq_setup.push(SrqSetup {
+            kind: SrqSetupKind::Restart,
+            srq: bits(u64::from(ring % FIRST_SHARED)),
+            is_alive: true,
+            base_page: bits(u64::from(ring) << (RINGS_LOG2 - 12)),
+            entries_log2: bits(known.entries.ilog2().into()),
+            limit: bits(0),
+            limit_generation: bits(self.random.random::<u8>().into()),
+        });
+        self.run_while(|machine| !machine.srq_setup.is_done());
     }
 
     /// Creates a ring, or empties it for a new generation.
@@ -152,7 +167,7 @@ impl Machine {
             self.event(SetupKind::Restart, ring, QpState::Reset);
             self.event(SetupKind::Life, ring, QpState::ReadyToReceive);
         } else {
-            self.event(SetupKind::SharedReceive, ring, QpState::ReadyToReceive);
+            self.srq_event(ring);
         }
     }
 
@@ -227,6 +242,7 @@ impl Machine {
         let Machine { bench, random, .. } = self;
         let block = &mut bench.block;
         self.setup.drive(&mut block.setup, random);
+        self.srq_setup.drive(&mut block.srq_setup, random);
         self.requests.drive(&mut block.request, random);
         self.reads.drive(&mut block.receive_read, random);
         block.receive_read.ready.next &= !self.holds_reads;
@@ -241,6 +257,7 @@ impl Machine {
         bench.settle();
         let block = &bench.block;
         self.setup.sample(&block.setup);
+        self.srq_setup.sample(&block.srq_setup);
         self.requests.sample(&block.request);
         let entry = self.entries.sample(&block.entry);
         let read = self.reads.sample(&block.receive_read);

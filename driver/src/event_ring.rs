@@ -1,0 +1,207 @@
+//! Event queues in memory: reads EQEs, and delivers each to the completion queue or the list of asynchronous events that it
+//! concerns.
+
+use crate::doorbell::Doorbells;
+use crate::error::Error;
+use crate::function::Function;
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
+use crate::ring::PhaseRing;
+use crate::sync::lock;
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// Size of an EQE in bytes.
+const EQE_BYTES: usize = Eqe::BYTES;
+/// Width of the free-running index in bits.
+const INDEX_BITS: u32 = 24;
+/// Longest wait for one interrupt. Another thread may have taken it, so a waiting thread looks at the ring this often.
+const INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(1);
+
+/// Asynchronous event of an object, the port or the device (protocol 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsynchronousEvent {
+    /// Kind of event.
+    pub code: AsyncEvent,
+    /// QPN of a queue pair, or number of another object; zero for events of the port and the device.
+    pub object_number: u32,
+    /// Detail; its meaning depends on `code`.
+    pub detail: u32,
+}
+
+/// Flags that the events of a completion queue set.
+#[derive(Debug, Default)]
+pub(crate) struct CompletionSignal {
+    /// An event has arrived since the flag was last cleared.
+    pub(crate) ready: AtomicBool,
+    /// The card has reported an overrun of the queue.
+    pub(crate) failed: AtomicBool,
+}
+
+/// Signals of all completion queues, by number. All event queues of a card share it: the failure of any completion queue may
+/// be reported on event queue 0.
+#[derive(Debug, Default)]
+pub(crate) struct Routes(Mutex<HashMap<u32, Weak<CompletionSignal>>>);
+
+impl Routes {
+    /// Routes the events of a completion queue to its signal.
+    pub(crate) fn add(&self, completion_queue: u32, signal: &Arc<CompletionSignal>) {
+        lock(&self.0).insert(completion_queue, Arc::downgrade(signal));
+    }
+
+    /// Removes the route of a completion queue.
+    pub(crate) fn remove(&self, completion_queue: u32) {
+        lock(&self.0).remove(&completion_queue);
+    }
+
+    fn signal(&self, completion_queue: u32, set: impl FnOnce(&CompletionSignal)) {
+        let signal = lock(&self.0).get(&completion_queue).and_then(Weak::upgrade);
+        if let Some(signal) = signal {
+            set(&signal);
+        }
+    }
+}
+
+/// Driver's side of an event queue.
+pub(crate) struct EventRing {
+    function: Arc<dyn Function>,
+    doorbells: Doorbells,
+    number: u32,
+    vector: u32,
+    state: Mutex<State>,
+    routes: Arc<Routes>,
+}
+
+struct State {
+    memory: Mapping,
+    ring: PhaseRing,
+    /// Asynchronous events that were read from the ring and not polled yet, oldest first; at most `limit`.
+    pending: VecDeque<AsynchronousEvent>,
+    /// Number of EQEs of the ring.
+    limit: usize,
+    /// Number of asynchronous events that were discarded because `pending` was full.
+    lost: u64,
+}
+
+impl EventRing {
+    /// Allocates the ring of event queue `number`, with 2^`entries_log2` EQEs and interrupt `vector`.
+    pub(crate) fn new(
+        function: &Arc<dyn Function>,
+        doorbells: Doorbells,
+        number: u32,
+        vector: u32,
+        entries_log2: u32,
+        routes: &Arc<Routes>,
+    ) -> Result<Self, Error> {
+        let memory = Mapping::new(function, EQE_BYTES << entries_log2, Purpose::Ring)?;
+        let state = State {
+            memory,
+            ring: PhaseRing::new(entries_log2, INDEX_BITS),
+            pending: VecDeque::new(),
+            limit: 1 << entries_log2,
+            lost: 0,
+        };
+        Ok(Self {
+            function: Arc::clone(function),
+            doorbells,
+            number,
+            vector,
+            state: Mutex::new(state),
+            routes: Arc::clone(routes),
+        })
+    }
+
+    /// Number of the event queue on the card.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Device address of the ring.
+    pub(crate) fn device_address(&self) -> u64 {
+        lock(&self.state).memory.device_address()
+    }
+
+    /// Reads and delivers all EQEs that the card has written. Returns their number.
+    pub(crate) fn collect(&self) -> Result<usize, Error> {
+        let mut state = lock(&self.state);
+        let mut count = 0;
+        let State { memory, ring, .. } = &mut *state;
+        let mut asynchronous = Vec::new();
+        while let Some(eqe) = ring.next::<EQE_BYTES>(memory.memory()) {
+            count += 1;
+            let event = Eqe::parse(&eqe)?;
+            match event.kind {
+                EventKind::Completion => {
+                    self.routes
+                        .signal(event.object_number, |signal| signal.ready.store(true, Ordering::Release));
+                }
+                EventKind::Asynchronous => {
+                    if event.code == AsyncEvent::CompletionQueueError {
+                        self.routes.signal(event.object_number, |signal| {
+                            signal.failed.store(true, Ordering::Release);
+                            signal.ready.store(true, Ordering::Release);
+                        });
+                    }
+                    let Eqe { code, object_number, detail, .. } = event;
+                    asynchronous.push(AsynchronousEvent { code, object_number, detail });
+                }
+                // The admin queue polls its answer ring.
+                EventKind::AdminAnswer => {}
+            }
+        }
+        for event in asynchronous {
+            if state.pending.len() == state.limit {
+                state.pending.pop_front();
+                state.lost += 1;
+            }
+            state.pending.push_back(event);
+        }
+        if count != 0 {
+            self.ring_doorbell(&state, false);
+        }
+        Ok(count)
+    }
+
+    fn ring_doorbell(&self, state: &State, arm: bool) {
+        self.doorbells.event(self.number, arm, state.ring.consumer_index());
+    }
+
+    /// Delivers events until `done` returns true or the clock reaches `until`. Returns whether `done` did.
+    pub(crate) fn wait(&self, until: Duration, done: impl Fn() -> bool) -> Result<bool, Error> {
+        loop {
+            self.collect()?;
+            if done() {
+                return Ok(true);
+            }
+            let now = self.function.now();
+            if now >= until {
+                return Ok(false);
+            }
+            if self.vector < self.function.interrupt_vectors() {
+                // EQEs written since `collect` raise the interrupt at once, so none is missed.
+                self.ring_doorbell(&lock(&self.state), true);
+                self.function.wait_interrupt(self.vector, until.min(now + INTERRUPT_WAIT_MAX))?;
+            } else {
+                self.function.idle();
+            }
+        }
+    }
+
+    /// Takes the oldest asynchronous event that was read.
+    pub(crate) fn take(&self) -> Option<AsynchronousEvent> {
+        lock(&self.state).pending.pop_front()
+    }
+
+    /// Number of asynchronous events that were discarded.
+    pub(crate) fn lost(&self) -> u64 {
+        lock(&self.state).lost
+    }
+
+    /// Returns whether [`Self::take`] would return an event.
+    pub(crate) fn is_pending(&self) -> bool {
+        !lock(&self.state).pending.is_empty()
+    }
+}

@@ -1,0 +1,64 @@
+//! Memory that is mapped for the card, and unmapped before it is freed.
+
+use crate::function::{DmaSegment, Function, FunctionError};
+use crate::memory::{Memory, Purpose};
+use std::fmt;
+use std::sync::Arc;
+
+/// Memory together with its DMA mapping. Dropping it unmaps the memory, then frees it.
+pub(crate) struct Mapping {
+    function: Arc<dyn Function>,
+    memory: Arc<Memory>,
+    device_address: u64,
+}
+
+impl Mapping {
+    /// Allocates memory and maps it at contiguous device addresses.
+    pub(crate) fn new(
+        function: &Arc<dyn Function>,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<Self, FunctionError> {
+        let memory = function.allocate(bytes, purpose)?;
+        let device_address = function.map(&memory)?;
+        Ok(Self { function: Arc::clone(function), memory, device_address })
+    }
+
+    /// Allocates memory and maps it, not necessarily at contiguous device addresses. Also returns its DMA segments, in the
+    /// order of the memory.
+    pub(crate) fn scattered(
+        function: &Arc<dyn Function>,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<(Self, Vec<DmaSegment>), FunctionError> {
+        let memory = function.allocate(bytes, purpose)?;
+        let segments = function.map_scattered(&memory)?;
+        let device_address = segments.first().map_or(0, |segment| segment.device_address);
+        Ok((Self { function: Arc::clone(function), memory, device_address }, segments))
+    }
+
+    /// The memory, as the CPU sees it.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Device address of the first byte.
+    pub(crate) fn device_address(&self) -> u64 {
+        self.device_address
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.function.unmap(self.device_address).is_err() {
+            // The card may still access the memory, so it is leaked.
+            std::mem::forget(Arc::clone(&self.memory));
+        }
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:#x}", self.memory, self.device_address)
+    }
+}

@@ -1,0 +1,138 @@
+//! Creation of queue pairs.
+
+use super::lifecycle::{QueuePair, random_psn};
+use super::options::QueuePairOptions;
+use super::queues::QueuePairShared;
+use super::state::Reset;
+use crate::completion_queue::{CompletionQueue, Retire};
+use crate::error::{Error, check_option};
+use crate::id_allocator::RESERVED_QPNS;
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
+use crate::protection_domain::ProtectionDomain;
+use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueShared};
+use crate::sync::lock;
+use crate::work_queue::WorkQueue;
+use rnic_layout::admin::{Body, CommandOpcode, CreateQueuePair};
+use rnic_layout::limits::{
+    QPN_BITS, RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, WQE_SLOT_BYTES,
+};
+use rnic_layout::state::Service;
+use std::sync::{Arc, Mutex, Weak};
+
+impl ProtectionDomain {
+    /// Creates a reliable connected queue pair with a receive queue of its own. `send_completions` and `receive_completions`
+    /// may be the same queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] if the card was generated without this service, [`Error::Mixed`] if a completion queue belongs
+    /// to another card, [`Error::Option`] if an option is outside the card's limits, [`Error::Exhausted`] if all queue pairs
+    /// are in use, [`Error::Command`] if the card refuses, or a failure of the back end.
+    pub fn create_queue_pair(
+        &self,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+        options: &QueuePairOptions,
+    ) -> Result<QueuePair<Reset>, Error> {
+        self.create(send_completions, receive_completions, None, options)
+    }
+
+    /// Creates a reliable connected queue pair that takes its receives from an SRQ of this domain.
+    /// [`QueuePairOptions::receive_wqes_log2`] has no effect. The first queue pair of the SRQ on a completion queue reserves
+    /// a CQE there for every receive that the SRQ can hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_queue_pair`]; [`Error::Mixed`] also if the SRQ belongs to another protection domain,
+    /// [`Error::Exhausted`] also if the completion queue has too few CQEs that are not reserved.
+    pub fn create_queue_pair_with_srq(
+        &self,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        options: &QueuePairOptions,
+    ) -> Result<QueuePair<Reset>, Error> {
+        if !Arc::ptr_eq(&self.shared, &srq.shared.domain) {
+            let what = "queue pair and shared receive queue";
+            return Err(Error::Mixed { what, owner: "protection domains" });
+        }
+        let options = QueuePairOptions { receive_wqes_log2: RING_LOG2_MIN, ..options.clone() };
+        self.create(send_completions, receive_completions, Some(&srq.shared), &options)
+    }
+
+    fn create(
+        &self,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+        srq: Option<&Arc<SharedReceiveQueueShared>>,
+        options: &QueuePairOptions,
+    ) -> Result<QueuePair<Reset>, Error> {
+        let device = &self.shared.device;
+        if !device.limits.features.reliable_connected {
+            return Err(Error::NotSupported { feature: "reliable_connected" });
+        }
+        for queue in [send_completions, receive_completions] {
+            if !Arc::ptr_eq(device, queue.shared.device()) {
+                return Err(Error::Mixed { what: "queue pair and completion queue", owner: "cards" });
+            }
+        }
+        let limits = &device.limits.queues;
+        let check = |name, log2: u32, limit: u8, contract: u32| {
+            check_option(name, log2.into(), RING_LOG2_MIN.into(), u32::from(limit).min(contract).into())
+        };
+        let QueuePairOptions { send_slots_log2, receive_wqes_log2, signal_all } = *options;
+        check("send_slots_log2", send_slots_log2, limits.send_slots_log2, SEND_SLOTS_LOG2_MAX)?;
+        check("receive_wqes_log2", receive_wqes_log2, limits.receive_wqes_log2, RECEIVE_WQES_LOG2_MAX)?;
+        let memory = |log2: u32| Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring);
+        let send = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
+        let receive = WorkQueue::new(memory(receive_wqes_log2)?, receive_wqes_log2);
+        let (number, first_psn) = {
+            let ids = &mut *lock(&device.ids);
+            let number = ids.queue_pairs.allocate_unpredictable(&mut ids.rng, QPN_BITS, RESERVED_QPNS)?;
+            (number, random_psn(&mut ids.rng))
+        };
+        let body = CreateQueuePair {
+            service: Service::ReliableConnected,
+            shared_receive: srq.is_some(),
+            signal_all,
+            send_slots_log2: send_slots_log2 as u8,
+            receive_wqes_log2: receive_wqes_log2 as u8,
+            doorbell_page: device.doorbells.page(),
+            domain: self.shared.number,
+            send_completion_queue: send_completions.number(),
+            receive_completion_queue: receive_completions.number(),
+            shared_receive_queue: srq.map_or(0, |srq| srq.number()),
+            send_base: send.memory.device_address(),
+            receive_base: receive.memory.device_address(),
+        };
+        let attached = srq.map_or(Ok(()), |srq| srq.attach(&receive_completions.shared));
+        let created = attached.and_then(|()| {
+            let body = Body::CreateQueuePair(body);
+            let created = device.execute(CommandOpcode::CreateQueuePair, number, body);
+            if let (Err(_), Some(srq)) = (&created, srq) {
+                srq.detach(&receive_completions.shared);
+            }
+            created
+        });
+        if let Err(error) = created {
+            lock(&device.ids).queue_pairs.free(number);
+            return Err(error);
+        }
+        let shared = Arc::new(QueuePairShared {
+            domain: Arc::clone(&self.shared),
+            number,
+            signal_all,
+            send: Mutex::new(send),
+            receive: Mutex::new(receive),
+            send_completions: Arc::clone(&send_completions.shared),
+            receive_completions: Arc::clone(&receive_completions.shared),
+            srq: srq.map(Arc::clone),
+        });
+        let weak = Arc::downgrade(&shared);
+        let user: Weak<dyn Retire> = weak;
+        shared.send_completions.attach(number, Weak::clone(&user));
+        shared.receive_completions.attach(number, user);
+        Ok(QueuePair::created(shared, first_psn))
+    }
+}

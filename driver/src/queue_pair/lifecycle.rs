@@ -1,0 +1,364 @@
+//! Queue pairs: their transitions, and their destruction.
+
+use super::connection_info::ConnectionInfo;
+use super::options::{ConnectOptions, ReceiveOptions, SendOptions};
+use super::queues::QueuePairShared;
+use super::state::{self, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, State};
+use crate::address_handle::{AddressHandle, Path};
+use crate::completion::Completion;
+use crate::encoding::path_mtu;
+use crate::error::{Error, check_option};
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
+use crate::remote_memory::RemoteRights;
+use crate::sync::lock;
+use crate::work_queue::WorkQueue;
+use rand::Rng;
+use rnic_layout::admin::{
+    BODY_OFFSET, Body, COMMAND_BYTES, CommandOpcode, ModifyQueuePair, QUEUE_PAIR_QUERY_BYTES, Query,
+};
+use rnic_layout::limits::QPN_BITS;
+use rnic_layout::path::flow_label;
+use rnic_layout::state::{AttributeMask, QpState, Service, transition};
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+
+/// The part of a queue pair that transitions keep. Dropping it destroys the queue pair on the card.
+struct Owned {
+    shared: Arc<QueuePairShared>,
+    /// First PSN of this end.
+    first_psn: u32,
+    /// Largest number of READs and atomics in flight; zero before RTS.
+    read_atomic: u8,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let QueuePairShared { domain, number, send, receive, .. } = &*self.shared;
+        let destroyed = domain.device.execute(CommandOpcode::DestroyQueuePair, *number, Body::Destroy);
+        if destroyed.is_err() {
+            // The card may still access the memory of these requests, so it is leaked.
+            for queue in [send, receive] {
+                std::mem::forget(std::mem::take(&mut lock(queue).posted));
+            }
+        }
+        let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
+            lock(queue).flush(*number, pending)
+        };
+        self.shared.send_completions.detach(*number, |pending| flush(send, pending));
+        self.shared.receive_completions.detach(*number, |pending| flush(receive, pending));
+        if let Some(srq) = &self.shared.srq {
+            srq.detach(&self.shared.receive_completions);
+        }
+        lock(&domain.device.ids).queue_pairs.free(*number);
+    }
+}
+
+/// Reliable connected queue pair in state `S`. Dropping it destroys it; posted requests that are not done complete as
+/// flushed.
+pub struct QueuePair<S: State> {
+    owned: Owned,
+    state: PhantomData<S>,
+}
+
+/// Transition that was refused. The state of the queue pair is unchanged.
+pub struct TransitionError<S: State> {
+    /// Reason of the refusal.
+    pub error: Error,
+    /// The queue pair.
+    pub queue_pair: QueuePair<S>,
+}
+
+impl<S: State> fmt::Debug for TransitionError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TransitionError").field(&self.error).finish()
+    }
+}
+
+impl<S: State> fmt::Display for TransitionError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<S: State> std::error::Error for TransitionError<S> {}
+
+impl<S: State> From<TransitionError<S>> for Error {
+    fn from(refused: TransitionError<S>) -> Self {
+        refused.error
+    }
+}
+
+impl<S: State> QueuePair<S> {
+    fn from_owned(owned: Owned) -> Self {
+        Self { owned, state: PhantomData }
+    }
+
+    pub(super) fn shared(&self) -> &QueuePairShared {
+        &self.owned.shared
+    }
+
+    pub(super) fn read_atomic(&self) -> u8 {
+        self.owned.read_atomic
+    }
+
+    /// Executes the transition to `T` with its required attributes, which `fill` sets.
+    fn modify<T: State>(
+        self,
+        fill: impl FnOnce(&mut ModifyQueuePair),
+    ) -> Result<QueuePair<T>, TransitionError<S>> {
+        self.modify_with(AttributeMask::NONE, fill)
+    }
+
+    /// Executes the transition to `T` with its required and these optional attributes, which `fill` sets.
+    fn modify_with<T: State>(
+        self,
+        optional: AttributeMask,
+        fill: impl FnOnce(&mut ModifyQueuePair),
+    ) -> Result<QueuePair<T>, TransitionError<S>> {
+        let row = transition(Service::ReliableConnected, S::STATE, T::STATE);
+        let mask = row.map_or(AttributeMask::NONE, |row| row.required).and(optional);
+        let mut body = ModifyQueuePair::at_reset();
+        fill(&mut body);
+        match self.execute_modify(T::STATE, mask, body) {
+            Ok(()) => Ok(QueuePair::from_owned(self.owned)),
+            Err(error) => Err(TransitionError { error, queue_pair: self }),
+        }
+    }
+
+    fn execute_modify(&self, to: QpState, mask: AttributeMask, body: ModifyQueuePair) -> Result<(), Error> {
+        let QueuePairShared { domain, number, .. } = self.shared();
+        let mask = mask.and(AttributeMask::STATE).0;
+        let body = Body::ModifyQueuePair(ModifyQueuePair { mask, next_state: to, ..body });
+        domain.device.execute(CommandOpcode::ModifyQueuePair, *number, body)?;
+        Ok(())
+    }
+
+    /// QPN.
+    pub fn number(&self) -> u32 {
+        self.owned.shared.number
+    }
+
+    /// Parameters of this end of the connection, for the peer, with the source address of this index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] if the card was opened with fewer source addresses.
+    pub fn info(&self, index: usize) -> Result<ConnectionInfo, Error> {
+        let device = &self.owned.shared.domain.device;
+        let addresses = device.options.source_addresses();
+        let gid = addresses.get(index).copied().ok_or(Error::Option {
+            name: "source address index",
+            value: index as u64,
+            min: 0,
+            max: addresses.len() as u64 - 1,
+        })?;
+        Ok(ConnectionInfo {
+            qp_number: self.number(),
+            first_psn: self.owned.first_psn,
+            gid,
+            mac: device.options.mac,
+            path_mtu: device.options.active_mtu,
+        })
+    }
+
+    /// Number of requests that are posted and have not completed: sends, and receives of the own receive queue.
+    pub fn in_flight(&self) -> (usize, usize) {
+        let QueuePairShared { send, receive, .. } = &*self.owned.shared;
+        (lock(send).posted.len(), lock(receive).posted.len())
+    }
+
+    /// Moves the queue pair to the error state. All posted requests complete as flushed, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot execute the command, because it has failed or was removed.
+    pub fn fail(self) -> Result<QueuePair<state::Error>, TransitionError<S>> {
+        self.modify(|_| {})
+    }
+
+    /// Moves the queue pair to RESET. Posted requests that are not done complete as flushed; the first PSN is drawn again.
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot execute the command, because it has failed or was removed.
+    pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
+        let mut queue_pair = self.modify::<Reset>(|_| {})?;
+        let Owned { shared, first_psn, .. } = &mut queue_pair.owned;
+        *first_psn = random_psn(&mut lock(&shared.domain.device.ids).rng);
+        let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
+            lock(queue).flush(shared.number, pending)
+        };
+        shared.send_completions.flush(|pending| flush(&shared.send, pending));
+        shared.receive_completions.flush(|pending| flush(&shared.receive, pending));
+        Ok(queue_pair)
+    }
+}
+
+/// Draws a first PSN of 24 bits.
+pub(super) fn random_psn(rng: &mut impl Rng) -> u32 {
+    rng.random::<u32>() >> (32 - QPN_BITS)
+}
+
+impl QueuePair<Reset> {
+    /// Takes over a queue pair that was created on the card.
+    pub(super) fn created(shared: Arc<QueuePairShared>, first_psn: u32) -> Self {
+        Self::from_owned(Owned { shared, first_psn, read_atomic: 0 })
+    }
+
+    /// Moves the queue pair to INIT. `rights` are the operations that the peer may execute, each only on regions that allow it
+    /// too.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] returns the queue pair if the card refuses.
+    pub fn initialize(self, rights: RemoteRights) -> Result<QueuePair<Init>, TransitionError<Reset>> {
+        self.modify(|body| {
+            body.local_write = true;
+            body.remote_write = rights.write;
+            body.remote_read = rights.read;
+            body.remote_atomic = rights.atomic;
+            // The card has one port. The partition is the default one, with full membership (protocol 4.3).
+            body.port = 1;
+            body.partition_key = 0xffff;
+        })
+    }
+}
+
+impl QueuePair<Init> {
+    /// Moves the queue pair to RTR: the card executes requests of the peer from now on. It copies the path of `address`.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] returns the queue pair if the address handle belongs to another protection domain, an option is
+    /// outside the card's limits, or the card refuses.
+    pub fn ready_to_receive(
+        self,
+        address: &AddressHandle,
+        options: &ReceiveOptions,
+    ) -> Result<QueuePair<ReadyToReceive>, TransitionError<Init>> {
+        let domain = &self.owned.shared.domain;
+        if !Arc::ptr_eq(address.domain(), domain) {
+            let error = Error::Mixed { what: "queue pair and address handle", owner: "protection domains" };
+            return Err(TransitionError { error, queue_pair: self });
+        }
+        let limit = domain.device.limits.queues.destination_read_atomic;
+        let destination_read_atomic = options.destination_read_atomic.unwrap_or(limit);
+        let asked = destination_read_atomic.into();
+        if let Err(error) = check_option("destination_read_atomic", asked, 0, limit.into()) {
+            return Err(TransitionError { error, queue_pair: self });
+        }
+        self.modify(|body| {
+            body.path_mtu = path_mtu(options.path_mtu);
+            body.destination_qp = options.destination_qp;
+            body.receive_psn = options.receive_psn;
+            body.min_rnr_timer = options.min_rnr_timer;
+            body.destination_read_atomic = destination_read_atomic;
+            body.address_handle = address.number();
+        })
+    }
+
+    /// Connects to the peer with this [`QueuePair::info`]: moves the queue pair to RTR, then to RTS. The peer connects with the
+    /// info of this end; until it has, it may drop packets of this end.
+    ///
+    /// # Errors
+    ///
+    /// If a transition is refused. The queue pair is destroyed then, and its receives complete as flushed.
+    pub fn connect(
+        self,
+        peer: &ConnectionInfo,
+        options: &ConnectOptions,
+    ) -> Result<QueuePair<ReadyToSend>, Error> {
+        let domain = Arc::clone(&self.owned.shared.domain);
+        let direct =
+            Path { flow_label: flow_label(self.number(), peer.qp_number), ..Path::new(peer.gid, peer.mac) };
+        let address = AddressHandle::create(&domain, &options.path.unwrap_or(direct))?;
+        let receive = ReceiveOptions {
+            path_mtu: peer.path_mtu.min(domain.device.options.active_mtu),
+            destination_qp: peer.qp_number,
+            receive_psn: peer.first_psn,
+            min_rnr_timer: options.min_rnr_timer,
+            destination_read_atomic: options.destination_read_atomic,
+        };
+        Ok(self.ready_to_receive(&address, &receive)?.ready_to_send(&options.send)?)
+    }
+}
+
+impl QueuePair<ReadyToReceive> {
+    /// Moves the queue pair to RTS: sends can be posted. The first PSN is that of [`QueuePair::info`].
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] returns the queue pair if an option is outside the card's limits, or the card refuses.
+    pub fn ready_to_send(
+        self,
+        options: &SendOptions,
+    ) -> Result<QueuePair<ReadyToSend>, TransitionError<ReadyToReceive>> {
+        let send_psn = self.owned.first_psn;
+        let limit = self.owned.shared.domain.device.limits.queues.read_atomic;
+        let read_atomic = options.read_atomic.unwrap_or(limit);
+        if let Err(error) = check_option("read_atomic", read_atomic.into(), 0, limit.into()) {
+            return Err(TransitionError { error, queue_pair: self });
+        }
+        let mut queue_pair = self;
+        queue_pair.owned.read_atomic = read_atomic;
+        queue_pair.modify(|body| {
+            body.timeout = options.timeout;
+            body.retry_count = options.retry_count;
+            body.rnr_retry = options.rnr_retry;
+            body.send_psn = send_psn;
+            body.read_atomic = read_atomic;
+        })
+    }
+}
+
+impl QueuePair<ReadyToSend> {
+    /// Moves the queue pair to SQD: sends in flight finish, later ones wait until [`QueuePair::resume`]. If `raises_event` is
+    /// set, the card raises [`AsyncEvent::SendQueueDrained`](rnic_layout::queue::event::AsyncEvent) when no send is in flight
+    /// (protocol 3.10); their completions may be polled after that.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] returns the queue pair if the card refuses, as it does when the queue pair has failed.
+    pub fn drain(
+        self,
+        raises_event: bool,
+    ) -> Result<QueuePair<SendQueueDrain>, TransitionError<ReadyToSend>> {
+        self.modify_with(AttributeMask::DRAIN_NOTIFY, |body| body.drain_notify = raises_event)
+    }
+}
+
+impl QueuePair<SendQueueDrain> {
+    /// Moves the queue pair back to RTS: waiting sends begin.
+    ///
+    /// # Errors
+    ///
+    /// [`TransitionError`] returns the queue pair if the card refuses, as it does when the queue pair has failed.
+    pub fn resume(self) -> Result<QueuePair<ReadyToSend>, TransitionError<SendQueueDrain>> {
+        self.modify(|_| {})
+    }
+
+    /// Queries whether sends are still in flight.
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
+    pub fn is_draining(&self) -> Result<bool, Error> {
+        let device = &self.owned.shared.domain.device;
+        let buffer = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
+        let query = Query { buffer: buffer.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
+        device.execute(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query))?;
+        // The card writes two commands: create, then modify with the current attributes.
+        let mut bytes = [0; ModifyQueuePair::BYTES];
+        buffer.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);
+        Ok(ModifyQueuePair::parse(&bytes)?.requests_in_flight)
+    }
+}
+
+impl<S: State> fmt::Debug for QueuePair<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({:#x}, {})", self.number(), S::STATE.name())
+    }
+}

@@ -1,0 +1,38 @@
+//! Reliable connected queue pairs, with the state in the type.
+//!
+//! ```text
+//!   Reset ── initialize ──> Init ── ready_to_receive ──> ReadyToReceive ── ready_to_send ──> ReadyToSend
+//!                            │                                                                   ▲
+//!                            └─────────────────────────── connect ───────────────────────────────┘
+//!   any ── fail ──> Error      any ── reset ──> Reset      ReadyToSend ── drain ──> SendQueueDrain ── resume ──> ReadyToSend
+//! ```
+//!
+//! An operation that a state does not allow does not compile: receives can be posted from Init on, sends from ReadyToSend on.
+//! The card may move a queue pair to the error state by itself. The type does not change then, and posted requests complete
+//! as flushed.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`state`] | the states, as types |
+//! | `connection_info` | parameters that two peers exchange |
+//! | `options` | parameters of creation and of each transition |
+//! | `queues` | send and receive queue: WQEs, and retiring of requests |
+//! | `lifecycle` | transitions, destruction |
+//! | `create` | creation |
+//! | `post` | posting of requests |
+
+// In the order of their imports.
+pub mod state;
+
+mod connection_info;
+mod options;
+mod queues;
+
+mod lifecycle;
+
+mod create;
+mod post;
+
+pub use connection_info::ConnectionInfo;
+pub use lifecycle::{QueuePair, TransitionError};
+pub use options::{ConnectOptions, QueuePairOptions, ReceiveOptions, SendOptions};

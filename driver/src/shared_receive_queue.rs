@@ -1,0 +1,264 @@
+//! Shared receive queues (SRQs): receives that queue pairs share (protocol 4.5).
+//!
+//! Incoming messages take receives in the order of their posts, but the receives complete in any order, in the completion
+//! queues of the queue pairs whose messages took them. So a CQE identifies a receive by `wr_id` alone, and a slot of the ring
+//! is free once its receive or a later one has completed.
+//!
+//! A queue pair that is destroyed in the middle of a message keeps the receive of that message, and a receive that the card
+//! could not read never completes: both count as posted until the SRQ is destroyed. A queue pair in the error state returns its
+//! receive first; the event `last_wqe_reached` on event queue 0 reports that.
+
+use crate::completion::Completion;
+use crate::completion_queue::CompletionQueueShared;
+use crate::error::{CompletionError, Error, check_option};
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
+use crate::post_error::{PostError, Refusal};
+use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
+use crate::ring::{WorkRing, write_slot};
+use crate::sync::lock;
+use crate::work_queue::{Posted, RECEIVE_FLAG, SRQ_FLAG, post_list};
+use crate::work_request::ReceiveRequest;
+use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
+use rnic_layout::doorbell;
+use rnic_layout::limits::{RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, WQE_SLOT_BYTES};
+use rnic_layout::queue::completion::Cqe;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+/// Parameters of a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedReceiveQueueOptions {
+    /// log2 of the number of WQEs, from 6 to the card's limit.
+    pub entries_log2: u32,
+    /// Initial limit, as in [`SharedReceiveQueue::set_limit`].
+    pub limit: u16,
+}
+
+impl Default for SharedReceiveQueueOptions {
+    fn default() -> Self {
+        Self { entries_log2: RING_LOG2_MIN, limit: 0 }
+    }
+}
+
+/// A shared receive queue, kept by its handles and its queue pairs.
+pub(crate) struct SharedReceiveQueueShared {
+    pub(crate) domain: Arc<ProtectionDomainShared>,
+    number: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    memory: Mapping,
+    ring: WorkRing,
+    /// Receives that have not completed, by their value of `count` at the post. At most as many as the ring has slots, so that
+    /// completion queues can reserve a CQE for each.
+    posted: HashMap<u64, Posted>,
+    /// Number of receives ever posted.
+    count: u64,
+    /// Number of receives that the card is known to have taken.
+    taken: u64,
+    /// Number of queue pairs per completion queue.
+    users: HashMap<u32, u32>,
+}
+
+impl SharedReceiveQueueShared {
+    /// Number of the SRQ on the card.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Registers a queue pair whose receives complete in `completions`. The first one of each completion queue reserves a CQE
+    /// there for every receive that the SRQ can hold.
+    pub(crate) fn attach(&self, completions: &CompletionQueueShared) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if !state.users.contains_key(&completions.number()) {
+            let count = state.ring.capacity().into();
+            if !completions.reserve_all(count) {
+                let what = "CQEs that a shared receive queue needs in the completion queue";
+                return Err(Error::Exhausted { what, limit: completions.entries() });
+            }
+        }
+        *state.users.entry(completions.number()).or_default() += 1;
+        Ok(())
+    }
+
+    /// Unregisters a queue pair, none of whose receives can complete any more.
+    pub(crate) fn detach(&self, completions: &CompletionQueueShared) {
+        let mut state = lock(&self.state);
+        let users = state.users.entry(completions.number()).or_default();
+        *users = users.saturating_sub(1);
+        if *users == 0 {
+            state.users.remove(&completions.number());
+            let count = state.ring.capacity().into();
+            drop(state);
+            completions.unreserve(count);
+        }
+    }
+
+    /// Retires the receive that a CQE of queue pair `qp_number` reports.
+    pub(crate) fn retire(&self, cqe: &Cqe, qp_number: u32) -> Result<Completion, CompletionError> {
+        let mut state = lock(&self.state);
+        let place = cqe.wr_id & !(RECEIVE_FLAG | SRQ_FLAG);
+        let unknown = CompletionError::UnknownWrId { qp_number, wr_id: cqe.wr_id };
+        let posted = state.posted.remove(&place).ok_or(unknown)?;
+        if place >= state.taken {
+            let released = state.ring.release(posted.end);
+            debug_assert!(released.is_ok(), "the slot of a receive that is posted and not taken is in use");
+            state.taken = place + 1;
+        }
+        let mut completion = posted.complete(qp_number, cqe.status, true);
+        completion.vendor_error = cqe.vendor_error;
+        if completion.is_success() {
+            completion.set_received(cqe);
+        }
+        Ok(completion)
+    }
+
+    /// Writes the WQE of a receive into the ring, without a doorbell.
+    fn enqueue(&self, state: &mut State, request: &mut ReceiveRequest) -> Result<(), Refusal> {
+        request.check(&self.domain, &self.domain.device.limits)?;
+        let is_full = state.posted.len() == usize::from(state.ring.capacity());
+        if is_full || state.ring.free() == 0 {
+            return Err(Refusal::QueueFull { needed: 1, free: 0 });
+        }
+        let index = state.ring.claim(1).expect("a slot is free, as checked above");
+        let slot = request.encode(state.count | RECEIVE_FLAG | SRQ_FLAG);
+        write_slot(state.memory.memory(), state.ring.slot(index), &slot);
+        let posted = Posted::receive(request, state.ring.producer_index());
+        state.posted.insert(state.count, posted);
+        state.count += 1;
+        Ok(())
+    }
+
+    fn ring_doorbell(&self, state: &State) {
+        let doorbells = &self.domain.device.doorbells;
+        doorbells.work(&doorbell::SHARED_RECEIVE, self.number, state.ring.producer_index());
+    }
+}
+
+impl Drop for SharedReceiveQueueShared {
+    fn drop(&mut self) {
+        let device = &self.domain.device;
+        let destroyed = device.execute(CommandOpcode::DestroySharedReceiveQueue, self.number, Body::Destroy);
+        if destroyed.is_err() {
+            // The card may still access the memory of these receives, so it is leaked.
+            std::mem::forget(std::mem::take(&mut lock(&self.state).posted));
+        }
+        lock(&device.ids).shared_receive_queues.free(self.number);
+    }
+}
+
+/// Shared receive queue. Clones are cheap and refer to the same queue, which is destroyed with the last of them and of the
+/// queue pairs that use it. Receives that are posted to it then are freed without a completion.
+#[derive(Clone)]
+pub struct SharedReceiveQueue {
+    pub(crate) shared: Arc<SharedReceiveQueueShared>,
+}
+
+impl ProtectionDomain {
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] if the card was generated without SRQs, [`Error::Option`] if an option is outside the card's
+    /// limits, [`Error::Exhausted`] if all SRQs are in use, [`Error::Command`] if the card refuses, or a failure of the back
+    /// end.
+    pub fn create_shared_receive_queue(
+        &self,
+        options: &SharedReceiveQueueOptions,
+    ) -> Result<SharedReceiveQueue, Error> {
+        let device = &self.shared.device;
+        if !device.limits.features.shared_receive_queues {
+            return Err(Error::NotSupported { feature: "shared_receive_queues" });
+        }
+        let log2 = options.entries_log2;
+        let limit = u32::from(device.limits.queues.receive_wqes_log2).min(RECEIVE_WQES_LOG2_MAX);
+        check_option("shared_receive_queue.entries_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
+        let memory = Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring)?;
+        let number = lock(&device.ids).shared_receive_queues.allocate_lowest()?;
+        let body = CreateSharedReceiveQueue {
+            entries_log2: log2 as u8,
+            doorbell_page: device.doorbells.page(),
+            domain: self.shared.number,
+            base: memory.device_address(),
+            limit: options.limit,
+        };
+        let body = Body::CreateSharedReceiveQueue(body);
+        if let Err(error) = device.execute(CommandOpcode::CreateSharedReceiveQueue, number, body) {
+            lock(&device.ids).shared_receive_queues.free(number);
+            return Err(error);
+        }
+        let state = State {
+            memory,
+            ring: WorkRing::new(log2),
+            posted: HashMap::new(),
+            count: 0,
+            taken: 0,
+            users: HashMap::new(),
+        };
+        let shared =
+            SharedReceiveQueueShared { domain: Arc::clone(&self.shared), number, state: Mutex::new(state) };
+        Ok(SharedReceiveQueue { shared: Arc::new(shared) })
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Number of the SRQ on the card, which its events carry.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// Number of receives that are posted and have not completed.
+    pub fn in_flight(&self) -> usize {
+        lock(&self.shared.state).posted.len()
+    }
+
+    /// Posts a receive, whose memory belongs to the protection domain of the SRQ.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`] returns the request if it is refused.
+    pub fn post_receive(&self, mut request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
+        let mut state = lock(&self.shared.state);
+        if let Err(reason) = self.shared.enqueue(&mut state, &mut request) {
+            return Err(PostError { reason, request });
+        }
+        self.shared.ring_doorbell(&state);
+        Ok(())
+    }
+
+    /// Posts receives from the front of a list, with one doorbell. Posted requests are removed from the list.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] of the request that is now the first of the list; those before it were posted.
+    pub fn post_receives(&self, requests: &mut Vec<ReceiveRequest>) -> Result<(), Refusal> {
+        let mut state = lock(&self.shared.state);
+        let (count, result) = post_list(requests, |request| self.shared.enqueue(&mut state, request));
+        if count != 0 {
+            self.shared.ring_doorbell(&state);
+        }
+        result
+    }
+
+    /// Arms the SRQ limit: one event `shared_receive_limit` is raised on event queue 0 when fewer than `limit` receives are
+    /// posted at the arrival of a message or after it has taken one. Zero disarms it.
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot execute the command, because it has failed or was removed.
+    pub fn set_limit(&self, limit: u16) -> Result<(), Error> {
+        let body = Body::ModifySharedReceiveQueue(ModifySharedReceiveQueue { limit });
+        let device = &self.shared.domain.device;
+        device.execute(CommandOpcode::ModifySharedReceiveQueue, self.shared.number, body)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedReceiveQueue({})", self.number())
+    }
+}

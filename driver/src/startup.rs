@@ -1,0 +1,204 @@
+//! Bringing up a card, in the order that the register manual prescribes.
+
+use crate::admin::check_alive;
+use crate::doorbell::Doorbells;
+use crate::encoding::{mac_number, path_mtu};
+use crate::error::{Error, check_option};
+use crate::event_ring::{EventRing, Routes};
+use crate::function::Function;
+use crate::mapping::Mapping;
+use crate::memory::Purpose;
+use crate::registers::Registers;
+use rnic_layout::limits::{EQES_LOG2_MAX, RING_LOG2_MIN};
+use rnic_layout::path::{Gid, Pmtu};
+use rnic_layout::registers::{
+    Control, EventQueueBase, EventQueueControl, Features, Geometry, HostMemoryBase, HostMemoryBytes,
+    LAYOUT_MAJOR, LayoutVersion, MAGIC, MemoryKind, MessageLimit, OwnMac, PortControl, QueueLimits,
+    REG_MAGIC, SourceAddressHigh, SourceAddressLow, SourceAddressPort, Status, TableSizes,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Parameters of [`Device::open`](crate::Device::open).
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// MAC address of the port.
+    pub mac: [u8; 6],
+    /// Source addresses (the GID table), at most 16. Address handles refer to them by index. If empty, the only source
+    /// address is the link-local address of `mac`.
+    pub addresses: Vec<Gid>,
+    /// Active MTU: largest payload of a packet that the port carries.
+    pub active_mtu: Pmtu,
+    /// Seed of QPNs, keys, first PSNs and region addresses. With `None` the operating system provides it, as is necessary
+    /// where peers are not trusted. A fixed seed makes runs reproducible.
+    pub seed: Option<u64>,
+    /// Time limit of a reset, of the start, and of each command, in the time of the [`Function`].
+    pub timeout: Duration,
+    /// log2 of the number of EQEs of event queue 0, from 6 to the card's limit. The queue needs one EQE for each completion
+    /// queue that it serves, and some for asynchronous events.
+    pub eqes_log2: u32,
+}
+
+impl Options {
+    /// Default options for a port with this MAC address: its link-local address, an MTU of 4096 bytes, a seed of the
+    /// operating system, a timeout of 10 ms, 256 EQEs.
+    pub fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            addresses: Vec::new(),
+            active_mtu: Pmtu::Bytes4096,
+            seed: None,
+            timeout: Duration::from_millis(10),
+            eqes_log2: 8,
+        }
+    }
+
+    /// Source addresses of the port, at least one.
+    pub(crate) fn source_addresses(&self) -> Vec<Gid> {
+        if self.addresses.is_empty() { vec![Gid::from_mac(self.mac)] } else { self.addresses.clone() }
+    }
+}
+
+/// Capabilities of the card, read from its registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Operations and kinds of objects that the card implements.
+    pub features: Features,
+    /// Datapath width, clock frequency and number of interrupt vectors.
+    pub geometry: Geometry,
+    /// log2 of the number of objects of each kind.
+    pub tables: TableSizes,
+    /// Largest queues, and largest work requests.
+    pub queues: QueueLimits,
+    /// Largest message in bytes.
+    pub message_bytes: u64,
+}
+
+/// Fails unless the registers are those of an rnic card with the layout of this driver.
+pub(crate) fn identify(registers: &Registers) -> Result<(), Error> {
+    match registers.raw(REG_MAGIC.offset)? {
+        MAGIC => {}
+        u64::MAX => return Err(Error::Absent),
+        found => return Err(Error::NotThisCard { found }),
+    }
+    let version: LayoutVersion = registers.read()?;
+    if u64::from(version.major) != LAYOUT_MAJOR {
+        return Err(Error::LayoutVersion { found_major: version.major, found_minor: version.minor });
+    }
+    Ok(())
+}
+
+/// Resets the card through its register. If that times out, resets the function, then the card through its register once
+/// more.
+pub(crate) fn reset(function: &dyn Function, registers: &Registers, timeout: Duration) -> Result<(), Error> {
+    let attempt = || {
+        registers.write(Control { enable: false, reset: true, quiesce: false })?;
+        wait(function, registers, timeout, "a reset", |status| !status.resetting)
+    };
+    match attempt() {
+        Err(late @ Error::TimedOut { .. }) => {
+            if function.reset().is_err() {
+                return Err(late);
+            }
+            attempt()
+        }
+        done => done,
+    }
+}
+
+/// Enables the card, and waits until it is ready.
+pub(crate) fn enable(function: &dyn Function, registers: &Registers, timeout: Duration) -> Result<(), Error> {
+    registers.write(Control { enable: true, reset: false, quiesce: false })?;
+    wait(function, registers, timeout, "the start of the card", |status| status.ready)
+}
+
+fn wait(
+    function: &dyn Function,
+    registers: &Registers,
+    timeout: Duration,
+    what: &'static str,
+    done: impl Fn(&Status) -> bool,
+) -> Result<(), Error> {
+    let deadline = function.now() + timeout;
+    loop {
+        if done(&registers.read()?) {
+            return Ok(());
+        }
+        if function.now() >= deadline {
+            check_alive(registers)?;
+            return Err(Error::TimedOut { what, limit: timeout });
+        }
+        function.idle();
+    }
+}
+
+/// Reads the capabilities of the card.
+pub(crate) fn read_limits(registers: &Registers) -> Result<Limits, Error> {
+    let message: MessageLimit = registers.read()?;
+    Ok(Limits {
+        features: registers.read()?,
+        geometry: registers.read()?,
+        tables: registers.read()?,
+        queues: registers.read()?,
+        message_bytes: message.message_bytes,
+    })
+}
+
+/// Allocates host memory for each kind of context that the card keeps there, and writes the addresses to the card.
+pub(crate) fn provide_contexts(
+    function: &Arc<dyn Function>,
+    registers: &Registers,
+) -> Result<Vec<Mapping>, Error> {
+    let mut contexts = Vec::new();
+    for kind in MemoryKind::ALL {
+        let index = kind.number().into();
+        let HostMemoryBytes { bytes } = registers.read_at(index)?;
+        if bytes != 0 {
+            let bytes = usize::try_from(bytes).map_err(|_| Error::Option {
+                name: "host_memory_bytes",
+                value: bytes,
+                min: 0,
+                max: usize::MAX as u64,
+            })?;
+            let memory = Mapping::new(function, bytes, Purpose::Ring)?;
+            registers.write_at(index, HostMemoryBase { address: memory.device_address() })?;
+            contexts.push(memory);
+        }
+    }
+    Ok(contexts)
+}
+
+/// Allocates event queue 0, and enables it on the card.
+pub(crate) fn start_events(
+    function: &Arc<dyn Function>,
+    registers: &Registers,
+    doorbells: &Doorbells,
+    limits: &Limits,
+    options: &Options,
+    routes: &Arc<Routes>,
+) -> Result<EventRing, Error> {
+    let log2 = options.eqes_log2;
+    let limit = u32::from(limits.queues.eqes_log2).min(EQES_LOG2_MAX);
+    check_option("eqes_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
+    let ring = EventRing::new(function, doorbells.clone(), 0, 0, log2, routes)?;
+    registers.write(EventQueueBase { address: ring.device_address() })?;
+    registers.write(EventQueueControl { entries_log2: log2 as u8, enable: true, vector: 0 })?;
+    Ok(ring)
+}
+
+/// Writes the MAC address, the active MTU and the source addresses of the port.
+pub(crate) fn set_addresses(registers: &Registers, options: &Options) -> Result<(), Error> {
+    let mac = mac_number(options.mac);
+    registers.write(OwnMac { mac })?;
+    let active_mtu = path_mtu(options.active_mtu);
+    registers.write(PortControl { active_mtu, ..PortControl::at_reset() })?;
+    for (index, gid) in options.source_addresses().iter().enumerate() {
+        let index = index as u32;
+        let (high, low) = gid.0.split_at(8);
+        let number = |half: &[u8]| half.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+        registers.write_at(index, SourceAddressHigh { address_high: number(high) })?;
+        registers.write_at(index, SourceAddressLow { address_low: number(low) })?;
+        registers.write_at(index, SourceAddressPort { mac, valid: true })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Fake card for the tests of the driver.
+//!
+//! It has registers, an admin queue, event queues and completion queues, and passes messages between queue pairs of the same
+//! card without packets. It parses commands and WQEs with the functions of the layout, advances one step per
+//! [`Function::idle`] and not otherwise, and injects [`Faults`]. The tests of the driver with the generated card are in the
+//! simulator.
+//!
+//! ```text
+//!   driver ── Function ──> function ──> registers ──> admin
+//!                                          │  doorbells
+//!                                          └────────> work ──> queues: CQEs, EQEs, interrupts
+//! ```
+
+mod admin;
+mod function;
+mod queues;
+mod registers;
+mod work;
+
+pub(crate) use function::FakeFunction;
+use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory};
+use rnic_layout::admin::{
+    Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
+    CreateQueuePair, CreateRegion, CreateSharedReceiveQueue, ModifyQueuePair, Query, RegionKind,
+};
+use rnic_layout::doorbell::{self, Arm, CompletionDoorbell, EventDoorbell, WorkDoorbell};
+use rnic_layout::limits::{DOORBELL_PAGE_BYTES, WQE_SLOT_BYTES};
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus, Cqe};
+use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
+use rnic_layout::queue::phase;
+use rnic_layout::queue::receive::ReceiveWqe;
+use rnic_layout::queue::send::{AtomicWqe, SendWqe, Sge, Wqe, WqeOpcode, sges};
+use rnic_layout::registers::*;
+use rnic_layout::state::{AttributeMask, PERMISSIONS, Posting, QpState, check_transition};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Time that passes in one call of `idle`.
+const STEP: Duration = Duration::from_micros(1);
+/// First device address that is mapped.
+const FIRST_ADDRESS: u64 = 0x10_0000;
+
+/// Faults that the card injects.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Value of the register `magic`, if it is not the right one.
+    pub(crate) magic: Option<u64>,
+    /// Value of the register `layout_version`, if it is not the right one.
+    pub(crate) layout_version: Option<u64>,
+    /// Steps that a reset takes; `u32::MAX` never ends before a reset of the function.
+    pub(crate) reset_steps: u32,
+    /// The card never becomes ready.
+    pub(crate) never_ready: bool,
+    /// The card answers no command.
+    pub(crate) mute: bool,
+    /// Answers carry the tag of another command.
+    pub(crate) wrong_tag: bool,
+    /// The next command of this opcode is refused with this status and detail.
+    pub(crate) refuse: Option<(Op, CommandStatus, u32)>,
+    /// The next CQE carries this `wr_id`.
+    pub(crate) completion_wr_id: Option<u64>,
+    /// Number of receive WQEs that the card fails to read. Such a receive is not flushed with a CQE either.
+    pub(crate) unreadable_receives: u32,
+    /// The card executes no send WQE.
+    pub(crate) stuck: bool,
+}
+
+#[derive(Clone, Debug)]
+struct EventRing {
+    base: u64,
+    log2: u32,
+    vector: u32,
+    producer: u32,
+    consumer: u32,
+    armed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct CompletionRing {
+    create: CreateCompletionQueue,
+    producer: u32,
+    consumer: u32,
+    arm: Arm,
+    failed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct QueuePair {
+    create: CreateQueuePair,
+    state: QpState,
+    attributes: ModifyQueuePair,
+    send_producer: u16,
+    send_consumer: u16,
+    receive_producer: u16,
+    receive_consumer: u16,
+    /// The event `last_wqe_reached` was raised.
+    last_wqe_reached: bool,
+}
+
+#[derive(Clone, Debug)]
+struct SharedRing {
+    /// Its limit becomes zero when the event is raised.
+    create: CreateSharedReceiveQueue,
+    producer: u16,
+    consumer: u16,
+}
+
+/// State of the card.
+#[derive(Default)]
+pub(crate) struct Card {
+    pub(crate) faults: Faults,
+    /// Opcodes of all commands, in order.
+    pub(crate) commands: Vec<Op>,
+    /// Calls of `Function::reset`.
+    pub(crate) function_resets: u32,
+    time: Duration,
+    written: BTreeMap<u32, u64>,
+    resetting: u32,
+    memory: BTreeMap<u64, DeviceView>,
+    next_address: u64,
+    admin_consumer: u16,
+    pending_interrupts: u64,
+    events: BTreeMap<u32, EventRing>,
+    completions: BTreeMap<u32, CompletionRing>,
+    regions: BTreeMap<u32, CreateRegion>,
+    addresses: BTreeMap<u32, u32>,
+    queue_pairs: BTreeMap<u32, QueuePair>,
+    shared: BTreeMap<u32, SharedRing>,
+}
+
+type Refusal = (CommandStatus, u32);
+
+/// Meaning of the four bytes `immediate` of a CQE.
+#[derive(Clone, Copy, Debug)]
+enum With {
+    Nothing,
+    Immediate([u8; 4]),
+    /// Key that was invalidated.
+    Key([u8; 4]),
+}
+
+fn place(bytes: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*bytes)
+}
+
+impl Card {
+    /// Number of objects: completion queues, regions, address handles, queue pairs.
+    pub(crate) fn objects(&self) -> [usize; 4] {
+        [self.completions.len(), self.regions.len(), self.addresses.len(), self.queue_pairs.len()]
+    }
+
+    /// Number of DMA mappings.
+    pub(crate) fn mappings(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Value last written to a register.
+    pub(crate) fn register(&self, offset: u32) -> u64 {
+        self.written.get(&offset).copied().unwrap_or(0)
+    }
+
+    /// Raises an asynchronous event.
+    pub(crate) fn raise(&mut self, queue: u32, code: AsyncEvent, object_number: u32) {
+        self.event(queue, EventKind::Asynchronous, code, object_number, 0);
+    }
+
+    /// Moves a queue pair to the error state, as the card does after a failure.
+    pub(crate) fn fail(&mut self, qp_number: u32) {
+        self.queue_pairs.get_mut(&qp_number).expect("the queue pair exists").state = QpState::Error;
+    }
+
+    fn dma(&self, address: u64, length: usize) -> Option<(&DeviceView, usize)> {
+        let (&start, view) = self.memory.range(..=address).next_back()?;
+        let offset = (address - start) as usize;
+        (offset + length <= view.bytes()).then_some((view, offset))
+    }
+
+    fn read_memory(&self, address: u64, into: &mut [u8]) {
+        let (view, offset) = self.dma(address, into.len()).expect("the address is mapped");
+        view.read(offset, into).expect("the application does not hold it");
+    }
+
+    fn write_memory(&self, address: u64, from: &[u8]) {
+        let (view, offset) = self.dma(address, from.len()).expect("the address is mapped");
+        view.write(offset, from).expect("the application does not hold it");
+    }
+
+    fn step(&mut self) {
+        self.time += STEP;
+        if self.resetting != 0 {
+            self.resetting = if self.resetting == u32::MAX { u32::MAX } else { self.resetting - 1 };
+            return;
+        }
+        if self.register(REG_CONTROL.offset) & 1 == 0 {
+            return;
+        }
+        self.step_admin();
+        for number in self.queue_pairs.keys().copied().collect::<Vec<_>>() {
+            self.step_queue_pair(number);
+        }
+    }
+}

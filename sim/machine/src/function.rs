@@ -1,0 +1,275 @@
+//! A card of a world as the driver sees it: an implementation of [`Function`] in this process.
+//!
+//! Simulated time advances only in calls of the driver. A register read runs the world until the answer has come; a write is
+//! posted, as on PCI Express; [`Function::idle`] advances time by a little. Several functions share one world through a lock,
+//! so that two drivers can talk to each other from one thread.
+use crate::host::{Access, Backing, Bar as Window, BufferId, MemoryError, Operation, RegisterAccess};
+use crate::wire::WireOptions;
+use crate::world::{CardOptions, Port, World};
+use anyhow::Result;
+use rand::Rng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use rnic_driver::function::{Bar, DOORBELL_BAR, DmaSegment, Function, FunctionError, REGISTER_BAR};
+use rnic_driver::memory::{DeviceView, Memory, PAGE_BYTES};
+use rnic_layout::limits::INTERRUPT_VECTORS_MAX;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use verilator_sys::Model;
+
+/// Simulated time of one call of [`Function::idle`].
+const IDLE_PS: u64 = 100_000;
+/// Device address of the first mapping. It is not 0, so that the card faults when it uses a null address.
+const FIRST_ADDRESS: u64 = 1 << 32;
+
+/// A world that several drivers share.
+pub type SharedWorld = Arc<Mutex<World>>;
+
+/// Memory of the driver, as the host model accesses it.
+struct DriverMemory(DeviceView);
+
+impl Backing for DriverMemory {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        self.0.read(offset, bytes).is_ok()
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        self.0.write(offset, bytes).is_ok()
+    }
+}
+
+/// One BAR of the card.
+struct SimulatedBar {
+    world: SharedWorld,
+    card: usize,
+    window: Window,
+}
+
+impl SimulatedBar {
+    fn read(&self, offset: u64) -> u64 {
+        let access = RegisterAccess { bar: self.window, offset: offset & !7, operation: Operation::Read };
+        // As on PCI, a failed read returns all ones.
+        lock(&self.world).access(self.card, access).unwrap_or(u64::MAX)
+    }
+
+    fn write(&self, offset: u64, value: u64, strobe: u8) {
+        let operation = Operation::Write { value, strobe };
+        let access = RegisterAccess { bar: self.window, offset, operation };
+        lock(&self.world).start_access(self.card, access, true);
+    }
+}
+
+impl Bar for SimulatedBar {
+    fn bytes(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    fn read32(&self, offset: u64) -> u32 {
+        (self.read(offset) >> (offset % 8 * 8)) as u32
+    }
+
+    fn write32(&self, offset: u64, value: u32) {
+        let shift = offset % 8;
+        self.write(offset & !7, u64::from(value) << (shift * 8), 0xf << shift);
+    }
+
+    fn read64(&self, offset: u64) -> u64 {
+        self.read(offset)
+    }
+
+    fn write64(&self, offset: u64, value: u64) {
+        self.write(offset, value, 0xff);
+    }
+}
+
+/// A card of a world, for the driver.
+pub struct SimulatedFunction {
+    world: SharedWorld,
+    card: usize,
+    registers: SimulatedBar,
+    doorbells: SimulatedBar,
+    mappings: Mutex<Mappings>,
+}
+
+/// Mappings of the driver. Device addresses are never reused, so that a card that uses a stale one faults.
+struct Mappings {
+    next_address: u64,
+    /// By the first address: the buffer, and where all of its stretches are.
+    buffers: BTreeMap<u64, (BufferId, Vec<u64>)>,
+    random: ChaCha8Rng,
+}
+
+impl Mappings {
+    /// Gives memory addresses, in one piece or in pages of a size.
+    fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
+        let exhausted = FunctionError::OutOfAddresses { bytes };
+        let Some(log2) = page_log2 else {
+            let device_address = self.next_address;
+            // An unmapped guard page between two mappings.
+            let end = device_address.checked_add((bytes + PAGE_BYTES) as u64);
+            self.next_address = end.ok_or(exhausted)?;
+            return Ok(vec![DmaSegment { device_address, bytes }]);
+        };
+        // The buffer begins in the middle of a page, and an unmapped page follows each of its pages.
+        let page = 1usize << log2;
+        let most = page.min(bytes) / PAGE_BYTES;
+        let first_bytes = self.random.random_range(1..=most) * PAGE_BYTES;
+        let count = 1 + (bytes - first_bytes).div_ceil(page);
+        let begin = self.next_address.next_multiple_of(page as u64);
+        let end = (2 * count as u64).checked_mul(page as u64).and_then(|bytes| begin.checked_add(bytes));
+        self.next_address = end.ok_or(exhausted)?;
+        let mut pages: Vec<u64> = (0..count as u64).map(|index| begin + 2 * index * page as u64).collect();
+        pages.shuffle(&mut self.random);
+        let mut done = 0;
+        let stretch = |(index, device_page): (usize, u64)| {
+            let bytes = if index == 0 { first_bytes } else { page.min(bytes - done) };
+            done += bytes;
+            let skipped = if index == 0 { page - first_bytes } else { 0 };
+            DmaSegment { device_address: device_page + skipped as u64, bytes }
+        };
+        Ok(pages.into_iter().enumerate().map(stretch).collect())
+    }
+}
+
+/// Page sizes for scattered memory, as log2.
+const PAGES_LOG2: [u8; 4] = [12, 16, 21, 30];
+
+impl SimulatedFunction {
+    /// Attaches to a card of a world, by index.
+    pub fn new(world: SharedWorld, card: usize) -> SimulatedFunction {
+        let bar = |window| SimulatedBar { world: Arc::clone(&world), card, window };
+        let (registers, doorbells) = (bar(Window::Registers), bar(Window::Doorbells));
+        let random = lock(&world).seed().stream(&format!("function{card}"));
+        let mappings = Mappings { next_address: FIRST_ADDRESS, buffers: BTreeMap::new(), random };
+        let mappings = Mutex::new(mappings);
+        SimulatedFunction { world, card, registers, doorbells, mappings }
+    }
+
+    /// Locks the world. Its time does not advance while the guard is held.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    /// Shows memory to the card, in one piece or in pages of a size.
+    fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
+        let view = memory.device_view();
+        let mut mappings = lock(&self.mappings);
+        let stretches = mappings.place(view.bytes(), page_log2)?;
+        let mut world = lock(&self.world);
+        let host = world.host_mut(self.card).memory_mut();
+        let buffer = host.adopt(Box::new(DriverMemory(view)));
+        let mut offset = 0;
+        for stretch in &stretches {
+            host.map(stretch.device_address, buffer, offset, stretch.bytes, Access::ReadWrite)
+                .map_err(|error| FunctionError::Other(error.to_string()))?;
+            offset += stretch.bytes;
+        }
+        let addresses: Vec<u64> = stretches.iter().map(|stretch| stretch.device_address).collect();
+        mappings.buffers.insert(addresses[0], (buffer, addresses));
+        Ok(stretches)
+    }
+
+    fn vector(&self, vector: u32) -> Result<u8, FunctionError> {
+        let known = u8::try_from(vector).ok().filter(|_| vector < INTERRUPT_VECTORS_MAX);
+        known.ok_or(FunctionError::NoVector { vector })
+    }
+}
+
+/// Locks a mutex, even if another thread panicked while it held it: a world is consistent between two events.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Function for SimulatedFunction {
+    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
+        Ok(Vec::new())
+    }
+
+    fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
+        match index {
+            REGISTER_BAR => Ok(&self.registers),
+            DOORBELL_BAR => Ok(&self.doorbells),
+            _ => Err(FunctionError::NoBar { index }),
+        }
+    }
+
+    fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
+        Ok(self.show(memory, None)?[0].device_address)
+    }
+
+    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
+        let scatters = lock(&self.world).host(self.card).options().scatters;
+        let page_log2 = {
+            let random = &mut lock(&self.mappings).random;
+            if scatters && random.random_bool(0.7) { PAGES_LOG2.choose(random).copied() } else { None }
+        };
+        self.show(memory, page_log2)
+    }
+
+    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
+        let mapping = lock(&self.mappings).buffers.remove(&device_address);
+        let (buffer, addresses) = mapping.ok_or(FunctionError::NotMapped { device_address })?;
+        let mut world = lock(&self.world);
+        let host = world.host_mut(self.card).memory_mut();
+        let other = |error: MemoryError| FunctionError::Other(error.to_string());
+        for address in addresses {
+            host.unmap(address).map_err(other)?;
+        }
+        host.free(buffer).map_err(other)
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        INTERRUPT_VECTORS_MAX
+    }
+
+    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
+        let vector = self.vector(vector)?;
+        Ok(lock(&self.world).host_mut(self.card).take_interrupts_of(vector))
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        Err(FunctionError::Unsupported { what: "reset the function from outside" })
+    }
+
+    fn now(&self) -> Duration {
+        // Rounded up, so that waiting for a time in the future ends.
+        Duration::from_nanos(lock(&self.world).now_ps().div_ceil(1000))
+    }
+
+    fn idle(&self) {
+        // Time advances even when a rule is violated, so that no wait lasts forever. The violation stays recorded until the
+        // next check of the world, or its end.
+        let mut world = lock(&self.world);
+        world.wait_for(self.card);
+        let end_ps = world.now_ps() + IDLE_PS;
+        while world.now_ps() < end_ps && world.step() {}
+    }
+}
+
+/// Builds a world of two cards of the same model on one wire, runs it until they have left reset, and returns a function for
+/// each.
+///
+/// # Errors
+/// If the model is not a card, or a monitor sees a violation.
+pub fn two_cards(
+    model: &Model,
+    options: [CardOptions; 2],
+    wire: WireOptions,
+    seed: u64,
+) -> Result<(SharedWorld, [Arc<dyn Function>; 2])> {
+    let mut world = World::new(seed);
+    for options in options {
+        world.add_card(model, options)?;
+    }
+    world.connect(Port::Card(0), Port::Card(1), wire)?;
+    world.leave_reset()?;
+    let world = Arc::new(Mutex::new(world));
+    let functions = [0, 1]
+        .map(|card| -> Arc<dyn Function> { Arc::new(SimulatedFunction::new(Arc::clone(&world), card)) });
+    Ok((world, functions))
+}

@@ -1,0 +1,523 @@
+//! Host memory, and the IOMMU through which the card sees it.
+//!
+//! ```text
+//!  software ── buffer, offset ─────────────────────┐
+//!                                                  v
+//!  card ── device address ──> map ──> buffer, offset ──> bytes
+//!                              └─> fault: nothing is there, or not for this direction
+//! ```
+//!
+//! Buffers are the memory; mappings make ranges of them visible to the card. A request may cover several mappings if they are
+//! adjacent in device addresses, as with the pages of an IOMMU. A buffer is owned by the host model, or by other software in
+//! this process, such as a driver: a [`Backing`].
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// Directions that a mapping allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The card may read.
+    Read,
+    /// The card may write.
+    Write,
+    /// The card may read and write.
+    ReadWrite,
+}
+
+/// Direction of an access of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+}
+
+impl Access {
+    fn allows(self, direction: Direction) -> bool {
+        !matches!((self, direction), (Access::Read, Direction::Write) | (Access::Write, Direction::Read))
+    }
+}
+
+/// Memory owned by other software, which lends it to the card.
+pub trait Backing: Send {
+    /// Length, in bytes.
+    fn bytes(&self) -> usize;
+    /// Reads from an offset on. Returns false if the owner refuses.
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> bool;
+    /// Writes from an offset on, in ascending order. Returns false if the owner refuses.
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> bool;
+}
+
+/// Handle of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferId(usize);
+
+/// Why an access of the card was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No mapping at this address.
+    Unmapped,
+    /// The mapping does not allow this direction.
+    Direction,
+    /// The owner refused: other software holds these bytes and has not lent them to the card.
+    Held,
+}
+
+/// A refused access of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Time of the access.
+    pub time_ps: u64,
+    /// First address that could not be accessed; if the owner refused a part of the range, the first address of that part.
+    pub address: u64,
+    /// Direction of the access.
+    pub direction: Direction,
+    /// Reason of the refusal.
+    pub refusal: Refusal,
+}
+
+/// Why memory cannot be allocated, mapped or accessed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum MemoryError {
+    /// The buffer was freed, or never allocated.
+    #[error("there is no such buffer")]
+    NoBuffer,
+    /// Other software owns the bytes of the buffer.
+    #[error("somebody else keeps the buffer, who can be asked for its bytes")]
+    Elsewhere,
+    /// The owner of the memory refused.
+    #[error("device address {address:#x} is held by somebody else")]
+    Held {
+        /// First address of the part that was refused.
+        address: u64,
+    },
+    /// The range exceeds its buffer.
+    #[error("{length} bytes from {offset:#x} on reach beyond the {buffer_bytes} bytes of the buffer")]
+    Bounds {
+        /// Offset of the range in the buffer.
+        offset: usize,
+        /// Length of the range, in bytes.
+        length: usize,
+        /// Length of the buffer, in bytes.
+        buffer_bytes: usize,
+    },
+    /// Some of the device addresses are in use, the range is empty, or it wraps.
+    #[error("device addresses {address:#x} and {length} bytes on cannot be mapped")]
+    Occupied {
+        /// First device address.
+        address: u64,
+        /// Length, in bytes.
+        length: u64,
+    },
+    /// No mapping begins at this address, or part of the range is not mapped.
+    #[error("device address {address:#x} is not mapped")]
+    NotMapped {
+        /// First address that is not mapped.
+        address: u64,
+    },
+    /// A mapping still uses the buffer.
+    #[error("the buffer is mapped at {address:#x}")]
+    StillMapped {
+        /// First device address of that mapping.
+        address: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    length: u64,
+    buffer: BufferId,
+    offset: usize,
+    access: Access,
+}
+
+/// Owner of the bytes of a buffer.
+enum Store {
+    Own(Box<[u8]>),
+    Elsewhere(Box<dyn Backing>),
+}
+
+impl Store {
+    fn bytes(&self) -> usize {
+        match self {
+            Store::Own(bytes) => bytes.len(),
+            Store::Elsewhere(backing) => backing.bytes(),
+        }
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        match self {
+            Store::Own(own) => {
+                bytes.copy_from_slice(&own[offset..offset + bytes.len()]);
+                true
+            }
+            Store::Elsewhere(backing) => backing.read(offset, bytes),
+        }
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        match self {
+            Store::Own(own) => {
+                own[offset..offset + bytes.len()].copy_from_slice(bytes);
+                true
+            }
+            Store::Elsewhere(backing) => backing.write(offset, bytes),
+        }
+    }
+}
+
+/// Part of a range that is in one buffer.
+struct Part {
+    buffer: BufferId,
+    offset: usize,
+    bytes: usize,
+}
+
+/// Memory of one host.
+#[derive(Default)]
+pub struct Memory {
+    buffers: Vec<Option<Store>>,
+    /// By first device address. Ranges do not overlap.
+    map: BTreeMap<u64, Mapping>,
+    faults: Vec<Fault>,
+}
+
+impl Memory {
+    /// Allocates a buffer of zeros. The card cannot access it until it is mapped.
+    pub fn allocate(&mut self, bytes: usize) -> BufferId {
+        self.add(Store::Own(vec![0; bytes].into_boxed_slice()))
+    }
+
+    /// Adds a buffer that other software owns. The card cannot access it until it is mapped.
+    pub fn adopt(&mut self, backing: Box<dyn Backing>) -> BufferId {
+        self.add(Store::Elsewhere(backing))
+    }
+
+    fn add(&mut self, store: Store) -> BufferId {
+        self.buffers.push(Some(store));
+        BufferId(self.buffers.len() - 1)
+    }
+
+    /// Frees a buffer.
+    ///
+    /// # Errors
+    /// If it was freed before, or is still mapped.
+    pub fn free(&mut self, buffer: BufferId) -> Result<(), MemoryError> {
+        if let Some((&address, _)) = self.map.iter().find(|(_, mapping)| mapping.buffer == buffer) {
+            return Err(MemoryError::StillMapped { address });
+        }
+        self.buffers.get_mut(buffer.0).and_then(Option::take).map(drop).ok_or(MemoryError::NoBuffer)
+    }
+
+    /// Returns the bytes of a buffer that the host model owns.
+    ///
+    /// # Errors
+    /// If it was freed, or other software owns it.
+    pub fn buffer(&self, buffer: BufferId) -> Result<&[u8], MemoryError> {
+        match self.store(buffer)? {
+            Store::Own(bytes) => Ok(bytes),
+            Store::Elsewhere(_) => Err(MemoryError::Elsewhere),
+        }
+    }
+
+    /// Returns the bytes of a buffer that the host model owns, to change them.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn buffer_mut(&mut self, buffer: BufferId) -> Result<&mut [u8], MemoryError> {
+        match self.buffers.get_mut(buffer.0).and_then(Option::as_mut) {
+            Some(Store::Own(bytes)) => Ok(bytes),
+            Some(Store::Elsewhere(_)) => Err(MemoryError::Elsewhere),
+            None => Err(MemoryError::NoBuffer),
+        }
+    }
+
+    fn store(&self, buffer: BufferId) -> Result<&Store, MemoryError> {
+        self.buffers.get(buffer.0).and_then(Option::as_ref).ok_or(MemoryError::NoBuffer)
+    }
+
+    /// Maps a range of a buffer.
+    ///
+    /// # Errors
+    /// If the range exceeds the buffer, or the device addresses are in use.
+    pub fn map(
+        &mut self,
+        address: u64,
+        buffer: BufferId,
+        offset: usize,
+        length: usize,
+        access: Access,
+    ) -> Result<(), MemoryError> {
+        let buffer_bytes = self.store(buffer)?.bytes();
+        if offset > buffer_bytes || length > buffer_bytes - offset {
+            return Err(MemoryError::Bounds { offset, length, buffer_bytes });
+        }
+        let occupied = MemoryError::Occupied { address, length: length as u64 };
+        let end = address.checked_add(length as u64).ok_or(occupied)?;
+        let before = self.map.range(..end).next_back();
+        if length == 0 || before.is_some_and(|(&first, mapping)| first + mapping.length > address) {
+            return Err(occupied);
+        }
+        self.map.insert(address, Mapping { length: length as u64, buffer, offset, access });
+        Ok(())
+    }
+
+    /// Removes a mapping and returns its buffer. Accesses of the card to it are refused from now on.
+    ///
+    /// # Errors
+    /// If no mapping begins at this address.
+    pub fn unmap(&mut self, address: u64) -> Result<BufferId, MemoryError> {
+        let mapping = self.map.remove(&address).ok_or(MemoryError::NotMapped { address })?;
+        Ok(mapping.buffer)
+    }
+
+    /// Takes the refusals since the last call. A run that ends with refusals that were not taken has failed.
+    pub fn take_faults(&mut self) -> Vec<Fault> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// Refusals that were not taken.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// Checks that the card may access all bytes of a range; otherwise returns the first address that it may not, and why.
+    /// `None` for the direction only checks that all of them are mapped.
+    fn check(&self, address: u64, length: u64, direction: Option<Direction>) -> Result<(), (u64, Refusal)> {
+        let mut done = 0;
+        while done < length {
+            let next = address.checked_add(done).ok_or((u64::MAX, Refusal::Unmapped))?;
+            let (first, mapping) = self.mapping(next).ok_or((next, Refusal::Unmapped))?;
+            if direction.is_some_and(|direction| !mapping.access.allows(direction)) {
+                return Err((next, Refusal::Direction));
+            }
+            done += mapping.length - (next - first);
+        }
+        Ok(())
+    }
+
+    /// First address and mapping of the range that contains an address.
+    fn mapping(&self, address: u64) -> Option<(u64, Mapping)> {
+        let (&first, &mapping) = self.map.range(..=address).next_back()?;
+        (address - first < mapping.length).then_some((first, mapping))
+    }
+
+    /// The part of a mapped range that begins at an address, at most `bytes` long.
+    fn part(&self, address: u64, bytes: usize) -> Part {
+        let (first, mapping) = self.mapping(address).expect("the span was checked");
+        let inside = address - first;
+        let offset = mapping.offset + inside as usize;
+        Part { buffer: mapping.buffer, offset, bytes: bytes.min((mapping.length - inside) as usize) }
+    }
+
+    fn copy_out(&self, address: u64, bytes: &mut [u8]) -> Result<(), u64> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let next = address + done as u64;
+            let part = self.part(next, bytes.len() - done);
+            let store = self.buffers[part.buffer.0].as_ref().expect("what is mapped is not freed");
+            if !store.read(part.offset, &mut bytes[done..done + part.bytes]) {
+                return Err(next);
+            }
+            done += part.bytes;
+        }
+        Ok(())
+    }
+
+    fn copy_in(&mut self, address: u64, bytes: &[u8]) -> Result<(), u64> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let next = address + done as u64;
+            let part = self.part(next, bytes.len() - done);
+            let store = self.buffers[part.buffer.0].as_mut().expect("what is mapped is not freed");
+            if !store.write(part.offset, &bytes[done..done + part.bytes]) {
+                return Err(next);
+            }
+            done += part.bytes;
+        }
+        Ok(())
+    }
+
+    /// Reads for the card. A refused access is recorded as a fault.
+    ///
+    /// # Errors
+    /// If a byte of the range cannot be accessed; the contents of `bytes` are then undefined.
+    pub fn card_reads(&mut self, time_ps: u64, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        let direction = Direction::Read;
+        let result = self
+            .check(address, bytes.len() as u64, Some(direction))
+            .and_then(|()| self.copy_out(address, bytes).map_err(|address| (address, Refusal::Held)));
+        self.record(time_ps, direction, result)
+    }
+
+    /// Writes for the card. A refused access is recorded as a fault. It changes nothing if part of the range is not mapped; if
+    /// an owner refuses a part, the parts before it are written.
+    ///
+    /// # Errors
+    /// If a byte of the range cannot be accessed.
+    pub fn card_writes(&mut self, time_ps: u64, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let direction = Direction::Write;
+        let result = self
+            .check(address, bytes.len() as u64, Some(direction))
+            .and_then(|()| self.copy_in(address, bytes).map_err(|address| (address, Refusal::Held)));
+        self.record(time_ps, direction, result)
+    }
+
+    fn record(
+        &mut self,
+        time_ps: u64,
+        direction: Direction,
+        result: Result<(), (u64, Refusal)>,
+    ) -> Result<(), Fault> {
+        result.map_err(|(address, refusal)| {
+            let fault = Fault { time_ps, address, direction, refusal };
+            self.faults.push(fault);
+            fault
+        })
+    }
+
+    /// Reads by device address for software, whatever the mapping allows the card.
+    ///
+    /// # Errors
+    /// If part of the range is not mapped, or its owner refuses.
+    pub fn read_bytes(&self, address: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
+        let mapped = self.check(address, bytes.len() as u64, None);
+        mapped.map_err(|(address, _)| MemoryError::NotMapped { address })?;
+        self.copy_out(address, bytes).map_err(|address| MemoryError::Held { address })
+    }
+
+    /// Writes by device address for software, whatever the mapping allows the card.
+    ///
+    /// # Errors
+    /// If part of the range is not mapped, or its owner refuses.
+    pub fn write_bytes(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
+        let mapped = self.check(address, bytes.len() as u64, None);
+        mapped.map_err(|(address, _)| MemoryError::NotMapped { address })?;
+        self.copy_in(address, bytes).map_err(|address| MemoryError::Held { address })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped() -> (Memory, BufferId) {
+        let mut memory = Memory::default();
+        let buffer = memory.allocate(8192);
+        memory.map(0x1_0000, buffer, 4096, 4096, Access::ReadWrite).unwrap();
+        (memory, buffer)
+    }
+
+    #[test]
+    fn the_card_sees_what_is_mapped_and_nothing_else() {
+        let (mut memory, buffer) = mapped();
+        memory.card_writes(1, 0x1_0ffe, &[1, 2]).unwrap();
+        assert_eq!(memory.buffer(buffer).unwrap()[8190..], [1, 2]);
+        let mut bytes = [0; 3];
+        let fault =
+            Fault { time_ps: 2, address: 0x1_1000, direction: Direction::Read, refusal: Refusal::Unmapped };
+        assert_eq!(memory.card_reads(2, 0x1_0ffe, &mut bytes), Err(fault));
+        let fault =
+            Fault { time_ps: 3, address: 0xffff, direction: Direction::Write, refusal: Refusal::Unmapped };
+        assert_eq!(memory.card_writes(3, 0xffff, &[7, 7]), Err(fault));
+        assert_eq!(memory.buffer(buffer).unwrap()[4096], 0, "a write that fails changes nothing");
+        assert_eq!(memory.take_faults().len(), 2);
+        assert!(memory.faults().is_empty());
+    }
+
+    #[test]
+    fn spans_that_follow_each_other_serve_one_request() {
+        let (mut memory, first) = mapped();
+        let second = memory.allocate(16);
+        memory.map(0x1_1000, second, 8, 8, Access::ReadWrite).unwrap();
+        memory.card_writes(0, 0x1_0ffc, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        assert_eq!(memory.buffer(first).unwrap()[8188..], [1, 2, 3, 4]);
+        assert_eq!(memory.buffer(second).unwrap()[8..12], [5, 6, 7, 8]);
+        let mut bytes = [0; 8];
+        memory.card_reads(0, 0x1_0ffc, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
+        memory.read_bytes(0x1_0ffc, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn directions_are_kept_from_the_card_and_not_from_software() {
+        let mut memory = Memory::default();
+        let buffer = memory.allocate(128);
+        memory.map(0, buffer, 0, 64, Access::Read).unwrap();
+        memory.map(64, buffer, 64, 64, Access::Write).unwrap();
+        assert!(memory.card_writes(0, 0, &[1]).is_err_and(|fault| fault.refusal == Refusal::Direction));
+        assert!(memory.card_reads(0, 63, &mut [0, 0]).is_err_and(|fault| fault.address == 64));
+        assert!(memory.card_reads(0, 60, &mut [0; 4]).is_ok() && memory.card_writes(0, 64, &[1]).is_ok());
+        memory.write_bytes(60, &[5; 8]).unwrap();
+        assert_eq!(memory.write_bytes(120, &[0; 9]), Err(MemoryError::NotMapped { address: 128 }));
+    }
+
+    #[test]
+    fn addresses_are_mapped_once_and_not_round_the_end() {
+        let (mut memory, buffer) = mapped();
+        for (address, length) in [(0x1_0000, 1), (0x1_0fff, 1), (0xffff, 2), (0xf000, 8192), (5, 0)] {
+            assert!(
+                matches!(
+                    memory.map(address, buffer, 0, length, Access::Read),
+                    Err(MemoryError::Occupied { .. })
+                ),
+                "{address:#x}"
+            );
+        }
+        assert!(memory.map(0xffff, buffer, 0, 1, Access::Read).is_ok());
+        assert!(memory.map(0x1_1000, buffer, 0, 1, Access::Read).is_ok());
+        assert!(matches!(
+            memory.map(u64::MAX, buffer, 0, 2, Access::Read),
+            Err(MemoryError::Occupied { .. })
+        ));
+        assert!(matches!(memory.map(0, buffer, 8000, 193, Access::Read), Err(MemoryError::Bounds { .. })));
+        assert!(memory.card_reads(0, u64::MAX, &mut [0, 0]).is_err(), "no request wraps");
+    }
+
+    #[test]
+    fn memory_is_freed_only_when_nobody_sees_it() {
+        let (mut memory, buffer) = mapped();
+        assert_eq!(memory.free(buffer), Err(MemoryError::StillMapped { address: 0x1_0000 }));
+        assert_eq!(memory.unmap(0x1_0001), Err(MemoryError::NotMapped { address: 0x1_0001 }));
+        assert_eq!(memory.unmap(0x1_0000), Ok(buffer));
+        assert!(memory.card_reads(0, 0x1_0000, &mut [0]).is_err());
+        assert_eq!(memory.free(buffer), Ok(()));
+        assert_eq!(memory.free(buffer), Err(MemoryError::NoBuffer));
+        assert!(memory.buffer(buffer).is_err());
+    }
+
+    /// Memory whose owner holds back its first byte.
+    struct Kept(Vec<u8>);
+
+    impl Backing for Kept {
+        fn bytes(&self) -> usize {
+            self.0.len()
+        }
+        fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+            bytes.copy_from_slice(&self.0[offset..offset + bytes.len()]);
+            offset > 0
+        }
+        fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+            self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+            offset > 0
+        }
+    }
+
+    #[test]
+    fn memory_of_others_is_reached_as_far_as_its_keeper_allows() {
+        let mut memory = Memory::default();
+        let kept = memory.adopt(Box::new(Kept(vec![0; 64])));
+        memory.map(0x1000, kept, 0, 64, Access::ReadWrite).unwrap();
+        memory.card_writes(0, 0x1004, &[1, 2, 3]).unwrap();
+        let mut bytes = [0; 4];
+        memory.read_bytes(0x1003, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 1, 2, 3]);
+        let fault = memory.card_reads(9, 0x1000, &mut bytes).unwrap_err();
+        assert_eq!((fault.address, fault.refusal), (0x1000, Refusal::Held));
+        assert_eq!(memory.read_bytes(0x1000, &mut bytes), Err(MemoryError::Held { address: 0x1000 }));
+        assert_eq!(memory.buffer(kept), Err(MemoryError::Elsewhere));
+        assert!(matches!(memory.map(0, kept, 1, 64, Access::Read), Err(MemoryError::Bounds { .. })));
+    }
+}

@@ -1,0 +1,15 @@
+//! The simulated machine: verilated cards, and the hosts and wires around them.
+//!
+//! * [`world`]: cards with their clocks, hosts, wires and stations, all in one simulated time;
+//! * [`host`]: memory, link, registers and interrupts of one card's host;
+//! * [`wire`](mod@wire): cables with faults, the MAC, recording and replay of frames;
+//! * [`monitor`]: rules that every card must keep in every cycle, and the trail of events;
+//! * [`function`]: a card of a world as the driver sees it.
+//!
+//! The machine knows no design: it takes any verilated model with the ports of a card.
+
+pub mod function;
+pub mod host;
+pub mod monitor;
+pub mod wire;
+pub mod world;

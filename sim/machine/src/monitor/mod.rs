@@ -1,0 +1,105 @@
+//! Monitors: rules that hold in every run. They are always active.
+//!
+//! | Rule | Monitor | Meaning |
+//! |---|---|---|
+//! | [`Rule::Handshake`] | [`stream`] | a beat that is offered stays valid and unchanged until it is taken |
+//! | [`Rule::Answer`] | [`crate::host::registers`] | the register slave answers each access once, in bounded time |
+//! | [`Rule::Shape`] | [`dma`] | requests have 1 to 512 bytes and cross no multiple of 4096 |
+//! | [`Rule::Tag`] | [`crate::host::read`] | a read tag is reused only after its answer |
+//! | [`Rule::Words`] | [`crate::host::write`] | a write has as many words as its address range touches |
+//! | [`Rule::Bounds`] | [`crate::host::memory`] | every access is mapped for its direction |
+//! | [`Rule::Order`] | [`order`], informed by [`overhear`] | payload, then CQE, then EQE, then interrupt |
+//! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave complete, in time, and not marked as bad |
+//! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
+//! | [`Rule::Pools`] | [`dma`] | nothing is in flight at the end |
+//!
+//! A violation is recorded with its time and ends the run at the next check: [`World`](crate::world::World) turns it into an
+//! error.
+pub mod counters;
+pub mod dma;
+pub mod order;
+pub mod overhear;
+pub mod stream;
+pub mod trail;
+
+use std::fmt;
+
+/// Rules that monitors check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// A beat that is offered stays until it is taken.
+    Handshake,
+    /// The register slave answers each access once, in bounded time.
+    Answer,
+    /// Host requests have an allowed length and cross no page.
+    Shape,
+    /// Tags are unique among the reads in flight.
+    Tag,
+    /// A write has the words of its address range.
+    Words,
+    /// The card accesses only what is mapped for it.
+    Bounds,
+    /// Payload, CQE, EQE and interrupt become visible in this order.
+    Order,
+    /// Frames leave complete and in time.
+    Frame,
+    /// Counters account for all frames.
+    Counters,
+    /// Nothing is in flight at the end.
+    Pools,
+}
+
+/// A violation of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Simulated time.
+    pub time_ps: u64,
+    /// Card that violated the rule, as in `card0`.
+    pub owner: String,
+    /// Rule.
+    pub rule: Rule,
+    /// Description.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ps: {:?}: {}", self.owner, self.time_ps, self.rule, self.text)
+    }
+}
+
+/// Violations that are kept. The first ones tell the cause, and a broken card may cause one in each cycle.
+const VIOLATIONS_MAX: usize = 64;
+
+/// Violations of one card.
+#[derive(Clone, Debug)]
+pub struct Log {
+    owner: String,
+    violations: Vec<Violation>,
+}
+
+impl Log {
+    /// Makes an empty log.
+    pub fn new(owner: &str) -> Log {
+        Log { owner: owner.to_string(), violations: Vec::new() }
+    }
+
+    /// Records a violation. The text is made only if the violation is kept.
+    #[cold]
+    pub fn report(&mut self, time_ps: u64, rule: Rule, text: impl FnOnce() -> String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            let owner = self.owner.clone();
+            self.violations.push(Violation { time_ps, owner, rule, text: text() });
+        }
+    }
+
+    /// Violations so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Takes the violations since the last call, for tests that expect them.
+    pub fn take(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
+    }
+}

@@ -1,0 +1,410 @@
+//! A wire: full duplex between two ports, with all faults of a network.
+//!
+//! ```text
+//!  port ── departs ──> lost? marked? flipped? damaged? ──> delay ──> in flight, by time ──> arrives ──> port
+//!                      └─ duplicated: each copy has a delay of its own
+//! ```
+//!
+//! Frames are sent at the rate of the wire with 24 bytes of overhead each: preamble, FCS and gap. A frame enters the wire when
+//! it is complete, so that its arrival is never before its departure.
+pub mod ecn;
+pub mod mac;
+pub mod record;
+pub mod replay;
+
+use crate::world::clock::SECOND_PS;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rnic_stimulus::chance::{Delay, Seed, happens};
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Overhead of a frame in bytes: preamble 8, FCS 4, gap 12.
+pub const FRAME_OVERHEAD_BYTES: u64 = 24;
+/// Minimum length of a frame, without FCS.
+pub const FRAME_BYTES_MIN: usize = 60;
+
+/// A frame, without FCS.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frame {
+    /// Bytes from the destination address on.
+    pub bytes: Vec<u8>,
+    /// The FCS is wrong, so that the receiving MAC marks the frame as bad.
+    pub is_damaged: bool,
+}
+
+impl Frame {
+    /// Makes a good frame, padded to the minimum length.
+    pub fn new(mut bytes: Vec<u8>) -> Frame {
+        if bytes.len() < FRAME_BYTES_MIN {
+            bytes.resize(FRAME_BYTES_MIN, 0);
+        }
+        Frame { bytes, is_damaged: false }
+    }
+
+    /// Time that it occupies a wire.
+    pub fn duration_ps(&self, bits_per_second: u64) -> u64 {
+        (self.bytes.len() as u64 + FRAME_OVERHEAD_BYTES) * 8 * SECOND_PS / bits_per_second
+    }
+}
+
+/// A device other than a card at the end of a wire: a reference endpoint, a capture that is replayed, a script.
+pub trait Station: Any + Send {
+    /// A frame has arrived completely.
+    fn receive(&mut self, now_ps: u64, frame: &Frame);
+
+    /// Time of the next wake-up if no frame arrives before; `None` for never. A time in the past means at once.
+    fn wakes_ps(&self) -> Option<u64>;
+
+    /// The time is `now_ps` and the wire is idle: returns a frame to send, if there is one. Called again as long as
+    /// [`wakes_ps`](Self::wakes_ps) is due; a station that is due and returns nothing must have postponed its wake-up.
+    fn transmit(&mut self, now_ps: u64) -> Option<Frame>;
+}
+
+/// Faults of a wire. Probabilities are per frame and independent of each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WireOptions {
+    /// Rate of each direction.
+    pub bits_per_second: u64,
+    /// Time from the beginning of a frame at one end to its beginning at the other.
+    pub delay: Delay,
+    /// Probability that the frame is lost.
+    pub loss: f64,
+    /// Probability that the frame arrives twice.
+    pub duplicate: f64,
+    /// Probability that the frame is delayed by `reorder_delay` and others overtake it.
+    pub reorder: f64,
+    /// Additional delay of such a frame.
+    pub reorder_delay: Delay,
+    /// Probability that one to three bits are flipped under a correct FCS.
+    pub flip: f64,
+    /// Probability that the frame arrives with a wrong FCS, so that the MAC marks it as bad.
+    pub damage: f64,
+    /// Probability that a router marks the frame as having met congestion, if its sender supports ECN (protocol 5.1).
+    pub mark: f64,
+}
+
+impl WireOptions {
+    /// A wire of 500 ns without faults, as in design 8.
+    pub const fn perfect(bits_per_second: u64) -> WireOptions {
+        WireOptions {
+            bits_per_second,
+            delay: Delay::nanoseconds(500),
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_delay: Delay::NONE,
+            flip: 0.0,
+            damage: 0.0,
+            mark: 0.0,
+        }
+    }
+}
+
+/// Counts of the frames of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCounts {
+    /// Frames that departed.
+    pub sent: u64,
+    /// Time at which the last of them began to.
+    pub last_sent_ps: u64,
+    /// Frames that arrived.
+    pub arrived: u64,
+    /// Frames that were lost.
+    pub lost: u64,
+    /// Frames that were duplicated.
+    pub duplicated: u64,
+    /// Frames or copies that were delayed by `reorder_delay`.
+    pub reordered: u64,
+    /// Frames with flipped bits.
+    pub flipped: u64,
+    /// Frames with a wrong FCS.
+    pub damaged: u64,
+    /// Frames with a congestion mark.
+    pub marked: u64,
+}
+
+/// What a script does to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Leaves it to the probabilities of [`WireOptions`].
+    Leave,
+    /// Passes it without a fault.
+    Pass,
+    /// Loses it.
+    Lose,
+    /// Duplicates it.
+    Duplicate,
+    /// Delays it, so that others overtake it.
+    HoldBack {
+        /// Additional delay.
+        ps: u64,
+    },
+}
+
+/// Decides the fate of each frame: receives the number of the frame in its direction, from 0, and may change the frame.
+pub type Script = Box<dyn FnMut(u64, &mut Frame) -> Fate + Send>;
+
+/// A frame in flight.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    arrives_ps: u64,
+    sequence: u64,
+    frame: Frame,
+}
+
+/// One direction of a wire.
+pub struct Direction {
+    options: WireOptions,
+    random: ChaCha8Rng,
+    script: Option<Script>,
+    flights: BinaryHeap<Reverse<Flight>>,
+    /// Time at which the last frame that stays in order begins to arrive.
+    last_ps: u64,
+    /// Time at which the receiving end has received the previous frame.
+    free_ps: u64,
+    sequence: u64,
+    counts: WireCounts,
+}
+
+impl Direction {
+    /// Makes a direction without frames.
+    pub fn new(options: WireOptions, seed: Seed, name: &str) -> Direction {
+        Direction {
+            options,
+            random: seed.stream(name),
+            script: None,
+            flights: BinaryHeap::new(),
+            last_ps: 0,
+            free_ps: 0,
+            sequence: 0,
+            counts: WireCounts::default(),
+        }
+    }
+
+    /// Rate, delay and faults.
+    pub fn options(&self) -> &WireOptions {
+        &self.options
+    }
+
+    /// Changes faults and delay from now on; the rate is kept.
+    pub fn set_options(&mut self, options: WireOptions) {
+        self.options = WireOptions { bits_per_second: self.options.bits_per_second, ..options };
+    }
+
+    /// Sets or removes the script.
+    pub fn set_script(&mut self, script: Option<Script>) {
+        self.script = script;
+    }
+
+    /// Counts of its frames.
+    pub fn counts(&self) -> WireCounts {
+        self.counts
+    }
+
+    /// Frames in flight.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Time at which the next frame begins to arrive.
+    #[inline]
+    pub fn next_ps(&self) -> Option<u64> {
+        self.flights.peek().map(|Reverse(flight)| flight.arrives_ps)
+    }
+
+    /// Sends a frame whose first bit was sent at `start_ps`, now or before.
+    pub fn send(&mut self, now_ps: u64, start_ps: u64, mut frame: Frame) {
+        let index = self.counts.sent;
+        self.counts.sent += 1;
+        self.counts.last_sent_ps = start_ps;
+        let fate = self.script.as_mut().map_or(Fate::Leave, |script| script(index, &mut frame));
+        let (mut is_twice, mut held_ps) = (false, None);
+        match fate {
+            Fate::Pass => {}
+            Fate::Lose => {
+                self.counts.lost += 1;
+                return;
+            }
+            Fate::Duplicate => is_twice = true,
+            Fate::HoldBack { ps } => held_ps = Some(ps),
+            Fate::Leave => {
+                if happens(&mut self.random, self.options.loss) {
+                    self.counts.lost += 1;
+                    return;
+                }
+                is_twice = happens(&mut self.random, self.options.duplicate);
+                if happens(&mut self.random, self.options.reorder) {
+                    held_ps = Some(self.options.reorder_delay.draw_ps(&mut self.random));
+                }
+                self.spoil(&mut frame);
+            }
+        }
+        if is_twice {
+            self.counts.duplicated += 1;
+            self.launch(now_ps, start_ps, frame.clone(), None);
+        }
+        self.launch(now_ps, start_ps, frame, held_ps);
+    }
+
+    /// Applies random bit flips, damage and congestion marks to a frame.
+    fn spoil(&mut self, frame: &mut Frame) {
+        let random = &mut self.random;
+        if happens(random, self.options.mark) && ecn::mark(&mut frame.bytes) {
+            self.counts.marked += 1;
+        }
+        if happens(random, self.options.flip) {
+            self.counts.flipped += 1;
+            for _ in 0..random.random_range(1..=3) {
+                let bit = random.random_range(0..frame.bytes.len() * 8);
+                frame.bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        if happens(random, self.options.damage) {
+            self.counts.damaged += 1;
+            frame.is_damaged = true;
+        }
+    }
+
+    fn launch(&mut self, now_ps: u64, start_ps: u64, frame: Frame, held_ps: Option<u64>) {
+        let delay_ps = self.options.delay.draw_ps(&mut self.random);
+        let mut arrives_ps = (start_ps + delay_ps).max(now_ps);
+        match held_ps {
+            Some(held_ps) => {
+                self.counts.reordered += 1;
+                arrives_ps += held_ps;
+            }
+            None => {
+                arrives_ps = arrives_ps.max(self.last_ps);
+                self.last_ps = arrives_ps;
+            }
+        }
+        self.sequence += 1;
+        self.flights.push(Reverse(Flight { arrives_ps, sequence: self.sequence, frame }));
+    }
+
+    /// Takes the frame that begins to arrive, with the arrival time of its first bit. Frames do not overlap.
+    pub fn arrive(&mut self, now_ps: u64) -> Option<(u64, Frame)> {
+        if self.next_ps().is_none_or(|arrives_ps| arrives_ps > now_ps) {
+            return None;
+        }
+        let Reverse(Flight { arrives_ps, frame, .. }) = self.flights.pop()?;
+        let start_ps = arrives_ps.max(self.free_ps);
+        self.free_ps = start_ps + frame.duration_ps(self.options.bits_per_second);
+        self.counts.arrived += 1;
+        Some((start_ps, frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u64 = 100_000_000_000;
+
+    fn frame(number: u16) -> Frame {
+        let mut bytes = vec![0; 100];
+        bytes[..2].copy_from_slice(&number.to_le_bytes());
+        Frame::new(bytes)
+    }
+
+    fn number(frame: &Frame) -> u16 {
+        u16::from_le_bytes([frame.bytes[0], frame.bytes[1]])
+    }
+
+    /// Sends frames back to back, and returns those that arrive with their times.
+    fn pass(direction: &mut Direction, count: u16) -> Vec<(u64, Frame)> {
+        let step_ps = frame(0).duration_ps(RATE);
+        for index in 0..count {
+            let start_ps = u64::from(index) * step_ps;
+            direction.send(start_ps + step_ps / 2, start_ps, frame(index));
+        }
+        std::iter::from_fn(|| direction.arrive(u64::MAX)).collect()
+    }
+
+    #[test]
+    fn a_perfect_wire_delivers_all_in_order_after_its_delay() {
+        let mut direction = Direction::new(WireOptions::perfect(RATE), Seed(1), "wire");
+        let arrived = pass(&mut direction, 50);
+        for (index, (start_ps, frame)) in arrived.iter().enumerate() {
+            assert_eq!(number(frame) as usize, index);
+            assert_eq!(*start_ps, 500_000 + index as u64 * 9920, "124 bytes take 9.92 ns at 100 Gb/s");
+        }
+        assert_eq!(arrived.len(), 50);
+        let expected = WireCounts { sent: 50, last_sent_ps: 49 * 9920, arrived: 50, ..WireCounts::default() };
+        assert_eq!(direction.counts(), expected);
+    }
+
+    #[test]
+    fn every_fault_happens_about_as_often_as_asked_and_is_counted() {
+        let options = WireOptions {
+            loss: 0.1,
+            duplicate: 0.1,
+            reorder: 0.1,
+            reorder_delay: Delay::Uniform { min_ps: 20_000, max_ps: 100_000 },
+            flip: 0.1,
+            damage: 0.1,
+            ..WireOptions::perfect(RATE)
+        };
+        let mut direction = Direction::new(options, Seed(7), "wire");
+        let arrived = pass(&mut direction, 2000);
+        let counts = direction.counts();
+        assert_eq!(counts.arrived, counts.sent - counts.lost + counts.duplicated);
+        for count in [counts.lost, counts.duplicated, counts.reordered, counts.flipped, counts.damaged] {
+            assert!((120..280).contains(&count), "{counts:?}");
+        }
+        assert_eq!(counts.marked, 0, "marks were not asked for");
+        assert!(!arrived.iter().map(|(_, frame)| number(frame)).is_sorted(), "frames overtake each other");
+        let damaged = arrived.iter().filter(|(_, frame)| frame.is_damaged).count() as u64;
+        assert!(damaged >= counts.damaged, "a copy of a damaged frame is damaged");
+        for pair in arrived.windows(2) {
+            let end_ps = pair[0].0 + pair[0].1.duration_ps(RATE);
+            assert!(pair[1].0 >= end_ps, "frames overlap");
+        }
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_runs() {
+        let run = |seed| {
+            let options = WireOptions {
+                loss: 0.2,
+                flip: 0.2,
+                delay: Delay::Uniform { min_ps: 1000, max_ps: 90_000 },
+                ..WireOptions::perfect(RATE)
+            };
+            pass(&mut Direction::new(options, Seed(seed), "wire"), 200)
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn a_script_decides_about_single_frames() {
+        let options = WireOptions { loss: 1.0, ..WireOptions::perfect(RATE) };
+        let mut direction = Direction::new(options, Seed(1), "wire");
+        direction.set_script(Some(Box::new(|index, frame| match index {
+            0 => Fate::Pass,
+            1 => Fate::Duplicate,
+            2 => Fate::HoldBack { ps: 1_000_000 },
+            3 => Fate::Lose,
+            4 => {
+                frame.bytes[99] = 0xab;
+                Fate::Pass
+            }
+            _ => Fate::Leave,
+        })));
+        let arrived = pass(&mut direction, 6);
+        let numbers: Vec<u16> = arrived.iter().map(|(_, frame)| number(frame)).collect();
+        assert_eq!(numbers, [0, 1, 1, 4, 2]);
+        assert_eq!(arrived[3].1.bytes[99], 0xab);
+        assert_eq!(direction.counts().lost, 2, "one by the script, one by chance");
+    }
+
+    #[test]
+    fn short_frames_are_padded() {
+        assert_eq!(Frame::new(vec![1; 58]).bytes.len(), 60);
+        assert_eq!(Frame::new(vec![1; 61]).bytes.len(), 61);
+        assert_eq!(Frame::new(vec![1; 60]).duration_ps(10_000_000_000), 67_200, "84 bytes at 10 Gb/s");
+    }
+}

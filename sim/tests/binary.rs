@@ -1,0 +1,52 @@
+//! `rnic-sim` as its users meet it.
+use anyhow::{Result, ensure};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the binary, which must fail, with everything set that makes errors print a backtrace; returns what it says.
+fn error_of(arguments: &[&str]) -> Result<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("sim/ lies in the workspace");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
+    command.args(arguments).current_dir(root).env("RUST_BACKTRACE", "1").env("RUST_LIB_BACKTRACE", "1");
+    let output = command.output()?;
+    let text = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(1), "{}: {text}", output.status);
+    ensure!(text.starts_with("error: ") && !text.to_lowercase().contains("backtrace"), "{text}");
+    Ok(text)
+}
+
+#[test]
+fn an_error_names_the_file_and_has_no_backtrace() -> Result<()> {
+    for command in ["demo", "bench", "differential"] {
+        let text = error_of(&[command, "--config", "configs/no_such.toml"])?;
+        ensure!(text.starts_with("error: cannot read configs/no_such.toml: "), "{text}");
+        let text = error_of(&[command, "--config", "Cargo.toml"])?;
+        ensure!(text.starts_with("error: Cargo.toml: "), "{text}");
+    }
+    Ok(())
+}
+
+/// Before anything is generated or verilated, which would take minutes.
+#[test]
+fn the_demo_names_the_capture_that_it_cannot_read() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().display().to_string();
+    let out = directory.path().join("out").display().to_string();
+    let demo = |captures: &str| error_of(&["demo", "--captures", captures, "--out", &out]);
+    let text = demo(&path)?;
+    ensure!(text.contains(&format!("{path} holds no capture")), "{text}");
+    let text = demo(&format!("{path}/missing"))?;
+    ensure!(text.contains(&format!("cannot read the directory {path}/missing: ")), "{text}");
+    std::fs::write(directory.path().join("bad.pcap"), "this is no capture")?;
+    let text = demo(&path)?;
+    ensure!(text.contains(&format!("{path}/bad.pcap: neither pcap nor pcapng")), "{text}");
+    std::fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors/rxe_rc_srq.pcap"),
+        directory.path().join("bad.pcap"),
+    )?;
+    std::fs::write(directory.path().join("expected.json"), "{ \"frames\": 1 }")?;
+    let text = demo(&path)?;
+    ensure!(text.contains(&format!("{path}/expected.json: missing field")), "{text}");
+    ensure!(!Path::new(&out).exists(), "nothing was written");
+    Ok(())
+}

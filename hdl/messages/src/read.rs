@@ -3,56 +3,56 @@ use crate::host::HostSpan;
 use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
-/// READs and atomics of a queue pair that may be under way, as a power of two: as many as `destination_read_atomic` allows (protocol 3.5).
+/// log2 of the READs and atomics of a queue pair that may be in flight: as many as `destination_read_atomic` allows (protocol 3.5).
 pub const READ_SLOT_BITS: usize = 4;
-/// A free-running count of them.
+/// Width of a free-running count of READs and atomics.
 pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
 
-/// A READ whose range is good, to be served when the writes before it are done; or an atomic, to be answered when it is done.
+/// A READ whose range is accessible, to be answered when the writes before it are done; or an atomic, to be answered when it is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRequest {
-    /// Whose.
+    /// Queue pair of the request.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// PSN of its first response.
+    /// PSN of the first response.
     pub psn: Bits<24>,
-    /// MSN of its responses.
+    /// MSN of the responses.
     pub msn: Bits<24>,
-    /// Key of the region.
+    /// Remote key.
     pub key: Bits<32>,
-    /// In the region's own address space.
+    /// Address in the region.
     pub address: Bits<64>,
-    /// In bytes, 0 to 2^31; of an atomic 0.
+    /// Bytes to read, 0 to 2^31; zero for an atomic.
     pub length: Bits<32>,
-    /// An atomic: its value comes from elsewhere, and key and address do not count.
+    /// An atomic: its result comes from the atomics stage, and key and address are ignored.
     pub is_atomic: Bit,
 }
 
-/// The writes before the oldest job that was not released are done.
+/// The writes before the oldest unreleased READ or atomic of a queue pair are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRelease {
-    /// Whose job.
+    /// Queue pair of the request.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
 }
 
 /// The last response to a READ is on its way to the wire; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadClosed {
-    /// Whose READ.
+    /// Queue pair of the request.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
 }
 
-/// How many READs of a queue pair have been served or dropped; there is no `ready`.
+/// READs and atomics of a queue pair that were answered or dropped; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadsServed {
-    /// Whose.
+    /// The queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// So many since it was made or reset, free-running.
+    /// Free-running count since the queue pair was created or reset.
     pub count: Bits<READ_COUNT_BITS>,
 }
 

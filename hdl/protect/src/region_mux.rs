@@ -1,26 +1,26 @@
-//! Region share: two who ask of one table of regions.
+//! RegionMux: two requesters share one region table.
 //!
-//! What is received asks in it, and what is answered; the one must never wait for the other (design decision 4). So each has room
-//! for its answers before it asks, and the table is never held up.
+//! The receive path and the READ responder use the same table, and neither must wait for the other (design decision 4). So each has
+//! room for its answers before its request is passed on, and the table is never blocked.
 //!
 //! ```text
 //!  request[0] ──> room? ─┐                             ┌──> answers (16) ──> answer[0]
-//!                        ├─ turns ──> table ── whose? ─┤
+//!                        ├─ arbiter ─> table ─ origin ─┤
 //!  request[1] ──> room? ─┘                             └──> answers (16) ──> answer[1]
 //! ```
 //!
-//! A request a cycle, both together; latency 2 cycles more than the table's. Each may have 16 answers that it has not taken.
+//! Throughput one request a cycle for both together; latency 2 cycles more than the table's. Each may have 16 outstanding answers.
 //!
-//! 1. Answers come to who has asked, in the order of the requests.
-//! 2. An answer that is not taken holds up nobody but its own.
+//! 1. Each answer goes to the port of its request, in the order of the requests.
+//! 2. An answer that is not taken blocks its own port only.
 use rnic_blocks::stream::{Arbiter, Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
 
-/// Answers of one, as a power of two.
+/// log2 of the answers of a port.
 const ANSWERS: usize = 4;
 const ANSWER_COUNT: usize = ANSWERS + 1;
-/// Requests at the table, as a power of two: all that there can be.
+/// log2 of the requests at the table: room for those of both ports.
 const ASKED: usize = 5;
 const ASKED_COUNT: usize = ASKED + 1;
 
@@ -29,22 +29,22 @@ const ASKED_COUNT: usize = ASKED + 1;
 pub struct RegionMux {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets what was asked.
+    /// Synchronous, active high; drops outstanding requests.
     pub reset: Signal<In, Bit>,
-    /// From the two; `ready` is combinational.
+    /// Access requests of both ports; `ready` is combinational.
     pub request: [StreamRx<AccessRequest>; 2],
-    /// To them; registered.
+    /// Their answers; registered.
     pub answer: [StreamTx<AccessAnswer>; 2],
-    /// To the table; registered.
+    /// To the region table; registered.
     pub table_request: StreamTx<AccessRequest>,
-    /// Its answers, in order; always taken.
+    /// From the region table, in order; always taken.
     pub table_answer: StreamRx<AccessAnswer>,
 
     arbiter: Arbiter<AccessRequest, 2>,
     slice: RegisterSlice<AccessRequest>,
     asked: Fifo<Bit, ASKED, ASKED_COUNT>,
     answers: [Fifo<AccessAnswer, ANSWERS, ANSWER_COUNT>; 2],
-    /// Answers that are to come, or to be taken.
+    /// Answers of each port that are outstanding or not taken.
     open: [Reg<Bits<ANSWER_COUNT>>; 2],
 }
 

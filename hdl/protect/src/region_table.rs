@@ -1,7 +1,7 @@
-//! Table of regions: says whether an access is allowed, and where in device memory it goes.
+//! Region table: checks whether an access is allowed, and gives its device address.
 //!
-//! Every byte that the card reads or writes for a queue pair has passed here. One table stands at the requester and one
-//! at the responder, so that neither waits for the other; commands write both at once.
+//! Every access to memory for a queue pair is checked here. Requester and responder have a table each,
+//! so neither waits for the other; commands write both at once.
 //!
 //! ```text
 //!          ┌─────────────────────────────────────────────────────────────────────────┐
@@ -14,7 +14,7 @@
 //!  cycle     0           1  2                         3             4           5    7
 //! ```
 //!
-//! An access inside a region, one that ends a byte behind it, and one whose key has another variant:
+//! An access inside a region, one that ends one byte after it, and one whose key has another variant:
 //! ```text
 #![doc = include_str!("waves/region_table.txt")]
 //! ```
@@ -23,31 +23,31 @@
 //! carry chain of an address.
 //!
 //! 1. Answers leave in the order of the requests.
-//! 2. The order of checks does not show: an access is allowed if all hold. The key is compared whole, so an index beyond
-//!    the table, and a variant that is no longer valid, meet nothing (protocol 4.6).
-//! 3. Addresses and lengths are compared in 65 bits: what wraps round 2^64 is outside.
-//! 4. A write holds for requests that are taken in later cycles.
-//! 5. Reset forgets requests, not regions: they are invalidated by writing.
+//! 2. An access is allowed if all checks hold; their order is not observable. All 32 bits of the key are compared, so an index beyond
+//!    the table and a variant that is no longer valid match no region (protocol 4.6).
+//! 3. Addresses and lengths are compared in 65 bits: an access that wraps at 2^64 is out of bounds.
+//! 4. A write applies to requests that are taken in later cycles.
+//! 5. Reset drops requests, not regions: those are invalidated by writes.
 //!
-//! An access of no length is nobody's to ask for: it needs no permission (protocol 3.6). Protocol 4.6; design decision 14.
+//! Refuses nothing: an access of length zero needs no permission, and must not be requested (protocol 3.6). Protocol 4.6; design decision 14.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Region, RegionWrite};
 use rnic_messages::sizes::REGION_BITS;
 
-/// Cycles from a request to its answer, if nobody holds answers back.
+/// Cycles from a request to its answer, if answers are taken at once.
 pub const LATENCY: usize = 7;
 /// Bits below the index in a key.
 const VARIANT_BITS: usize = 8;
 /// Bits of an address with a carry.
 const WIDE_BITS: usize = 65;
-/// Requests that may be inside, as a power of two.
+/// log2 of the requests in the pipeline.
 const ROOM_BITS: usize = 4;
-/// Bits of a count up to that.
+/// Width of the count of these requests.
 const COUNT_BITS: usize = ROOM_BITS + 1;
 
-/// What was found out by comparing, and what is to be added.
+/// Results of the comparisons, and operands of the additions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Compared {
     /// Key, domain and rights hold.
@@ -61,11 +61,11 @@ struct Compared {
     translation_base: Bits<64>,
 }
 
-/// What is left to be compared.
+/// Operands of the last comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Added {
     permitted: Bit,
-    /// Offset of the first byte behind the access.
+    /// Offset of the first byte after the access.
     end: Bits<WIDE_BITS>,
     region_bytes: Bits<64>,
     device_address: Bits<64>,
@@ -79,9 +79,9 @@ pub struct RegionTable {
     /// Synchronous, active high; forgets requests, keeps regions.
     pub reset: Signal<In, Bit>,
 
-    /// From control: what an entry is from now on.
+    /// From control: write of a region.
     pub write: Signal<In, RegionWrite>,
-    /// There is one; it is taken in any case.
+    /// `write` is valid; it is taken in any case.
     pub write_valid: Signal<In, Bit>,
 
     /// Accesses to be checked; `ready` is a function of registers.
@@ -91,15 +91,15 @@ pub struct RegionTable {
 
     #[init(Memory::new(Storage::Block).with_output_register())]
     regions: Memory<Region, REGION_BITS>,
-    /// The request whose region is read, and the one whose region is there.
+    /// The request whose region is being read, and the one whose region was read.
     asked: [DFF<AccessRequest>; 2],
     compared: DFF<Compared>,
     added: DFF<Added>,
     result: DFF<AccessAnswer>,
-    /// Which of the stages hold a request, the first in bit 0.
+    /// Stages that hold a request, the first in bit 0.
     occupied: Reg<Bits<5>>,
     answers: Fifo<AccessAnswer, ROOM_BITS, COUNT_BITS>,
-    /// Requests that are inside.
+    /// Requests in the pipeline.
     count: Reg<Bits<COUNT_BITS>>,
 }
 

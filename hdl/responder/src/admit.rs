@@ -365,29 +365,8 @@ impl Logic for Admit {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(
-            self,
-            clock,
-            own_addresses,
-            paths,
-            records,
-            producers,
-            shared_paths,
-            shared_taken,
-            armed,
-            served,
-            stopped,
-            admitted_queue,
-            requests_queue,
-            operands_queue,
-            limits
-        );
-        self.operands_queue.reset.next = self.reset.val();
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
-        self.limits.reset.next = self.reset.val();
         StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.limits.tx);
-        self.admitted_queue.reset.next = self.reset.val();
-        self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
         StreamTx::<ReceiveWqeRequest>::link(&mut self.wqe_request, &mut self.requests_queue.tx);
 

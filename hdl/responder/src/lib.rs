@@ -1,19 +1,43 @@
-//! The responder: from a request to a place in host memory, and to an answer.
+//! The responder: from a request of the peer to host memory, and to an acknowledgement or response.
+//!
+//! ```text
+//!  requests ─> admit ─> scatter ─> resolve ─> (place) ─> ack ─────────────> acknowledge packets
+//!                │        ^  │        │ ^                 │ release
+//!                v        │  v        │ region table      v
+//!          rq_prefetch ───┘ access    ├─────────────> read_responder ─────> responses (gather)
+//!            ^   │          requests  │                   ^
+//!            │   v                    └─────────────> atomics ────────────> host memory
+//!           (host)
+//! ```
+//!
+//! The stages, in the order in which a request passes them:
+//!
+//! 1. [`admit`] decides the place of a packet in the order of its queue pair, and whether it is valid.
+//! 2. [`rq_prefetch`] delivers the receive WQEs that packets consume.
+//! 3. [`scatter`] pairs a packet with its receive WQE, and requests the access checks for its payload.
+//! 4. [`resolve`] decides its outcome, and sends payload, CQE and reply to place.
+//! 5. [`ack`] sends acknowledgements and NAKs when the host writes before them are done, and releases READs and atomics.
+//! 6. [`atomics`] executes atomics in host memory.
+//! 7. [`read_responder`] makes the responses to READs and atomics.
+//!
+//! Packets of one queue pair keep their order from end to end; nothing that is received waits for the wire. [`messages`] has the
+//! records that the stages pass, [`merge`] the small blocks between them, and [`responder`] wires them.
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
-pub mod ack;
-pub mod admit;
-pub mod atomics;
-pub mod merge;
 pub mod messages;
-pub mod read_responder;
-pub mod resolve;
+
 pub mod responder;
+pub mod admit;
 pub mod rq_prefetch;
 pub mod scatter;
+pub mod resolve;
+pub mod ack;
+pub mod atomics;
+pub mod read_responder;
+pub mod merge;
 
 #[cfg(test)]
 mod tests;

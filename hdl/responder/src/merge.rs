@@ -1,18 +1,18 @@
-//! Small blocks that join what several stages say: failures, and the passage.
+//! Small blocks between the stages: a merge of notices, and the count of packets in flight.
 use rnic_blocks::stream::{RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::{InFlight, QpNotice};
 
-/// Merges the failures of two stages; the first has precedence.
+/// Merges the notices of two stages; the first has precedence.
 #[derive(Default, LogicBlock, Registers)]
 pub struct FailureMerge {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// From one stage.
+    /// Notices with precedence.
     pub first: StreamRx<QpNotice>,
-    /// From the other.
+    /// Notices without.
     pub second: StreamRx<QpNotice>,
     /// To control; registered.
     pub tx: StreamTx<QpNotice>,
@@ -32,7 +32,7 @@ impl Logic for FailureMerge {
     }
 }
 
-/// Counts what enters the responder and what leaves it: packets, entries that are given back, and reads of receive entries.
+/// Counts what enters the responder and what leaves it: packets, receive WQEs that are flushed, and reads of receive WQEs.
 #[derive(Default, LogicBlock, Registers)]
 pub struct InFlightCount {
     /// Core clock.
@@ -41,13 +41,13 @@ pub struct InFlightCount {
     pub reset: Signal<In, Bit>,
     /// A packet was admitted.
     pub enters: Signal<In, Bit>,
-    /// Entries are read.
+    /// A read of receive WQEs is requested.
     pub fetches: Signal<In, Bit>,
-    /// A command for a packet has left.
+    /// Place has taken the command of a packet.
     pub leaves: Signal<In, Bit>,
-    /// A packet has ended without one.
+    /// A packet has ended without a command.
     pub vanishes: Signal<In, Bit>,
-    /// A read of entries has ended.
+    /// A read of receive WQEs has completed.
     pub fetched: Signal<In, Bit>,
     /// The counts; registered.
     pub in_flight: Signal<Out, InFlight>,

@@ -264,7 +264,6 @@ impl Logic for ReadResponder {
         self.served_held.d.next = ReadsServed { queue_pair: record_pair, count };
         self.served.next = self.served_held.q.val();
         self.served_valid.next = self.has_served.q.val();
-
         self.sender.clears.next = clears;
         self.sender.sweep.next = sweep;
         self.sender.makes.next = makes;

@@ -1,37 +1,37 @@
-//! The responder: from a request to a place in host memory, and to an answer.
+//! The responder: from a request to host memory, and to an acknowledgement or response.
 //!
 //! ```text
-//!                    ┌───────┐ admitted ┌─────────┐ scattered ┌──────────┐
-//!  requests ────────>│ admit ├─────────>│ scatter ├──────────>│ conclude ├──> place
-//!                    └───┬───┘          └─^─────┬─┘           └─^─────┬──┘
-//!         entry_request  │          entry │     v access_request│answer└──> stop
+//!                    ┌───────┐ admitted ┌─────────┐ scattered ┌─────────┐
+//!  requests ────────>│ admit ├─────────>│ scatter ├──────────>│ resolve ├──> place
+//!                    └───┬───┘          └─^─────┬─┘           └─^─────┬─┘
+//!           wqe_request  │            wqe │     v access_request│answer└──> stop
 //!                    ┌───v────────────────┴┐
-//!  receive_slot ────>│ receive_entries     ├──> receive_read
+//!  receive_slot ────>│ rq_prefetch         ├──> receive_read
 //!                    └─────────────────────┘    ┌───────┐
-//!  place_reply, done_count, write_failure ─────>│ reply ├──> reply
+//!  place_reply, done_count, write_failure ─────>│ ack   ├──> ack
 //!                                               └───┬───┘
-//!                                  conclude ─jobs─┐ │releases
-//!                                               ┌──v─v──┐
-//!  read_lost ──────────────────────────────────>│ serve ├──> gather
-//!                                               └───^───┘
+//!                           resolve ─read_request─┐ │release
+//!                                           ┌─────v─v────────┐
+//!  read_lost ──────────────────────────────>│ read_responder ├──> gather
+//!                                           └───────^────────┘
 //!                                                   │result
 //!                                             ┌─────┴────┐
-//!  atomics_word, atomics_done ─────────────>│ exchange ├──> atomics_read, atomics_write
+//!  atomics_word, atomics_done ───────────────>│ atomics  ├──> atomics_read, atomics_write
 //!                                             └──────────┘
 //! ```
 //!
-//! Throughput a packet in 3 cycles, in one more for each element of a SEND behind the first, and in one more if it is a packet of
-//! a SEND behind its first; three more cycles after each sixteen packets. Latency from a request to its command 15 cycles, with a
-//! table of regions that answers in one, and 16 for a packet of a SEND behind its first.
+//! Throughput a packet in 3 cycles, in one more for each SGE of a SEND after the first, and in one more for a packet of
+//! a SEND after its first; three more cycles after each sixteen packets. Latency from a request to its command 15 cycles, with a
+//! region table that answers in one, and 16 for a packet of a SEND after its first.
 //!
-//! 1. Each packet gives at most one command, in the order of the packets.
-//! 2. Nothing that is received waits for what is sent: `reply` never holds `place_reply` back.
-//! 3. `passage` counts packets and reads of receive entries; what was sent to `place` has left, or waits in `exchange`.
-//! 4. A SEND with Invalidate holds up the packets behind it until its key is ended, for some 20 cycles and those of control.
-//! 5. An atomic is done after all writes of its queue pair before it. A WRITE or SEND behind it does not wait for it, but for a
-//!    fence of the peer (protocol 2.10).
+//! 1. Each packet makes at most one command to place, in the order of the packets.
+//! 2. Nothing that is received waits for what is sent: [`Ack`] takes `place_reply` in bounded time, whatever `ack` does.
+//! 3. `in_flight` counts packets and reads of receive WQEs; a packet that was sent to place has left, or waits in [`Atomics`].
+//! 4. A SEND with Invalidate blocks later packets until its key is invalidated, for some 20 cycles and those of control.
+//! 5. An atomic is executed after all earlier writes of its queue pair. Later WRITEs and SENDs do not wait for it, unless the peer uses
+//!    a fence (protocol 2.10).
 //!
-//! The stages say in their headers what they refuse. Protocol chapter 3.
+//! The stages document what they refuse. Protocol chapter 3.
 use crate::ack::Ack;
 use crate::admit::Admit;
 use crate::atomics::Atomics;
@@ -66,89 +66,89 @@ pub struct Responder {
     /// Synchronous, active high; forgets all queue pairs.
     pub reset: Signal<In, Bit>,
 
-    /// From control: entries may be fetched ahead. Packets are taken without it, as they were let in.
+    /// From control: receive WQEs may be prefetched. Packets are taken regardless.
     pub enable: Signal<In, Bit>,
-    /// From control: an own address.
+    /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
     /// From control, to admission.
     pub setup_admit: StreamRx<SetupEvent>,
-    /// From control, to the receive entries.
+    /// From control, to the prefetch of receive WQEs.
     pub setup_prefetch: StreamRx<SetupEvent>,
-    /// From control, to the replies.
+    /// From control, to ack.
     pub setup_ack: StreamRx<SetupEvent>,
-    /// From control, to the answers of READs.
+    /// From control, to the READ responder.
     pub setup_read: StreamRx<SetupEvent>,
     /// From control, to admission: setup of shared receive queues.
     pub srq_setup_admit: StreamRx<SrqSetup>,
-    /// From control, to the prefetch of receive WQEs: the same.
+    /// From control, to the prefetch of receive WQEs: setup of shared receive queues.
     pub srq_setup_prefetch: StreamRx<SrqSetup>,
-    /// The PSN that the queue pair of the last event expects; registered.
+    /// To control: PSN that the queue pair of the last setup event expects; registered.
     pub probed: Signal<Out, Bits<24>>,
     /// To control: queue pairs that have failed; registered.
     pub notice: StreamTx<QpNotice>,
     /// To control: shared receive queues that hold fewer WQEs than their limit; registered.
     pub srq_limit: StreamTx<SrqLimitNotice>,
-    /// To control: what has entered and what has left; registered.
+    /// To control: packets and reads of receive WQEs that have entered and left; registered.
     pub in_flight: Signal<Out, InFlight>,
-    /// To control: the same of responses to READs; registered.
+    /// To control: responses that have entered and left; registered.
     pub read_in_flight: Signal<Out, InFlight>,
-    /// To control: the same of atomics; registered.
+    /// To control: periods of atomics that have entered and left; registered.
     pub atomics_in_flight: Signal<Out, InFlight>,
     /// From the doorbells.
     pub receive_posted: Signal<In, ReceivesPosted>,
-    /// There is one; it is taken in any case.
+    /// `receive_posted` is valid; it is taken in any case.
     pub receive_posted_valid: Signal<In, Bit>,
 
     /// Requests from the wire.
     pub requests: StreamRx<PacketToken>,
-    /// To the table of regions; registered.
+    /// To the region table; registered.
     pub access_request: StreamTx<AccessRequest>,
-    /// Its answers, in order.
+    /// From the region table, in order.
     pub access_answer: StreamRx<AccessAnswer>,
-    /// To control: keys to be ended; registered.
+    /// To control: keys to invalidate; registered.
     pub invalidate: StreamTx<Invalidation>,
-    /// From control: what has become of each.
+    /// From control: the result for each key.
     pub invalidated: StreamRx<Invalidated>,
 
-    /// To the host reader: receive entries; registered.
+    /// To the host reader: receive WQEs; registered.
     pub receive_read: StreamTx<HostSpan>,
-    /// From the host reader.
+    /// From the host reader: receive WQEs, in the order of the reads.
     pub receive_slot: Signal<In, Slot>,
-    /// There is one; it is taken in any case.
+    /// `receive_slot` is valid; it is taken in any case.
     pub receive_slot_valid: Signal<In, Bit>,
 
     /// To the host reader: words of atomics; registered.
     pub atomics_read: StreamTx<HostSpan>,
-    /// From it, in order.
+    /// From the host reader, in order.
     pub atomics_word: Signal<In, HostWord>,
-    /// There is one; it is taken in any case.
+    /// `atomics_word` is valid; it is taken in any case.
     pub atomics_word_valid: Signal<In, Bit>,
-    /// To the host writer; registered.
+    /// To the host writer: words of atomics; registered.
     pub atomics_write: StreamTx<WordWrite>,
-    /// From it: the oldest of these writes is done.
+    /// From the host writer: the oldest of these writes is done.
     pub atomics_done: Signal<In, Bit>,
-    /// The host refused it.
+    /// The host refused that write.
     pub atomics_failed: Signal<In, Bit>,
 
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
-    /// From place: replies with the writes that they wait for.
+    /// From place: replies with the host writes that they wait for.
     pub place_reply: StreamRx<AckNotice>,
-    /// From the host writer: writes that are done.
+    /// From the host writer: free-running count of payload writes that are done.
     pub done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
     /// From the host writer: a write that the host refused.
     pub write_failure: StreamRx<WriteFailure>,
-    /// To launch; registered.
+    /// To the address vector stage: acknowledge packets; registered.
     pub ack: StreamTx<TransmitRequest>,
     /// To gather: responses to READs; registered.
     pub gather: StreamTx<GatherCommand>,
     /// From gather: responses whose payload could not be read.
     pub read_lost: StreamRx<GatherFailure>,
-    /// From launch: the last response of a READ is on its way.
+    /// From the address vector stage: the last response to a READ is on its way.
     pub read_closed: Signal<In, ReadClosed>,
-    /// It is.
+    /// `read_closed` is valid.
     pub read_closed_valid: Signal<In, Bit>,
 
     /// Counters; registered.
@@ -173,7 +173,7 @@ pub struct Responder {
 
 #[cfg(test)]
 impl Responder {
-    /// Whose packets admission lets in no more from the next cycle on: queue pair and generation.
+    /// Queue pair and generation that admission stops from the next cycle on.
     pub(crate) fn stopped(&self) -> Option<(u16, u8)> {
         let stop = self.resolve.stop.val();
         let is_stopped = self.resolve.stop_valid.val();
@@ -184,41 +184,7 @@ impl Responder {
 impl Logic for Responder {
     #[kernel]
     fn update(&mut self) {
-        clock!(
-            self,
-            clock,
-            admit,
-            rq_prefetch,
-            scatter,
-            resolve,
-            replies,
-            read_responder,
-            atomics,
-            region_mux,
-            failures,
-            in_flight_count,
-            after_failure,
-            stale,
-            access_naks,
-            operational_naks,
-            protection
-        );
-        let reset = self.reset.val();
-        self.admit.reset.next = reset;
-        self.rq_prefetch.reset.next = reset;
-        self.scatter.reset.next = reset;
-        self.resolve.reset.next = reset;
-        self.replies.reset.next = reset;
-        self.read_responder.reset.next = reset;
-        self.atomics.reset.next = reset;
-        self.region_mux.reset.next = reset;
-        self.failures.reset.next = reset;
-        self.access_naks.reset.next = reset;
-        self.operational_naks.reset.next = reset;
-        self.protection.reset.next = reset;
-        self.in_flight_count.reset.next = reset;
-        self.after_failure.reset.next = reset;
-        self.stale.reset.next = reset;
+        self.hold_registers();
 
         StreamRx::<SetupEvent>::link(&mut self.setup_admit, &mut self.admit.setup);
         StreamRx::<SetupEvent>::link(&mut self.setup_prefetch, &mut self.rq_prefetch.setup);

@@ -407,36 +407,6 @@ impl Logic for RqPrefetch {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(
-            self,
-            clock,
-            rings,
-            lives,
-            producers,
-            taken,
-            taken_copy,
-            progress,
-            arrived,
-            arrived_copy,
-            links,
-            entries,
-            errors,
-            lines,
-            rung,
-            notices,
-            unfinished,
-            fetch_queue,
-            reads,
-            given
-        );
-        let reset = self.reset.val();
-        self.lines.reset.next = reset;
-        self.rung.reset.next = reset;
-        self.notices.reset.next = reset;
-        self.unfinished.reset.next = reset;
-        self.fetch_queue.reset.next = reset;
-        self.reads.reset.next = reset;
-        self.given.reset.next = reset;
         StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.reads.tx);
         StreamTx::<ReceiveWqe>::link(&mut self.wqe, &mut self.given.tx);
         let posted = self.receive_posted.val();

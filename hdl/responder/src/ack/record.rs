@@ -533,11 +533,9 @@ mod tests {
         let closes = Change { closes: true, ..Change::default() };
         let hit = Change { is_hit: true, ..Change::default() };
         let owing = ReplyRecord { first: pending(ACK, 10), ..record() };
-        let open = |count: u64| {
-            let mut record = owing;
-            record.reads_open = bits(count);
-            record
-        };
+        fn open(count: u64) -> ReplyRecord {
+            ReplyRecord { reads_open: bits(count), first: pending(ACK, 10), ..record() }
+        }
         for (record, change, expected) in [
             (record(), owes, true),
             (owing, owes, false),

@@ -357,7 +357,7 @@ pub struct LocalCompletion {
     pub is_denied: Bit,
 }
 
-/// A message in the pool; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND, WRITE and READ need.
+/// A message in the pool of outstanding messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct OutstandingMessage {
     /// Generation of the queue pair.

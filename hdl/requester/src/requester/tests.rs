@@ -616,7 +616,7 @@ impl World {
         if command.payload_bytes.any() {
             assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
         }
-        let mut answer = command.answer;
+        let mut answer = command.notice;
         let number = answer.queue_pair.to_u64() as usize;
         let spans: Vec<_> =
             [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();

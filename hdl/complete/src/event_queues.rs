@@ -21,6 +21,7 @@
 //! Protocol 4.4, design decision 11.
 use crate::completion_queues::{CQE_BITS, Delivery};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
+use crate::stage::Stage;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -93,17 +94,6 @@ enum Operation {
     Rearm,
     /// An EQE is written.
     Event,
-}
-
-/// State of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-enum Stage {
-    /// Chooses an operation, and looks up the record of its queue.
-    Choose,
-    /// Takes the record.
-    Look,
-    /// Decides, and writes the record.
-    Decide,
 }
 
 /// What is served in a cycle, at most one of these.

@@ -10,7 +10,7 @@ pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
 
 /// A READ with a valid range, to be executed when the writes before it are done; or an atomic, to be answered when it is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct ReadJob {
+pub struct ReadRequest {
     /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
@@ -29,7 +29,7 @@ pub struct ReadJob {
     pub is_atomic: Bit,
 }
 
-/// Release of the oldest job of a queue pair that is not released: the writes before it are done.
+/// Release of the oldest request of a queue pair that is not released: the writes before it are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRelease {
     /// Index of the queue pair.

@@ -50,7 +50,7 @@ use rnic_messages::read::ReadResponseCommand;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rules::{
-    Comparison, Due, Outcome, Progress, access, after_issue, after_response, answer, compare, decide, due,
+    Comparison, Due, Outcome, Progress, access, after_issue, after_response, compare, decide, due, notice,
     serves,
 };
 
@@ -228,7 +228,7 @@ impl Logic for ReadResponse {
         let asks_second = places && found.second_part.any();
         self.pending.rx.valid.next = acts;
         self.pending.rx.beat.next = Pending {
-            notice: answer(response, progress.has_begun, due_now.psn, found.is_last, outcome),
+            notice: notice(response, progress.has_begun, due_now.psn, found.is_last, outcome),
             payload_bytes: if is_literal { bits::<13>(ATOMIC_BYTES) } else { response.payload_bytes },
             is_literal,
             literal: swap_bytes(response.original),

@@ -315,9 +315,8 @@ impl Rig {
         for queue in [&self.sends, &self.receives] {
             while let Some(completion) = queue.poll_one()? {
                 let message = completion.message();
-                let Completion {
-                    qp_number, status, opcode, wr_id: wr_id, immediate, length, sg_list, ..
-                } = completion;
+                let Completion { qp_number, status, opcode, wr_id, immediate, length, sg_list, .. } =
+                    completion;
                 let is_receive = wr_id & RECEIVE_TAG != 0;
                 if is_receive {
                     self.room.extend(sg_list);

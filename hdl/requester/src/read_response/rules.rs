@@ -85,7 +85,7 @@ pub(super) struct Outcome {
     /// A response before it was lost, and the READ fails.
     pub is_missing: Bit,
     /// ACK or NAK that overtakes nothing.
-    pub is_acknowledgement: Bit,
+    pub is_acknowledge: Bit,
 }
 
 /// Responses are accepted in RTR, RTS, SQD and SQE.
@@ -186,13 +186,13 @@ pub(super) fn decide(
         is_other_kind,
         is_bad: is_due_data && !found.is_right && !is_other_kind,
         is_missing,
-        is_acknowledgement: is_live && !response.is_data && !is_missing,
+        is_acknowledge: is_live && !response.is_data && !is_missing,
     }
 }
 
 /// What acknowledge gets of a response, if the access checks of its data succeed.
 #[kernel]
-pub(super) fn answer(
+pub(super) fn notice(
     response: Response,
     has_begun: Bit,
     due_psn: Bits<24>,
@@ -206,7 +206,7 @@ pub(super) fn answer(
         psn: select(fails, due_psn, response.psn),
         is_placed: outcome.places,
         is_middle: outcome.places && has_begun && !is_last,
-        is_acknowledge: outcome.is_acknowledgement,
+        is_acknowledge: outcome.is_acknowledge,
         is_read_error: fails,
         is_unexpected: outcome.is_unexpected,
         syndrome: response.syndrome,
@@ -448,7 +448,7 @@ mod tests {
         let other_kind = Outcome { is_other_kind: true, ..dropped };
         let bad = Outcome { is_bad: true, ..dropped };
         let missing = Outcome { is_missing: true, ..dropped };
-        let acknowledged = Outcome { is_acknowledgement: true, ..dropped };
+        let acknowledged = Outcome { is_acknowledge: true, ..dropped };
         for (name, response, progress, is_atomic, found, expected) in [
             ("data that is due and right", data, one, false, right, placed),
             ("data that is due and wrong", data, one, false, due, bad),
@@ -483,7 +483,7 @@ mod tests {
         let places = Outcome { places: true, ..Outcome::default() };
         let bad = Outcome { is_bad: true, ..Outcome::default() };
         let missing = Outcome { is_missing: true, ..Outcome::default() };
-        let acknowledged = Outcome { is_acknowledgement: true, ..Outcome::default() };
+        let acknowledged = Outcome { is_acknowledge: true, ..Outcome::default() };
         // Outcome, whether the READ has begun and whether it ends; PSN, status, whether no message can end with it.
         for (outcome, has_begun, is_last, psn, status, is_middle) in [
             (places, false, false, 105, Success, false),
@@ -493,7 +493,7 @@ mod tests {
             (bad, true, false, 103, BadResponse, false),
             (missing, true, false, 103, RetryExceeded, false),
         ] {
-            let returned = answer(data, has_begun, bits(103), is_last, outcome);
+            let returned = notice(data, has_begun, bits(103), is_last, outcome);
             assert_eq!((returned.psn, returned.status), (bits(psn), bits(status as u64)), "{outcome:?}");
             assert_eq!((returned.is_placed, returned.is_middle), (outcome.places, is_middle), "{outcome:?}");
             assert_eq!(returned.is_read_error, outcome.is_bad || outcome.is_missing, "{outcome:?}");
@@ -520,13 +520,9 @@ mod tests {
 
     #[test]
     fn a_refused_access_places_nothing() {
-        let answer = ResponseNotice { is_placed: true, is_middle: true, ..ResponseNotice::default() };
-        let command = ReadResponseCommand {
-            payload_bytes: bits(9),
-            span_count: bits(2),
-            notice: answer,
-            ..Default::default()
-        };
+        let notice = ResponseNotice { is_placed: true, is_middle: true, ..ResponseNotice::default() };
+        let command =
+            ReadResponseCommand { payload_bytes: bits(9), span_count: bits(2), notice, ..Default::default() };
         let refused = refused(command);
         assert_eq!((refused.payload_bytes, refused.span_count), (bits(9), bits(0)));
         let status = bits(CompletionStatus::LocalProtection as u64);

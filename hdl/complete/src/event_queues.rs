@@ -5,7 +5,7 @@
 //!  events_read ──> (16) ┤  ┌────────┬─────────┬────────┐
 //!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─┬─ CQE ─────────────────────────┬──> write
 //!  event (queue 0) ─────┤  └────────┴─────────┴────────┘       └─ EQE ──(16)─ CQEs done? ──────┤
-//!  delivery ────────────┘                                                           EQE done? ──└──> interrupt
+//!  delivery ────────────┘                                                            EQE done? └──> interrupt
 //! ```
 //!
 //! A delivery without an EQE passes in one cycle, one with an EQE in [`EVENT_CYCLES`]; latency 2 cycles more to `write`. An EQE

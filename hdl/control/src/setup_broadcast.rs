@@ -1,6 +1,6 @@
-//! SetupBroadcast: offers a setup event to all stages, and continues when each has taken it.
+//! Setup broadcast: offers a setup event to all stages, and takes the next one when each has taken it.
 //!
-//! One writer for every field (design decision 6): commands write no record of a stage, but send all stages the same event.
+//! Every field has one writer (design decision 6): the sequencer writes no record of a stage, but sends all stages the same event.
 //!
 //! ```text
 //!             ┌────────────────────────┐
@@ -9,7 +9,7 @@
 //!             └────────────────────────┘
 //! ```
 //!
-//! Latency 1 cycle; an event in three cycles if all stages take it at once.
+//! Latency 1 cycle. Throughput one event in three cycles if all stages take it at once.
 //!
 //! 1. Every stage gets every event of a queue pair once, in order. Admission gets every event of an SRQ too, and the prefetch
 //!    of receive WQEs those that restart its ring.
@@ -21,17 +21,17 @@ use rnic_messages::setup::{SetupEvent, SrqSetup, SrqSetupKind};
 
 /// Stages that keep records of SRQs.
 pub const SRQ_STAGES: usize = 2;
-/// Place of admission among them.
+/// Index of admission among them.
 pub const ADMIT: usize = 0;
-/// Place of the prefetch of receive WQEs among them.
+/// Index of the prefetch of receive WQEs among them.
 pub const RQ_PREFETCH: usize = 1;
 
 /// Sends setup events to `N` stages, and those of SRQs to two.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
 pub struct SetupBroadcast<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the event.
+    /// Synchronous, active high; drops the event.
     pub reset: Signal<In, Bit>,
     /// Event of a queue pair from the sequencer, held until `ready`, which is a function of registers.
     pub from: StreamRx<SetupEvent>,
@@ -47,23 +47,6 @@ pub struct SetupBroadcast<const N: usize> {
     open_srq: [Reg<Bit>; SRQ_STAGES],
     /// Bit i: a stage up to i has not taken the event.
     any: [Signal<Local, Bit>; N],
-}
-
-impl<const N: usize> Default for SetupBroadcast<N> {
-    fn default() -> Self {
-        SetupBroadcast {
-            clock: Signal::default(),
-            reset: Signal::default(),
-            from: StreamRx::default(),
-            from_srq: StreamRx::default(),
-            to: std::array::from_fn(|_| StreamTx::default()),
-            to_srq: std::array::from_fn(|_| StreamTx::default()),
-            offers: Reg::default(),
-            open: std::array::from_fn(|_| Reg::default()),
-            open_srq: std::array::from_fn(|_| Reg::default()),
-            any: std::array::from_fn(|_| Signal::default()),
-        }
-    }
 }
 
 impl<const N: usize> Logic for SetupBroadcast<N> {

@@ -34,7 +34,7 @@
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
 use rnic_blocks::memory::{Memory, Storage};
-use rnic_blocks::parameter::check_widths;
+use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -412,7 +412,7 @@ mod tests {
             seen
         }
 
-        /// Checks one packet against the tokens that were taken next; says whose it is and how many were dropped before it.
+        /// Checks one packet against the tokens that were taken next; returns its index and how many were dropped before it.
         fn check(&self, next: usize, cycle: u64, sent: Option<&TransmitToken>) -> usize {
             for (index, taken) in self.taken.iter().enumerate().skip(next) {
                 let path = Self::path(taken);

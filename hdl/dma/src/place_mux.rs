@@ -25,6 +25,7 @@
 //!
 //! Both sides wait for host memory alone, after place, so neither waits for the other (design decision 4). `returned` must be
 //! taken without waiting for either.
+use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{Arbiter, Beat, Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::read::{ReadResponseCommand, ResponseNotice};

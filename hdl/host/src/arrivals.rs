@@ -73,7 +73,11 @@ pub struct Progress<const WORD: usize> {
 }
 
 /// The block; its parameters are those of the chunk buffer.
-#[derive(LogicBlock, Registers)]
+#[derive(LogicBlock, Registers, Construct)]
+#[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
+#[require(WORD == 10 - BYTES)]
+#[require(1 <= TAG && TAG <= 8)]
+#[require(TAGS == TAG + 1)]
 pub struct Arrivals<
     const DATA: usize,
     const BYTES: usize,

@@ -10,7 +10,7 @@ pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
 
 /// A READ whose range is good, to be served when the writes before it are done; or an atomic, to be answered when it is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-pub struct ReadJob {
+pub struct ReadRequest {
     /// Whose.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// For which generation.

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
-//!  requests ─────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> entry_request
-//!  sweep (ERR) ──┘   └───┬───┘      ^  (Share)  │   └──────────> limit_reached
+//!  requests ─────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> wqe_request
+//!  sweep (ERR) ──┘   └───┬───┘      ^  (Share)  │   └──────────> srq_limit
 //!                        v          │          v
 //!                paths, records, producers (one word a queue pair)
 //! ```
@@ -47,7 +47,7 @@
 //!
 //! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1024
 //! cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
-use crate::messages::{Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Stop};
+use crate::messages::{AdmitCounts, Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Responses, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
 use rnic_blocks::memory::{Memory, Storage};
@@ -283,30 +283,14 @@ pub struct Admit {
     /// Operands of atomics that are executed, in the same order; registered.
     pub operands: StreamTx<AtomicOperands>,
     /// Receive entries that are consumed, one for each packet that takes one; registered.
-    pub entry_request: StreamTx<ReceiveWqeRequest>,
+    pub wqe_request: StreamTx<ReceiveWqeRequest>,
     /// To control: shared receive queues that have fewer entries than their limit; registered.
-    pub limit_reached: StreamTx<SrqLimitNotice>,
+    pub srq_limit: StreamTx<SrqLimitNotice>,
     /// Something went into `admitted`; registered.
     pub enters: Signal<Out, Bit>,
 
-    /// Counter.
-    pub counts_unknown_qp: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_qp_not_ready: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_transport_mismatch: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_partition_key: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_source_address: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_duplicate_request: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_duplicate_dropped: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_request_gap: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_requests_after_failure: Signal<Out, Bit>,
+    /// Counters; registered.
+    pub counts: Signal<Out, AdmitCounts>,
 
     own_addresses: MatchTable<128, SOURCE_ADDRESSES, SOURCE_ADDRESS_BITS>,
     paths: Memory<AdmitPath, QUEUE_PAIR_BITS>,
@@ -341,7 +325,7 @@ pub struct Admit {
     findings: DFF<Findings>,
     probed_psn: Reg<Bits<24>>,
     entered: Reg<Bit>,
-    counts: Reg<Bits<9>>,
+    counted: Reg<AdmitCounts>,
 }
 
 /// Says whether two partition keys meet (protocol 4.3).
@@ -401,11 +385,11 @@ impl Logic for Admit {
         self.operands_queue.reset.next = self.reset.val();
         StreamTx::<AtomicOperands>::link(&mut self.operands, &mut self.operands_queue.tx);
         self.limits.reset.next = self.reset.val();
-        StreamTx::<SrqLimitNotice>::link(&mut self.limit_reached, &mut self.limits.tx);
+        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.limits.tx);
         self.admitted_queue.reset.next = self.reset.val();
         self.requests_queue.reset.next = self.reset.val();
         StreamTx::<Admitted>::link(&mut self.admitted, &mut self.admitted_queue.tx);
-        StreamTx::<ReceiveWqeRequest>::link(&mut self.entry_request, &mut self.requests_queue.tx);
+        StreamTx::<ReceiveWqeRequest>::link(&mut self.wqe_request, &mut self.requests_queue.tx);
 
         // What is done next: commands first, and the sweep last unless it has waited for long.
         let step = self.step.q.val();
@@ -636,7 +620,7 @@ impl Logic for Admit {
         } else if refuses {
             Decision::Refuse
         } else if tells_gap || is_not_ready || repeats {
-            Decision::Answer
+            Decision::Reply
         } else {
             Decision::Drop
         };
@@ -664,10 +648,10 @@ impl Logic for Admit {
             is_atomic: executes && found.is_atomic,
             starts: found.starts,
             ends: found.ends,
-            takes_entry: takes_entry || flushes_posted,
+            takes_wqe: takes_entry || flushes_posted,
             uses_held,
-            is_last: says_last,
-            is_first: !record.is_known,
+            is_last_wqe: says_last,
+            starts_generation: !record.is_known,
             queue_pair: path.local_qp.get_bits::<QUEUE_PAIR_BITS>(0),
             generation: path.generation,
             qp_number: path.local_qp,
@@ -701,9 +685,11 @@ impl Logic for Admit {
             } else {
                 token.psn
             },
-            last_psn: token.psn + found.responses,
-            slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
             msn,
+            responses: Responses {
+                last_psn: token.psn + found.responses,
+                slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
+            },
         };
         self.operands_queue.rx.valid.next = decides && executes && found.is_atomic;
         self.operands_queue.rx.beat.next = AtomicOperands {
@@ -884,26 +870,17 @@ impl Logic for Admit {
         let reaches_partition = !unknown && found.is_ready && found.transport_matches;
         let other_partition = reaches_partition && !found.partition_matches;
         let other_address = reaches_partition && found.partition_matches && !found.address_matches;
-        let counts: Bits<9> = cat!(
-            is_known && found.has_failed,
-            is_gap,
-            is_duplicate && !can_repeat,
-            is_duplicate && can_repeat,
-            other_address,
-            other_partition,
-            other_transport,
-            not_ready,
-            unknown
-        );
-        self.counts.d.next = select(decides, counts, bits::<9>(0));
-        self.counts_unknown_qp.next = self.counts.q.val().get_bit(0);
-        self.counts_qp_not_ready.next = self.counts.q.val().get_bit(1);
-        self.counts_transport_mismatch.next = self.counts.q.val().get_bit(2);
-        self.counts_partition_key.next = self.counts.q.val().get_bit(3);
-        self.counts_source_address.next = self.counts.q.val().get_bit(4);
-        self.counts_duplicate_request.next = self.counts.q.val().get_bit(5);
-        self.counts_duplicate_dropped.next = self.counts.q.val().get_bit(6);
-        self.counts_request_gap.next = self.counts.q.val().get_bit(7);
-        self.counts_requests_after_failure.next = self.counts.q.val().get_bit(8);
+        self.counted.d.next = AdmitCounts {
+            unknown_qp: decides && unknown,
+            qp_not_ready: decides && not_ready,
+            transport_mismatch: decides && other_transport,
+            partition_key: decides && other_partition,
+            source_address: decides && other_address,
+            duplicate_request: decides && is_duplicate && can_repeat,
+            duplicate_dropped: decides && is_duplicate && !can_repeat,
+            request_gap: decides && is_gap,
+            requests_after_failure: decides && is_known && found.has_failed,
+        };
+        self.counts.next = self.counted.q.val();
     }
 }

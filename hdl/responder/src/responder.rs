@@ -16,7 +16,7 @@
 //!                                               └───^───┘
 //!                                                   │result
 //!                                             ┌─────┴────┐
-//!  exchange_word, exchange_done ─────────────>│ exchange ├──> exchange_read, exchange_write
+//!  atomics_word, atomics_done ─────────────>│ exchange ├──> atomics_read, atomics_write
 //!                                             └──────────┘
 //! ```
 //!
@@ -37,8 +37,8 @@ use crate::admit::Admit;
 use crate::atomics::Atomics;
 use crate::merge::{FailureMerge, InFlightCount};
 use crate::messages::{
-    Admitted, AtomicJob, AtomicOperands, AtomicRelease, AtomicResult, ReceiveWqe, ReceiveWqeRequest,
-    Scattered,
+    Admitted, AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult, ReceiveWqe, ReceiveWqeRequest,
+    ResponderCounts, Scattered,
 };
 use crate::read_responder::ReadResponder;
 use crate::resolve::Resolve;
@@ -51,7 +51,7 @@ use rnic_messages::PacketToken;
 use rnic_messages::doorbell::ReceivesPosted;
 use rnic_messages::host::{HostSpan, HostWord, Slot, WordWrite, WriteFailure};
 use rnic_messages::protect::{AccessAnswer, AccessRequest, Invalidated, Invalidation};
-use rnic_messages::read::{ReadClosed, ReadJob, ReadRelease};
+use rnic_messages::read::{ReadClosed, ReadRelease, ReadRequest};
 use rnic_messages::receive::{AckNotice, PlaceCommand};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
@@ -75,11 +75,11 @@ pub struct Responder {
     /// From control, to admission.
     pub setup_admit: StreamRx<SetupEvent>,
     /// From control, to the receive entries.
-    pub setup_receive: StreamRx<SetupEvent>,
+    pub setup_prefetch: StreamRx<SetupEvent>,
     /// From control, to the replies.
-    pub setup_reply: StreamRx<SetupEvent>,
+    pub setup_ack: StreamRx<SetupEvent>,
     /// From control, to the answers of READs.
-    pub setup_serve: StreamRx<SetupEvent>,
+    pub setup_read: StreamRx<SetupEvent>,
     /// From control, to admission: setup of shared receive queues.
     pub srq_setup_admit: StreamRx<SrqSetup>,
     /// From control, to the prefetch of receive WQEs: the same.
@@ -120,17 +120,17 @@ pub struct Responder {
     pub receive_slot_valid: Signal<In, Bit>,
 
     /// To the host reader: words of atomics; registered.
-    pub exchange_read: StreamTx<HostSpan>,
+    pub atomics_read: StreamTx<HostSpan>,
     /// From it, in order.
-    pub exchange_word: Signal<In, HostWord>,
+    pub atomics_word: Signal<In, HostWord>,
     /// There is one; it is taken in any case.
-    pub exchange_word_valid: Signal<In, Bit>,
+    pub atomics_word_valid: Signal<In, Bit>,
     /// To the host writer; registered.
-    pub exchange_write: StreamTx<WordWrite>,
+    pub atomics_write: StreamTx<WordWrite>,
     /// From it: the oldest of these writes is done.
-    pub exchange_done: Signal<In, Bit>,
+    pub atomics_done: Signal<In, Bit>,
     /// The host refused it.
-    pub exchange_failed: Signal<In, Bit>,
+    pub atomics_failed: Signal<In, Bit>,
 
     /// To place; registered.
     pub place: StreamTx<PlaceCommand>,
@@ -151,44 +151,8 @@ pub struct Responder {
     /// It is.
     pub read_closed_valid: Signal<In, Bit>,
 
-    /// Counter.
-    pub counts_unknown_qp: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_qp_not_ready: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_transport_mismatch: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_partition_key: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_source_address: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_duplicate_request: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_duplicate_dropped: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_request_gap: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_requests_after_failure: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_acknowledgements_sent: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_nak_sequence_sent: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_nak_invalid_request_sent: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_nak_access_sent: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_nak_operational_sent: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_nak_not_ready_sent: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_stale_dropped: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_remote_protection: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_local_protection: Signal<Out, Bit>,
-    /// Counter.
-    pub counts_work_refused: Signal<Out, Bit>,
+    /// Counters; registered.
+    pub counts: Signal<Out, ResponderCounts>,
 
     admit: Admit,
     rq_prefetch: RqPrefetch,
@@ -257,9 +221,9 @@ impl Logic for Responder {
         self.stale.reset.next = reset;
 
         StreamRx::<SetupEvent>::link(&mut self.setup_admit, &mut self.admit.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_receive, &mut self.rq_prefetch.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_reply, &mut self.replies.setup);
-        StreamRx::<SetupEvent>::link(&mut self.setup_serve, &mut self.read_responder.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_prefetch, &mut self.rq_prefetch.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_ack, &mut self.replies.setup);
+        StreamRx::<SetupEvent>::link(&mut self.setup_read, &mut self.read_responder.setup);
         StreamRx::<SrqSetup>::link(&mut self.srq_setup_admit, &mut self.admit.srq_setup);
         StreamRx::<SrqSetup>::link(&mut self.srq_setup_prefetch, &mut self.rq_prefetch.srq_setup);
         self.probed.next = self.admit.probed.val();
@@ -274,9 +238,9 @@ impl Logic for Responder {
         self.rq_prefetch.receive_posted_valid.next = self.receive_posted_valid.val();
 
         StreamRx::<PacketToken>::link(&mut self.requests, &mut self.admit.requests);
-        StreamTx::<ReceiveWqeRequest>::join(&mut self.admit.entry_request, &mut self.rq_prefetch.request);
+        StreamTx::<ReceiveWqeRequest>::join(&mut self.admit.wqe_request, &mut self.rq_prefetch.request);
         StreamTx::<Admitted>::join(&mut self.admit.admitted, &mut self.scatter.admitted);
-        StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.entry, &mut self.scatter.entry);
+        StreamTx::<ReceiveWqe>::join(&mut self.rq_prefetch.wqe, &mut self.scatter.wqe);
         StreamTx::<Scattered>::join(&mut self.scatter.scattered, &mut self.resolve.scattered);
         StreamTx::<AccessRequest>::join(&mut self.scatter.access_request, &mut self.region_mux.request[0]);
         StreamTx::<AccessRequest>::join(
@@ -293,18 +257,18 @@ impl Logic for Responder {
         StreamTx::<Invalidation>::link(&mut self.invalidate, &mut self.resolve.invalidate);
         StreamRx::<Invalidated>::link(&mut self.invalidated, &mut self.resolve.invalidated);
         self.scatter.ended.next = self.resolve.ended.val();
-        StreamTx::<ReadJob>::join(&mut self.resolve.job, &mut self.read_responder.job);
+        StreamTx::<ReadRequest>::join(&mut self.resolve.read_request, &mut self.read_responder.request);
         StreamTx::<ReadRelease>::join(&mut self.replies.release, &mut self.read_responder.release);
         StreamTx::<AtomicOperands>::join(&mut self.admit.operands, &mut self.resolve.operands);
-        StreamTx::<AtomicJob>::join(&mut self.resolve.atomic, &mut self.atomics.job);
+        StreamTx::<AtomicRequest>::join(&mut self.resolve.atomic_request, &mut self.atomics.request);
         StreamTx::<AtomicRelease>::join(&mut self.replies.atomic_release, &mut self.atomics.release);
         StreamTx::<AtomicResult>::join(&mut self.atomics.result, &mut self.read_responder.result);
-        StreamTx::<HostSpan>::link(&mut self.exchange_read, &mut self.atomics.read);
-        self.atomics.word.next = self.exchange_word.val();
-        self.atomics.word_valid.next = self.exchange_word_valid.val();
-        StreamTx::<WordWrite>::link(&mut self.exchange_write, &mut self.atomics.write);
-        self.atomics.write_done.next = self.exchange_done.val();
-        self.atomics.write_failed.next = self.exchange_failed.val();
+        StreamTx::<HostSpan>::link(&mut self.atomics_read, &mut self.atomics.read);
+        self.atomics.word.next = self.atomics_word.val();
+        self.atomics.word_valid.next = self.atomics_word_valid.val();
+        StreamTx::<WordWrite>::link(&mut self.atomics_write, &mut self.atomics.write);
+        self.atomics.write_done.next = self.atomics_done.val();
+        self.atomics.write_failed.next = self.atomics_failed.val();
         self.atomics_in_flight.next = self.atomics.in_flight.val();
         StreamTx::<GatherCommand>::link(&mut self.gather, &mut self.read_responder.gather);
         StreamRx::<GatherFailure>::link(&mut self.read_lost, &mut self.read_responder.lost);
@@ -323,7 +287,7 @@ impl Logic for Responder {
 
         self.admit.stop.next = self.resolve.stop.val();
         self.admit.stop_valid.next = self.resolve.stop_valid.val();
-        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.admit.limit_reached);
+        StreamTx::<SrqLimitNotice>::link(&mut self.srq_limit, &mut self.admit.srq_limit);
         StreamTx::<QpNotice>::join(&mut self.replies.failure, &mut self.failures.first);
         StreamTx::<QpNotice>::join(&mut self.read_responder.failure, &mut self.failures.second);
         StreamTx::<QpNotice>::link(&mut self.notice, &mut self.failures.tx);
@@ -334,34 +298,41 @@ impl Logic for Responder {
         self.in_flight_count.leaves.next = self.resolve.leaves.val();
         self.in_flight.next = self.in_flight_count.in_flight.val();
 
-        self.counts_unknown_qp.next = self.admit.counts_unknown_qp.val();
-        self.counts_qp_not_ready.next = self.admit.counts_qp_not_ready.val();
-        self.counts_transport_mismatch.next = self.admit.counts_transport_mismatch.val();
-        self.counts_partition_key.next = self.admit.counts_partition_key.val();
-        self.counts_source_address.next = self.admit.counts_source_address.val();
-        self.counts_duplicate_request.next = self.admit.counts_duplicate_request.val();
-        self.counts_duplicate_dropped.next = self.admit.counts_duplicate_dropped.val();
-        self.counts_request_gap.next = self.admit.counts_request_gap.val();
-        self.after_failure.lines[0].next = self.admit.counts_requests_after_failure.val();
-        self.after_failure.lines[1].next = self.resolve.counts_requests_after_failure.val();
-        self.counts_requests_after_failure.next = self.after_failure.pulse.val();
-        self.counts_acknowledgements_sent.next = self.replies.counts_acknowledgements_sent.val();
-        self.counts_nak_sequence_sent.next = self.replies.counts_nak_sequence_sent.val();
-        self.counts_nak_invalid_request_sent.next = self.replies.counts_nak_invalid_request_sent.val();
-        self.access_naks.lines[0].next = self.replies.counts_nak_access_sent.val();
-        self.access_naks.lines[1].next = self.read_responder.counts_nak_access_sent.val();
-        self.counts_nak_access_sent.next = self.access_naks.pulse.val();
-        self.operational_naks.lines[0].next = self.replies.counts_nak_operational_sent.val();
-        self.operational_naks.lines[1].next = self.read_responder.counts_nak_operational_sent.val();
-        self.counts_nak_operational_sent.next = self.operational_naks.pulse.val();
-        self.counts_nak_not_ready_sent.next = self.replies.counts_nak_not_ready_sent.val();
-        self.stale.lines[0].next = self.replies.counts_stale_dropped.val();
-        self.stale.lines[1].next = self.resolve.counts_stale_dropped.val();
-        self.counts_stale_dropped.next = self.stale.pulse.val();
-        self.protection.lines[0].next = self.resolve.counts_remote_protection.val();
-        self.protection.lines[1].next = self.read_responder.counts_remote_protection.val();
-        self.counts_remote_protection.next = self.protection.pulse.val();
-        self.counts_local_protection.next = self.resolve.counts_local_protection.val();
-        self.counts_work_refused.next = self.resolve.counts_work_refused.val();
+        let admit = self.admit.counts.val();
+        let resolve = self.resolve.counts.val();
+        let ack = self.replies.counts.val();
+        let read_responder = self.read_responder.counts.val();
+        self.after_failure.lines[0].next = admit.requests_after_failure;
+        self.after_failure.lines[1].next = resolve.requests_after_failure;
+        self.access_naks.lines[0].next = ack.nak_access_sent;
+        self.access_naks.lines[1].next = read_responder.nak_access_sent;
+        self.operational_naks.lines[0].next = ack.nak_operational_sent;
+        self.operational_naks.lines[1].next = read_responder.nak_operational_sent;
+        self.stale.lines[0].next = ack.stale_dropped;
+        self.stale.lines[1].next = resolve.stale_dropped;
+        // A response that is not allowed any more is a protection error too.
+        self.protection.lines[0].next = resolve.remote_protection;
+        self.protection.lines[1].next = read_responder.nak_access_sent;
+        self.counts.next = ResponderCounts {
+            unknown_qp: admit.unknown_qp,
+            qp_not_ready: admit.qp_not_ready,
+            transport_mismatch: admit.transport_mismatch,
+            partition_key: admit.partition_key,
+            source_address: admit.source_address,
+            duplicate_request: admit.duplicate_request,
+            duplicate_dropped: admit.duplicate_dropped,
+            request_gap: admit.request_gap,
+            requests_after_failure: self.after_failure.pulse.val(),
+            acknowledgements_sent: ack.acknowledgements_sent,
+            nak_sequence_sent: ack.nak_sequence_sent,
+            nak_invalid_request_sent: ack.nak_invalid_request_sent,
+            nak_access_sent: self.access_naks.pulse.val(),
+            nak_operational_sent: self.operational_naks.pulse.val(),
+            nak_not_ready_sent: ack.nak_not_ready_sent,
+            stale_dropped: self.stale.pulse.val(),
+            remote_protection: self.protection.pulse.val(),
+            local_protection: resolve.local_protection,
+            work_refused: resolve.work_refused,
+        };
     }
 }

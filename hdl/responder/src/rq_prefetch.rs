@@ -273,7 +273,7 @@ pub struct RqPrefetch {
     /// From admission, those of a ring in the order of their indices; `ready` is a function of registers.
     pub request: StreamRx<ReceiveWqeRequest>,
     /// One entry for each; registered.
-    pub entry: StreamTx<ReceiveWqe>,
+    pub wqe: StreamTx<ReceiveWqe>,
     /// To the host, 64 to 256 bytes at a multiple of 64; registered.
     pub receive_read: StreamTx<HostSpan>,
     /// From the host, in the order of the reads.
@@ -438,7 +438,7 @@ impl Logic for RqPrefetch {
         self.reads.reset.next = reset;
         self.given.reset.next = reset;
         StreamTx::<HostSpan>::link(&mut self.receive_read, &mut self.reads.tx);
-        StreamTx::<ReceiveWqe>::link(&mut self.entry, &mut self.given.tx);
+        StreamTx::<ReceiveWqe>::link(&mut self.wqe, &mut self.given.tx);
         let posted = self.receive_posted.val();
         let rings = self.receive_posted_valid.val();
         self.rung.rx.valid.next = rings;

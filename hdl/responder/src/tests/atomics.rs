@@ -1,7 +1,7 @@
 //! Atomics alone: jobs and releases at random, few words and many, a host that is slow and fails, against words that change one
 //! atomic after the other.
 use crate::atomics::{Atomics, lock_of};
-use crate::messages::{AtomicJob, AtomicOperands, AtomicRelease, AtomicResult};
+use crate::messages::{AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
 use rnic_kernel::prelude::*;
@@ -64,7 +64,7 @@ struct Access {
 struct World {
     bench: Bench<Atomics>,
     random: Random,
-    jobs: Source<AtomicJob>,
+    jobs: Source<AtomicRequest>,
     /// Numbers of those in the source.
     offered: VecDeque<usize>,
     releases: Source<AtomicRelease>,
@@ -140,7 +140,7 @@ impl World {
         };
         self.next += 1;
         self.offered.push_back(atomic.number);
-        self.jobs.push(AtomicJob {
+        self.jobs.push(AtomicRequest {
             queue_pair: bits(queue_pair.into()),
             generation: bits(atomic.generation),
             slot: bits(atomic.slot),
@@ -177,7 +177,7 @@ impl World {
 
     fn step(&mut self) {
         let (block, random, cycle) = (&mut self.bench.block, &mut self.random, self.cycle);
-        self.jobs.drive(&mut block.job, random);
+        self.jobs.drive(&mut block.request, random);
         self.releases.drive(&mut block.release, random);
         self.reads.drive(&mut block.read, random);
         self.writes.drive(&mut block.write, random);
@@ -203,7 +203,7 @@ impl World {
         }
         self.bench.settle();
         let block = &self.bench.block;
-        if self.jobs.sample(&block.job) {
+        if self.jobs.sample(&block.request) {
             self.inside.insert(self.offered.pop_front().expect("it was offered"), cycle);
         }
         self.releases.sample(&block.release);

@@ -158,7 +158,7 @@ pub(super) struct Machine {
 
 macro_rules! counters {
     ($block:expr, $counts:expr, $($name:ident => $port:ident),+ $(,)?) => {
-        $( if $block.$port.val() { *$counts.entry(stringify!($name)).or_default() += 1; } )+
+        $( if $block.counts.val().$port { *$counts.entry(stringify!($name)).or_default() += 1; } )+
     };
 }
 
@@ -422,19 +422,19 @@ impl Machine {
         self.owed.drive(&mut block.place_reply, random);
         self.write_failures.drive(&mut block.write_failure, random);
         block.done_count.next = bits(self.done & 0xffff);
-        self.word_reads.drive(&mut block.exchange_read, random);
-        self.word_writes.drive(&mut block.exchange_write, random);
+        self.word_reads.drive(&mut block.atomics_read, random);
+        self.word_writes.drive(&mut block.atomics_write, random);
         self.gather.drive(&mut block.gather, random);
         block.gather.ready.next &= !self.holds_gather;
         // The host gives a word in the next cycle, and takes one as soon.
         let read = self.words_read.pop_front();
-        block.exchange_word_valid.next = read.is_some();
+        block.atomics_word_valid.next = read.is_some();
         if let Some(address) = read {
             let data = self.words.get(&address).copied().unwrap_or_default();
-            block.exchange_word.next = HostWord { data: bits(data), error: false };
+            block.atomics_word.next = HostWord { data: bits(data), error: false };
         }
         let written = self.words_written.pop_front();
-        block.exchange_done.next = written.is_some();
+        block.atomics_done.next = written.is_some();
         if let Some(write) = written {
             self.words.insert(write.address.to_u64(), write.data.to_u64());
         }
@@ -449,12 +449,8 @@ impl Machine {
             block.receive_posted.next =
                 ReceivesPosted { ring: bits(index.into()), producer_index: bits(producer.into()) };
         }
-        let ports = [
-            &mut block.setup_admit,
-            &mut block.setup_receive,
-            &mut block.setup_reply,
-            &mut block.setup_serve,
-        ];
+        let ports =
+            [&mut block.setup_admit, &mut block.setup_prefetch, &mut block.setup_ack, &mut block.setup_read];
         for (place, port) in ports.into_iter().enumerate() {
             let command = self.commands.front().filter(|c| c.is_offered[place] && !c.is_taken[place]);
             let command = command.filter(|command| command.srq_event.is_none());
@@ -475,7 +471,7 @@ impl Machine {
         bench.settle();
 
         let block = &bench.block;
-        let mut takes = [&block.setup_admit, &block.setup_receive, &block.setup_reply, &block.setup_serve]
+        let mut takes = [&block.setup_admit, &block.setup_prefetch, &block.setup_ack, &block.setup_read]
             .map(|port| port.valid.val() && port.ready.val());
         takes[0] |= block.srq_setup_admit.valid.val() && block.srq_setup_admit.ready.val();
         takes[1] |= block.srq_setup_prefetch.valid.val() && block.srq_setup_prefetch.ready.val();
@@ -490,32 +486,32 @@ impl Machine {
         self.ended.sample(&block.invalidated);
         let read = self.reads.sample(&block.receive_read);
         let has_owed = self.owed.sample(&block.place_reply);
-        let word_read = self.word_reads.sample(&block.exchange_read);
-        let word_written = self.word_writes.sample(&block.exchange_write);
+        let word_read = self.word_reads.sample(&block.atomics_read);
+        let word_written = self.word_writes.sample(&block.atomics_write);
         let answered = self.gather.sample(&block.gather);
         let has_write_failure = self.write_failures.sample(&block.write_failure);
         let stopped = block.stopped();
         counters!(
             block, self.counts,
-            unknown_qp => counts_unknown_qp,
-            qp_not_ready => counts_qp_not_ready,
-            transport_mismatch => counts_transport_mismatch,
-            partition_key => counts_partition_key,
-            source_address => counts_source_address,
-            duplicate_request => counts_duplicate_request,
-            duplicate_dropped => counts_duplicate_dropped,
-            request_gap => counts_request_gap,
-            requests_after_failure => counts_requests_after_failure,
-            acknowledgements_sent => counts_acknowledgements_sent,
-            nak_sequence_sent => counts_nak_sequence_sent,
-            nak_invalid_request_sent => counts_nak_invalid_request_sent,
-            nak_access_sent => counts_nak_access_sent,
-            nak_operational_sent => counts_nak_operational_sent,
-            nak_not_ready_sent => counts_nak_not_ready_sent,
-            stale_dropped => counts_stale_dropped,
-            remote_protection => counts_remote_protection,
-            local_protection => counts_local_protection,
-            work_refused => counts_work_refused,
+            unknown_qp => unknown_qp,
+            qp_not_ready => qp_not_ready,
+            transport_mismatch => transport_mismatch,
+            partition_key => partition_key,
+            source_address => source_address,
+            duplicate_request => duplicate_request,
+            duplicate_dropped => duplicate_dropped,
+            request_gap => request_gap,
+            requests_after_failure => requests_after_failure,
+            acknowledgements_sent => acknowledgements_sent,
+            nak_sequence_sent => nak_sequence_sent,
+            nak_invalid_request_sent => nak_invalid_request_sent,
+            nak_access_sent => nak_access_sent,
+            nak_operational_sent => nak_operational_sent,
+            nak_not_ready_sent => nak_not_ready_sent,
+            stale_dropped => stale_dropped,
+            remote_protection => remote_protection,
+            local_protection => local_protection,
+            work_refused => work_refused,
         );
         bench.tick();
         self.cycle += 1;

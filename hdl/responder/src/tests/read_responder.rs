@@ -11,7 +11,7 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{PathMtu, QpState};
 use rnic_messages::host::HostSpan;
 use rnic_messages::protect::{AccessAnswer, AccessRequest};
-use rnic_messages::read::{ReadJob, ReadRelease};
+use rnic_messages::read::{ReadRelease, ReadRequest};
 use rnic_messages::setup::{NoticeKind, QpNotice, SetupEvent, SetupKind};
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 use std::collections::{BTreeMap, VecDeque};
@@ -77,7 +77,7 @@ struct World {
     lives: BTreeMap<(u16, u8), Life>,
     generations: BTreeMap<u16, u8>,
     setup: Source<SetupEvent>,
-    jobs: Source<ReadJob>,
+    jobs: Source<ReadRequest>,
     releases: Source<ReadRelease>,
     results: Source<AtomicResult>,
     /// Whose results are in the source, and those that are to come.
@@ -188,13 +188,13 @@ impl World {
         life.atomics.push(Found { original, has_failed, slot: life.stored % SLOTS, is_told: false });
         life.psn = (psn + 1) & 0xff_ffff;
         life.stored += 1;
-        self.jobs.push(ReadJob {
+        self.jobs.push(ReadRequest {
             queue_pair: bits(number.into()),
             generation: bits(generation.into()),
             psn: bits(psn.into()),
             msn: bits(msn.into()),
             is_atomic: true,
-            ..ReadJob::default()
+            ..ReadRequest::default()
         });
     }
 
@@ -224,7 +224,7 @@ impl World {
         life.waiting.push_back(packets.collect());
         life.psn = (psn + count) & 0xff_ffff;
         life.stored += 1;
-        self.jobs.push(ReadJob {
+        self.jobs.push(ReadRequest {
             queue_pair: bits(number.into()),
             generation: bits(generation.into()),
             psn: bits(psn.into()),
@@ -273,7 +273,7 @@ impl World {
         }
         let (block, random) = (&mut self.bench.block, &mut self.random);
         self.setup.drive(&mut block.setup, random);
-        self.jobs.drive(&mut block.job, random);
+        self.jobs.drive(&mut block.request, random);
         self.releases.drive(&mut block.release, random);
         self.results.drive(&mut block.result, random);
         self.answers.drive(&mut block.access_answer, random);
@@ -284,7 +284,7 @@ impl World {
         self.bench.settle();
         let block = &self.bench.block;
         self.setup.sample(&block.setup);
-        self.jobs.sample(&block.job);
+        self.jobs.sample(&block.request);
         self.releases.sample(&block.release);
         if self.results.sample(&block.result) {
             let (number, generation, atomic) = self.results_offered.pop_front().expect("it was offered");
@@ -293,8 +293,8 @@ impl World {
         }
         self.answers.sample(&block.access_answer);
         self.lost.sample(&block.lost);
-        self.naks[0] += u64::from(block.counts_nak_access_sent.val());
-        self.naks[1] += u64::from(block.counts_nak_operational_sent.val());
+        self.naks[0] += u64::from(block.counts.val().nak_access_sent);
+        self.naks[1] += u64::from(block.counts.val().nak_operational_sent);
         let request = self.requests.sample(&block.access_request);
         let command = self.gather.sample(&block.gather);
         let failure = self.failures.sample(&block.failure);

@@ -246,8 +246,8 @@ impl Machine {
         self.requests.drive(&mut block.request, random);
         self.reads.drive(&mut block.receive_read, random);
         block.receive_read.ready.next &= !self.holds_reads;
-        self.entries.drive(&mut block.entry, random);
-        block.entry.ready.next &= takes;
+        self.entries.drive(&mut block.wqe, random);
+        block.wqe.ready.next &= takes;
         block.receive_posted_valid.next = bell.is_some();
         let (ring, producer) = bell.unwrap_or_default();
         block.receive_posted.next =
@@ -259,7 +259,7 @@ impl Machine {
         self.setup.sample(&block.setup);
         self.srq_setup.sample(&block.srq_setup);
         self.requests.sample(&block.request);
-        let entry = self.entries.sample(&block.entry);
+        let entry = self.entries.sample(&block.wqe);
         let read = self.reads.sample(&block.receive_read);
         bench.tick();
         if let Some(entry) = entry {

@@ -1,0 +1,174 @@
+//! Ack by itself: one queue pair, its replies and the host writes and responses that they wait for.
+use super::*;
+use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_layout::state::QpState;
+use rnic_messages::host::WriteOwner;
+use rnic_messages::setup::SetupKind;
+
+const QUEUE_PAIR: u64 = 5;
+const ACK: u64 = 0x1f;
+const NAK_ACCESS: u64 = 0x62;
+const NAK_OPERATIONAL: u64 = 0x63;
+
+struct World {
+    bench: Bench<Ack>,
+    random: Random,
+    setup: Source<SetupEvent>,
+    replies: Source<AckNotice>,
+    failures: Source<WriteFailure>,
+    sent: Sink<TransmitRequest>,
+    released: Sink<ReadRelease>,
+    notices: Sink<QpNotice>,
+}
+
+impl World {
+    /// A block whose records are cleared, with one queue pair in RTS.
+    fn new(stalls: Stalls) -> Self {
+        let mut world = World {
+            bench: Bench::clocked(Ack::default(), |block| &mut block.clock).in_lock_step(),
+            random: random(),
+            setup: Source::of_tokens([], stalls),
+            replies: Source::of_tokens([], stalls),
+            failures: Source::of_tokens([], stalls),
+            sent: Sink::new(stalls),
+            released: Sink::new(stalls),
+            notices: Sink::new(stalls),
+        };
+        world.run(1030);
+        for kind in [SetupKind::Restart, SetupKind::ReceivePsn] {
+            world.setup.push(SetupEvent {
+                kind,
+                queue_pair: bits(QUEUE_PAIR),
+                state: bits(QpState::ReadyToSend as u64),
+                generation: bits(3),
+                psn: bits(100),
+                ..SetupEvent::default()
+            });
+        }
+        world.run(40);
+        world
+    }
+
+    fn run(&mut self, cycles: usize) {
+        for _ in 0..cycles {
+            let World { bench, random, .. } = self;
+            self.setup.drive(&mut bench.block.setup, random);
+            self.replies.drive(&mut bench.block.place_reply, random);
+            self.failures.drive(&mut bench.block.write_failure, random);
+            self.sent.drive(&mut bench.block.tx, random);
+            self.released.drive(&mut bench.block.release, random);
+            self.notices.drive(&mut bench.block.failure, random);
+            bench.settle();
+            self.setup.sample(&bench.block.setup);
+            self.replies.sample(&bench.block.place_reply);
+            self.failures.sample(&bench.block.write_failure);
+            self.sent.sample(&bench.block.tx);
+            self.released.sample(&bench.block.release);
+            self.notices.sample(&bench.block.failure);
+            bench.tick();
+            bench.block.read_closed_valid.next = false;
+        }
+    }
+
+    fn reply(&mut self, syndrome: u64, psn: u64, write_count: u64) {
+        self.replies.push(AckNotice {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(3),
+            syndrome: bits(syndrome),
+            psn: bits(psn),
+            msn: bits(psn),
+            write_count: bits(write_count),
+            ..AckNotice::default()
+        });
+        self.run(30);
+    }
+
+    fn done(&mut self, count: u64) {
+        self.bench.block.done_count.next = bits(count);
+        self.run(40);
+    }
+
+    /// Syndromes and PSNs that have left since the last call.
+    fn sent(&mut self) -> Vec<(u64, u64)> {
+        let sent = self.sent.received.drain(..);
+        sent.map(|packet| (packet.extended.get_bits::<8>(0).to_u64(), packet.psn.to_u64())).collect()
+    }
+}
+
+#[test]
+fn replies_leave_when_their_writes_are_done_and_the_newest_covers_those_before_it() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.reply(ACK, 100, 2);
+        world.reply(ACK, 101, 3);
+        world.reply(ACK, 102, 4);
+        world.done(1);
+        assert_eq!(world.sent(), []);
+        world.done(2);
+        assert_eq!(world.sent(), [(ACK, 100)]);
+        world.done(3);
+        assert_eq!(world.sent(), []);
+        world.done(4);
+        assert_eq!(world.sent(), [(ACK, 102)]);
+        assert!(world.notices.received.is_empty());
+    }
+}
+
+#[test]
+fn no_reply_overtakes_a_response() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.replies.push(AckNotice {
+            queue_pair: bits(QUEUE_PAIR),
+            generation: bits(3),
+            psn: bits(104),
+            is_read: true,
+            ..AckNotice::default()
+        });
+        world.run(30);
+        assert_eq!(world.released.received.len(), 1);
+        world.reply(ACK, 105, 0);
+        assert_eq!(world.sent(), []);
+        world.bench.block.read_closed.next = ReadClosed { queue_pair: bits(QUEUE_PAIR), generation: bits(3) };
+        world.bench.block.read_closed_valid.next = true;
+        world.run(40);
+        assert_eq!(world.sent(), [(ACK, 105)]);
+    }
+}
+
+#[test]
+fn a_fatal_nak_fails_the_queue_pair_when_it_leaves() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.reply(NAK_ACCESS, 100, 1);
+        assert!(world.notices.received.is_empty());
+        world.done(1);
+        assert_eq!(world.sent(), [(NAK_ACCESS, 100)]);
+        assert_eq!(world.notices.received.len(), 1);
+    }
+}
+
+#[test]
+fn a_failed_write_becomes_a_nak_for_the_first_psn_that_is_not_acknowledged() {
+    for stalls in Stalls::ALL {
+        let mut world = World::new(stalls);
+        world.reply(ACK, 100, 0);
+        world.run(20);
+        assert_eq!(world.sent(), [(ACK, 100)]);
+        world.reply(ACK, 101, 1);
+        for _ in 0..2 {
+            world.failures.push(WriteFailure {
+                owner: WriteOwner::Payload,
+                queue_pair: bits(QUEUE_PAIR),
+                generation: bits(3),
+                ..WriteFailure::default()
+            });
+        }
+        world.run(60);
+        assert_eq!(world.sent(), [(NAK_OPERATIONAL, 101)]);
+        world.reply(ACK, 102, 0);
+        world.done(1);
+        assert_eq!(world.sent(), []);
+        assert_eq!(world.notices.received.len(), 1);
+    }
+}

@@ -1,0 +1,335 @@
+//! Records and rules of [`ReadResponder`](super::ReadResponder): the requests of a queue pair, and the responses that are made of them
+//! (protocol 2.2, 3.6).
+use rnic_kernel::prelude::*;
+use rnic_layout::opcode::{Operation, Transport};
+use rnic_layout::state::QpState;
+use rnic_messages::protect::AccessRequest;
+use rnic_messages::read::{READ_COUNT_BITS, ReadRequest};
+use rnic_messages::setup::SetupEvent;
+use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
+
+/// BTH opcode of an acknowledge packet.
+pub(super) const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
+/// BTH opcode of a response that is neither first nor last.
+pub(super) const RESPONSE_MIDDLE: u64 = reliable(Operation::ReadResponseMiddle);
+const RESPONSE_FIRST: u64 = reliable(Operation::ReadResponseFirst);
+const RESPONSE_LAST: u64 = reliable(Operation::ReadResponseLast);
+const RESPONSE_ONLY: u64 = reliable(Operation::ReadResponseOnly);
+const ATOMIC_ACKNOWLEDGE: u64 = reliable(Operation::AtomicAcknowledge);
+
+/// BTH opcode of an operation of the reliable connected service.
+const fn reliable(operation: Operation) -> u64 {
+    (Transport::Rc.base() | operation.code()) as u64
+}
+
+/// log2 of the bytes of a turn.
+const TURN_BYTES_LOG2: usize = 14;
+/// log2 of the responses of a turn at a PMTU of 256 bytes.
+pub(super) const TURN_LOG2: usize = TURN_BYTES_LOG2 - 8;
+/// log2 of the bytes of PMTU code 0; each further code doubles it.
+const PMTU_LOG2: usize = 7;
+
+/// Attributes of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Life {
+    /// READs and atomics are answered in this state.
+    pub serves: Bit,
+    /// Generation of the queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+    /// A `rnic_layout::state::PathMtu`.
+    pub path_mtu: Bits<3>,
+    /// Protection domain of the queue pair.
+    pub domain: Bits<24>,
+}
+
+/// Progress of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Progress {
+    /// Free-running count of requests that are answered.
+    pub served: Bits<READ_COUNT_BITS>,
+    /// Bytes of the oldest other request for which responses are made.
+    pub bytes: Bits<32>,
+    /// Those responses.
+    pub packets: Bits<24>,
+    /// Free-running count of atomics that are answered.
+    pub atomics: Bits<READ_COUNT_BITS>,
+    /// A response was made since the queue pair was created or reset.
+    pub has_begun: Bit,
+}
+
+/// Requests of a queue pair that may be answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Released {
+    /// Free-running count of them.
+    pub count: Bits<READ_COUNT_BITS>,
+    /// The queue pair is in the ready queue, or has its turn.
+    pub is_queued: Bit,
+}
+
+/// A READ or an atomic in its slot: the fields of [`ReadRequest`] without its queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Slot {
+    /// PSN of the first response.
+    pub psn: Bits<24>,
+    /// MSN of the responses.
+    pub msn: Bits<24>,
+    /// Remote key.
+    pub key: Bits<32>,
+    /// Address in the region.
+    pub address: Bits<64>,
+    /// Bytes to read; zero for an atomic.
+    pub length: Bits<32>,
+    /// An atomic.
+    pub is_atomic: Bit,
+}
+
+/// Result of an atomic in its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Value {
+    /// Value of the word before the operation.
+    pub original: Bits<64>,
+    /// The host failed the atomic.
+    pub has_failed: Bit,
+}
+
+/// A response whose access request is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Response {
+    /// Queue pair of the response.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Generation of the queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+    /// The first response since the queue pair was created or reset.
+    pub is_first: Bit,
+    /// BTH opcode.
+    pub opcode: Bits<8>,
+    /// PSN of the response.
+    pub psn: Bits<24>,
+    /// MSN of the response.
+    pub msn: Bits<24>,
+    /// Bytes of payload.
+    pub payload_bytes: Bits<13>,
+    /// The last response to its request.
+    pub ends: Bit,
+    /// Original value of an atomic, else zero.
+    pub original: Bits<64>,
+    /// The host failed the atomic.
+    pub has_failed: Bit,
+}
+
+/// Says whether READs and atomics are answered in a state (protocol 3.10).
+#[kernel]
+pub(super) fn serves_in(state: Bits<3>) -> Bit {
+    state == QpState::ReadyToReceive as u64
+        || state == QpState::ReadyToSend as u64
+        || state == QpState::SendQueueDrain as u64
+        || state == QpState::SendQueueError as u64
+}
+
+/// Gives the attributes of a queue pair after a setup event.
+#[kernel]
+pub(super) fn life_of(event: SetupEvent) -> Life {
+    Life {
+        serves: serves_in(event.state),
+        generation: event.generation,
+        path_mtu: event.path.path_mtu,
+        domain: event.path.domain,
+    }
+}
+
+/// Gives a request as it is kept in its slot.
+#[kernel]
+pub(super) fn slot_of(request: ReadRequest) -> Slot {
+    Slot {
+        psn: request.psn,
+        msn: request.msn,
+        key: request.key,
+        address: request.address,
+        length: request.length,
+        is_atomic: request.is_atomic,
+    }
+}
+
+/// Gives the bytes of a PMTU code.
+#[kernel]
+pub(super) fn pmtu_bytes(code: Bits<3>) -> Bits<13> {
+    bits::<13>(1 << PMTU_LOG2) << code
+}
+
+/// Gives the responses that a turn makes at most: as many as hold 16 KiB.
+#[kernel]
+pub(super) fn turn_packets(path_mtu: Bits<3>) -> Bits<7> {
+    bits::<7>(1 << TURN_LOG2) >> (path_mtu - 1)
+}
+
+/// Gives the result that a response carries: of a READ none.
+#[kernel]
+pub(super) fn value_of(slot: Slot, value: Value) -> Value {
+    Value {
+        original: select(slot.is_atomic, value.original, bits::<64>(0)),
+        has_failed: slot.is_atomic && value.has_failed,
+    }
+}
+
+/// Gives the BTH opcode of a response.
+#[kernel]
+pub(super) fn opcode_of(is_atomic: Bit, is_later: Bit, is_last: Bit) -> Bits<8> {
+    if is_atomic {
+        bits::<8>(ATOMIC_ACKNOWLEDGE)
+    } else {
+        match (is_later, is_last) {
+            (false, true) => bits::<8>(RESPONSE_ONLY),
+            (false, false) => bits::<8>(RESPONSE_FIRST),
+            (true, false) => bits::<8>(RESPONSE_MIDDLE),
+            (true, true) => bits::<8>(RESPONSE_LAST),
+        }
+    }
+}
+
+/// Makes the next response to a request.
+#[kernel]
+pub(super) fn response_of(
+    queue_pair: Bits<QUEUE_PAIR_BITS>,
+    life: Life,
+    progress: Progress,
+    slot: Slot,
+    value: Value,
+    payload_bytes: Bits<13>,
+    is_last: Bit,
+) -> Response {
+    Response {
+        queue_pair,
+        generation: life.generation,
+        is_first: !progress.has_begun,
+        opcode: opcode_of(slot.is_atomic, progress.packets.any(), is_last),
+        psn: slot.psn + progress.packets,
+        msn: slot.msn,
+        payload_bytes,
+        ends: is_last,
+        original: value.original,
+        has_failed: value.has_failed,
+    }
+}
+
+/// Makes the access request of the next response.
+#[kernel]
+pub(super) fn access_request_of(
+    life: Life,
+    progress: Progress,
+    slot: Slot,
+    payload_bytes: Bits<13>,
+) -> AccessRequest {
+    AccessRequest {
+        key: slot.key,
+        domain: life.domain,
+        address: slot.address + bit_cast::<64, 32>(progress.bytes),
+        length: bit_cast::<32, 13>(payload_bytes),
+        local_write: false,
+        remote_write: false,
+        remote_read: true,
+        remote_atomic: false,
+    }
+}
+
+/// Gives the progress after a turn; `is_last` says that the last response to the oldest request is made.
+#[kernel]
+pub(super) fn progress_after_turn(progress: Progress, is_atomic: Bit, is_last: Bit) -> Progress {
+    Progress {
+        served: select(is_last, progress.served + 1, progress.served),
+        bytes: select(is_last, bits::<32>(0), progress.bytes),
+        packets: select(is_last, bits::<24>(0), progress.packets),
+        atomics: select(is_atomic, progress.atomics + 1, progress.atomics),
+        has_begun: progress.has_begun,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_answered_from_rtr_to_sqe() {
+        for (state, expected) in [
+            (QpState::Reset, false),
+            (QpState::Init, false),
+            (QpState::ReadyToReceive, true),
+            (QpState::ReadyToSend, true),
+            (QpState::SendQueueDrain, true),
+            (QpState::SendQueueError, true),
+            (QpState::Error, false),
+        ] {
+            assert_eq!(serves_in(bits(state as u64)), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_is_16_kib() {
+        for (code, bytes, packets) in [(1, 256, 64), (2, 512, 32), (3, 1024, 16), (4, 2048, 8), (5, 4096, 4)]
+        {
+            assert_eq!((pmtu_bytes(bits(code)), turn_packets(bits(code))), (bits(bytes), bits(packets)));
+        }
+    }
+
+    #[test]
+    fn opcodes_tell_the_place_of_a_response() {
+        for (is_atomic, is_later, is_last, opcode) in [
+            (false, false, true, 0x10),
+            (false, false, false, 0x0d),
+            (false, true, false, 0x0e),
+            (false, true, true, 0x0f),
+            (true, false, true, 0x12),
+        ] {
+            assert_eq!(opcode_of(is_atomic, is_later, is_last), bits(opcode));
+        }
+    }
+
+    #[test]
+    fn only_atomics_carry_a_value() {
+        let value = Value { original: bits(7), has_failed: true };
+        assert_eq!(value_of(Slot { is_atomic: true, ..Slot::default() }, value), value);
+        assert_eq!(value_of(Slot::default(), value), Value::default());
+    }
+
+    #[test]
+    fn a_response_continues_where_the_one_before_it_ended() {
+        let life = Life { generation: bits(3), domain: bits(4), ..Life::default() };
+        let slot = Slot {
+            psn: bits(0xff_ffff),
+            msn: bits(8),
+            key: bits(9),
+            address: bits(0x1000),
+            ..Slot::default()
+        };
+        let begun = Progress { bytes: bits(512), packets: bits(2), has_begun: true, ..Progress::default() };
+        for (progress, is_first, psn, opcode, address) in
+            [(Progress::default(), true, 0xff_ffff, 0x0d, 0x1000), (begun, false, 1, 0x0e, 0x1200)]
+        {
+            let response = response_of(bits(5), life, progress, slot, Value::default(), bits(256), false);
+            assert_eq!((response.queue_pair, response.generation), (bits(5), bits(3)));
+            assert_eq!((response.is_first, response.ends), (is_first, false));
+            assert_eq!((response.psn, response.opcode), (bits(psn), bits(opcode)));
+            let access = access_request_of(life, progress, slot, bits(256));
+            assert_eq!((access.address, access.length), (bits(address), bits(256)));
+            assert_eq!((access.key, access.domain, access.remote_read), (bits(9), bits(4), true));
+        }
+    }
+
+    #[test]
+    fn a_turn_ends_within_a_request_or_with_it() {
+        let progress = Progress {
+            served: bits(31),
+            bytes: bits(16384),
+            packets: bits(4),
+            atomics: bits(2),
+            has_begun: true,
+        };
+        let next = Progress { served: bits(0), bytes: bits(0), packets: bits(0), ..progress };
+        for (is_atomic, is_last, expected) in [
+            (false, false, progress),
+            (false, true, next),
+            (true, true, Progress { atomics: bits(3), ..next }),
+        ] {
+            assert_eq!(progress_after_turn(progress, is_atomic, is_last), expected);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! RequestTable: keeps the requests of all queue pairs, and the results of their atomics, in slots.
+//!
+//! ```text
+//!  read ──────> life, stored, arrived ──> one cycle later
+//!  setup, request, result ──> their records and slots
+//!  fetch ─────> slot, value ──> one cycle later
+//! ```
+//!
+//! 1. `read` is followed by at most one of `sets`, `stores` and `results`, which belongs to the queue pair that was read.
+//! 2. Requests and results of another generation, or of a queue pair in a state without responses, are dropped.
+use super::record::{Life, Slot, Value, life_of, slot_of};
+use crate::messages::AtomicResult;
+use rnic_blocks::memory::{Memory, Storage};
+use rnic_kernel::prelude::*;
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadRequest};
+use rnic_messages::setup::SetupEvent;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
+
+/// Bits of the number of a slot.
+pub(super) const SLOT_BITS: usize = QUEUE_PAIR_BITS + READ_SLOT_BITS;
+
+/// Keeps requests and results.
+#[derive(LogicBlock, Registers, Construct)]
+pub(super) struct RequestTable {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// The records of `read_address` are read.
+    pub reads: Signal<In, Bit>,
+    /// Queue pair whose records are read.
+    pub read_address: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// Queue pair that was read, whose records are written.
+    pub queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// After a reset: the records of `sweep` are cleared.
+    pub clears: Signal<In, Bit>,
+    /// Queue pair whose records are cleared.
+    pub sweep: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// `event` is applied.
+    pub sets: Signal<In, Bit>,
+    /// Its requests are dropped.
+    pub drops: Signal<In, Bit>,
+    /// Setup event.
+    pub event: Signal<In, SetupEvent>,
+    /// `request` is stored, if it is of this generation.
+    pub stores: Signal<In, Bit>,
+    /// A READ or an atomic.
+    pub request: Signal<In, ReadRequest>,
+    /// `result` is stored, if it is of this generation.
+    pub results: Signal<In, Bit>,
+    /// Result of an atomic.
+    pub result: Signal<In, AtomicResult>,
+    /// The slot of request `served` is read.
+    pub fetches: Signal<In, Bit>,
+    /// Low bits of the count of requests before the one that is read.
+    pub served: Signal<In, Bits<READ_SLOT_BITS>>,
+
+    /// Attributes of the queue pair that was read.
+    pub life: Signal<Out, Life>,
+    /// Free-running count of its requests.
+    pub stored: Signal<Out, Bits<READ_COUNT_BITS>>,
+    /// Free-running count of its results.
+    pub arrived: Signal<Out, Bits<READ_COUNT_BITS>>,
+    /// `result` is stored, in this cycle.
+    pub keeps_value: Signal<Out, Bit>,
+    /// The request that was read.
+    pub slot: Signal<Out, Slot>,
+    /// Its result, if it is an atomic.
+    pub value: Signal<Out, Value>,
+
+    lives: Memory<Life, QUEUE_PAIR_BITS>,
+    stored_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    arrived_counts: Memory<Bits<READ_COUNT_BITS>, QUEUE_PAIR_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
+    slots: Memory<Slot, SLOT_BITS>,
+    #[init(Memory::new(Storage::Ultra))]
+    values: Memory<Value, SLOT_BITS>,
+}
+
+impl Logic for RequestTable {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let queue_pair = self.queue_pair.val();
+        let request = self.request.val();
+        let result = self.result.val();
+        let clears = self.clears.val();
+        let swept = select(clears, self.sweep.val(), queue_pair);
+        let empties = clears || self.drops.val();
+        self.lives.read_enable.next = self.reads.val();
+        self.lives.read_address.next = self.read_address.val();
+        self.stored_counts.read_enable.next = self.reads.val();
+        self.stored_counts.read_address.next = self.read_address.val();
+        self.arrived_counts.read_enable.next = self.reads.val();
+        self.arrived_counts.read_address.next = self.read_address.val();
+        let life = self.lives.read_data.val();
+        let stored = self.stored_counts.read_data.val();
+        let arrived = self.arrived_counts.read_data.val();
+        let stores = self.stores.val() && life.serves && life.generation == request.generation;
+        let keeps_value = self.results.val() && life.serves && life.generation == result.generation;
+        let next = life_of(self.event.val());
+        self.lives.write_enable.next = clears || self.sets.val();
+        self.lives.write_address.next = swept;
+        self.lives.write_data.next = Life { serves: next.serves && !clears, ..next };
+        self.stored_counts.write_enable.next = empties || stores;
+        self.stored_counts.write_address.next = swept;
+        self.stored_counts.write_data.next = select(stores, stored + 1, bits::<READ_COUNT_BITS>(0));
+        self.arrived_counts.write_enable.next = empties || keeps_value;
+        self.arrived_counts.write_address.next = swept;
+        self.arrived_counts.write_data.next = select(keeps_value, arrived + 1, bits::<READ_COUNT_BITS>(0));
+        self.slots.write_enable.next = stores;
+        self.slots.write_address.next = cat!(queue_pair, stored.get_bits::<READ_SLOT_BITS>(0));
+        self.slots.write_data.next = slot_of(request);
+        self.values.write_enable.next = keeps_value;
+        self.values.write_address.next = cat!(queue_pair, result.slot);
+        self.values.write_data.next = Value { original: result.original, has_failed: result.has_failed };
+        let fetched: Bits<SLOT_BITS> = cat!(queue_pair, self.served.val());
+        self.slots.read_enable.next = self.fetches.val();
+        self.slots.read_address.next = fetched;
+        self.values.read_enable.next = self.fetches.val();
+        self.values.read_address.next = fetched;
+        self.life.next = life;
+        self.stored.next = stored;
+        self.arrived.next = arrived;
+        self.keeps_value.next = keeps_value;
+        self.slot.next = self.slots.read_data.val();
+        self.value.next = self.values.read_data.val();
+    }
+}

@@ -1,0 +1,118 @@
+//! Turn: makes the responses of a turn, from the byte where the last turn of the queue pair ended.
+//!
+//! ```text
+//!  life, progress ──> loads ──┐
+//!  slot, value ─────> fetches ┴─> plans ─> makes ─┬─> response, access_request
+//!                                   ^─────────────┴─> progress_after
+//! ```
+//!
+//! The state machine is that of [`ReadResponder`](super::ReadResponder): each of `loads`, `fetches`, `plans` and `makes` is high for one
+//! cycle, in this order; the last two repeat for each response.
+//!
+//! 1. All outputs are functions of registers.
+use super::record::{
+    Life, Progress, Response, Slot, Value, access_request_of, pmtu_bytes, progress_after_turn, response_of,
+    turn_packets, value_of,
+};
+use rnic_kernel::prelude::*;
+use rnic_messages::protect::AccessRequest;
+use rnic_messages::sizes::QUEUE_PAIR_BITS;
+
+/// Makes the responses of a turn.
+#[derive(Default, LogicBlock, Registers)]
+pub(super) struct Turn {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// A turn begins: `queue_pair`, `life` and `progress` are valid.
+    pub loads: Signal<In, Bit>,
+    /// Queue pair of the turn.
+    pub queue_pair: Signal<In, Bits<QUEUE_PAIR_BITS>>,
+    /// Its attributes.
+    pub life: Signal<In, Life>,
+    /// Its progress.
+    pub progress: Signal<In, Progress>,
+    /// `slot` and `value` are valid.
+    pub fetches: Signal<In, Bit>,
+    /// The oldest request.
+    pub slot: Signal<In, Slot>,
+    /// Its result, if it is an atomic.
+    pub value: Signal<In, Value>,
+    /// The next response is measured.
+    pub plans: Signal<In, Bit>,
+    /// The response is taken.
+    pub makes: Signal<In, Bit>,
+
+    /// Queue pair of the turn.
+    pub turn_pair: Signal<Out, Bits<QUEUE_PAIR_BITS>>,
+    /// Its progress within the turn.
+    pub current: Signal<Out, Progress>,
+    /// The next response, once it is measured.
+    pub response: Signal<Out, Response>,
+    /// Its access request; it has one if it has payload.
+    pub access_request: Signal<Out, AccessRequest>,
+    /// It is the last response of the turn.
+    pub ends_turn: Signal<Out, Bit>,
+    /// The last response that was measured is the last one to its request.
+    pub is_last: Signal<Out, Bit>,
+    /// Progress of the queue pair after the turn.
+    pub progress_after: Signal<Out, Progress>,
+
+    turn_pair_held: DFF<Bits<QUEUE_PAIR_BITS>>,
+    life_held: DFF<Life>,
+    progress_held: DFF<Progress>,
+    slot_held: DFF<Slot>,
+    value_held: DFF<Value>,
+    /// Bytes of the request for which no response is made.
+    bytes_left: DFF<Bits<32>>,
+    packets_left: DFF<Bits<7>>,
+    is_last_held: DFF<Bit>,
+    payload_bytes: DFF<Bits<13>>,
+}
+
+impl Logic for Turn {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let turn_pair = self.turn_pair_held.q.val();
+        let life = self.life_held.q.val();
+        let current = self.progress_held.q.val();
+        let slot = self.slot_held.q.val();
+        let value = self.value_held.q.val();
+        let bytes_left = self.bytes_left.q.val();
+        let payload_bytes = self.payload_bytes.q.val();
+        let is_last = self.is_last_held.q.val();
+        if self.loads.val() {
+            self.turn_pair_held.d.next = self.queue_pair.val();
+            self.life_held.d.next = self.life.val();
+            self.progress_held.d.next = self.progress.val();
+            self.packets_left.d.next = turn_packets(self.life.val().path_mtu);
+        }
+        if self.fetches.val() {
+            self.slot_held.d.next = self.slot.val();
+            self.value_held.d.next = value_of(self.slot.val(), self.value.val());
+            self.bytes_left.d.next = self.slot.val().length - current.bytes;
+        }
+        if self.plans.val() {
+            let packet_bytes = pmtu_bytes(life.path_mtu);
+            let fits = bytes_left <= bit_cast::<32, 13>(packet_bytes);
+            self.is_last_held.d.next = fits;
+            self.payload_bytes.d.next = select(fits, bytes_left.get_bits::<13>(0), packet_bytes);
+        }
+        if self.makes.val() {
+            self.progress_held.d.next.bytes = current.bytes + bit_cast::<32, 13>(payload_bytes);
+            self.progress_held.d.next.packets = current.packets + 1;
+            self.progress_held.d.next.has_begun = true;
+            self.bytes_left.d.next = bytes_left - bit_cast::<32, 13>(payload_bytes);
+            self.packets_left.d.next = self.packets_left.q.val() - 1;
+        }
+        self.turn_pair.next = turn_pair;
+        self.current.next = current;
+        self.response.next = response_of(turn_pair, life, current, slot, value, payload_bytes, is_last);
+        self.access_request.next = access_request_of(life, current, slot, payload_bytes);
+        self.ends_turn.next = is_last || self.packets_left.q.val() == 1;
+        self.is_last.next = is_last;
+        self.progress_after.next = progress_after_turn(current, slot.is_atomic, is_last);
+    }
+}

@@ -38,7 +38,7 @@ pub(super) struct Progress {
 /// What the next response must be, and where its data goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Due {
-    /// PSN.
+    /// PSN of that response.
     pub psn: Bits<24>,
     /// Bytes of the READ that are missing.
     pub rest: Bits<32>,

@@ -93,7 +93,7 @@ mkdir -p "$folder/programs"
 build() {
     local name=$1 arguments=$2
     # shellcheck disable=SC2086 # The arguments are words.
-    cargo test --quiet --no-run --message-format=json $arguments >"$folder/programs/$name.json" || die "part $name does not build"
+    cargo test --quiet --no-run --message-format=json-render-diagnostics $arguments >"$folder/programs/$name.json" || die "part $name does not build"
     python3 - "$folder/programs/$name.json" "$folder/programs/$name" >"$folder/programs/$name.list" <<'PYTHON'
 import json, os, shutil, sys
 

@@ -299,7 +299,7 @@ impl<
 
         // Setup, doorbells and tables.
         StreamTx::<SetupEvent>::join(&mut self.control.setup[0], &mut self.requester.setup_fetch);
-        StreamTx::<SetupEvent>::join(&mut self.control.setup[1], &mut self.requester.setup_segment);
+        StreamTx::<SetupEvent>::join(&mut self.control.setup[1], &mut self.requester.setup_parse);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[2], &mut self.responder.setup_admit);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[3], &mut self.responder.setup_prefetch);
         StreamTx::<SetupEvent>::join(&mut self.control.setup[4], &mut self.responder.setup_ack);
@@ -365,9 +365,9 @@ impl<
         StreamTx::<SrqLimitNotice>::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
 
         // Host memory: who reads and who writes.
-        StreamTx::<HostSpan>::join(&mut self.requester.work_read, &mut self.host_reader.sq_read);
-        self.requester.work_slot.next = self.host_reader.sq_slot.val();
-        self.requester.work_slot_valid.next = self.host_reader.sq_slot_valid.val();
+        StreamTx::<HostSpan>::join(&mut self.requester.wqe_read, &mut self.host_reader.sq_read);
+        self.requester.wqe_slot.next = self.host_reader.sq_slot.val();
+        self.requester.wqe_slot_valid.next = self.host_reader.sq_slot_valid.val();
         StreamTx::<HostSpan>::join(&mut self.responder.receive_read, &mut self.host_reader.rq_read);
         self.responder.receive_slot.next = self.host_reader.rq_slot.val();
         self.responder.receive_slot_valid.next = self.host_reader.rq_slot_valid.val();
@@ -408,12 +408,12 @@ impl<
             &mut self.requester.access_answer,
         );
         StreamTx::<AccessRequest>::join(
-            &mut self.requester.deposit_request,
+            &mut self.requester.response_access_request,
             &mut self.requester_region_mux.request[1],
         );
         StreamTx::<AccessAnswer>::join(
             &mut self.requester_region_mux.answer[1],
-            &mut self.requester.deposit_answer,
+            &mut self.requester.response_access_answer,
         );
         StreamTx::<AccessRequest>::join(
             &mut self.requester_region_mux.table_request,
@@ -440,8 +440,8 @@ impl<
         let packet = self.gather.token.beat.val();
         let is_launched = self.gather.token.valid.val() && self.address_vector.request.ready.val();
         self.address_vector.request.beat.next = packet;
-        self.address_vector.frontier.next = self.requester.frontier.val();
-        self.address_vector.frontier_valid.next = self.requester.frontier_valid.val();
+        self.address_vector.frontier.next = self.requester.issued_psn.val();
+        self.address_vector.frontier_valid.next = self.requester.issued_psn_valid.val();
         self.address_vector.request.valid.next = self.gather.token.valid.val();
         self.gather.token.ready.next = self.address_vector.request.ready.val();
         self.responder.read_closed.next =
@@ -523,30 +523,30 @@ impl<
         self.control.interrupt_pending.next = self.complete.interrupt_pending.val();
 
         // Counters.
-        self.sum_unknown_qp.lines[0].next = self.requester.counts_unknown_qp.val();
+        self.sum_unknown_qp.lines[0].next = self.requester.counts.val().unknown_qp;
         self.sum_unknown_qp.lines[1].next = self.responder.counts.val().unknown_qp;
         self.counters.pulses[line("unknown_qp")].next = self.sum_unknown_qp.pulse.val();
-        self.sum_qp_not_ready.lines[0].next = self.requester.counts_qp_not_ready.val();
+        self.sum_qp_not_ready.lines[0].next = self.requester.counts.val().qp_not_ready;
         self.sum_qp_not_ready.lines[1].next = self.responder.counts.val().qp_not_ready;
         self.counters.pulses[line("qp_not_ready")].next = self.sum_qp_not_ready.pulse.val();
-        self.sum_transport_mismatch.lines[0].next = self.requester.counts_transport_mismatch.val();
+        self.sum_transport_mismatch.lines[0].next = self.requester.counts.val().transport_mismatch;
         self.sum_transport_mismatch.lines[1].next = self.responder.counts.val().transport_mismatch;
         self.counters.pulses[line("transport_mismatch")].next = self.sum_transport_mismatch.pulse.val();
-        self.sum_partition_key.lines[0].next = self.requester.counts_partition_key.val();
+        self.sum_partition_key.lines[0].next = self.requester.counts.val().partition_key;
         self.sum_partition_key.lines[1].next = self.responder.counts.val().partition_key;
         self.counters.pulses[line("partition_key")].next = self.sum_partition_key.pulse.val();
-        self.sum_source_address.lines[0].next = self.requester.counts_source_address.val();
+        self.sum_source_address.lines[0].next = self.requester.counts.val().source_address;
         self.sum_source_address.lines[1].next = self.responder.counts.val().source_address;
         self.counters.pulses[line("source_address")].next = self.sum_source_address.pulse.val();
-        self.sum_stale_dropped.lines[0].next = self.requester.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[0].next = self.requester.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[1].next = self.responder.counts.val().stale_dropped;
         self.sum_stale_dropped.lines[2].next = self.address_vector.counts.val().stale_dropped;
-        self.sum_stale_dropped.lines[3].next = self.control.counts_stale_dropped.val();
+        self.sum_stale_dropped.lines[3].next = self.control.counts.val().stale_dropped;
         self.counters.pulses[line("stale_dropped")].next = self.sum_stale_dropped.pulse.val();
-        self.sum_work_refused.lines[0].next = self.requester.counts_work_refused.val();
+        self.sum_work_refused.lines[0].next = self.requester.counts.val().work_refused;
         self.sum_work_refused.lines[1].next = self.responder.counts.val().work_refused;
         self.counters.pulses[line("work_refused")].next = self.sum_work_refused.pulse.val();
-        self.sum_local_protection.lines[0].next = self.requester.counts_local_protection.val();
+        self.sum_local_protection.lines[0].next = self.requester.counts.val().local_protection;
         self.sum_local_protection.lines[1].next = self.responder.counts.val().local_protection;
         self.counters.pulses[line("local_protection")].next = self.sum_local_protection.pulse.val();
         self.counters.pulses[line("duplicate_request")].next = self.responder.counts.val().duplicate_request;
@@ -566,22 +566,22 @@ impl<
             self.responder.counts.val().nak_not_ready_sent;
         self.counters.pulses[line("remote_protection")].next = self.responder.counts.val().remote_protection;
         self.counters.pulses[line("acknowledgements_received")].next =
-            self.requester.counts_acknowledgements_received.val();
-        self.counters.pulses[line("nak_received")].next = self.requester.counts_nak_received.val();
+            self.requester.counts.val().acknowledgements_received;
+        self.counters.pulses[line("nak_received")].next = self.requester.counts.val().nak_received;
         self.counters.pulses[line("nak_not_ready_received")].next =
-            self.requester.counts_nak_not_ready_received.val();
-        self.counters.pulses[line("response_stale")].next = self.requester.counts_response_stale.val();
+            self.requester.counts.val().nak_not_ready_received;
+        self.counters.pulses[line("response_stale")].next = self.requester.counts.val().response_stale;
         self.counters.pulses[line("response_never_sent")].next =
-            self.requester.counts_response_never_sent.val();
-        self.counters.pulses[line("response_reserved")].next = self.requester.counts_response_reserved.val();
+            self.requester.counts.val().response_never_sent;
+        self.counters.pulses[line("response_reserved")].next = self.requester.counts.val().response_reserved;
         self.counters.pulses[line("response_unexpected")].next =
-            self.requester.counts_response_unexpected.val();
-        self.counters.pulses[line("implied_nak")].next = self.requester.counts_implied_nak.val();
-        self.counters.pulses[line("retry_exhausted")].next = self.requester.counts_retry_exhausted.val();
+            self.requester.counts.val().response_unexpected;
+        self.counters.pulses[line("implied_nak")].next = self.requester.counts.val().implied_nak;
+        self.counters.pulses[line("retry_exhausted")].next = self.requester.counts.val().retry_exhausted;
         self.counters.pulses[line("not_ready_exhausted")].next =
-            self.requester.counts_not_ready_exhausted.val();
+            self.requester.counts.val().not_ready_exhausted;
         self.counters.pulses[line("messages_completed")].next =
-            self.requester.counts_messages_completed.val();
+            self.requester.counts.val().messages_completed;
         self.counters.pulses[line("completions_written")].next =
             self.complete.counts.val().completions_written;
         self.counters.pulses[line("completions_in_error")].next =
@@ -592,12 +592,12 @@ impl<
         self.counters.pulses[line("event_queue_overrun")].next =
             self.complete.counts.val().event_queue_overrun;
         self.counters.pulses[line("interrupts_raised")].next = self.complete.counts.val().interrupts_raised;
-        self.counters.pulses[line("doorbell_foreign")].next = self.control.counts_doorbell_foreign.val();
-        self.counters.pulses[line("doorbell_unknown")].next = self.control.counts_doorbell_unknown.val();
-        self.counters.pulses[line("doorbell_torn")].next = self.control.counts_doorbell_torn.val();
-        self.counters.pulses[line("register_unmapped")].next = self.control.counts_register_unmapped.val();
-        self.counters.pulses[line("commands_executed")].next = self.control.counts_commands_executed.val();
-        self.counters.pulses[line("commands_refused")].next = self.control.counts_commands_refused.val();
+        self.counters.pulses[line("doorbell_foreign")].next = self.control.counts.val().doorbell_foreign;
+        self.counters.pulses[line("doorbell_unknown")].next = self.control.counts.val().doorbell_unknown;
+        self.counters.pulses[line("doorbell_torn")].next = self.control.counts.val().doorbell_torn;
+        self.counters.pulses[line("register_unmapped")].next = self.control.counts.val().register_unmapped;
+        self.counters.pulses[line("commands_executed")].next = self.control.counts.val().commands_executed;
+        self.counters.pulses[line("commands_refused")].next = self.control.counts.val().commands_refused;
         self.counters.pulses[line("host_reads")].next = self.host_reader.counts.val().host_reads;
         self.counters.pulses[line("host_read_errors")].next = self.host_reader.counts.val().host_read_errors;
         self.counters.pulses[line("host_writes")].next = self.host_writer.counts.val().host_writes;
@@ -613,9 +613,9 @@ impl<
         self.counters.pulses[line("packets_retransmitted")].next = false;
         self.counters.pulses[line("context_misses")].next = false;
         self.counters.latch.next = self.control.counter_latch.val();
-        self.counters.index.next = self.control.tally_index.val();
-        self.control.tally_value.next = self.counters.value.val();
-        self.control.tally_is_latching.next = self.counters.is_latching.val();
+        self.counters.index.next = self.control.event_counter_index.val();
+        self.control.event_counter.next = self.counters.value.val();
+        self.control.event_counters_latching.next = self.counters.is_latching.val();
 
         // What no block says yet: a board knows its link, and no pool can run empty.
         self.control.link_up.next = true;

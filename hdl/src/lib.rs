@@ -7,5 +7,4 @@
 pub mod card;
 pub mod config;
 pub mod generator;
-pub mod packet_path;
-mod stack;
+pub mod stack;

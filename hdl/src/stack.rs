@@ -1,14 +1,20 @@
-//! Building a design: blocks hold their signals by value, and there are more of them in a card than a usual stack holds.
+//! Building a design on a stack that is large enough: blocks hold their signals by value.
 use crate::config::Config;
 use rnic_kernel::{Design, GenerateError};
 
 const STACK_BYTES: usize = 256 << 20;
 
-/// Makes a design whose core clock has so many kHz.
-pub(crate) type Build = fn(u32) -> Result<Design, GenerateError>;
+/// Generates a design; the parameter is the frequency of its core clock in kHz.
+pub type Build = fn(u32) -> Result<Design, GenerateError>;
 
 /// Runs `build` with the core clock of the configuration, on a stack that is large enough.
-pub(crate) fn run(build: Build, config: &Config) -> Result<Design, GenerateError> {
+///
+/// # Errors
+/// Those of `build`.
+///
+/// # Panics
+/// If no thread can be started.
+pub fn run(build: Build, config: &Config) -> Result<Design, GenerateError> {
     let clock_khz = config.datapath.core_clock_mhz * 1000;
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
     let thread = thread.spawn(move || build(clock_khz)).expect("a thread can be started");

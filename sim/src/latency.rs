@@ -127,7 +127,7 @@ pub fn measure(
             cards.idle()?;
         }
         (0..2).for_each(|card| lock(world).host_mut(card).trail_mut().start());
-        let posts = [Post { tag, message: &message, payload: &payload, compare: 0 }];
+        let posts = [Post { wr_id: tag, message: &message, payload: &payload, compare: 0 }];
         ensure!(cards.post_sends(0, pair, &posts)? == 1, "there is no room for one message");
         let mut outcomes = Vec::new();
         for _ in 0..IDLE_MAX {

@@ -28,57 +28,57 @@ const IN_FLIGHT_BYTES: usize = 48 << 10;
 /// Maximum length of a message.
 const MESSAGE_BYTES_MAX: usize = 60_000;
 
-/// What the scenario showed.
+/// Results of the scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// What decided the run.
+    /// Seed of the run.
     pub seed: u64,
     /// Messages, in both directions.
     pub messages: u64,
     /// Messages by kind.
     pub kinds: BTreeMap<String, u64>,
-    /// Those that take more than one packet.
+    /// Messages of more than one packet.
     pub messages_of_many_packets: u64,
-    /// Bytes of the longest one.
+    /// Length of the longest message, in bytes.
     pub longest_bytes: usize,
-    /// Their bytes, each of which was compared where it belongs.
+    /// Bytes of all messages, each of which was compared.
     pub bytes_verified: u64,
-    /// Completions that were compared.
+    /// Completions, each of which was compared.
     pub completions: u64,
     /// Frames on the wire, in both directions.
     pub frames: u64,
-    /// Cycles of the core clock from the first post of a message to the last completion.
+    /// Core clock cycles from the first post to the last completion.
     pub cycles: u64,
-    /// Rate of payload, both directions together.
+    /// Rate of payload in both directions together.
     pub payload_gbps: f64,
-    /// From the doorbell to each stage, for a message of 64 bytes in memory on cards at rest: half of all messages took at
-    /// most so many cycles of the core clock.
+    /// Median time from the doorbell to each stage in core clock cycles, for a message of 64 bytes that is not inline, on idle
+    /// cards.
     pub latency_cycles: BTreeMap<String, u64>,
-    /// The same by length of the message, with its spread.
+    /// The same by message length, with minimum and maximum.
     pub latency_by_length: BTreeMap<usize, BTreeMap<String, Spread>>,
 }
 
-/// How the scenario is run.
+/// Parameters of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct ScenarioOptions {
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Messages at least.
+    /// Minimum number of messages.
     pub messages: usize,
-    /// Both hosts.
+    /// Behaviour of both hosts.
     pub host: HostOptions,
 }
 
-/// Now, in picoseconds and in cycles of the core clock of card 0.
+/// Current time in picoseconds, and in core clock cycles of card 0.
 fn time(world: &SharedWorld) -> (u64, u64) {
     let world = lock(world);
     (world.now_ps(), world.card(0).cycles(Domain::Core))
 }
 
-/// Runs the scenario, and writes what crosses the port of card 0 to `trace`.
+/// Runs the scenario, and writes the frames at the port of card 0 to the pcap file `trace`.
 ///
 /// # Errors
-/// The first difference from the model, or a rule that was violated.
+/// The first difference from the model, or a violation that a monitor has seen.
 pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &Path) -> Result<Results> {
     let card = CardOptions { host: options.host, ..CardOptions::standard(width_bits) };
     let (world, functions) = two_cards(model, [card; 2], card.wire(), options.seed)?;
@@ -97,7 +97,7 @@ pub fn play(model: &Model, width_bits: u32, options: &ScenarioOptions, trace: &P
     let mut cards = Cards::open(&plan, functions)?;
     let before = time(&world);
     let totals = run(&plan, &mut cards);
-    // A violated rule says more than what came of it.
+    // A violation tells more about the cause than a wrong result.
     lock(&world).check()?;
     let totals = totals?;
     let after = time(&world);

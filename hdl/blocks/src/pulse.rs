@@ -1,7 +1,6 @@
-//! Pulse sum: one line for a count that several parts move.
+//! Pulse sum: merges the pulses of several lines into one line, for a counter that several parts increment.
 //!
-//! Each pulse of a line becomes a pulse of its own on the way out, at once if none waits, so that what counts behind it
-//! counts them all.
+//! Each input pulse becomes one output pulse, at once if none waits, so that a counter of the output counts all of them.
 //!
 //! ```text
 //!  lines ──> number of pulses ──> + ──> waiting ──┬──> pulse (any)

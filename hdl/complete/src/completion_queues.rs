@@ -23,6 +23,7 @@
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
+use crate::stage::Stage;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -117,17 +118,6 @@ enum Operation {
     Check,
     /// A CQE is written.
     Token,
-}
-
-/// State of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-enum Stage {
-    /// Chooses an operation, and looks up the record of its queue.
-    Choose,
-    /// Takes the record.
-    Look,
-    /// Decides, and writes the record.
-    Decide,
 }
 
 /// What follows from an operation. All fields but `arm` are false for a queue that does not exist.

@@ -5,7 +5,7 @@
 //!  events_read ──> (16) ┤  ┌────────┬─────────┬────────┐
 //!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─┬─ CQE ─────────────────────────┬──> write
 //!  event (queue 0) ─────┤  └────────┴─────────┴────────┘       └─ EQE ──(16)─ CQEs done? ──────┤
-//!  delivery ────────────┘                                                           EQE done? ──└──> interrupt
+//!  delivery ────────────┘                                                            EQE done? └──> interrupt
 //! ```
 //!
 //! A delivery without an EQE passes in one cycle, one with an EQE in [`EVENT_CYCLES`]; latency 2 cycles more to `write`. An EQE
@@ -21,6 +21,7 @@
 //! Protocol 4.4, design decision 11.
 use crate::completion_queues::{CQE_BITS, Delivery};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
+use crate::stage::Stage;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -93,17 +94,6 @@ enum Operation {
     Rearm,
     /// An EQE is written.
     Event,
-}
-
-/// State of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
-enum Stage {
-    /// Chooses an operation, and looks up the record of its queue.
-    Choose,
-    /// Takes the record.
-    Look,
-    /// Decides, and writes the record.
-    Decide,
 }
 
 /// What is served in a cycle, at most one of these.
@@ -286,6 +276,12 @@ fn slot_write(write: PendingWrite) -> SlotWrite {
     }
 }
 
+/// The interrupt of an event: after its EQE if it has one, which is write `issued + 1`, else after the writes that are issued.
+#[kernel]
+fn interrupt_after(write: PendingWrite, issued: Bits<WRITE_COUNT_BITS>) -> HeldInterrupt {
+    HeldInterrupt { vector: write.vector, write_count: select(write.has_write, issued + 1, issued) }
+}
+
 /// The block.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct EventQueues {
@@ -387,17 +383,12 @@ impl Logic for EventQueues {
         self.event.ready.next = chooses && choice.event;
         let delivery = self.delivery.beat.val();
         let operation = operation_of(choice);
+        let event_queue = if choice.delivery { delivery.event_queue } else { bits(0) };
         let queue = match operation {
             Operation::Setup => self.setups.tx.beat.val().event_queue,
             Operation::Read => self.reads.tx.beat.val().event_queue,
             Operation::Rearm => looks_at,
-            _ => {
-                if choice.delivery {
-                    delivery.event_queue
-                } else {
-                    bits(0)
-                }
-            }
+            Operation::Event => event_queue,
         };
         let makes_event = choice.event || (choice.delivery && delivery.has_eqe);
         let begins = chooses && (choice.setup || choice.read || choice.rearm || makes_event);
@@ -439,19 +430,13 @@ impl Logic for EventQueues {
         let configuration = self.configuration.q.val();
         let read = self.asked_read.q.val();
         let setup = self.asked_setup.q.val();
-        let outcome = decide(
-            self.operation.q.val(),
-            read,
-            setup.restarts,
-            configuration.valid,
-            record,
-            self.is_full.q.val(),
-        );
+        let (operation, is_full) = (self.operation.q.val(), self.is_full.q.val());
+        let outcome = decide(operation, read, setup.restarts, configuration.valid, record, is_full);
         if decides {
             self.stage.d.next = Stage::Choose;
             self.rearms.d.next = rearms_after(outcome, self.rearms.q.val(), queue);
         }
-        self.configurations.write_enable.next = decides && self.operation.q.val() == Operation::Setup;
+        self.configurations.write_enable.next = decides && operation == Operation::Setup;
         self.configurations.write_address.next = queue;
         self.configurations.write_data.next = configuration_after(setup, configuration);
         self.records.write_enable.next = decides;
@@ -490,10 +475,7 @@ impl Logic for EventQueues {
 
         // An interrupt leaves when its EQE is done.
         self.interrupts.rx.valid.next = leaves && held.write.has_interrupt;
-        self.interrupts.rx.beat.next = HeldInterrupt {
-            vector: held.write.vector,
-            write_count: select(held.write.has_write, issued + 1, issued),
-        };
+        self.interrupts.rx.beat.next = interrupt_after(held.write, issued);
         let interrupt = self.interrupts.tx.beat.val();
         let is_announced = has_reached(self.write_done.val(), interrupt.write_count);
         self.interrupt.valid.next = self.interrupts.tx.valid.val() && is_announced;
@@ -626,6 +608,15 @@ mod tests {
             };
             assert_eq!(record_after(found, before, read(9, true)), left);
             assert_eq!(configuration_after(setup, configuration), kept);
+        }
+    }
+
+    #[test]
+    fn an_interrupt_waits_for_its_eqe_or_for_what_is_issued() {
+        for (has_write, issued, write_count) in [(true, 7, 8), (false, 7, 7), (true, 0xffff, 0)] {
+            let write = PendingWrite { has_write, vector: bits(5), ..Default::default() };
+            let expected = HeldInterrupt { vector: bits(5), write_count: bits(write_count) };
+            assert_eq!(interrupt_after(write, bits(issued)), expected);
         }
     }
 

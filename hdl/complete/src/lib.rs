@@ -22,6 +22,7 @@
 )]
 
 mod ring;
+mod stage;
 mod completion_queues;
 mod event_queues;
 mod interrupts;

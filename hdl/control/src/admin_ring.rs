@@ -1,4 +1,4 @@
-//! Admin ring: fetches commands from the host's ring, one after the other, and writes their answers.
+//! Admin ring: fetches commands from the host's ring, one at a time, and writes their answers.
 //!
 //! ```text
 //!  doorbell ──> ┌───────┐  admin_read    ┌────────┐  command   ┌─────┐  outcome   ┌────────┐  admin_write
@@ -6,14 +6,21 @@
 //!               └───────┘  <─ admin_slot └────────┘            └─────┘ write ────>└────────┘     └──> event
 //! ```
 //!
-//! One command at a time: a host read, its steps, the writes of a query, the write of the answer.
+//! ```text
+//!  Idle ─> Read ─> Fetch ─> Run ─> Running ─> Settle ─> Answer ─> Done ─> Raise ─> Idle
+//!                    │ └── the device has failed ──^
+//!                    └── the host refuses the read ─> Idle
+//! ```
 //!
-//! 1. Answer i belongs to command i and stands at place i of the answer ring, with the phase of its pass.
+//! Throughput: one command at a time: a host read, its instructions, the writes of a query, the write of the answer.
+//!
+//! 1. Answer i belongs to command i and is written at index i of the answer ring, with the phase of its pass.
 //! 2. What a query writes is done before its answer is written; if the host refused it, the answer says so.
 //! 3. The event of an answer follows when the write of the answer is done.
 //! 4. A command that cannot be read, or an answer that cannot be written, stops the queue, and is fatal for the device.
-//! 5. Once the device has failed, commands are answered with that, and not executed.
-//! 6. While a command runs, slots that it wants are read for it, one at a time; one that cannot be read is its own affair.
+//! 5. Once the device has failed, commands are answered with that status, and not executed.
+//! 6. While a command runs, slots of its list of pages are read for it, one at a time; a read that the host refuses fails that
+//!    command only.
 //! 7. When the queue is enabled anew, a command of the time before ends without an answer.
 //!
 //! Refuses doorbells that claim more commands than the ring holds: they are ignored.
@@ -23,131 +30,152 @@ use crate::messages::{FatalReport, Outcome};
 use crate::sequencer::COMMAND_BITS;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES};
+use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES, CommandStatus};
+use rnic_layout::queue::event::EventKind;
+use rnic_layout::registers::FatalCode;
 use rnic_messages::complete::EqeToken;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
 use rnic_messages::sizes::WRITE_COUNT_BITS;
 
-/// Entries of a ring at most, as a power of two.
-pub const ENTRIES_LOG2_MAX: usize = 8;
-const LARGEST: u64 = ENTRIES_LOG2_MAX as u64;
-/// Width of a number of entries.
-const COUNT_BITS: usize = ENTRIES_LOG2_MAX + 1;
+/// Slots of a ring at most, as a power of two.
+pub const SLOTS_LOG2_MAX: usize = 8;
+const LARGEST: u64 = SLOTS_LOG2_MAX as u64;
+/// Width of a number of slots.
+const COUNT_BITS: usize = SLOTS_LOG2_MAX + 1;
 const COMMAND_LOG2: usize = COMMAND_BYTES.trailing_zeros() as usize;
 const ANSWER_LOG2: usize = ANSWER_BYTES.trailing_zeros() as usize;
-const COMMAND_RING: usize = ENTRIES_LOG2_MAX + COMMAND_LOG2;
-const ANSWER_RING: usize = ENTRIES_LOG2_MAX + ANSWER_LOG2;
-/// Bits of an answer behind it in a slot.
-const BEHIND_ANSWER: usize = 512 - 128;
+const COMMAND_RING: usize = SLOTS_LOG2_MAX + COMMAND_LOG2;
+const ANSWER_RING: usize = SLOTS_LOG2_MAX + ANSWER_LOG2;
+/// Bits of a slot after an answer.
+const BEYOND_ANSWER: usize = 512 - 128;
 
-/// Numbers of the contract, in the form in which kernels can use them.
-mod number {
-    use rnic_layout::admin::{ANSWER_BYTES, COMMAND_BYTES, CommandStatus};
-    use rnic_layout::queue::event::EventKind;
-    use rnic_layout::registers::FatalCode;
-
-    pub(super) const COMMAND_BYTES_: u64 = COMMAND_BYTES as u64;
-    pub(super) const ANSWER_BYTES_: u64 = ANSWER_BYTES as u64;
-    pub(super) const SUCCESS: u64 = CommandStatus::Success as u64;
-    pub(super) const HOST_ERROR: u64 = CommandStatus::HostError as u64;
-    pub(super) const DEVICE_FAILED: u64 = CommandStatus::DeviceFailed as u64;
-    pub(super) const ADMIN_ANSWER: u64 = EventKind::AdminAnswer as u64;
-    pub(super) const HOST_READ_ERROR: u64 = FatalCode::HostReadError as u64;
-    pub(super) const HOST_WRITE_ERROR: u64 = FatalCode::HostWriteError as u64;
-}
-
-/// Where the machine is.
+/// What the block does in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum Stage {
     /// Waits for commands.
     Idle,
-    /// Asks for one.
+    /// Asks the host for the next command.
     Read,
-    /// Waits for it.
+    /// Waits for the command.
     Fetch,
-    /// Hands it over.
+    /// Offers it to the sequencer.
     Run,
     /// Waits for its outcome.
     Running,
-    /// Waits for what it has written.
+    /// Waits until the writes of a query are done.
     Settle,
     /// Writes the answer.
     Answer,
-    /// Waits for that.
+    /// Waits until that write is done.
     Done,
     /// Raises the event.
     Raise,
 }
 
-/// The block.
+/// Conditions of this cycle that decide which stage follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Conditions {
+    /// The ring has a command, and it may begin.
+    begins: Bit,
+    /// The host reader takes the read.
+    read_taken: Bit,
+    /// A slot has arrived.
+    slot_valid: Bit,
+    /// The host refused to read it.
+    slot_error: Bit,
+    device_failed: Bit,
+    /// The sequencer takes the command.
+    command_taken: Bit,
+    outcome_valid: Bit,
+    /// All writes are done.
+    all_done: Bit,
+    /// The host refused one of them.
+    write_failed: Bit,
+    /// The queue was enabled anew since the command began.
+    is_old: Bit,
+    /// The host writer takes the answer.
+    answer_taken: Bit,
+    event_on_answer: Bit,
+    /// The event is taken.
+    event_taken: Bit,
+}
+
+/// Commands that have ended, one bit a counter; registered, one cycle each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CommandCounts {
+    /// A command succeeded.
+    pub executed: Bit,
+    /// A command was refused, or the host refused what it wrote.
+    pub refused: Bit,
+}
+
+/// Fetches and answers commands.
 #[derive(Default, LogicBlock, Registers)]
 pub struct AdminRing {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the command under way.
+    /// Synchronous, active high; drops the command that runs.
     pub reset: Signal<In, Bit>,
 
     /// Register `admin_command_base`; the ring begins at a multiple of 4096.
     pub command_base: Signal<In, Bits<64>>,
-    /// Register `admin_answer_base`; likewise.
+    /// Register `admin_answer_base`; the ring begins at a multiple of 4096.
     pub answer_base: Signal<In, Bits<64>>,
-    /// Entries of both rings, as a power of two; more than 8 counts as 8.
+    /// Slots of both rings, as a power of two; more than 8 counts as 8.
     pub entries_log2: Signal<In, Bits<4>>,
-    /// The queue runs; a rise starts it anew.
+    /// The queue runs; a rise starts it anew at index 0.
     pub enable: Signal<In, Bit>,
     /// Answers raise events.
     pub event_on_answer: Signal<In, Bit>,
-    /// Commands may be begun.
+    /// Commands may begin.
     pub may_begin: Signal<In, Bit>,
-    /// Commands ever written.
+    /// Producer index of the command ring: commands that software ever wrote, modulo 2^16.
     pub doorbell: Signal<In, Bits<16>>,
-    /// Software says so in this cycle.
+    /// `doorbell` is written in this cycle.
     pub doorbell_valid: Signal<In, Bit>,
-    /// Commands ever written, as far as they count; registered, as are those below.
+    /// The last `doorbell` that was not ignored; registered, as are those below.
     pub producer_index: Signal<Out, Bits<16>>,
-    /// Commands ever read.
+    /// Commands ever read, modulo 2^16.
     pub consumer_index: Signal<Out, Bits<16>>,
-    /// A command is under way, until its answer is written.
+    /// A command runs, until its answer is written.
     pub busy: Signal<Out, Bit>,
     /// The queue has stopped.
     pub failed: Signal<Out, Bit>,
     /// Only a reset helps.
     pub device_failed: Signal<In, Bit>,
-    /// The device has failed here; registered.
+    /// Why the device failed here; registered.
     pub fatal: Signal<Out, FatalReport>,
-    /// In this cycle.
+    /// The device failed here in this cycle; registered.
     pub fatal_valid: Signal<Out, Bit>,
 
-    /// To the host: where the next command stands; a function of registers.
+    /// To the host reader: the slot of the next command; a function of registers.
     pub admin_read: StreamTx<HostSpan>,
-    /// From the host: the command.
+    /// From the host reader: a slot.
     pub admin_slot: Signal<In, Slot>,
-    /// It is there.
+    /// `admin_slot` is valid in this cycle.
     pub admin_slot_valid: Signal<In, Bit>,
-    /// To the host: what queries write, and answers; a function of registers.
+    /// To the host writer: what queries write, and answers; a function of registers.
     pub admin_write: StreamTx<SlotWrite>,
-    /// How many of these writes are done, modulo 2^16.
+    /// From the host writer: number of these writes that are done, modulo 2^16.
     pub admin_done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// One of them has failed, at the latest in the cycle in which it counts as done.
+    /// From the host writer: the host refused one of them, at the latest in the cycle in which it counts as done.
     pub write_failed: Signal<In, Bit>,
-    /// An answer is written; a function of registers.
+    /// To event queue 0: an answer was written; a function of registers.
     pub event: StreamTx<EqeToken>,
-    /// A command ended well; registered.
-    pub counts_commands_executed: Signal<Out, Bit>,
-    /// A command was refused; registered.
-    pub counts_commands_refused: Signal<Out, Bit>,
+    /// To the counters: commands that have ended.
+    pub counts: Signal<Out, CommandCounts>,
 
-    /// To execute: the command; a function of registers.
+    /// To the sequencer: the command; a function of registers.
     pub command: StreamTx<Bits<COMMAND_BITS>>,
-    /// From it: how it ended; `ready` is a function of registers.
+    /// From the sequencer: the outcome of the command; `ready` is a function of registers.
     pub outcome: StreamRx<Outcome>,
-    /// From it: slots that it wants of the host, one after the other; `ready` is that of `admin_read`, while a command runs.
+    /// From the sequencer: slots of a list of pages, one at a time; `ready` is that of `admin_read`, while a command runs.
     pub list_read: StreamRx<HostSpan>,
-    /// To it: `command` holds that slot; registered, one cycle.
+    /// To the sequencer: `command` holds that slot; registered, one cycle.
     pub list_valid: Signal<Out, Bit>,
-    /// The host did not give it; registered.
+    /// The host refused to read that slot; registered.
     pub list_error: Signal<Out, Bit>,
-    /// From it: what it writes; `ready` is that of `admin_write`, while a command runs.
+    /// From the sequencer: what a query writes; `ready` is that of `admin_write`, while a command runs.
     pub write: StreamRx<SlotWrite>,
 
     stage: Reg<Stage>,
@@ -155,11 +183,11 @@ pub struct AdminRing {
     producer: Reg<Bits<16>>,
     consumer: Reg<Bits<16>>,
     has_stopped: Reg<Bit>,
-    /// The command under way is of the time before the queue was enabled anew.
+    /// The command that runs began before the queue was enabled anew.
     is_old: Reg<Bit>,
     index: DFF<Bits<16>>,
     address: DFF<Bits<64>>,
-    /// A command, then slots that it wants.
+    /// A command, then slots of its list of pages.
     held: DFF<Bits<COMMAND_BITS>>,
     /// The first word of the command, which its answer repeats.
     header: DFF<Bits<64>>,
@@ -170,15 +198,39 @@ pub struct AdminRing {
     saw_failure: Reg<Bit>,
     fatal_held: DFF<FatalReport>,
     is_fatal: Reg<Bit>,
-    executed: Reg<Bit>,
-    refused: Reg<Bit>,
+    ended: Reg<CommandCounts>,
 }
 
-/// The 16 bytes of an answer, and zeros behind them.
+/// Gives the slots of a ring.
+#[kernel]
+fn ring_slots(log2: Bits<4>) -> Bits<COUNT_BITS> {
+    let most = bits::<COUNT_BITS>(1) << LARGEST;
+    select(log2 > LARGEST, most, bits::<COUNT_BITS>(1) << log2)
+}
+
+/// Gives the index of a slot within a ring.
+#[kernel]
+fn slot_of(index: Bits<16>, slots: Bits<COUNT_BITS>) -> Bits<SLOTS_LOG2_MAX> {
+    index.get_bits::<SLOTS_LOG2_MAX>(0) & (slots - 1).get_bits::<SLOTS_LOG2_MAX>(0)
+}
+
+/// Gives the phase of an answer: one in the first pass over the ring.
+#[kernel]
+fn phase_of(index: Bits<16>, slots: Bits<COUNT_BITS>) -> Bit {
+    !(index.get_bits::<COUNT_BITS>(0) & slots).any()
+}
+
+/// Tells whether a doorbell counts: it claims no more commands than the ring holds.
+#[kernel]
+fn is_within(doorbell: Bits<16>, consumer: Bits<16>, slots: Bits<COUNT_BITS>) -> Bit {
+    doorbell - consumer <= bit_cast::<16, COUNT_BITS>(slots)
+}
+
+/// Gives an answer of 16 bytes, and zeros after it.
 #[kernel]
 fn answer(header: Bits<64>, outcome: Outcome, phase: Bit) -> Bits<512> {
     cat!(
-        bits::<BEHIND_ANSWER>(0),
+        bits::<BEYOND_ANSWER>(0),
         bits::<7>(0),
         phase,
         bits::<24>(0),
@@ -191,10 +243,127 @@ fn answer(header: Bits<64>, outcome: Outcome, phase: Bit) -> Bits<512> {
     )
 }
 
-/// The beginning of a ring.
+/// Gives the address of a page from the value of a register.
 #[kernel]
 fn page(base: Bits<64>) -> Bits<64> {
     cat!(base.get_bits::<52>(12), bits::<12>(0))
+}
+
+/// Gives the next stage.
+#[kernel]
+fn next_stage(stage: Stage, is: Conditions) -> Stage {
+    match stage {
+        Stage::Idle => {
+            if is.begins {
+                Stage::Read
+            } else {
+                Stage::Idle
+            }
+        }
+        Stage::Read => {
+            if is.read_taken {
+                Stage::Fetch
+            } else {
+                Stage::Read
+            }
+        }
+        Stage::Fetch => {
+            if !is.slot_valid {
+                Stage::Fetch
+            } else if is.slot_error {
+                Stage::Idle
+            } else if is.device_failed {
+                Stage::Settle
+            } else {
+                Stage::Run
+            }
+        }
+        Stage::Run => {
+            if is.command_taken {
+                Stage::Running
+            } else {
+                Stage::Run
+            }
+        }
+        Stage::Running => {
+            if is.outcome_valid {
+                Stage::Settle
+            } else {
+                Stage::Running
+            }
+        }
+        Stage::Settle => {
+            if !is.all_done {
+                Stage::Settle
+            } else if is.is_old {
+                Stage::Idle
+            } else {
+                Stage::Answer
+            }
+        }
+        Stage::Answer => {
+            if is.answer_taken {
+                Stage::Done
+            } else {
+                Stage::Answer
+            }
+        }
+        Stage::Done => {
+            if !is.all_done {
+                Stage::Done
+            } else if is.event_on_answer && !is.write_failed {
+                Stage::Raise
+            } else {
+                Stage::Idle
+            }
+        }
+        Stage::Raise => {
+            if is.event_taken {
+                Stage::Idle
+            } else {
+                Stage::Raise
+            }
+        }
+    }
+}
+
+/// Tells whether the queue stops: the host refused to read a command or to write an answer.
+#[kernel]
+fn stops(stage: Stage, is: Conditions) -> Bit {
+    (stage == Stage::Fetch && is.slot_valid && is.slot_error)
+        || (stage == Stage::Done && is.all_done && is.write_failed)
+}
+
+/// Gives the code of a failure in a stage.
+#[kernel]
+fn fatal_code(stage: Stage) -> Bits<8> {
+    if stage == Stage::Fetch {
+        bits(FatalCode::HostReadError as u64)
+    } else {
+        bits(FatalCode::HostWriteError as u64)
+    }
+}
+
+/// Gives the outcome that the answer has if it is written next.
+#[kernel]
+fn next_outcome(stage: Stage, held: Outcome, offered: Outcome, is: Conditions) -> Outcome {
+    match stage {
+        Stage::Fetch => Outcome { status: bits(CommandStatus::DeviceFailed as u64), detail: bits(0) },
+        Stage::Running => offered,
+        Stage::Settle => {
+            let host_error = Outcome { status: bits(CommandStatus::HostError as u64), detail: bits(0) };
+            select(is.all_done && is.write_failed, host_error, held)
+        }
+        _ => held,
+    }
+}
+
+/// Counts a command when all that it writes before its answer is done.
+#[kernel]
+fn counts_of(stage: Stage, outcome: Outcome, is: Conditions) -> CommandCounts {
+    let ends = stage == Stage::Settle && is.all_done;
+    let succeeded = outcome.status == CommandStatus::Success as u64 && !is.write_failed;
+    CommandCounts { executed: ends && succeeded, refused: ends && !succeeded }
 }
 
 impl Logic for AdminRing {
@@ -204,180 +373,207 @@ impl Logic for AdminRing {
         let stage = self.stage.q.val();
         let producer = self.producer.q.val();
         let consumer = self.consumer.q.val();
-        let size = if self.entries_log2.val() > LARGEST {
-            bits::<COUNT_BITS>(1) << LARGEST
-        } else {
-            bits::<COUNT_BITS>(1) << self.entries_log2.val()
-        };
-        let mask: Bits<ENTRIES_LOG2_MAX> = (size - 1).get_bits::<ENTRIES_LOG2_MAX>(0);
         let index = self.index.q.val();
-        let place = index.get_bits::<ENTRIES_LOG2_MAX>(0) & mask;
-        let next_place = consumer.get_bits::<ENTRIES_LOG2_MAX>(0) & mask;
-        // The phase is one in the first pass.
-        let phase = !(index.get_bits::<COUNT_BITS>(0) & size).any();
-        let starts = self.enable.val() && !self.was_enabled.q.val();
-        let all_done = self.admin_done_count.val() == self.issued.q.val();
-        let saw_failure = self.saw_failure.q.val() || self.write_failed.val();
-        let held = self.held.q.val();
+        let address = self.address.q.val();
+        let slots = ring_slots(self.entries_log2.val());
         let outcome = self.outcome_held.q.val();
+        let is_running = stage == Stage::Running;
+        let is_answering = stage == Stage::Answer;
+        let was_enabled = self.was_enabled.q.val();
+        let has_command = !self.has_stopped.q.val() && producer != consumer;
+        let is = Conditions {
+            begins: self.may_begin.val() && self.enable.val() && was_enabled && has_command,
+            read_taken: self.admin_read.ready.val(),
+            slot_valid: self.admin_slot_valid.val(),
+            slot_error: self.admin_slot.val().error,
+            device_failed: self.device_failed.val(),
+            command_taken: self.command.ready.val(),
+            outcome_valid: self.outcome.valid.val(),
+            all_done: self.admin_done_count.val() == self.issued.q.val(),
+            write_failed: self.saw_failure.q.val() || self.write_failed.val(),
+            is_old: self.is_old.q.val(),
+            answer_taken: self.admin_write.ready.val(),
+            event_on_answer: self.event_on_answer.val(),
+            event_taken: self.event.ready.val(),
+        };
 
+        // To and from the host.
+        self.admin_read.valid.next = stage == Stage::Read || (is_running && self.list_read.valid.val());
+        self.admin_read.beat.next = HostSpan {
+            address: select(is_running, self.list_read.beat.val().address, address),
+            length: bits(COMMAND_BYTES as u64),
+        };
+        self.list_read.ready.next = is_running && self.admin_read.ready.val();
+        self.list_valid.next = self.has_list.q.val();
+        self.list_error.next = self.has_list_error.q.val();
+        self.has_list.d.next = is_running && is.slot_valid;
+        self.has_list_error.d.next = is.slot_error;
+        let answer_write = SlotWrite {
+            address,
+            length: bits(ANSWER_BYTES as u64),
+            data: answer(self.header.q.val(), outcome, phase_of(index, slots)),
+        };
+        let writes = is_answering || (is_running && self.write.valid.val());
+        self.write.ready.next = is_running && self.admin_write.ready.val();
+        self.admin_write.valid.next = writes;
+        self.admin_write.beat.next = select(is_answering, answer_write, self.write.beat.val());
+        if writes && self.admin_write.ready.val() {
+            self.issued.d.next = self.issued.q.val() + 1;
+        }
+
+        // To and from the sequencer.
+        self.command.valid.next = stage == Stage::Run;
+        self.command.beat.next = self.held.q.val();
+        self.outcome.ready.next = is_running;
+        if stage == Stage::Fetch || (is_running && is.slot_valid) {
+            self.held.d.next = self.admin_slot.val().data;
+        }
+
+        // To the registers, to event queue 0, and to the counters.
         self.producer_index.next = producer;
         self.consumer_index.next = consumer;
         self.busy.next = stage != Stage::Idle;
         self.failed.next = self.has_stopped.q.val();
         self.fatal.next = self.fatal_held.q.val();
         self.fatal_valid.next = self.is_fatal.q.val();
-        self.counts_commands_executed.next = self.executed.q.val();
-        self.counts_commands_refused.next = self.refused.q.val();
-
-        let runs = stage == Stage::Running;
-        self.admin_read.valid.next = stage == Stage::Read || (runs && self.list_read.valid.val());
-        self.admin_read.beat.next = HostSpan {
-            address: if runs { self.list_read.beat.val().address } else { self.address.q.val() },
-            length: bits(number::COMMAND_BYTES_),
-        };
-        self.list_read.ready.next = runs && self.admin_read.ready.val();
-        self.list_valid.next = self.has_list.q.val();
-        self.list_error.next = self.has_list_error.q.val();
-        self.has_list.d.next = runs && self.admin_slot_valid.val();
-        self.has_list_error.d.next = self.admin_slot.val().error;
-        self.command.valid.next = stage == Stage::Run;
-        self.command.beat.next = held;
-        let answers = stage == Stage::Answer;
-        self.outcome.ready.next = runs;
-        self.write.ready.next = runs && self.admin_write.ready.val();
-        let writes = answers || (runs && self.write.valid.val());
-        self.admin_write.valid.next = writes;
-        self.admin_write.beat.next = if answers {
-            SlotWrite {
-                address: self.address.q.val(),
-                length: bits(number::ANSWER_BYTES_),
-                data: answer(self.header.q.val(), outcome, phase),
-            }
-        } else {
-            self.write.beat.val()
-        };
-        let is_written = writes && self.admin_write.ready.val();
-        if is_written {
-            self.issued.d.next = self.issued.q.val() + 1;
-        }
         self.event.valid.next = stage == Stage::Raise;
         self.event.beat.next = EqeToken {
             object_number: bits(0),
             detail: bit_cast::<32, 16>(index + 1),
-            kind: bits(number::ADMIN_ANSWER),
+            kind: bits(EventKind::AdminAnswer as u64),
             code: bits(0),
         };
+        self.counts.next = self.ended.q.val();
 
-        self.is_fatal.d.next = false;
-        self.executed.d.next = false;
-        self.refused.d.next = false;
-        self.saw_failure.d.next = saw_failure;
+        self.stage.d.next = next_stage(stage, is);
+        self.outcome_held.d.next = next_outcome(stage, outcome, self.outcome.beat.val(), is);
+        self.ended.d.next = counts_of(stage, outcome, is);
+        let begins_settled = stage == Stage::Settle && is.all_done;
+        self.saw_failure.d.next = is.write_failed && stage != Stage::Idle && !begins_settled;
+        self.is_fatal.d.next = stops(stage, is);
+        if stops(stage, is) {
+            self.has_stopped.d.next = true;
+            self.fatal_held.d.next =
+                FatalReport { code: fatal_code(stage), detail: address.get_bits::<32>(0) };
+        }
         match stage {
             Stage::Idle => {
                 self.is_old.d.next = false;
-                self.saw_failure.d.next = false;
                 self.index.d.next = consumer;
                 self.address.d.next = page(self.command_base.val())
-                    + bit_cast::<64, COMMAND_RING>(cat!(next_place, bits::<COMMAND_LOG2>(0)));
-                let may_begin = self.may_begin.val() && self.enable.val() && self.was_enabled.q.val();
-                if may_begin && !self.has_stopped.q.val() && producer != consumer {
-                    self.stage.d.next = Stage::Read;
-                }
-            }
-            Stage::Read => {
-                if self.admin_read.ready.val() {
-                    self.stage.d.next = Stage::Fetch;
-                }
+                    + bit_cast::<64, COMMAND_RING>(cat!(slot_of(consumer, slots), bits::<COMMAND_LOG2>(0)));
             }
             Stage::Fetch => {
-                self.held.d.next = self.admin_slot.val().data;
                 self.header.d.next = self.admin_slot.val().data.get_bits::<64>(0);
-                self.outcome_held.d.next = Outcome { status: bits(number::DEVICE_FAILED), detail: bits(0) };
-                if self.admin_slot_valid.val() {
-                    if !self.is_old.q.val() {
-                        self.consumer.d.next = consumer + 1;
-                    }
-                    if self.admin_slot.val().error {
-                        self.stage.d.next = Stage::Idle;
-                        self.has_stopped.d.next = true;
-                        self.is_fatal.d.next = true;
-                        self.fatal_held.d.next = FatalReport {
-                            code: bits(number::HOST_READ_ERROR),
-                            detail: self.address.q.val().get_bits::<32>(0),
-                        };
-                    } else if self.device_failed.val() {
-                        self.stage.d.next = Stage::Settle;
-                    } else {
-                        self.stage.d.next = Stage::Run;
-                    }
-                }
-            }
-            Stage::Run => {
-                if self.command.ready.val() {
-                    self.stage.d.next = Stage::Running;
-                }
-            }
-            Stage::Running => {
-                self.outcome_held.d.next = self.outcome.beat.val();
-                if self.admin_slot_valid.val() {
-                    self.held.d.next = self.admin_slot.val().data;
-                }
-                if self.outcome.valid.val() {
-                    self.stage.d.next = Stage::Settle;
+                if is.slot_valid && !is.is_old {
+                    self.consumer.d.next = consumer + 1;
                 }
             }
             Stage::Settle => {
                 self.address.d.next = page(self.answer_base.val())
-                    + bit_cast::<64, ANSWER_RING>(cat!(place, bits::<ANSWER_LOG2>(0)));
-                if all_done {
-                    self.saw_failure.d.next = false;
-                    self.stage.d.next = if self.is_old.q.val() { Stage::Idle } else { Stage::Answer };
-                    let is_good = outcome.status == number::SUCCESS && !saw_failure;
-                    self.executed.d.next = is_good;
-                    self.refused.d.next = !is_good;
-                    if saw_failure {
-                        self.outcome_held.d.next =
-                            Outcome { status: bits(number::HOST_ERROR), detail: bits(0) };
-                    }
-                }
+                    + bit_cast::<64, ANSWER_RING>(cat!(slot_of(index, slots), bits::<ANSWER_LOG2>(0)));
             }
-            Stage::Answer => {
-                if is_written {
-                    self.stage.d.next = Stage::Done;
-                }
-            }
-            Stage::Done => {
-                if all_done {
-                    self.stage.d.next = if self.event_on_answer.val() { Stage::Raise } else { Stage::Idle };
-                    if saw_failure {
-                        self.stage.d.next = Stage::Idle;
-                        self.has_stopped.d.next = true;
-                        self.is_fatal.d.next = true;
-                        self.fatal_held.d.next = FatalReport {
-                            code: bits(number::HOST_WRITE_ERROR),
-                            detail: self.address.q.val().get_bits::<32>(0),
-                        };
-                    }
-                }
-            }
-            Stage::Raise => {
-                if self.event.ready.val() {
-                    self.stage.d.next = Stage::Idle;
-                }
-            }
+            _ => {}
         }
-
-        let claimed = self.doorbell.val() - consumer;
-        if self.doorbell_valid.val() && claimed <= bit_cast::<16, COUNT_BITS>(size) {
+        if self.doorbell_valid.val() && is_within(self.doorbell.val(), consumer, slots) {
             self.producer.d.next = self.doorbell.val();
         }
         self.was_enabled.d.next = self.enable.val();
-        if starts {
+        if self.enable.val() && !was_enabled {
             self.producer.d.next = bits(0);
             self.consumer.d.next = bits(0);
             self.has_stopped.d.next = false;
             self.is_old.d.next = stage != Stage::Idle;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_at_most_256_slots_and_its_phase_turns_each_pass() {
+        for (log2, slots) in [(0, 1), (3, 8), (8, 256), (9, 256), (15, 256)] {
+            assert_eq!(ring_slots(bits(log2)), bits(slots), "{log2}");
+        }
+        for (index, slot, phase) in
+            [(0, 0, true), (7, 7, true), (8, 0, false), (15, 7, false), (16, 0, true), (0xffff, 7, false)]
+        {
+            assert_eq!((slot_of(bits(index), bits(8)), phase_of(bits(index), bits(8))), (bits(slot), phase));
+        }
+        for (doorbell, consumer, expected) in [
+            (5, 5, true),
+            (13, 5, true),
+            (14, 5, false),
+            (4, 5, false),
+            (3, 0xfffb, true),
+            (4, 0xfffb, false),
+        ] {
+            assert_eq!(is_within(bits(doorbell), bits(consumer), bits(8)), expected, "{doorbell} {consumer}");
+        }
+    }
+
+    #[test]
+    fn every_stage_waits_for_its_condition() {
+        let none = Conditions::default();
+        let slot = Conditions { slot_valid: true, ..none };
+        let done = Conditions { all_done: true, ..none };
+        for (stage, is, next, stops_queue) in [
+            (Stage::Idle, none, Stage::Idle, false),
+            (Stage::Idle, Conditions { begins: true, ..none }, Stage::Read, false),
+            (Stage::Read, none, Stage::Read, false),
+            (Stage::Read, Conditions { read_taken: true, ..none }, Stage::Fetch, false),
+            (Stage::Fetch, Conditions { slot_error: true, ..none }, Stage::Fetch, false),
+            (Stage::Fetch, slot, Stage::Run, false),
+            (Stage::Fetch, Conditions { device_failed: true, ..slot }, Stage::Settle, false),
+            (Stage::Fetch, Conditions { device_failed: true, slot_error: true, ..slot }, Stage::Idle, true),
+            (Stage::Run, none, Stage::Run, false),
+            (Stage::Run, Conditions { command_taken: true, ..none }, Stage::Running, false),
+            (Stage::Running, Conditions { slot_error: true, ..slot }, Stage::Running, false),
+            (Stage::Running, Conditions { outcome_valid: true, ..none }, Stage::Settle, false),
+            (Stage::Settle, none, Stage::Settle, false),
+            (Stage::Settle, done, Stage::Answer, false),
+            (Stage::Settle, Conditions { write_failed: true, ..done }, Stage::Answer, false),
+            (Stage::Settle, Conditions { is_old: true, ..done }, Stage::Idle, false),
+            (Stage::Answer, done, Stage::Answer, false),
+            (Stage::Answer, Conditions { answer_taken: true, ..none }, Stage::Done, false),
+            (Stage::Done, none, Stage::Done, false),
+            (Stage::Done, done, Stage::Idle, false),
+            (Stage::Done, Conditions { event_on_answer: true, ..done }, Stage::Raise, false),
+            (
+                Stage::Done,
+                Conditions { event_on_answer: true, write_failed: true, ..done },
+                Stage::Idle,
+                true,
+            ),
+            (Stage::Raise, none, Stage::Raise, false),
+            (Stage::Raise, Conditions { event_taken: true, ..none }, Stage::Idle, false),
+        ] {
+            assert_eq!(next_stage(stage, is), next, "{stage:?} {is:?}");
+            assert_eq!(stops(stage, is), stops_queue, "{stage:?} {is:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_the_host_refused_turns_success_into_an_error() {
+        let outcome = |status: CommandStatus| Outcome { status: bits(status as u64), detail: bits(64) };
+        let host_error = Outcome { status: bits(CommandStatus::HostError as u64), detail: bits(0) };
+        let counts = |executed, refused| CommandCounts { executed, refused };
+        let (success, busy) = (outcome(CommandStatus::Success), outcome(CommandStatus::Busy));
+        for (held, all_done, write_failed, expected, counted) in [
+            (success, false, true, success, counts(false, false)),
+            (success, true, false, success, counts(true, false)),
+            (success, true, true, host_error, counts(false, true)),
+            (busy, true, false, busy, counts(false, true)),
+        ] {
+            let is = Conditions { all_done, write_failed, ..Conditions::default() };
+            assert_eq!(next_outcome(Stage::Settle, held, success, is), expected);
+            assert_eq!(counts_of(Stage::Settle, held, is), counted);
+            assert_eq!(counts_of(Stage::Done, held, is), counts(false, false));
+        }
+        let is = Conditions::default();
+        assert_eq!(next_outcome(Stage::Running, success, busy, is), busy);
+        assert_eq!(next_outcome(Stage::Answer, success, busy, is), success);
     }
 }

@@ -1,12 +1,12 @@
-//! Alu: what one step says about two words.
+//! ALU: decides by one instruction and two words whether a command is refused, and what is written.
 //!
 //! ```text
-//!  step, flags ──────────────┐
-//!  source (turned), target ──┼─> refuses, detail      combinational
-//!  source_addresses ─────────┘   result, next_flags
+//!  instruction, flags ─────────┐
+//!  source (rotated), target ───┼─> verdict: refusal, result, flags      combinational
+//!  source_addresses ───────────┘
 //! ```
 //!
-//! Combinational; one adder serves all comparisons of size.
+//! Combinational. One adder serves [`Action::Add`] and all comparisons of size.
 use crate::instruction::{Action, Instruction, TO_OTHER, TO_RESET};
 use crate::microcode::transition;
 use crate::object_store::{STATE, STATE_BITS};
@@ -17,7 +17,7 @@ use rnic_layout::limits::SOURCE_ADDRESSES;
 use rnic_layout::state::AttributeMask;
 
 /// Bits of a mask of attributes.
-const MASK_BITS: usize = 32;
+pub const MASK_BITS: usize = 32;
 /// Legal transitions: required and optional attributes, and whether there is such a transition.
 const ROW_BITS: usize = 2 * MASK_BITS + 1;
 
@@ -28,51 +28,49 @@ mod flag {
     pub(super) const CURRENT_STATE: usize = AttributeMask::CURRENT_STATE.0.trailing_zeros() as usize;
 }
 
-mod status {
-    use rnic_layout::admin::CommandStatus;
-
-    pub(super) const STATE_MISMATCH: u64 = CommandStatus::StateMismatch as u64;
-    pub(super) const TRANSITION_NOT_ALLOWED: u64 = CommandStatus::TransitionNotAllowed as u64;
-    pub(super) const ATTRIBUTE_MISSING: u64 = CommandStatus::AttributeMissing as u64;
-    pub(super) const ATTRIBUTE_NOT_ALLOWED: u64 = CommandStatus::AttributeNotAllowed as u64;
-}
-
-/// First bit of the current state in the source of a transition; the next state stands at bit 0.
+/// First bit of the current state in the source of a transition; the next state is at bit 0.
 const CURRENT: usize = 8;
 
 const _: () = assert!(CommandStatus::Success as u64 == 0 && AttributeMask::STATE.0 == 1);
 
-/// The block.
+/// What an instruction does to its command and to its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Verdict {
+    /// The command is refused, with this status and detail.
+    pub refuses: Bit,
+    /// A `rnic_layout::admin::CommandStatus`.
+    pub status: Bits<5>,
+    /// `rnic_layout::admin::Answer::detail`.
+    pub detail: Bits<32>,
+    /// The target is written.
+    pub writes: Bit,
+    /// What is written; otherwise target plus constant.
+    pub result: Bits<64>,
+    /// Flags of the command from now on.
+    pub flags: Bits<MASK_BITS>,
+}
+
+/// The arithmetic of the admin queue's instructions.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Alu {
-    /// The step.
-    pub step: Signal<In, Instruction>,
-    /// Its source, turned.
+    /// The instruction.
+    pub instruction: Signal<In, Instruction>,
+    /// Its source word, rotated.
     pub source: Signal<In, Bits<64>>,
-    /// Its target.
+    /// Its target word.
     pub target: Signal<In, Bits<64>>,
-    /// Flags of the command.
+    /// Flags that earlier instructions of the command have set.
     pub flags: Signal<In, Bits<MASK_BITS>>,
     /// Source addresses that are in use, one bit each.
     pub source_addresses: Signal<In, Bits<SOURCE_ADDRESSES>>,
-    /// The command ends here.
-    pub refuses: Signal<Out, Bit>,
-    /// With this status.
-    pub status: Signal<Out, Bits<5>>,
-    /// And this detail.
-    pub detail: Signal<Out, Bits<32>>,
-    /// The target is changed.
-    pub changes: Signal<Out, Bit>,
-    /// To this; also target plus constant.
-    pub result: Signal<Out, Bits<64>>,
-    /// The flags are from now on.
-    pub next_flags: Signal<Out, Bits<MASK_BITS>>,
+    /// What the instruction does; combinational.
+    pub verdict: Signal<Out, Verdict>,
 
     #[init(ConstantRom::new(transition_row))]
     transitions: ConstantRom<6, ROW_BITS>,
 }
 
-/// The transition between the states of an index: the attributes that it requires and allows, and whether it exists.
+/// Gives a row of the table of legal transitions, by state before and after.
 fn transition_row(index: usize) -> Bits<ROW_BITS> {
     match transition(index as u64 >> STATE_BITS, index as u64 % 8) {
         Some((required, optional)) => {
@@ -85,11 +83,11 @@ fn transition_row(index: usize) -> Bits<ROW_BITS> {
 impl Logic for Alu {
     #[kernel]
     fn update(&mut self) {
-        let step = self.step.val();
-        let action = step.action;
+        let instruction = self.instruction.val();
+        let action = instruction.action;
         let (source, target) = (self.source.val(), self.target.val());
         let flags = self.flags.val();
-        let constant = step.constant;
+        let constant = instruction.constant;
 
         // One adder: source or target, plus target or constant.
         let left = select(action == Action::RefuseBelow || action == Action::RefuseWrap, source, target);
@@ -112,7 +110,7 @@ impl Logic for Alu {
 
         let number = source.get_bits::<5>(0) & constant.get_bits::<5>(32);
         let list = constant.get_bits::<32>(0);
-        self.refuses.next = match action {
+        let refuses = match action {
             Action::RefuseOnes => (source & constant).any(),
             Action::RefuseZeros => !(source & constant).any(),
             Action::RefuseUnlisted => !list.get_bit(number.index()),
@@ -125,26 +123,18 @@ impl Logic for Alu {
             Action::RefuseTransition => mismatches || !row.get_bit(0) || missing.any() || unexpected.any(),
             _ => false,
         };
-        self.status.next = step.status;
-        self.detail.next = bit_cast::<32, 9>(step.detail);
-        if action == Action::RefuseTransition {
-            if mismatches {
-                self.status.next = bits(status::STATE_MISMATCH);
-                self.detail.next = bits(0);
-            } else if !row.get_bit(0) {
-                self.status.next = bits(status::TRANSITION_NOT_ALLOWED);
-                self.detail.next = bits(0);
-            } else if missing.any() {
-                self.status.next = bits(status::ATTRIBUTE_MISSING);
-                self.detail.next = missing;
-            } else {
-                self.status.next = bits(status::ATTRIBUTE_NOT_ALLOWED);
-                self.detail.next = unexpected;
-            }
-        }
+        let (transition_status, transition_detail) = if mismatches {
+            (bits::<5>(CommandStatus::StateMismatch as u64), bits::<32>(0))
+        } else if !row.get_bit(0) {
+            (bits::<5>(CommandStatus::TransitionNotAllowed as u64), bits::<32>(0))
+        } else if missing.any() {
+            (bits::<5>(CommandStatus::AttributeMissing as u64), missing)
+        } else {
+            (bits::<5>(CommandStatus::AttributeNotAllowed as u64), unexpected)
+        };
+        let checks_transition = action == Action::RefuseTransition;
 
-        self.changes.next = action == Action::Put || action == Action::Move || action == Action::Add;
-        self.result.next = match action {
+        let result = match action {
             Action::Put => constant,
             Action::Move => (target & !constant) | (source & constant),
             _ => total,
@@ -152,7 +142,7 @@ impl Logic for Alu {
 
         // RESET is zero.
         let to_reset = has_state && !next.any();
-        self.next_flags.next = match action {
+        let next_flags = match action {
             Action::Flags => source.get_bits::<MASK_BITS>(0),
             Action::RefuseTransition => {
                 let to_other = has_state && !to_reset;
@@ -160,6 +150,37 @@ impl Logic for Alu {
             }
             _ => flags,
         };
+        self.verdict.next = Verdict {
+            refuses,
+            status: select(checks_transition, transition_status, instruction.status),
+            detail: select(checks_transition, transition_detail, bit_cast::<32, 9>(instruction.detail)),
+            writes: action == Action::Put || action == Action::Move || action == Action::Add,
+            result,
+            flags: next_flags,
+        };
+    }
+}
+
+/// Rotates a word to the right.
+#[kernel]
+pub(crate) fn rotate_right(word: Bits<64>, distance: Bits<6>) -> Bits<64> {
+    let by_ones = match distance.get_bits::<2>(0).to_u64() {
+        0 => word,
+        1 => (word >> 1) | (word << 63),
+        2 => (word >> 2) | (word << 62),
+        _ => (word >> 3) | (word << 61),
+    };
+    let by_fours = match distance.get_bits::<2>(2).to_u64() {
+        0 => by_ones,
+        1 => (by_ones >> 4) | (by_ones << 60),
+        2 => (by_ones >> 8) | (by_ones << 56),
+        _ => (by_ones >> 12) | (by_ones << 52),
+    };
+    match distance.get_bits::<2>(4).to_u64() {
+        0 => by_fours,
+        1 => (by_fours >> 16) | (by_fours << 48),
+        2 => (by_fours >> 32) | (by_fours << 32),
+        _ => (by_fours >> 48) | (by_fours << 16),
     }
 }
 
@@ -208,7 +229,7 @@ mod tests {
             let addresses: u64 = random.random_range(0..1 << SOURCE_ADDRESSES);
             let flags: u64 = random.random_range(0..1 << MASK_BITS);
             let block = &mut bench.block;
-            block.step.next =
+            block.instruction.next =
                 Instruction { action, constant: bits(constant), status: bits(7), ..Instruction::default() };
             block.source.next = bits(source);
             block.target.next = bits(target);
@@ -232,14 +253,23 @@ mod tests {
                 Action::Add => Some(target.wrapping_add(constant)),
                 _ => None,
             };
-            let block = &bench.block;
-            assert_eq!(block.refuses.val(), refuses, "{action:?} {source:x} {target:x} {constant:x}");
-            assert_eq!(block.changes.val(), changed.is_some());
+            let verdict = bench.block.verdict.val();
+            assert_eq!(verdict.refuses, refuses, "{action:?} {source:x} {target:x} {constant:x}");
+            assert_eq!(verdict.writes, changed.is_some());
             if let Some(changed) = changed {
-                assert_eq!(block.result.val().to_u64(), changed, "{action:?}");
+                assert_eq!(verdict.result.to_u64(), changed, "{action:?}");
             }
             let next = if action == Action::Flags { source & 0xffff_ffff } else { flags };
-            assert_eq!(block.next_flags.val().to_u64(), next);
+            assert_eq!(verdict.flags.to_u64(), next);
+        }
+    }
+
+    #[test]
+    fn a_word_rotates_by_every_distance() {
+        let mut random = random();
+        for distance in 0..64 {
+            let word: u64 = random.random();
+            assert_eq!(rotate_right(bits(word), bits(distance)), bits(word.rotate_right(distance as u32)));
         }
     }
 
@@ -256,7 +286,7 @@ mod tests {
                     let mask = AttributeMask(base ^ noise);
                     let current = if random.random() { from as u64 } else { random.random_range(0..7) };
                     let block = &mut bench.block;
-                    block.step.next =
+                    block.instruction.next =
                         Instruction { action: Action::RefuseTransition, ..Instruction::default() };
                     block.source.next = bits(to as u64 | current << CURRENT);
                     block.target.next = bits((from as u64) << STATE);
@@ -280,13 +310,13 @@ mod tests {
                             }
                         }
                     };
-                    let block = &bench.block;
-                    assert_eq!(block.refuses.val(), expected.is_some(), "{from:?} {to:?} {mask:?}");
+                    let verdict = bench.block.verdict.val();
+                    assert_eq!(verdict.refuses, expected.is_some(), "{from:?} {to:?} {mask:?}");
                     if let Some((status, detail)) = expected {
-                        assert_eq!(block.status.val(), u64::from(status.number()));
-                        assert_eq!(block.detail.val(), u64::from(detail));
+                        assert_eq!(verdict.status, u64::from(status.number()));
+                        assert_eq!(verdict.detail, u64::from(detail));
                     } else {
-                        let flags = block.next_flags.val();
+                        let flags = verdict.flags;
                         assert_eq!(flags.get_bit(TO_RESET), goes && to == QpState::Reset);
                         assert_eq!(flags.get_bit(TO_OTHER), goes && to != QpState::Reset);
                     }

@@ -1,7 +1,7 @@
 //! AXI4-Lite slave: the host's accesses, one read and one write at a time, as pulses on a register bus.
 //!
-//! The host bridge waits for every access to end, and a whole machine can hang on one that does not. So this slave
-//! answers by counting cycles, and asks nobody whether it may.
+//! The host bridge waits for every access to complete, and a whole machine can hang on one that does not. So this slave
+//! answers after a fixed number of cycles, and waits for no other part.
 //!
 //! ```text
 //!                ┌─────────────────────────────────────────┐
@@ -14,18 +14,18 @@
 //!                └─────────────────────────────────────────┘
 //! ```
 //!
-//! A read of 0x10, and a write to 0x08 whose data comes a cycle after its address:
+//! A read of 0x10, and a write to 0x08 whose data follows a cycle after its address:
 //! ```text
 #![doc = include_str!("waves/axi_lite.txt")]
 //! ```
 //!
 //! Latency: a read is answered [`READ_CYCLES`] + 2 cycles after its address was taken, a write is answered two cycles
-//! after the later of address and data. One read and one write are under way at a time, independently of each other.
+//! after the later of address and data. Throughput: one read and one write at a time, independently of each other.
 //!
-//! 1. Every access that was taken is answered in the time above, if the master takes answers.
-//! 2. Address and data of a write may come in any order; each is held until the other is there.
-//! 3. Answers stay until the master has taken them.
-//! 4. All outputs are registers, but the readiness for address and data, which follow registers.
+//! 1. Every access that was taken is answered in the time above, if the master takes responses.
+//! 2. Address and data of a write may arrive in either order; each is held until the other one has arrived.
+//! 3. A response is offered until the master has taken it.
+//! 4. All outputs are registered, except `awready`, `wready` and `arready`, which are functions of registers.
 //!
 //! It refuses nothing: an address without a register reads as zero, and writing it does nothing (design decision 5).
 //! The data width is 64 bits; AXI allows that for AXI4-Lite.
@@ -34,7 +34,7 @@ use rnic_kernel::prelude::*;
 /// Cycles from a pulse of `read` to the data on `read_data`.
 pub const READ_CYCLES: usize = 3;
 
-/// Bits of the counter that waits for them.
+/// Bits of the counter of these cycles.
 const WAIT_BITS: usize = 2;
 /// Its first value; it counts down to zero.
 const WAIT_START: u64 = READ_CYCLES as u64 - 1;
@@ -44,58 +44,58 @@ const WAIT_START: u64 = READ_CYCLES as u64 - 1;
 pub struct AxiLiteSlave<const ADDRESS: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets accesses under way.
+    /// Synchronous, active high; drops accesses in flight.
     pub reset: Signal<In, Bit>,
 
-    /// Byte address of a write; the low three bits are the strobes' business and ignored.
+    /// Byte address of a write; the low three bits are ignored, as the strobes select the bytes.
     pub awaddr: Signal<In, Bits<ADDRESS>>,
-    /// An address is offered.
+    /// `awaddr` is offered.
     pub awvalid: Signal<In, Bit>,
-    /// It is taken.
+    /// `awaddr` is taken.
     pub awready: Signal<Out, Bit>,
     /// Data of a write.
     pub wdata: Signal<In, Bits<64>>,
-    /// Bytes of it that count.
+    /// Bytes of `wdata` that are written.
     pub wstrb: Signal<In, Bits<8>>,
-    /// Data is offered.
+    /// `wdata` is offered.
     pub wvalid: Signal<In, Bit>,
-    /// It is taken.
+    /// `wdata` is taken.
     pub wready: Signal<Out, Bit>,
-    /// Always OKAY.
+    /// Response to a write: always OKAY.
     pub bresp: Signal<Out, Bits<2>>,
-    /// A write has been done; registered.
+    /// A write is done; registered.
     pub bvalid: Signal<Out, Bit>,
-    /// The master takes the answer.
+    /// The master takes the response to a write.
     pub bready: Signal<In, Bit>,
 
     /// Byte address of a read; the low three bits are ignored.
     pub araddr: Signal<In, Bits<ADDRESS>>,
-    /// An address is offered.
+    /// `araddr` is offered.
     pub arvalid: Signal<In, Bit>,
-    /// It is taken.
+    /// `araddr` is taken.
     pub arready: Signal<Out, Bit>,
-    /// What was read; registered.
+    /// Data of a read; registered.
     pub rdata: Signal<Out, Bits<64>>,
-    /// Always OKAY.
+    /// Response to a read: always OKAY.
     pub rresp: Signal<Out, Bits<2>>,
-    /// A read has been done; registered.
+    /// A read is done; registered.
     pub rvalid: Signal<Out, Bit>,
-    /// The master takes the answer.
+    /// The master takes `rdata`.
     pub rready: Signal<In, Bit>,
 
-    /// To the registers: write now; registered, one cycle.
+    /// To the registers: a write; registered, one cycle.
     pub write: Signal<Out, Bit>,
-    /// Where; registered, its low three bits zero.
+    /// Byte address of the write; registered, its low three bits zero.
     pub write_address: Signal<Out, Bits<ADDRESS>>,
-    /// What; registered.
+    /// Data of the write; registered.
     pub write_data: Signal<Out, Bits<64>>,
-    /// Which bytes of it; registered.
+    /// Bytes of `write_data` that are written; registered.
     pub write_strobe: Signal<Out, Bits<8>>,
-    /// To the registers: read now; registered, one cycle.
+    /// To the registers: a read begins; registered, one cycle.
     pub read: Signal<Out, Bit>,
-    /// Where; registered, its low three bits zero, and steady until the data is taken.
+    /// Byte address of the read; registered, its low three bits zero, and steady until the data is taken.
     pub read_address: Signal<Out, Bits<ADDRESS>>,
-    /// From the registers, [`READ_CYCLES`] after `read`.
+    /// From the registers: data of the read, [`READ_CYCLES`] after `read`.
     pub read_data: Signal<In, Bits<64>>,
 
     write_address_held: DFF<Bits<ADDRESS>>,
@@ -118,7 +118,7 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
     fn update(&mut self) {
         self.hold_registers();
 
-        // Writes: each half is taken when its place is free.
+        // Writes: address and data are taken independently.
         let has_address = self.has_write_address.q.val();
         let has_data = self.has_write_data.q.val();
         self.awready.next = !has_address;
@@ -132,7 +132,7 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
             self.write_strobe_held.d.next = self.wstrb.val();
             self.has_write_data.d.next = self.wvalid.val();
         }
-        // The pulse lasts one cycle; both halves stay until the answer has been taken.
+        // The pulse lasts one cycle; address and data are held until the response is taken.
         let is_written = self.is_written.q.val();
         self.writes.d.next = has_address && has_data && !self.writes.q.val() && !is_written;
         if self.writes.q.val() {
@@ -150,7 +150,7 @@ impl<const ADDRESS: usize> Logic for AxiLiteSlave<ADDRESS> {
         self.write_data.next = self.write_data_held.q.val();
         self.write_strobe.next = self.write_strobe_held.q.val();
 
-        // Reads: one at a time, answered by the count.
+        // Reads: one at a time, answered after a count of cycles.
         let is_reading = self.is_reading.q.val();
         let is_read = self.is_read.q.val();
         let takes_read = self.arvalid.val() && !is_reading && !is_read;
@@ -199,7 +199,7 @@ mod tests {
         (0..8).filter(|byte| strobe >> byte & 1 == 1).fold(0, |mask, byte| mask | 0xff << (8 * byte))
     }
 
-    /// Registers behind the slave: they answer a read as late as they may.
+    /// The registers: they answer a read as late as they may.
     #[derive(Default)]
     struct Registers {
         values: BTreeMap<u64, u64>,

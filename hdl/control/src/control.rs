@@ -1,19 +1,19 @@
-//! The slow path as a whole: one slave for registers and doorbells, the admin queue, and the life of queue pairs.
+//! Slow path: one register slave for registers and doorbells, the admin queue, and the state of queue pairs.
 //!
 //! ```text
-//!  host ──> slave ─┬─> registers ──> admin ring <══> execute ──┬─> region_write, *_setup
-//!                  │      ^   │          │             ^ │     └─> doorbells: page_write
-//!                  │      │   v          v event       │ └─> broadcast ──> setup[0..7]
+//!  host ──> slave ─┬─> registers ──> admin ring <══> sequencer ──┬─> region_write, *_setup
+//!                  │      ^   │          │             ^ │       └─> doorbells: page_write
+//!                  │      │   v          v event       │ └─> setup_broadcast ──> setup[0..7]
 //!                  │      └─ reset ──> core_reset      └─ notice[0..3], invalidate[0..2]
 //!                  └─> doorbells ──> send_posted, receive_posted, completions_read, events_read
 //! ```
 //!
-//! Latency of a doorbell [`DOORBELL_CYCLES`](crate::doorbells::DOORBELL_CYCLES) + 2 cycles from the later of its address and data. What each part promises stands in its
-//! own header.
+//! Latency of a doorbell: [`DOORBELL_CYCLES`](crate::doorbells::DOORBELL_CYCLES) + 2 cycles from the later of its address and data.
+//! The headers of the parts have their own latencies.
 //!
-//! 1. Every access of the host is answered in the time of the slave, also during a reset: the slave asks nobody.
-//! 2. Nothing here waits for transmit: doorbells, tables and setup events end in memories and registers.
-//! 3. The card begins with a reset, which clears what stands in memories since before.
+//! 1. Every access of the host is answered within the time of the slave, also during a reset: the slave waits for no other part.
+//! 2. No part waits for transmit: doorbells, tables and setup events end in memories and registers.
+//! 3. The card begins with a reset, which clears what its memories hold.
 //!
 //! Design decisions 5, 12 and 14.
 use crate::admin_ring::AdminRing;
@@ -21,7 +21,7 @@ use crate::axi_lite::AxiLiteSlave;
 use crate::device_failure::DeviceFailure;
 use crate::doorbells::{BAR2_BITS, Doorbells};
 use crate::messages::{Outcome, SECTIONS};
-use crate::registers::{CardRegisters, SPACE_BITS, TALLY_BITS};
+use crate::registers::{CardRegisters, EVENT_COUNTER_BITS, SPACE_BITS};
 use crate::reset::{DRAIN_CYCLES, Reset};
 use crate::sequencer::Sequencer;
 use crate::setup_broadcast::{SRQ_STAGES, SetupBroadcast};
@@ -40,20 +40,40 @@ use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
-/// Stages that are told of the life of queue pairs: fetch, segment, admit, receive entries, reply, launch, serve.
+/// Stages that take setup events: `wqe_fetch`, `wqe_parse`, `admit`, `rq_prefetch`, `ack`, `address_vector`, `read_responder`.
 pub const STAGES: usize = 7;
 /// Parts that send notices of queue pairs: requester, responder, completion stage.
 pub const NOTICING: usize = 3;
-/// The bit of an address that says which BAR it is of.
+/// The bit of an address that tells BAR 2 from BAR 0.
 const BAR: usize = 24;
 const COMMAND_BITS: usize = 8 * COMMAND_BYTES;
-/// Who raises events: the admin ring, execute, and the failure of the device.
+/// Sources of events: the admin ring, the sequencer, and the failure of the device.
 const RAISING: usize = 3;
 
 const _: () = assert!(BAR == SLAVE_BITS - 1 && SPACE_BITS == BAR && BAR2_BITS == BAR);
 
-/// The block.
+/// Events of the slow path that are counted, one bit a counter; registered, one cycle each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ControlCounts {
+    /// A doorbell for an object of another page.
+    pub doorbell_foreign: Bit,
+    /// A doorbell for an object that does not exist, or a write to BAR 2 where no doorbell is.
+    pub doorbell_unknown: Bit,
+    /// A half of a doorbell without its other half.
+    pub doorbell_torn: Bit,
+    /// An access to BAR 0 at an address without a register.
+    pub register_unmapped: Bit,
+    /// A command succeeded.
+    pub commands_executed: Bit,
+    /// A command was refused.
+    pub commands_refused: Bit,
+    /// A failure of an older generation of a queue pair was dropped.
+    pub stale_dropped: Bit,
+}
+
+/// The slow path of the card.
 #[derive(LogicBlock, Registers, Construct)]
+#[domain(reset = reset_order.core_reset)]
 #[new(
     /// Makes the slow path of a card of this width and core clock.
     datapath_bits: u16,
@@ -65,196 +85,187 @@ pub struct Control {
     /// Synchronous, active high: the reset of the whole card.
     pub reset: Signal<In, Bit>,
 
-    /// Address of a write, in bytes: BAR 2 if bit 24 is set, else BAR 0.
+    /// From the master: byte address of a write, in BAR 2 if bit 24 is set, else in BAR 0.
     pub awaddr: Signal<In, Bits<SLAVE_BITS>>,
-    /// It is offered.
+    /// `awaddr` is offered.
     pub awvalid: Signal<In, Bit>,
-    /// It is taken.
+    /// `awaddr` is taken.
     pub awready: Signal<Out, Bit>,
-    /// Data of a write.
+    /// From the master: data of a write.
     pub wdata: Signal<In, Bits<64>>,
-    /// Bytes of it that count.
+    /// Bytes of `wdata` that are written.
     pub wstrb: Signal<In, Bits<8>>,
-    /// It is offered.
+    /// `wdata` is offered.
     pub wvalid: Signal<In, Bit>,
-    /// It is taken.
+    /// `wdata` is taken.
     pub wready: Signal<Out, Bit>,
-    /// Always OKAY.
+    /// Response to a write: always OKAY.
     pub bresp: Signal<Out, Bits<2>>,
-    /// A write has been done; registered.
+    /// A write is done; registered.
     pub bvalid: Signal<Out, Bit>,
-    /// The master takes the answer.
+    /// The master takes the response to a write.
     pub bready: Signal<In, Bit>,
-    /// Address of a read, as of a write.
+    /// From the master: byte address of a read, as for a write.
     pub araddr: Signal<In, Bits<SLAVE_BITS>>,
-    /// It is offered.
+    /// `araddr` is offered.
     pub arvalid: Signal<In, Bit>,
-    /// It is taken.
+    /// `araddr` is taken.
     pub arready: Signal<Out, Bit>,
-    /// What was read; registered.
+    /// Data of a read; registered.
     pub rdata: Signal<Out, Bits<64>>,
-    /// Always OKAY.
+    /// Response to a read: always OKAY.
     pub rresp: Signal<Out, Bits<2>>,
-    /// A read has been done; registered.
+    /// A read is done; registered.
     pub rvalid: Signal<Out, Bit>,
-    /// The master takes the answer.
+    /// The master takes `rdata`.
     pub rready: Signal<In, Bit>,
 
     /// To all other parts: reset; registered.
     pub core_reset: Signal<Out, Bit>,
-    /// To all other parts: new work may begin; registered. While low, work that has begun ends.
+    /// To all other parts: new work may begin; registered. While low, work that has begun is finished.
     pub enable: Signal<Out, Bit>,
-    /// Nothing is in flight towards host or wire, as far as other parts know.
+    /// From the other parts: nothing is in flight to host or wire.
     pub drained: Signal<In, Bit>,
-    /// Nor is any read of the host.
+    /// From the host reader: no read is in flight.
     pub reads_drained: Signal<In, Bit>,
     /// The network port has a link.
     pub link_up: Signal<In, Bit>,
-    /// From the host reader: an answer came that nobody awaits.
+    /// From the host reader: a completion came for a read that is not in flight.
     pub lost_read_tag: Signal<In, Bit>,
-    /// From the host writer: a write was done that nobody issued.
+    /// From the host writer: a completion came for a write that is not in flight.
     pub lost_write: Signal<In, Bit>,
-    /// From the host writer: the host refused a write of completions or events.
+    /// From the host writer: the host refused a write of CQEs or EQEs.
     pub host_write_error: Signal<In, Bit>,
     /// From the completion stage: event queue 0 is full.
     pub overran_queue_0: Signal<In, Bit>,
-    /// From whoever has a pool: it is empty and cannot be.
+    /// From the pools: one is empty that never can be.
     pub pool_exhausted: Signal<In, Bit>,
 
-    /// To the packet path: the card's own address; registered.
+    /// To the packet path: Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
-    /// To the packet path: take any unicast address; registered.
+    /// To the packet path: frames to any unicast address are taken; registered.
     pub promiscuous: Signal<Out, Bit>,
-    /// To the packet path: take any group address; registered.
+    /// To the packet path: frames to any group address are taken; registered.
     pub accept_multicast: Signal<Out, Bit>,
-    /// To launch: an entry of the table of source addresses; registered.
+    /// To requester, responder and `address_vector`: an entry of the table of source addresses; registered.
     pub source_address_write: Signal<Out, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid in this cycle; registered.
     pub source_address_write_valid: Signal<Out, Bit>,
 
     /// From the packet path: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
-    /// There was one.
+    /// `outcome` is valid in this cycle.
     pub outcome_valid: Signal<In, Bit>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
     pub sent_bytes: Signal<In, Bits<16>>,
-    /// To all counters: hold this moment; registered, one cycle.
+    /// To all counters: copy the counts; registered, one cycle.
     pub counter_latch: Signal<Out, Bit>,
-    /// To the packet path's counters: which one is read.
+    /// To the counters of the packet path: number of the one that is read.
     pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From them, at most two cycles later.
+    /// From the counters of the packet path: its value, at most two cycles later.
     pub counter: Signal<In, Count>,
-    /// To the counters of events: which one is read.
-    pub tally_index: Signal<Out, Bits<TALLY_BITS>>,
-    /// From them, at most two cycles later.
-    pub tally_value: Signal<In, Bits<64>>,
-    /// From them: they are not all held yet.
-    pub tally_is_latching: Signal<In, Bit>,
+    /// To the event counters: number of the one that is read.
+    pub event_counter_index: Signal<Out, Bits<EVENT_COUNTER_BITS>>,
+    /// From the event counters: its value, at most two cycles later.
+    pub event_counter: Signal<In, Bits<64>>,
+    /// From the event counters: not all counts are copied yet.
+    pub event_counters_latching: Signal<In, Bit>,
 
-    /// To the host reader: commands; registered.
+    /// To the host reader: slots of commands and of lists of pages; a function of registers.
     pub admin_read: StreamTx<HostSpan>,
-    /// From it: a command.
+    /// From the host reader: a slot.
     pub admin_slot: Signal<In, Slot>,
-    /// There is one.
+    /// `admin_slot` is valid in this cycle.
     pub admin_slot_valid: Signal<In, Bit>,
-    /// To the host writer: answers; registered.
+    /// To the host writer: what queries write, and answers; a function of registers.
     pub admin_write: StreamTx<SlotWrite>,
-    /// From it: how many of these writes are done, modulo 2^16.
+    /// From the host writer: number of these writes that are done, modulo 2^16.
     pub admin_done_count: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// From it: the host refused one, at the latest when it is counted.
+    /// From the host writer: the host refused one of them, at the latest in the cycle in which it counts as done.
     pub admin_write_failed: Signal<In, Bit>,
 
-    /// Send queues that were filled; registered.
+    /// To the requester: WQEs were posted to a send queue; registered.
     pub send_posted: Signal<Out, SendsPosted>,
-    /// There is one.
+    /// `send_posted` is valid in this cycle; registered.
     pub send_posted_valid: Signal<Out, Bit>,
-    /// Receive queues that were filled; registered.
+    /// To the responder: WQEs were posted to a receive queue or an SRQ; registered.
     pub receive_posted: Signal<Out, ReceivesPosted>,
-    /// There is one.
+    /// `receive_posted` is valid in this cycle; registered.
     pub receive_posted_valid: Signal<Out, Bit>,
-    /// Completion queues that were read; registered.
+    /// To the completion stage: CQEs were polled, or the queue was armed; registered.
     pub completions_read: Signal<Out, CompletionsRead>,
-    /// There is one.
+    /// `completions_read` is valid in this cycle; registered.
     pub completions_read_valid: Signal<Out, Bit>,
-    /// Event queues that were read; registered.
+    /// To the completion stage: EQEs were polled, or the queue was armed; registered.
     pub events_read: Signal<Out, EventsRead>,
-    /// There is one.
+    /// `events_read` is valid in this cycle; registered.
     pub events_read_valid: Signal<Out, Bit>,
 
     /// To all stages that keep records of queue pairs; `valid` is registered.
     pub setup: [StreamTx<SetupEvent>; STAGES],
     /// To admission and to the prefetch of receive WQEs: setup of shared receive queues; `valid` is registered.
     pub srq_setup: [StreamTx<SrqSetup>; SRQ_STAGES],
-    /// From the requester: the PSN that it would send next, after a probe.
+    /// From the requester, after a probe: the next PSN to send.
     pub probed_send: Signal<In, Bits<24>>,
-    /// From the responder: the PSN that it expects, after a probe.
+    /// From the responder, after a probe: the PSN that is expected.
     pub probed_receive: Signal<In, Bits<24>>,
-    /// Messages of the queue pair are in flight, behind a probe.
+    /// From the requester, after a probe: messages of the queue pair are in flight.
     pub probed_busy: Signal<In, Bit>,
-    /// How far the sections are: requester, gather, responder, place, writes.
+    /// What has entered and left each section, in the order of [`SECTIONS`].
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
-    /// From requester, responder and the completion stage: queue pairs that have failed or drained.
+    /// From requester, responder and completion stage: queue pairs that have failed or drained.
     pub notice: [StreamRx<QpNotice>; NOTICING],
     /// From the responder: shared receive queues whose limit is reached; `ready` is combinational.
     pub srq_limit: StreamRx<SrqLimitNotice>,
 
-    /// From requester and responder: keys to be ended; `ready` is combinational.
+    /// From requester and responder: keys to invalidate; `ready` is combinational.
     pub invalidate: [StreamRx<Invalidation>; 2],
-    /// To them: what has become of those; a function of registers.
+    /// To requester and responder: whether the key was invalidated; a function of registers.
     pub invalidated: [StreamTx<Invalidated>; 2],
 
-    /// To both region tables; a function of registers.
+    /// To both region tables: a region; a function of registers.
     pub region_write: Signal<Out, RegionWrite>,
-    /// There is one.
+    /// `region_write` is valid in this cycle; a function of registers.
     pub region_write_valid: Signal<Out, Bit>,
-    /// To the tables of pages; registered.
+    /// To the tables of pages: an entry; registered.
     pub page_entry_write: Signal<Out, PageEntryWrite>,
-    /// There is one.
+    /// `page_entry_write` is valid in this cycle; registered.
     pub page_entry_write_valid: Signal<Out, Bit>,
-    /// To the completion stage; registered.
+    /// To the completion stage: a completion queue; a function of registers.
     pub completion_queue_setup: Signal<Out, CompletionQueueSetup>,
-    /// There is one.
+    /// `completion_queue_setup` is valid in this cycle; registered.
     pub completion_queue_setup_valid: Signal<Out, Bit>,
-    /// To the completion stage; registered.
+    /// To the completion stage: an event queue; a function of registers.
     pub event_queue_setup: Signal<Out, EventQueueSetup>,
-    /// There is one.
+    /// `event_queue_setup` is valid in this cycle; registered.
     pub event_queue_setup_valid: Signal<Out, Bit>,
     /// To the completion stage: events for event queue 0; registered.
     pub event: StreamTx<EqeToken>,
 
     /// To the interrupts: register `interrupt_mask`.
     pub interrupt_mask: Signal<Out, Bits<64>>,
-    /// To the interrupts: ones take pending vectors back; registered, one cycle.
+    /// To the interrupts: vectors, one bit each, that are no longer pending; registered, one cycle.
     pub interrupt_pending_clear: Signal<Out, Bits<64>>,
     /// From the interrupts: register `interrupt_pending`.
     pub interrupt_pending: Signal<In, Bits<64>>,
-    /// To the interrupts: a period; registered, one cycle.
+    /// To the interrupts: a period of moderation was written; registered, one cycle.
     pub interrupt_moderation_write: Signal<Out, Bit>,
-    /// Of this vector.
+    /// To the interrupts: vector of that period; registered.
     pub interrupt_moderation_vector: Signal<Out, Bits<VECTOR_BITS>>,
-    /// So long.
+    /// To the interrupts: the period, in units of 256 cycles of the core clock; registered.
     pub interrupt_moderation_period: Signal<Out, Bits<16>>,
 
-    /// A doorbell for an object of another page.
-    pub counts_doorbell_foreign: Signal<Out, Bit>,
-    /// A doorbell for nothing.
-    pub counts_doorbell_unknown: Signal<Out, Bit>,
-    /// A half of a doorbell without its other half.
-    pub counts_doorbell_torn: Signal<Out, Bit>,
-    /// An access to BAR 0 where no register stands.
-    pub counts_register_unmapped: Signal<Out, Bit>,
-    /// A command that ended well.
-    pub counts_commands_executed: Signal<Out, Bit>,
-    /// A command that was refused.
-    pub counts_commands_refused: Signal<Out, Bit>,
-    /// A failure of an older generation of a queue pair.
-    pub counts_stale_dropped: Signal<Out, Bit>,
+    /// To the event counters.
+    pub counts: Signal<Out, ControlCounts>,
 
+    #[domain(reset = reset)]
     slave: AxiLiteSlave<SLAVE_BITS>,
+    #[domain(reset = reset)]
     #[init(CardRegisters::new(datapath_bits, clock_khz))]
     registers: CardRegisters,
+    #[domain(reset = reset)]
     #[init(Reset::new(DRAIN_CYCLES))]
     reset_order: Reset,
     device_failure: DeviceFailure,
@@ -266,7 +277,8 @@ pub struct Control {
     notice_slice: RegisterSlice<QpNotice>,
     events: Arbiter<EqeToken, RAISING>,
     event_slice: RegisterSlice<EqeToken>,
-    /// No command is under way either.
+    /// Nothing is in flight, and no command runs.
+    #[domain(reset = reset)]
     is_drained: Reg<Bit>,
 }
 
@@ -274,22 +286,8 @@ impl Logic for Control {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        clock!(self, clock, slave, registers, reset_order, device_failure, doorbells, admin_ring, sequencer);
-        clock!(self, clock, setup_broadcast, notices, notice_slice, events, event_slice);
         let core_reset = self.reset_order.core_reset.val();
         self.core_reset.next = core_reset;
-        self.slave.reset.next = self.reset.val();
-        self.registers.reset.next = self.reset.val();
-        self.reset_order.reset.next = self.reset.val();
-        self.device_failure.reset.next = core_reset;
-        self.doorbells.reset.next = core_reset;
-        self.admin_ring.reset.next = core_reset;
-        self.sequencer.reset.next = core_reset;
-        self.setup_broadcast.reset.next = core_reset;
-        self.notices.reset.next = core_reset;
-        self.notice_slice.reset.next = core_reset;
-        self.events.reset.next = core_reset;
-        self.event_slice.reset.next = core_reset;
 
         self.slave.awaddr.next = self.awaddr.val();
         self.slave.awvalid.next = self.awvalid.val();
@@ -309,7 +307,7 @@ impl Logic for Control {
         self.rvalid.next = self.slave.rvalid.val();
         self.slave.rready.next = self.rready.val();
 
-        // BAR 0, and BAR 2, which reads as zero.
+        // BAR 0 and BAR 2; BAR 2 reads as zero.
         let write_address = self.slave.write_address.val();
         let read_address = self.slave.read_address.val();
         self.registers.write.next = self.slave.write.val() && !write_address.get_bit(BAR);
@@ -375,21 +373,20 @@ impl Logic for Control {
         self.counter_latch.next = self.registers.counter_latch.val();
         self.counter_index.next = self.registers.counter_index.val();
         self.registers.counter.next = self.counter.val();
-        self.tally_index.next = self.registers.tally_index.val();
-        self.registers.tally_value.next = self.tally_value.val();
-        self.registers.tally_is_latching.next = self.tally_is_latching.val();
+        self.event_counter_index.next = self.registers.event_counter_index.val();
+        self.registers.event_counter.next = self.event_counter.val();
+        self.registers.event_counters_latching.next = self.event_counters_latching.val();
         self.interrupt_mask.next = self.registers.interrupt_mask.val();
         self.interrupt_pending_clear.next = self.registers.interrupt_pending_clear.val();
         self.registers.interrupt_pending.next = self.interrupt_pending.val();
         self.interrupt_moderation_write.next = self.registers.interrupt_moderation_write.val();
         self.interrupt_moderation_vector.next = self.registers.interrupt_moderation_vector.val();
         self.interrupt_moderation_period.next = self.registers.interrupt_moderation_period.val();
-        self.counts_register_unmapped.next = self.registers.counts_register_unmapped.val();
 
         // Doorbells.
         self.doorbells.enable.next = self.registers.doorbell_enable.val();
-        self.doorbells.page_write.next = self.sequencer.page_write.val();
-        self.doorbells.page_write_valid.next = self.sequencer.page_write_valid.val();
+        self.doorbells.page_write.next = self.sequencer.tables.page_write.val();
+        self.doorbells.page_write_valid.next = self.sequencer.tables.page_write_valid.val();
         self.send_posted.next = self.doorbells.send_posted.val();
         self.send_posted_valid.next = self.doorbells.send_posted_valid.val();
         self.receive_posted.next = self.doorbells.receive_posted.val();
@@ -398,9 +395,6 @@ impl Logic for Control {
         self.completions_read_valid.next = self.doorbells.completions_read_valid.val();
         self.events_read.next = self.doorbells.events_read.val();
         self.events_read_valid.next = self.doorbells.events_read_valid.val();
-        self.counts_doorbell_foreign.next = self.doorbells.counts_doorbell_foreign.val();
-        self.counts_doorbell_unknown.next = self.doorbells.counts_doorbell_unknown.val();
-        self.counts_doorbell_torn.next = self.doorbells.counts_doorbell_torn.val();
 
         // The admin ring.
         self.admin_ring.command_base.next = self.registers.command_base.val();
@@ -421,8 +415,6 @@ impl Logic for Control {
         StreamTx::<SlotWrite>::link(&mut self.admin_write, &mut self.admin_ring.admin_write);
         self.admin_ring.admin_done_count.next = self.admin_done_count.val();
         self.admin_ring.write_failed.next = self.admin_write_failed.val();
-        self.counts_commands_executed.next = self.admin_ring.counts_commands_executed.val();
-        self.counts_commands_refused.next = self.admin_ring.counts_commands_refused.val();
         StreamTx::<Bits<COMMAND_BITS>>::join(&mut self.admin_ring.command, &mut self.sequencer.command);
         StreamTx::<Outcome>::join(&mut self.sequencer.outcome, &mut self.admin_ring.outcome);
         StreamTx::<SlotWrite>::join(&mut self.sequencer.write, &mut self.admin_ring.write);
@@ -459,17 +451,27 @@ impl Logic for Control {
             StreamRx::<Invalidation>::link(&mut self.invalidate[i], &mut self.sequencer.invalidate[i]);
             StreamTx::<Invalidated>::link(&mut self.invalidated[i], &mut self.sequencer.invalidated[i]);
         }
-        self.region_write.next = self.sequencer.region_write.val();
-        self.region_write_valid.next = self.sequencer.region_write_valid.val();
+        self.region_write.next = self.sequencer.tables.region_write.val();
+        self.region_write_valid.next = self.sequencer.tables.region_write_valid.val();
         self.page_entry_write.next = self.sequencer.page_entry_write.val();
         self.page_entry_write_valid.next = self.sequencer.page_entry_write_valid.val();
-        self.completion_queue_setup.next = self.sequencer.completion_queue_setup.val();
-        self.completion_queue_setup_valid.next = self.sequencer.completion_queue_setup_valid.val();
-        self.event_queue_setup.next = self.sequencer.event_queue_setup.val();
-        self.event_queue_setup_valid.next = self.sequencer.event_queue_setup_valid.val();
-        self.counts_stale_dropped.next = self.sequencer.counts_stale_dropped.val();
+        self.completion_queue_setup.next = self.sequencer.tables.completion_queue_setup.val();
+        self.completion_queue_setup_valid.next = self.sequencer.tables.completion_queue_setup_valid.val();
+        self.event_queue_setup.next = self.sequencer.tables.event_queue_setup.val();
+        self.event_queue_setup_valid.next = self.sequencer.tables.event_queue_setup_valid.val();
 
-        // Events.
+        // Counters and events.
+        let doorbell_counts = self.doorbells.counts.val();
+        let command_counts = self.admin_ring.counts.val();
+        self.counts.next = ControlCounts {
+            doorbell_foreign: doorbell_counts.foreign,
+            doorbell_unknown: doorbell_counts.unknown,
+            doorbell_torn: doorbell_counts.torn,
+            register_unmapped: self.registers.counts_register_unmapped.val(),
+            commands_executed: command_counts.executed,
+            commands_refused: command_counts.refused,
+            stale_dropped: self.sequencer.counts_stale_dropped.val(),
+        };
         StreamTx::<EqeToken>::join(&mut self.admin_ring.event, &mut self.events.rx[0]);
         StreamTx::<EqeToken>::join(&mut self.sequencer.event, &mut self.events.rx[1]);
         StreamTx::<EqeToken>::join(&mut self.device_failure.event, &mut self.events.rx[2]);

@@ -1,4 +1,4 @@
-//! Device failure: keeps the first failure that only a reset helps against, and says it once.
+//! Device failure: keeps the first failure that only a reset clears, and reports it once.
 //!
 //! ```text
 //!  reports ──> first ─┬─> device_failed, code, detail
@@ -8,62 +8,50 @@
 //! Latency 1 cycle.
 //!
 //! 1. `code` and `detail` are those of the first report since reset; of several in a cycle, the first in the order of the ports.
-//! 2. One event is raised a failure. It is lost where event queue 0 is what has failed; registers tell all the same.
+//! 2. One event is raised for a failure. It is lost if event queue 0 has failed; the registers show the failure nevertheless.
 //!
 //! Design decision 12, protocol 4.4.
 use crate::messages::FatalReport;
 use rnic_blocks::stream::StreamTx;
 use rnic_kernel::prelude::*;
+use rnic_layout::queue::event::{AsyncEvent, EventKind};
+use rnic_layout::registers::FatalCode;
 use rnic_messages::complete::EqeToken;
 
-/// Numbers, in the form in which kernels can use them.
-mod number {
-    use rnic_layout::queue::event::{AsyncEvent, EventKind};
-    use rnic_layout::registers::FatalCode;
-
-    pub(super) const LOST_READ_TAG: u64 = FatalCode::LostReadTag as u64;
-    pub(super) const LOST_WRITE: u64 = FatalCode::LostWrite as u64;
-    pub(super) const HOST_WRITE_ERROR: u64 = FatalCode::HostWriteError as u64;
-    pub(super) const EVENT_QUEUE_OVERRUN: u64 = FatalCode::EventQueueOverrun as u64;
-    pub(super) const POOL_EXHAUSTED: u64 = FatalCode::PoolExhausted as u64;
-    pub(super) const ASYNCHRONOUS: u64 = EventKind::Asynchronous as u64;
-    pub(super) const DEVICE_FATAL: u64 = AsyncEvent::DeviceFatal as u64;
-}
-
-/// The block.
+/// Keeps the first failure of the device.
 #[derive(Default, LogicBlock, Registers)]
 pub struct DeviceFailure {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the failure.
+    /// Synchronous, active high; clears the failure.
     pub reset: Signal<In, Bit>,
-    /// From the admin queue.
+    /// From the admin ring: a failure.
     pub report: Signal<In, FatalReport>,
-    /// There is one.
+    /// `report` is valid in this cycle.
     pub report_valid: Signal<In, Bit>,
-    /// A host read was never answered, or an answer came that nobody awaits.
+    /// A host read was never completed, or a completion came for a read that is not in flight.
     pub lost_read_tag: Signal<In, Bit>,
-    /// A host write was never reported done, or one was that nobody issued.
+    /// A host write was never completed, or a completion came for a write that is not in flight.
     pub lost_write: Signal<In, Bit>,
-    /// The host refused a write of a completion or an event.
+    /// The host refused a write of a CQE or an EQE.
     pub host_write_error: Signal<In, Bit>,
     /// Event queue 0 is full.
     pub event_queue_overrun: Signal<In, Bit>,
-    /// A pool was empty that can never be.
+    /// A pool was empty that never can be.
     pub pool_exhausted: Signal<In, Bit>,
 
     /// The device has failed; registered.
     pub device_failed: Signal<Out, Bit>,
-    /// Why: a `FatalCode`; registered.
+    /// A `FatalCode`: why the device failed; registered.
     pub code: Signal<Out, Bits<8>>,
-    /// And more; registered.
+    /// Detail of the failure, whose meaning depends on the code; registered.
     pub detail: Signal<Out, Bits<32>>,
-    /// To event queue 0; registered.
+    /// To event queue 0: the failure; registered.
     pub event: StreamTx<EqeToken>,
 
     failed: Reg<Bit>,
     first: Reg<FatalReport>,
-    tells: Reg<Bit>,
+    has_event: Reg<Bit>,
 }
 
 impl Logic for DeviceFailure {
@@ -71,15 +59,15 @@ impl Logic for DeviceFailure {
     fn update(&mut self) {
         self.hold_registers();
         let code = if self.lost_read_tag.val() {
-            bits::<8>(number::LOST_READ_TAG)
+            bits::<8>(FatalCode::LostReadTag as u64)
         } else if self.lost_write.val() {
-            bits::<8>(number::LOST_WRITE)
+            bits::<8>(FatalCode::LostWrite as u64)
         } else if self.host_write_error.val() {
-            bits::<8>(number::HOST_WRITE_ERROR)
+            bits::<8>(FatalCode::HostWriteError as u64)
         } else if self.event_queue_overrun.val() {
-            bits::<8>(number::EVENT_QUEUE_OVERRUN)
+            bits::<8>(FatalCode::EventQueueOverrun as u64)
         } else if self.pool_exhausted.val() {
-            bits::<8>(number::POOL_EXHAUSTED)
+            bits::<8>(FatalCode::PoolExhausted as u64)
         } else {
             bits::<8>(0)
         };
@@ -87,22 +75,22 @@ impl Logic for DeviceFailure {
         let fails = has_report || code.any();
         if fails && !self.failed.q.val() {
             self.failed.d.next = true;
-            self.tells.d.next = true;
+            self.has_event.d.next = true;
             let other = FatalReport { code, detail: bits(0) };
             self.first.d.next = select(has_report, self.report.val(), other);
         } else if self.event.ready.val() {
-            self.tells.d.next = false;
+            self.has_event.d.next = false;
         }
         let first = self.first.q.val();
         self.device_failed.next = self.failed.q.val();
         self.code.next = first.code;
         self.detail.next = first.detail;
-        self.event.valid.next = self.tells.q.val();
+        self.event.valid.next = self.has_event.q.val();
         self.event.beat.next = EqeToken {
             object_number: bits(0),
             detail: bit_cast::<32, 8>(first.code),
-            kind: bits(number::ASYNCHRONOUS),
-            code: bits(number::DEVICE_FATAL),
+            kind: bits(EventKind::Asynchronous as u64),
+            code: bits(AsyncEvent::DeviceFatal as u64),
         };
     }
 }
@@ -112,10 +100,9 @@ mod tests {
     use super::*;
     use rand::Rng;
     use rnic_blocks::bench::{Bench, Sink, Stalls, random};
-    use rnic_layout::registers::FatalCode;
 
     #[test]
-    fn the_first_failure_is_kept_and_said_once() {
+    fn the_first_failure_is_kept_and_reported_once() {
         let mut random = random();
         let mut bench = Bench::clocked(DeviceFailure::default(), |block| &mut block.clock).in_lock_step();
         for _ in 0..200 {

@@ -1,13 +1,13 @@
-//! Doorbells: what software writes into its page of BAR 2, checked against the page's owner.
+//! Doorbells: what software writes into its pages of BAR 2, checked against the owner of each object.
 //!
-//! A process may ring for its own queues only, and nobody may make the card wait. So every object has an entry here, with
-//! its whole number and its page, and a doorbell that has passed the check leaves as a message without `ready`.
+//! A process may ring only for its own queues, and no process may make the card wait. So the owner of every object is kept here,
+//! with the object's number and its page, and a doorbell that passes the check leaves as a message without `ready`.
 //!
 //! ```text
-//!  write ──┬─────────────> whole? ─┐   ┌───────────────────┐ entry
+//!  write ──┬─────────────> whole? ─┐   ┌───────────────────┐ owner
 //!          └─> low halves, ────────┴──>│ queue pairs       ├──> number, page? ──> send_posted, receive_posted,
 //!              one a page              │ completion queues │                      completions_read, events_read
-//!  page_write ────────────────────────>│ event queues      │                 └──> foreign, unknown, torn
+//!  page_write ────────────────────────>│ event queues, SRQs│                 └──> counts
 //!                                      └───────────────────┘
 //! ```
 //!
@@ -16,14 +16,14 @@
 #![doc = include_str!("waves/doorbells.txt")]
 //! ```
 //!
-//! Latency [`DOORBELL_CYCLES`] from `write` to the message; one write in two cycles, and the slave needs four.
+//! Latency [`DOORBELL_CYCLES`] from `write` to the message. Throughput one write in two cycles; the slave needs four.
 //!
-//! 1. A doorbell reaches only an object whose whole number and page are its own.
-//! 2. Of two halves, the low one waits in the latch of its page, until a high half of the same doorbell takes it away. A write
-//!    of other bytes than a half or the whole is torn.
+//! 1. A doorbell reaches only an object whose number and page it names in full.
+//! 2. Of two halves, the low one waits in the latch of its page until a high half of the same doorbell takes it. A write of other
+//!    bytes than a half or the whole is torn.
 //! 3. While `enable` is low, writes are ignored.
-//! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Of an offset without a doorbell, and of a page that
-//!    this card does not have, each write is unknown.
+//! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Each write to an offset without a doorbell, or to a
+//!    page that this card does not have, is unknown.
 //!
 //! An `arm` that has no meaning counts as `keep`; reserved bits are ignored. Design decisions 5 and 14.
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
@@ -40,7 +40,7 @@ use rnic_messages::sizes::{
 
 /// Bits of a byte address in BAR 2.
 pub const BAR2_BITS: usize = 24;
-/// Cycles from a write to what follows from it.
+/// Cycles from a write to its message.
 pub const DOORBELL_CYCLES: usize = 4;
 /// First bit of the number of the doorbell in an address, and its width.
 const SELECT: usize = 3;
@@ -53,7 +53,7 @@ const BETWEEN_BITS: usize = PAGE - BETWEEN;
 const ABOVE: usize = PAGE + DOORBELL_PAGE_BITS;
 const ABOVE_BITS: usize = BAR2_BITS - ABOVE;
 
-/// Where fields stand, in the form in which kernels can use them.
+/// Numbers of doorbells, and offsets of their fields, in the form in which kernels can use them.
 mod at {
     use rnic_layout::doorbell::{Arm, CompletionDoorbell, DOORBELLS, Doorbell, EventDoorbell, WorkDoorbell};
     use rnic_layout::limits;
@@ -89,7 +89,7 @@ mod at {
     };
 }
 
-/// What is known of an object.
+/// Owner of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Owner {
     number: Bits<QUEUE_NUMBER_BITS>,
@@ -105,67 +105,100 @@ struct Half {
     valid: Bit,
 }
 
-/// A write on its way.
+/// A write of a doorbell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Written {
     data: Bits<64>,
     doorbell: Bits<SELECT_BITS>,
     page: Bits<DOORBELL_PAGE_BITS>,
-    /// Its low half is in the latch.
+    /// It has only the high half.
     is_high: Bit,
 }
 
-/// The block.
+/// What a write is, by its address and its strobe; at most one is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Access {
+    /// A whole doorbell, or a high half.
+    rings: Bit,
+    /// A low half.
+    keeps: Bit,
+    /// Other bytes of a doorbell.
+    tears: Bit,
+    /// An address without a doorbell.
+    misses: Bit,
+}
+
+/// What a whole doorbell does, by the owner of its object; at most one is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Verdict {
+    sends: Bit,
+    receives: Bit,
+    completes: Bit,
+    reads_events: Bit,
+    /// The object is of another page.
+    is_foreign: Bit,
+    /// The object does not exist.
+    is_unknown: Bit,
+}
+
+/// Doorbells that did nothing, one bit a counter; registered, one cycle each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct DoorbellCounts {
+    /// A doorbell for an object of another page.
+    pub foreign: Bit,
+    /// A doorbell for an object that does not exist, or a write where no doorbell is.
+    pub unknown: Bit,
+    /// A half of a doorbell without its other half, or a write of other bytes than a half or the whole.
+    pub torn: Bit,
+}
+
+/// Checks doorbells.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Doorbells {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets writes on their way, but no owner.
+    /// Synchronous, active high; drops writes that are in flight, and keeps the owners.
     pub reset: Signal<In, Bit>,
 
-    /// From the slave: write now.
+    /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
     /// Byte address in BAR 2.
     pub write_address: Signal<In, Bits<BAR2_BITS>>,
-    /// What.
+    /// Data of the write.
     pub write_data: Signal<In, Bits<64>>,
-    /// Which bytes of it.
+    /// Bytes of `write_data` that are written.
     pub write_strobe: Signal<In, Bits<8>>,
 
     /// From the registers: doorbells are taken.
     pub enable: Signal<In, Bit>,
-    /// From the reset: objects and half doorbells of this index are forgotten.
+    /// From the reset: owners and half doorbells at `clear_index` are forgotten.
     pub clears: Signal<In, Bit>,
-    /// Which index.
+    /// Index of objects, and number of a page, to be cleared.
     pub clear_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From the commands: which page owns an object.
+    /// From the sequencer: the page that owns an object.
     pub page_write: Signal<In, PageWrite>,
-    /// There is one.
+    /// `page_write` is valid in this cycle.
     pub page_write_valid: Signal<In, Bit>,
 
-    /// Send queues that were filled; registered.
+    /// To the requester: WQEs were posted to a send queue; registered.
     pub send_posted: Signal<Out, SendsPosted>,
-    /// There is one.
+    /// `send_posted` is valid in this cycle; registered.
     pub send_posted_valid: Signal<Out, Bit>,
-    /// Receive queues that were filled; registered.
+    /// To the responder: WQEs were posted to a receive queue or an SRQ; registered.
     pub receive_posted: Signal<Out, ReceivesPosted>,
-    /// There is one.
+    /// `receive_posted` is valid in this cycle; registered.
     pub receive_posted_valid: Signal<Out, Bit>,
-    /// Completion queues that were read; registered.
+    /// To the completion stage: CQEs were polled, or the queue was armed; registered.
     pub completions_read: Signal<Out, CompletionsRead>,
-    /// There is one.
+    /// `completions_read` is valid in this cycle; registered.
     pub completions_read_valid: Signal<Out, Bit>,
-    /// Event queues that were read; registered.
+    /// To the completion stage: EQEs were polled, or the queue was armed; registered.
     pub events_read: Signal<Out, EventsRead>,
-    /// There is one.
+    /// `events_read` is valid in this cycle; registered.
     pub events_read_valid: Signal<Out, Bit>,
 
-    /// A doorbell for an object of another page.
-    pub counts_doorbell_foreign: Signal<Out, Bit>,
-    /// A doorbell for nothing.
-    pub counts_doorbell_unknown: Signal<Out, Bit>,
-    /// A half without its other half.
-    pub counts_doorbell_torn: Signal<Out, Bit>,
+    /// To the counters: doorbells that did nothing.
+    pub counts: Signal<Out, DoorbellCounts>,
 
     queue_pairs: Memory<Owner, QUEUE_PAIR_BITS>,
     completion_queues: Memory<Owner, COMPLETION_QUEUE_BITS>,
@@ -174,27 +207,97 @@ pub struct Doorbells {
     shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,
     halves: Memory<Half, DOORBELL_PAGE_BITS>,
 
-    /// A write whose low half is being fetched.
+    /// A whole doorbell or a high half, whose low half is being read.
     taken: DFF<Written>,
     has_taken: Reg<Bit>,
-    /// A whole doorbell, whose owner is being fetched.
+    /// A whole doorbell, whose owner is being read.
     joined: DFF<Written>,
     has_joined: Reg<Bit>,
-    /// A whole doorbell, whose owner is there.
+    /// A whole doorbell with its owner.
     looked: DFF<Written>,
     has_looked: Reg<Bit>,
     result: DFF<Written>,
-    sends: Reg<Bit>,
-    receives: Reg<Bit>,
-    completes: Reg<Bit>,
-    reads_events: Reg<Bit>,
-    is_foreign: Reg<Bit>,
-    is_unknown: Reg<Bit>,
+    verdict: Reg<Verdict>,
     is_torn: Reg<Bit>,
-    /// Writes to no doorbell, which are counted as late as others.
+    /// Writes where no doorbell is, which are counted as late as others.
     misses: Reg<Bits<3>>,
     /// A write of other bytes than a half or the whole.
     tears: Reg<Bit>,
+}
+
+/// Classifies a write to BAR 2.
+#[kernel]
+fn classify(address: Bits<BAR2_BITS>, strobe: Bits<8>) -> Access {
+    let doorbell = address.get_bits::<SELECT_BITS>(SELECT);
+    let is_doorbell = doorbell == at::SEND
+        || doorbell == at::RECEIVE
+        || doorbell == at::SHARED_RECEIVE
+        || doorbell == at::COMPLETION
+        || doorbell == at::EVENT;
+    let is_mapped = is_doorbell
+        && !address.get_bits::<BETWEEN_BITS>(BETWEEN).any()
+        && !address.get_bits::<ABOVE_BITS>(ABOVE).any();
+    let rings = strobe.all() || strobe == 0xf0;
+    let keeps = strobe == 0x0f;
+    Access {
+        rings: is_mapped && rings,
+        keeps: is_mapped && keeps,
+        tears: is_mapped && strobe.any() && !rings && !keeps,
+        misses: strobe.any() && !is_mapped,
+    }
+}
+
+/// Tells whether the latch of the page holds the low half that a high half needs; a whole doorbell needs none.
+#[kernel]
+fn is_complete(taken: Written, half: Half) -> Bit {
+    !taken.is_high || (half.valid && half.doorbell == taken.doorbell)
+}
+
+/// Gives a whole doorbell: the data of the write, or its high half and the low half of the latch.
+#[kernel]
+fn join(taken: Written, half: Half) -> Written {
+    let low = select(taken.is_high, half.data, taken.data.get_bits::<32>(0));
+    Written { data: cat!(taken.data.get_bits::<32>(32), low), ..taken }
+}
+
+/// Decides what a whole doorbell does, by the owner that is kept at the index of its object.
+#[kernel]
+fn check(written: Written, owner: Owner) -> Verdict {
+    let exists = owner.valid && owner.number == written.data.get_bits::<QUEUE_NUMBER_BITS>(0);
+    let acts = exists && owner.page == written.page;
+    let doorbell = written.doorbell;
+    Verdict {
+        sends: acts && doorbell == at::SEND,
+        receives: acts && (doorbell == at::RECEIVE || doorbell == at::SHARED_RECEIVE),
+        completes: acts && doorbell == at::COMPLETION,
+        reads_events: acts && doorbell == at::EVENT,
+        is_foreign: exists && !acts,
+        is_unknown: !exists,
+    }
+}
+
+/// Gives the receive queue of a doorbell: that of a queue pair, or an SRQ.
+#[kernel]
+fn receives_posted(written: Written) -> ReceivesPosted {
+    ReceivesPosted {
+        ring: if written.doorbell == at::SHARED_RECEIVE {
+            shared_ring(written.data.get_bits::<SHARED_RECEIVE_BITS>(0))
+        } else {
+            own_ring(written.data.get_bits::<QUEUE_PAIR_BITS>(0))
+        },
+        producer_index: written.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
+    }
+}
+
+/// Gives the message of a completion doorbell; an `arm` without meaning counts as `keep`.
+#[kernel]
+fn completions_read(written: Written) -> CompletionsRead {
+    let arm = written.data.get_bits::<2>(at::ARM);
+    CompletionsRead {
+        completion_queue: written.data.get_bits::<COMPLETION_QUEUE_BITS>(0),
+        consumer_index: written.data.get_bits::<ENTRY_INDEX_BITS>(at::CONSUMER_INDEX),
+        arm: select(arm <= at::ARM_LAST, arm, bits::<2>(0)),
+    }
 }
 
 impl Logic for Doorbells {
@@ -205,66 +308,50 @@ impl Logic for Doorbells {
         let clear_index = self.clear_index.val();
 
         // Owners.
-        let owner = self.page_write.val();
-        let writes_owner = self.page_write_valid.val();
-        let entry = Owner { number: owner.number, page: owner.page, valid: owner.valid };
-        let entry = select(clears, Owner::default(), entry);
-        let index = select(clears, clear_index, owner.index);
-        self.queue_pairs.write_enable.next = clears || (writes_owner && owner.kind == Kind::QueuePair);
+        let page_write = self.page_write.val();
+        let has_owner = self.page_write_valid.val();
+        let new_owner = Owner { number: page_write.number, page: page_write.page, valid: page_write.valid };
+        let owner = select(clears, Owner::default(), new_owner);
+        let index = select(clears, clear_index, page_write.index);
+        self.queue_pairs.write_enable.next = clears || (has_owner && page_write.kind == Kind::QueuePair);
         self.queue_pairs.write_address.next = index;
-        self.queue_pairs.write_data.next = entry;
+        self.queue_pairs.write_data.next = owner;
         self.completion_queues.write_enable.next =
-            clears || (writes_owner && owner.kind == Kind::CompletionQueue);
+            clears || (has_owner && page_write.kind == Kind::CompletionQueue);
         self.completion_queues.write_address.next = index.get_bits::<COMPLETION_QUEUE_BITS>(0);
-        self.completion_queues.write_data.next = entry;
-        self.event_queues.write_enable.next = clears || (writes_owner && owner.kind == Kind::EventQueue);
+        self.completion_queues.write_data.next = owner;
+        self.event_queues.write_enable.next = clears || (has_owner && page_write.kind == Kind::EventQueue);
         self.event_queues.write_address.next = index.get_bits::<EVENT_QUEUE_BITS>(0);
-        self.event_queues.write_data.next = entry;
-
+        self.event_queues.write_data.next = owner;
         self.shared_receive_queues.write_enable.next =
-            clears || (writes_owner && owner.kind == Kind::SharedReceive);
+            clears || (has_owner && page_write.kind == Kind::SharedReceive);
         self.shared_receive_queues.write_address.next = index.get_bits::<SHARED_RECEIVE_BITS>(0);
-        self.shared_receive_queues.write_data.next = entry;
+        self.shared_receive_queues.write_data.next = owner;
 
-        // Cycle 0: what is written, and the low half that may have come before.
+        // Cycle 0: the write is classified, and the latch of its page is read.
         let address = self.write_address.val();
         let strobe = self.write_strobe.val();
+        let is_write = self.write.val() && self.enable.val();
+        let access = classify(address, strobe);
         let doorbell = address.get_bits::<SELECT_BITS>(SELECT);
-        let is_doorbell = doorbell == at::SEND
-            || doorbell == at::RECEIVE
-            || doorbell == at::SHARED_RECEIVE
-            || doorbell == at::COMPLETION
-            || doorbell == at::EVENT;
-        let is_place = is_doorbell
-            && !address.get_bits::<BETWEEN_BITS>(BETWEEN).any()
-            && !address.get_bits::<ABOVE_BITS>(ABOVE).any();
-        let is_write = self.write.val() && self.enable.val() && strobe.any();
-        let is_whole = strobe.all();
-        let is_low = strobe == 0x0f;
-        let is_high = strobe == 0xf0;
         let page = address.get_bits::<DOORBELL_PAGE_BITS>(PAGE);
-        let keeps = is_write && is_place && is_low;
-        self.misses.d.next = cat!(self.misses.q.val().get_bits::<2>(0), is_write && !is_place);
-        let is_part = !is_whole && !is_low && !is_high;
-        self.tears.d.next = is_write && is_place && is_part;
-        self.has_taken.d.next = is_write && is_place && (is_whole || is_high);
-        self.taken.d.next = Written { data: self.write_data.val(), doorbell, page, is_high };
-        self.halves.read_enable.next = is_write;
+        self.misses.d.next = cat!(self.misses.q.val().get_bits::<2>(0), is_write && access.misses);
+        self.tears.d.next = is_write && access.tears;
+        self.has_taken.d.next = is_write && access.rings;
+        self.taken.d.next = Written { data: self.write_data.val(), doorbell, page, is_high: !strobe.all() };
+        self.halves.read_enable.next = is_write && strobe.any();
         self.halves.read_address.next = page;
 
-        // Cycle 1: the halves are joined.
+        // Cycle 1: the halves are joined, and the latch is written.
         let taken = self.taken.q.val();
+        let has_taken = self.has_taken.q.val();
         let half = self.halves.read_data.val();
-        let has_half = half.valid && half.doorbell == taken.doorbell;
-        let joins = self.has_taken.q.val() && (!taken.is_high || has_half);
-        let lacks_half = self.has_taken.q.val() && taken.is_high && !has_half;
-        self.is_torn.d.next = lacks_half || self.tears.q.val();
-        let low = select(taken.is_high, half.data, taken.data.get_bits::<32>(0));
+        let joins = has_taken && is_complete(taken, half);
+        self.is_torn.d.next = (has_taken && !joins) || self.tears.q.val();
         self.has_joined.d.next = joins;
-        self.joined.d.next = taken;
-        self.joined.d.next.data = cat!(taken.data.get_bits::<32>(32), low);
+        self.joined.d.next = join(taken, half);
         let uses = joins && taken.is_high;
-        self.halves.write_enable.next = clears || keeps || uses;
+        self.halves.write_enable.next = clears || uses || (is_write && access.keeps);
         self.halves.write_address.next = if clears {
             clear_index.get_bits::<DOORBELL_PAGE_BITS>(0)
         } else if uses {
@@ -275,7 +362,7 @@ impl Logic for Doorbells {
         let kept = Half { data: self.write_data.val().get_bits::<32>(0), doorbell, valid: true };
         self.halves.write_data.next = select(clears || uses, Half::default(), kept);
 
-        // Cycle 2: whose it is.
+        // Cycle 2: the owner is read.
         let joined = self.joined.q.val();
         let has_joined = self.has_joined.q.val();
         self.queue_pairs.read_enable.next = has_joined;
@@ -289,61 +376,40 @@ impl Logic for Doorbells {
         self.has_looked.d.next = has_joined;
         self.looked.d.next = joined;
 
-        // Cycle 3: may it?
+        // Cycle 3: the owner is compared.
         let looked = self.looked.q.val();
-        let has_looked = self.has_looked.q.val();
-        let entry = match looked.doorbell.to_u64() {
+        let kept_owner = match looked.doorbell.to_u64() {
             at::COMPLETION => self.completion_queues.read_data.val(),
             at::EVENT => self.event_queues.read_data.val(),
             at::SHARED_RECEIVE => self.shared_receive_queues.read_data.val(),
             _ => self.queue_pairs.read_data.val(),
         };
-        let exists = entry.valid && entry.number == looked.data.get_bits::<QUEUE_NUMBER_BITS>(0);
-        let is_own = entry.page == looked.page;
-        let acts = has_looked && exists && is_own;
+        let none = Verdict::default();
+        let verdict = select(self.has_looked.q.val(), check(looked, kept_owner), none);
+        let is_unknown = verdict.is_unknown || self.misses.q.val().get_bit(2);
         self.result.d.next = looked;
-        self.sends.d.next = acts && looked.doorbell == at::SEND;
-        self.receives.d.next =
-            acts && (looked.doorbell == at::RECEIVE || looked.doorbell == at::SHARED_RECEIVE);
-        self.completes.d.next = acts && looked.doorbell == at::COMPLETION;
-        self.reads_events.d.next = acts && looked.doorbell == at::EVENT;
-        self.is_foreign.d.next = has_looked && exists && !is_own;
-        self.is_unknown.d.next = (has_looked && !exists) || self.misses.q.val().get_bit(2);
+        self.verdict.d.next = Verdict { is_unknown, ..verdict };
 
-        // Cycle 4: it leaves.
+        // Cycle 4: the message leaves.
         let result = self.result.q.val();
-        let posted = SendsPosted {
+        let done = self.verdict.q.val();
+        self.send_posted.next = SendsPosted {
             queue_pair: result.data.get_bits::<QUEUE_PAIR_BITS>(0),
             producer_index: result.data.get_bits::<WORK_INDEX_BITS>(at::PRODUCER_INDEX),
         };
-        let consumer_index = result.data.get_bits::<ENTRY_INDEX_BITS>(at::CONSUMER_INDEX);
-        let arm = result.data.get_bits::<2>(at::ARM);
-        self.send_posted.next = posted;
-        self.send_posted_valid.next = self.sends.q.val();
-        self.receive_posted.next = ReceivesPosted {
-            ring: if result.doorbell == at::SHARED_RECEIVE {
-                shared_ring(result.data.get_bits::<SHARED_RECEIVE_BITS>(0))
-            } else {
-                own_ring(result.data.get_bits::<QUEUE_PAIR_BITS>(0))
-            },
-            producer_index: posted.producer_index,
-        };
-        self.receive_posted_valid.next = self.receives.q.val();
-        self.completions_read.next = CompletionsRead {
-            completion_queue: result.data.get_bits::<COMPLETION_QUEUE_BITS>(0),
-            consumer_index,
-            arm: select(arm <= at::ARM_LAST, arm, bits::<2>(0)),
-        };
-        self.completions_read_valid.next = self.completes.q.val();
+        self.send_posted_valid.next = done.sends;
+        self.receive_posted.next = receives_posted(result);
+        self.receive_posted_valid.next = done.receives;
+        self.completions_read.next = completions_read(result);
+        self.completions_read_valid.next = done.completes;
         self.events_read.next = EventsRead {
             event_queue: result.data.get_bits::<EVENT_QUEUE_BITS>(0),
-            consumer_index,
+            consumer_index: result.data.get_bits::<ENTRY_INDEX_BITS>(at::CONSUMER_INDEX),
             arm: result.data.get_bit(at::EVENT_ARM),
         };
-        self.events_read_valid.next = self.reads_events.q.val();
-        self.counts_doorbell_foreign.next = self.is_foreign.q.val();
-        self.counts_doorbell_unknown.next = self.is_unknown.q.val();
-        self.counts_doorbell_torn.next = self.is_torn.q.val();
+        self.events_read_valid.next = done.reads_events;
+        self.counts.next =
+            DoorbellCounts { foreign: done.is_foreign, unknown: done.is_unknown, torn: self.is_torn.q.val() };
     }
 }
 
@@ -399,9 +465,10 @@ mod tests {
                 (block.events_read_valid.val(), Message::Events(block.events_read.val())),
             ];
             self.messages.extend(offers.iter().filter(|offer| offer.0).map(|offer| offer.1));
-            self.foreign += u32::from(block.counts_doorbell_foreign.val());
-            self.unknown += u32::from(block.counts_doorbell_unknown.val());
-            self.torn += u32::from(block.counts_doorbell_torn.val());
+            let counts = block.counts.val();
+            self.foreign += u32::from(counts.foreign);
+            self.unknown += u32::from(counts.unknown);
+            self.torn += u32::from(counts.torn);
         }
     }
 
@@ -576,6 +643,80 @@ mod tests {
     }
 
     #[test]
+    fn a_write_rings_is_kept_tears_or_misses() {
+        let none = Access::default();
+        let rings = Access { rings: true, ..none };
+        let keeps = Access { keeps: true, ..none };
+        let tears = Access { tears: true, ..none };
+        let misses = Access { misses: true, ..none };
+        let last_page = 1 << (PAGE + DOORBELL_PAGE_BITS);
+        for (address, strobe, expected) in [
+            (offset_in_bar(3, &SEND), 0xff, rings),
+            (offset_in_bar(3, &SEND), 0xf0, rings),
+            (offset_in_bar(3, &SEND), 0x0f, keeps),
+            (offset_in_bar(3, &SEND), 0x1f, tears),
+            (offset_in_bar(3, &SEND), 0xf8, tears),
+            (offset_in_bar(3, &SEND), 0, none),
+            (offset_in_bar(3, &RECEIVE), 0xff, rings),
+            (offset_in_bar(3, &SHARED_RECEIVE), 0xff, rings),
+            (offset_in_bar(3, &COMPLETION), 0xff, rings),
+            (offset_in_bar(3, &EVENT), 0xff, rings),
+            (last_page - 0x1000 + u64::from(SEND.offset), 0xff, rings),
+            (last_page + u64::from(SEND.offset), 0xff, misses),
+            (last_page + u64::from(SEND.offset), 0, none),
+            (u64::from(SEND.offset) | 1 << BETWEEN, 0x0f, misses),
+        ] {
+            assert_eq!(classify(bits(address), bits(strobe)), expected, "{address:x} {strobe:x}");
+        }
+    }
+
+    #[test]
+    fn a_high_half_needs_the_low_half_of_the_same_doorbell() {
+        let taken = |is_high| Written {
+            data: bits(0x1111_1111_2222_2222),
+            doorbell: bits(at::SEND),
+            is_high,
+            ..Written::default()
+        };
+        let half = |doorbell: u64, valid| Half { data: bits(0x3333_3333), doorbell: bits(doorbell), valid };
+        for (is_high, half, complete, data) in [
+            (false, half(at::RECEIVE, false), true, 0x1111_1111_2222_2222u64),
+            (true, half(at::SEND, true), true, 0x1111_1111_3333_3333),
+            (true, half(at::SEND, false), false, 0x1111_1111_3333_3333),
+            (true, half(at::RECEIVE, true), false, 0x1111_1111_3333_3333),
+        ] {
+            assert_eq!(is_complete(taken(is_high), half), complete);
+            assert_eq!(join(taken(is_high), half).data, bits(data));
+        }
+    }
+
+    #[test]
+    fn a_doorbell_acts_if_number_and_page_are_those_of_the_owner() {
+        let owner = |number: u64, page: u64, valid| Owner { number: bits(number), page: bits(page), valid };
+        let none = Verdict::default();
+        let unknown = Verdict { is_unknown: true, ..none };
+        for (doorbell, owner, expected) in [
+            (at::SEND, owner(0x40_0005, 7, true), Verdict { sends: true, ..none }),
+            (at::RECEIVE, owner(0x40_0005, 7, true), Verdict { receives: true, ..none }),
+            (at::SHARED_RECEIVE, owner(0x40_0005, 7, true), Verdict { receives: true, ..none }),
+            (at::COMPLETION, owner(0x40_0005, 7, true), Verdict { completes: true, ..none }),
+            (at::EVENT, owner(0x40_0005, 7, true), Verdict { reads_events: true, ..none }),
+            (at::SEND, owner(0x40_0005, 6, true), Verdict { is_foreign: true, ..none }),
+            (at::SEND, owner(0x41_0005, 7, true), unknown),
+            (at::SEND, owner(0x41_0005, 6, true), unknown),
+            (at::SEND, owner(0x40_0005, 7, false), unknown),
+        ] {
+            let written = Written {
+                data: bits(9 << 32 | 0x40_0005),
+                doorbell: bits(doorbell),
+                page: bits(7),
+                is_high: false,
+            };
+            assert_eq!(check(written, owner), expected, "{doorbell} {owner:?}");
+        }
+    }
+
+    #[test]
     fn layout_and_hardware_agree_on_every_doorbell() {
         let mut bench = bench();
         for (kind, number) in [
@@ -664,7 +805,7 @@ mod tests {
     fn waveform_is_as_documented() {
         let waves = Waves::new().signal("write").signal("write_data").when("write");
         let waves = waves.signal("write_strobe").when("write").signal("send_posted_valid");
-        let waves = waves.signal("counts_doorbell_torn");
+        let waves = waves.signal("counts.torn");
         let mut bench = bench();
         own(&mut bench, Kind::QueuePair, 5, 1, true);
         bench.tick();

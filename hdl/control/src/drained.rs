@@ -1,22 +1,22 @@
-//! Drained: whether nothing is under way in so many sections of the card.
+//! Drained: tells whether nothing is in flight in a number of sections of the card.
 //!
 //! ```text
-//!  passages ──> entered == left? ──> empty ──> all? ──> is_drained
+//!  in_flight ──> entered == left? ──> empty ──> all? ──> is_drained
 //! ```
 //!
-//! Latency 2 cycles. What leaves one section is counted as having entered the next later, so the answer is for who knows that
-//! nothing new begins, and asks for it for some cycles.
+//! Latency 2 cycles. Work that leaves one section is counted in the next one some cycles later, so `is_drained` is meaningful only
+//! when nothing new begins, and when it is high for some cycles.
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::InFlight;
 
-/// Whether nothing is under way in so many sections of the card.
+/// Tells whether nothing is in flight in `SECTIONS` sections of the card.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Drained<const SECTIONS: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// From the sections.
+    /// From the sections: work that ever entered and left each of them.
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
     /// Everything that entered has left, two cycles ago; registered.
     pub is_drained: Signal<Out, Bit>,

@@ -1,6 +1,6 @@
-//! Frame counters: what the registers know of the packet path's counts.
+//! Frame counters: the counters of the packet path, as registers.
 //!
-//! The packet path holds the counters of drops and of accepted packets; the sums of frames and bytes are counted here.
+//! The packet path holds the counters of drops and of accepted packets; this block counts all frames and their bytes.
 //!
 //! ```text
 //!  outcome, sent ──> received, sent ──> select ──> held ──> select ──> value
@@ -10,40 +10,40 @@
 //!
 //! Latency 2 cycles from `read_address` to `value`.
 //!
-//! 1. `value` and `is_counter` belong to the address of two cycles before, if it was steady.
+//! 1. `value` and `is_counter` belong to the address of two cycles before, if it did not change since.
 //! 2. Values are those of the last `latch`.
-//! 3. No reset clears a count: who reads takes differences.
-use crate::packet_registers::{ADDRESS_BITS, at};
+//! 3. No reset clears a count: software reads differences.
+use crate::register_map::{ADDRESS_BITS, at};
 use crate::totals::Totals;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::Count;
 use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPONSE, FrameOutcome};
 
-/// The block.
+/// Reads the counters of the packet path.
 #[derive(Default, LogicBlock, Registers)]
 pub struct FrameCounters {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// From the packet path: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
-    /// There was one.
+    /// `outcome` is valid in this cycle.
     pub outcome_valid: Signal<In, Bit>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
     pub sent_bytes: Signal<In, Bits<16>>,
-    /// Hold this moment.
+    /// The counts are copied for the reader.
     pub latch: Signal<In, Bit>,
-    /// Which register is read.
+    /// Byte address of the register that is read.
     pub read_address: Signal<In, Bits<ADDRESS_BITS>>,
-    /// To the packet path's counters: which one is read.
+    /// To the counters of the packet path: number of the one that is read.
     pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From them, at most two cycles later.
+    /// From the counters of the packet path: its value, at most two cycles later.
     pub counter: Signal<In, Count>,
-    /// The address is that of such a counter; registered.
+    /// The address is that of a frame counter; registered.
     pub is_counter: Signal<Out, Bit>,
-    /// What it holds.
+    /// Value of that counter.
     pub value: Signal<Out, Bits<64>>,
 
     received: Totals,

@@ -1,16 +1,17 @@
-//! What a step of a command says, and the words to write one with.
+//! Instructions of the admin queue's microcode, and [`Program`], which assembles them.
 //!
-//! A command is executed as a list of steps, from the first to the last: checks, then changes, then what the stages are
-//! told. A step works on two words of the store, the *source*, turned so that a field stands where it is wanted, and the
-//! *target*, and on a constant. A check refuses the command and ends it; nothing else branches. A step can depend on one bit
-//! of the flags, which a step before has taken from the command: the attribute mask of a queue pair.
+//! A command is executed as a list of instructions, from the first to the last: checks, then changes, then messages to the
+//! stages and tables of the card. An instruction works on two words of the store and a constant: the *source*, rotated so that a
+//! field has the position that is wanted, and the *target*. A check refuses the command and ends it; nothing else branches. An
+//! instruction can depend on one bit of the flags, which an earlier one has copied from the command: the attribute mask of a
+//! queue pair.
 use crate::object_store::{COMMAND, KIND_BITS, Kind, SCRATCH, STORE_BITS};
 use rnic_kernel::prelude::*;
 use rnic_layout::admin::CommandStatus;
 use rnic_layout::field::{Field, Record, Span};
 use rnic_messages::setup::{SetupKind, SrqSetupKind};
 
-/// What a step does with source, target and constant.
+/// What an instruction does with source, target and constant.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum Action {
     /// The command has succeeded.
@@ -29,11 +30,11 @@ pub enum Action {
     RefuseUnequal,
     /// Refuses a source address, by the low bits of the source, that is not in use.
     RefuseSourceAddress,
-    /// Looks up the object that the source numbers.
+    /// Looks up the object whose number is in the source.
     Find,
     /// Refuses a change of state or attributes that the queue pair does not allow.
     RefuseTransition,
-    /// Takes the flags from the source.
+    /// Copies the flags from the source.
     Flags,
     /// The target becomes the constant.
     Put,
@@ -41,63 +42,63 @@ pub enum Action {
     Move,
     /// The constant is added to the target.
     Add,
-    /// All stages are told what happens to queue pair A; the source is the PSN.
+    /// Sends a setup event of the subject to all stages; the source is the PSN.
     Setup,
-    /// The tables outside are told what has become of object A.
+    /// Writes the subject into the tables of the card.
     Publish,
-    /// Waits until everything has left the card that was in it.
+    /// Waits until everything that was in flight has left the card.
     Wait,
-    /// The pages of the region that stands in the room to build in are entered; the target becomes the address of its first
-    /// byte. Refuses a list with which that cannot be done.
+    /// Writes the pages of the region in the scratch words into the tables of pages; the target becomes the device address of its
+    /// first byte. Refuses a list that does not fit or that cannot be read.
     Pages,
-    /// The target becomes the PSNs that queue pair A would use next.
+    /// The target becomes the next PSNs of the subject.
     Probe,
-    /// Eight words from the source on go to host memory, at the target plus the constant.
+    /// Writes eight words, from the source on, to host memory at the target plus the constant.
     Write,
 }
 
-/// Where a word is counted from.
+/// The first word of an object, or of another run of words.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum Base {
     /// The command.
     Command,
-    /// The object that it is about.
+    /// The object that the command is about.
     Subject,
-    /// Another object, that it refers to.
+    /// Another object, which the command refers to.
     Reference,
-    /// Room to build in.
+    /// Scratch words, in which an object or an answer is built.
     Scratch,
 }
 
 /// A word of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Place {
-    /// From where on.
+    /// What the word is counted from.
     pub base: Base,
-    /// How far.
+    /// Index of the word.
     pub word: Bits<5>,
 }
 
-/// A step.
+/// An instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Instruction {
-    /// What it does.
+    /// What the instruction does.
     pub action: Action,
-    /// Word that it reads.
+    /// Word that is read and rotated.
     pub source: Place,
-    /// Word that it reads or changes.
+    /// Word that is read, or written.
     pub target: Place,
-    /// How far the source is turned to the right.
+    /// Bits by which the source is rotated to the right.
     pub rotate: Bits<6>,
-    /// By action.
+    /// Constant, whose meaning depends on the action.
     pub constant: Bits<64>,
     /// Status of a refusal, a [`CommandStatus`].
     pub status: Bits<5>,
     /// Detail of a refusal.
     pub detail: Bits<9>,
-    /// It is taken only if a flag is set.
+    /// The instruction is skipped unless a flag is set.
     pub is_conditional: Bit,
-    /// Which.
+    /// Number of that flag.
     pub condition: Bits<5>,
 }
 
@@ -105,7 +106,7 @@ pub struct Instruction {
 pub const FIND_EXISTS: usize = KIND_BITS;
 /// [`Action::Find`], constant: it becomes the reference; else the subject.
 pub const FIND_REFERENCE: usize = KIND_BITS + 1;
-/// [`Action::Publish`], constant: the queue starts anew.
+/// [`Action::Publish`], constant: the queue restarts.
 pub const PUBLISH_RESTARTS: usize = KIND_BITS;
 /// Width of the constant of [`Action::Setup`]: a [`SetupKind`], or [`SRQ_SETUP`] with an [`SrqSetupKind`].
 pub const SETUP_KIND_BITS: usize = 3;
@@ -133,39 +134,39 @@ pub fn address_of(place: Place, subject: Bits<STORE_BITS>, reference: Bits<STORE
 /// A run of bits, counted from a base.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// From where on.
+    /// What the bits are counted from.
     pub base: Base,
     /// First bit.
     pub bit: usize,
-    /// How many.
+    /// Number of bits.
     pub width: usize,
 }
 
 impl Run {
-    /// A run of bits.
+    /// Makes a run of bits.
     pub fn new(base: Base, bit: usize, width: usize) -> Self {
         Run { base, bit, width }
     }
 
-    /// The field of a record that begins at bit `from` of a base.
+    /// Gives the field of a record that begins at bit `from` of a base.
     pub fn field(base: Base, from: usize, field: &Field) -> Self {
         Run::new(base, from + field.offset as usize, field.width as usize)
     }
 
-    /// The low `width` bits of it.
+    /// Gives the low `width` bits of it.
     pub fn low(self, width: usize) -> Self {
         assert!(width <= self.width, "a part is not longer than the whole");
         Run { width, ..self }
     }
 
-    /// What is above its low `width` bits.
+    /// Gives the bits above its low `width` bits.
     pub fn above(self, width: usize) -> Self {
         assert!(width < self.width, "a part is not longer than the whole");
         Run { bit: self.bit + width, width: self.width - width, ..self }
     }
 
     fn word(self) -> Place {
-        assert!(self.bit % 64 + self.width <= 64, "a step sees one word: {self:?}");
+        assert!(self.bit % 64 + self.width <= 64, "an instruction sees one word: {self:?}");
         Place { base: self.base, word: bits((self.bit / 64) as u64) }
     }
 
@@ -178,31 +179,31 @@ impl Run {
     }
 }
 
-/// A word as a whole.
+/// Gives a whole word.
 pub fn word(base: Base, word: usize) -> Run {
     Run::new(base, 64 * word, 64)
 }
 
-/// A list of steps, while it is written.
+/// A list of instructions, while it is assembled.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// The steps so far.
+    /// The instructions so far.
     pub instructions: Vec<Instruction>,
     condition: Option<usize>,
 }
 
 impl Program {
-    fn push(&mut self, step: Instruction) {
-        let step = match self.condition {
-            Some(flag) => Instruction { is_conditional: true, condition: bits(flag as u64), ..step },
-            None => step,
+    fn push(&mut self, instruction: Instruction) {
+        let instruction = match self.condition {
+            Some(flag) => Instruction { is_conditional: true, condition: bits(flag as u64), ..instruction },
+            None => instruction,
         };
-        self.instructions.push(step);
+        self.instructions.push(instruction);
     }
 
-    /// Writes steps that are taken only if a flag is set.
+    /// Assembles instructions that are skipped unless a flag is set.
     pub fn only_if(&mut self, flag: usize, write: impl FnOnce(&mut Self)) {
-        assert!(self.condition.is_none(), "a step has one condition");
+        assert!(self.condition.is_none(), "an instruction has one condition");
         self.condition = Some(flag);
         write(self);
         self.condition = None;
@@ -220,7 +221,7 @@ impl Program {
         });
     }
 
-    /// Refuses every command that comes here.
+    /// Refuses the command.
     pub fn refuse(&mut self, status: CommandStatus) {
         self.check(Action::RefuseZeros, word(Base::Command, 0), 0, status, 0);
     }
@@ -260,7 +261,7 @@ impl Program {
         self.aim(right);
     }
 
-    /// Refuses two runs that stand at the same bits of their words, and differ.
+    /// Refuses two runs of low bits of their words that differ.
     pub fn unequal(&mut self, left: Run, right: Run, status: CommandStatus, detail: usize) {
         assert!(left.shift() == 0 && right.shift() == 0, "compared are low bits");
         self.check(Action::RefuseUnequal, left, left.mask(), status, detail);
@@ -280,20 +281,20 @@ impl Program {
         self.limit(number);
     }
 
-    /// Makes a free place the subject, or refuses the command.
+    /// Makes a free index the subject, or refuses the command.
     pub fn is_free(&mut self, kind: Kind, number: Run) {
         self.check(Action::Find, number, kind as u64, CommandStatus::AlreadyExists, 0);
         self.limit(number);
     }
 
-    /// Numbers of objects are compared whole: the bits of the source beyond the number do not count.
+    /// Masks the source of [`Action::Find`]: object numbers are compared in full, and bits beyond them are ignored.
     fn limit(&mut self, number: Run) {
-        let step = self.instructions.last_mut().expect("a step was written");
-        step.constant = step.constant | bits::<64>(number.mask() << 32);
+        let instruction = self.instructions.last_mut().expect("an instruction was assembled");
+        instruction.constant = instruction.constant | bits::<64>(number.mask() << 32);
     }
 
     fn aim(&mut self, target: Run) {
-        self.instructions.last_mut().expect("a step was written").target = target.word();
+        self.instructions.last_mut().expect("an instruction was assembled").target = target.word();
     }
 
     /// Checks the change of a queue pair; `states` are the next and the current state of the command.
@@ -302,7 +303,7 @@ impl Program {
         self.aim(word(Base::Subject, 0));
     }
 
-    /// Takes the flags.
+    /// Copies the flags.
     pub fn flags(&mut self, run: Run) {
         self.check(Action::Flags, run, 0, CommandStatus::Success, 0);
     }
@@ -327,7 +328,7 @@ impl Program {
         });
     }
 
-    /// Copies a run, piece by piece where it crosses words.
+    /// Copies a run, in pieces where it crosses words.
     pub fn copy(&mut self, source: Run, target: Run) {
         assert_eq!(source.width, target.width, "a copy is as long as what is copied");
         let mut done = 0;
@@ -355,18 +356,18 @@ impl Program {
         }
     }
 
-    /// Tells the stages what happens to the subject.
+    /// Sends a setup event of the subject.
     pub fn setup(&mut self, kind: SetupKind, psn: Run) {
         self.check(Action::Setup, psn, kind as u64, CommandStatus::Success, 0);
     }
 
-    /// Tells the stages what happens to the subject, a shared receive queue; `limit` is as in
+    /// Sends a setup event of the subject, a shared receive queue; `limit` is as in
     /// [`srq_setup_of`](crate::object_view::srq_setup_of).
     pub fn setup_srq(&mut self, kind: SrqSetupKind, limit: Run) {
         self.check(Action::Setup, limit, SRQ_SETUP | kind as u64, CommandStatus::Success, 0);
     }
 
-    /// Tells the tables what has become of the subject.
+    /// Writes the subject into the tables of the card.
     pub fn publish(&mut self, kind: Kind, restarts: bool) {
         let constant = kind as u64 | u64::from(restarts) << PUBLISH_RESTARTS;
         self.push(Instruction {
@@ -386,12 +387,12 @@ impl Program {
         self.push(Instruction { action: Action::Probe, target: target.word(), ..Instruction::default() });
     }
 
-    /// Enters the pages of the region in the room to build in, and puts into a word where it begins.
+    /// Writes the pages of the region in the scratch words, and puts the device address of its first byte into a word.
     pub fn pages(&mut self, target: Run) {
         self.push(Instruction { action: Action::Pages, target: target.word(), ..Instruction::default() });
     }
 
-    /// Writes eight words to the host, `offset` bytes behind an address.
+    /// Writes eight words to the host, `offset` bytes after an address.
     pub fn write(&mut self, source: Run, address: Run, offset: u64) {
         self.push(Instruction {
             action: Action::Write,

@@ -1,34 +1,34 @@
-//! Invalidate: ends the keys that work requests and peers name, also while commands are executed.
+//! Invalidate: invalidates the keys that WQEs and peers name, also while commands are executed.
 //!
-//! What a key permits is written in the store; both tables of regions are copies. So everybody who ends a key comes by here, and a
-//! command that makes or changes a region meets it here. A peer's SEND holds up the whole receive path until its key is dead,
-//! so it must not wait for a command: execute lends its store between any two steps, and while it waits for others.
+//! The store holds what a key permits; both region tables are copies. So all invalidations pass through this block, in order with
+//! the commands that create or change a region. A SEND with invalidate of a peer stalls the whole receive path until its key is
+//! invalid, so it must not wait for a command: the sequencer lends its store between any two instructions, and while it waits.
 //!
 //! ```text
 //!                       ┌───────────────────────────────────────────────┐
-//!  requests[0] (own) ──>│ turn ──> Header ─> Body ─> Compare ─> Judge ─> Free ──┬──> store, tables of regions
+//!  requests[0] (own) ──>│ turn ──> Header ─> Body ─> Compare ─> Check ─> Free ──┬──> store, region tables
 //!  requests[1] (peer) ─>│  ^                                            │       ├──> answers[1]
-//!                       │  └── may_begin, holds (execute)               │       v
-//!  passing ────────────>│                         answers that wait (1,024) <───┘
+//!                       │  └── may_begin, holds (sequencer)             │       v
+//!  quiesce ────────────>│                         answers that wait (1,024) <───┘
 //!                       └──────────────────────────────┬────────────────┘
 //!                                                      └──> answers[0]
 //! ```
 //!
-//! Seven cycles from a request to its answer for a peer, and [`REST_CYCLES`] more to the next one, in which execute does a step.
-//! With execute a peer waits for at most [`BUSY_CYCLES`] cycles, whatever command is executed, and whatever the host and the stages
-//! do; 22 is the most that was measured.
+//! Latency for a peer: seven cycles from a request to its answer. Throughput: one request in 7 + [`REST_CYCLES`] cycles; in the
+//! latter the sequencer executes an instruction. With the sequencer a peer waits for at most [`BUSY_CYCLES`] cycles, whatever command
+//! is executed, and whatever the host and the stages do; 22 is the most that was measured.
 //!
-//! 1. A key ends if the region exists, its whole key is this one, it is of the domain, and it was made to be ended by others. Its
-//!    entry is of the kind "free" from then on: a query says so, a change leaves it so, a destroy ends it, and until then its
-//!    index is in use.
-//! 2. Nothing is half made: a command writes the kind of a region before it exists and never again, and the tables are told of
-//!    what the store says then. While a region is being changed by a command, its key is no key (protocol 4.6).
-//! 3. An answer comes when the tables say it. That of an own request, good or bad, comes when everything has left the card, besides,
-//!    that was in it when the key ended: nobody touches the memory by that key any more. A peer's needs not wait: what was
-//!    written by the key before stands in front of its completion, and a response to a READ that was permitted may follow.
-//! 4. Answers of own requests come in order. All of those that have come when a round of waiting begins, are served by it.
+//! 1. A key is invalidated if the region exists, its key is equal in all bits, it is of the domain, and it is invalidatable. The
+//!    region is of the kind "free" from then on: a query reads so, a change keeps it so, and its index is in use until it is
+//!    destroyed.
+//! 2. Invalidations and commands are ordered: a command writes the kind of a region before it exists and never again, and the
+//!    tables get what the store holds then. While a command changes a region, its key is refused (protocol 4.6).
+//! 3. An answer follows the write of the tables. The answer to an own request, good or bad, also waits until everything that was
+//!    in flight at the invalidation has left the card: no access by that key follows it. The answer to a peer need not wait: writes
+//!    by the key precede its CQE, and a response to a READ that was permitted may follow.
+//! 4. Answers to own requests are in order. A round of waiting serves all that wait when it begins.
 //!
-//! Reset forgets requests. Design decision 8.
+//! Reset drops requests. Design decision 8.
 use crate::object_store::{KIND_BITS, NUMBER, NUMBER_BITS, STORE_BITS, VALID, header_of, index_of, kind};
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -36,9 +36,9 @@ use rnic_layout::admin::{CreateRegion, RegionKind};
 use rnic_messages::protect::{Invalidated, Invalidation};
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, REGION_BITS};
 
-/// Cycles between two.
+/// Cycles between two invalidations, in which the sequencer has its store.
 pub const REST_CYCLES: u64 = 8;
-/// Cycles within which a peer's request is answered.
+/// Cycles within which the request of a peer is answered.
 pub const BUSY_CYCLES: u64 = 64;
 const LAST_REST: u64 = REST_CYCLES - 1;
 
@@ -46,37 +46,37 @@ const fn offset(name: &str) -> usize {
     CreateRegion::RECORD.field(name).offset as usize
 }
 
-/// Where they stand in the word behind the header.
+/// Fields of the word after the header.
 const REGION_KIND: usize = offset("kind");
 const REGION_KIND_BITS: usize = CreateRegion::RECORD.field("kind").width as usize;
 const INVALIDATABLE: usize = offset("invalidatable");
 const DOMAIN: usize = offset("domain");
-const BEHIND_KIND: usize = 64 - REGION_KIND_BITS;
+const ABOVE_KIND: usize = 64 - REGION_KIND_BITS;
 const REGION: u64 = RegionKind::Region as u64;
 
 const _: () =
     assert!(REGION_KIND == 0 && RegionKind::Free as u64 == 0 && DOMAIN + 24 <= 64, "one word says all");
 
-/// Where the machine is.
+/// What the block does in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Step {
     /// Waits for a request, and for the store.
     Idle,
-    /// Asks for the header.
+    /// Reads the header.
     Header,
-    /// Asks for the word behind it.
+    /// Reads the word after it.
     Body,
-    /// Looks at the header.
+    /// Compares the header with the key.
     Compare,
-    /// Looks at the word behind it.
-    Judge,
-    /// Ends the key.
+    /// Checks the word after it.
+    Check,
+    /// Invalidates the key.
     Free,
-    /// Lets execute do a step.
+    /// Leaves the store to the sequencer for an instruction.
     Rest,
 }
 
-/// The block.
+/// Invalidates keys.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Invalidate {
     /// Core clock.
@@ -85,51 +85,52 @@ pub struct Invalidate {
     pub reset: Signal<In, Bit>,
     /// From the requester, and from the responder; `ready` is combinational from `may_begin` and the other's `valid`.
     pub requests: [StreamRx<Invalidation>; 2],
-    /// To them; functions of registers.
+    /// To requester and responder: whether the key was invalidated; functions of registers.
     pub answers: [StreamTx<Invalidated>; 2],
 
-    /// The sequencer does not use the store while this block holds it.
+    /// From the sequencer: the store may be held from this cycle on.
     pub may_begin: Signal<In, Bit>,
-    /// It is held; combinational from `may_begin`.
+    /// The store is held; combinational from `may_begin`.
     pub holds: Signal<Out, Bit>,
-    /// Word to be read, while it is held; a function of registers.
+    /// Address of the word to be read; a function of registers.
     pub read_address: Signal<Out, Bits<STORE_BITS>>,
-    /// It, two cycles later.
+    /// That word, two cycles later.
     pub word: Signal<In, Bits<64>>,
     /// A word is written in this cycle.
     pub writes: Signal<Out, Bit>,
-    /// Where; a function of registers.
+    /// Address of the word that is written; a function of registers.
     pub write_address: Signal<Out, Bits<STORE_BITS>>,
-    /// What; registered.
+    /// The word that is written; registered.
     pub write_data: Signal<Out, Bits<64>>,
-    /// The tables of regions are told in this cycle that an entry permits nothing; registered.
-    pub tells: Signal<Out, Bit>,
-    /// Which; registered.
+    /// To the region tables: a region permits nothing from now on; registered, one cycle.
+    pub clears_region: Signal<Out, Bit>,
+    /// Index of that region; registered.
     pub index: Signal<Out, Bits<REGION_BITS>>,
 
-    /// What is in the card is waited for, from the next cycle on.
+    /// To `quiesce`: wait for what is in flight, from the next cycle on.
     pub wait_begins: Signal<Out, Bit>,
-    /// It is.
+    /// From `quiesce`: something is still in flight.
     pub is_waiting: Signal<In, Bit>,
-    /// Nothing is asked for or waits; registered.
+    /// No request is offered or waits; registered.
     pub is_idle: Signal<Out, Bit>,
 
+    #[init(Reg::new(Step::Idle))]
     step: Reg<Step>,
     is_peer: DFF<Bit>,
     request: DFF<Invalidation>,
     is_found: DFF<Bit>,
-    is_good: DFF<Bit>,
+    invalidates: DFF<Bit>,
     freed: DFF<Bits<64>>,
-    told: Reg<Bit>,
+    wrote: Reg<Bit>,
     rest: Reg<Bits<3>>,
     waiting: Fifo<Invalidated, QUEUE_PAIR_BITS, COUNT_BITS>,
     peers: RegisterSlice<Invalidated>,
-    /// Own answers that have begun to wait, those for which the round of waiting is, those that may go, and those that have gone.
+    /// Numbers of own answers that ever began to wait, for which this round waits, that may leave, and that have left.
     begun: Reg<Bits<COUNT_BITS>>,
     marked: Reg<Bits<COUNT_BITS>>,
     allowed: Reg<Bits<COUNT_BITS>>,
     gone: Reg<Bits<COUNT_BITS>>,
-    /// A round has begun.
+    /// A round of waiting runs.
     is_round: Reg<Bit>,
     idle: Reg<Bit>,
 }
@@ -142,7 +143,7 @@ impl Logic for Invalidate {
     fn update(&mut self) {
         self.hold_registers();
 
-        // Whose turn it is: a peer's first, as its way in is held up.
+        // A request is taken: that of a peer first, as the receive path is stalled.
         let step = self.step.q.val();
         let request = self.request.q.val();
         let is_free = step == Step::Idle && self.may_begin.val();
@@ -167,24 +168,24 @@ impl Logic for Invalidate {
         let is_region = word.get_bits::<REGION_KIND_BITS>(REGION_KIND) == REGION;
         let is_of_domain = word.get_bits::<24>(DOMAIN) == request.domain;
         self.is_found.d.next = word.get_bit(VALID) && key == request.key;
-        self.is_good.d.next =
+        self.invalidates.d.next =
             self.is_found.q.val() && is_region && is_of_domain && word.get_bit(INVALIDATABLE);
-        self.freed.d.next = cat!(word.get_bits::<BEHIND_KIND>(REGION_KIND_BITS), bits::<REGION_KIND_BITS>(0));
-        let is_good = self.is_good.q.val();
+        self.freed.d.next = cat!(word.get_bits::<ABOVE_KIND>(REGION_KIND_BITS), bits::<REGION_KIND_BITS>(0));
+        let invalidates = self.invalidates.q.val();
         let frees = step == Step::Free;
-        self.writes.next = frees && is_good;
+        self.writes.next = frees && invalidates;
         self.write_address.next = header | 1;
         self.write_data.next = self.freed.q.val();
-        self.told.d.next = frees && is_good;
-        self.tells.next = self.told.q.val();
+        self.wrote.d.next = frees && invalidates;
+        self.clears_region.next = self.wrote.q.val();
         self.index.next = index;
         self.rest.d.next = bits(0);
         match step {
             Step::Idle => {}
             Step::Header => self.step.d.next = Step::Body,
             Step::Body => self.step.d.next = Step::Compare,
-            Step::Compare => self.step.d.next = Step::Judge,
-            Step::Judge => self.step.d.next = Step::Free,
+            Step::Compare => self.step.d.next = Step::Check,
+            Step::Check => self.step.d.next = Step::Free,
             Step::Free => self.step.d.next = Step::Rest,
             Step::Rest => {
                 self.rest.d.next = self.rest.q.val() + 1;
@@ -197,7 +198,7 @@ impl Logic for Invalidate {
         // The answers.
         let is_peer = self.is_peer.q.val();
         let answer =
-            Invalidated { queue_pair: request.queue_pair, generation: request.generation, ok: is_good };
+            Invalidated { queue_pair: request.queue_pair, generation: request.generation, ok: invalidates };
         self.peers.rx.valid.next = frees && is_peer;
         self.peers.rx.beat.next = answer;
         StreamTx::<Invalidated>::link(&mut self.answers[1], &mut self.peers.tx);

@@ -1,58 +1,76 @@
-//! The slow path: doorbells, the admin queue, and the life of queue pairs.
+//! Slow path: registers, doorbells, the admin queue, and the state of queue pairs.
 //!
 //! ```text
-//!  host ring ──> admin_ring ──> execute (store, steps, judge) ──> setup events, tables, doorbell pages
-//!            <──            <──    ▲                          ──> asynchronous events
-//!                                  └── failures, passages
+//!  BAR 0, BAR 2 ──> axi_lite ─┬─> registers ──> admin_ring <══> sequencer ──> setup_broadcast ──> stages of the card
+//!                             │       │             ^               │  └────> region, page and queue tables
+//!                             │       v             v               v
+//!                             │     reset       host rings     quiesce, page_list, invalidate
+//!                             └─> doorbells ──> requester, responder, completion stage
+//!
+//!  failures, notices ──> sequencer ──> setup events, asynchronous events
 //! ```
 //!
-//! | Module | What it holds |
+//! In the order in which an access of the host meets them:
+//!
+//! | Module | What it does |
 //! |---|---|
-//! | [`control`] | the slow path as a whole |
-//! | [`doorbells`] | what software writes into its pages, checked against their owners |
-//! | [`registers`] | the registers of BAR 0 |
-//! | [`reset`] | the order of a reset |
-//! | [`device_failure`] | what only a reset helps against |
-//! | [`broadcast`] | one setup event to all stages |
-//! | [`admin_ring`] | commands from the host's ring, and their answers |
-//! | [`execute`] | walks the steps of a command, applies failures to the life of queue pairs, forgets everything |
-//! | [`page_list`] | reads the pages of a region from the host, and enters them into the table of pages |
-//! | [`invalidate`] | ends the keys that work requests and peers name |
-//! | [`passing`] | waits until everything has left the card that was in it |
-//! | [`judge`] | what one step says about two words |
-//! | [`programs`] | the steps of every command, made from the tables of the contract |
-//! | [`steps`] | what a step of a command says |
-//! | [`store`] | where objects stand in the one memory of everything that commands have set |
-//! | [`tell`] | what the store holds of an object, in the words of those who are told |
-//! | [`path`] | the path record as the stages take it |
-//! | [`wires`] | what the blocks of this crate say to each other |
+//! | [`control`] | wires the slow path |
+//! | [`axi_lite`] | takes accesses of the host to BAR 0 and BAR 2 |
+//! | [`doorbells`] | checks doorbells against the owners of their objects |
+//! | [`registers`] | holds the registers of BAR 0 |
+//! | [`register_map`] | offsets of these registers, as kernels use them |
+//! | [`frame_counters`] | reads the counters of the packet path |
+//! | [`reset`] | drains the card, clears it, and starts it again |
+//! | [`drained`] | tells whether nothing is in flight |
+//! | [`device_failure`] | keeps the first failure that only a reset clears |
+//! | [`admin_ring`] | fetches commands from the host's ring, and writes their answers |
+//! | [`sequencer`] | executes commands, applies failures to queue pairs, and forgets all objects in a reset |
+//! | [`microcode`] | the program of every command, made from the tables of the contract |
+//! | [`instruction`] | one instruction, and the assembler of programs |
+//! | [`alu`] | decides by one instruction and two words |
+//! | [`object_store`] | layout of the memory of all objects |
+//! | [`object_view`] | objects of the store as messages to the other parts |
+//! | [`path`] | the path record as the stages use it |
+//! | [`page_list`] | reads the pages of a region from the host into the tables of pages |
+//! | [`invalidate`] | invalidates keys that WQEs and peers name |
+//! | [`quiesce`] | waits until everything that was in flight has left the card |
+//! | [`setup_broadcast`] | sends one setup event to all stages |
+//! | [`messages`] | messages between these blocks |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
-pub mod admin_ring;
-#[cfg(test)]
-mod admin_tests;
-pub mod alu;
-pub mod axi_lite;
 pub mod control;
-pub mod device_failure;
+
+pub mod axi_lite;
 pub mod doorbells;
-pub mod drained;
+pub mod register_map;
+pub mod registers;
+
 pub mod frame_counters;
+mod totals;
+
+pub mod device_failure;
+pub mod drained;
+pub mod reset;
+
+pub mod admin_ring;
+pub mod sequencer;
+
+pub mod alu;
 pub mod instruction;
-pub mod invalidate;
-pub mod messages;
 pub mod microcode;
 pub mod object_store;
 pub mod object_view;
-pub mod packet_registers;
-pub mod page_list;
 pub mod path;
+
+pub mod invalidate;
+pub mod page_list;
 pub mod quiesce;
-pub mod registers;
-pub mod reset;
-pub mod sequencer;
 pub mod setup_broadcast;
-mod totals;
+
+pub mod messages;
+
+#[cfg(test)]
+mod admin_tests;

@@ -1,7 +1,7 @@
-//! The steps of every command, made from the tables of the contract.
+//! Microcode of every command, made from the tables of the contract.
 //!
-//! Offsets, legal values, reserved bits and masks come from `rnic_layout`; what stands here is only which check follows
-//! which, and what is copied where. Everything that can refuse stands before everything that changes.
+//! Offsets, legal values, reserved bits and masks come from `rnic_layout`; this file has only the order of the checks, and what is
+//! copied where. All checks precede all changes.
 use crate::instruction::Base::{Command, Reference, Scratch, Subject};
 use crate::instruction::{Instruction, Program, Run, TO_OTHER, TO_RESET, word};
 use crate::object_store::{self, BODY, Kind, LOADED_WORDS};
@@ -20,7 +20,7 @@ use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, SHARED_RECEIVE_BITS,
 };
 
-/// Bits of the number of a step.
+/// Bits of the number of an instruction.
 pub const ROW_BITS: usize = 10;
 /// Bits of an opcode.
 pub const OPCODE_BITS: usize = 8;
@@ -37,32 +37,32 @@ const COMMAND_WORDS: usize = COMMAND_BYTES / 8;
 /// Alignment of the buffer of a query, and of rings.
 const BUFFER_ALIGNMENT_LOG2: usize = 6;
 const RING_ALIGNMENT_LOG2: usize = limits::RING_ALIGNMENT_BYTES.trailing_zeros() as usize;
-/// Word of the room to build in that is always zero.
+/// Scratch word that is always zero.
 const ZERO_WORD: usize = 31;
-/// Word of it where things are compared and PSNs are noted.
+/// Scratch word for comparisons and for the PSNs of a probe.
 const NOTE_WORD: usize = 30;
 /// The only port.
 const PORT: u64 = 1;
 
-/// All steps, and where each list begins.
+/// All instructions, and the beginning of each program.
 #[derive(Clone, Debug)]
 pub struct Microcode {
-    /// The steps of all lists.
+    /// The instructions of all programs.
     pub instructions: Vec<Instruction>,
-    /// First step for each opcode byte.
+    /// First instruction for each opcode byte.
     pub starts: Vec<usize>,
-    /// First step of the list that forgets an object in a reset, for each kind.
+    /// First instruction of the program that forgets an object in a reset, by kind.
     pub forgets: [usize; 6],
-    /// First step of the list that enters event queue 0.
+    /// First instruction of the program that sets event queue 0.
     pub event_queue_0: usize,
 }
 
-/// Writes all lists.
+/// Assembles all programs.
 pub fn programs() -> Microcode {
-    let mut steps = Vec::new();
+    let mut instructions = Vec::new();
     let mut append = |program: Vec<Instruction>| {
-        steps.extend(program);
-        steps.len()
+        instructions.extend(program);
+        instructions.len()
     };
     let mut next = 0;
     let mut start = |program: Vec<Instruction>| core::mem::replace(&mut next, append(program));
@@ -109,16 +109,16 @@ pub fn programs() -> Microcode {
     ]
     .map(|kind| start(forget(kind)));
     let event_queue_0 = start(event_queue_0());
-    assert!(steps.len() <= 1 << ROW_BITS, "{} steps do not fit", steps.len());
-    Microcode { instructions: steps, starts, forgets, event_queue_0 }
+    assert!(instructions.len() <= 1 << ROW_BITS, "{} instructions do not fit", instructions.len());
+    Microcode { instructions, starts, forgets, event_queue_0 }
 }
 
-/// A field of the body of the command.
+/// Gives a field of the body of the command.
 fn body(field: &Field) -> Run {
     Run::field(Command, COMMAND_BODY, field)
 }
 
-/// Where an answer says that a field of the body is at fault.
+/// Gives the detail of an answer that refuses a field of the body.
 fn detail(field: &Field) -> usize {
     COMMAND_BODY + field.offset as usize
 }
@@ -127,7 +127,7 @@ fn object_number() -> Run {
     Run::field(Command, 0, CommandHeader::RECORD.field("object_number"))
 }
 
-/// A field of the path record of the subject.
+/// Gives a field of the path record of the subject.
 fn path(name: &str) -> Run {
     Run::field(Subject, BODY, PathRecord::RECORD.field(name))
 }
@@ -140,7 +140,7 @@ fn zeros(width: usize) -> Run {
     Run::new(Scratch, 64 * ZERO_WORD, width)
 }
 
-/// Begins a list: what every command with this body must hold to.
+/// Begins a program with the checks of every command with this body.
 fn begin(record: &Record) -> Program {
     let mut program = Program::default();
     let opcode = CommandHeader::RECORD.field("opcode");
@@ -162,7 +162,7 @@ fn nothing() -> Vec<Instruction> {
     begin(&Destroy::RECORD).finish()
 }
 
-/// Refuses an object number beyond its table, where it is no key.
+/// Refuses an object number beyond its table; keys are not checked so.
 fn number_within(program: &mut Program, width: usize) {
     let number = object_number();
     program.nonzero(number.above(width), CommandStatus::NumberOutOfRange, number.bit);
@@ -187,8 +187,8 @@ fn subject(program: &mut Program, kind: Kind) {
     program.exists(kind, object_number(), Subject, CommandStatus::DoesNotExist, 0);
 }
 
-/// Finds a free place for it.
-fn place(program: &mut Program, kind: Kind) {
+/// Finds a free index for it.
+fn free_index(program: &mut Program, kind: Kind) {
     if number_width(kind) < object_store::NUMBER_BITS {
         number_within(program, number_width(kind));
     }
@@ -208,7 +208,7 @@ fn ring_aligned(program: &mut Program, field: &Field) {
     program.nonzero(body(field).low(RING_ALIGNMENT_LOG2), CommandStatus::Misaligned, detail(field));
 }
 
-/// Writes number and existence into the header of the subject, whose other bits are zero.
+/// Writes the header of the subject: number and `valid`; its other bits become zero.
 fn enter(program: &mut Program) {
     program.put(word(Subject, 0), 1 << object_store::VALID);
     program.copy(object_number(), header(Subject, object_store::NUMBER, object_store::NUMBER_BITS));
@@ -219,12 +219,12 @@ fn enter_page(program: &mut Program, field: &Field) {
     program.copy(body(field).low(DOORBELL_PAGE_BITS), page);
 }
 
-/// The subject exists no more.
-fn leave(program: &mut Program) {
+/// Clears `valid` of the subject.
+fn invalidate_header(program: &mut Program) {
     program.copy(zeros(1), header(Subject, object_store::VALID, 1));
 }
 
-/// Copies the first words of the command's body behind the header of the subject.
+/// Copies the first words of the body of the command into the body of the subject.
 fn keep_body(program: &mut Program, words: usize) {
     for index in 0..words {
         program.copy(word(Command, 1 + index), word(Subject, 1 + index));
@@ -237,7 +237,7 @@ const CREATE: Record = CreateQueuePair::RECORD;
 const MODIFY: Record = ModifyQueuePair::RECORD;
 const HANDLE: Record = CreateAddressHandle::RECORD;
 
-/// Fields that stand in the create command and in the path record under one name.
+/// Fields that have the same name in the create command and in the path record.
 const CREATED: &[&str] =
     &["service", "shared_receive", "signal_all", "send_slots_log2", "receive_wqes_log2", "domain"];
 /// Numbers of objects: wider in the command than in the path record.
@@ -273,7 +273,7 @@ fn attributes() -> impl Iterator<Item = (usize, &'static str)> {
     known.map(|attribute| (attribute.mask.0.trailing_zeros() as usize, attribute.field))
 }
 
-/// Attributes that stand in the path record: flag, and fields of one name in command and record.
+/// Gives the attributes that the path record holds: flag, and fields of the same name in command and record.
 fn kept_attributes() -> impl Iterator<Item = (usize, Vec<&'static str>)> {
     let kept = attributes().filter(|(flag, _)| !ELSEWHERE.contains(AttributeMask(1 << flag)));
     kept.map(|(flag, field)| {
@@ -286,7 +286,7 @@ fn stamp(program: &mut Program) {
     program.copy(header(Subject, object_store::GENERATION, 8), path("generation"));
 }
 
-/// Counts the subject as user of its two completion queues and its shared receive queue, or no more.
+/// Adds to the users of the two completion queues of the subject, and of its shared receive queue.
 fn use_queues(program: &mut Program, amount: u64) {
     for name in CREATED_NUMBERS {
         let number = path(name).low(COMPLETION_QUEUE_BITS);
@@ -298,7 +298,7 @@ fn use_queues(program: &mut Program, amount: u64) {
     // The flags are 32 bits.
     program.flags(Run { bit: flags.bit + 32, width: 32, ..flags });
     program.only_if(flag - 32, |program| {
-        // It may stand in two words.
+        // The field may cross words.
         let number = Run::new(Scratch, 64 * NOTE_WORD, SHARED_RECEIVE_BITS);
         program.copy(path("shared_receive_queue").low(SHARED_RECEIVE_BITS), number);
         program.exists(Kind::SharedReceive, number, Reference, CommandStatus::DoesNotExist, 0);
@@ -320,7 +320,7 @@ fn create_queue_pair() -> Vec<Instruction> {
     let shared = field("shared_receive_queue");
     let status = CommandStatus::ReferenceDoesNotExist;
     program.nonzero(body(shared).above(SHARED_RECEIVE_BITS), status, detail(shared));
-    place(&mut program, Kind::QueuePair);
+    free_index(&mut program, Kind::QueuePair);
     for name in CREATED_NUMBERS {
         reference(&mut program, Kind::CompletionQueue, field(name));
     }
@@ -448,7 +448,7 @@ fn modify_queue_pair() -> Vec<Instruction> {
 fn destroy_queue_pair() -> Vec<Instruction> {
     let mut program = begin(&Destroy::RECORD);
     subject(&mut program, Kind::QueuePair);
-    leave(&mut program);
+    invalidate_header(&mut program);
     program.copy(
         zeros(object_store::STATE_BITS),
         header(Subject, object_store::STATE, object_store::STATE_BITS),
@@ -464,7 +464,7 @@ fn destroy_queue_pair() -> Vec<Instruction> {
 
 fn query_queue_pair() -> Vec<Instruction> {
     let mut program = begin(&Query::RECORD);
-    room(&mut program, QUEUE_PAIR_QUERY_BYTES);
+    check_buffer(&mut program, QUEUE_PAIR_QUERY_BYTES);
     subject(&mut program, Kind::QueuePair);
     program.probe(word(Scratch, NOTE_WORD));
     for index in 0..3 * COMMAND_WORDS {
@@ -523,7 +523,7 @@ fn query_queue_pair() -> Vec<Instruction> {
 }
 
 /// Checks the buffer of a query.
-fn room(program: &mut Program, bytes: usize) {
+fn check_buffer(program: &mut Program, bytes: usize) {
     let buffer = Query::RECORD.field("buffer");
     program.nonzero(body(buffer).low(BUFFER_ALIGNMENT_LOG2), CommandStatus::Misaligned, detail(buffer));
     let room = Query::RECORD.field("buffer_bytes");
@@ -532,7 +532,7 @@ fn room(program: &mut Program, bytes: usize) {
     program.below(word, bytes as u64, CommandStatus::SizeNotAllowed, detail(room));
 }
 
-/// Writes what was built.
+/// Writes the answer that was built.
 fn answer_query(mut program: Program, parts: usize) -> Vec<Instruction> {
     for index in 0..parts {
         let offset = (index * COMMAND_BYTES) as u64;
@@ -545,7 +545,7 @@ fn answer_query(mut program: Program, parts: usize) -> Vec<Instruction> {
 /// Reads an object back that is kept as its create command.
 fn query(kind: Kind, create: CommandOpcode, words: usize) -> Vec<Instruction> {
     let mut program = begin(&Query::RECORD);
-    room(&mut program, COMMAND_BYTES);
+    check_buffer(&mut program, COMMAND_BYTES);
     subject(&mut program, kind);
     program.put(word(Scratch, 0), u64::from(create.number()));
     let number = header(Subject, object_store::NUMBER, object_store::NUMBER_BITS);
@@ -567,7 +567,7 @@ fn create_completion_queue() -> Vec<Instruction> {
     let mut program = begin(&RECORD);
     doorbell_page_within(&mut program, RECORD.field("doorbell_page"));
     ring_aligned(&mut program, RECORD.field("base"));
-    place(&mut program, Kind::CompletionQueue);
+    free_index(&mut program, Kind::CompletionQueue);
     reference(&mut program, Kind::EventQueue, RECORD.field("event_queue"));
     enter(&mut program);
     enter_page(&mut program, RECORD.field("doorbell_page"));
@@ -597,7 +597,7 @@ fn destroy_completion_queue() -> Vec<Instruction> {
     let mut program = begin(&Destroy::RECORD);
     subject(&mut program, Kind::CompletionQueue);
     unused(&mut program);
-    leave(&mut program);
+    invalidate_header(&mut program);
     program.publish(Kind::CompletionQueue, true);
     let queue = CreateCompletionQueue::RECORD.field("event_queue");
     let number = Run::field(Subject, BODY, queue);
@@ -606,7 +606,7 @@ fn destroy_completion_queue() -> Vec<Instruction> {
     program.finish()
 }
 
-/// Refuses event queue 0, which the registers make.
+/// Refuses event queue 0, which belongs to the registers.
 fn not_queue_0(program: &mut Program, status: CommandStatus) {
     program.unlisted(object_number().low(EVENT_QUEUE_BITS), |number| number != 0, status, 0);
 }
@@ -618,7 +618,7 @@ fn create_event_queue() -> Vec<Instruction> {
     ring_aligned(&mut program, RECORD.field("base"));
     number_within(&mut program, EVENT_QUEUE_BITS);
     not_queue_0(&mut program, CommandStatus::AlreadyExists);
-    place(&mut program, Kind::EventQueue);
+    free_index(&mut program, Kind::EventQueue);
     enter(&mut program);
     enter_page(&mut program, RECORD.field("doorbell_page"));
     keep_body(&mut program, 2);
@@ -643,7 +643,7 @@ fn destroy_event_queue() -> Vec<Instruction> {
     subject(&mut program, Kind::EventQueue);
     not_queue_0(&mut program, CommandStatus::Busy);
     unused(&mut program);
-    leave(&mut program);
+    invalidate_header(&mut program);
     program.publish(Kind::EventQueue, true);
     program.finish()
 }
@@ -651,21 +651,21 @@ fn destroy_event_queue() -> Vec<Instruction> {
 // Shared receive queues.
 
 const SHARED: Record = CreateSharedReceiveQueue::RECORD;
-/// Fields that the create command and the path record have, with their names there.
+/// Fields that are kept, by their names in the create command and in the path record.
 const SHARED_KEPT: &[(&str, &str)] = &[("entries_log2", "receive_wqes_log2"), ("domain", "domain")];
 
-/// The limit of the subject.
+/// Gives the limit of the subject.
 fn limit() -> Run {
     Run::new(Subject, object_store::LIMIT, object_store::LIMIT_BITS)
 }
 
-/// The stages are told of limit and generation of its setting.
-fn setting() -> Run {
+/// Gives the limit of the subject and the generation of its setting, which a setup event carries.
+fn limit_setting() -> Run {
     Run::new(Subject, object_store::LIMIT, 24)
 }
 
-/// What is said of the limit from now on is of another setting.
-fn set_anew(program: &mut Program) {
+/// Begins a new generation of the limit: notices of the old one are dropped.
+fn renew_limit(program: &mut Program) {
     program.add(
         word(Subject, object_store::LIMIT / 64),
         1 << (object_store::LIMIT_GENERATION - object_store::LIMIT),
@@ -676,10 +676,10 @@ fn create_shared_receive_queue() -> Vec<Instruction> {
     let mut program = begin(&SHARED);
     doorbell_page_within(&mut program, SHARED.field("doorbell_page"));
     ring_aligned(&mut program, SHARED.field("base"));
-    place(&mut program, Kind::SharedReceive);
+    free_index(&mut program, Kind::SharedReceive);
     enter(&mut program);
     enter_page(&mut program, SHARED.field("doorbell_page"));
-    // To the stages it is a queue pair that receives.
+    // The stages treat it as a queue pair that receives.
     program.add(word(Subject, 0), u64::from(QpState::ReadyToReceive.number()) << object_store::STATE);
     for index in 1..LOADED_WORDS {
         program.put(word(Subject, index), 0);
@@ -689,8 +689,8 @@ fn create_shared_receive_queue() -> Vec<Instruction> {
     }
     program.copy(body(SHARED.field("base")).above(RING_ALIGNMENT_LOG2), path("receive_base_page"));
     program.copy(body(SHARED.field("limit")), limit());
-    set_anew(&mut program);
-    program.setup_srq(SrqSetupKind::Restart, setting());
+    renew_limit(&mut program);
+    program.setup_srq(SrqSetupKind::Restart, limit_setting());
     program.publish(Kind::SharedReceive, true);
     program.finish()
 }
@@ -700,14 +700,14 @@ fn modify_shared_receive_queue() -> Vec<Instruction> {
     let mut program = begin(&RECORD);
     subject(&mut program, Kind::SharedReceive);
     program.copy(body(RECORD.field("limit")), limit());
-    set_anew(&mut program);
-    program.setup_srq(SrqSetupKind::Limit, setting());
+    renew_limit(&mut program);
+    program.setup_srq(SrqSetupKind::Limit, limit_setting());
     program.finish()
 }
 
 fn query_shared_receive_queue() -> Vec<Instruction> {
     let mut program = begin(&Query::RECORD);
-    room(&mut program, COMMAND_BYTES);
+    check_buffer(&mut program, COMMAND_BYTES);
     subject(&mut program, Kind::SharedReceive);
     program.put(word(Scratch, 0), u64::from(CommandOpcode::CreateSharedReceiveQueue.number()));
     for index in 1..COMMAND_WORDS {
@@ -726,13 +726,13 @@ fn query_shared_receive_queue() -> Vec<Instruction> {
     answer_query(program, 1)
 }
 
-/// The stages forget the ring of the subject.
+/// Makes the stages forget the ring of the subject.
 fn end_shared_receive_queue(program: &mut Program) {
     program.copy(
         zeros(object_store::STATE_BITS),
         header(Subject, object_store::STATE, object_store::STATE_BITS),
     );
-    set_anew(program);
+    renew_limit(program);
     program.publish(Kind::SharedReceive, true);
     program.setup_srq(SrqSetupKind::Restart, zeros(24));
 }
@@ -741,7 +741,7 @@ fn destroy_shared_receive_queue() -> Vec<Instruction> {
     let mut program = begin(&Destroy::RECORD);
     subject(&mut program, Kind::SharedReceive);
     unused(&mut program);
-    leave(&mut program);
+    invalidate_header(&mut program);
     end_shared_receive_queue(&mut program);
     program.wait();
     program.finish()
@@ -751,15 +751,15 @@ fn destroy_shared_receive_queue() -> Vec<Instruction> {
 
 /// Words of the body of a region that are kept.
 const REGION_WORDS: usize = 5;
-/// What a contiguous region must hold to, in the room to build in; zero for others: where it begins, its length, that
-/// doubled, and where a region of pages says where it begins.
+/// Scratch words for the checks of a contiguous region, zero for others: its base, its length, twice that, and the word with the
+/// fields that only a region of pages may set.
 const CONTIGUOUS_WORD: usize = 26;
 const LENGTH_WORD: usize = 27;
 const DOUBLE_WORD: usize = 28;
 const PAGED_WORD: usize = 29;
 const REGION: Record = CreateRegion::RECORD;
 
-/// A field of the region that is being built.
+/// Gives a field of the region that is built in the scratch words.
 fn built(name: &str) -> Run {
     Run::field(Scratch, BODY, REGION.field(name))
 }
@@ -772,7 +772,7 @@ fn translatable(program: &mut Program, record: &Record) {
     program.unlisted(body(translation), legal, CommandStatus::NotSupported, detail(translation));
 }
 
-/// Flag of a command that brings a list of pages, behind [`placed`].
+/// Gives the flag that [`check_place`] sets for a list of pages.
 fn brings_pages() -> usize {
     assert!(
         Translation::PageList.number() == 1 && Translation::Contiguous.number() == 0,
@@ -781,9 +781,9 @@ fn brings_pages() -> usize {
     REGION.field("translation").offset as usize
 }
 
-/// Checks where the region is to be from now on, if the command says so: with a flag, or in any case. A contiguous one
-/// begins there; for one of pages that is for [`Program::pages`] to say.
-fn placed(program: &mut Program, flag: Option<usize>) {
+/// Checks the place of the region, if `flag` is set or is none. A contiguous region begins at its base; the first byte of one of
+/// pages comes from [`Program::pages`].
+fn check_place(program: &mut Program, flag: Option<usize>) {
     for index in [CONTIGUOUS_WORD, LENGTH_WORD, DOUBLE_WORD, PAGED_WORD, NOTE_WORD] {
         program.put(word(Scratch, index), 0);
     }
@@ -809,7 +809,7 @@ fn placed(program: &mut Program, flag: Option<usize>) {
         let place = built("translation_base").low(limits::PAGE_LOG2_MIN.into());
         program.nonzero(place, CommandStatus::Misaligned, detail(base));
     });
-    // A contiguous region ends at 2^63 at the latest; above stand addresses in pages.
+    // A contiguous region ends at 2^63 at the latest: addresses above are those of regions of pages.
     let at = |index: usize, bit: usize, width: usize| Run::new(Scratch, 64 * index + bit, width);
     let (status, base) = (CommandStatus::RangeNotAllowed, detail(REGION.field("translation_base")));
     program.nonzero(at(CONTIGUOUS_WORD, 63, 1), status, base);
@@ -823,13 +823,13 @@ fn placed(program: &mut Program, flag: Option<usize>) {
     }
 }
 
-/// Enters the pages of the region, the last of all checks.
-fn enter_pages(program: &mut Program) {
+/// Writes the pages of the region, the last of all checks.
+fn write_pages(program: &mut Program) {
     program.only_if(brings_pages(), |program| program.pages(word(Scratch, object_store::FIRST_BYTE)));
 }
 
-/// Checks the region that was built, as a whole.
-fn consistent(program: &mut Program) {
+/// Checks the region that was built for contradictions.
+fn check_consistent(program: &mut Program) {
     let rights = Run { width: RIGHTS.len(), ..built("local_write") };
     let bit = |name| 1u64 << (built(name).bit - rights.bit);
     let contradicts = |value: u64| {
@@ -846,9 +846,9 @@ fn consistent(program: &mut Program) {
     program.wraps(first, built("length"), status, detail(REGION.field("first_address")));
 }
 
-/// Copies the region that was built, without the kind: others end keys.
+/// Copies the region that was built, without its kind, which an invalidation may change.
 fn keep_built(program: &mut Program) {
-    // Its kind it has from the beginning, or not any more.
+    // The kind was written when the region was created, or an invalidation has cleared it since.
     let kind = Run::field(Subject, BODY, REGION.field("kind"));
     let rest = Run::new(Subject, kind.bit + kind.width, 64 - kind.width);
     program.copy(Run { base: Scratch, ..rest }, rest);
@@ -868,11 +868,11 @@ fn create_region() -> Vec<Instruction> {
     for index in 1..=REGION_WORDS {
         program.copy(word(Command, index), word(Scratch, index));
     }
-    consistent(&mut program);
-    placed(&mut program, None);
-    place(&mut program, Kind::Region);
-    enter_pages(&mut program);
-    // It has all else before it has a key: others may end it from then on.
+    check_consistent(&mut program);
+    check_place(&mut program, None);
+    free_index(&mut program, Kind::Region);
+    write_pages(&mut program);
+    // The header is written last: from then on the key may be invalidated.
     program.put(word(Subject, 0), 0);
     program.copy(built("kind"), Run::field(Subject, BODY, kind));
     keep_built(&mut program);
@@ -912,12 +912,12 @@ fn modify_region() -> Vec<Instruction> {
             names.iter().for_each(|name| program.copy(body(RECORD.field(name)), built(name)));
         });
     }
-    consistent(&mut program);
+    check_consistent(&mut program);
     program.flags(Run { width: 32, ..word(Command, 1) });
-    placed(&mut program, Some(RECORD.field("change_translation").offset as usize));
-    enter_pages(&mut program);
-    // Accesses that were permitted before end before the change.
-    leave(&mut program);
+    check_place(&mut program, Some(RECORD.field("change_translation").offset as usize));
+    write_pages(&mut program);
+    // Accesses that the old rights permitted leave the card before the change.
+    invalidate_header(&mut program);
     program.publish(Kind::Region, true);
     program.wait();
     keep_built(&mut program);
@@ -929,7 +929,7 @@ fn modify_region() -> Vec<Instruction> {
 fn destroy_region() -> Vec<Instruction> {
     let mut program = begin(&Destroy::RECORD);
     subject(&mut program, Kind::Region);
-    leave(&mut program);
+    invalidate_header(&mut program);
     program.publish(Kind::Region, true);
     program.wait();
     program.finish()
@@ -942,7 +942,7 @@ const HANDLE_WORDS: usize = 5;
 
 fn create_address_handle() -> Vec<Instruction> {
     let mut program = begin(&HANDLE);
-    place(&mut program, Kind::AddressHandle);
+    free_index(&mut program, Kind::AddressHandle);
     enter(&mut program);
     keep_body(&mut program, HANDLE_WORDS);
     program.finish()
@@ -958,16 +958,16 @@ fn modify_address_handle() -> Vec<Instruction> {
 fn destroy_address_handle() -> Vec<Instruction> {
     let mut program = begin(&Destroy::RECORD);
     subject(&mut program, Kind::AddressHandle);
-    leave(&mut program);
+    invalidate_header(&mut program);
     program.finish()
 }
 
-// Without a command.
+// Programs without a command.
 
-/// Forgets an object of the time before a reset.
+/// Forgets an object in a reset.
 fn forget(kind: Kind) -> Vec<Instruction> {
     let mut program = Program::default();
-    leave(&mut program);
+    invalidate_header(&mut program);
     match kind {
         Kind::QueuePair => {
             program.copy(
@@ -993,7 +993,7 @@ fn forget(kind: Kind) -> Vec<Instruction> {
     program.finish()
 }
 
-/// Enters event queue 0, which stands where a command does: header and body. Its users stay.
+/// Sets event queue 0, whose header and body are in the words of the command; its users are kept.
 fn event_queue_0() -> Vec<Instruction> {
     let mut program = Program::default();
     program.copy(Run::new(Command, 0, object_store::USERS), header(Subject, 0, object_store::USERS));
@@ -1002,8 +1002,7 @@ fn event_queue_0() -> Vec<Instruction> {
     program.finish()
 }
 
-/// What a queue pair in a state may be asked for: whether it may go to the next state at all, required and optional
-/// attributes.
+/// Gives the required and the optional attributes of a transition of a queue pair, or none if the transition is not allowed.
 pub fn transition(from: u64, to: u64) -> Option<(AttributeMask, AttributeMask)> {
     let (from, to) = (QpState::from_number(from)?, QpState::from_number(to)?);
     let row = rnic_layout::state::transition(Service::ReliableConnected, from, to)?;
@@ -1022,22 +1021,24 @@ mod tests {
 
     /// No check follows a change: a command that is refused has changed nothing.
     #[test]
-    fn checks_stand_before_changes() {
+    fn checks_precede_changes() {
         let programs = programs();
-        println!("{} steps", programs.instructions.len());
+        println!("{} instructions", programs.instructions.len());
         let mut starts = programs.starts.clone();
         starts.sort_unstable();
         starts.dedup();
         for start in starts {
             let mut changed = false;
-            for step in programs.instructions[start..].iter().take_while(|step| step.action != Action::Finish)
+            for instruction in programs.instructions[start..]
+                .iter()
+                .take_while(|instruction| instruction.action != Action::Finish)
             {
-                // Queues in use exist, so looking them up again refuses nothing.
-                let refuses = step.status != 0 && step.action != Action::Find;
-                assert!(!(changed && refuses), "{step:?}");
-                changed |= match step.action {
-                    Action::Put | Action::Move | Action::Add => step.target.base != Scratch,
-                    Action::Setup => step.constant != SetupKind::Probe as u64,
+                // Queues that are in use exist, so looking them up again refuses nothing.
+                let refuses = instruction.status != 0 && instruction.action != Action::Find;
+                assert!(!(changed && refuses), "{instruction:?}");
+                changed |= match instruction.action {
+                    Action::Put | Action::Move | Action::Add => instruction.target.base != Scratch,
+                    Action::Setup => instruction.constant != SetupKind::Probe as u64,
                     Action::Publish => true,
                     _ => false,
                 };
@@ -1045,22 +1046,23 @@ mod tests {
         }
     }
 
-    /// Walks over the checks that need nothing but the command, as their actions say: status and detail of a refusal.
+    /// Runs the checks that need nothing but the command; gives status and detail of a refusal.
     fn first_refusal(programs: &Microcode, command: &[u8; COMMAND_BYTES]) -> Option<(u64, u64)> {
         let word = |index: usize| {
             let bytes = command[8 * index..8 * index + 8].try_into().expect("a word has eight bytes");
             u64::from_le_bytes(bytes)
         };
-        for step in &programs.instructions[programs.starts[usize::from(command[0])]..] {
-            if step.is_conditional || step.action == Action::Flags {
+        for instruction in &programs.instructions[programs.starts[usize::from(command[0])]..] {
+            if instruction.is_conditional || instruction.action == Action::Flags {
                 continue;
             }
-            if step.action == Action::Finish || step.source.base != Command {
+            if instruction.action == Action::Finish || instruction.source.base != Command {
                 return None;
             }
-            let source = word(step.source.word.to_u64() as usize).rotate_right(step.rotate.to_u64() as u32);
-            let constant = step.constant.to_u64();
-            let refuses = match step.action {
+            let source = word(instruction.source.word.to_u64() as usize)
+                .rotate_right(instruction.rotate.to_u64() as u32);
+            let constant = instruction.constant.to_u64();
+            let refuses = match instruction.action {
                 Action::RefuseOnes => source & constant != 0,
                 Action::RefuseZeros => source & constant == 0,
                 Action::RefuseUnlisted => constant >> (source & constant >> 32) & 1 == 0,
@@ -1068,7 +1070,7 @@ mod tests {
                 _ => return None,
             };
             if refuses {
-                return Some((step.status.to_u64(), step.detail.to_u64()));
+                return Some((instruction.status.to_u64(), instruction.detail.to_u64()));
             }
         }
         None
@@ -1086,7 +1088,7 @@ mod tests {
             let record = BODIES.iter().find(|(opcodes, _)| opcodes.contains(&opcode)).map(|entry| entry.1);
             if let Some(record) = record {
                 record.reset(&mut bytes[BODY_OFFSET..]);
-                // Fields at any of their values, now and then.
+                // Some fields have random values.
                 for field in record.fields.iter().filter(|field| field.width <= 64) {
                     if random.random_bool(0.2) {
                         let _ = field.set(&mut bytes[BODY_OFFSET..], random.random::<u64>() & field.max());
@@ -1115,7 +1117,7 @@ mod tests {
         assert!(refused > 1000 && accepted > 1000, "{refused} refused, {accepted} accepted");
     }
 
-    /// What a copy does to bits, piece by piece, against the same copy bit by bit.
+    /// Compares a copy in pieces with the same copy bit by bit.
     #[test]
     fn copies_move_every_bit_once() {
         let mut random = random();
@@ -1127,11 +1129,12 @@ mod tests {
             let mut program = Program::default();
             program.copy(Run::new(Command, from, width), Run::new(Scratch, to, width));
             let mut target = before.clone();
-            for step in &program.instructions {
+            for instruction in &program.instructions {
                 let of = |word: Bits<5>| word.to_u64() as usize;
-                let value = source[of(step.source.word)].rotate_right(step.rotate.to_u64() as u32);
-                let mask = step.constant.to_u64();
-                let place = &mut target[of(step.target.word)];
+                let value =
+                    source[of(instruction.source.word)].rotate_right(instruction.rotate.to_u64() as u32);
+                let mask = instruction.constant.to_u64();
+                let place = &mut target[of(instruction.target.word)];
                 *place = *place & !mask | value & mask;
             }
             let bit = |words: &[u64], bit: usize| words[bit / 64] >> (bit % 64) & 1;

@@ -1,19 +1,18 @@
-//! Where objects stand in the store: the one memory of everything that commands have set.
+//! Layout of the object store: the memory of everything that commands have set.
 //!
 //! ```text
 //!  0iiiiiiiiiiwwww   queue pair i: header, then the path record
 //!  10iiiiiiiiiiwww   region i: header, then the body of its create command
 //!  110iiiiiiiiiiww   completion queue i: the same
 //!  1110iiiiiiiiwww   address handle i: the same
-//!  11110iiiiiiwwww   shared receive queue i: header, a path record of which its ring and domain are in use, and its limit
-//!  111110000000www   the command that is being executed
-//!  1111100001wwwww   room to build in
+//!  11110iiiiiiwwww   shared receive queue i: header, a path record of which only ring and domain are used, and its limit
+//!  111110000000www   the command that is executed
+//!  1111100001wwwww   scratch words
 //!  11111100iiiiiww   event queue i: header, then the body of its create command
 //! ```
 //!
-//! Every object begins with a header: whether it exists, its whole number, and what the life of the object needs. The
-//! body of a create command is kept as it came, because a query writes it back; a queue pair keeps its path record in its
-//! place, because that is what the stages want.
+//! Every object begins with a header: whether it exists, its number, and its state. The body of a create command is kept
+//! unchanged, because a query writes it back; a queue pair keeps its path record instead, which is what the stages need.
 use rnic_kernel::prelude::*;
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, REGION_BITS,
@@ -22,43 +21,42 @@ use rnic_messages::sizes::{
 
 /// Bits of an address of the store, in words of 64 bits.
 pub const STORE_BITS: usize = 15;
-/// Bits of the longest index of an object.
+/// Bits of the index of an object, for the largest table.
 pub const INDEX_BITS: usize = 10;
 /// First word of the command.
 pub const COMMAND: u64 = 0x7c00;
-/// First word of the room to build in.
+/// First scratch word.
 pub const SCRATCH: u64 = 0x7c20;
-/// Words of an object that stages can be told: header and path record.
+/// Words of an object that are loaded: header and path record.
 pub const LOADED_WORDS: usize = 10;
 
 /// Header: the object exists.
 pub const VALID: usize = 0;
-/// Header: first bit of the whole number, or key.
+/// Header: first bit of the number, or key.
 pub const NUMBER: usize = 1;
-/// Its width.
+/// Width of the number in a header.
 pub const NUMBER_BITS: usize = 32;
-/// Header of a queue pair: first bit of the life state.
+/// Header of a queue pair: first bit of the state.
 pub const STATE: usize = 33;
-/// Its width.
+/// Width of the state in a header.
 pub const STATE_BITS: usize = 3;
 /// Header: first bit of the doorbell page.
 pub const PAGE: usize = 36;
 /// Header of a queue pair: first bit of the generation, which outlives the object.
 pub const GENERATION: usize = 56;
-/// Header of a queue: first bit of the count of its users. The field ends with the word, so that it can be counted
-/// without a neighbour to carry into.
+/// Header of a queue: first bit of the count of its users. It is the last field of the word, so that an addition carries into no
+/// other field.
 pub const USERS: usize = 52;
-/// Word of a region, behind its body, that says where its first byte is, as stages take it for a device address.
+/// Word of a region, after its body: device address of its first byte, in the form of the page tables.
 pub const FIRST_BYTE: usize = 6;
-/// Bits of the path record of a queue pair, and of the body of any other object, begin behind the header.
+/// First bit of the path record of a queue pair, and of the body of any other object: the first one after the header.
 pub const BODY: usize = 64;
-/// First bit of the limit of a shared receive queue; its other settings stand in a path record, because that is what the stages
-/// want.
+/// First bit of the limit of a shared receive queue; its other settings are in a path record.
 pub const LIMIT: usize = 64 * LOADED_WORDS;
-/// Its width.
+/// Width of the limit.
 pub const LIMIT_BITS: usize = 16;
-/// First bit behind the limit of the count of its settings, which outlives the object. The field ends nowhere, so that it can be
-/// counted; eight bits of it are looked at.
+/// First bit of the generation of the limit, which outlives the object. It is the last field of its word, so that it can be
+/// incremented; its low eight bits are compared.
 pub const LIMIT_GENERATION: usize = LIMIT + LIMIT_BITS;
 
 const _: () = assert!(
@@ -68,7 +66,7 @@ const _: () = assert!(
         && ADDRESS_HANDLE_BITS == 8
         && EVENT_QUEUE_BITS == 5
         && SHARED_RECEIVE_BITS == 6,
-    "the map above"
+    "the layout above"
 );
 
 /// A kind of object.
@@ -90,7 +88,7 @@ pub enum Kind {
 
 /// Bits of a [`Kind`].
 pub const KIND_BITS: usize = 3;
-/// Kinds, as numbers of a step.
+/// Kinds, as numbers in the constants of instructions.
 pub mod kind {
     use super::Kind;
 
@@ -108,13 +106,13 @@ pub mod kind {
     pub const SHARED_RECEIVE: u64 = Kind::SharedReceive as u64;
 }
 
-/// Gives the index in its table that the number of an object stands for.
+/// Gives the index of an object in the table of its kind, from its number.
 #[kernel]
 pub fn index_of(kind: Bits<KIND_BITS>, number: Bits<NUMBER_BITS>) -> Bits<INDEX_BITS> {
     select(kind == kind::REGION, number.get_bits::<INDEX_BITS>(8), number.get_bits::<INDEX_BITS>(0))
 }
 
-/// Gives the place of an object's header.
+/// Gives the address of the header of an object.
 #[kernel]
 pub fn header_of(kind: Bits<KIND_BITS>, index: Bits<INDEX_BITS>) -> Bits<STORE_BITS> {
     match kind.to_u64() {

@@ -1,12 +1,12 @@
-//! What the store holds of an object, in the words of those who are told.
+//! Views of an object: its words in the store as the messages of the other parts of the card.
 //!
-//! Functions of the first words of an object: header and body, as they were loaded.
+//! All are functions of the first words of an object, header and body, as they are loaded.
 use crate::messages::{PageWrite, QUEUE_NUMBER_BITS};
 use crate::object_store::{
     BODY, GENERATION, INDEX_BITS, Kind, LOADED_WORDS, NUMBER, NUMBER_BITS, PAGE, STATE, STATE_BITS, VALID,
     kind,
 };
-use crate::page_list::{LOG2_BITS, PLACE_BITS, PagedRegion};
+use crate::page_list::{LOG2_BITS, PAGE_OFFSET_BITS, PagedRegion};
 use crate::path::{PATH_BITS, path_of};
 use rnic_kernel::prelude::*;
 use rnic_layout::state::QpState;
@@ -18,14 +18,14 @@ use rnic_messages::sizes::{
     QUEUE_PAIR_BITS, REGION_BITS, SHARED_RECEIVE_BITS, VECTOR_BITS, WORK_INDEX_BITS,
 };
 
-/// Bits of what is loaded of an object.
+/// Bits of an object that are loaded.
 pub const LOADED_BITS: usize = 64 * LOADED_WORDS;
 /// Bits of a page of a ring's address.
 const BASE_PAGE_BITS: usize = 52;
 
 const _: () = assert!(BODY + PATH_BITS == LOADED_BITS, "header and path record are all of a queue pair");
 
-/// Offsets of bodies behind the header, in the form in which kernels can use them.
+/// Offsets of fields in an object, in the form in which kernels can use them.
 mod at {
     use crate::object_store::BODY;
     use rnic_layout::admin::{CreateCompletionQueue, CreateEventQueue, CreateRegion};
@@ -75,7 +75,7 @@ mod at {
     pub(super) const EVENT_PAGE: usize = event_queue("base") + PAGE_BITS;
 }
 
-/// Gives the life state of a queue pair.
+/// Gives the state of a queue pair.
 #[kernel]
 pub fn state_of(header: Bits<64>) -> Bits<STATE_BITS> {
     header.get_bits::<STATE_BITS>(STATE)
@@ -87,13 +87,13 @@ pub fn generation_of(header: Bits<64>) -> Bits<GENERATION_BITS> {
     header.get_bits::<GENERATION_BITS>(GENERATION)
 }
 
-/// Gives the whole number of an object.
+/// Gives the number of an object, or its key.
 #[kernel]
 pub fn number_of(header: Bits<64>) -> Bits<NUMBER_BITS> {
     header.get_bits::<NUMBER_BITS>(NUMBER)
 }
 
-/// Tells the stages about a queue pair.
+/// Gives the setup event of a queue pair.
 #[kernel]
 pub fn setup_of(loaded: Bits<LOADED_BITS>, kind: SetupKind, psn: Bits<24>) -> SetupEvent {
     let header = loaded.get_bits::<64>(0);
@@ -107,7 +107,7 @@ pub fn setup_of(loaded: Bits<LOADED_BITS>, kind: SetupKind, psn: Bits<24>) -> Se
     }
 }
 
-/// Tells the stages about a shared receive queue. `limit` is its limit in 16 bits, and the generation of that in the next 8.
+/// Gives the setup event of a shared receive queue. `limit` is its limit in 16 bits, and the generation of that in the next 8.
 #[kernel]
 pub fn srq_setup_of(loaded: Bits<LOADED_BITS>, kind: SrqSetupKind, limit: Bits<24>) -> SrqSetup {
     let header = loaded.get_bits::<64>(0);
@@ -123,7 +123,7 @@ pub fn srq_setup_of(loaded: Bits<LOADED_BITS>, kind: SrqSetupKind, limit: Bits<2
     }
 }
 
-/// Tells the tables of regions about one.
+/// Gives the entry of a region in the region tables.
 #[kernel]
 pub fn region_of(loaded: Bits<LOADED_BITS>) -> RegionWrite {
     RegionWrite {
@@ -145,19 +145,19 @@ pub fn region_of(loaded: Bits<LOADED_BITS>) -> RegionWrite {
     }
 }
 
-/// Gives the pages of a region to be read.
+/// Gives what the list of pages of a region needs.
 #[kernel]
 pub fn paged_region_of(loaded: Bits<LOADED_BITS>) -> PagedRegion {
     PagedRegion {
         length: loaded.get_bits::<64>(at::LENGTH),
         list: loaded.get_bits::<64>(at::LIST),
-        first_offset: loaded.get_bits::<PLACE_BITS>(at::FIRST_OFFSET),
+        first_offset: loaded.get_bits::<PAGE_OFFSET_BITS>(at::FIRST_OFFSET),
         page_log2: loaded.get_bits::<LOG2_BITS>(at::PAGE_LOG2),
         first_entry: loaded.get_bits::<PAGE_ENTRY_BITS>(at::FIRST_ENTRY),
     }
 }
 
-/// Tells the completion queues about one.
+/// Gives the settings of a completion queue.
 #[kernel]
 pub fn completion_queue_of(loaded: Bits<LOADED_BITS>, restarts: Bit) -> CompletionQueueSetup {
     CompletionQueueSetup {
@@ -172,7 +172,7 @@ pub fn completion_queue_of(loaded: Bits<LOADED_BITS>, restarts: Bit) -> Completi
     }
 }
 
-/// Tells the event queues about one; `is_off` keeps it from taking events, although it exists.
+/// Gives the settings of an event queue; with `is_off` it takes no events, although it exists.
 #[kernel]
 pub fn event_queue_of(loaded: Bits<LOADED_BITS>, restarts: Bit, is_off: Bit) -> EventQueueSetup {
     EventQueueSetup {
@@ -185,13 +185,13 @@ pub fn event_queue_of(loaded: Bits<LOADED_BITS>, restarts: Bit, is_off: Bit) -> 
     }
 }
 
-/// Gives a body of event queue 0 as a command would have it: two words behind an empty header.
+/// Gives the body that a create command of event queue 0 would have: two words.
 #[kernel]
 pub fn event_queue_body(setup: EventQueueSetup) -> Bits<128> {
     cat!(setup.base_page, bits::<12>(0), bits::<50>(0), setup.vector, bits::<3>(0), setup.entries_log2)
 }
 
-/// Tells the doorbells who may ring for an object.
+/// Gives the owner of the doorbells of an object.
 #[kernel]
 pub fn page_of(loaded: Bits<LOADED_BITS>, number_kind: Bits<3>, is_off: Bit) -> PageWrite {
     let kind = match number_kind.to_u64() {

@@ -1,4 +1,4 @@
-//! The path record of the store as the stages take it.
+//! Path record: the bits of the store as the fields that the stages use.
 use rnic_kernel::prelude::*;
 use rnic_layout::context::PathRecord;
 use rnic_messages::path::Path;
@@ -6,7 +6,7 @@ use rnic_messages::path::Path;
 /// Bits of a path record.
 pub const PATH_BITS: usize = PathRecord::RECORD.bits as usize;
 
-/// Offsets of the table, in the form in which kernels can use them.
+/// Offsets of fields, in the form in which kernels can use them.
 mod at {
     use rnic_layout::context::PathRecord;
 
@@ -54,7 +54,7 @@ mod at {
     pub(super) const LOCAL_WRITE: usize = offset("local_write");
 }
 
-/// Cuts a record into its fields.
+/// Gives the fields of a path record.
 #[kernel]
 pub fn path_of(record: Bits<PATH_BITS>) -> Path {
     Path {

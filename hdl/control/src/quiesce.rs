@@ -1,20 +1,20 @@
-//! Quiesce: waits until everything has left the card that was in it.
+//! Quiesce: waits until everything that was in flight has left the card.
 //!
-//! An object may be forgotten only when nothing in flight can use it any more. The stages have been told already, so nothing
-//! new begins; what had begun is waited for, section by section in the order in which work passes through them.
+//! An object may be forgotten only when nothing in flight can use it any more. The stages know already, so no new work uses it;
+//! work that had begun is waited for, section by section, in the order in which work passes through them.
 //!
 //! ```text
-//!  passages[0..7] ──> ┌──────────────────────────────┐
+//!  in_flight[0..7] ─> ┌──────────────────────────────┐
 //!  begins[0], [1] ──> │ settle, mark entered, compare│ ──> is_waiting[0], [1]
 //!                     └──────────────────────────────┘
 //! ```
 //!
-//! At least [`SETTLE_CYCLES`] + 2 cycles a section. Two wait: commands, and keys that were ended.
+//! At least [`SETTLE_CYCLES`] + 2 cycles a section. There are two waiters: commands, and keys that were invalidated.
 //!
-//! 1. A section is left when its `left` has come as far as its `entered` was [`SETTLE_CYCLES`] after the section before it
-//!    was left: whatever was on the way between the two has entered by then.
-//! 2. What enters later is not waited for, so traffic of others does not hold it up.
-//! 3. Who begins while the other waits is served next, so neither waits longer than for two rounds.
+//! 1. A section is left when its `left` has reached the value that its `entered` had [`SETTLE_CYCLES`] after the section before
+//!    it was left: everything between the two has entered by then.
+//! 2. Work that enters later is not waited for, so traffic of other queue pairs does not delay a waiter.
+//! 3. A waiter that begins while the other one waits is served next, so neither waits for more than two rounds.
 //!
 //! Design decision 8.
 use crate::messages::SECTIONS;
@@ -26,25 +26,25 @@ pub const SETTLE_CYCLES: u64 = 8;
 /// The last cycle of settling.
 const SETTLED: u64 = SETTLE_CYCLES - 1;
 const LAST_SECTION: u64 = SECTIONS as u64 - 1;
-/// Who waits: commands, and keys that were ended.
+/// Waiters: commands, and keys that were invalidated.
 pub const WAITERS: usize = 2;
 
-/// The block.
+/// Waits for work in flight.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Quiesce {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// Waiting begins in the next cycle.
+    /// The waiter begins to wait in the next cycle.
     pub begins: [Signal<In, Bit>; WAITERS],
-    /// How far the sections are.
+    /// What has entered and left each section.
     pub in_flight: [Signal<In, InFlight>; SECTIONS],
-    /// Something may still be there; registered.
+    /// Something that the waiter waits for may still be in flight; registered.
     pub is_waiting: [Signal<Out, Bit>; WAITERS],
 
     waiting: Reg<Bit>,
-    /// Who is served by this round, and who by the next.
+    /// Waiters of this round, and of the next one.
     served: [Reg<Bit>; WAITERS],
     wanted: [Reg<Bit>; WAITERS],
     section: Reg<Bits<3>>,
@@ -66,7 +66,7 @@ impl Logic for Quiesce {
             5 => self.in_flight[5].val(),
             _ => self.in_flight[6].val(),
         };
-        // Far fewer than half of what the counts can say are in a section.
+        // A section holds far less than half of the range of the counts.
         let has_left = !(in_flight.left - self.mark.q.val()).get_bit(15);
         let waiting = self.waiting.q.val();
         if !self.is_marked.q.val() {
@@ -105,13 +105,13 @@ mod tests {
     use rand::Rng;
     use rnic_blocks::bench::{Bench, random};
 
-    /// Tokens walk through the sections with delays between them; those that were there have left when the wait ends.
+    /// Work moves through the sections with delays between them; what was there has left when the wait ends.
     #[test]
     fn what_was_there_has_left() {
         let mut random = random();
         let mut bench = Bench::clocked(Quiesce::default(), |block| &mut block.clock).in_lock_step();
         for _ in 0..40 {
-            // Each token: when it enters and leaves each section. Some come after the beginning; none overtakes another.
+            // The cycles in which each token enters and leaves each section. Some enter late; none overtakes another.
             let count = random.random_range(0..20);
             let mut tokens: Vec<[(u64, u64); SECTIONS]> = Vec::new();
             let mut first = 0;
@@ -128,7 +128,7 @@ mod tests {
                 tokens.push(before);
             }
             let base: [u16; SECTIONS] = random.random();
-            // Both wait, or one of them.
+            // Both waiters, or one of them.
             let mut begin = [60, random.random_range(20..140)];
             if random.random_bool(0.3) {
                 begin[random.random_range(0..WAITERS)] = u64::MAX;
@@ -151,7 +151,7 @@ mod tests {
                 bench.settle();
                 for (i, &begin) in begin.iter().enumerate() {
                     if cycle <= begin {
-                        assert!(!bench.block.is_waiting[i].val(), "nobody has begun");
+                        assert!(!bench.block.is_waiting[i].val(), "it has not begun");
                     } else if !is_done[i] && !bench.block.is_waiting[i].val() {
                         is_done[i] = true;
                         for token in tokens.iter().filter(|token| token[0].0 <= begin) {

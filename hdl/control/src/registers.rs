@@ -1,34 +1,38 @@
-//! The registers of BAR 0: what the card is, how it is started, and what it has counted.
+//! Registers of BAR 0: what the card is, how it is started, and what it has counted.
 //!
-//! Most registers only keep what software writes. They stand in one memory, which gives it back; what the card needs
-//! at all times stands in registers beside it, and what it needs once is said when it is written.
+//! Most registers only keep what software writes: one memory holds all of them and is read back. What the card needs at all
+//! times is also held in registers of its own ([`settings`]); what it needs once becomes a message when it is written.
 //!
 //! ```text
 //!            ┌───────────────────────────────────────────────────────┐
 //!  sweep ─┬──┼─> mask ─> written ─┬─> file ─────────────────────┐    │
-//!  write ─┘  │                    ├─> control, bases, masks ────┼────┼─> to the parts of the card
-//!            │                    ├─> source addresses ─────────┼────┼─> source_address_write
-//!            │                    └─> interrupt moderation ─────┼────┼─> interrupt_moderation_write
+//!  write ─┘  │                    ├─> settings ─────────────────┼────┼─> to the parts of the card
+//!            │                    └─> entries ──────────────────┼────┼─> source_address_write,
+//!            │                                                  │    │   interrupt_moderation_write
 //!  read ─────┼────────────────────────────────────────> select ─┴─>  ├─> read_data
 //!  status, counters ───────────────────────────────────────┘         │
 //!            └───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency: data stands on `read_data` [`READ_CYCLES`] after `read`; a write takes effect in the third cycle, and leaves as
-//! a message in the fifth. One write and one read a cycle.
+//! Latency: `read_data` follows `read` after [`READ_CYCLES`]; a write takes effect in the third cycle, and its message leaves
+//! in the fifth. Throughput: one write and one read a cycle.
 //!
 //! 1. Reading has no side effect, and never waits.
-//! 2. Reserved bits read as zero, whatever was written; registers that are read-only keep what they are.
-//! 3. What acts, acts when byte 7 is written, so two 32-bit writes, low then high, do what one 64-bit write does.
-//! 4. While `is_resetting`, software's writes change nothing; a sweep writes every register with its value at reset.
-//! 5. An access where no register stands is counted; such reads yield zero.
+//! 2. Reserved bits read as zero, whatever was written; registers that are read-only keep their value.
+//! 3. A register acts when its byte 7 is written, so two 32-bit writes, low then high, do what one 64-bit write does.
+//! 4. While `is_resetting`, writes of software change nothing; a sweep writes every register with its value at reset.
+//! 5. An access to an address without a register is counted; such a read yields zero.
 //!
-//! The card keeps to what it was generated with: of `port_control` only the filters can be changed. All offsets, masks and
-//! values at reset are those of [`rnic_layout::registers`].
+//! A card works as it was generated: of `port_control` only the filters can be changed. All offsets, masks and values at reset
+//! are those of [`rnic_layout::registers`].
+mod entries;
+mod settings;
+
 use crate::axi_lite::READ_CYCLES;
 use crate::frame_counters::FrameCounters;
-use crate::packet_registers::{ADDRESS_BITS, at, merge};
+use crate::register_map::{ADDRESS_BITS, at};
 use crate::register_value;
+use entries::EntryRegisters;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::memory::{ByteMemory, Storage};
 use rnic_kernel::prelude::*;
@@ -47,17 +51,20 @@ use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
     REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
 };
+use settings::{
+    Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
+};
 
-/// Bits of a byte address in the space of BAR 0 as the slave has it, which is larger than the BAR.
+/// Bits of a byte address of the slave in the space of BAR 0, which is larger than the BAR.
 pub const SPACE_BITS: usize = 24;
-/// Bits of the number of a counter of events.
-pub const TALLY_BITS: usize = 6;
-/// Counters of events: those behind the packet path's.
-pub const TALLY_COUNT: usize = map::COUNTERS.len() - FIRST_EVENT;
+/// Bits of the number of an event counter.
+pub const EVENT_COUNTER_BITS: usize = 6;
+/// Number of event counters, which follow those of the packet path.
+pub const EVENT_COUNTERS: usize = map::COUNTERS.len() - FIRST_EVENT;
 
-/// First counter of events.
+/// The first event counter.
 const FIRST_EVENT: usize = map::counter("unknown_qp");
-/// Bits of the number of a register, counters aside, and where it begins in an address.
+/// Bits of the number of a register, counters aside, and its first bit in an address.
 const WORD_BITS: usize = 9;
 const WORD: usize = 3;
 /// Bits of an address above the registers, and above the BAR.
@@ -71,12 +78,12 @@ const IS_MAPPED: usize = 65;
 
 /// The flags of `port_control` that software may change; its other fields are fixed in this card.
 const PORT_CONTROL_KEPT: u64 = 0b11;
-/// Three arrays begin and end where few bits of an address say so.
+/// Bits of an address that tell three arrays of registers apart.
 const BLOCK: usize = 9;
 const BLOCK_BITS: usize = 3;
 const SOURCE_ADDRESSES: u64 = map::REG_SOURCE_ADDRESS_HIGH.offset as u64 >> BLOCK;
 const MODERATIONS: u64 = map::REG_INTERRUPT_MODERATION.offset as u64 >> BLOCK;
-/// Where an address says which source address, and which part of it.
+/// First bits, in an address, of the index of a source address and of its part.
 const SOURCE_ADDRESS: usize = 5;
 const PART: usize = 3;
 const HIGH: u64 = 0;
@@ -85,7 +92,7 @@ const PORT: u64 = 2;
 const PORT_VALID: usize = map::SourceAddressPort::RECORD.field("valid").offset as usize;
 const MAC_BITS: usize = map::SourceAddressPort::RECORD.field("mac").width as usize;
 
-/// Device addresses of rings count in pages.
+/// Rings begin at a page.
 const PAGE_BITS: usize = 52;
 const OFFSET_BITS: usize = limits::RING_ALIGNMENT_BYTES.trailing_zeros() as usize;
 
@@ -105,7 +112,7 @@ mod bit {
 
 const _: () = {
     assert!(READ_CYCLES == 3, "the read path below has three registers");
-    assert!(map::COUNTER_BASE == 1 << ABOVE && TALLY_COUNT <= 1 << TALLY_BITS);
+    assert!(map::COUNTER_BASE == 1 << ABOVE && EVENT_COUNTERS <= 1 << EVENT_COUNTER_BITS);
     assert!(map::REG_SOURCE_ADDRESS_HIGH.stride == 1 << SOURCE_ADDRESS);
     assert!(map::REG_SOURCE_ADDRESS_HIGH.offset as u64 == SOURCE_ADDRESSES << BLOCK);
     assert!(map::REG_SOURCE_ADDRESS_LOW.offset - map::REG_SOURCE_ADDRESS_HIGH.offset == (LOW as u32) << PART);
@@ -126,7 +133,7 @@ const _: () = {
     assert!(progress.field("busy").offset == 16 && progress.field("failed").offset == 17);
 };
 
-/// The values at reset of a card of this width and core clock that are not zero.
+/// Gives the registers of a card of this width and core clock whose values at reset are not zero.
 fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
     let features = Features {
         packet_path: true,
@@ -173,14 +180,14 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
     ]
 }
 
-/// Blocks of outstanding messages: one a queue pair, and as many that all share.
+/// Blocks of outstanding messages: one of each queue pair, and the same number that all share.
 const OUTSTANDING_BLOCKS_LOG2: u8 = QUEUE_PAIR_BITS as u8 + 1;
-/// Pieces that a message is gathered from.
+/// SGEs of a send WQE, at most.
 const SEND_SGES: u8 = limits::SEND_SGES_MAX as u8;
-/// PSNs that a queue pair has in flight, as a power of two.
+/// PSNs that a queue pair has in flight at most, as a power of two.
 const PSN_WINDOW_LOG2: u8 = limits::PSN_WINDOW_LOG2_MAX as u8;
 
-/// What software may do with each register.
+/// Gives, for each register, the mask of its bits, whether software writes it, and whether it exists.
 fn rules() -> Vec<u128> {
     let mut rules = vec![0; 1 << WORD_BITS];
     for register in REGISTERS {
@@ -200,13 +207,27 @@ fn rules() -> Vec<u128> {
     rules
 }
 
-/// Keeps the page of a ring's address.
-#[kernel]
-fn merge_page(page: Bits<PAGE_BITS>, data: Bits<64>, strobe: Bits<8>) -> Bits<PAGE_BITS> {
-    merge(cat!(page, bits::<OFFSET_BITS>(0)), data, strobe).get_bits::<PAGE_BITS>(OFFSET_BITS)
+/// Gives the register file at reset, word by word.
+fn contents(datapath_bits: u16, clock_khz: u32) -> Vec<Bits<64>> {
+    let mut contents = vec![Bits::default(); 1 << WORD_BITS];
+    for (address, value) in values(datapath_bits, clock_khz) {
+        contents[address as usize >> WORD] = value.to_bits();
+    }
+    contents
 }
 
-/// The block.
+/// Makes a table that says whether a register exists.
+fn read_rules() -> ConstantRom<WORD_BITS, 1> {
+    let rules = rules();
+    ConstantRom::new(|word| bits((rules[word] >> IS_MAPPED) as u64))
+}
+
+fn write_rules() -> ConstantRom<WORD_BITS, RULE_BITS> {
+    let rules = rules();
+    ConstantRom::new(|word| rules[word].to_bits())
+}
+
+/// Holds the registers of BAR 0.
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
     /// Makes the registers of a card of this width and core clock.
@@ -219,124 +240,124 @@ pub struct CardRegisters {
     /// Synchronous, active high: the reset of the whole card.
     pub reset: Signal<In, Bit>,
 
-    /// From the slave: write now.
+    /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
-    /// Byte address, a multiple of eight.
+    /// Byte address of the write, a multiple of eight.
     pub write_address: Signal<In, Bits<SPACE_BITS>>,
-    /// What.
+    /// Data of the write.
     pub write_data: Signal<In, Bits<64>>,
-    /// Which bytes of it.
+    /// Bytes of `write_data` that are written.
     pub write_strobe: Signal<In, Bits<8>>,
-    /// From the slave: a read begins.
+    /// From the slave: a read begins, one cycle.
     pub read: Signal<In, Bit>,
-    /// Byte address, a multiple of eight; steady until the data is taken.
+    /// Byte address of the read, a multiple of eight; steady until the data is taken.
     pub read_address: Signal<In, Bits<SPACE_BITS>>,
-    /// To the slave, [`READ_CYCLES`] after the address; registered.
+    /// To the slave: data of the read, [`READ_CYCLES`] after its address; registered.
     pub read_data: Signal<Out, Bits<64>>,
 
     /// To the reset: software asks for one; registered, one cycle.
     pub reset_request: Signal<Out, Bit>,
-    /// From the reset: one is under way.
+    /// From the reset: a reset runs.
     pub is_resetting: Signal<In, Bit>,
     /// From the reset: all parts are in reset.
     pub core_reset: Signal<In, Bit>,
-    /// From the reset: the register of this number takes its value at reset; the index is larger than needed.
+    /// From the reset: the register at `sweep_index` takes its value at reset.
     pub sweeps: Signal<In, Bit>,
-    /// Which.
+    /// Number of the register; larger than needed.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// Nothing is in flight towards host or wire.
+    /// Nothing is in flight to host or wire.
     pub drained: Signal<In, Bit>,
     /// The network port has a link.
     pub link_up: Signal<In, Bit>,
     /// The device has failed.
     pub device_failed: Signal<In, Bit>,
-    /// Why: a `FatalCode`.
+    /// A `FatalCode`: why the device has failed.
     pub fatal_code: Signal<In, Bits<8>>,
-    /// And more.
+    /// Detail of the failure, whose meaning depends on the code.
     pub fatal_detail: Signal<In, Bits<32>>,
 
     /// New work may begin; registered.
     pub enable: Signal<Out, Bit>,
-    /// Commands may begin, which a card that has failed refuses by code; registered.
+    /// Commands may begin; a card that has failed refuses them by code; registered.
     pub command_enable: Signal<Out, Bit>,
-    /// Doorbells are taken, also while the card is to rest; registered.
+    /// Doorbells are taken, also while the card quiesces; registered.
     pub doorbell_enable: Signal<Out, Bit>,
-    /// The card is to rest; registered.
+    /// The card quiesces: it begins nothing new; registered.
     pub quiesces: Signal<Out, Bit>,
-    /// The card's own address; registered.
+    /// Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
-    /// Take any unicast address; registered.
+    /// Frames to any unicast address are taken; registered.
     pub promiscuous: Signal<Out, Bit>,
-    /// Take any group address; registered.
+    /// Frames to any group address are taken; registered.
     pub accept_multicast: Signal<Out, Bit>,
     /// An entry of the table of source addresses; registered.
     pub source_address_write: Signal<Out, SourceAddressWrite>,
-    /// There is one.
+    /// `source_address_write` is valid in this cycle; registered.
     pub source_address_write_valid: Signal<Out, Bit>,
-    /// Entries in use; registered.
+    /// Source addresses in use, one bit each; registered.
     pub source_addresses: Signal<Out, Bits<{ limits::SOURCE_ADDRESSES }>>,
 
-    /// Register `admin_command_base`.
+    /// Register `admin_command_base`; registered, as are those below.
     pub command_base: Signal<Out, Bits<64>>,
     /// Register `admin_answer_base`.
     pub answer_base: Signal<Out, Bits<64>>,
-    /// Of `admin_control`.
+    /// Field `entries_log2` of `admin_control`.
     pub admin_entries_log2: Signal<Out, Bits<4>>,
-    /// Of `admin_control`.
+    /// Field `enable` of `admin_control`.
     pub admin_enable: Signal<Out, Bit>,
-    /// Of `admin_control`.
+    /// Field `event_on_answer` of `admin_control`.
     pub event_on_answer: Signal<Out, Bit>,
     /// `admin_doorbell` as it was written.
     pub admin_doorbell: Signal<Out, Bits<16>>,
-    /// It was; registered, one cycle.
+    /// `admin_doorbell` was written; registered, one cycle.
     pub admin_doorbell_valid: Signal<Out, Bit>,
-    /// What `admin_doorbell` reads.
+    /// From the admin ring: value of `admin_doorbell` when it is read.
     pub producer_index: Signal<In, Bits<16>>,
-    /// Of `admin_progress`.
+    /// From the admin ring: field `consumer_index` of `admin_progress`.
     pub consumer_index: Signal<In, Bits<16>>,
-    /// Of `admin_progress`.
+    /// From the admin ring: field `busy` of `admin_progress`.
     pub admin_busy: Signal<In, Bit>,
-    /// Of `admin_progress`.
+    /// From the admin ring: field `failed` of `admin_progress`.
     pub admin_failed: Signal<In, Bit>,
-    /// Event queue 0 as its registers have it.
+    /// Settings of event queue 0; registered.
     pub event_queue_0: Signal<Out, EventQueueSetup>,
-    /// They have changed; registered, one cycle.
+    /// The settings of event queue 0 have changed; registered, one cycle.
     pub event_queue_0_valid: Signal<Out, Bit>,
 
     /// Register `interrupt_mask`.
     pub interrupt_mask: Signal<Out, Bits<64>>,
-    /// Ones take pending vectors back; registered, one cycle.
+    /// Vectors, one bit each, that are no longer pending; registered, one cycle.
     pub interrupt_pending_clear: Signal<Out, Bits<64>>,
     /// Register `interrupt_pending`.
     pub interrupt_pending: Signal<In, Bits<64>>,
-    /// Register `interrupt_moderation` was written; registered, one cycle.
+    /// A period of interrupt moderation was written; registered, one cycle.
     pub interrupt_moderation_write: Signal<Out, Bit>,
-    /// For this vector.
+    /// Vector of that period; registered.
     pub interrupt_moderation_vector: Signal<Out, Bits<VECTOR_BITS>>,
-    /// With this period.
+    /// The period, in units of 256 cycles of the core clock; registered.
     pub interrupt_moderation_period: Signal<Out, Bits<16>>,
 
     /// From the packet path: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
-    /// There was one.
+    /// `outcome` is valid in this cycle.
     pub outcome_valid: Signal<In, Bit>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
     pub sent_bytes: Signal<In, Bits<16>>,
-    /// To all counters: hold this moment; registered, one cycle.
+    /// To all counters: copy the counts; registered, one cycle.
     pub counter_latch: Signal<Out, Bit>,
-    /// To the packet path's counters: which one is read.
+    /// To the counters of the packet path: number of the one that is read.
     pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From them, at most two cycles later.
+    /// From the counters of the packet path: its value, at most two cycles later.
     pub counter: Signal<In, Count>,
-    /// To the counters of events: which one is read.
-    pub tally_index: Signal<Out, Bits<TALLY_BITS>>,
-    /// From them, at most two cycles later.
-    pub tally_value: Signal<In, Bits<64>>,
-    /// From them: they are not all held yet.
-    pub tally_is_latching: Signal<In, Bit>,
-    /// An access where no register stands; registered.
+    /// To the event counters: number of the one that is read.
+    pub event_counter_index: Signal<Out, Bits<EVENT_COUNTER_BITS>>,
+    /// From the event counters: its value, at most two cycles later.
+    pub event_counter: Signal<In, Bits<64>>,
+    /// From the event counters: not all counts are copied yet.
+    pub event_counters_latching: Signal<In, Bit>,
+    /// An access to an address without a register; registered.
     pub counts_register_unmapped: Signal<Out, Bit>,
 
     #[init(write_rules())]
@@ -345,83 +366,33 @@ pub struct CardRegisters {
     read_rules: ConstantRom<WORD_BITS, 1>,
     #[init(ByteMemory::with_contents(Storage::Block, &contents(datapath_bits, clock_khz)))]
     file: ByteMemory<64, 8, WORD_BITS>,
-    source_high: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
-    source_low: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
-    source_port: ByteMemory<64, 8, SOURCE_ADDRESS_BITS>,
-    moderations: ByteMemory<16, 2, VECTOR_BITS>,
+    entries: EntryRegisters,
     frames: FrameCounters,
     #[init(Constant::new(contents(datapath_bits, clock_khz)[at::PORT_CONTROL as usize >> WORD]))]
     port_control_at_reset: Constant<Bits<64>>,
 
-    /// A write, with its reserved bits taken away.
-    written: Reg<Bit>,
+    /// A write, without its reserved bits.
+    write_held: DFF<RegisterWrite>,
+    has_write: Reg<Bit>,
+    /// The write is of a register that is kept in the file.
     is_kept: Reg<Bit>,
-    is_swept: DFF<Bit>,
-    written_word: DFF<Bits<WORD_BITS>>,
-    written_data: DFF<Bits<64>>,
-    written_strobe: DFF<Bits<8>>,
-    /// An entry of a table that was written, on its way out.
-    changed_word: DFF<Bits<WORD_BITS>>,
-    changes_source: Reg<Bit>,
-    changes_moderation: Reg<Bit>,
-    said_word: DFF<Bits<WORD_BITS>>,
-    says_source: Reg<Bit>,
-    says_moderation: Reg<Bit>,
 
-    control: Reg<Bits<3>>,
-    requests: Reg<Bit>,
-    own_mac_register: Reg<Bits<48>>,
-    port_flags: Reg<Bits<2>>,
-    sources_valid: [Reg<Bit>; limits::SOURCE_ADDRESSES],
-    sources_joined: [Signal<Local, Bits<{ limits::SOURCE_ADDRESSES }>>; limits::SOURCE_ADDRESSES],
-    command_page: Reg<Bits<PAGE_BITS>>,
-    answer_page: Reg<Bits<PAGE_BITS>>,
-    admin_control: Reg<Bits<10>>,
-    doorbell: Reg<Bits<16>>,
-    rings: Reg<Bit>,
-    event_queue_page: Reg<Bits<PAGE_BITS>>,
-    event_queue_control: Reg<Bits<22>>,
-    event_queue_changes: Reg<Bit>,
-    /// Event queue 0 was said to be enabled.
-    event_queue_runs: Reg<Bit>,
-    mask: Reg<Bits<64>>,
-    pending_clear: Reg<Bits<64>>,
-    latch_requested: Reg<Bit>,
-    latches: Reg<Bit>,
-    may_begin: Reg<Bit>,
-    takes_commands: Reg<Bit>,
-    takes_doorbells: Reg<Bit>,
+    settings: Reg<Settings>,
+    requests: Reg<Requests>,
+    /// Event queue 0 was enabled when its settings last changed.
+    event_queue_was_enabled: Reg<Bit>,
+    permissions: Reg<Permissions>,
     unmapped: Reg<Bit>,
-    /// Two accesses at once found no register.
+    /// Two accesses in one cycle had no register.
     owes_unmapped: Reg<Bit>,
 
     selected: DFF<Bits<64>>,
-    selects_tally: DFF<Bit>,
+    selects_event_counter: DFF<Bit>,
     is_inside: DFF<Bit>,
-    answer: DFF<Bits<64>>,
+    read_held: DFF<Bits<64>>,
 }
 
-/// The register file at reset, word by word.
-fn contents(datapath_bits: u16, clock_khz: u32) -> Vec<Bits<64>> {
-    let mut contents = vec![Bits::default(); 1 << WORD_BITS];
-    for (address, value) in values(datapath_bits, clock_khz) {
-        contents[address as usize >> WORD] = value.to_bits();
-    }
-    contents
-}
-
-/// Says of a word whether a register stands there.
-fn read_rules() -> ConstantRom<WORD_BITS, 1> {
-    let rules = rules();
-    ConstantRom::new(|word| bits((rules[word] >> IS_MAPPED) as u64))
-}
-
-fn write_rules() -> ConstantRom<WORD_BITS, RULE_BITS> {
-    let rules = rules();
-    ConstantRom::new(|word| rules[word].to_bits())
-}
-
-/// An address is that of a counter.
+/// Tells whether an address is that of a counter.
 #[kernel]
 fn is_counter(address: Bits<SPACE_BITS>) -> Bit {
     let ends_before = address < COUNTERS_END;
@@ -431,8 +402,26 @@ fn is_counter(address: Bits<SPACE_BITS>) -> Bit {
 const COUNTERS_BEGIN: u64 = map::COUNTER_BASE as u64;
 const EVENTS_BEGIN: u64 = map::counter_offset(FIRST_EVENT) as u64;
 const COUNTERS_END: u64 = COUNTERS_BEGIN + 8 * map::COUNTERS.len() as u64;
-/// The number of the first counter of events, as far as it is seen in an index.
-const FIRST_INDEX: u64 = FIRST_EVENT as u64 % (1 << TALLY_BITS);
+/// The number of the first event counter, modulo the width of an index.
+const FIRST_INDEX: u64 = FIRST_EVENT as u64 % (1 << EVENT_COUNTER_BITS);
+
+/// Accesses without a register, to be counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Misses {
+    /// One is counted.
+    any: Bit,
+    /// Another one is still to be counted.
+    owes: Bit,
+}
+
+/// Counts accesses without a register, of which a write and a read may come in one cycle.
+#[kernel]
+fn misses(write_misses: Bit, read_misses: Bit, owed: Bit) -> Misses {
+    Misses {
+        any: write_misses || read_misses || owed,
+        owes: (write_misses && read_misses) || (owed && (write_misses || read_misses)),
+    }
+}
 
 impl Logic for CardRegisters {
     #[kernel]
@@ -442,247 +431,131 @@ impl Logic for CardRegisters {
         let sweeps = self.sweeps.val();
 
         // A write, of software or of a sweep, loses its reserved bits.
-        let address = self.write_address.val();
-        let is_register = !address.get_bits::<ABOVE_BITS>(ABOVE).any();
+        let write_address = self.write_address.val();
+        let is_register = !write_address.get_bits::<ABOVE_BITS>(ABOVE).any();
         let word = select(
             sweeps,
             self.sweep_index.val().get_bits::<WORD_BITS>(0),
-            address.get_bits::<WORD_BITS>(WORD),
+            write_address.get_bits::<WORD_BITS>(WORD),
         );
         self.rules.address.next = word;
         let rule = self.rules.value.val();
         let takes = sweeps || (self.write.val() && is_register && !is_resetting);
         let fixed = select(word == at::PORT_CONTROL >> WORD, self.port_control_at_reset.val(), bits::<64>(0));
         let offered = select(sweeps, bits::<64>(0), self.write_data.val() & rule.get_bits::<64>(0));
-        self.written.d.next = takes;
+        self.has_write.d.next = takes;
         self.is_kept.d.next = takes && rule.get_bit(IS_WRITABLE);
-        self.is_swept.d.next = sweeps;
-        self.written_word.d.next = word;
-        self.written_data.d.next = offered | fixed;
-        self.written_strobe.d.next = select(sweeps, bits::<8>(0xff), self.write_strobe.val());
+        self.write_held.d.next = RegisterWrite {
+            word,
+            data: offered | fixed,
+            strobe: select(sweeps, bits::<8>(0xff), self.write_strobe.val()),
+            is_swept: sweeps,
+        };
 
-        // It is kept.
-        let written = self.written.q.val();
-        let word = self.written_word.q.val();
-        let data = self.written_data.q.val();
-        let strobe = self.written_strobe.q.val();
-        let none = bits::<8>(0);
-        self.file.write_strobe.next = select(self.is_kept.q.val(), strobe, none);
-        self.file.write_address.next = word;
-        self.file.write_data.next = data;
-        let address: Bits<ABOVE> = cat!(word, bits::<WORD>(0));
-        let block = address.get_bits::<BLOCK_BITS>(BLOCK);
-        let source = address.get_bits::<SOURCE_ADDRESS_BITS>(SOURCE_ADDRESS);
-        let part = address.get_bits::<2>(PART);
-        let is_source = written && block == SOURCE_ADDRESSES;
-        let is_moderation = written && block == MODERATIONS;
-        self.source_high.write_strobe.next = select(is_source && part == HIGH, strobe, none);
-        self.source_high.write_address.next = source;
-        self.source_high.write_data.next = data;
-        self.source_low.write_strobe.next = select(is_source && part == LOW, strobe, none);
-        self.source_low.write_address.next = source;
-        self.source_low.write_data.next = data;
-        self.source_port.write_strobe.next = select(is_source && part == PORT, strobe, none);
-        self.source_port.write_address.next = source;
-        self.source_port.write_data.next = data;
-        self.moderations.write_strobe.next = select(is_moderation, strobe.get_bits::<2>(0), bits::<2>(0));
-        self.moderations.write_address.next = address.get_bits::<VECTOR_BITS>(WORD);
-        self.moderations.write_data.next = data.get_bits::<16>(0);
-        for i in 0..limits::SOURCE_ADDRESSES {
-            if is_source && part == PORT && source == i as u64 && strobe.get_bit(PORT_VALID / 8) {
-                self.sources_valid[i].d.next = data.get_bit(PORT_VALID);
-            }
-            let mine = bit_cast::<{ limits::SOURCE_ADDRESSES }, 1>(self.sources_valid[i].q.val().into())
-                << (i as u64);
-            self.sources_joined[i].next = if i == 0 { mine } else { self.sources_joined[i - 1].val() | mine };
-        }
-        self.source_addresses.next = self.sources_joined[limits::SOURCE_ADDRESSES - 1].val();
+        // The file and the entries keep it.
+        let has_write = self.has_write.q.val();
+        let write = self.write_held.q.val();
+        self.file.write_strobe.next = select(self.is_kept.q.val(), write.strobe, bits::<8>(0));
+        self.file.write_address.next = write.word;
+        self.file.write_data.next = write.data;
+        self.entries.write.next = write;
+        self.entries.write_valid.next = has_write;
+        self.source_address_write.next = self.entries.source_address_write.val();
+        self.source_address_write_valid.next = self.entries.source_address_write_valid.val();
+        self.source_addresses.next = self.entries.source_addresses.val();
+        self.interrupt_moderation_write.next = self.entries.interrupt_moderation_write.val();
+        self.interrupt_moderation_vector.next = self.entries.interrupt_moderation_vector.val();
+        self.interrupt_moderation_period.next = self.entries.interrupt_moderation_period.val();
 
         // It acts.
-        let acts = strobe.get_bit(7);
-        let is_swept = self.is_swept.q.val();
-        let control = select(strobe.get_bit(0), data.get_bits::<3>(0), self.control.q.val());
-        let latch = select(strobe.get_bit(0), data.get_bit(0), self.latch_requested.q.val());
-        self.requests.d.next = false;
-        self.rings.d.next = false;
-        self.event_queue_changes.d.next = false;
-        self.latches.d.next = false;
-        self.pending_clear.d.next = bits(0);
-        if written {
-            match bit_cast::<64, ABOVE>(address).to_u64() {
-                at::CONTROL => {
-                    self.control.d.next = select(acts, control.replace_bit(bit::RESET, false), control);
-                    self.requests.d.next = acts && control.get_bit(bit::RESET);
-                }
-                at::OWN_MAC => {
-                    let own_mac = bit_cast::<64, 48>(self.own_mac_register.q.val());
-                    self.own_mac_register.d.next = merge(own_mac, data, strobe).get_bits::<48>(0);
-                }
-                at::PORT_CONTROL => {
-                    let flags = data.get_bits::<2>(0);
-                    self.port_flags.d.next = select(strobe.get_bit(0), flags, self.port_flags.q.val());
-                }
-                at::ADMIN_COMMAND_BASE => {
-                    self.command_page.d.next = merge_page(self.command_page.q.val(), data, strobe);
-                }
-                at::ADMIN_ANSWER_BASE => {
-                    self.answer_page.d.next = merge_page(self.answer_page.q.val(), data, strobe);
-                }
-                at::ADMIN_CONTROL => {
-                    let old = bit_cast::<64, 10>(self.admin_control.q.val());
-                    self.admin_control.d.next = merge(old, data, strobe).get_bits::<10>(0);
-                }
-                at::ADMIN_DOORBELL => {
-                    let old = bit_cast::<64, 16>(self.doorbell.q.val());
-                    self.doorbell.d.next = merge(old, data, strobe).get_bits::<16>(0);
-                    self.rings.d.next = acts && !is_swept;
-                }
-                at::EVENT_QUEUE_BASE => {
-                    self.event_queue_page.d.next = merge_page(self.event_queue_page.q.val(), data, strobe);
-                }
-                at::EVENT_QUEUE_CONTROL => {
-                    let old = bit_cast::<64, 22>(self.event_queue_control.q.val());
-                    self.event_queue_control.d.next = merge(old, data, strobe).get_bits::<22>(0);
-                    self.event_queue_changes.d.next = acts && !is_swept;
-                }
-                at::INTERRUPT_PENDING => self.pending_clear.d.next = merge(bits::<64>(0), data, strobe),
-                at::INTERRUPT_MASK => self.mask.d.next = merge(self.mask.q.val(), data, strobe),
-                at::COUNTER_LATCH => {
-                    self.latch_requested.d.next = latch && !acts;
-                    self.latches.d.next = latch && acts;
-                }
-                _ => {}
-            }
+        let settings = self.settings.q.val();
+        let requests = self.requests.q.val();
+        if has_write {
+            self.settings.d.next = next_settings(settings, write);
         }
-
-        // What it changes is read back as a whole, and said.
-        self.changed_word.d.next = word;
-        self.changes_source.d.next = is_source && acts && part <= PORT;
-        self.changes_moderation.d.next = is_moderation && acts;
-        let changed: Bits<ABOVE> = cat!(self.changed_word.q.val(), bits::<WORD>(0));
-        let changed_source = changed.get_bits::<SOURCE_ADDRESS_BITS>(SOURCE_ADDRESS);
-        self.source_high.read_enable.next = self.changes_source.q.val();
-        self.source_high.read_address.next = changed_source;
-        self.source_low.read_enable.next = self.changes_source.q.val();
-        self.source_low.read_address.next = changed_source;
-        self.source_port.read_enable.next = self.changes_source.q.val();
-        self.source_port.read_address.next = changed_source;
-        self.moderations.read_enable.next = self.changes_moderation.q.val();
-        self.moderations.read_address.next = changed.get_bits::<VECTOR_BITS>(WORD);
-        self.said_word.d.next = self.changed_word.q.val();
-        self.says_source.d.next = self.changes_source.q.val();
-        self.says_moderation.d.next = self.changes_moderation.q.val();
-        let said: Bits<ABOVE> = cat!(self.said_word.q.val(), bits::<WORD>(0));
-        let port = self.source_port.read_data.val();
-        self.source_address_write.next = SourceAddressWrite {
-            index: said.get_bits::<SOURCE_ADDRESS_BITS>(SOURCE_ADDRESS),
-            valid: port.get_bit(PORT_VALID),
-            address: cat!(self.source_high.read_data.val(), self.source_low.read_data.val()),
-            mac: port.get_bits::<MAC_BITS>(0),
-        };
-        self.source_address_write_valid.next = self.says_source.q.val();
-        self.interrupt_moderation_write.next = self.says_moderation.q.val();
-        self.interrupt_moderation_vector.next = said.get_bits::<VECTOR_BITS>(WORD);
-        self.interrupt_moderation_period.next = self.moderations.read_data.val();
-
-        // What registers say at all times.
+        self.requests.d.next = select(has_write, requests_of(settings, write), Requests::default());
+        let queue_0 = event_queue_0(settings, self.event_queue_was_enabled.q.val());
+        if write.is_swept {
+            self.event_queue_was_enabled.d.next = false;
+        } else if requests.event_queue {
+            self.event_queue_was_enabled.d.next = queue_0.valid;
+        }
+        let resets = is_resetting || requests.reset;
         let failed = self.device_failed.val();
-        let control = self.control.q.val();
-        let runs = control.get_bit(bit::ENABLE) && !is_resetting && !self.requests.q.val();
-        let may_begin = runs && !control.get_bit(bit::QUIESCE);
-        self.may_begin.d.next = may_begin && !failed;
-        self.takes_commands.d.next = may_begin;
-        self.takes_doorbells.d.next = runs && !failed;
-        self.reset_request.next = self.requests.q.val();
-        self.enable.next = self.may_begin.q.val();
-        self.command_enable.next = self.takes_commands.q.val();
-        self.doorbell_enable.next = self.takes_doorbells.q.val();
-        self.quiesces.next = control.get_bit(bit::QUIESCE);
-        self.own_mac.next = self.own_mac_register.q.val();
-        self.promiscuous.next = self.port_flags.q.val().get_bit(0);
-        self.accept_multicast.next = self.port_flags.q.val().get_bit(1);
-        let page_begin = bits::<OFFSET_BITS>(0);
-        self.command_base.next = cat!(self.command_page.q.val(), page_begin);
-        self.answer_base.next = cat!(self.answer_page.q.val(), page_begin);
-        let admin_control = self.admin_control.q.val();
-        self.admin_entries_log2.next = admin_control.get_bits::<4>(0);
-        self.admin_enable.next = admin_control.get_bit(bit::ADMIN_ENABLE);
-        self.event_on_answer.next = admin_control.get_bit(bit::EVENT_ON_ANSWER);
-        self.admin_doorbell.next = self.doorbell.q.val();
-        self.admin_doorbell_valid.next = self.rings.q.val();
-        let event_queue = self.event_queue_control.q.val();
-        let queue_runs = event_queue.get_bit(bit::QUEUE_ENABLE);
-        self.event_queue_0.next = EventQueueSetup {
-            event_queue: bits(0),
-            restarts: queue_runs != self.event_queue_runs.q.val(),
-            valid: queue_runs,
-            entries_log2: event_queue.get_bits::<5>(0),
-            vector: event_queue.get_bits::<VECTOR_BITS>(bit::QUEUE_VECTOR),
-            base_page: self.event_queue_page.q.val(),
-        };
-        self.event_queue_0_valid.next = self.event_queue_changes.q.val();
-        if is_swept {
-            self.event_queue_runs.d.next = false;
-        } else if self.event_queue_changes.q.val() {
-            self.event_queue_runs.d.next = queue_runs;
-        }
-        self.interrupt_mask.next = self.mask.q.val();
-        self.interrupt_pending_clear.next = self.pending_clear.q.val();
+        self.permissions.d.next = permissions(settings.control, resets, failed);
+        self.reset_request.next = requests.reset;
+        self.enable.next = self.permissions.q.val().work;
+        self.command_enable.next = self.permissions.q.val().commands;
+        self.doorbell_enable.next = self.permissions.q.val().doorbells;
+        self.quiesces.next = settings.control.get_bit(bit::QUIESCE);
+        self.own_mac.next = settings.own_mac;
+        self.promiscuous.next = settings.port_flags.get_bit(0);
+        self.accept_multicast.next = settings.port_flags.get_bit(1);
+        self.command_base.next = cat!(settings.command_page, bits::<OFFSET_BITS>(0));
+        self.answer_base.next = cat!(settings.answer_page, bits::<OFFSET_BITS>(0));
+        self.admin_entries_log2.next = settings.admin_control.get_bits::<4>(0);
+        self.admin_enable.next = settings.admin_control.get_bit(bit::ADMIN_ENABLE);
+        self.event_on_answer.next = settings.admin_control.get_bit(bit::EVENT_ON_ANSWER);
+        self.admin_doorbell.next = settings.admin_doorbell;
+        self.admin_doorbell_valid.next = requests.admin_doorbell;
+        self.event_queue_0.next = queue_0;
+        self.event_queue_0_valid.next = requests.event_queue;
+        self.interrupt_mask.next = settings.interrupt_mask;
+        self.interrupt_pending_clear.next = requests.pending_clear;
 
-        // Counting. An outcome that a reset takes from the packet path's counters does not count here either.
-        self.counter_latch.next = self.latches.q.val();
-        self.frames.latch.next = self.latches.q.val();
+        // Counters. An outcome that a reset takes from the counters of the packet path does not count here either.
+        let read_address = self.read_address.val();
+        self.counter_latch.next = requests.latch;
+        self.frames.latch.next = requests.latch;
         self.frames.outcome.next = self.outcome.val();
         self.frames.outcome_valid.next = self.outcome_valid.val() && !self.core_reset.val();
         self.frames.sent_frame.next = self.sent_frame.val();
         self.frames.sent_bytes.next = self.sent_bytes.val();
-        let read_address = self.read_address.val();
         self.frames.read_address.next = read_address.get_bits::<ADDRESS_BITS>(0);
         self.counter_index.next = self.frames.counter_index.val();
         self.frames.counter.next = self.counter.val();
-        self.tally_index.next = read_address.get_bits::<TALLY_BITS>(WORD) - FIRST_INDEX;
+        self.event_counter_index.next = read_address.get_bits::<EVENT_COUNTER_BITS>(WORD) - FIRST_INDEX;
 
-        // Reading: what stands in memory, or nowhere.
+        // Reads: a register of the file, one that the card drives, or a counter.
         let reads_register = !read_address.get_bits::<ABOVE_BITS>(ABOVE).any();
         self.file.read_enable.next = true;
         self.file.read_address.next = read_address.get_bits::<WORD_BITS>(WORD);
-        let resets = is_resetting || self.requests.q.val();
         let status = cat!(self.link_up.val(), failed, self.drained.val(), resets, !resets);
         let progress = cat!(self.admin_failed.val(), self.admin_busy.val(), self.consumer_index.val());
-        let is_latching = self.latches.q.val() || self.tally_is_latching.val();
-        let latches = self.latch_requested.q.val() || is_latching;
+        let is_latching = requests.latch || self.event_counters_latching.val();
+        let latch = settings.latch_requested || is_latching;
         self.selected.d.next = match read_address.to_u64() {
-            at::CONTROL => bit_cast::<64, 3>(control),
+            at::CONTROL => bit_cast::<64, 3>(settings.control),
             at::STATUS => bit_cast::<64, 5>(status),
             at::FATAL => cat!(self.fatal_detail.val(), bits::<24>(0), self.fatal_code.val()),
             at::ADMIN_DOORBELL => bit_cast::<64, 16>(self.producer_index.val()),
             at::ADMIN_PROGRESS => bit_cast::<64, 18>(progress),
             at::INTERRUPT_PENDING => self.interrupt_pending.val(),
-            at::COUNTER_LATCH => bit_cast::<64, 1>(cat!(latches)),
+            at::COUNTER_LATCH => bit_cast::<64, 1>(cat!(latch)),
             _ if reads_register => self.file.read_data.val(),
             _ => bits::<64>(0),
         };
-        self.selects_tally.d.next = is_counter(read_address) && read_address >= EVENTS_BEGIN;
+        let reads_counter = is_counter(read_address);
+        self.selects_event_counter.d.next = reads_counter && read_address >= EVENTS_BEGIN;
         self.is_inside.d.next = !read_address.get_bits::<BEYOND_BITS>(ADDRESS_BITS).any();
-        self.answer.d.next = if self.frames.is_counter.val() && self.is_inside.q.val() {
+        self.read_held.d.next = if self.frames.is_counter.val() && self.is_inside.q.val() {
             self.frames.value.val()
-        } else if self.selects_tally.q.val() {
-            self.tally_value.val()
+        } else if self.selects_event_counter.q.val() {
+            self.event_counter.val()
         } else {
             self.selected.q.val()
         };
-        self.read_data.next = self.answer.q.val();
+        self.read_data.next = self.read_held.q.val();
 
-        // Where no register stands.
-        let address = self.write_address.val();
-        let writes_mapped = (is_register && rule.get_bit(IS_MAPPED)) || is_counter(address);
-        let write_misses = self.write.val() && !writes_mapped && !sweeps;
+        // Accesses without a register.
         self.read_rules.address.next = read_address.get_bits::<WORD_BITS>(WORD);
-        let reads_mapped = (reads_register && self.read_rules.value.val().any()) || is_counter(read_address);
+        let writes_mapped = (is_register && rule.get_bit(IS_MAPPED)) || is_counter(write_address);
+        let reads_mapped = (reads_register && self.read_rules.value.val().any()) || reads_counter;
+        let write_misses = self.write.val() && !writes_mapped && !sweeps;
         let read_misses = self.read.val() && !reads_mapped;
-        let owed = self.owes_unmapped.q.val();
-        self.owes_unmapped.d.next = (write_misses && read_misses) || (owed && (write_misses || read_misses));
-        self.unmapped.d.next = write_misses || read_misses || owed;
+        let missed = misses(write_misses, read_misses, self.owes_unmapped.q.val());
+        self.owes_unmapped.d.next = missed.owes;
+        self.unmapped.d.next = missed.any;
         self.counts_register_unmapped.next = self.unmapped.q.val();
     }
 }

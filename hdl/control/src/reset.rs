@@ -1,7 +1,7 @@
-//! Reset: ends the work of the card, clears it, and lets it begin anew.
+//! Reset: drains the card, clears it, and starts it again.
 //!
-//! A reset that cuts off reads and writes would leave the host with answers that nobody awaits, and tables in memory do not
-//! know a reset. So it takes its time, while registers go on to be answered.
+//! A reset that cut off reads and writes would leave completions in flight that the card no longer expects, and memories have no
+//! reset. So the card is drained first and swept afterwards, while the registers still answer.
 //!
 //! ```text
 //!  request ──> settle ──> drain ──> pulse ──────> sweep ──────────> forget ─────────> run
@@ -12,52 +12,52 @@
 //!  reset                  └─ drained              registers
 //! ```
 //!
-//! A reset without work lasts 2 + [`SETTLE_CYCLES`] + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then as long as the commands take to forget.
-//! Draining lasts as long as the limit that the block is made with, at most.
+//! A reset without work lasts 2 + [`SETTLE_CYCLES`] + [`RESET_CYCLES`] + 2^[`SWEEP_BITS`] cycles, and then until the sequencer has
+//! forgotten all objects. Draining lasts at most the limit that the block is made with.
 //!
 //! 1. While `is_resetting`, nothing new begins, and software's writes change nothing.
-//! 2. `core_reset` begins only when the card is drained, or the limit is over. What was begun in the cycle of the request is
-//!    counted some cycles later, so `drained` means nothing before [`SETTLE_CYCLES`]. If the limit is over, `lost_read` or
-//!    `lost_write` follows when the reset has ended: what was not answered may still be, and a second reset clears that too.
-//! 3. The reset from outside does all of that but settling and draining.
-//! 4. When `quiesces` has lasted for the limit and the card is not drained, that is a loss too.
+//! 2. `core_reset` begins only when the card is drained, or the limit is over. Work that begins in the cycle of the request is
+//!    counted some cycles later, so `drained` is ignored for [`SETTLE_CYCLES`]. If the limit is over, `lost_read` or
+//!    `lost_write` follows when the reset has ended: late completions may still come, and a second reset clears their effect.
+//! 3. The reset from outside does all of that except settling and draining.
+//! 4. When `quiesces` has been high for the limit and the card is not drained, that is a loss too.
 //!
 //! Design decision 12.
 use rnic_kernel::prelude::*;
 
 /// Cycles of `core_reset`: longer than the deepest pipeline of the card.
 pub const RESET_CYCLES: u64 = 255;
-/// Cycles in which every part hears that nothing new may begin, and counts what it had begun.
+/// Cycles after which every part has stopped to begin work, and has counted what it had begun.
 pub const SETTLE_CYCLES: u64 = 16;
-/// Bits of what is swept.
+/// Bits of the index that is swept.
 pub const SWEEP_BITS: usize = 10;
-/// Cycles after which what has not drained is lost: four milliseconds at 250 MHz, longer than any host waits for its memory.
+/// Cycles after which what has not drained is lost: four milliseconds at 250 MHz, longer than the memory latency of any host.
 pub const DRAIN_CYCLES: u64 = 1 << 20;
 const TIME_BITS: usize = 21;
 
-/// What the block does.
+/// What the block does in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Phase {
-    /// All else is being reset.
+    /// Holds all other parts in reset.
     Pulse,
-    /// Tables are cleared.
+    /// Clears tables.
     Sweep,
-    /// Commands begin to forget.
+    /// Asks the sequencer to forget all objects.
     Forget,
-    /// They do.
+    /// Waits until it has.
     Forgetting,
-    /// The card works.
+    /// Lets the card work.
     Run,
-    /// What is under way comes to be counted.
+    /// Waits until work that has begun is counted.
     Settle,
-    /// What is under way ends.
+    /// Waits until that work is done.
     Drain,
 }
 
-/// The block.
+/// Orders the phases of a reset.
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
-    /// Makes a card that begins with a reset, and waits at most `drain_cycles` for what is in flight.
+    /// Makes a block that begins with a reset, and drains for at most `drain_cycles`.
     drain_cycles: u64,
 )]
 pub struct Reset {
@@ -65,36 +65,36 @@ pub struct Reset {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high: the reset of the whole card.
     pub reset: Signal<In, Bit>,
-    /// From the registers: a reset is asked for.
+    /// From the registers: a reset is requested.
     pub request: Signal<In, Bit>,
-    /// From the registers: the card is to come to rest.
+    /// From the registers: the card is to drain.
     pub quiesces: Signal<In, Bit>,
-    /// Nothing is in flight towards host or wire.
+    /// Nothing is in flight to host or wire.
     pub drained: Signal<In, Bit>,
-    /// Nor is any read of the host; for the name of a loss.
+    /// No host read is in flight; tells `lost_read` from `lost_write`.
     pub reads_drained: Signal<In, Bit>,
-    /// From the commands: objects are being forgotten, from the cycle after `forget` on.
+    /// From the sequencer: objects are being forgotten, from the cycle after `forget` on.
     pub is_forgetting: Signal<In, Bit>,
 
-    /// To all else; registered.
+    /// To all other parts: reset; registered.
     pub core_reset: Signal<Out, Bit>,
-    /// From a request to the end of its reset; registered.
+    /// High from a request to the end of its reset; registered.
     pub is_resetting: Signal<Out, Bit>,
-    /// To tables: clear what stands at the index; registered.
+    /// To tables: the entry at `sweep_index` is cleared; registered.
     pub sweeps: Signal<Out, Bit>,
-    /// Which; registered.
+    /// Index of the entry that is cleared; registered.
     pub sweep_index: Signal<Out, Bits<SWEEP_BITS>>,
-    /// To the commands: forget all objects; registered, one cycle.
+    /// To the sequencer: forget all objects; registered, one cycle.
     pub forget: Signal<Out, Bit>,
-    /// A host read was not answered in time; registered, one cycle.
+    /// A host read was not completed in time; registered, one cycle.
     pub lost_read: Signal<Out, Bit>,
-    /// Something else did not end in time; registered, one cycle.
+    /// Other work was not done in time; registered, one cycle.
     pub lost_write: Signal<Out, Bit>,
 
     #[init(Constant::new(bits(drain_cycles)))]
     drain_cycles: Constant<Bits<TIME_BITS>>,
     phase: Reg<Phase>,
-    /// Cycles that the phase still lasts, but for one.
+    /// Cycles that the phase still lasts, less one.
     #[init(Reg::new(bits(RESET_CYCLES)))]
     left: Reg<Bits<TIME_BITS>>,
     #[init(Reg::new(true))]
@@ -103,12 +103,12 @@ pub struct Reset {
     index: DFF<Bits<SWEEP_BITS>>,
     in_sweep: Reg<Bit>,
     forgets: Reg<Bit>,
-    /// Draining was given up, for the lack of a read.
+    /// Draining was given up.
     gave_up: Reg<Bit>,
     lacked_read: DFF<Bit>,
     reports: Reg<Bit>,
-    /// Cycles for which a card that is to rest may still work; zero when there was a report.
-    patience: DFF<Bits<TIME_BITS>>,
+    /// Cycles for which a card that quiesces may still work; zero after a report.
+    quiesce_left: DFF<Bits<TIME_BITS>>,
 }
 
 impl Logic for Reset {
@@ -154,7 +154,7 @@ impl Logic for Reset {
                     self.phase.d.next = Phase::Forget;
                 }
             }
-            // The answer to `forgets`, which is a register, comes a cycle later.
+            // `forgets` is a register, so `is_forgetting` follows it a cycle later.
             Phase::Forget => {
                 self.phase.d.next = if self.forgets.q.val() { Phase::Forgetting } else { Phase::Forget };
             }
@@ -167,14 +167,14 @@ impl Logic for Reset {
             }
         }
 
-        // A card that is to rest, and does not.
-        let rests = self.phase.q.val() == Phase::Run && self.quiesces.val() && !drained;
-        let patience = self.patience.q.val();
-        if !rests {
-            self.patience.d.next = self.drain_cycles.val();
-        } else if patience.any() {
-            self.patience.d.next = patience - 1;
-            if patience == 1 {
+        // A card that quiesces must drain in time.
+        let is_late = self.phase.q.val() == Phase::Run && self.quiesces.val() && !drained;
+        let quiesce_left = self.quiesce_left.q.val();
+        if !is_late {
+            self.quiesce_left.d.next = self.drain_cycles.val();
+        } else if quiesce_left.any() {
+            self.quiesce_left.d.next = quiesce_left - 1;
+            if quiesce_left == 1 {
                 self.reports.d.next = true;
                 self.lacked_read.d.next = !self.reads_drained.val();
             }
@@ -204,7 +204,7 @@ mod tests {
     const DRAIN: u64 = 40;
     const FORGETTING: u32 = 30;
 
-    /// The block, and the commands that forget when they are told.
+    /// The block, and a sequencer that forgets when it is asked to.
     struct World {
         bench: Bench<Reset>,
         forgetting: u32,
@@ -266,7 +266,7 @@ mod tests {
             self.tick();
         }
 
-        /// Waits for the end of a reset, and checks that it was a whole one.
+        /// Waits for the end of a reset, and checks that it had all its phases.
         fn expect_reset(&mut self) -> u64 {
             let mut cycles = 0;
             self.bench.settle();

@@ -1,6 +1,6 @@
-//! SetupBroadcast: offers a setup event to all stages, and continues when each has taken it.
+//! Setup broadcast: offers a setup event to all stages, and takes the next one when each has taken it.
 //!
-//! One writer for every field (design decision 6): commands write no record of a stage, but send all stages the same event.
+//! Every field has one writer (design decision 6): the sequencer writes no record of a stage, but sends all stages the same event.
 //!
 //! ```text
 //!             ┌────────────────────────┐
@@ -9,7 +9,7 @@
 //!             └────────────────────────┘
 //! ```
 //!
-//! Latency 1 cycle; an event in three cycles if all stages take it at once.
+//! Latency 1 cycle. Throughput one event in three cycles if all stages take it at once.
 //!
 //! 1. Every stage gets every event of a queue pair once, in order. Admission gets every event of an SRQ too, and the prefetch
 //!    of receive WQEs those that restart its ring.
@@ -21,9 +21,9 @@ use rnic_messages::setup::{SetupEvent, SrqSetup, SrqSetupKind};
 
 /// Stages that keep records of SRQs.
 pub const SRQ_STAGES: usize = 2;
-/// Place of admission among them.
+/// Index of admission among them.
 pub const ADMIT: usize = 0;
-/// Place of the prefetch of receive WQEs among them.
+/// Index of the prefetch of receive WQEs among them.
 pub const RQ_PREFETCH: usize = 1;
 
 /// Sends setup events to `N` stages, and those of SRQs to two.
@@ -31,7 +31,7 @@ pub const RQ_PREFETCH: usize = 1;
 pub struct SetupBroadcast<const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets the event.
+    /// Synchronous, active high; drops the event.
     pub reset: Signal<In, Bit>,
     /// Event of a queue pair from the sequencer, held until `ready`, which is a function of registers.
     pub from: StreamRx<SetupEvent>,

@@ -4,14 +4,14 @@ use rnic_kernel::prelude::*;
 /// Counts frames and bytes; `latch` copies both at once.
 ///
 /// Latency 1 cycle; one event a cycle. Events of the cycle of `latch` are not in the copy. Counts wrap at 2^64, and no reset
-/// clears them: like those of the packet path, they run on, and who reads takes differences.
+/// clears them: as with those of the packet path, software reads differences.
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Totals {
     /// Core clock.
     pub clock: Signal<In, Clock>,
     /// A frame has ended.
     pub frame: Signal<In, Bit>,
-    /// Bytes that came in this cycle.
+    /// Bytes of this cycle.
     pub bytes: Signal<In, Bits<16>>,
     /// Copy both counts.
     pub latch: Signal<In, Bit>,

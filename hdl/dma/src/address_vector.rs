@@ -412,7 +412,7 @@ mod tests {
             seen
         }
 
-        /// Checks one packet against the tokens that were taken next; says whose it is and how many were dropped before it.
+        /// Checks one packet against the tokens that were taken next; returns its index and how many were dropped before it.
         fn check(&self, next: usize, cycle: u64, sent: Option<&TransmitToken>) -> usize {
             for (index, taken) in self.taken.iter().enumerate().skip(next) {
                 let path = Self::path(taken);

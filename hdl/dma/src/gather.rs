@@ -120,7 +120,7 @@ struct Progress {
 /// How much of its span has been joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct SpanProgress {
-    /// Bytes that are still to come.
+    /// Bytes that have not been joined.
     left: Bits<SPAN_BITS>,
     /// Lanes by which its words are turned.
     turn: Bits<LANE_BITS>,
@@ -338,7 +338,7 @@ fn buffer_write<const BYTES: usize>(
 }
 
 /// Bits of the joined word that a turned word replaces: all if it fills its beat, for the rest of it begins the next beat, else those
-/// behind the bytes that are there.
+/// after the bytes that are there.
 #[kernel]
 fn taken_lanes<const DATA: usize>(is_word: Bit, is_full: Bit, mask: Bits<DATA>) -> Bits<DATA> {
     if !is_word {
@@ -957,7 +957,7 @@ mod tests {
         check(&orders, &left);
     }
 
-    /// A wire that stands still must not hold back words of the host, behind which others wait.
+    /// A wire that stalls must not hold back words of the host, for which other clients would wait.
     #[test]
     fn what_was_asked_for_has_room() {
         let mut random = random();
@@ -1067,7 +1067,7 @@ mod tests {
             ([some, none], 2, (some, true, false)),
             ([none, other], 2, (other, true, false)),
             ([none, none], 2, (none, false, false)),
-            // What stands beyond the count is nothing.
+            // A span beyond the count is ignored.
             ([some, other], 1, (some, true, false)),
             ([none, other], 1, (other, false, false)),
             ([some, other], 0, (other, false, false)),
@@ -1099,7 +1099,7 @@ mod tests {
         }
     }
 
-    /// Words of 8 bytes: the span, whether it has begun, and the bytes still to come; bytes in the beat. Then bytes that are joined, turn,
+    /// Words of 8 bytes: the span, whether it has begun, and its bytes that are left; bytes in the beat. Then bytes that are joined, turn,
     /// whether the span ends, whether the beat is full, and what is in the next one.
     #[test]
     fn a_word_joins_behind_the_bytes_that_are_there() {

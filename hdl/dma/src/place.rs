@@ -197,7 +197,7 @@ fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
     let room = bits::<LENGTH_BITS>(512) - bit_cast::<LENGTH_BITS, 9>(span.address.get_bits::<9>(0));
     let is_last = span.length <= bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
     let is_last_span = cursor.span_index + 1 == command.span_count;
-    let behind = span.length - bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
+    let after = span.length - bit_cast::<SPAN_BITS, LENGTH_BITS>(room);
     Part {
         header: WriteHeader {
             address: cat!(high, span.address.get_bits::<LOW_BITS>(0)),
@@ -209,7 +209,7 @@ fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
         lane: cursor.lane,
         is_first: cursor.is_first,
         is_last,
-        rest: select(is_last, bits::<SPAN_BITS>(0), behind),
+        rest: select(is_last, bits::<SPAN_BITS>(0), after),
         is_last_span,
         ends_packet: !has_span || (is_last && is_last_span),
         is_write: has_span,
@@ -217,7 +217,7 @@ fn part_of(command: PlaceCommand, cursor: Cursor) -> Part {
     }
 }
 
-/// Moves behind a part: to the rest of its span, or to the next span. The carry out of the low bits of the address is added a
+/// Moves past a part: to the rest of its span, or to the next span. The carry out of the low bits of the address is added a
 /// cycle later.
 #[kernel]
 fn cursor_after<const BYTES: usize>(command: PlaceCommand, cursor: Cursor, part: Part) -> Cursor {
@@ -857,7 +857,7 @@ mod tests {
         HostSpan { address: bits(address), length: bits(length) }
     }
 
-    /// The parts of a command, as address, length, lane of payload, bytes behind it and whether the packet ends.
+    /// The parts of a command, as address, length, lane of payload, bytes after it and whether the packet ends.
     fn parts<const BYTES: usize>(spans: &[HostSpan]) -> Vec<(u64, u64, u64, u64, bool)> {
         let at = |index: usize| spans.get(index).copied().unwrap_or_default();
         let command = PlaceCommand {
@@ -936,7 +936,7 @@ mod tests {
             ((0, 3, 8, 0, true, true), (5, 2, ahead)),
             ((0, 3, 5, 0, true, true), (5, 2, [true, true, false])),
             ((0, 3, 6, 0, true, true), (5, 2, ahead)),
-            // A later part of a span goes on with the beat that is held.
+            // A later part of a span begins with the beat that is held.
             ((0, 3, 8, 0, false, true), (5, 1, none)),
             // The next span begins in the last beat, or at its end.
             ((0, 0, 5, 0, true, false), (0, 1, keeps)),

@@ -187,7 +187,7 @@ fn may_be_paged(owner: WriteOwner) -> Bit {
     owner == WriteOwner::Payload || owner == WriteOwner::Atomics
 }
 
-/// Decides what a report does: a refusal is given out as a failure first, except that the atomics stage is told with its pulse.
+/// Decides what a report does: a refusal is given out as a failure first, except that of the atomics stage, which has `atomics_failed`.
 #[kernel]
 fn report_of(owner: WriteOwner, is_refused: Bit) -> Report {
     if is_refused && owner != WriteOwner::Atomics { Report::Failure } else { Report::Count }

@@ -253,7 +253,7 @@ mod tests {
             Host { latency, reorders, fails, now: 0, answers, expected, delivered: 0, failed: 0 }
         }
 
-        /// Takes a request, decides what will be answered, and what is to come out of that.
+        /// Takes a request, and decides its answer and what the engine must make of it.
         fn accept(&mut self, read: HostRead<TAG>, cookie: Bits<COOKIE>, random: &mut Random) {
             let (width, mut address) = ((DATA / 8) as u64, read.address.to_u64());
             let end = address + read.length.to_u64();
@@ -431,7 +431,7 @@ mod tests {
         let mut beats = Vec::new();
         let mut has_warned = false;
         for cycle in 0..40 {
-            // 64 bytes, half of them behind the boundary, and a good read behind it.
+            // 64 bytes, half of them after the boundary, and then a good read.
             bench.block.rx.valid.next = cycle == 10 || cycle == 11;
             bench.block.rx.beat.next = request(if cycle == 10 { 512 + 480 } else { 1024 }, 64, cycle);
             let word = host.word(&mut random);

@@ -6,146 +6,146 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 values! {
-    /// What a command does: the high four bits are the kind of object, the low four what happens to it.
+    /// Opcode of a command: the high four bits are the kind of object, the low four the operation.
     pub enum CommandOpcode, "design decision 12" {
-        /// Nothing; answered with success.
+        /// No operation; completes with success.
         Nothing = 0x00, "nothing";
-        /// Makes a queue pair, in RESET.
+        /// Creates a queue pair in RESET.
         CreateQueuePair = 0x11, "create_queue_pair";
-        /// Changes attributes and state.
+        /// Changes attributes and state of a queue pair.
         ModifyQueuePair = 0x12, "modify_queue_pair";
-        /// Reads everything back.
+        /// Reads back a queue pair.
         QueryQueuePair = 0x13, "query_queue_pair";
-        /// Ends it; answered when nothing in flight can use it any more.
+        /// Destroys a queue pair; answered once nothing in flight can use it.
         DestroyQueuePair = 0x14, "destroy_queue_pair";
-        /// Makes a completion queue.
+        /// Creates a completion queue.
         CreateCompletionQueue = 0x21, "create_completion_queue";
-        /// Changes the moderation.
+        /// Changes the moderation of a completion queue.
         ModifyCompletionQueue = 0x22, "modify_completion_queue";
-        /// Reads everything back.
+        /// Reads back a completion queue.
         QueryCompletionQueue = 0x23, "query_completion_queue";
-        /// Ends it; refused while queue pairs use it.
+        /// Destroys a completion queue; refused while queue pairs use it.
         DestroyCompletionQueue = 0x24, "destroy_completion_queue";
-        /// Makes an event queue.
+        /// Creates an event queue.
         CreateEventQueue = 0x31, "create_event_queue";
-        /// Changes the interrupt vector.
+        /// Changes the interrupt vector of an event queue.
         ModifyEventQueue = 0x32, "modify_event_queue";
-        /// Reads everything back.
+        /// Reads back an event queue.
         QueryEventQueue = 0x33, "query_event_queue";
-        /// Ends it; refused while completion queues use it.
+        /// Destroys an event queue; refused while completion queues use it.
         DestroyEventQueue = 0x34, "destroy_event_queue";
-        /// Makes a shared receive queue.
+        /// Creates an SRQ.
         CreateSharedReceiveQueue = 0x41, "create_shared_receive_queue";
-        /// Sets the limit, and arms its event.
+        /// Sets the limit of an SRQ and arms its event.
         ModifySharedReceiveQueue = 0x42, "modify_shared_receive_queue";
-        /// Reads everything back.
+        /// Reads back an SRQ.
         QuerySharedReceiveQueue = 0x43, "query_shared_receive_queue";
-        /// Ends it; refused while queue pairs use it.
+        /// Destroys an SRQ; refused while queue pairs use it.
         DestroySharedReceiveQueue = 0x44, "destroy_shared_receive_queue";
-        /// Makes a region or window.
+        /// Creates a region or window.
         CreateRegion = 0x51, "create_region";
-        /// Changes rights, domain or translation.
+        /// Changes rights, protection domain or translation of a region.
         ModifyRegion = 0x52, "modify_region";
-        /// Reads everything back.
+        /// Reads back a region or window.
         QueryRegion = 0x53, "query_region";
-        /// Ends it; answered when nothing in flight can use it any more.
+        /// Destroys a region or window; answered once nothing in flight can use it.
         DestroyRegion = 0x54, "destroy_region";
-        /// Makes an address handle.
+        /// Creates an address handle.
         CreateAddressHandle = 0x61, "create_address_handle";
-        /// Changes it as a whole.
+        /// Replaces all fields of an address handle.
         ModifyAddressHandle = 0x62, "modify_address_handle";
-        /// Reads everything back.
+        /// Reads back an address handle.
         QueryAddressHandle = 0x63, "query_address_handle";
-        /// Ends it.
+        /// Destroys an address handle.
         DestroyAddressHandle = 0x64, "destroy_address_handle";
     }
 }
 
 values! {
-    /// How a command ended. Everything but success means that nothing was changed.
+    /// Status of a command. After any status except success nothing has changed.
     pub enum CommandStatus, "design decision 12" {
-        /// It was executed.
+        /// The command was executed.
         Success = 0, "success";
-        /// There is no such opcode.
+        /// The opcode is not defined.
         UnknownOpcode = 1, "unknown_opcode";
         /// The card was generated without this feature.
         NotSupported = 2, "not_supported";
         /// A reserved bit is not zero.
         ReservedNotZero = 3, "reserved_not_zero";
-        /// A field holds a number outside its range or list.
+        /// A field has a value outside its range or enumeration.
         ValueNotAllowed = 4, "value_not_allowed";
         /// The object number is beyond the card's table.
         NumberOutOfRange = 5, "number_out_of_range";
-        /// An object of this index exists.
+        /// An object with this index exists.
         AlreadyExists = 6, "already_exists";
-        /// No object has this number, compared whole.
+        /// No object has this number; all bits are compared.
         DoesNotExist = 7, "does_not_exist";
-        /// An object that the command refers to does not exist.
+        /// An object that a field names does not exist.
         ReferenceDoesNotExist = 8, "reference_does_not_exist";
-        /// Objects of different domains.
+        /// The objects belong to different protection domains.
         DomainMismatch = 9, "domain_mismatch";
-        /// The service or state of the queue pair has no such transition.
+        /// The transition is not defined for the service and state of the queue pair.
         TransitionNotAllowed = 10, "transition_not_allowed";
-        /// The queue pair is not in the state that the command names.
+        /// The queue pair is not in the state `current_state`.
         StateMismatch = 11, "state_mismatch";
-        /// An attribute is required and missing; `detail` is the mask of those.
+        /// Required attributes are missing; `detail` is their mask.
         AttributeMissing = 12, "attribute_missing";
-        /// An attribute is neither required nor optional; `detail` is the mask of those.
+        /// Attributes are present that are neither required nor optional; `detail` is their mask.
         AttributeNotAllowed = 13, "attribute_not_allowed";
-        /// The object is in use by others: queues by queue pairs, regions by windows.
+        /// Other objects use this one: queue pairs a queue, windows a region.
         Busy = 14, "busy";
-        /// A pool is used up.
+        /// No resources are left.
         NoResources = 15, "no_resources";
-        /// An address is not aligned as it must be.
+        /// An address is not aligned.
         Misaligned = 16, "misaligned";
-        /// A size is larger than the card's limit, or smaller than a ring can be.
+        /// A size exceeds the limit of the card, or is below the smallest ring.
         SizeNotAllowed = 17, "size_not_allowed";
-        /// Rights that exclude each other: remote write or atomic without local write.
+        /// The rights contradict each other: remote write or atomic without local write.
         RightsContradict = 18, "rights_contradict";
-        /// The range of a region wraps, or does not fit its pages.
+        /// The range of a region wraps, or exceeds its pages.
         RangeNotAllowed = 19, "range_not_allowed";
-        /// The host answered a read, or a write of a query, with an error.
+        /// The host completed a read of a page list, or a write of a query, with an error.
         HostError = 20, "host_error";
-        /// The device has failed; only a reset helps.
+        /// The device has failed; only a reset clears that.
         DeviceFailed = 21, "device_failed";
     }
 }
 
 record! {
-    /// The first eight bytes of every command.
+    /// Header: the first eight bytes of every command.
     pub struct CommandHeader: 64 bits by Driver, "design decision 12" {
-        /// What to do.
+        /// Opcode of the command.
         opcode: CommandOpcode = 0..8, "design decision 12";
-        /// Comes back in the answer.
+        /// Driver's name for the command, returned in its answer.
         tag: u16 = 16..32, "design decision 12";
-        /// Which object: QPN, number, or key of a region.
+        /// The object: QPN, key of a region, or number of any other object.
         object_number: u32 = 32..64, "design decision 14";
     }
     reserved { 8..16 }
 }
 
 record! {
-    /// Body: makes a queue pair in RESET.
+    /// Body: creates a queue pair in RESET.
     pub struct CreateQueuePair: 448 bits by Driver, "protocol 4.1" {
         /// Transport service.
         service: Service = 0..2, "protocol 4.1";
-        /// Receives come from a shared queue; the own one has no ring then.
+        /// Receive WQEs are taken from an SRQ; the queue pair has no receive ring.
         shared_receive: bool = 2..3, "protocol 4.5";
-        /// Every send entry counts as signalled.
+        /// Every send WQE is treated as signalled.
         signal_all: bool = 3..4, "protocol 2.11";
-        /// Slots of the send queue, as a power of two.
+        /// Slots of the send queue, log2.
         send_slots_log2: u8 = 8..12, "design 3.2", reset 6, allowed 6..=15;
-        /// Entries of the receive queue, as a power of two.
+        /// WQEs of the receive queue, log2.
         receive_wqes_log2: u8 = 16..20, "design 3.2", reset 6, allowed 6..=15;
         /// Doorbell page that owns the queue pair.
         doorbell_page: u16 = 32..44, "design decision 14";
         /// Protection domain.
         domain: u32 = 64..88, "protocol 4.6";
-        /// Completion queue of the send queue.
+        /// Number of the completion queue of the send queue.
         send_completion_queue: u32 = 96..120, "protocol 4.4";
-        /// Completion queue of the receive queue.
+        /// Number of the completion queue of the receive queue.
         receive_completion_queue: u32 = 128..152, "protocol 4.4";
-        /// Shared receive queue, of the same domain.
+        /// Number of the SRQ, of the same protection domain, if `shared_receive` is set.
         shared_receive_queue: u32 = 160..184, "protocol 4.5";
         /// Device address of the send ring, a multiple of 4096.
         send_base: u64 = 192..256, "design 3.2";
@@ -156,55 +156,55 @@ record! {
 }
 
 record! {
-    /// Body: changes attributes of a queue pair and its state. Attributes that are not in `mask` are ignored, but
-    /// must still be legal numbers.
+    /// Body: changes attributes of a queue pair and its state. Attributes that are not in `mask` are ignored, but their values
+    /// must be allowed.
     pub struct ModifyQueuePair: 448 bits by Driver, "protocol 4.1" {
-        /// Which attributes count.
+        /// Attributes that are set, in the bits of the verbs' mask.
         mask: u32 = 0..32, "protocol 4.1";
-        /// State to go to; without its bit in the mask, the queue pair stays where it is.
+        /// State to change to. If its bit is not in the mask, the state does not change.
         next_state: QpState = 32..35, "protocol 4.1";
-        /// State that the queue pair is believed to be in.
+        /// State that the queue pair must be in, if its bit is in the mask.
         current_state: QpState = 40..43, "protocol 4.1";
-        /// Local write.
+        /// Local write permission.
         local_write: bool = 48..49, "protocol 4.6";
-        /// Peers may write.
+        /// Peers may write (RDMA WRITE).
         remote_write: bool = 49..50, "protocol 4.6";
-        /// Peers may read.
+        /// Peers may read (RDMA READ).
         remote_read: bool = 50..51, "protocol 4.6";
         /// Peers may do atomics.
         remote_atomic: bool = 51..52, "protocol 4.6";
-        /// The end of draining raises an event.
+        /// SQD raises `send_queue_drained` once the send queue has drained.
         drain_notify: bool = 52..53, "protocol 3.10";
-        /// What a query writes: sends that were begun are not done, so a queue pair in SQD is still draining. It means nothing
-        /// in a command.
+        /// Set by a query only, ignored in a command: send WQEs that were begun have not completed, so a queue pair in SQD is still
+        /// draining.
         requests_in_flight: bool = 53..54, "protocol 3.10";
-        /// PMTU, at most that of the port.
+        /// PMTU, at most `active_mtu` of the port.
         path_mtu: PathMtu = 56..59, "protocol 4.1";
-        /// Acknowledgement time-out 4.096 us x 2^n; zero for none.
+        /// Acknowledgement timeout: 4.096 us x 2^n. 0 disables the timer.
         timeout: u8 = 64..69, "protocol 2.6";
-        /// Retries after time-outs and NAK 0x60.
+        /// Retries after a timeout or a NAK 0x60.
         retry_count: u8 = 72..75, "protocol 2.6";
-        /// Retries after RNR; seven for ever.
+        /// Retries after an RNR NAK. 7: no limit.
         rnr_retry: u8 = 80..83, "protocol 2.7";
-        /// RNR delay that this side asks for, in the code of the AETH.
+        /// Timer code of the RNR NAKs that this queue pair sends.
         min_rnr_timer: u8 = 88..93, "protocol 1.6";
-        /// READs and atomics in flight as requester.
+        /// READs and atomics outstanding as requester.
         read_atomic: u8 = 96..101, "protocol 2.3", allowed 0..=16;
-        /// READs and atomics in flight as responder.
+        /// READs and atomics accepted and not answered as responder.
         destination_read_atomic: u8 = 104..109, "protocol 3.5", allowed 0..=16;
-        /// Port; there is one.
+        /// Port number. The card has one port, number 1.
         port: u8 = 112..113, "protocol 4.1";
-        /// P_Key. The driver keeps the table of the verbs' indices.
+        /// P_Key itself, not an index; the driver keeps the table of indices of the verbs.
         partition_key: u16 = 128..144, "protocol 4.3";
         /// Q_Key.
         queue_key: u32 = 160..192, "protocol 4.3";
         /// QPN of the peer.
         destination_qp: u32 = 192..216, "protocol 4.1";
-        /// First PSN to expect.
+        /// PSN that the responder expects first.
         receive_psn: u32 = 224..248, "protocol 3.2";
-        /// First PSN to send.
+        /// PSN of the first request.
         send_psn: u32 = 256..280, "protocol 2.1";
-        /// Handle whose address is copied.
+        /// Number of the address handle whose fields are copied.
         address_handle: u32 = 288..312, "protocol 4.2";
     }
     reserved {
@@ -214,17 +214,17 @@ record! {
 }
 
 record! {
-    /// Body: makes a completion queue.
+    /// Body: creates a completion queue.
     pub struct CreateCompletionQueue: 448 bits by Driver, "protocol 4.4" {
-        /// Entries, as a power of two.
+        /// CQEs of the ring, log2.
         entries_log2: u8 = 0..5, "protocol 4.4", reset 6, allowed 6..=22;
-        /// Event queue for its events.
+        /// Number of the event queue that gets its events.
         event_queue: u8 = 8..16, "protocol 4.4";
         /// Doorbell page that owns the queue.
         doorbell_page: u16 = 16..28, "design decision 14";
-        /// An event waits for so many completions; zero and one for none.
+        /// CQEs that an event waits for; 0 or 1 disables moderation.
         moderation_count: u16 = 32..48, "protocol 4.4";
-        /// But no longer than so many units of 256 cycles after the first of them; zero for ever.
+        /// Longest time that an event waits after the first of these CQEs; 0 for no limit.
         moderation_period: u16 = 48..64, "protocol 4.4", unit "256 cycles";
         /// Device address of the ring, a multiple of 4096.
         base: u64 = 64..128, "design 3.2";
@@ -235,20 +235,20 @@ record! {
 record! {
     /// Body: changes the moderation of a completion queue.
     pub struct ModifyCompletionQueue: 448 bits by Driver, "protocol 4.4" {
-        /// An event waits for so many completions; zero and one for none.
+        /// CQEs that an event waits for; 0 or 1 disables moderation.
         moderation_count: u16 = 32..48, "protocol 4.4";
-        /// But no longer than so many units of 256 cycles after the first of them; zero for ever.
+        /// Longest time that an event waits after the first of these CQEs; 0 for no limit.
         moderation_period: u16 = 48..64, "protocol 4.4", unit "256 cycles";
     }
     reserved { 0..32, 64..448 }
 }
 
 record! {
-    /// Body: makes an event queue.
+    /// Body: creates an event queue.
     pub struct CreateEventQueue: 448 bits by Driver, "protocol 4.4" {
-        /// Entries, as a power of two.
+        /// EQEs of the ring, log2.
         entries_log2: u8 = 0..5, "protocol 4.4", reset 6, allowed 6..=16;
-        /// Interrupt vector.
+        /// Interrupt vector that the queue raises.
         vector: u8 = 8..14, "protocol 4.4";
         /// Doorbell page that owns the queue.
         doorbell_page: u16 = 16..28, "design decision 14";
@@ -261,174 +261,174 @@ record! {
 record! {
     /// Body: changes the interrupt vector of an event queue.
     pub struct ModifyEventQueue: 448 bits by Driver, "protocol 4.4" {
-        /// Interrupt vector.
+        /// Interrupt vector that the queue raises.
         vector: u8 = 8..14, "protocol 4.4";
     }
     reserved { 0..8, 14..448 }
 }
 
 record! {
-    /// Body: makes a shared receive queue.
+    /// Body: creates an SRQ.
     pub struct CreateSharedReceiveQueue: 448 bits by Driver, "protocol 4.5" {
-        /// Entries, as a power of two.
+        /// WQEs of the ring, log2.
         entries_log2: u8 = 0..4, "protocol 4.5", reset 6, allowed 6..=15;
         /// Doorbell page that owns the queue.
         doorbell_page: u16 = 16..28, "design decision 14";
-        /// Protection domain, in which its elements are checked.
+        /// Protection domain, against which the L_Keys of the SGEs are checked.
         domain: u32 = 32..56, "protocol 4.5";
         /// Device address of the ring, a multiple of 4096.
         base: u64 = 64..128, "design 3.2";
-        /// One event when fewer entries than this are posted; zero for none. Reads back zero once it was raised.
-        limit: u16 = 128..144, "protocol 4.5", unit "entries";
+        /// Raises `shared_receive_limit` once when fewer WQEs than this are posted; 0 disables it. Reads back as 0 after the event.
+        limit: u16 = 128..144, "protocol 4.5", unit "WQEs";
     }
     reserved { 4..16, 28..32, 56..64, 144..448 }
 }
 
 record! {
-    /// Body: sets the limit of a shared receive queue and arms its event.
+    /// Body: sets the limit of an SRQ and arms its event.
     pub struct ModifySharedReceiveQueue: 448 bits by Driver, "protocol 4.5" {
-        /// One event when fewer entries than this are posted; zero disarms.
-        limit: u16 = 128..144, "protocol 4.5", unit "entries";
+        /// Raises `shared_receive_limit` once when fewer WQEs than this are posted; 0 disarms it.
+        limit: u16 = 128..144, "protocol 4.5", unit "WQEs";
     }
     reserved { 0..128, 144..448 }
 }
 
 values! {
-    /// What a key stands for.
+    /// Kind of a key.
     pub enum RegionKind, "protocol 4.6" {
-        /// Nothing: the entry is free, or its key was invalidated.
+        /// Free: never created, destroyed, or invalidated.
         Free = 0, "free";
-        /// Memory that the driver registered.
+        /// Region that the driver registered.
         Region = 1, "region";
-        /// Memory for fast registration by work request.
+        /// Region for fast registration by WQE.
         FastRegion = 2, "fast_region";
-        /// A window that the driver binds.
+        /// Type 1 window, bound by the driver.
         WindowType1 = 3, "window_type_1";
-        /// A window that a work request binds.
+        /// Type 2 window, bound by a WQE.
         WindowType2 = 4, "window_type_2";
     }
 }
 
 values! {
-    /// How addresses of a region become device addresses.
+    /// Translation of the addresses of a region to device addresses.
     pub enum Translation, "design 3.2" {
-        /// One range: device address = `translation_base` + offset. It lies below 2^63.
+        /// One range: device address = `translation_base` + offset, below 2^63.
         Contiguous = 0, "contiguous";
-        /// `translation_base` is a list of device addresses of pages, 8 bytes each. The card reads it once, while it
+        /// `translation_base` is the address of a list of device addresses of pages, 8 bytes each. The card reads it once, while it
         /// executes the command.
         PageList = 1, "page_list";
-        /// `translation_base` is a list of lists: each entry a page of 512 addresses of pages.
+        /// `translation_base` is the address of a list of lists: each entry is the address of a page with 512 addresses of pages.
         TwoLevels = 2, "two_levels";
     }
 }
 
 record! {
-    /// Body: makes a region or a window. The object number is the key: index in its high 24 bits, variant in its low 8.
+    /// Body: creates a region or a window. The object number is its key: index in the high 24 bits, variant in the low 8.
     pub struct CreateRegion: 448 bits by Driver, "protocol 4.6" {
-        /// What the key stands for.
+        /// Kind of the key.
         kind: RegionKind = 0..3, "protocol 4.6";
-        /// Work requests and peers may invalidate the key.
+        /// WQEs and peers may invalidate the key.
         invalidatable: bool = 3..4, "protocol 4.6";
-        /// Local write.
+        /// Local write permission.
         local_write: bool = 8..9, "protocol 4.6";
-        /// Peers may write.
+        /// Peers may write (RDMA WRITE).
         remote_write: bool = 9..10, "protocol 4.6";
-        /// Peers may read.
+        /// Peers may read (RDMA READ).
         remote_read: bool = 10..11, "protocol 4.6";
         /// Peers may do atomics.
         remote_atomic: bool = 11..12, "protocol 4.6";
-        /// Windows may be bound.
+        /// Windows may be bound to the region.
         window_bind: bool = 12..13, "protocol 4.6";
-        /// Addresses count from zero at the region's beginning.
+        /// Zero-based: addresses count from zero at the start of the region.
         zero_based: bool = 13..14, "protocol 4.6";
         /// Payload may be written out of order.
         relaxed_order: bool = 14..15, "protocol 4.6";
-        /// How addresses are translated.
+        /// Translation of addresses.
         translation: Translation = 16..18, "design 3.2";
-        /// Size of its pages, as a power of two.
+        /// Bytes of a page, log2.
         page_log2: u8 = 24..29, "design 3.2", reset 12, allowed 12..=30;
         /// Protection domain.
         domain: u32 = 32..56, "protocol 4.6";
-        /// First address in the region's own address space; zero if it is zero-based.
+        /// First address in the address space of the region; zero if it is zero-based.
         first_address: u64 = 64..128, "protocol 4.6";
-        /// Length.
+        /// Length of the region.
         length: u64 = 128..192, "protocol 4.6", unit "bytes";
-        /// Contiguous: device address of the first byte. Else: device address of the list, a multiple of 4096.
+        /// Contiguous: device address of the first byte. Else: device address of the page list, a multiple of 4096.
         translation_base: u64 = 192..256, "design 3.2";
-        /// Place of the first byte in the first page; zero for a contiguous region.
+        /// Offset of the first byte in the first page; zero for a contiguous region.
         first_offset: u32 = 256..286, "design 3.2", unit "bytes";
-        /// Where its pages stand in the card's table of pages, one behind the other from this entry on. No other region may
-        /// use these entries. Zero for a contiguous region.
+        /// First of the contiguous entries of the page table that hold its pages. No other region may use these entries. Zero for a
+        /// contiguous region.
         first_entry: u16 = 288..302, "design 3.2";
     }
     reserved { 4..8, 15..16, 18..24, 29..32, 56..64, 286..288, 302..448 }
 }
 
 record! {
-    /// Body: changes a region. Accesses that are in flight end before the change, or are refused with NAK 0x62.
+    /// Body: changes a region. Accesses in flight complete before the change, or are refused with NAK 0x62.
     pub struct ModifyRegion: 448 bits by Driver, "protocol 4.6" {
-        /// The rights change.
+        /// Change the rights.
         change_rights: bool = 4..5, "protocol 4.6";
-        /// The domain changes.
+        /// Change the protection domain.
         change_domain: bool = 5..6, "protocol 4.6";
-        /// Address, length and translation change.
+        /// Change address, length and translation.
         change_translation: bool = 6..7, "protocol 4.6";
-        /// Local write.
+        /// Local write permission.
         local_write: bool = 8..9, "protocol 4.6";
-        /// Peers may write.
+        /// Peers may write (RDMA WRITE).
         remote_write: bool = 9..10, "protocol 4.6";
-        /// Peers may read.
+        /// Peers may read (RDMA READ).
         remote_read: bool = 10..11, "protocol 4.6";
         /// Peers may do atomics.
         remote_atomic: bool = 11..12, "protocol 4.6";
-        /// Windows may be bound.
+        /// Windows may be bound to the region.
         window_bind: bool = 12..13, "protocol 4.6";
-        /// Addresses count from zero at the region's beginning.
+        /// Zero-based: addresses count from zero at the start of the region.
         zero_based: bool = 13..14, "protocol 4.6";
         /// Payload may be written out of order.
         relaxed_order: bool = 14..15, "protocol 4.6";
-        /// How addresses are translated.
+        /// Translation of addresses.
         translation: Translation = 16..18, "design 3.2";
-        /// Size of its pages, as a power of two.
+        /// Bytes of a page, log2.
         page_log2: u8 = 24..29, "design 3.2", reset 12, allowed 12..=30;
         /// Protection domain.
         domain: u32 = 32..56, "protocol 4.6";
-        /// First address in the region's own address space; zero if it is zero-based.
+        /// First address in the address space of the region; zero if it is zero-based.
         first_address: u64 = 64..128, "protocol 4.6";
-        /// Length.
+        /// Length of the region.
         length: u64 = 128..192, "protocol 4.6", unit "bytes";
-        /// Contiguous: device address of the first byte. Else: device address of the list, a multiple of 4096.
+        /// Contiguous: device address of the first byte. Else: device address of the page list, a multiple of 4096.
         translation_base: u64 = 192..256, "design 3.2";
-        /// Place of the first byte in the first page; zero for a contiguous region.
+        /// Offset of the first byte in the first page; zero for a contiguous region.
         first_offset: u32 = 256..286, "design 3.2", unit "bytes";
-        /// Where its pages stand in the card's table from now on: not in entries that it uses until now.
+        /// First of the contiguous entries of the page table for the new pages. They must not overlap the entries in use.
         first_entry: u16 = 288..302, "design 3.2";
     }
     reserved { 0..4, 7..8, 15..16, 18..24, 29..32, 56..64, 286..288, 302..448 }
 }
 
 record! {
-    /// Body: makes or changes an address handle, with everything resolved that a frame to that peer needs.
+    /// Body: creates or replaces an address handle, with all resolved addresses that a frame to the peer needs.
     pub struct CreateAddressHandle: 448 bits by Driver, "protocol 4.2" {
         /// Protection domain.
         domain: u32 = 0..24, "protocol 4.2";
-        /// IPv6 if set, else IPv4.
+        /// 1: IPv6. 0: IPv4.
         is_ipv6: bool = 24..25, "protocol 4.2";
         /// Frames carry an 802.1Q tag.
         vlan_present: bool = 25..26, "protocol 4.2";
-        /// Entry of the table of source addresses.
+        /// Index of the source address in the registers `source_address_*`.
         source_address_index: u8 = 28..32, "protocol 4.2";
-        /// Tag control information: PCP, DEI, VID.
+        /// Tag control information of the 802.1Q tag: PCP, DEI, VID.
         vlan_control: u16 = 32..48, "protocol 1.2";
         /// UDP source port.
         source_port: u16 = 48..64, "protocol 1.2";
-        /// Ethernet address of the next hop, the first byte on the wire being the most significant.
+        /// MAC address of the next hop, the first byte on the wire being the most significant.
         destination_mac: u64 = 64..112, "protocol 4.2";
         /// IPv4 type of service, or IPv6 traffic class.
         traffic_class: u8 = 112..120, "protocol 4.2";
         /// IPv4 time to live, or IPv6 hop limit.
         hop_limit: u8 = 120..128, "protocol 4.2";
-        /// The peer's address as a GID, its bytes as on the wire.
+        /// Address of the peer as a GID, in wire order.
         destination_address: [u8; 16] = 128..256, "protocol 4.2";
         /// IPv6 flow label.
         flow_label: u32 = 256..276, "protocol 1.2";
@@ -437,66 +437,65 @@ record! {
 }
 
 record! {
-    /// Body: reads an object back to host memory, in the format of commands.
+    /// Body: writes an object to host memory, in the format of commands.
     pub struct Query: 448 bits by Driver, "protocol 4.1" {
         /// Device address to write to, a multiple of 64.
         buffer: u64 = 0..64, "protocol 4.1";
-        /// Room there: at least 192 for a queue pair, 64 for everything else.
+        /// Size of the buffer: at least 192 for a queue pair, 64 for any other object.
         buffer_bytes: u16 = 64..80, "protocol 4.1", unit "bytes";
     }
     reserved { 80..448 }
 }
 
 record! {
-    /// Body of the commands that say nothing more than their header.
+    /// Body of commands that need only their header.
     pub struct Destroy: 448 bits by Driver, "design decision 8" {}
     reserved { 0..448 }
 }
 
 record! {
     /// The answer to a command.
-    pub struct Answer: 128 bits by Admin, "design decision 12" {
-        /// Tag of the command.
+    pub struct Answer: 128 bits by Control, "design decision 12" {
+        /// `tag` of the command.
         tag: u16 = 0..16, "design decision 12";
-        /// Opcode byte of the command, whatever it was.
+        /// Opcode byte of the command, even if it is not defined.
         opcode: u8 = 16..24, "design decision 12";
-        /// How it ended.
+        /// Status of the command.
         status: CommandStatus = 24..32, "design decision 12";
         /// Object number of the command.
         object_number: u32 = 32..64, "design decision 12";
-        /// Success of a query: bytes written. Refusal of a field: its bit offset in the command. Refusal of
-        /// attributes: their mask. A page that is misaligned, or that the host did not give: 2^31 + its index in the list.
-        /// Else zero.
+        /// Query with success: bytes written. Refused field: its bit offset in the command. Refused attributes: their mask. Page
+        /// that is misaligned or could not be read: 2^31 + its index in the list. Else zero.
         detail: u32 = 64..96, "design decision 12";
-        /// Turns with every pass of the ring; written last.
+        /// Phase bit: inverts at each pass of the ring; written last.
         phase: bool = 120..121, "design 3.2";
     }
     reserved { 96..120, 121..128 }
 }
 
-/// A command in memory: [`CommandHeader`] and a body.
+/// Memory image of a command: [`CommandHeader`] and a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawCommand {
     /// A [`CommandOpcode`].
     pub opcode: u8,
-    /// Zero.
+    /// Reserved: zero.
     pub zero: u8,
-    /// Comes back in the answer.
+    /// Driver's name for the command, returned in its answer.
     pub tag: U16,
-    /// Which object.
+    /// The object: QPN, key of a region, or number.
     pub object_number: U32,
-    /// The body, by opcode.
+    /// Body, whose format depends on the opcode.
     pub body: [u8; 56],
 }
 
-/// An answer in memory: [`Answer`].
+/// Memory image of an answer: [`Answer`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RawAnswer {
-    /// Tag of the command.
+    /// `tag` of the command.
     pub tag: U16,
     /// Opcode byte of the command.
     pub opcode: u8,
@@ -504,24 +503,24 @@ pub struct RawAnswer {
     pub status: u8,
     /// Object number of the command.
     pub object_number: U32,
-    /// More, by status.
+    /// Detail, by status.
     pub detail: U32,
-    /// Zero.
+    /// Reserved: zero.
     pub zero: [u8; 3],
-    /// Turns with every pass of the ring.
+    /// Phase bit, in bit 0.
     pub phase: u8,
 }
 
-/// Size of a command.
+/// Size of a command, in bytes.
 pub const COMMAND_BYTES: usize = 64;
-/// Byte at which the body of a command begins.
+/// Byte offset of the body of a command.
 pub const BODY_OFFSET: usize = 8;
-/// Size of an answer.
+/// Size of an answer, in bytes.
 pub const ANSWER_BYTES: usize = 16;
-/// Bytes that a query of a queue pair writes: create, modify, address.
+/// Bytes that a query of a queue pair writes: the create, modify and create address handle commands.
 pub const QUEUE_PAIR_QUERY_BYTES: usize = 3 * COMMAND_BYTES;
 
-/// Which body belongs to which opcodes. Opcodes that are not listed have an empty body, [`Destroy`].
+/// Body of each opcode. Opcodes that are not listed have the empty body [`Destroy`].
 pub const BODIES: &[(&[CommandOpcode], &Record)] = {
     use CommandOpcode::*;
     &[
@@ -550,56 +549,56 @@ pub const BODIES: &[(&[CommandOpcode], &Record)] = {
     ]
 };
 
-/// What a command says.
+/// Parsed body of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Nothing.
+    /// No operation.
     Nothing,
-    /// Makes a queue pair.
+    /// Creates a queue pair.
     CreateQueuePair(CreateQueuePair),
     /// Changes a queue pair.
     ModifyQueuePair(ModifyQueuePair),
-    /// Makes a completion queue.
+    /// Creates a completion queue.
     CreateCompletionQueue(CreateCompletionQueue),
     /// Changes a completion queue.
     ModifyCompletionQueue(ModifyCompletionQueue),
-    /// Makes an event queue.
+    /// Creates an event queue.
     CreateEventQueue(CreateEventQueue),
     /// Changes an event queue.
     ModifyEventQueue(ModifyEventQueue),
-    /// Makes a shared receive queue.
+    /// Creates an SRQ.
     CreateSharedReceiveQueue(CreateSharedReceiveQueue),
-    /// Changes a shared receive queue.
+    /// Changes an SRQ.
     ModifySharedReceiveQueue(ModifySharedReceiveQueue),
-    /// Makes a region or window.
+    /// Creates a region or window.
     CreateRegion(CreateRegion),
     /// Changes a region.
     ModifyRegion(ModifyRegion),
-    /// Makes or changes an address handle.
+    /// Creates or replaces an address handle.
     AddressHandle(CreateAddressHandle),
-    /// Reads an object back.
+    /// Writes an object to host memory.
     Query(Query),
-    /// Ends an object.
+    /// Destroys an object.
     Destroy,
 }
 
-/// A command: whose, and what.
+/// A parsed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Opcode, tag, object.
+    /// Opcode, tag and object number.
     pub header: CommandHeader,
-    /// The rest.
+    /// Parameters of the opcode.
     pub body: Body,
 }
 
-/// A command that is refused before anything is looked up.
+/// Refusal of a command by the checks that need no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Status of the answer.
     pub status: CommandStatus,
-    /// What was wrong.
+    /// The field, its value and what is allowed.
     pub error: FieldError,
-    /// `detail` of the answer: bit offset of the field in the command; zero if reserved bits are at fault.
+    /// `detail` of the answer: bit offset of the field in the command; zero if reserved bits are set.
     pub detail: u32,
 }
 
@@ -611,7 +610,7 @@ impl core::fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Turns what is wrong with a record into what the answer says about it.
+/// Converts a field error of a record that begins at bit `begin_bits` of the command into a refusal.
 fn refuse(record: &Record, begin_bits: u32, error: FieldError) -> Refusal {
     let field = record.fields.iter().find(|field| field.name == error.field);
     let status = match (field, error.field) {
@@ -623,11 +622,11 @@ fn refuse(record: &Record, begin_bits: u32, error: FieldError) -> Refusal {
 }
 
 impl Command {
-    /// Reads a command as the card does, up to the point where objects are looked up.
+    /// Parses a command and checks it as the card does before it looks up any object.
     ///
     /// # Errors
     ///
-    /// Gives the status and detail of the answer: unknown opcode, reserved bits, a value outside its range.
+    /// A [`Refusal`] with the status and detail of the answer: unknown opcode, reserved bits, or a value that is not allowed.
     pub fn parse(bytes: &[u8; COMMAND_BYTES]) -> Result<Self, Refusal> {
         use CommandOpcode as Op;
         let (head, rest) = bytes.split_at(BODY_OFFSET);
@@ -675,11 +674,11 @@ impl Command {
         Ok(Self { header, body })
     }
 
-    /// Writes the command.
+    /// Returns the command as bytes.
     ///
     /// # Errors
     ///
-    /// If a value does not fit its field.
+    /// If a value is not allowed in its field.
     pub fn to_bytes(self) -> Result<[u8; COMMAND_BYTES], FieldError> {
         let mut bytes = [0; COMMAND_BYTES];
         let (head, rest) = bytes.split_at_mut(BODY_OFFSET);
@@ -710,7 +709,7 @@ mod tests {
     use crate::state::{ATTRIBUTES, AttributeMask};
 
     #[test]
-    fn entries_in_memory_agree_with_their_tables() {
+    fn images_agree_with_their_tables() {
         pin!(RawAnswer, Answer::RECORD, [tag, opcode, status, object_number, detail, zero, phase]);
         assert_eq!(size_of::<RawCommand>(), COMMAND_BYTES);
         assert_eq!(core::mem::offset_of!(RawCommand, body), BODY_OFFSET);
@@ -759,14 +758,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_stands_in_memory_as_worked_by_hand() {
+    fn a_command_has_the_bytes_worked_by_hand() {
         assert_eq!(create().to_bytes(), Ok(CREATE));
         assert_eq!(Command::parse(&CREATE), Ok(create()));
     }
 
     /// Worked by hand: refusal of the command above for a missing event queue, in the first pass.
     #[test]
-    fn an_answer_stands_in_memory_as_worked_by_hand() {
+    fn an_answer_has_the_bytes_worked_by_hand() {
         let bytes = [0x34, 0x12, 0x21, 0x08, 3, 0, 0, 0, 0x48, 0, 0, 0, 0, 0, 0, 0x01];
         let answer = Answer {
             tag: 0x1234,
@@ -787,7 +786,7 @@ mod tests {
             let header = CommandHeader { opcode, tag: 1, object_number: 2 };
             let mut bytes = [0; 64];
             header.emit(&mut bytes[..8]).unwrap();
-            for record in BODIES.iter().filter(|entry| entry.0.contains(&opcode)).map(|entry| entry.1) {
+            for record in BODIES.iter().filter(|body| body.0.contains(&opcode)).map(|body| body.1) {
                 record.reset(&mut bytes[8..]);
             }
             let command = Command::parse(&bytes).unwrap();

@@ -4,95 +4,95 @@ use crate::field::{Record, record, values};
 use crate::limits;
 
 record! {
-    /// Tells how far a send queue, receive queue or shared receive queue is filled.
+    /// Doorbell of a send queue, receive queue or SRQ: conveys the producer index.
     pub struct WorkDoorbell: 64 bits by Driver, "design 3.1" {
-        /// QPN of the send or receive queue, whole; or number of the shared receive queue.
+        /// QPN of the send or receive queue, all bits; or number of the SRQ.
         object_number: u32 = 0..24, "design decision 14";
-        /// Slots (send) or entries (receive) ever written, modulo 65536.
+        /// Producer index: slots of a send queue, or WQEs of a receive queue, that were ever posted, modulo 65536.
         producer_index: u16 = 32..48, "design decision 5", unit "slots";
     }
     reserved { 24..32, 48..64 }
 }
 
 values! {
-    /// Which completion makes a completion queue's event.
+    /// The CQE that raises the event of a completion queue.
     pub enum Arm, "protocol 4.4" {
-        /// Only the consumer index moves; an armed queue stays armed.
+        /// Only the consumer index is updated; an armed queue stays armed.
         Keep = 0, "keep";
-        /// The next completion of any kind.
+        /// The next CQE of any kind.
         Next = 1, "next";
-        /// The next solicited completion, or the next in error. Does not weaken an armed `next`.
+        /// The next CQE that is solicited or in error. Does not downgrade a queue armed for `next`.
         Solicited = 2, "solicited";
     }
 }
 
 record! {
-    /// Tells how far a completion queue was read, and arms it.
+    /// Doorbell of a completion queue: conveys the consumer index and arms the queue.
     ///
-    /// If completions beyond `consumer_index` that match `arm` are already there, the event is raised at once, so
-    /// nothing is lost between the last poll and the arming.
+    /// If a CQE at or after `consumer_index` already matches `arm`, the event is raised at once, so that no event is lost
+    /// between the last poll and the arming.
     pub struct CompletionDoorbell: 64 bits by Driver, "protocol 4.4" {
-        /// Number of the completion queue.
+        /// Number of the completion queue, all bits.
         object_number: u32 = 0..24, "design decision 14";
-        /// What to arm for.
+        /// The CQE that the queue is armed for.
         arm: Arm = 24..26, "protocol 4.4";
-        /// Entries ever read, modulo 2^24.
-        consumer_index: u32 = 32..56, "protocol 4.4", unit "entries";
+        /// Consumer index: CQEs ever polled, modulo 2^24.
+        consumer_index: u32 = 32..56, "protocol 4.4", unit "CQEs";
     }
     reserved { 26..32, 56..64 }
 }
 
 record! {
-    /// Tells how far an event queue was read, and arms its interrupt.
+    /// Doorbell of an event queue: conveys the consumer index and arms the interrupt.
     pub struct EventDoorbell: 64 bits by Driver, "protocol 4.4" {
-        /// Number of the event queue.
+        /// Number of the event queue, all bits.
         object_number: u32 = 0..24, "design decision 14";
-        /// One interrupt at the next event, or at once if events beyond `consumer_index` are there.
+        /// Arms one interrupt, for the next EQE, or at once if an EQE at or after `consumer_index` exists.
         arm: bool = 24..25, "protocol 4.4";
-        /// Entries ever read, modulo 2^24.
-        consumer_index: u32 = 32..56, "protocol 4.4", unit "entries";
+        /// Consumer index: EQEs ever read, modulo 2^24.
+        consumer_index: u32 = 32..56, "protocol 4.4", unit "EQEs";
     }
     reserved { 25..32, 56..64 }
 }
 
-/// A doorbell of the page.
+/// A doorbell of a doorbell page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbell {
     /// Name in `snake_case`.
     pub name: &'static str,
     /// Byte offset in the page.
     pub offset: u32,
-    /// Its 64 bits.
+    /// Format of its 64 bits.
     pub record: &'static Record,
 }
 
-/// Work was added to a send queue.
+/// Send WQEs were posted.
 pub const SEND: Doorbell = Doorbell { name: "send_queue", offset: 0x000, record: &WorkDoorbell::RECORD };
-/// Entries were added to a receive queue.
+/// Receive WQEs were posted to the receive queue of a queue pair.
 pub const RECEIVE: Doorbell =
     Doorbell { name: "receive_queue", offset: 0x008, record: &WorkDoorbell::RECORD };
-/// Entries were added to a shared receive queue.
+/// Receive WQEs were posted to an SRQ.
 pub const SHARED_RECEIVE: Doorbell =
     Doorbell { name: "shared_receive_queue", offset: 0x010, record: &WorkDoorbell::RECORD };
-/// Completions were read, and the queue is to be armed or not.
+/// CQEs were polled, and the queue may be armed.
 pub const COMPLETION: Doorbell =
     Doorbell { name: "completion_queue", offset: 0x018, record: &CompletionDoorbell::RECORD };
-/// Events were read, and the queue is to be armed or not.
+/// EQEs were read, and the queue may be armed.
 pub const EVENT: Doorbell = Doorbell { name: "event_queue", offset: 0x020, record: &EventDoorbell::RECORD };
 
-/// The doorbells of a page, in rising order.
+/// The doorbells of a page, in ascending order of offsets.
 pub const DOORBELLS: &[Doorbell] = &[SEND, RECEIVE, SHARED_RECEIVE, COMPLETION, EVENT];
 
 /// Byte offset in the page of the reserved push window.
 pub const PUSH_WINDOW_OFFSET: u32 = 0x800;
-/// Size of the push window: 32 places for a work request of 64 bytes.
+/// Size of the push window in bytes: room for 32 slots of 64 bytes.
 pub const PUSH_WINDOW_BYTES: u32 = 0x800;
 
-/// Byte offset in BAR 2 of a doorbell of a page.
+/// Returns the byte offset in BAR 2 of a doorbell of page `page`.
 ///
 /// # Panics
 ///
-/// If there can be no such page.
+/// If `page` is not below 2^[`limits::DOORBELL_PAGES_LOG2_MAX`].
 pub const fn offset_in_bar(page: u32, doorbell: &Doorbell) -> u64 {
     assert!(page < 1 << limits::DOORBELL_PAGES_LOG2_MAX, "there are fewer doorbell pages");
     page as u64 * limits::DOORBELL_PAGE_BYTES + doorbell.offset as u64
@@ -111,9 +111,21 @@ const _: () = {
 mod tests {
     use super::*;
 
+    /// Indices of a ring must tell full from empty.
+    #[test]
+    fn indices_are_wider_than_the_longest_ring() {
+        let counts = |record: &Record, name| 1u64 << record.field(name).width;
+        let producers = counts(&WorkDoorbell::RECORD, "producer_index");
+        assert!(
+            1 << limits::SEND_SLOTS_LOG2_MAX < producers && 1 << limits::RECEIVE_WQES_LOG2_MAX < producers
+        );
+        assert!(1 << limits::CQES_LOG2_MAX < counts(&CompletionDoorbell::RECORD, "consumer_index"));
+        assert!(1 << limits::EQES_LOG2_MAX < counts(&EventDoorbell::RECORD, "consumer_index"));
+    }
+
     /// Worked by hand: QPN 0x12ab34 in bytes 0 to 2, producer index 0x8001 in bytes 4 and 5.
     #[test]
-    fn a_work_doorbell_stands_in_memory_as_worked_by_hand() {
+    fn a_work_doorbell_has_the_bytes_worked_by_hand() {
         let bytes = [0x34, 0xab, 0x12, 0x00, 0x01, 0x80, 0x00, 0x00];
         let doorbell = WorkDoorbell { object_number: 0x12_ab34, producer_index: 0x8001 };
         assert_eq!(doorbell.to_bytes(), Ok(bytes));
@@ -122,7 +134,7 @@ mod tests {
 
     /// Worked by hand: CQ 5, armed for solicited (2 << 24 = byte 3), consumer index 0xfffffe.
     #[test]
-    fn a_completion_doorbell_stands_in_memory_as_worked_by_hand() {
+    fn a_completion_doorbell_has_the_bytes_worked_by_hand() {
         let bytes = [0x05, 0x00, 0x00, 0x02, 0xfe, 0xff, 0xff, 0x00];
         let doorbell =
             CompletionDoorbell { object_number: 5, arm: Arm::Solicited, consumer_index: 0xff_fffe };
@@ -132,7 +144,7 @@ mod tests {
 
     /// Worked by hand: EQ 3, armed (bit 24), consumer index 0x10203.
     #[test]
-    fn an_event_doorbell_stands_in_memory_as_worked_by_hand() {
+    fn an_event_doorbell_has_the_bytes_worked_by_hand() {
         let bytes = [0x03, 0x00, 0x00, 0x01, 0x03, 0x02, 0x01, 0x00];
         let doorbell = EventDoorbell { object_number: 3, arm: true, consumer_index: 0x1_0203 };
         assert_eq!(doorbell.to_bytes(), Ok(bytes));

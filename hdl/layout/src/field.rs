@@ -1,8 +1,8 @@
-//! The tables that every record is written in, and what can be done with them.
+//! Tables of records and fields, and the macros `record!` and `values!` that declare them.
 //!
-//! A record is a run of bits with a name: a register, a doorbell, a queue entry, an admin command, a context. It is
-//! written down once, with `record!`, and everything else follows from that table: the value type with its `parse`
-//! and `emit`, the register manual, the C header, and the tests that hold the hardware's mirrors to it.
+//! A record is a named run of bits: a register, a doorbell, a WQE, a CQE, an admin command, a context. It is declared once, with
+//! `record!`. The value type with its `parse` and `emit`, the register manual, the C header, and the tests that compare the
+//! hardware's structs with the table are made from that declaration.
 //!
 //! # Bit order
 //!
@@ -12,78 +12,36 @@
 //!
 //! # What the compiler proves
 //!
-//! [`Record::prove`] runs in a constant for every record: fields stand in rising order, none overlaps another, no
-//! bit is without an owner (what is unused is listed as reserved), every reset value and every allowed value fits its
-//! field, and no name occurs twice. A record that breaks this does not compile.
+//! [`Record::prove`] runs in a constant for every record: fields are in ascending order, no two overlap, every bit belongs to a
+//! field or is listed as reserved, every reset value and every allowed value fits its field, and names are unique. A record that
+//! breaks a rule does not compile.
 
 use core::fmt;
 
-/// Who may change a field while the card runs. Every field has exactly one writer; all others send it events.
+/// The one part that changes a field while the card runs (design decision 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// Nobody: the value is the same in every card.
+    /// No part: the value is the same in every card.
     Fixed,
-    /// Nobody: the value follows from the configuration that the card was generated with.
+    /// No part: the value follows from the configuration that the card was generated with.
     Generated,
     /// Software on the host.
     Driver,
-    /// The card as a whole, towards software: the direction of queue entries that software only reads.
-    Card,
-    /// The admin queue's state machine, on behalf of a command.
-    Admin,
-    /// The owner of QP life states: commands, errors and drains all arrive there as events.
-    Life,
-    /// The doorbell pages.
-    Doorbell,
-    /// The scheduler of the requester.
-    Schedule,
-    /// The timer wheel.
-    Timer,
-    /// The requester's segmentation stage.
-    Send,
-    /// The requester's response stage.
-    Acknowledge,
-    /// The responder's admission stage.
-    Receive,
-    /// The responder's placement stage, which also executes atomics.
-    Place,
-    /// The responder's reply stage.
-    Reply,
-    /// The completion writer.
+    /// The card's slow path (`rnic-control`): registers, counters, admin queue, states of queue pairs.
+    Control,
+    /// The card's completion part (`rnic-complete`): CQEs, EQEs, interrupts.
     Complete,
-    /// The event writer.
-    Event,
-    /// The region table, on behalf of commands, binds and invalidations.
-    Regions,
-    /// The packet path: parse, ICRC, buffer, assemble.
-    Packet,
-    /// The host side of the card: reads, writes, interrupts.
-    Host,
 }
 
 impl Writer {
-    /// Names the writer as the manual prints it.
+    /// Returns the name that the manual prints.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
             Self::Generated => "generated",
             Self::Driver => "driver",
-            Self::Card => "card",
-            Self::Admin => "admin",
-            Self::Life => "life",
-            Self::Doorbell => "doorbell",
-            Self::Schedule => "schedule",
-            Self::Timer => "timer",
-            Self::Send => "send",
-            Self::Acknowledge => "acknowledge",
-            Self::Receive => "receive",
-            Self::Place => "place",
-            Self::Reply => "reply",
+            Self::Control => "control",
             Self::Complete => "complete",
-            Self::Event => "event",
-            Self::Regions => "regions",
-            Self::Packet => "packet",
-            Self::Host => "host",
         }
     }
 }
@@ -93,32 +51,36 @@ impl Writer {
 pub struct Value {
     /// Name in `snake_case`.
     pub name: &'static str,
-    /// The number that stands in the field.
+    /// Number in the field.
     pub value: u64,
-    /// What it means.
+    /// Meaning, as full sentences.
     pub meaning: &'static str,
 }
 
-/// All values that a field can legally hold, where that is a short list.
+/// The list of all values that a field may hold: an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueTable {
-    /// Name of the list in `CamelCase`.
+    /// Name of the enumeration in `CamelCase`.
     pub name: &'static str,
-    /// What the list is about.
+    /// Meaning of the enumeration, as full sentences.
     pub meaning: &'static str,
-    /// Where it comes from.
+    /// Citation of the rule: `protocol 3.4`, `design 3.2` or `design decision 9`.
     pub section: &'static str,
-    /// The values, in rising order.
+    /// The values, in ascending order.
     pub values: &'static [Value],
 }
 
 impl ValueTable {
-    /// Finds the entry for a number.
+    /// Returns the named value of a number, or `None` if the list has none.
     pub fn find(&self, value: u64) -> Option<&'static Value> {
-        self.values.iter().find(|entry| entry.value == value)
+        self.values.iter().find(|known| known.value == value)
     }
 
-    /// Panics, at compile time, unless the values rise.
+    /// Proves that the values are in ascending order.
+    ///
+    /// # Panics
+    ///
+    /// If they are not; in a constant that is a compile error.
     pub const fn prove(&self) {
         let mut index = 1;
         while index < self.values.len() {
@@ -135,39 +97,39 @@ pub struct Field {
     pub record: &'static str,
     /// Name in `snake_case`.
     pub name: &'static str,
-    /// Lowest bit.
+    /// Lowest bit, counted from bit 0 of the record.
     pub offset: u32,
-    /// Number of bits.
+    /// Width in bits.
     pub width: u32,
-    /// What it means.
+    /// Meaning, as full sentences.
     pub meaning: &'static str,
-    /// Unit of the number, or an empty string.
+    /// Unit of the number (`bytes`, `slots`, ...), or an empty string.
     pub unit: &'static str,
-    /// Who changes it.
+    /// Part that writes the field.
     pub writer: Writer,
-    /// Value after reset, or at the creation of the object.
+    /// Value after reset of the card, or in a newly created object.
     pub reset: u64,
-    /// The rule it follows: a section of the specification or of the protocol notes, or a design decision.
+    /// Citation of the rule: `protocol 3.4`, `design 3.2` or `design decision 9`.
     pub section: &'static str,
-    /// Smallest and largest legal number, where that is narrower than the width.
+    /// Smallest and largest allowed number, if the range is narrower than the width.
     pub range: Option<(u64, u64)>,
-    /// The legal numbers with their names, where that is a list.
+    /// The allowed numbers with their names, if the field is an enumeration.
     pub values: Option<&'static ValueTable>,
 }
 
 impl Field {
-    /// First bit beyond the field.
+    /// Returns the first bit after the field.
     pub const fn end(&self) -> u32 {
         self.offset + self.width
     }
 
-    /// Largest number that the width can hold; all ones for fields of 64 bits and more.
+    /// Returns the largest number that the width can hold; all ones for fields of 64 bits and more.
     pub const fn max(&self) -> u64 {
         if self.width >= 64 { u64::MAX } else { (1 << self.width) - 1 }
     }
 
-    /// Smallest access unit (8, 16, 32 or 64 bits), aligned to its own size, that contains the whole field, and the
-    /// byte at which that unit stands. `None` if the field crosses a 64-bit boundary.
+    /// Returns the byte offset and the width in bits of the smallest aligned access unit (8, 16, 32 or 64 bits) that contains
+    /// the whole field. `None` if the field crosses a 64-bit boundary.
     pub const fn access_unit(&self) -> Option<(u32, u32)> {
         let mut bits = 8;
         while bits <= 64 {
@@ -199,7 +161,7 @@ impl Field {
         let first = (self.offset / 8) as usize;
         let last = ((self.end() - 1) / 8) as usize;
         let shift = self.offset % 8;
-        // A field of 128 bits may begin inside a byte and so touch seventeen; the lowest byte then comes in last.
+        // A field of 128 bits that begins inside a byte covers 17 bytes; the lowest byte is shifted in last.
         let mut value: u128 = 0;
         for index in (first + 1..=last).rev() {
             value = value << 8 | u128::from(bytes[index]);
@@ -208,7 +170,7 @@ impl Field {
         if self.width < 128 { value & ((1 << self.width) - 1) } else { value }
     }
 
-    /// Writes the field, if it is at most 64 bits wide, and leaves its neighbours alone.
+    /// Writes the field, if it is at most 64 bits wide. Bits of other fields are preserved.
     ///
     /// # Errors
     ///
@@ -223,7 +185,7 @@ impl Field {
         Ok(())
     }
 
-    /// Writes the field, if it is at most 128 bits wide.
+    /// Writes the field, if it is at most 128 bits wide. Bits of other fields are preserved.
     ///
     /// # Errors
     ///
@@ -234,7 +196,7 @@ impl Field {
     /// If the field is wider than 128 bits, or `bytes` is shorter than the record.
     pub fn set_wide(&self, bytes: &mut [u8], value: u128) -> Result<(), FieldError> {
         if self.width < 128 && value >> self.width != 0 {
-            // The error carries 64 bits, so a larger number is shown as the largest.
+            // The error carries 64 bits; a larger number is reported as the largest.
             let shown = u64::try_from(value).unwrap_or(u64::MAX);
             return Err(self.refuse(shown, Allowed::Range { min: 0, max: self.max() }));
         }
@@ -246,7 +208,7 @@ impl Field {
     ///
     /// # Errors
     ///
-    /// Names the field, the number and what would be allowed.
+    /// An error that names the field, the number and what is allowed.
     pub fn check(&self, value: u64) -> Result<(), FieldError> {
         if let Some(table) = self.values
             && table.find(value).is_none()
@@ -279,34 +241,34 @@ impl Field {
     }
 }
 
-/// What a refused field would have accepted.
+/// The values that a refused field accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// Any number from `min` to `max`, both included.
     Range {
-        /// Smallest.
+        /// Smallest allowed number.
         min: u64,
-        /// Largest.
+        /// Largest allowed number.
         max: u64,
     },
-    /// One of the values of a list.
+    /// One of the values of an enumeration.
     OneOf(&'static ValueTable),
-    /// Zero, because the bits are reserved.
+    /// Zero only, because the bits are reserved.
     Zero,
-    /// At least so many bytes of memory.
+    /// A buffer of at least this many bytes.
     BytesAtLeast(u64),
 }
 
-/// Bits that say something impossible: which field, what it held, and what would have been allowed.
+/// A field with a value that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Name of the record.
     pub record: &'static str,
     /// Name of the field, or `reserved`, or `length` for a buffer that is too short.
     pub field: &'static str,
-    /// What was found.
+    /// The value found.
     pub value: u64,
-    /// What would have been allowed.
+    /// The values that are allowed.
     pub allowed: Allowed,
 }
 
@@ -317,9 +279,9 @@ impl fmt::Display for FieldError {
             Allowed::Range { min, max } => write!(f, "allowed are {min:#x} to {max:#x}"),
             Allowed::OneOf(table) => {
                 write!(f, "allowed are")?;
-                for (index, entry) in table.values.iter().enumerate() {
+                for (index, allowed) in table.values.iter().enumerate() {
                     let comma = if index == 0 { "" } else { "," };
-                    write!(f, "{comma} {:#x} ({})", entry.value, entry.name)?;
+                    write!(f, "{comma} {:#x} ({})", allowed.value, allowed.name)?;
                 }
                 Ok(())
             }
@@ -331,44 +293,44 @@ impl fmt::Display for FieldError {
 
 impl core::error::Error for FieldError {}
 
-/// A record: its size, its fields in rising order, and the bits that nobody uses.
+/// A record: its size, its fields in ascending order, and its reserved bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Name in `CamelCase`.
     pub name: &'static str,
-    /// What it is for.
+    /// Meaning, as full sentences.
     pub meaning: &'static str,
-    /// Where it comes from.
+    /// Citation of the rule: `protocol 3.4`, `design 3.2` or `design decision 9`.
     pub section: &'static str,
-    /// Size, reserved bits included.
+    /// Size in bits, reserved bits included.
     pub bits: u32,
-    /// The fields, in rising order of their bits.
+    /// The fields, in ascending order of their bits.
     pub fields: &'static [Field],
-    /// Ranges of bits (first, first beyond) that are written as zero. Readers of host memory refuse other values, so
-    /// that a later version can give them a meaning.
+    /// Reserved ranges as (first bit, first bit after). They are written as zero; a reader of host memory refuses other values,
+    /// so that a later version can give them a meaning.
     pub reserved: &'static [(u32, u32)],
 }
 
-/// A stretch of a record, as [`Record::spans`] gives them.
+/// A run of bits of a record, as [`Record::spans`] yields it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// A field.
     Field(&'static Field),
-    /// Reserved bits: the first, and the first beyond.
+    /// Reserved bits: the first bit, and the first bit after.
     Reserved(u32, u32),
 }
 
 impl Record {
-    /// Size in memory.
+    /// Returns the size in memory, in bytes.
     pub const fn bytes(&self) -> usize {
         self.bits.div_ceil(8) as usize
     }
 
-    /// Finds a field by name; an unknown name is a compile error where this runs in a constant.
+    /// Returns the field of a name.
     ///
     /// # Panics
     ///
-    /// If there is no such field.
+    /// If the record has no field of this name; in a constant that is a compile error.
     pub const fn field(&self, name: &str) -> &'static Field {
         let mut index = 0;
         while index < self.fields.len() {
@@ -380,7 +342,12 @@ impl Record {
         panic!("the record has no field of this name")
     }
 
-    /// Walks over the record from bit 0 upward: fields and reserved bits, without a gap.
+    /// Returns the part that writes the record: the writer of its first field, or the driver if it has no field.
+    pub const fn writer(&self) -> Writer {
+        if let [first, ..] = self.fields { first.writer } else { Writer::Driver }
+    }
+
+    /// Iterates over fields and reserved bits from bit 0 upward, without a gap.
     pub fn spans(&self) -> impl Iterator<Item = Span> + use<> {
         let record = *self;
         let mut bit = 0;
@@ -403,11 +370,11 @@ impl Record {
         })
     }
 
-    /// Checks that memory is long enough and that all reserved bits are zero.
+    /// Checks that `bytes` is long enough and that all reserved bits are zero.
     ///
     /// # Errors
     ///
-    /// If the memory is too short, or the first reserved range that holds a one.
+    /// If `bytes` is too short, or a reserved bit is one; the error names the first such range.
     pub fn check_reserved(&self, bytes: &[u8]) -> Result<(), FieldError> {
         self.check_length(bytes.len())?;
         for &(first, end) in self.reserved {
@@ -425,7 +392,7 @@ impl Record {
         Ok(())
     }
 
-    /// Fills memory with the reset values of all fields.
+    /// Writes the reset values of all fields.
     ///
     /// # Panics
     ///
@@ -437,11 +404,11 @@ impl Record {
         }
     }
 
-    /// Checks that memory is long enough for the record.
+    /// Checks that a buffer of `bytes` bytes holds the record.
     ///
     /// # Errors
     ///
-    /// If it is not.
+    /// If it is too short.
     pub fn check_length(&self, bytes: usize) -> Result<(), FieldError> {
         if bytes < self.bytes() {
             return Err(FieldError {
@@ -454,37 +421,41 @@ impl Record {
         Ok(())
     }
 
-    /// Panics, at compile time, unless the table describes every bit of the record exactly once, in rising order,
-    /// with unique names and with reset values and ranges that fit.
+    /// Proves that the table describes every bit of the record exactly once, in ascending order, with unique names and with
+    /// reset values and ranges that fit.
+    ///
+    /// # Panics
+    ///
+    /// If it does not; in a constant that is a compile error.
     pub const fn prove(&self) {
         let mut bit = 0;
         let mut field = 0;
         let mut hole = 0;
         while bit < self.bits {
             if field < self.fields.len() && self.fields[field].offset == bit {
-                let entry = &self.fields[field];
-                assert!(entry.width > 0, "a field without bits");
-                assert!(entry.reset <= entry.max(), "a reset value does not fit its field");
-                if let Some((min, max)) = entry.range {
-                    assert!(min <= max && max <= entry.max(), "a range does not fit its field");
-                    assert!(min <= entry.reset && entry.reset <= max, "a reset value is not in its range");
+                let found = &self.fields[field];
+                assert!(found.width > 0, "a field without bits");
+                assert!(found.reset <= found.max(), "a reset value does not fit its field");
+                if let Some((min, max)) = found.range {
+                    assert!(min <= max && max <= found.max(), "a range does not fit its field");
+                    assert!(min <= found.reset && found.reset <= max, "a reset value is not in its range");
                 }
-                if let Some(table) = entry.values {
+                if let Some(table) = found.values {
                     let mut value = 0;
                     let mut listed = false;
                     while value < table.values.len() {
-                        assert!(table.values[value].value <= entry.max(), "a value does not fit its field");
-                        listed |= table.values[value].value == entry.reset;
+                        assert!(table.values[value].value <= found.max(), "a value does not fit its field");
+                        listed |= table.values[value].value == found.reset;
                         value += 1;
                     }
                     assert!(listed, "a reset value is not in its list");
                 }
                 let mut other = 0;
                 while other < field {
-                    assert!(!same(self.fields[other].name, entry.name), "two fields of one name");
+                    assert!(!same(self.fields[other].name, found.name), "two fields of one name");
                     other += 1;
                 }
-                bit = entry.end();
+                bit = found.end();
                 field += 1;
             } else if hole < self.reserved.len() && self.reserved[hole].0 == bit {
                 assert!(self.reserved[hole].1 > bit, "reserved bits that end before they begin");
@@ -494,12 +465,12 @@ impl Record {
                 panic!("a gap or an overlap between fields");
             }
         }
-        assert!(bit == self.bits, "a field reaches beyond its record");
+        assert!(bit == self.bits, "a field exceeds its record");
         assert!(field == self.fields.len() && hole == self.reserved.len(), "fields do not rise");
     }
 }
 
-/// A field to be completed by functional update.
+/// Base of a functional update that makes a field.
 const BLANK: Field = Field {
     record: "",
     name: "",
@@ -529,23 +500,23 @@ pub(crate) const fn same(left: &str, right: &str) -> bool {
     true
 }
 
-/// A Rust type that can stand in a field.
+/// A Rust type of a field's value.
 pub trait FieldValue: Copy + Sized {
-    /// The legal values, if the type is a list of them.
+    /// The allowed values, if the type is an enumeration.
     const VALUES: Option<&'static ValueTable> = None;
 
-    /// Reads a field.
+    /// Reads the field from the bytes of its record.
     ///
     /// # Errors
     ///
-    /// If the bits are not a value of this type, or outside the field's range.
+    /// If the bits are no value of this type, or are outside the field's range.
     fn read(field: &Field, bytes: &[u8]) -> Result<Self, FieldError>;
 
-    /// Writes a field.
+    /// Writes the field to the bytes of its record.
     ///
     /// # Errors
     ///
-    /// If the value does not fit the field or its range.
+    /// If the value exceeds the field's width or range.
     fn write(self, field: &Field, bytes: &mut [u8]) -> Result<(), FieldError>;
 }
 
@@ -614,7 +585,7 @@ impl<const N: usize> FieldValue for [u8; N] {
     }
 }
 
-/// Declares an enumeration that stands in fields, with its table of values.
+/// Declares an enumeration of field values, with its table.
 macro_rules! values {
     (
         $(#[doc = $doc:literal])+
@@ -631,7 +602,7 @@ macro_rules! values {
         }
 
         impl $name {
-            /// All values with their names.
+            /// Table of all values with their names.
             pub const TABLE: $crate::field::ValueTable = $crate::field::ValueTable {
                 name: stringify!($name),
                 meaning: concat!($($doc),+).trim_ascii(),
@@ -643,10 +614,10 @@ macro_rules! values {
                 } ),+ ],
             };
 
-            /// Every variant, in rising order.
+            /// Every variant, in ascending order.
             pub const ALL: &'static [Self] = &[ $( Self::$variant ),+ ];
 
-            /// Finds the variant for a number.
+            /// Returns the variant of a number, or `None` if there is none.
             pub const fn from_number(number: u64) -> Option<Self> {
                 match number {
                     $( $number => Some(Self::$variant), )+
@@ -654,12 +625,12 @@ macro_rules! values {
                 }
             }
 
-            /// Gives the number that stands in the field.
+            /// Returns the number in the field.
             pub const fn number(self) -> u8 {
                 self as u8
             }
 
-            /// Names the value in `snake_case`.
+            /// Returns the name in `snake_case`.
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$variant => $text, )+ }
             }
@@ -692,12 +663,12 @@ pub(crate) use values;
 ///
 /// ```text
 /// record! {
-///     /// What the record is for.
+///     /// Meaning of the record.
 ///     pub struct Name: 64 bits by Driver, "protocol 1.3" {
-///         /// What the field means.
+///         /// Meaning of the field.
 ///         number: u32 = 0..24, "protocol 1.3";
 ///         /// Options follow in this order: unit, writer, reset value, legal range.
-///         length: u32 = 32..64, "protocol 2.1", unit "bytes", by Send, reset 7, allowed 0..=9;
+///         length: u32 = 32..64, "protocol 2.1", unit "bytes", by Control, reset 7, allowed 0..=9;
 ///     }
 ///     reserved { 24..32 }
 /// }
@@ -723,7 +694,7 @@ macro_rules! record {
         }
 
         impl $name {
-            /// The table.
+            /// Table of the record's fields.
             pub const RECORD: $crate::field::Record = $crate::field::Record {
                 name: stringify!($name),
                 meaning: concat!($($doc),+).trim_ascii(),
@@ -750,18 +721,18 @@ macro_rules! record {
             /// Size in memory, in bytes.
             pub const BYTES: usize = Self::RECORD.bytes();
 
-            /// Gives the record with every field at its reset value.
+            /// Returns the record with every field at its reset value.
             pub fn at_reset() -> Self {
                 let mut bytes = [0; Self::BYTES];
                 Self::RECORD.reset(&mut bytes);
                 Self::parse(&bytes).expect("the proof of the record has checked every reset value")
             }
 
-            /// Reads the record from memory.
+            /// Parses the record at the start of `bytes`.
             ///
             /// # Errors
             ///
-            /// If the memory is too short, a reserved bit is not zero, or a field holds a number that it must not.
+            /// If `bytes` is too short, a reserved bit is not zero, or a field has a value that is not allowed.
             pub fn parse(bytes: &[u8]) -> Result<Self, $crate::field::FieldError> {
                 Self::RECORD.check_reserved(bytes)?;
                 Ok(Self {
@@ -771,11 +742,11 @@ macro_rules! record {
                 })
             }
 
-            /// Writes the whole record, reserved bits as zero.
+            /// Writes the whole record to the start of `bytes`, reserved bits as zero.
             ///
             /// # Errors
             ///
-            /// If the memory is too short, or a value does not fit its field; the memory then holds nothing useful.
+            /// If `bytes` is too short, or a value is not allowed in its field; the content of `bytes` is then undefined.
             pub fn emit(&self, bytes: &mut [u8]) -> Result<(), $crate::field::FieldError> {
                 Self::RECORD.check_length(bytes.len())?;
                 bytes[..Self::BYTES].fill(0);
@@ -785,11 +756,11 @@ macro_rules! record {
                 Ok(())
             }
 
-            /// Writes the record into an array of its own.
+            /// Returns the record as bytes.
             ///
             /// # Errors
             ///
-            /// If a value does not fit its field.
+            /// If a value is not allowed in its field.
             pub fn to_bytes(self) -> Result<[u8; Self::BYTES], $crate::field::FieldError> {
                 let mut bytes = [0; Self::BYTES];
                 self.emit(&mut bytes)?;
@@ -802,7 +773,7 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// Picks the value of an option of [`record!`], or its default where the option is not given.
+/// Expands to the value of an option of [`record!`], or to its default if the option is absent.
 macro_rules! option {
     (; $default:expr) => {
         $default
@@ -837,7 +808,7 @@ mod tests {
             /// One bit.
             flag: bool = 0..1, "none";
             /// Crosses a byte.
-            middle: u16 = 5..17, "none", unit "cycles", by Card, reset 9;
+            middle: u16 = 5..17, "none", unit "cycles", by Control, reset 9;
             /// A list.
             colour: Colour = 17..20, "none";
             /// A range.

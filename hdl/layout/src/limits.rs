@@ -1,16 +1,16 @@
-//! The bound of every queue, table and loop, as the formats carry it.
+//! The bound of every queue, table and loop in the formats.
 //!
-//! These are bounds of the *contract*: no configuration can exceed them, because a field would not hold the number. A
-//! generated card may have less, and says so in its capability registers.
+//! No configuration can exceed these bounds, because a field would not hold the number. A generated card may have lower ones; it
+//! reports them in the registers `table_sizes` and `queue_limits`.
 
-/// A bound with its name, for the manual and the C header.
+/// A bound with its name and meaning, for the manual and the C header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Name of the constant.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the constant.
     pub value: u64,
-    /// What it bounds.
+    /// What it bounds, with the unit.
     pub meaning: &'static str,
 }
 
@@ -18,7 +18,7 @@ macro_rules! limits {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr; )+) => {
         $( $(#[doc = $doc])+ pub const $name: $type = $value; )+
 
-        /// All bounds.
+        /// All bounds, in the order of the manual.
         pub const LIMITS: &[Limit] = &[ $( Limit {
             name: stringify!($name),
             value: $name as u64,
@@ -28,105 +28,103 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Bits of a queue pair number on the wire (protocol 1.3).
+    /// Bits of a QPN on the wire (protocol 1.3).
     QPN_BITS: u32 = 24;
-    /// Largest number of queue pairs, as a power of two. The low bits of a QPN index the tables; the driver draws the
-    /// rest at random, and the card compares the whole number, so that a stale or guessed QPN meets nothing.
+    /// Largest number of queue pairs, log2. The low bits of a QPN index the tables. The driver chooses the other bits at random
+    /// and the card compares all bits, so that a stale or guessed QPN matches no queue pair.
     QUEUE_PAIRS_LOG2_MAX: u32 = 16;
-    /// Largest number of completion queues, as a power of two.
+    /// Largest number of completion queues, log2.
     COMPLETION_QUEUES_LOG2_MAX: u32 = 16;
-    /// Largest number of event queues, as a power of two.
+    /// Largest number of event queues, log2.
     EVENT_QUEUES_LOG2_MAX: u32 = 8;
-    /// Largest number of shared receive queues, as a power of two.
+    /// Largest number of SRQs, log2.
     SHARED_RECEIVE_QUEUES_LOG2_MAX: u32 = 16;
-    /// Largest number of regions and windows, as a power of two: a key is a 24-bit index and a variant (protocol 4.6).
+    /// Largest number of regions and windows, log2: a key is a 24-bit index and an 8-bit variant (protocol 4.6).
     REGIONS_LOG2_MAX: u32 = 24;
-    /// Largest number of address handles, as a power of two.
+    /// Largest number of address handles, log2.
     ADDRESS_HANDLES_LOG2_MAX: u32 = 16;
-    /// Protection domains are plain numbers of this many bits; the driver hands them out.
+    /// Bits of the number of a protection domain. The driver allocates the numbers.
     DOMAIN_BITS: u32 = 24;
 
-    /// Doorbell pages, as a power of two: one page of BAR 2 for each process.
+    /// Doorbell pages of BAR 2, log2. Each process has one.
     DOORBELL_PAGES_LOG2_MAX: u32 = 12;
-    /// Size of a doorbell page.
+    /// Size of a doorbell page, in bytes.
     DOORBELL_PAGE_BYTES: u64 = 4096;
 
-    /// Slots of a send queue, as a power of two. Indices are 16 bits wide and run free, so that a full ring differs from
-    /// an empty one.
+    /// Slots of a send queue, log2. Its indices are free-running and 16 bits wide, so that a full ring differs from an empty one.
     SEND_SLOTS_LOG2_MAX: u32 = 15;
-    /// Entries of a receive queue or shared receive queue, as a power of two.
+    /// WQEs of a receive queue or SRQ, log2.
     RECEIVE_WQES_LOG2_MAX: u32 = 15;
-    /// Entries of a completion queue, as a power of two. Indices are 24 bits wide and run free.
+    /// CQEs of a completion queue, log2. Its indices are free-running and 24 bits wide.
     CQES_LOG2_MAX: u32 = 22;
-    /// Entries of an event queue, as a power of two.
+    /// EQEs of an event queue, log2.
     EQES_LOG2_MAX: u32 = 16;
-    /// Smallest ring of every kind, as a power of two: one page of 64-byte slots, so that no ring is shorter than the
-    /// longest prefetch.
+    /// Entries of the smallest ring of every kind, log2: 64 slots of 64 bytes fill one page, and no prefetch is longer.
     RING_LOG2_MIN: u32 = 6;
-    /// Commands of the admin queue, as a power of two.
+    /// Commands of the admin queue, log2.
     ADMIN_COMMANDS_LOG2_MAX: u32 = 8;
-    /// Rings begin at a multiple of this many bytes, so that no entry crosses a page.
+    /// Alignment of the base of a ring, in bytes, so that no entry crosses a page.
     RING_ALIGNMENT_BYTES: u64 = 4096;
 
-    /// Bytes of a slot of a send queue, and of a receive entry.
+    /// Bytes of a slot of a send queue, and of a receive WQE.
     WQE_SLOT_BYTES: usize = 64;
-    /// Slots of the longest send entry.
+    /// Slots of the longest send WQE.
     SEND_SLOTS_MAX: usize = 2;
-    /// Scatter/gather elements in the first slot of a send entry.
+    /// SGEs in the first slot of a send WQE.
     SEND_SGES_FIRST_SLOT: usize = 2;
-    /// Scatter/gather elements of a send entry of two slots.
+    /// SGEs of a send WQE of two slots.
     SEND_SGES_MAX: usize = 6;
-    /// Inline bytes in the first slot of a send entry.
+    /// Inline bytes in the first slot of a send WQE.
     INLINE_BYTES_FIRST_SLOT: usize = 32;
-    /// Inline bytes of a send entry of two slots.
+    /// Inline bytes of a send WQE of two slots.
     INLINE_BYTES_MAX: usize = 96;
-    /// Elements of a READ or atomic: its answer's places are held on chip.
+    /// SGEs of a READ or atomic, which the card keeps on the chip until the response has arrived.
     RESPONSE_SGES_MAX: usize = 2;
-    /// Scatter elements of a receive entry.
+    /// SGEs of a receive WQE.
     RECEIVE_SGES_MAX: usize = 3;
 
-    /// Longest message (protocol 2.1).
+    /// Longest message, in bytes (protocol 2.1).
     MESSAGE_BYTES_MAX: u32 = 1 << 31;
-    /// Longest payload of a packet (protocol 1.1).
+    /// Longest payload of a packet, in bytes (protocol 1.1).
     PAYLOAD_BYTES_MAX: usize = 4096;
-    /// Bytes of extended headers in the longest chain, which is the AtomicETH alone (protocol 1.4).
+    /// Bytes of the longest chain of extended headers, which is the AtomicETH alone (protocol 1.4).
     EXTENDED_BYTES_MAX: usize = 28;
-    /// Bytes before the payload at most: Ethernet, VLAN, IPv6, UDP, BTH and the longest chain (protocol 1.7).
+    /// Most bytes ahead of the payload: Ethernet, VLAN, IPv6, UDP, BTH and the longest chain (protocol 1.7).
     HEADER_BYTES_MAX: usize = 14 + 4 + 40 + 8 + 12 + EXTENDED_BYTES_MAX;
-    /// Longest frame without FCS. PMTU 4096 over tagged IPv6 with the longest headers of a data packet needs 4198 (protocol
-    /// 1.1); this is the next multiple of 128, so that a frame buffer is a whole number of header vectors.
+    /// Longest frame without FCS, in bytes. PMTU 4096 over tagged IPv6 with the longest headers of a data packet needs 4198
+    /// (protocol 1.1); this is the next multiple of 128, so that a frame buffer is a whole number of header vectors.
     FRAME_BYTES_MAX: usize = 4224;
-    /// Unacknowledged PSNs of one queue pair: half the number space would still be safe (protocol 2.1).
+    /// Unacknowledged PSNs of one queue pair, log2. The protocol allows up to half of the number space (protocol 2.1).
     PSN_WINDOW_LOG2_MAX: u32 = 15;
-    /// READs and atomics that a queue pair has in flight, as requester and as responder (protocol 2.3, 3.5).
+    /// READs and atomics of a queue pair in flight, as requester and as responder (protocol 2.3, 3.5).
     READ_ATOMIC_MAX: u8 = 16;
     /// Messages in a block of the pool of outstanding messages.
     OUTSTANDING_BLOCK_MESSAGES: usize = 8;
-    /// Blocks of that pool, as a power of two.
+    /// Blocks of the pool of outstanding messages, log2.
     OUTSTANDING_BLOCKS_LOG2_MAX: u32 = 16;
-    /// Bytes that a UD receive places before the payload (protocol 1.9).
+    /// Bytes of the GRH area that a UD receive places ahead of the payload (protocol 1.9).
     GRH_BYTES: usize = 40;
 
-    /// Smallest page of a region, as a power of two.
+    /// Bytes of the smallest page of a region, log2.
     PAGE_LOG2_MIN: u8 = 12;
-    /// Largest page of a region, as a power of two.
+    /// Bytes of the largest page of a region, log2.
     PAGE_LOG2_MAX: u8 = 30;
-    /// Entries of the table of pages, which regions that are made of pages share, as a power of two.
+    /// Entries of the page table, which all regions made of pages share, log2.
     PAGE_ENTRIES_LOG2: u32 = 14;
-    /// Detail of an answer: the rest of it is the index of a page in its list.
+    /// Flag in the `detail` of an answer: the other bits are the index of a page in its list.
     DETAIL_IS_PAGE: u32 = 1 << 31;
 
-    /// Longest read and write that the card asks of its host.
+    /// Longest read or write request of the card to its host, in bytes.
     HOST_REQUEST_BYTES_MAX: u32 = 512;
-    /// Reads in flight at the host.
+    /// Read requests in flight at the host.
     HOST_READ_TAGS_MAX: u32 = 256;
-    /// No request crosses a multiple of this.
+    /// No request to the host crosses a multiple of this many bytes.
     HOST_BOUNDARY_BYTES: u64 = 4096;
-    /// Interrupt vectors.
+    /// Interrupt vectors of the card.
     INTERRUPT_VECTORS_MAX: u32 = 64;
 
-    /// Source addresses that the card answers for (protocol 4.2).
+    /// Source addresses of the port: entries of the GID table (protocol 4.2).
     SOURCE_ADDRESSES: usize = 16;
-    /// Ethernet multicast groups that the card accepts.
+    /// Ethernet multicast groups that the port accepts.
     MULTICAST_GROUPS: usize = 8;
 }

@@ -1,8 +1,8 @@
-//! The operations of the BTH opcode: what each carries and who answers it (protocol 1.4).
+//! BTH opcodes: the headers and payload of each, and the half of the card that receives it (protocol 1.4).
 //!
-//! An opcode is a transport in bits 7:5 and an operation in bits 4:0. [`OPCODES`] names every one that the card
-//! knows; [`lookup`], [`class`] and the per-byte tables [`EXTENDED_BYTES`] and [`HEADER_BYTES`] are made from
-//! it. FLUSH (0x1C) and ATOMIC_WRITE (0x1D) are unassigned here until the card serves them.
+//! An opcode is a transport in bits 7:5 and an operation in bits 4:0. [`OPCODES`] lists every opcode that the card knows;
+//! [`lookup`], [`class`] and the per-byte tables [`EXTENDED_BYTES`] and [`HEADER_BYTES`] are made from it. FLUSH (0x1C) and
+//! ATOMIC_WRITE (0x1D) are unassigned until the card supports them.
 
 use crate::limits::EXTENDED_BYTES_MAX;
 
@@ -14,7 +14,7 @@ use Transport::{Cnp, Rc, Uc, Ud};
 /// Bytes of the BTH, the header that carries the opcode (protocol 1.3).
 pub const BTH_BYTES: usize = 12;
 
-/// The service that bits 7:5 of an opcode name.
+/// Transport: bits 7:5 of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transport {
@@ -24,13 +24,13 @@ pub enum Transport {
     Uc = 1,
     /// Unreliable datagram.
     Ud = 3,
-    /// Congestion notification, of which only the CNP itself exists.
+    /// Congestion notification; the CNP is its only opcode.
     Cnp = 4,
 }
 
 impl Transport {
-    /// Returns the transport that an opcode's bits 7:5 name, or `None` for those that the card drops: RD
-    /// (0x40), XRC (0xA0) and what belongs to manufacturers (0xC0 and up).
+    /// Returns the transport of an opcode, or `None` for transports that the card drops: RD (0x40), XRC (0xA0) and
+    /// manufacturer specific ones (0xC0 and up).
     pub const fn of(opcode: u8) -> Option<Self> {
         match opcode >> 5 {
             0 => Some(Rc),
@@ -41,52 +41,74 @@ impl Transport {
         }
     }
 
-    /// Returns the opcode whose operation is 0.
+    /// Returns the lowest opcode of the transport: the one with operation 0.
     pub const fn base(self) -> u8 {
         (self as u8) << 5
     }
 }
 
-/// What a packet asks or answers: bits 4:0 of an opcode. The numbers are the same for all transports.
+/// Operation: bits 4:0 of an opcode. The numbers are the same for all transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
 pub enum Operation {
+    /// SEND, first packet of several.
     SendFirst = 0x00,
+    /// SEND, neither first nor last packet.
     SendMiddle = 0x01,
+    /// SEND, last packet of several.
     SendLast = 0x02,
+    /// SEND with immediate data, last packet of several.
     SendLastImmediate = 0x03,
+    /// SEND in one packet.
     SendOnly = 0x04,
+    /// SEND with immediate data in one packet.
     SendOnlyImmediate = 0x05,
+    /// RDMA WRITE, first packet of several.
     WriteFirst = 0x06,
+    /// RDMA WRITE, neither first nor last packet.
     WriteMiddle = 0x07,
+    /// RDMA WRITE, last packet of several.
     WriteLast = 0x08,
+    /// RDMA WRITE with immediate data, last packet of several.
     WriteLastImmediate = 0x09,
+    /// RDMA WRITE in one packet.
     WriteOnly = 0x0A,
+    /// RDMA WRITE with immediate data in one packet.
     WriteOnlyImmediate = 0x0B,
+    /// RDMA READ request.
     ReadRequest = 0x0C,
+    /// READ response, first packet of several.
     ReadResponseFirst = 0x0D,
+    /// READ response, neither first nor last packet.
     ReadResponseMiddle = 0x0E,
+    /// READ response, last packet of several.
     ReadResponseLast = 0x0F,
+    /// READ response in one packet.
     ReadResponseOnly = 0x10,
+    /// ACK, RNR NAK or NAK.
     Acknowledge = 0x11,
+    /// Response to an atomic, with the original value.
     AtomicAcknowledge = 0x12,
+    /// Atomic compare and swap request.
     CompareSwap = 0x13,
+    /// Atomic fetch and add request.
     FetchAdd = 0x14,
+    /// SEND with invalidate, last packet of several.
     SendLastInvalidate = 0x16,
+    /// SEND with invalidate in one packet.
     SendOnlyInvalidate = 0x17,
-    /// Congestion notification: the CNP opcode 0x81 alone. Its number means SEND_MIDDLE in other transports,
-    /// hence the bit above the five.
+    /// Congestion notification: the CNP opcode 0x81 only. Bit 5 distinguishes it from SEND_MIDDLE, which has the same five bits
+    /// in other transports.
     CongestionNotification = 0x21,
 }
 
 impl Operation {
-    /// Returns the five bits that stand in the opcode.
+    /// Returns bits 4:0 of the opcode.
     pub const fn code(self) -> u8 {
         self as u8 & 0x1F
     }
 
-    /// Says whether the packet is the first of its message, or the only one.
+    /// Returns whether the packet is the first or only one of its message.
     pub const fn starts_message(self) -> bool {
         !matches!(
             self,
@@ -102,7 +124,7 @@ impl Operation {
         )
     }
 
-    /// Says whether the packet is the last of its message, or the only one.
+    /// Returns whether the packet is the last or only one of its message.
     pub const fn ends_message(self) -> bool {
         !matches!(
             self,
@@ -116,35 +138,35 @@ impl Operation {
     }
 }
 
-/// A header that may stand between BTH and payload (protocol 1.5).
+/// A header between BTH and payload (protocol 1.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExtendedHeader {
     /// Datagram: Q_Key and source QP.
     Deth,
-    /// FLUSH: what and how far. No opcode of the table carries it yet.
+    /// FLUSH: selectivity and placement. No opcode of the table carries it yet.
     Feth,
-    /// RDMA: address, key, length.
+    /// RDMA: address, R_Key, length.
     Reth,
-    /// Atomic: address, key, operands.
+    /// Atomic: address, R_Key, operands.
     AtomicEth,
     /// Acknowledge: syndrome and MSN.
     Aeth,
-    /// Atomic answer: the original value.
+    /// Atomic response: the original value.
     AtomicAckEth,
     /// Immediate data.
     ImmDt,
-    /// Key to invalidate.
+    /// R_Key to invalidate.
     Ieth,
-    /// The 16 reserved bytes of a CNP, which are not a header by name but stand where one would (protocol 1.10).
+    /// The 16 reserved bytes after the BTH of a CNP (protocol 1.10).
     CnpReserved,
 }
 
 impl ExtendedHeader {
-    /// Every kind, in the order of the declaration.
+    /// Every kind of extended header, in the order of declaration.
     pub const ALL: [Self; 9] =
         [Deth, ExtendedHeader::Feth, Reth, AtomicEth, Aeth, AtomicAckEth, ImmDt, Ieth, CnpReserved];
 
-    /// Returns the bytes that the header takes.
+    /// Returns the size of the header in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Aeth | ImmDt | Ieth | Self::Feth => 4,
@@ -170,21 +192,21 @@ impl ExtendedHeader {
     }
 }
 
-/// How many bytes of payload a packet may carry.
+/// Length of the payload that a packet may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PayloadRule {
-    /// None at all.
+    /// No payload.
     None,
-    /// Exactly the path MTU, and so no pad.
+    /// Exactly the PMTU, and therefore no pad.
     FullPmtu,
-    /// 0 to the path MTU.
+    /// 0 to PMTU bytes.
     UpToPmtu,
-    /// 1 to the path MTU.
+    /// 1 to PMTU bytes.
     UpToPmtuNotEmpty,
 }
 
 impl PayloadRule {
-    /// Says whether `payload_bytes` obeys the rule on a path of `pmtu_bytes`.
+    /// Returns whether the rule allows a payload of `payload_bytes` on a path with a PMTU of `pmtu_bytes`.
     pub const fn admits(self, payload_bytes: usize, pmtu_bytes: usize) -> bool {
         match self {
             NoPayload => payload_bytes == 0,
@@ -195,38 +217,38 @@ impl PayloadRule {
     }
 }
 
-/// Which half of the card a packet goes to.
+/// The half of the card that receives a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// To the responder: somebody asks.
+    /// Request, for the responder.
     Request,
-    /// To the requester: somebody answers.
+    /// Response, for the requester.
     Response,
-    /// To the requester as well, whose rate it lowers; no PSN, no answer (protocol 1.10).
+    /// Congestion notification, for the requester, whose rate it lowers. It has no PSN and no response (protocol 1.10).
     Congestion,
 }
 
 /// One row of the opcode table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode {
-    /// The byte on the wire.
+    /// Opcode byte on the wire.
     pub code: u8,
-    /// The name, with its transport in front.
+    /// Name in the specification, with the transport as prefix.
     pub name: &'static str,
-    /// Bits 7:5.
+    /// Transport, bits 7:5.
     pub transport: Transport,
-    /// Bits 4:0.
+    /// Operation, bits 4:0.
     pub operation: Operation,
-    /// The headers between BTH and payload, in wire order.
+    /// Extended headers between BTH and payload, in wire order.
     pub extended: &'static [ExtendedHeader],
-    /// What payload the packet may carry.
+    /// Length of the payload that the packet may carry.
     pub payload: PayloadRule,
-    /// Who takes the packet.
+    /// The half of the card that receives the packet.
     pub class: Class,
 }
 
 impl Opcode {
-    /// Returns the bytes of all extended headers together, 0 to [`EXTENDED_BYTES_MAX`].
+    /// Returns the size of all extended headers in bytes, 0 to [`EXTENDED_BYTES_MAX`].
     pub const fn extended_bytes(&self) -> usize {
         let mut bytes = 0;
         let mut index = 0;
@@ -258,7 +280,7 @@ const fn row(
     Opcode { code: transport.base() | operation.code(), name, transport, operation, extended, payload, class }
 }
 
-/// Every opcode that the card knows, in rising order.
+/// Every opcode that the card knows, in ascending order.
 pub const OPCODES: [Opcode; 38] = [
     row("RC_SEND_FIRST", Rc, Op::SendFirst, &[], FullPmtu),
     row("RC_SEND_MIDDLE", Rc, Op::SendMiddle, &[], FullPmtu),
@@ -318,7 +340,7 @@ const ROW_OF: [u8; 256] = {
     rows
 };
 
-/// For each opcode byte, the bytes of extended headers that follow the BTH; 0 for opcodes not in the table.
+/// For each opcode byte, the size in bytes of the extended headers after the BTH; 0 for opcodes not in the table.
 pub const EXTENDED_BYTES: [u8; 256] = {
     let mut bytes = [0; 256];
     let mut index = 0;
@@ -329,7 +351,7 @@ pub const EXTENDED_BYTES: [u8; 256] = {
     bytes
 };
 
-/// For each opcode byte, the bytes of BTH and extended headers together (protocol 1.5).
+/// For each opcode byte, the size in bytes of BTH and extended headers together (protocol 1.5).
 pub const HEADER_BYTES: [u8; 256] = {
     let mut bytes = EXTENDED_BYTES;
     let mut code = 0;
@@ -340,7 +362,7 @@ pub const HEADER_BYTES: [u8; 256] = {
     bytes
 };
 
-/// Returns the row of an opcode byte, or `None` when the table has none.
+/// Returns the row of an opcode byte, or `None` if the table has none.
 pub const fn lookup(code: u8) -> Option<&'static Opcode> {
     const TABLE: &[Opcode; OPCODES.len()] = &OPCODES;
     match ROW_OF[code as usize] {
@@ -349,10 +371,10 @@ pub const fn lookup(code: u8) -> Option<&'static Opcode> {
     }
 }
 
-/// Returns who takes a packet with this opcode, or `None` when the packet path drops it.
+/// Returns the half of the card that receives a packet with this opcode, or `None` if the packet path drops it.
 ///
-/// An unassigned RC opcode (0x15, 0x18 to 0x1F) is a request without extended headers: the responder must
-/// answer it with NAK 0x61 (protocol 8.3). Unassigned opcodes of other transports vanish.
+/// An unassigned RC opcode (0x15, 0x18 to 0x1F) is a request without extended headers, which the responder must answer with NAK
+/// 0x61 (protocol 8.3). Unassigned opcodes of other transports are dropped.
 pub const fn class(code: u8) -> Option<Class> {
     match (lookup(code), Transport::of(code)) {
         (Some(opcode), _) => Some(opcode.class),

@@ -1,14 +1,14 @@
-//! What belongs to a path between two ports: PMTU codes, addresses as GIDs, UDP source ports (protocol 0 and 1.2).
+//! Properties of a path between two ports: PMTU, addresses as GIDs, UDP ports, flow labels (protocol 0 and 1.2).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// The UDP destination port of RoCEv2 (protocol 1.1).
 pub const ROCE_PORT: u16 = 4791;
 
-/// The first of the source ports that a sender chooses from; all of 0xC000 to 0xFFFF may be used (protocol 1.2).
+/// Lowest UDP source port of a sender, which uses 0xC000 to 0xFFFF (protocol 1.2).
 pub const SOURCE_PORT_BASE: u16 = 0xC000;
 
-/// Bytes of payload that a packet may carry on a path, by the code that stands in contexts (protocol 0).
+/// PMTU: most bytes of payload of a packet on a path. The numbers are the codes of the verbs (protocol 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Pmtu {
@@ -25,11 +25,11 @@ pub enum Pmtu {
 }
 
 impl Pmtu {
-    /// Every size, rising.
+    /// Every PMTU, in ascending order.
     pub const ALL: [Self; 5] =
         [Self::Bytes256, Self::Bytes512, Self::Bytes1024, Self::Bytes2048, Self::Bytes4096];
 
-    /// Returns the size that a code stands for; 0, 6 and 7 stand for none.
+    /// Returns the PMTU of a code, 1 to 5; `None` for any other code.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1..=5 => Some(Self::ALL[code as usize - 1]),
@@ -42,13 +42,13 @@ impl Pmtu {
         self as u8
     }
 
-    /// Returns the size in bytes.
+    /// Returns the PMTU in bytes.
     pub const fn bytes(self) -> u32 {
         128 << self as u8
     }
 
-    /// Returns the largest size that fits an Ethernet MTU: what is left of it after the 80 bytes that Linux
-    /// reserves for headers, rounded down (protocol 1.1). `None` below 336.
+    /// Returns the largest PMTU for an Ethernet MTU in bytes, of which Linux reserves 80 for headers (protocol 1.1). `None` below
+    /// 336.
     pub const fn for_ethernet_mtu(mtu_bytes: u32) -> Option<Self> {
         const RESERVED_BYTES: u32 = 80;
         let mut index = Self::ALL.len();
@@ -62,7 +62,7 @@ impl Pmtu {
     }
 }
 
-/// A port's address as verbs know it: 16 bytes, an IPv6 address or `::ffff:a.b.c.d` for an IPv4 one.
+/// Address of a port in the verbs: 16 bytes in wire order, an IPv6 address, or `::ffff:a.b.c.d` for an IPv4 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gid(pub [u8; 16]);
 
@@ -72,37 +72,37 @@ impl Gid {
         Self(address.to_ipv6_mapped().octets())
     }
 
-    /// Returns the GID of an IPv6 address, which is the address itself.
+    /// Returns the GID of an IPv6 address: the same 16 bytes.
     pub const fn from_ipv6(address: Ipv6Addr) -> Self {
         Self(address.octets())
     }
 
-    /// Returns the link-local GID of a MAC address: fe80::/64 and the EUI-64, that is ff:fe in the middle and
-    /// the universal/local bit flipped.
+    /// Returns the link-local GID of a MAC address: fe80::/64 and the EUI-64, with ff:fe in the middle and the universal/local
+    /// bit inverted.
     pub const fn from_mac(mac: [u8; 6]) -> Self {
         let [a, b, c, d, e, f] = mac;
         Self([0xFE, 0x80, 0, 0, 0, 0, 0, 0, a ^ 0x02, b, c, 0xFF, 0xFE, d, e, f])
     }
 
-    /// Returns the IPv4 address, or `None` if packets to this GID are IPv6.
+    /// Returns the IPv4 address, or `None` if the GID is an IPv6 address.
     pub const fn to_ipv4(self) -> Option<Ipv4Addr> {
         self.to_ipv6().to_ipv4_mapped()
     }
 
-    /// Returns the sixteen bytes as an IPv6 address.
+    /// Returns the 16 bytes as an IPv6 address.
     pub const fn to_ipv6(self) -> Ipv6Addr {
         let bits = u128::from_be_bytes(self.0);
         Ipv6Addr::from_bits(bits)
     }
 }
 
-/// Returns the UDP source port of a flow, 0xC000 to 0xFFFF, from the low 20 bits of its flow label (protocol 1.2).
+/// Returns the UDP source port for a 20-bit flow label, 0xC000 to 0xFFFF (protocol 1.2).
 pub const fn source_port(flow_label: u32) -> u16 {
     let folded = (flow_label & 0x3FFF) ^ ((flow_label & 0xF_C000) >> 14);
     folded as u16 | SOURCE_PORT_BASE
 }
 
-/// Returns the flow label that stands in for none: both directions of a connection get the same one (protocol 1.2).
+/// Returns the default flow label of a connection, derived from its QPNs, the same for both directions (protocol 1.2).
 pub const fn flow_label(local_qp: u32, remote_qp: u32) -> u32 {
     let mut mixed = local_qp as u64 * remote_qp as u64;
     mixed ^= mixed >> 20;

@@ -1,10 +1,10 @@
-//! Serial arithmetic modulo 2^24, by which PSN, MSN and SSN are counted and compared (protocol 0 and 2.1).
+//! Serial arithmetic modulo 2^24 for PSN, MSN and SSN (protocol 0 and 2.1).
 //!
-//! Numbers go round, so "before" means "less than half the circle behind". A distance is a signed 24-bit
-//! number; half the circle, exactly 2^23, reads as negative: that number is a duplicate, never a gap.
+//! The distance from one number to another is a signed 24-bit number. A number is before another if that distance is negative. At
+//! exactly half the number space, 2^23, the distance is negative: such a request is a duplicate, not a gap.
 //!
 //! ```text
-//!            behind: duplicate                 ahead: gap
+//!            duplicate                         gap
 //!   base-2^23 ..............  base-1 | base | base+1 ............ base+2^23-1
 //!   distance -2^23            -1       0      1                   2^23-1
 //! ```
@@ -12,39 +12,39 @@
 /// Bits of a sequence number.
 pub const PSN_BITS: u32 = 24;
 
-/// Numbers on the circle.
+/// Size of the number space, 2^24.
 pub const PSN_COUNT: u32 = 1 << PSN_BITS;
 
-/// Unacknowledged numbers that a requester may have at most (protocol 2.1).
+/// Most PSNs that a requester may have unacknowledged, 2^23 (protocol 2.1).
 pub const HALF_WINDOW: u32 = PSN_COUNT / 2;
 
-/// A packet sequence number: 24 bits that wrap. MSN and SSN count the same way and use this type as well.
+/// A packet sequence number: 24 bits, modulo 2^24. MSN and SSN use the same arithmetic and this type.
 ///
-/// It has no `Ord`, since serial numbers have no order that is transitive.
+/// There is no `Ord`, since the order of serial numbers is not transitive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 
-/// Where a request's PSN stands, seen from the one that the responder expects (protocol 3.2).
+/// Outcome of comparing a request's PSN with the PSN that the responder expects (protocol 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PsnCheck {
     /// The expected packet.
     Expected,
-    /// This many packets (1 to 2^23 - 1) are missing before it.
+    /// Sequence error: this many packets (1 to 2^23 - 1) before it are missing.
     Gap(u32),
-    /// A duplicate, this many packets (1 to 2^23) behind.
+    /// A duplicate, this many packets (1 to 2^23) before the expected one.
     Duplicate(u32),
 }
 
 impl Psn {
-    /// The number zero.
+    /// PSN 0.
     pub const ZERO: Self = Self(0);
 
-    /// Takes the low 24 bits of `value`.
+    /// Returns the PSN with the low 24 bits of `value`.
     pub const fn wrapping(value: u32) -> Self {
         Self(value & (PSN_COUNT - 1))
     }
 
-    /// Takes `value` if it is a 24-bit number.
+    /// Returns the PSN `value`, or `None` if it exceeds 24 bits.
     pub const fn new(value: u32) -> Option<Self> {
         if value < PSN_COUNT { Some(Self(value)) } else { None }
     }
@@ -54,13 +54,13 @@ impl Psn {
         self.0
     }
 
-    /// Goes `count` numbers forward, round the circle if need be.
+    /// Returns this number plus `count`, modulo 2^24.
     #[must_use]
     pub const fn add(self, count: u32) -> Self {
         Self::wrapping(self.0.wrapping_add(count))
     }
 
-    /// Goes `count` numbers back, round the circle if need be.
+    /// Returns this number minus `count`, modulo 2^24.
     #[must_use]
     pub const fn sub(self, count: u32) -> Self {
         Self::wrapping(self.0.wrapping_sub(count))
@@ -68,32 +68,31 @@ impl Psn {
 
     /// Returns the signed distance from `base` to this number, -2^23 to 2^23 - 1.
     pub const fn distance(self, base: Self) -> i32 {
-        // Shifting up and arithmetically down again extends the sign of bit 23 (protocol 0).
+        // Shift left, then arithmetically right, to extend the sign from bit 23 (protocol 0).
         (self.0.wrapping_sub(base.0) << (32 - PSN_BITS)) as i32 >> (32 - PSN_BITS)
     }
 
-    /// Says whether this number comes before `other`.
+    /// Returns whether this number is before `other`.
     pub const fn is_before(self, other: Self) -> bool {
         self.distance(other) < 0
     }
 
-    /// Says whether this number comes after `other`. Of two numbers half a circle apart, each is before the
-    /// other and none is after.
+    /// Returns whether this number is after `other`. Of two numbers 2^23 apart, each is before the other and neither is after.
     pub const fn is_after(self, other: Self) -> bool {
         self.distance(other) > 0
     }
 
-    /// Says whether this number is one of the `count` numbers that begin with `first`; `count` may be up to 2^24.
+    /// Returns whether this number is one of the `count` numbers that begin with `first`; `count` is at most 2^24.
     pub const fn is_within(self, first: Self, count: u32) -> bool {
         self.0.wrapping_sub(first.0) & (PSN_COUNT - 1) < count
     }
 
-    /// Compares a request's PSN, this one, with the one that the responder expects (protocol 3.2).
+    /// Compares this PSN of a request with the PSN that the responder expects (protocol 3.2).
     pub const fn check(self, expected: Self) -> PsnCheck {
         match self.distance(expected) {
             0 => PsnCheck::Expected,
             gap @ 1.. => PsnCheck::Gap(gap as u32),
-            behind => PsnCheck::Duplicate(behind.unsigned_abs()),
+            before => PsnCheck::Duplicate(before.unsigned_abs()),
         }
     }
 }
@@ -104,13 +103,13 @@ impl core::fmt::Display for Psn {
     }
 }
 
-/// Returns how many PSNs a message of `bytes` takes, `n = max(1, ceil(bytes / pmtu_bytes))` (protocol 2.1).
+/// Returns the number of PSNs that a message of `bytes` takes, `max(1, ceil(bytes / pmtu_bytes))` (protocol 2.1).
 ///
-/// A READ request is one packet but takes as many numbers as it has responses.
+/// A READ request is one packet, but takes one PSN for each of its responses.
 ///
 /// # Panics
 ///
-/// When `pmtu_bytes` is zero.
+/// If `pmtu_bytes` is zero.
 pub const fn psn_count(bytes: u32, pmtu_bytes: u32) -> u32 {
     if bytes == 0 { 1 } else { bytes.div_ceil(pmtu_bytes) }
 }
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_circle_is_behind_and_one_less_is_ahead() {
+    fn half_the_space_is_a_duplicate_and_one_less_is_a_gap() {
         let expected = Psn(0xFFFF00);
         assert_eq!(expected.add(HALF_WINDOW).check(expected), PsnCheck::Duplicate(HALF_WINDOW));
         assert_eq!(expected.add(HALF_WINDOW - 1).check(expected), PsnCheck::Gap(HALF_WINDOW - 1));
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_message_takes_one_number_and_two_gibibytes_take_half_the_circle() {
+    fn an_empty_message_takes_one_psn_and_two_gibibytes_take_half_the_space() {
         assert_eq!(psn_count(0, 1024), 1);
         assert_eq!(psn_count(1024, 1024), 1);
         assert_eq!(psn_count(1025, 1024), 2);
@@ -169,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn before_and_after_mirror_each_other_except_at_half_the_circle(a in 0..PSN_COUNT, b in 0..PSN_COUNT) {
+        fn before_and_after_mirror_each_other_except_at_half_the_space(a in 0..PSN_COUNT, b in 0..PSN_COUNT) {
             let (a, b) = (Psn(a), Psn(b));
             if a.distance(b) != -(HALF_WINDOW as i32) {
                 prop_assert_eq!(a.is_before(b), b.is_after(a));

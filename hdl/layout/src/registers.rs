@@ -7,18 +7,18 @@ use crate::wire::DropReason;
 /// How software may use a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Writes are ignored.
+    /// RO: writes are ignored.
     ReadOnly,
-    /// Reads give back what was written.
+    /// RW: a read returns the value that was written.
     ReadWrite,
-    /// Writing a one to a bit clears it; zeros change nothing.
+    /// W1C: writing one to a bit clears it; zeros change nothing.
     WriteOneToClear,
-    /// A write acts and is not kept; reads give zero.
+    /// WO: a write acts and is not stored; a read returns zero.
     WriteOnly,
 }
 
 impl Access {
-    /// Short name, as register manuals print it.
+    /// Returns the usual abbreviation: RO, RW, W1C or WO.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "RO",
@@ -29,68 +29,68 @@ impl Access {
     }
 }
 
-/// A register, or an array of equal ones.
+/// A register of 64 bits, or an array of equal registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
     /// Name in `snake_case`.
     pub name: &'static str,
-    /// Byte offset in BAR 0 of the first.
+    /// Byte offset in BAR 0 of the register, or of the first of the array.
     pub offset: u32,
-    /// What software may do with it.
+    /// How software may access it.
     pub access: Access,
-    /// How many there are.
+    /// Registers of the array; 1 for a single register.
     pub count: u32,
-    /// Bytes from one to the next.
+    /// Bytes from one register of the array to the next.
     pub stride: u32,
-    /// Its 64 bits.
+    /// Fields of the register.
     pub record: &'static Record,
 }
 
 impl Register {
-    /// Byte offset of one register of an array.
+    /// Returns the byte offset in BAR 0 of register `index` of the array.
     ///
     /// # Panics
     ///
-    /// If `index` is beyond the array.
+    /// If `index` is not below `count`.
     pub const fn at(&self, index: u32) -> u32 {
         assert!(index < self.count, "the array of registers is shorter");
         self.offset + index * self.stride
     }
 }
 
-/// Size of BAR 0.
+/// Size of BAR 0, in bytes.
 pub const BAR0_BYTES: u32 = 0x4000;
-/// `rnic-hw!` as it stands in memory.
+/// Value of the register `magic`: the bytes `rnic-hw!`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rnic-hw!");
-/// A driver refuses another major version: something moved.
+/// Major version of the layout. It counts up when something moves; a driver refuses another major version.
 pub const LAYOUT_MAJOR: u64 = 1;
-/// Rises when something is added where zero stood.
+/// Minor version of the layout. It counts up when reserved bits get a meaning.
 pub const LAYOUT_MINOR: u64 = 0;
 
 record! {
-    /// Shows that this is an rnic card, before anything else is believed.
+    /// Identifies an rnic card. The driver checks it before it reads any other register.
     pub struct Magic: 64 bits by Fixed, "design 3.1" {
-        /// The bytes `rnic-hw!`.
+        /// The bytes `rnic-hw!`, lowest first.
         magic: u64 = 0..64, "design 3.1", reset 0x2177_682d_6369_6e72;
     }
 }
 
 record! {
-    /// Version of everything in this manual.
+    /// Version of the layout in this manual.
     pub struct LayoutVersion: 64 bits by Fixed, "design 3.1" {
-        /// Something was added where reserved bits stood; older drivers go on working.
+        /// Minor version: counts up when reserved bits get a meaning. Older drivers keep working.
         minor: u16 = 0..16, "design 3.1";
-        /// Something moved or changed its meaning; a driver of another major version stops here.
+        /// Major version: counts up when a bit moves or changes its meaning. A driver of another major version must stop.
         major: u16 = 16..32, "design 3.1", reset 1;
     }
     reserved { 32..64 }
 }
 
 record! {
-    /// What this card was generated with; a bit that is zero means that the commands, opcodes and registers of the
-    /// feature are refused by code.
+    /// Features that the card was generated with. If a bit is zero, commands and opcodes of the feature are refused with
+    /// `not_supported` or LOC_QP_OP.
     pub struct Features: 64 bits by Generated, "design 3.1" {
-        /// Packet path: parse, ICRC, assemble.
+        /// Packet path: parsing, ICRC, assembly.
         packet_path: bool = 0..1, "design 3";
         /// Reliable connected service.
         reliable_connected: bool = 1..2, "protocol 2.1";
@@ -102,25 +102,25 @@ record! {
         read: bool = 4..5, "protocol 2.3";
         /// COMPARE_SWAP and FETCH_ADD.
         atomics: bool = 5..6, "protocol 3.7";
-        /// Shared receive queues.
+        /// SRQs.
         shared_receive_queues: bool = 6..7, "protocol 4.5";
         /// Memory windows.
         memory_windows: bool = 7..8, "protocol 4.6";
-        /// Fast registration by work request.
+        /// Fast registration by WQE.
         fast_registration: bool = 8..9, "protocol 4.6";
-        /// Regions made of page lists, for hosts without an IOMMU.
+        /// Regions given by a page list, for hosts without an IOMMU.
         page_lists: bool = 9..10, "design 3.2";
-        /// Recovery from loss: retransmission, RNR, timers.
+        /// Recovery from loss: retransmission, RNR delays, acknowledgement timers.
         retransmission: bool = 10..11, "protocol 2.6";
         /// Rate control by congestion notifications.
         congestion_control: bool = 11..12, "protocol 5.1";
-        /// Priority flow control frames are honoured.
+        /// The transmitter obeys priority flow control frames.
         flow_control: bool = 12..13, "protocol 5.2";
-        /// Contexts that do not fit on chip live in host memory.
+        /// Contexts that do not fit on the chip are kept in host memory.
         context_cache: bool = 13..14, "design decision 7";
-        /// The push window of the doorbell page takes work requests.
+        /// The push window of the doorbell page takes WQEs.
         push_window: bool = 14..15, "design 3.2";
-        /// Queues for frames that are not RoCEv2.
+        /// Queues for frames other than RoCEv2.
         host_network: bool = 15..16, "design 3";
         /// The FLUSH and ATOMIC_WRITE operations.
         persistence: bool = 16..17, "protocol 1.4";
@@ -129,72 +129,72 @@ record! {
 }
 
 record! {
-    /// How wide and how fast the card is.
+    /// Datapath width, interrupt vectors and clock of the card.
     pub struct Geometry: 64 bits by Generated, "design 3" {
         /// Width of the datapath: 64, 128, 256 or 512.
         datapath_bits: u16 = 0..16, "design decision 2", unit "bits";
         /// Interrupt vectors that the card can raise.
         interrupt_vectors: u16 = 16..32, "protocol 4.4";
-        /// Frequency of the core clock, in which all times of this manual are counted.
+        /// Frequency of the core clock. Times in this manual count its cycles.
         clock_khz: u32 = 32..64, "design 8", unit "kHz";
     }
 }
 
 record! {
-    /// Sizes of the card's tables, as powers of two. Object numbers are below these, but for QPNs and keys, of which
-    /// only the low bits are an index.
+    /// Sizes of the card's tables, log2. Object numbers are below these sizes, except QPNs and keys, of which only some bits are
+    /// the index.
     pub struct TableSizes: 64 bits by Generated, "design 3" {
-        /// Queue pairs.
+        /// Queue pairs, log2.
         queue_pairs_log2: u8 = 0..5, "design decision 5", allowed 0..=16;
-        /// Completion queues.
+        /// Completion queues, log2.
         completion_queues_log2: u8 = 8..13, "protocol 4.4", allowed 0..=16;
-        /// Event queues.
+        /// Event queues, log2.
         event_queues_log2: u8 = 16..21, "protocol 4.4", allowed 0..=8;
-        /// Shared receive queues.
+        /// SRQs, log2.
         shared_receive_queues_log2: u8 = 24..29, "protocol 4.5", allowed 0..=16;
-        /// Regions and windows together.
+        /// Regions and windows together, log2.
         regions_log2: u8 = 32..37, "protocol 4.6", allowed 0..=24;
-        /// Address handles.
+        /// Address handles, log2.
         address_handles_log2: u8 = 40..45, "protocol 4.2", allowed 0..=16;
-        /// Doorbell pages, page 0 (the driver's own) included.
+        /// Doorbell pages, log2. Page 0, the driver's own, is included.
         doorbell_pages_log2: u8 = 48..53, "design decision 14", allowed 0..=12;
-        /// Blocks of eight outstanding messages, shared by all queue pairs.
+        /// Blocks of eight outstanding messages, shared by all queue pairs, log2.
         outstanding_blocks_log2: u8 = 56..61, "design decision 9", allowed 0..=16;
     }
     reserved { 5..8, 13..16, 21..24, 29..32, 37..40, 45..48, 53..56, 61..64 }
 }
 
 record! {
-    /// Largest queues and requests that commands and work requests may ask for.
+    /// Largest values that commands and WQEs may ask for.
     pub struct QueueLimits: 64 bits by Generated, "design 3.2" {
-        /// Slots of a send queue, as a power of two.
+        /// Slots of a send queue, log2.
         send_slots_log2: u8 = 0..5, "design 3.2", allowed 0..=15;
-        /// Entries of a receive queue, as a power of two.
+        /// WQEs of a receive queue, log2.
         receive_wqes_log2: u8 = 8..13, "design 3.2", allowed 0..=15;
-        /// Entries of a completion queue, as a power of two.
+        /// CQEs of a completion queue, log2.
         cqes_log2: u8 = 16..21, "protocol 4.4", allowed 0..=22;
-        /// Entries of an event queue, as a power of two.
+        /// EQEs of an event queue, log2.
         eqes_log2: u8 = 24..29, "protocol 4.4", allowed 0..=16;
-        /// Scatter/gather elements of a send entry.
+        /// SGEs of a send WQE.
         send_sges: u8 = 32..36, "design 3.2", allowed 0..=6;
-        /// Scatter elements of a receive entry.
+        /// SGEs of a receive WQE.
         receive_sges: u8 = 36..40, "design 3.2", allowed 0..=3;
-        /// Inline bytes of a send entry.
+        /// Inline data of a send WQE.
         inline_bytes: u8 = 40..48, "design 3.2", unit "bytes", allowed 0..=96;
-        /// READs and atomics in flight as requester.
+        /// READs and atomics of a queue pair in flight as requester.
         read_atomic: u8 = 48..53, "protocol 2.3", allowed 0..=16;
-        /// READs and atomics in flight as responder.
+        /// READs and atomics of a queue pair in flight as responder.
         destination_read_atomic: u8 = 53..58, "protocol 3.5", allowed 0..=16;
-        /// Unacknowledged PSNs of one queue pair, as a power of two.
+        /// Unacknowledged PSNs of a queue pair, log2.
         psn_window_log2: u8 = 58..63, "protocol 2.1", allowed 0..=15;
     }
     reserved { 5..8, 13..16, 21..24, 29..32, 63..64 }
 }
 
 record! {
-    /// Longest message.
+    /// Longest message that a WQE may ask for.
     pub struct MessageLimit: 64 bits by Generated, "protocol 2.1" {
-        /// Largest sum of the lengths of a work request.
+        /// Largest length of a message.
         message_bytes: u64 = 0..64, "protocol 2.1", unit "bytes";
     }
 }
@@ -202,28 +202,28 @@ record! {
 record! {
     /// Starts and stops the card.
     pub struct Control: 64 bits by Driver, "design decision 12" {
-        /// Frames, doorbells and commands are taken. While zero, rings stand still, and good frames find no
-        /// room: they count as `buffer_full`.
+        /// Enables frames, doorbells and commands. While zero, no ring is processed, and good frames are dropped and counted as
+        /// `buffer_full`.
         enable: bool = 0..1, "design decision 12";
-        /// Writing one resets the card: it quiesces, drains its reads and writes, forgets every object and clears all
-        /// registers. Reads as zero; `status` tells when it is done.
+        /// Writing one resets the card: it quiesces, drains its reads and writes, removes every object and resets all registers.
+        /// Reads as zero; `status.resetting` shows when the reset is complete.
         reset: bool = 1..2, "design decision 12";
-        /// Writing one stops new work and drains what is in flight, objects kept; writing zero goes on.
+        /// Writing one stops new work and drains the work in flight; objects are kept. Writing zero resumes.
         quiesce: bool = 2..3, "design decision 12";
     }
     reserved { 3..64 }
 }
 
 record! {
-    /// What the card is doing.
-    pub struct Status: 64 bits by Host, "design decision 12" {
-        /// The card has its memory, and takes commands.
+    /// State of the card.
+    pub struct Status: 64 bits by Control, "design decision 12" {
+        /// No reset is in progress; the card takes commands.
         ready: bool = 0..1, "design decision 12";
-        /// A reset is under way.
+        /// A reset is in progress.
         resetting: bool = 1..2, "design decision 12";
-        /// Nothing is in flight towards host or wire.
+        /// Nothing is in flight to the host or the wire.
         drained: bool = 2..3, "design decision 12", reset 1;
-        /// The device has failed: `fatal` says how. Only a reset helps.
+        /// The device has failed; the register `fatal` has the code. Only a reset clears it.
         fatal: bool = 3..4, "protocol 4.4";
         /// The network port has a link.
         link_up: bool = 4..5, "protocol 4.4";
@@ -232,38 +232,38 @@ record! {
 }
 
 values! {
-    /// Why the device has failed.
+    /// Cause of a device failure.
     pub enum FatalCode, "design decision 12" {
-        /// It has not.
+        /// The device has not failed.
         None = 0, "none";
-        /// A host read was never answered: a tag is lost.
+        /// A host read was never completed; its tag is lost.
         LostReadTag = 1, "lost_read_tag";
         /// A host write was never reported done.
         LostWrite = 2, "lost_write";
-        /// The host answered a read of the admin ring, of a context or of a translation with an error.
+        /// The host completed a read of the admin ring, of a context or of a translation with an error.
         HostReadError = 3, "host_read_error";
-        /// The host refused a write of an event, an answer or a context.
+        /// The host refused a write of an EQE, an admin answer or a context.
         HostWriteError = 4, "host_write_error";
-        /// Event queue 0 is full: an event would be lost.
+        /// Event queue 0 is full; an event is lost.
         EventQueueOverrun = 5, "event_queue_overrun";
-        /// A pool that can never be empty was empty: a fault of the card.
+        /// A pool that can never be empty was empty: a defect of the card.
         PoolExhausted = 6, "pool_exhausted";
     }
 }
 
 record! {
-    /// The first fatal failure since reset.
-    pub struct Fatal: 64 bits by Host, "design decision 12" {
-        /// What happened.
+    /// First device failure since reset.
+    pub struct Fatal: 64 bits by Control, "design decision 12" {
+        /// Cause of the failure.
         code: FatalCode = 0..8, "design decision 12";
-        /// Which one: tag, queue number or low address bits, by code.
+        /// Tag, queue number or low address bits, depending on the code.
         detail: u32 = 32..64, "design decision 12";
     }
     reserved { 8..32 }
 }
 
 record! {
-    /// Holds what software writes; it moves nothing, and tests the path to the card.
+    /// Holds the value that software writes, without effect. Tests the path to the card.
     pub struct Scratch: 64 bits by Driver, "design 3.1" {
         /// Any value.
         scratch: u64 = 0..64, "design 3.1";
@@ -271,24 +271,24 @@ record! {
 }
 
 record! {
-    /// The station address of the port.
+    /// MAC address of the port.
     pub struct OwnMac: 64 bits by Driver, "protocol 1.2" {
-        /// As a number: the first byte on the wire is the most significant.
+        /// MAC address as a number, the first byte on the wire being the most significant.
         mac: u64 = 0..48, "protocol 1.2";
     }
     reserved { 48..64 }
 }
 
 record! {
-    /// Which frames are taken, and how long a frame the port carries.
+    /// Address filter, MTU and largest frame of the port.
     pub struct PortControl: 64 bits by Driver, "protocol 1.2" {
-        /// Frames to any unicast address are taken.
+        /// Frames to any unicast address are accepted.
         promiscuous: bool = 0..1, "protocol 8.3";
-        /// Frames to any multicast address are taken, not only to those of `multicast_group`.
+        /// Frames to any multicast address are accepted, not only those to `multicast_group`.
         all_multicast: bool = 1..2, "protocol 8.3";
-        /// The MTU in force, which no QP's PMTU may exceed.
+        /// Active MTU of the port, as a PMTU code. The PMTU of a queue pair may not exceed it.
         active_mtu: crate::state::PathMtu = 4..7, "protocol 4.1", reset 5;
-        /// Longest frame taken, without FCS.
+        /// Longest frame accepted, without FCS.
         frame_bytes_max: u16 = 16..32, "protocol 1.1", unit "bytes", reset 4224, allowed 58..=4224;
     }
     reserved { 2..4, 7..16, 32..64 }
@@ -297,9 +297,9 @@ record! {
 record! {
     /// An Ethernet multicast group that the port accepts.
     pub struct MulticastGroup: 64 bits by Driver, "protocol 8.3" {
-        /// As a number: the first byte on the wire is the most significant.
+        /// MAC address as a number, the first byte on the wire being the most significant.
         mac: u64 = 0..48, "protocol 1.2";
-        /// The entry is in use.
+        /// The group is in use.
         valid: bool = 48..49, "protocol 8.3";
     }
     reserved { 49..64 }
@@ -307,7 +307,7 @@ record! {
 
 record! {
     /// First eight bytes of a source address as a GID, the first byte on the wire being the most significant. An IPv4
-    /// address a.b.c.d stands as ::ffff:a.b.c.d. QPs and address handles name a source address by its index.
+    /// address a.b.c.d is written as ::ffff:a.b.c.d. QPs and address handles name a source address by its index.
     pub struct SourceAddressHigh: 64 bits by Driver, "protocol 4.2" {
         /// Bytes 0 to 7 of the GID.
         address_high: u64 = 0..64, "protocol 4.2";
@@ -315,7 +315,7 @@ record! {
 }
 
 record! {
-    /// Last eight bytes of a source address.
+    /// Last eight bytes of a source address as a GID.
     pub struct SourceAddressLow: 64 bits by Driver, "protocol 4.2" {
         /// Bytes 8 to 15 of the GID.
         address_low: u64 = 0..64, "protocol 4.2";
@@ -323,38 +323,38 @@ record! {
 }
 
 record! {
-    /// What belongs to a source address beside the address.
+    /// MAC address and valid bit of a source address.
     pub struct SourceAddressPort: 64 bits by Driver, "protocol 4.2" {
-        /// Ethernet source address of frames from this address.
+        /// Source MAC address of frames from this address, the first byte on the wire being the most significant.
         mac: u64 = 0..48, "protocol 4.2";
-        /// The entry is in use; a QP that names an unused one is refused.
+        /// The source address is in use. A queue pair that names an unused one is refused.
         valid: bool = 48..49, "protocol 4.2";
     }
     reserved { 49..64 }
 }
 
 record! {
-    /// Where the ring of admin commands stands.
+    /// Base of the ring of admin commands.
     pub struct AdminCommandBase: 64 bits by Driver, "design decision 12" {
-        /// Device address, a multiple of 4096.
+        /// Device address of the ring, a multiple of 4096.
         address: u64 = 0..64, "design decision 12";
     }
 }
 
 record! {
-    /// Where the ring of admin answers stands.
+    /// Base of the ring of admin answers.
     pub struct AdminAnswerBase: 64 bits by Driver, "design decision 12" {
-        /// Device address, a multiple of 4096.
+        /// Device address of the ring, a multiple of 4096.
         address: u64 = 0..64, "design decision 12";
     }
 }
 
 record! {
-    /// Size of both admin rings, and how their answers are announced.
+    /// Size of both admin rings, enable, and event on answers.
     pub struct AdminControl: 64 bits by Driver, "design decision 12" {
-        /// Entries of each ring, as a power of two.
+        /// Entries of each ring, log2.
         entries_log2: u8 = 0..4, "design decision 12", allowed 0..=8;
-        /// The queue runs. Setting it starts both rings at entry 0, with phase 1.
+        /// Enables the queue. Setting it starts both rings at index 0, with phase 1.
         enable: bool = 8..9, "design decision 12";
         /// Every answer also raises an event in event queue 0.
         event_on_answer: bool = 9..10, "protocol 4.4";
@@ -363,103 +363,104 @@ record! {
 }
 
 record! {
-    /// Tells the card how far commands are written.
+    /// Producer index of the ring of commands. Writing it makes the card read new commands.
     pub struct AdminDoorbell: 64 bits by Driver, "design decision 12" {
-        /// Index of the next command that software will write; runs free modulo 65536.
+        /// Index of the next command that software will write; free-running, modulo 65536.
         producer_index: u16 = 0..16, "design decision 12";
     }
     reserved { 16..64 }
 }
 
 record! {
-    /// How far the admin queue has come.
-    pub struct AdminProgress: 64 bits by Admin, "design decision 12" {
-        /// Index of the next command that the card will read.
+    /// Progress of the admin queue.
+    pub struct AdminProgress: 64 bits by Control, "design decision 12" {
+        /// Index of the next command that the card will read; free-running, modulo 65536.
         consumer_index: u16 = 0..16, "design decision 12";
         /// A command is being executed.
         busy: bool = 16..17, "design decision 12";
-        /// The ring could not be read or an answer not be written; the queue has stopped.
+        /// A command could not be read or an answer could not be written; the queue has stopped.
         failed: bool = 17..18, "design decision 12";
     }
     reserved { 18..64 }
 }
 
 record! {
-    /// Where event queue 0 stands. It exists before the first command, since it carries the events of the device and
-    /// of the admin queue; all other event queues are made by command.
+    /// Base of event queue 0. It exists before the first command, since it carries the events of the device and of the admin
+    /// queue; all other event queues are created by command.
     pub struct EventQueueBase: 64 bits by Driver, "protocol 4.4" {
-        /// Device address, a multiple of 4096.
+        /// Device address of the ring, a multiple of 4096.
         address: u64 = 0..64, "protocol 4.4";
     }
 }
 
 record! {
-    /// Size and vector of event queue 0.
+    /// Size, enable and interrupt vector of event queue 0.
     pub struct EventQueueControl: 64 bits by Driver, "protocol 4.4" {
-        /// Entries, as a power of two.
+        /// EQEs of the queue, log2.
         entries_log2: u8 = 0..5, "protocol 4.4", allowed 0..=16;
-        /// The queue takes events. Setting it starts the ring at entry 0, with phase 1.
+        /// Enables the queue. Setting it starts the ring at index 0, with phase 1.
         enable: bool = 8..9, "protocol 4.4";
-        /// Interrupt vector.
+        /// Interrupt vector that the queue raises.
         vector: u8 = 16..22, "protocol 4.4";
     }
     reserved { 5..8, 9..16, 22..64 }
 }
 
 values! {
-    /// A kind of object whose contexts live in host memory where they do not fit on chip.
+    /// A kind of object whose contexts are kept in host memory if they do not fit on the chip.
     pub enum MemoryKind, "design decision 7" {
-        /// The records of a queue pair.
+        /// Queue pair contexts.
         QueuePair = 0, "queue_pair";
         /// Completion queue contexts.
         CompletionQueue = 1, "completion_queue";
-        /// Shared receive queue contexts.
+        /// SRQ contexts.
         SharedReceiveQueue = 2, "shared_receive_queue";
         /// Region entries.
         Region = 3, "region";
         /// Address handles.
         AddressHandle = 4, "address_handle";
-        /// READs and atomics that a responder keeps for replay.
+        /// READs and atomics that a responder keeps to answer duplicates.
         Resource = 5, "resource";
     }
 }
 
 record! {
-    /// Memory that the driver gives the card for contexts of one kind; the index of the array is the kind.
+    /// Host memory for the contexts of one kind. The index of the array is the kind, a `MemoryKind`.
     pub struct HostMemoryBase: 64 bits by Driver, "design decision 7" {
-        /// Device address, a multiple of 4096; software does not touch the memory while the card is enabled.
+        /// Device address, a multiple of 4096. Software must not access the memory while the card is enabled.
         address: u64 = 0..64, "design decision 7";
     }
 }
 
 record! {
-    /// How much memory the card needs for one kind; zero where everything fits on chip.
+    /// Size of the host memory that the card needs for one kind. Zero if all contexts fit on the chip, as they do in every card
+    /// of this version.
     pub struct HostMemoryBytes: 64 bits by Generated, "design decision 7" {
-        /// Bytes from `host_memory_base` on.
+        /// Size of the memory at `host_memory_base`.
         bytes: u64 = 0..64, "design decision 7", unit "bytes";
     }
 }
 
 record! {
-    /// Vectors that have raised an interrupt which is masked here, one bit a vector; the MSI-X table is the shell's.
-    pub struct InterruptPending: 64 bits by Host, "protocol 4.4" {
-        /// One bit a vector.
+    /// Interrupt vectors that are pending because they are masked in `interrupt_mask`. The MSI-X table belongs to the shell.
+    pub struct InterruptPending: 64 bits by Complete, "protocol 4.4" {
+        /// Bit n is vector n.
         vectors: u64 = 0..64, "protocol 4.4";
     }
 }
 
 record! {
-    /// Vectors that are held back, one bit a vector. Unmasking a pending vector raises it once.
+    /// Interrupt vectors that are masked. Unmasking a pending vector raises it once.
     pub struct InterruptMask: 64 bits by Driver, "protocol 4.4" {
-        /// One bit a vector.
+        /// Bit n is vector n.
         vectors: u64 = 0..64, "protocol 4.4";
     }
 }
 
 record! {
-    /// Least time between two interrupts of one vector.
+    /// Shortest time between two interrupts of one vector.
     pub struct InterruptModeration: 64 bits by Driver, "protocol 4.4" {
-        /// Counted in units of 256 cycles of the core clock; zero for none.
+        /// Shortest time, in units of 256 cycles of the core clock. Zero: no moderation.
         period: u16 = 0..16, "protocol 4.4", unit "256 cycles";
     }
     reserved { 16..64 }
@@ -468,15 +469,15 @@ record! {
 record! {
     /// Takes a snapshot of all counters.
     pub struct CounterLatch: 64 bits by Driver, "design decision 13" {
-        /// Writing one takes the snapshot; reads as one until it is complete, at most 4096 cycles later.
+        /// Writing one takes the snapshot. Reads as one until the snapshot is complete, at most 4096 cycles later.
         latch: bool = 0..1, "design decision 13";
     }
     reserved { 1..64 }
 }
 
 record! {
-    /// A counter as of the last snapshot.
-    pub struct CounterValue: 64 bits by Packet, "design decision 13" {
+    /// Value of a counter in the last snapshot.
+    pub struct CounterValue: 64 bits by Control, "design decision 13" {
         /// Events since the card was configured, modulo 2^64; a reset does not clear it.
         count: u64 = 0..64, "design decision 13";
     }
@@ -496,7 +497,7 @@ macro_rules! registers {
             };
         )+
 
-        /// Every register of BAR 0 but the counters, in rising order.
+        /// Every register of BAR 0 except the counters, in ascending order of offsets.
         pub const REGISTERS: &[Register] = &[ $($constant),+ ];
     };
 }
@@ -534,139 +535,139 @@ registers! {
     REG_COUNTER_LATCH, "counter_latch" @ 0x0ff8, ReadWrite, CounterLatch;
 }
 
-/// A counter: one 64-bit register.
+/// A counter: one read-only 64-bit register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Name in `snake_case`.
     pub name: &'static str,
-    /// What moves it.
+    /// What is counted.
     pub meaning: &'static str,
-    /// The rule behind it.
+    /// Citation of the rule: `protocol 3.4`, `design 3.2` or `design decision 9`.
     pub section: &'static str,
 }
 
-/// Byte offset of counter 0; the others follow, eight bytes each.
+/// Byte offset in BAR 0 of counter 0; the others follow, eight bytes each.
 pub const COUNTER_BASE: u32 = 0x1000;
 
-/// Byte offset of a counter.
+/// Returns the byte offset in BAR 0 of counter `index`.
 ///
 /// # Panics
 ///
-/// If there is no such counter; in a constant that is a compile error.
+/// If no counter has this index; in a constant that is a compile error.
 pub const fn counter_offset(index: usize) -> u32 {
     assert!(index < COUNTERS.len(), "there are fewer counters");
     COUNTER_BASE + index as u32 * 8
 }
 
-/// Counters of the packet path's drops: the first of [`COUNTERS`], in the order of the checks, which is that of
-/// [`DropReason`]; `reason as usize` is the counter's index.
+/// Number of drop counters of the packet path. They come first in [`COUNTERS`], in the order of the checks and of
+/// [`DropReason`]; `reason as usize` is the index of its counter.
 pub const DROP_COUNTERS: usize = 20;
 
 macro_rules! counters {
     ($( $name:literal, $meaning:literal, $section:literal; )+) => {
         /// All counters, in the order of their registers.
         ///
-        /// The first twenty are drops of the packet path, one a reason, in the order of the checks: the first reason
-        /// that holds is counted, so `frames_received` is the sum of these twenty, of `requests_received`, of
-        /// `responses_received` and of `congestion_notifications_received`. A request or response that goes no further
-        /// moves one counter of its role.
+        /// The first twenty count drops of the packet path, one counter for each reason, in the order of the checks. A dropped
+        /// frame is counted by the first reason that applies, so `frames_received` is the sum of these twenty, of
+        /// `requests_received`, of `responses_received` and of `congestion_notifications_received`. A request or response that
+        /// is dropped later counts in one counter of its role.
         pub const COUNTERS: &[Counter] = &[ $(Counter { name: $name, meaning: $meaning, section: $section }),+ ];
     };
 }
 
 counters! {
     "mac_error", "Frames that the MAC marked as bad.", "design 3.1";
-    "too_long", "Frames longer than `port_control.frame_bytes_max`.", "protocol 1.1";
+    "too_long", "Frames longer than `port_control.frame_bytes_max`, without FCS.", "protocol 1.1";
     "short_ethernet", "Frames shorter than their Ethernet header, a VLAN tag included.", "protocol 8.3";
-    "destination_mac", "Frames to another station.", "protocol 8.3";
-    "source_mac", "Frames from a multicast address.", "protocol 8.3";
-    "other_ethertype", "Frames that are neither IPv4 nor IPv6.", "protocol 8.3";
-    "ip_header", "Truncated IP header, wrong version, IPv4 options, or an IPv4 total length below 20.", "protocol 8.3";
-    "ip_length", "The IP length exceeds the frame.", "protocol 8.3";
-    "ip_checksum", "Wrong IPv4 header checksum.", "protocol 8.3";
+    "destination_mac", "Frames whose destination MAC address the filter refuses.", "protocol 8.3";
+    "source_mac", "Frames whose source MAC address is a multicast address.", "protocol 8.3";
+    "other_ethertype", "Frames whose EtherType is neither IPv4 nor IPv6.", "protocol 8.3";
+    "ip_header", "Packets with a truncated IP header, wrong version, IPv4 options, or an IPv4 total length below 20.", "protocol 8.3";
+    "ip_length", "Packets whose IP length exceeds the frame.", "protocol 8.3";
+    "ip_checksum", "Packets with a wrong IPv4 header checksum.", "protocol 8.3";
     "ip_fragment", "IPv4 fragments.", "protocol 8.3";
     "other_protocol", "IP packets that are not UDP, IPv6 extension headers included.", "protocol 8.3";
-    "udp_header", "The IP payload is shorter than a UDP header.", "protocol 8.3";
-    "other_port", "UDP to a port other than 4791.", "protocol 8.3";
-    "udp_length", "UDP length below 24, or not that of the IP payload.", "protocol 8.3";
-    "icrc", "Wrong ICRC.", "protocol 1.8";
-    "bth_version", "Transport version other than 0.", "protocol 8.3";
-    "unsupported_transport", "RD, XRC, reserved transports, and unassigned opcodes of UC and UD.", "protocol 1.4";
-    "header_length", "Too short for the headers, the pad and the ICRC that the opcode calls for.", "protocol 8.3";
-    "destination_qp", "Destination QP 0.", "protocol 8.3";
-    "buffer_full", "The packet buffer had no room for the whole frame.", "design decision 3";
+    "udp_header", "Packets whose IP payload is shorter than a UDP header.", "protocol 8.3";
+    "other_port", "UDP datagrams to a port other than 4791.", "protocol 8.3";
+    "udp_length", "Datagrams whose UDP length is below 24, or is not the length of the IP payload.", "protocol 8.3";
+    "icrc", "Packets with a wrong ICRC.", "protocol 1.8";
+    "bth_version", "Packets with a transport version (TVer) other than 0.", "protocol 8.3";
+    "unsupported_transport", "Packets of RD, XRC or a reserved transport, or with an unassigned opcode of UC or UD.", "protocol 1.4";
+    "header_length", "Packets too short for the headers of their opcode, the pad and the ICRC.", "protocol 8.3";
+    "destination_qp", "Packets with destination QP 0.", "protocol 8.3";
+    "buffer_full", "Good frames for which the receive buffer had no room.", "design decision 3";
 
     "frames_received", "Frames from the MAC, good or bad.", "design decision 13";
-    "bytes_received", "Bytes of those frames, without FCS.", "design decision 13";
-    "requests_received", "Packets handed to the responder.", "design 3";
-    "responses_received", "Packets handed to the requester: READ responses, acknowledgements, atomic answers.", "design 3";
-    "congestion_notifications_received", "CNPs handed to the requester.", "protocol 1.10";
-    "frames_sent", "Frames given to the MAC.", "design decision 13";
-    "bytes_sent", "Bytes of those frames, without FCS.", "design decision 13";
+    "bytes_received", "Bytes of the received frames, without FCS.", "design decision 13";
+    "requests_received", "Packets passed to the responder.", "design 3";
+    "responses_received", "Packets passed to the requester: READ responses, acknowledgements, atomic responses.", "design 3";
+    "congestion_notifications_received", "CNPs passed to the requester.", "protocol 1.10";
+    "frames_sent", "Frames passed to the MAC.", "design decision 13";
+    "bytes_sent", "Bytes of the transmitted frames, without FCS.", "design decision 13";
 
-    "unknown_qp", "Packets whose whole QPN names no queue pair.", "protocol 3.6 row 1";
+    "unknown_qp", "Packets whose destination QPN, all bits compared, is no queue pair.", "protocol 3.6 row 1";
     "qp_not_ready", "Packets for a queue pair that is not in RTR, RTS, SQD or SQE.", "protocol 3.6 row 1";
-    "transport_mismatch", "Packets of another transport than the queue pair's.", "protocol 3.6 row 1";
-    "partition_key", "Packets of another partition.", "protocol 4.3";
-    "queue_key", "Datagrams with the wrong Q_Key.", "protocol 3.6 row 17";
-    "source_address", "Packets to a connected queue pair from another address than its peer's, or to another one than its own.", "protocol 3.6 row 1";
-    "no_receive_entry", "UC and UD messages without a posted receive.", "protocol 3.6 row 18";
+    "transport_mismatch", "Packets of another transport service than that of the queue pair.", "protocol 3.6 row 1";
+    "partition_key", "Packets with a P_Key that does not match.", "protocol 4.3";
+    "queue_key", "Datagrams with a wrong Q_Key.", "protocol 3.6 row 17";
+    "source_address", "Packets to a connected queue pair whose source is not its peer, or whose destination is not its own address.", "protocol 3.6 row 1";
+    "no_receive_entry", "UC and UD messages that found no posted receive WQE.", "protocol 3.6 row 18";
     "unreliable_refused", "UC and UD packets refused for access, length or opcode order.", "protocol 3.6 row 20";
-    "duplicate_request", "RC requests with a PSN in the past, answered again or dropped.", "protocol 3.4";
-    "duplicate_dropped", "Duplicate READs and atomics of which nothing is kept any more.", "protocol 3.4";
-    "request_gap", "RC requests with a PSN in the future, that are not executed.", "protocol 3.2";
-    "requests_after_failure", "Packets for a queue pair whose failure had already been answered.", "protocol 3.2";
-    "acknowledgements_sent", "Positive acknowledgements.", "protocol 3.8";
-    "nak_sequence_sent", "NAK 0x60.", "protocol 3.2";
-    "nak_invalid_request_sent", "NAK 0x61.", "protocol 3.6";
-    "nak_access_sent", "NAK 0x62.", "protocol 3.6";
-    "nak_operational_sent", "NAK 0x63.", "protocol 3.6";
-    "nak_not_ready_sent", "RNR NAKs.", "protocol 3.6 row 12";
-    "congestion_notifications_sent", "CNPs.", "protocol 5.1";
-    "marked_received", "Packets that arrived with congestion experienced.", "protocol 5.1";
+    "duplicate_request", "RC requests with a PSN before the expected one, answered again or dropped.", "protocol 3.4";
+    "duplicate_dropped", "Duplicate READs and atomics whose response is no longer stored.", "protocol 3.4";
+    "request_gap", "RC requests with a PSN after the expected one; they are not executed.", "protocol 3.2";
+    "requests_after_failure", "Packets for a queue pair whose responder has already failed.", "protocol 3.2";
+    "acknowledgements_sent", "Positive acknowledgements sent.", "protocol 3.8";
+    "nak_sequence_sent", "PSN sequence error NAKs (0x60) sent.", "protocol 3.2";
+    "nak_invalid_request_sent", "Invalid request NAKs (0x61) sent.", "protocol 3.6";
+    "nak_access_sent", "Remote access error NAKs (0x62) sent.", "protocol 3.6";
+    "nak_operational_sent", "Remote operational error NAKs (0x63) sent.", "protocol 3.6";
+    "nak_not_ready_sent", "RNR NAKs sent.", "protocol 3.6 row 12";
+    "congestion_notifications_sent", "CNPs sent.", "protocol 5.1";
+    "marked_received", "Packets received with ECN congestion experienced.", "protocol 5.1";
 
-    "acknowledgements_received", "Positive acknowledgements that made progress.", "protocol 2.5";
-    "nak_received", "NAK 0x60 to 0x63.", "protocol 2.5";
-    "nak_not_ready_received", "RNR NAKs.", "protocol 2.7";
-    "response_stale", "Responses with a PSN that was already answered.", "protocol 2.5";
-    "response_never_sent", "Responses with a PSN that was never sent.", "protocol 2.5";
+    "acknowledgements_received", "Positive acknowledgements received that acknowledge something new.", "protocol 2.5";
+    "nak_received", "NAKs 0x60 to 0x63 received.", "protocol 2.5";
+    "nak_not_ready_received", "RNR NAKs received.", "protocol 2.7";
+    "response_stale", "Responses with a PSN that is already acknowledged.", "protocol 2.5";
+    "response_never_sent", "Responses with a PSN that was never sent (ghost acknowledgements).", "protocol 2.5";
     "response_reserved", "Responses with a reserved syndrome.", "protocol 1.6";
-    "response_unexpected", "Responses that ended a queue pair: wrong opcode or length.", "protocol 2.5";
-    "implied_nak", "Gaps in the responses, answered by going back.", "protocol 2.5";
-    "timeout", "Acknowledgement timers that fired.", "protocol 2.6";
-    "retry_exhausted", "Queue pairs that ended because no retry was left.", "protocol 2.6";
-    "not_ready_exhausted", "Queue pairs that ended because the peer was not ready too often.", "protocol 2.7";
-    "packets_retransmitted", "Request packets sent again.", "protocol 2.8";
-    "messages_completed", "Messages of the requester that ended well.", "protocol 2.11";
-    "completions_written", "Completion entries.", "protocol 2.11";
-    "completions_in_error", "Completion entries with a status other than success.", "protocol 2.11";
-    "completion_queue_overrun", "Completions that found their queue full.", "protocol 4.4";
-    "events_written", "Event entries.", "protocol 4.4";
-    "event_queue_overrun", "Events that found their queue full.", "protocol 4.4";
-    "interrupts_raised", "Interrupts.", "protocol 4.4";
+    "response_unexpected", "Responses with a wrong opcode or length, which fail the queue pair.", "protocol 2.5";
+    "implied_nak", "Gaps in the PSNs of responses, which count as a NAK.", "protocol 2.5";
+    "timeout", "Acknowledgement timers that expired.", "protocol 2.6";
+    "retry_exhausted", "Queue pairs that failed because no retry was left.", "protocol 2.6";
+    "not_ready_exhausted", "Queue pairs that failed because no RNR retry was left.", "protocol 2.7";
+    "packets_retransmitted", "Request packets retransmitted.", "protocol 2.8";
+    "messages_completed", "Messages of the requester that completed with success.", "protocol 2.11";
+    "completions_written", "CQEs written.", "protocol 2.11";
+    "completions_in_error", "CQEs written with a status other than success.", "protocol 2.11";
+    "completion_queue_overrun", "CQEs that found their completion queue full.", "protocol 4.4";
+    "events_written", "EQEs written.", "protocol 4.4";
+    "event_queue_overrun", "EQEs that found their event queue full.", "protocol 4.4";
+    "interrupts_raised", "Interrupts raised.", "protocol 4.4";
 
-    "doorbell_foreign", "Doorbells for an object that the page does not own.", "design decision 14";
+    "doorbell_foreign", "Doorbells for an object that the doorbell page does not own.", "design decision 14";
     "doorbell_unknown", "Doorbells for an object that does not exist, or at an offset without a doorbell.", "design decision 14";
-    "doorbell_torn", "High halves of a doorbell without their low half.", "design 3.1";
-    "register_unmapped", "Accesses to BAR 0 where no register stands.", "design decision 5";
-    "commands_executed", "Admin commands that ended well.", "design decision 12";
-    "commands_refused", "Admin commands refused by code.", "design decision 12";
-    "work_refused", "Work requests that were malformed.", "protocol 8.3";
-    "local_protection", "Local keys, bounds or rights that did not hold.", "protocol 2.11";
-    "remote_protection", "Remote keys, bounds, rights or domains that did not hold.", "protocol 4.6";
+    "doorbell_torn", "High halves of a doorbell without the low half of the same doorbell.", "design 3.1";
+    "register_unmapped", "Accesses to BAR 0 at an offset without a register.", "design decision 5";
+    "commands_executed", "Admin commands that completed with success.", "design decision 12";
+    "commands_refused", "Admin commands that completed with another status.", "design decision 12";
+    "work_refused", "Malformed WQEs.", "protocol 8.3";
+    "local_protection", "Local accesses refused for key, bounds or rights.", "protocol 2.11";
+    "remote_protection", "Remote accesses refused for key, bounds, rights or domain.", "protocol 4.6";
     "host_reads", "Read requests to the host.", "design 3.1";
-    "host_read_errors", "Reads that the host answered with an error.", "design 3.1";
+    "host_read_errors", "Read requests that the host completed with an error.", "design 3.1";
     "host_writes", "Write requests to the host.", "design 3.1";
-    "host_write_errors", "Writes that the host refused.", "design 3.1";
-    "context_misses", "Records, regions or translations fetched from host memory.", "design decision 7";
-    "stale_dropped", "Tokens, answers and timers of an older generation.", "design decision 8";
+    "host_write_errors", "Write requests that the host refused.", "design 3.1";
+    "context_misses", "Contexts fetched from host memory.", "design decision 7";
+    "stale_dropped", "WQEs, tokens and timers of an older generation that were dropped.", "design decision 8";
 }
 
-/// Finds a counter by name.
+/// Returns the index of the counter with this name.
 ///
 /// # Panics
 ///
-/// If there is none of this name; in a constant that is a compile error.
+/// If no counter has this name; in a constant that is a compile error.
 pub const fn counter(name: &str) -> usize {
     let mut index = 0;
     while index < COUNTERS.len() {
@@ -678,7 +679,7 @@ pub const fn counter(name: &str) -> usize {
     panic!("no counter has this name")
 }
 
-// The map: rising, aligned, inside the BAR, and no register array inside another's stride reaches a neighbour.
+// Registers are in ascending order, aligned, inside the BAR, and no two elements of register arrays share an offset.
 const _: () = {
     let mut index = 0;
     while index < REGISTERS.len() {
@@ -724,8 +725,8 @@ mod tests {
 
     #[test]
     fn every_counter_has_a_name_of_its_own() {
-        for (index, entry) in COUNTERS.iter().enumerate() {
-            assert_eq!(counter(entry.name), index, "{} occurs twice", entry.name);
+        for (index, found) in COUNTERS.iter().enumerate() {
+            assert_eq!(counter(found.name), index, "{} occurs twice", found.name);
         }
     }
 

@@ -4,9 +4,9 @@ use crate::field::values;
 use crate::path::Pmtu;
 
 values! {
-    /// A path's PMTU, in the code of the verbs.
+    /// PMTU of a path; the numbers are those of the verbs.
     pub enum PathMtu, "protocol 4.1" {
-        /// Not set yet; no connected queue pair leaves INIT with it.
+        /// Not set. A connected queue pair cannot leave INIT with it.
         Unset = 0, "unset";
         /// 256 bytes.
         Bytes256 = 1, "256";
@@ -22,14 +22,14 @@ values! {
 }
 
 impl PathMtu {
-    /// Gives the size of packets, once it is set.
+    /// Returns the PMTU, or `None` if it is not set.
     pub const fn size(self) -> Option<Pmtu> {
         Pmtu::from_code(self.number())
     }
 }
 
 values! {
-    /// Transport service of a queue pair; the number is the transport's prefix in the BTH opcode.
+    /// Transport service of a queue pair; the number is bits 7:5 of its BTH opcodes.
     pub enum Service, "protocol 1.4" {
         /// Reliable connection.
         ReliableConnected = 0, "reliable_connected";
@@ -41,65 +41,65 @@ values! {
 }
 
 values! {
-    /// Life state of a queue pair; the numbers are those of the verbs.
+    /// State of a queue pair; the numbers are those of the verbs.
     pub enum QpState, "protocol 4.1" {
-        /// Nothing is set, nothing moves, what was posted is forgotten.
+        /// RESET: no attribute is set; posted WQEs are discarded without a CQE.
         Reset = 0, "reset";
-        /// Receives can be posted; packets are dropped.
+        /// INIT: receive WQEs can be posted; packets are dropped.
         Init = 1, "init";
-        /// Ready to receive: requests are answered.
+        /// RTR, ready to receive: requests are executed and answered.
         ReadyToReceive = 2, "ready_to_receive";
-        /// Ready to send: everything works.
+        /// RTS, ready to send: fully operational.
         ReadyToSend = 3, "ready_to_send";
-        /// Send queue drained, or draining: what was begun is finished, nothing new begins.
+        /// SQD, send queue drain: WQEs that were begun complete; no new ones begin.
         SendQueueDrain = 4, "send_queue_drain";
-        /// Send queue in error (UC, UD): sends are flushed, receives go on.
+        /// SQE, send queue error (UC, UD): send WQEs are flushed, the responder keeps working.
         SendQueueError = 5, "send_queue_error";
-        /// Failed: everything is flushed.
+        /// ERR: all posted WQEs are flushed; packets are dropped.
         Error = 6, "error";
     }
 }
 
 values! {
-    /// What becomes of work that is posted.
+    /// Treatment of a WQE that is posted in a state.
     pub enum Posting, "protocol 4.1" {
-        /// The driver refuses it; the card never sees it.
+        /// The driver refuses the WQE.
         Refused = 0, "refused";
-        /// It waits in its ring.
+        /// The WQE waits in its ring.
         Waits = 1, "waits";
-        /// It is done.
+        /// The WQE is executed.
         Done = 2, "done";
-        /// It completes with `flushed`.
+        /// The WQE completes with the status `flushed`.
         Flushed = 3, "flushed";
     }
 }
 
 values! {
-    /// Which packets a queue pair takes or sends.
+    /// Packets that a queue pair accepts or sends in a state.
     pub enum Traffic, "protocol 4.1" {
-        /// None: arriving ones are dropped and counted as `qp_not_ready`.
+        /// None: arriving packets are dropped and counted as `qp_not_ready`.
         None = 0, "none";
-        /// Arriving: requests. Leaving: replies.
+        /// Receive: requests. Transmit: responses.
         Responder = 1, "responder";
-        /// Arriving: all. Leaving: replies, and requests of work that was begun.
+        /// Receive: all. Transmit: responses, and requests of send WQEs that were begun.
         ResponderAndBegun = 2, "responder_and_begun";
-        /// All.
+        /// All packets.
         All = 3, "all";
     }
 }
 
-/// What a queue pair may do in a state.
+/// Permissions of a queue pair in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// The state.
+    /// State of the queue pair.
     pub state: QpState,
-    /// Receives that are posted.
+    /// Treatment of posted receive WQEs.
     pub post_receive: Posting,
-    /// Sends that are posted.
+    /// Treatment of posted send WQEs.
     pub post_send: Posting,
-    /// Packets that arrive.
+    /// Arriving packets that are accepted.
     pub receive: Traffic,
-    /// Packets that leave.
+    /// Packets that are sent.
     pub transmit: Traffic,
 }
 
@@ -113,7 +113,7 @@ const fn permit(
     Permissions { state, post_receive, post_send, receive, transmit }
 }
 
-/// One row a state, in the order of the states (protocol 4.1).
+/// Permissions in each state, in the order of the states (protocol 4.1).
 pub const PERMISSIONS: [Permissions; 7] = {
     use Posting::{Done, Flushed, Refused, Waits};
     use QpState::*;
@@ -130,96 +130,96 @@ pub const PERMISSIONS: [Permissions; 7] = {
 };
 
 impl QpState {
-    /// Gives what a queue pair may do in this state.
+    /// Returns the permissions of a queue pair in this state.
     pub const fn permissions(self) -> Permissions {
         PERMISSIONS[self as usize]
     }
 }
 
-/// A set of attributes, in the bits of the verbs' mask.
+/// A set of attributes of a queue pair, in the bits of the verbs' mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeMask(pub u32);
 
 impl AttributeMask {
     /// No attribute.
     pub const NONE: Self = Self(0);
-    /// Next state.
+    /// STATE: state to change to.
     pub const STATE: Self = Self(1 << 0);
-    /// State that software believes the queue pair to be in; another one refuses the command.
+    /// CUR_STATE: state that the queue pair must be in, else the command is refused.
     pub const CURRENT_STATE: Self = Self(1 << 1);
-    /// Whether the end of draining raises an event.
+    /// EN_SQD_ASYNC_NOTIFY: whether SQD raises an event once the send queue has drained.
     pub const DRAIN_NOTIFY: Self = Self(1 << 2);
-    /// Remote rights.
+    /// ACCESS_FLAGS: local write and remote rights.
     pub const ACCESS: Self = Self(1 << 3);
-    /// Partition.
+    /// PKEY_INDEX: P_Key.
     pub const PARTITION: Self = Self(1 << 4);
-    /// Port.
+    /// PORT: port number.
     pub const PORT: Self = Self(1 << 5);
-    /// Q_Key.
+    /// QKEY: Q_Key.
     pub const QUEUE_KEY: Self = Self(1 << 6);
-    /// Address of the peer.
+    /// AV: address vector of the peer.
     pub const ADDRESS: Self = Self(1 << 7);
-    /// PMTU.
+    /// PATH_MTU: PMTU.
     pub const PATH_MTU: Self = Self(1 << 8);
-    /// Acknowledgement time-out.
+    /// TIMEOUT: acknowledgement timeout.
     pub const TIMEOUT: Self = Self(1 << 9);
-    /// Retries.
+    /// RETRY_CNT: retries after a timeout or NAK 0x60.
     pub const RETRY_COUNT: Self = Self(1 << 10);
-    /// Retries after RNR.
+    /// RNR_RETRY: retries after an RNR NAK.
     pub const RNR_RETRY: Self = Self(1 << 11);
-    /// First PSN to expect.
+    /// RQ_PSN: PSN that the responder expects first.
     pub const RECEIVE_PSN: Self = Self(1 << 12);
-    /// READs and atomics in flight as requester.
+    /// MAX_QP_RD_ATOMIC: READs and atomics outstanding as requester.
     pub const READ_ATOMIC: Self = Self(1 << 13);
-    /// Alternate path.
+    /// ALT_PATH: alternate path.
     pub const ALTERNATE_PATH: Self = Self(1 << 14);
-    /// RNR delay that this side asks for.
+    /// MIN_RNR_TIMER: timer code of the RNR NAKs that are sent.
     pub const MIN_RNR_TIMER: Self = Self(1 << 15);
-    /// First PSN to send.
+    /// SQ_PSN: PSN of the first request.
     pub const SEND_PSN: Self = Self(1 << 16);
-    /// READs and atomics in flight as responder.
+    /// MAX_DEST_RD_ATOMIC: READs and atomics accepted and not answered as responder.
     pub const DESTINATION_READ_ATOMIC: Self = Self(1 << 17);
-    /// State of path migration.
+    /// PATH_MIG_STATE: state of path migration.
     pub const PATH_MIGRATION: Self = Self(1 << 18);
-    /// Sizes of the queues.
+    /// CAP: sizes of the queues.
     pub const CAPABILITIES: Self = Self(1 << 19);
-    /// QPN of the peer.
+    /// DEST_QPN: QPN of the peer.
     pub const DESTINATION_QP: Self = Self(1 << 20);
-    /// Rate limit.
+    /// RATE_LIMIT: rate limit.
     pub const RATE_LIMIT: Self = Self(1 << 25);
 
-    /// Joins two sets.
+    /// Returns the union of two sets.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Takes the attributes of another set away.
+    /// Returns this set without the attributes of `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Tells whether all attributes of another set are in this one.
+    /// Returns whether all attributes of `other` are in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Tells whether the set is empty.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// An attribute that a modify command can carry.
+/// An attribute of a queue pair that a modify command can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// Its bit in the mask.
+    /// Bit of the attribute in the mask.
     pub mask: AttributeMask,
     /// Name in `snake_case`.
     pub name: &'static str,
-    /// Field of [`crate::admin::ModifyQueuePair`] that carries it, the first of four for the rights; empty if this card does not have the attribute,
-    /// and refuses it with `not_supported`.
+    /// Field of [`crate::admin::ModifyQueuePair`] that carries it, the first of four for the rights. Empty if the card does not
+    /// support the attribute and refuses it with `not_supported`.
     pub field: &'static str,
-    /// Smallest and largest legal value.
+    /// Smallest and largest allowed value.
     pub range: (u64, u64),
 }
 
@@ -233,8 +233,8 @@ const fn attribute(
     Attribute { mask, name, field, range: (min, max) }
 }
 
-/// All attributes with their legal values (protocol 4.1), in the order of their bits. Upper bounds that the card's
-/// configuration lowers further are those of the register `queue_limits`.
+/// All attributes with their allowed values (protocol 4.1), in the order of their bits. The register `queue_limits` may lower
+/// the upper bounds.
 pub const ATTRIBUTES: &[Attribute] = &[
     attribute(AttributeMask::STATE, "state", "next_state", 0, 6),
     attribute(AttributeMask::CURRENT_STATE, "current_state", "current_state", 0, 6),
@@ -266,7 +266,7 @@ pub const ATTRIBUTES: &[Attribute] = &[
     attribute(AttributeMask::RATE_LIMIT, "rate_limit", "", 0, 0),
 ];
 
-/// A transition that software may ask for.
+/// A transition that software may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// Service of the queue pair.
@@ -275,13 +275,13 @@ pub struct Transition {
     pub from: QpState,
     /// State after.
     pub to: QpState,
-    /// Attributes that must come with it.
+    /// Attributes that the command must carry.
     pub required: AttributeMask,
-    /// Attributes that may come with it; [`AttributeMask::STATE`] always may.
+    /// Attributes that the command may carry; [`AttributeMask::STATE`] is always allowed.
     pub optional: AttributeMask,
 }
 
-/// The picture of [`TRANSITIONS`] and [`HARDWARE_TRANSITIONS`].
+/// Drawing of [`TRANSITIONS`] and [`HARDWARE_TRANSITIONS`].
 pub const DRAWING: &str = r"           modify             modify            modify
  ┌───────┐  ───>   ┌──────┐    ───>   ┌─────┐    ───>   ┌─────┐  modify   ┌─────┐
  │ RESET │         │ INIT │           │ RTR │           │ RTS │ <───────> │ SQD │
@@ -304,8 +304,8 @@ macro_rules! mask {
 
 macro_rules! transitions {
     ($( $service:ident { $( $from:ident -> $to:ident: [$($required:ident)*] [$($optional:ident)*]; )+ } )+) => {
-        /// All transitions that software may ask for, but those to RESET and ERR, which are legal from every state
-        /// with no attribute. Each row: from, to, required attributes, optional attributes (protocol 4.1).
+        /// All transitions that software may request (protocol 4.1), except those to RESET and ERR, which are allowed from every
+        /// state and take no attribute. Each row: from, to, required attributes, optional attributes.
         pub const TRANSITIONS: &[Transition] = &[ $($( Transition {
             service: Service::$service,
             from: QpState::$from,
@@ -360,21 +360,21 @@ transitions! {
     }
 }
 
-/// Why a transition is refused. Nothing is changed then.
+/// Why a transition is refused. A refused transition changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransitionError {
-    /// There is no such transition for this service.
+    /// The service has no transition between these states.
     NotAllowed {
         /// Service of the queue pair.
         service: Service,
-        /// State it is in.
+        /// State that the queue pair is in.
         from: QpState,
-        /// State that was asked for.
+        /// State that was requested.
         to: QpState,
     },
-    /// These attributes are required, and did not come.
+    /// Required attributes that are missing from the mask.
     Missing(AttributeMask),
-    /// These attributes came, and are neither required nor optional.
+    /// Attributes in the mask that are neither required nor optional.
     Unexpected(AttributeMask),
 }
 
@@ -404,7 +404,7 @@ impl core::fmt::Display for TransitionError {
 
 impl core::error::Error for TransitionError {}
 
-/// Finds the transition, or says that there is none.
+/// Returns the transition between two states of a service, or `None` if it is not allowed.
 pub fn transition(service: Service, from: QpState, to: QpState) -> Option<Transition> {
     if matches!(to, QpState::Reset | QpState::Error) {
         let none = AttributeMask::NONE;
@@ -413,11 +413,11 @@ pub fn transition(service: Service, from: QpState, to: QpState) -> Option<Transi
     TRANSITIONS.iter().copied().find(|row| row.service == service && row.from == from && row.to == to)
 }
 
-/// Checks a transition with the attributes that come with it.
+/// Checks a transition with the attributes of its command.
 ///
 /// # Errors
 ///
-/// Says whether the transition or which attributes are at fault.
+/// A [`TransitionError`]: the transition is not allowed, attributes are missing, or attributes are not allowed.
 pub fn check_transition(
     service: Service,
     from: QpState,
@@ -437,13 +437,13 @@ pub fn check_transition(
 }
 
 values! {
-    /// Why the card itself changes a state.
+    /// Cause of a transition that the card makes by itself.
     pub enum Cause, "protocol 4.1" {
-        /// A work request of the send queue ended in error.
+        /// A send WQE completed in error.
         RequesterError = 0, "requester_error";
-        /// A request of the peer ended in error: a fatal NAK was sent, or for UC and UD the receive queue failed.
+        /// A request of the peer failed: RC has sent a fatal NAK, or the receive queue of UC or UD failed.
         ResponderError = 1, "responder_error";
-        /// A queue that the queue pair completes into has overrun.
+        /// A completion queue of the queue pair has overrun.
         QueueError = 2, "queue_error";
     }
 }
@@ -455,7 +455,7 @@ pub struct HardwareTransition {
     pub service: Service,
     /// State before.
     pub from: QpState,
-    /// Why.
+    /// Event that causes the transition.
     pub cause: Cause,
     /// State after.
     pub to: QpState,
@@ -463,11 +463,11 @@ pub struct HardwareTransition {
 
 macro_rules! hardware {
     ($( $service:ident { $( $from:ident + $cause:ident -> $to:ident; )+ } )+) => {
-        /// What the card does by itself (protocol 4.1). In states and for causes that are not listed the state stays:
-        /// nothing is in flight there that could fail.
+        /// Transitions that the card makes by itself (protocol 4.1). In states and for causes that are not listed the state does
+        /// not change: nothing is in flight there that could fail.
         ///
-        /// The notes name SQE only after RTS. Work that was begun before a drain can fail in SQD just the same, and
-        /// must stop the queue just the same.
+        /// Protocol 4.1 names SQE only after RTS. Send WQEs that were begun before a drain can fail in SQD as well, and stop the
+        /// send queue in the same way.
         pub const HARDWARE_TRANSITIONS: &[HardwareTransition] = &[ $($( HardwareTransition {
             service: Service::$service,
             from: QpState::$from,
@@ -514,7 +514,7 @@ hardware! {
     }
 }
 
-/// Gives the state after something happened in the card.
+/// Returns the state of a queue pair after an event in the card.
 pub fn after(service: Service, state: QpState, cause: Cause) -> QpState {
     HARDWARE_TRANSITIONS
         .iter()
@@ -527,13 +527,13 @@ mod tests {
     use super::*;
     use std::string::ToString;
 
-    /// Written from the table of protocol 4.1, apart from the code: rows are the state before, columns the state
-    /// after, in the order RESET INIT RTR RTS SQD SQE ERR.
+    /// Written from the table of protocol 4.1, independently of the code: rows are the state before, columns the state after, in
+    /// the order RESET INIT RTR RTS SQD SQE ERR.
     const CONNECTED: [&str; 7] =
         ["xx....x", "xxx...x", "x..x..x", "x..xx.x", "x..xx.x", "x.....x", "x.....x"];
 
     #[test]
-    fn every_pair_of_states_is_allowed_or_refused_as_the_notes_say() {
+    fn every_pair_of_states_is_allowed_or_refused_as_the_protocol_says() {
         for &service in Service::ALL {
             for (from, row) in QpState::ALL.iter().zip(CONNECTED) {
                 for (to, expected) in QpState::ALL.iter().zip(row.chars()) {
@@ -595,7 +595,7 @@ mod tests {
 
     #[test]
     fn every_attribute_of_a_transition_is_described() {
-        let known = ATTRIBUTES.iter().fold(AttributeMask::NONE, |mask, entry| mask.and(entry.mask));
+        let known = ATTRIBUTES.iter().fold(AttributeMask::NONE, |mask, attribute| mask.and(attribute.mask));
         for row in TRANSITIONS {
             assert!(known.contains(row.required.and(row.optional)));
         }
@@ -604,7 +604,7 @@ mod tests {
 
     /// Every state with every cause: RC ends in ERR wherever it can fail; UC and UD stop their send queue first.
     #[test]
-    fn every_cause_in_every_state_leads_where_the_notes_say() {
+    fn every_cause_in_every_state_leads_where_the_protocol_says() {
         for &service in Service::ALL {
             for &state in QpState::ALL {
                 for &cause in Cause::ALL {
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_stand_in_the_order_of_the_states() {
+    fn permissions_are_in_the_order_of_the_states() {
         for &state in QpState::ALL {
             assert_eq!(state.permissions().state, state);
         }

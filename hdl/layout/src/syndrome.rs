@@ -1,9 +1,9 @@
-//! What the syndrome byte of an AETH says: acknowledgement with credits, RNR NAK with a delay, or NAK (protocol 1.6).
+//! The syndrome byte of an AETH: ACK with a credit code, RNR NAK with a timer code, or NAK with a code (protocol 1.6).
 
-/// Credits by code; code 31 means that the responder does not limit the requester (protocol 1.6).
+/// Credits of each credit code. `None` for code 31: the responder does not limit the requester (protocol 1.6).
 pub const CREDITS: [Option<u16>; 32] = {
     let mut credits = [None; 32];
-    // 0 to 4 count singly; from code 4 on, each pair of codes is 2^n and one and a half times that.
+    // Codes 0 to 3 are the number itself; from code 4 on, each pair of codes is 2^n and 1.5 * 2^n.
     let mut code = 0;
     while code < 31 {
         credits[code] = Some(if code < 4 {
@@ -21,52 +21,52 @@ pub const CREDITS: [Option<u16>; 32] = {
 /// Microseconds of one step of [`RNR_TIMER_STEPS`].
 pub const RNR_TIMER_STEP_US: u32 = 10;
 
-/// RNR delays by code, in steps of ten microseconds. Code 0 is the longest (protocol 1.6).
+/// RNR delay of each timer code, in steps of 10 us. Code 0 is the longest (protocol 1.6).
 pub const RNR_TIMER_STEPS: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, //
     256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The credit code that switches end-to-end flow control off.
+/// The credit code that disables end-to-end flow control.
 pub const CREDITS_UNLIMITED: u8 = 31;
 
-/// Why a responder refuses a request for good. Bits 4:0 of a NAK syndrome.
+/// NAK code: bits 4:0 of a NAK syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A packet is missing before this one; the requester goes back (0x60).
+    /// 0x60: a packet before this one is missing; the requester retransmits.
     PsnSequenceError = 0,
-    /// The request makes no sense here (0x61).
+    /// 0x61: the request is invalid; fatal.
     InvalidRequest = 1,
-    /// Key, rights or range do not allow it (0x62).
+    /// 0x62: key, rights or bounds refuse the access; fatal.
     RemoteAccessError = 2,
-    /// The responder itself failed (0x63).
+    /// 0x63: the responder failed; fatal.
     RemoteOperationalError = 3,
-    /// RD only; never sent for RC (0x64).
+    /// 0x64: RD only; never sent for RC.
     InvalidRdRequest = 4,
 }
 
-/// The syndrome byte, taken apart. Every byte has exactly one reading, so parsing and emitting are inverse.
+/// The parsed syndrome byte. Every byte has exactly one reading, so `parse` and `emit` are inverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Acknowledged; the code says how many receive WQEs stand ready, see [`CREDITS`].
+    /// ACK; the code gives the number of posted receive WQEs, see [`CREDITS`].
     Ack {
-        /// 0 to 31.
+        /// Credit code, 0 to 31.
         credit_code: u8,
     },
-    /// No receive WQE; the code says how long to wait, see [`RNR_TIMER_STEPS`].
+    /// RNR NAK: no receive WQE is posted; the code gives the delay, see [`RNR_TIMER_STEPS`].
     RnrNak {
-        /// 0 to 31.
+        /// Timer code, 0 to 31.
         timer_code: u8,
     },
-    /// Refused.
+    /// NAK with its code.
     Nak(NakCode),
-    /// A value without meaning. The requester ignores it and lets its timer run.
+    /// Reserved value, which the requester ignores; its timer keeps running.
     Reserved(u8),
 }
 
 impl Syndrome {
-    /// Reads a syndrome byte.
+    /// Parses a syndrome byte.
     pub const fn parse(byte: u8) -> Self {
         let code = byte & 0x1F;
         match (byte >> 5, code) {
@@ -81,7 +81,7 @@ impl Syndrome {
         }
     }
 
-    /// Returns the syndrome byte. Codes wider than five bits lose what is above.
+    /// Returns the syndrome byte. Codes are truncated to five bits.
     pub const fn emit(self) -> u8 {
         match self {
             Self::Ack { credit_code } => credit_code & 0x1F,
@@ -92,7 +92,7 @@ impl Syndrome {
     }
 }
 
-/// Returns the code that promises as many of `ready` receive WQEs as it can, and never more.
+/// Returns the largest credit code whose credits do not exceed `ready` posted receive WQEs.
 pub const fn credit_code(ready: u32) -> u8 {
     let mut code = CREDITS_UNLIMITED - 1;
     while let Some(credits) = CREDITS[code as usize] {
@@ -104,12 +104,12 @@ pub const fn credit_code(ready: u32) -> u8 {
     code
 }
 
-/// Returns the RNR delay of a code in microseconds. Only the low five bits of the code count.
+/// Returns the RNR delay of a timer code, in microseconds. Only the low five bits of the code are used.
 pub const fn rnr_timer_us(code: u8) -> u32 {
     RNR_TIMER_STEPS[(code & 0x1F) as usize] * RNR_TIMER_STEP_US
 }
 
-/// Returns the code of the shortest RNR delay that lasts at least `delay_us`, or of the longest when none does.
+/// Returns the timer code of the shortest RNR delay of at least `delay_us`, or of the longest delay if none is as long.
 pub const fn rnr_timer_code(delay_us: u32) -> u8 {
     let mut code = 1;
     while code < 32 {

@@ -1,4 +1,4 @@
-//! Compiles the C header as C99 and as C++11, and lets the program that uses it speak for the tables.
+//! Compiles the C header as C99 and as C++11, and compares the values that programs print with the tables.
 
 use rnic_layout::admin::{self, BODIES, BODY_OFFSET, CommandHeader};
 use rnic_layout::doorbell::DOORBELLS;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles a program against the header and gives what it prints.
+/// Compiles a program with the header, runs it and returns its output.
 fn run(name: &str, compiler: &str, flags: &[&str], extension: &str, program: &str) -> String {
     let folder: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -50,7 +50,7 @@ const BEGIN: &str = "#include <stdio.h>\n#include <string.h>\n#include \"rnic_re
     int main(void)\n{\n    unsigned char entry[64];\n";
 const END: &str = "    return 0;\n}\n";
 
-/// Names and numbers that the header must give, spelled here apart from the renderer.
+/// Names and numbers that the header must define, spelled here independently of the renderer.
 fn expected() -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     let screaming = |name: &str| {
@@ -127,8 +127,8 @@ fn the_header_gives_the_numbers_of_the_tables_in_cpp() {
     numbers("numbers_cpp", "c++", &["-std=c++11"], "cpp");
 }
 
-/// Every field of every record, set to all ones by C over zeros and taken out again by C over ones; what C wrote is
-/// compared with the table.
+/// C sets every field of every record to all ones over zeros, and reads it back over ones; the bytes that C wrote are compared
+/// with the table.
 #[test]
 fn c_reaches_exactly_the_bits_of_every_field() {
     let records: Vec<(&Record, usize)> = QUEUE_RECORDS

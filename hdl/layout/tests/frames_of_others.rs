@@ -1,4 +1,4 @@
-//! The wire formats against bytes that this project did not make: see `tests/vectors/README.md`.
+//! The wire formats compared with frames made by others: see `tests/vectors/README.md`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ fn captures() -> Vec<Capture> {
         .collect()
 }
 
-/// One entry of `vectors.json`.
+/// One vector of `vectors.json`.
 struct Vector {
     tag: String,
     frame: Vec<u8>,

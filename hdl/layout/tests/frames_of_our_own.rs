@@ -1,5 +1,4 @@
-//! Whole frames that are made here: what is written is read, bad input is refused for the right reason, and
-//! nothing panics.
+//! Generated frames: `emit` and `parse` are inverse, malformed frames are refused with the right reason, and no input causes a panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -113,7 +112,7 @@ prop_compose! {
     }
 }
 
-/// Any packet that the card takes. Most payloads are short; some are as long as they come.
+/// Any packet that the card accepts. Most payloads are short; some have the largest size.
 fn any_packet() -> impl Strategy<Value = Owned> {
     let payload = prop_oneof![
         4 => vec(any::<u8>(), 0..80),
@@ -140,7 +139,7 @@ fn any_packet() -> impl Strategy<Value = Owned> {
     )
 }
 
-/// Makes checksum and ICRC right again, wherever the lengths still say where they are.
+/// Corrects checksum and ICRC, if the length fields still give their positions.
 fn seal(frame: &mut [u8]) {
     let Ok(ethernet) = EthernetRepr::parse(frame) else { return };
     let packet = &mut frame[ethernet.buffer_len()..];
@@ -166,7 +165,7 @@ proptest! {
     fn what_is_written_is_read(packet in any_packet(), trailing in vec(any::<u8>(), 0..20)) {
         let mut frame = packet.emit();
         prop_assert_eq!(PacketRepr::parse(&frame), Ok(packet.repr()));
-        // Ethernet's pad stands behind the ICRC and says nothing.
+        // The pad of Ethernet follows the ICRC and is ignored.
         frame.extend(&trailing);
         frame.truncate(FRAME_BYTES_MAX);
         prop_assert_eq!(classify(&frame, false, &Filter::PROMISCUOUS), Ok(packet.repr()));
@@ -355,7 +354,7 @@ impl Broken {
     }
 }
 
-/// What becomes of a frame that was broken and then sealed.
+/// Returns the result of classifying a frame that was edited and then given a correct checksum and ICRC.
 fn outcome(packet: &Owned, edit: impl FnOnce(&mut Broken)) -> Result<(), DropReason> {
     let mut broken = Broken::new(packet);
     edit(&mut broken);
@@ -440,7 +439,7 @@ fn an_ethertype_is_ip_or_other() {
     for code in [0x0806, 0x8915, 0x88A8, 0x0801, 0x86DC, 0x0000] {
         assert_eq!(ethertype(code), Err(DropReason::OtherEthertype), "{code:#06x}");
     }
-    // A second tag behind the first.
+    // A second tag after the first.
     let mut frame = base(false, true).emit();
     frame[16..18].copy_from_slice(&[0x81, 0x00]);
     assert_eq!(classify(&frame, false, &FILTER), Err(DropReason::OtherEthertype));
@@ -603,7 +602,7 @@ fn every_opcode_is_taken_or_refused_as_its_class_says() {
 fn a_packet_has_room_for_its_headers_and_pad() {
     for row in &OPCODES {
         let extended_bytes = usize::from(EXTENDED_BYTES[usize::from(row.code)]);
-        // A SEND_ONLY whose payload is exactly, or one byte less than, what this opcode calls for.
+        // A SEND_ONLY with a payload of exactly the size of this opcode's headers, or one byte less.
         let room = |body_bytes: usize, pad_count| {
             let mut packet = base(false, false);
             packet.payload = vec![0; body_bytes];
@@ -647,8 +646,7 @@ fn fields_that_are_to_be_ignored_are_ignored() {
     assert_eq!(outcome(&base(true, false), |broken| broken.ipv6().set_flow_label(0xF_FFFF)), Ok(()));
 }
 
-/// Gives a frame the fault that each reason is about: the part of it that can be made before the frame is
-/// sealed.
+/// Gives a frame the fault of a drop reason, as far as it can be made before checksum and ICRC are corrected.
 fn break_headers(broken: &mut Broken, reason: DropReason) {
     match reason {
         DropReason::DestinationMac => broken.ethernet().set_destination(MacAddress([2, 0, 0, 0, 0, 9])),
@@ -682,7 +680,7 @@ fn break_frame(broken: &mut Broken, reason: DropReason) {
 fn of_two_faults_the_first_in_order_counts() {
     let software: Vec<_> =
         DropReason::ALL.into_iter().filter(|reason| *reason != DropReason::BufferFull).collect();
-    // No frame is too long and too short; one length field says one thing.
+    // No frame is both too long and too short; a length field has one value.
     let exclusive =
         [(DropReason::TooLong, DropReason::ShortEthernet), (DropReason::IpLength, DropReason::UdpHeader)];
     let mut pairs = 0;

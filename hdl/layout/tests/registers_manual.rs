@@ -1,4 +1,4 @@
-//! Holds the committed register manual to the tables.
+//! Compares the committed register manual with the tables.
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,9 @@ fn the_register_manual_is_fresh() {
     if committed != rendered {
         let line = committed.lines().zip(rendered.lines()).take_while(|(old, new)| old == new).count() + 1;
         panic!(
-            "hdl/layout/REGISTERS.md is not what the tables say, from line {line} on; refresh it with\n\
+            "hdl/layout/REGISTERS.md differs from the tables, from line {line} on; render it again with\n\
              \n    RNIC_BLESS=1 cargo test -p rnic-layout --test registers_manual\n\
-             \nand look at the difference: a layout that drivers know may have changed"
+             \nand review the difference: a layout that drivers rely on may have changed"
         );
     }
 }

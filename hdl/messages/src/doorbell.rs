@@ -1,58 +1,58 @@
-//! Doorbells that were found good: object and page agree.
+//! Accepted doorbells: the object exists and belongs to the doorbell page.
 use crate::sizes::{
     COMPLETION_QUEUE_BITS, ENTRY_INDEX_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS, RECEIVE_RING_BITS,
     SHARED_RECEIVE_BITS, WORK_INDEX_BITS,
 };
 use rnic_kernel::prelude::*;
 
-/// A send queue was filled up to an index.
+/// Send WQEs were posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SendsPosted {
-    /// Whose queue.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Slots ever written.
+    /// Producer index: slots ever posted, free-running.
     pub producer_index: Bits<WORK_INDEX_BITS>,
 }
 
-/// A receive queue, own or shared, was filled up to an index.
+/// Receive WQEs were posted to the receive queue of a queue pair or to an SRQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReceivesPosted {
-    /// Which ring.
+    /// Number of the receive ring: see [`own_ring`] and [`shared_ring`].
     pub ring: Bits<RECEIVE_RING_BITS>,
-    /// Entries ever written.
+    /// Producer index: WQEs ever posted, free-running.
     pub producer_index: Bits<WORK_INDEX_BITS>,
 }
 
-/// Gives the ring of a queue pair.
+/// Returns the number of the receive ring of a queue pair.
 #[kernel]
 pub fn own_ring(queue_pair: Bits<QUEUE_PAIR_BITS>) -> Bits<RECEIVE_RING_BITS> {
     bit_cast::<RECEIVE_RING_BITS, QUEUE_PAIR_BITS>(queue_pair)
 }
 
-/// Gives the ring of a shared receive queue.
+/// Returns the number of the ring of an SRQ.
 #[kernel]
 pub fn shared_ring(number: Bits<SHARED_RECEIVE_BITS>) -> Bits<RECEIVE_RING_BITS> {
     cat!(bits::<5>(1 << (QUEUE_PAIR_BITS - SHARED_RECEIVE_BITS)), number)
 }
 
-/// A completion queue was read up to an index.
+/// CQEs were polled, and the completion queue may be armed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CompletionsRead {
-    /// Which queue.
+    /// Number of the completion queue.
     pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
-    /// Entries ever read.
+    /// Consumer index: CQEs ever polled, free-running.
     pub consumer_index: Bits<ENTRY_INDEX_BITS>,
-    /// A `rnic_layout::doorbell::Arm`.
+    /// CQE that the queue is armed for: a `rnic_layout::doorbell::Arm`.
     pub arm: Bits<2>,
 }
 
-/// An event queue was read up to an index.
+/// EQEs were read, and the event queue may be armed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct EventsRead {
-    /// Which queue.
+    /// Number of the event queue.
     pub event_queue: Bits<EVENT_QUEUE_BITS>,
-    /// Entries ever read.
+    /// Consumer index: EQEs ever read, free-running.
     pub consumer_index: Bits<ENTRY_INDEX_BITS>,
-    /// One interrupt at the next event.
+    /// Arms one interrupt for the next EQE.
     pub arm: Bit,
 }

@@ -1,49 +1,49 @@
-//! Requests to host memory, apart from any datapath width.
+//! Reads and writes of host memory, independent of the width of the datapath.
 use crate::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
 use rnic_kernel::prelude::*;
 
-/// A stretch of host memory, at any alignment.
+/// A span of host memory, at any alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct HostSpan {
     /// Device address of the first byte.
     pub address: Bits<64>,
-    /// In bytes, 1 to 4,096.
+    /// Length in bytes, 1 to 4,096.
     pub length: Bits<SPAN_BITS>,
 }
 
-/// 64 bytes of host memory that were read at a multiple of 64, byte 0 in bits 7:0. Comes without `ready`: who asks has room.
+/// 64 bytes of host memory, read at a multiple of 64, byte 0 in bits 7:0. There is no `ready`: the reader has reserved room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Slot {
-    /// The bytes. Those that were not asked for may hold anything.
+    /// The bytes. Those outside the span are undefined.
     pub data: Bits<512>,
     /// The last slot of its span.
     pub last: Bit,
-    /// The host failed somewhere in the span, up to here; stays set to its last slot. There are as many slots as were asked
-    /// for in any case.
+    /// The host failed to read this or an earlier byte of the span. Stays set until the last slot; the number of slots does not
+    /// change.
     pub error: Bit,
 }
 
-/// Up to 64 bytes to be written in one request, byte 0 in bits 7:0.
+/// Write of up to 64 bytes in one request, byte 0 in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SlotWrite {
-    /// Device address, a multiple of the length.
+    /// Device address, a multiple of `length`.
     pub address: Bits<64>,
-    /// 16, 32 or 64 bytes.
+    /// Length: 16, 32 or 64 bytes.
     pub length: Bits<7>,
-    /// The bytes.
+    /// The bytes to write; those after `length` are ignored.
     pub data: Bits<512>,
 }
 
-/// The 8 bytes of host memory that an atomic is about, as an integer. Comes without `ready`: who asks has room.
+/// The 8 bytes of host memory that an atomic reads, as an integer. There is no `ready`: the reader has reserved room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct HostWord {
     /// The bytes, the first one least significant.
     pub data: Bits<64>,
-    /// The host failed to give them.
+    /// The host failed to read them.
     pub error: Bit,
 }
 
-/// What is to be written there.
+/// Write of the 8 bytes of an atomic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WordWrite {
     /// Device address, a multiple of 8.
@@ -52,31 +52,31 @@ pub struct WordWrite {
     pub data: Bits<64>,
 }
 
-/// Who wrote, for the news of a failed write.
+/// Part of the card that a failed write belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum WriteOwner {
-    /// Payload of a packet.
+    /// Place: payload of a packet.
     Payload,
-    /// A completion or an event.
+    /// Complete: a CQE or an EQE.
     Completion,
-    /// An answer of the admin queue.
+    /// Control: an answer of the admin queue, or the result of a query.
     Admin,
-    /// What an atomic made of its word.
+    /// Atomics: the result of an atomic.
     Atomics,
 }
 
-/// The host refused a write. Comes before it is counted as done.
+/// The host refused a write. Reported before the write is counted as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WriteFailure {
-    /// Whose write.
+    /// Part of the card that the write belongs to.
     pub owner: WriteOwner,
-    /// Payload: for which queue pair.
+    /// Payload: index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Payload: for which generation.
+    /// Payload: generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
     /// Payload: of a READ or atomic response, whose failure place reports to the requester.
     pub is_response: Bit,
-    /// How many writes of that owner are done with this one.
+    /// Writes of that part that are done, this one included; free-running.
     pub write_count: Bits<WRITE_COUNT_BITS>,
 }
 

@@ -1,8 +1,8 @@
-//! What the tests ask of a mirror: its names, order and widths.
+//! Names, order and widths of the fields of a struct, for tests that compare it with a table.
 use rnic_kernel::prelude::*;
 use rust_hdl::core::type_descriptor::TypeKind;
 
-/// The fields of a struct with their widths, the lowest first.
+/// Returns the names and widths of the fields of a struct, lowest bits first.
 pub(crate) fn fields_of<T: Synth>() -> Vec<(String, usize)> {
     let TypeKind::Composite(fields) = T::descriptor().kind else { panic!("a struct is composite") };
     let width = |kind: &TypeKind| match kind {

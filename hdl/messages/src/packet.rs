@@ -1,4 +1,4 @@
-//! The token: everything that the headers of one RoCEv2 packet say, without its payload.
+//! The packet token: all headers of one RoCEv2 packet as fields, without its payload.
 use rnic_kernel::prelude::*;
 
 /// Bits of the extended headers that a token carries: the longest chain is AtomicETH, 28 bytes (protocol 1.4).
@@ -6,39 +6,39 @@ pub const EXTENDED_BITS: usize = 28 * 8;
 
 /// The headers of one packet, as fields (protocol 1.1 to 1.5).
 ///
-/// Numbers stand as integers: the first byte on the wire is the most significant. `extended` alone keeps wire order:
-/// its first byte stands in bits 7:0.
+/// Numbers are integers: the first byte on the wire is the most significant. Only `extended` is in wire order: its first byte is
+/// in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PacketToken {
-    /// Ethernet destination address.
+    /// Destination MAC address.
     pub destination_mac: Bits<48>,
-    /// Ethernet source address.
+    /// Source MAC address.
     pub source_mac: Bits<48>,
     /// An 802.1Q tag is present.
     pub vlan_present: Bit,
-    /// Its tag control information: PCP, DEI, VID. Zero without a tag.
+    /// Tag control information of the 802.1Q tag: PCP, DEI, VID. Zero without a tag.
     pub vlan_control: Bits<16>,
-    /// IPv6 if 1, IPv4 if 0.
+    /// 1: IPv6. 0: IPv4.
     pub is_ipv6: Bit,
     /// IPv4 type of service or IPv6 traffic class: DSCP and ECN.
     pub traffic_class: Bits<8>,
-    /// IPv6 only, else zero.
+    /// IPv6 flow label; zero for IPv4.
     pub flow_label: Bits<20>,
-    /// IPv4 only, else zero.
+    /// IPv4 identification; zero for IPv6.
     pub identification: Bits<16>,
     /// IPv4 time to live or IPv6 hop limit.
     pub hop_limit: Bits<8>,
-    /// As a GID: an IPv4 address a.b.c.d stands as ::ffff:a.b.c.d (protocol 1.2).
+    /// Source address as a GID: an IPv4 address a.b.c.d is ::ffff:a.b.c.d (protocol 1.2).
     pub source_address: Bits<128>,
-    /// As a GID.
+    /// Destination address as a GID.
     pub destination_address: Bits<128>,
     /// UDP source port.
     pub source_port: Bits<16>,
-    /// BTH: operation.
+    /// BTH: opcode.
     pub opcode: Bits<8>,
-    /// BTH: SE.
+    /// BTH: SE, solicited event.
     pub solicited: Bit,
-    /// BTH: MigReq.
+    /// BTH: MigReq, migration state.
     pub migrated: Bit,
     /// BTH: P_Key.
     pub partition_key: Bits<16>,
@@ -46,15 +46,15 @@ pub struct PacketToken {
     pub forward_congestion: Bit,
     /// BTH: BECN.
     pub backward_congestion: Bit,
-    /// BTH: destination queue pair.
+    /// BTH: destination QPN.
     pub destination_qp: Bits<24>,
-    /// BTH: AckReq.
+    /// BTH: AckReq, the responder must acknowledge.
     pub ack_request: Bit,
-    /// BTH: packet sequence number.
+    /// BTH: PSN.
     pub psn: Bits<24>,
-    /// The extended headers that the opcode calls for, in wire order; bits beyond them are zero.
+    /// Extended headers of the opcode, in wire order; the bits after them are zero.
     pub extended: Bits<EXTENDED_BITS>,
-    /// Bytes of payload, without pad.
+    /// Length of the payload in bytes, without pad.
     pub payload_bytes: Bits<13>,
 }
 
@@ -98,7 +98,7 @@ mod tests {
         ("psn", &[("psn", bth::fields::PSN)]),
     ];
 
-    /// What the card adds: no header has such a field.
+    /// Fields that the card adds; no header has them.
     const OWN: [&str; 4] = ["vlan_present", "is_ipv6", "extended", "payload_bytes"];
 
     #[test]

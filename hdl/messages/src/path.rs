@@ -1,38 +1,38 @@
-//! What commands set and packets only read: the mirror of the path record.
+//! Path of a queue pair: what commands set and packets only read.
 use rnic_kernel::prelude::*;
 
 /// Mirror of `rnic_layout::context::PathRecord`, in its order and widths. Every stage keeps the fields that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Path {
-    /// The whole QPN.
+    /// QPN of this queue pair, all 24 bits.
     pub local_qp: Bits<24>,
     /// QPN of the peer.
     pub destination_qp: Bits<24>,
-    /// A `rnic_layout::state::Service`.
+    /// Transport service: a `rnic_layout::state::Service`.
     pub service: Bits<2>,
-    /// A `rnic_layout::state::PathMtu`: 128 << n bytes.
+    /// PMTU, 128 << n bytes: a `rnic_layout::state::PathMtu`.
     pub path_mtu: Bits<3>,
-    /// IPv6 if set, else IPv4.
+    /// 1: IPv6. 0: IPv4.
     pub is_ipv6: Bit,
-    /// Frames carry an 802.1Q tag.
+    /// Transmitted frames carry an 802.1Q tag.
     pub vlan_present: Bit,
-    /// Receives come from a shared queue.
+    /// Receive WQEs are taken from the SRQ.
     pub shared_receive: Bit,
-    /// Every send entry counts as signalled.
+    /// Every send WQE is treated as signalled.
     pub signal_all: Bit,
-    /// The peer may write.
+    /// The peer may write (RDMA WRITE).
     pub remote_write: Bit,
-    /// The peer may read.
+    /// The peer may read (RDMA READ).
     pub remote_read: Bit,
     /// The peer may do atomics.
     pub remote_atomic: Bit,
-    /// Generation for which the record was written.
+    /// Generation of the queue pair.
     pub generation: Bits<8>,
-    /// The peer's address as a GID, first byte most significant.
+    /// Address of the peer as a GID, first byte most significant.
     pub destination_address: Bits<128>,
-    /// Ethernet address of the next hop.
+    /// MAC address of the next hop, first byte most significant.
     pub destination_mac: Bits<48>,
-    /// Tag control information.
+    /// Tag control information of the 802.1Q tag: PCP, DEI, VID.
     pub vlan_control: Bits<16>,
     /// IPv4 type of service, or IPv6 traffic class.
     pub traffic_class: Bits<8>,
@@ -42,7 +42,7 @@ pub struct Path {
     pub flow_label: Bits<20>,
     /// UDP source port.
     pub source_port: Bits<16>,
-    /// Entry of the table of source addresses.
+    /// Index of the source address in the table of source addresses.
     pub source_address_index: Bits<4>,
     /// P_Key.
     pub partition_key: Bits<16>,
@@ -50,35 +50,35 @@ pub struct Path {
     pub queue_key: Bits<32>,
     /// Protection domain.
     pub domain: Bits<24>,
-    /// Acknowledgement time-out 4.096 us x 2^n; zero for none.
+    /// Acknowledgement timeout: 4.096 us x 2^n. 0 disables the timer.
     pub timeout: Bits<5>,
-    /// What `retries_left` is reloaded with.
+    /// Retries after a timeout or a NAK 0x60.
     pub retry_count: Bits<3>,
-    /// What `rnr_retries_left` is reloaded with.
+    /// Retries after an RNR NAK. 7: no limit.
     pub rnr_retry: Bits<3>,
-    /// Code of the delay that own RNR NAKs ask for.
+    /// Timer code of the RNR NAKs that this queue pair sends.
     pub min_rnr_timer: Bits<5>,
-    /// READs and atomics in flight as requester.
+    /// READs and atomics outstanding as requester, 0 to 16.
     pub read_atomic: Bits<5>,
-    /// The same as responder.
+    /// READs and atomics accepted and not answered as responder, 0 to 16.
     pub destination_read_atomic: Bits<5>,
-    /// Completion queue of sends.
+    /// Number of the completion queue of the send queue.
     pub send_completion_queue: Bits<16>,
-    /// Completion queue of receives.
+    /// Number of the completion queue of the receive queue.
     pub receive_completion_queue: Bits<16>,
-    /// Shared receive queue.
+    /// Number of the SRQ, if `shared_receive` is set.
     pub shared_receive_queue: Bits<16>,
     /// Device address of the send ring, in pages of 4,096 bytes.
     pub send_base_page: Bits<52>,
-    /// Its slots, as a power of two.
+    /// log2 of the slots of the send ring.
     pub send_slots_log2: Bits<4>,
     /// Device address of the receive ring, in pages of 4,096 bytes.
     pub receive_base_page: Bits<52>,
-    /// Its entries, as a power of two.
+    /// log2 of the WQEs of the receive ring.
     pub receive_wqes_log2: Bits<4>,
-    /// The end of draining raises an event.
+    /// SQD raises an event once the send queue has drained.
     pub drain_notify: Bit,
-    /// Local write, kept for queries.
+    /// Local write permission, kept for queries.
     pub local_write: Bit,
 }
 

@@ -1,18 +1,18 @@
-//! The question whether somebody may touch memory, and where it is.
+//! Access checks: keys, rights, bounds and translation of memory regions, and invalidation of keys.
 use crate::sizes::{GENERATION_BITS, PAGE_ENTRY_BITS, PAGE_NUMBER_BITS, QUEUE_PAIR_BITS, REGION_BITS};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::PAGE_LOG2_MAX;
 
-/// A stretch of memory as work requests and packets name it (protocol 4.6).
+/// Check of an access to memory, as WQEs and packets name it (protocol 4.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AccessRequest {
-    /// lkey or rkey, compared whole.
+    /// L_Key or R_Key; all bits are compared.
     pub key: Bits<32>,
     /// Protection domain of the queue pair.
     pub domain: Bits<24>,
-    /// In the region's own address space.
+    /// Address of the first byte in the address space of the region.
     pub address: Bits<64>,
-    /// In bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub length: Bits<32>,
     /// The region must grant local write.
     pub local_write: Bit,
@@ -24,89 +24,89 @@ pub struct AccessRequest {
     pub remote_atomic: Bit,
 }
 
-/// The answer.
+/// Result of an access check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AccessAnswer {
-    /// Key, domain, rights and bounds hold.
+    /// Key, protection domain, rights and bounds permit the access.
     pub ok: Bit,
-    /// Device address of the first byte.
+    /// Device address of the first byte; see [`IS_PAGED`]. Undefined unless `ok`.
     pub device_address: Bits<64>,
 }
 
-/// An entry of the region table as checks need it; the mirror of those fields of `rnic_layout::context::RegionEntry`.
+/// An entry of the region table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Region {
-    /// The whole key.
+    /// Key of the region, all bits.
     pub key: Bits<32>,
     /// The entry is in use.
     pub valid: Bit,
-    /// Local write.
+    /// Local write is permitted.
     pub local_write: Bit,
-    /// Peers may write.
+    /// Peers may write (RDMA WRITE).
     pub remote_write: Bit,
-    /// Peers may read.
+    /// Peers may read (RDMA READ).
     pub remote_read: Bit,
     /// Peers may do atomics.
     pub remote_atomic: Bit,
-    /// Addresses count from zero.
+    /// Zero-based: addresses count from zero at the start of the region.
     pub zero_based: Bit,
-    /// First address in its own address space.
+    /// First address in the address space of the region.
     pub first_address: Bits<64>,
-    /// Length in bytes.
+    /// Length of the region in bytes.
     pub length: Bits<64>,
-    /// Device address of the first byte.
+    /// Device address of the first byte; see [`IS_PAGED`].
     pub translation_base: Bits<64>,
     /// Protection domain.
     pub domain: Bits<24>,
 }
 
-/// Commands write the table; there is no `ready`.
+/// Write of the region table by a command; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct RegionWrite {
-    /// Which entry.
+    /// Index of the entry.
     pub index: Bits<REGION_BITS>,
-    /// What it is from now on.
+    /// New content of the entry.
     pub region: Region,
 }
 
-/// Commands write the table of pages; there is no `ready`.
+/// Write of the page table by a command; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PageEntryWrite {
-    /// Which entry.
+    /// Index of the entry.
     pub entry: Bits<PAGE_ENTRY_BITS>,
-    /// Number of the device page of 4,096 bytes with which the page begins.
+    /// Device address of the page, in units of 4,096 bytes.
     pub page: Bits<PAGE_NUMBER_BITS>,
 }
 
-/// Address of a byte in pages, as stages take it for a device address: bit that says so.
+/// Bit of a device address that marks a paged address, which the page table translates.
 pub const IS_PAGED: usize = 63;
-/// The same: first bit of the size of the pages, as a power of two, less that of the smallest.
+/// First bit of the page size in a paged address: log2 of the page size, less log2 of the smallest.
 pub const PAGE_SIZE: usize = 58;
-/// Width of that.
+/// Bits of the page size in a paged address.
 pub const PAGE_SIZE_BITS: usize = 5;
-/// Bits of the place of a byte behind the first byte of entry 0, were all pages as large as this one.
+/// Bits of the offset in a paged address: offset of the byte from the start of entry 0, if all entries had this page size.
 pub const PAGED_BITS: usize = PAGE_ENTRY_BITS + PAGE_LOG2_MAX as usize;
 
-/// A key that a work request or a peer wants to end (protocol 4.6).
+/// Request of a WQE or of the peer to invalidate a key (protocol 4.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Invalidation {
-    /// Who wants it.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// The key, compared whole.
+    /// Key to invalidate; all bits are compared.
     pub key: Bits<32>,
     /// Protection domain of the queue pair.
     pub domain: Bits<24>,
 }
 
-/// What has become of it.
+/// Result of an invalidation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Invalidated {
-    /// Who wanted it.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// The key permits nothing any more; else nothing has changed.
+    /// The key is invalidated. Low: it was refused and nothing has changed.
     pub ok: Bit,
 }

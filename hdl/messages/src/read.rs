@@ -1,63 +1,62 @@
-//! READs and atomics of the peer, from admission to the responses; and own READs, from the responses to host memory.
+//! READs and atomics of the peer, from admission to their responses; and responses of the peer, from the wire to host memory.
 use crate::host::HostSpan;
 use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
-/// log2 of the READs and atomics of a queue pair that may be in flight: as many as `destination_read_atomic` allows (protocol 3.5).
+/// Slots for READs and atomics of a queue pair in flight, log2: the largest `destination_read_atomic` (protocol 3.5).
 pub const READ_SLOT_BITS: usize = 4;
-/// Width of a free-running count of READs and atomics.
+/// Bits of a free-running count of READs and atomics.
 pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
 
-/// A READ whose range is accessible, to be answered when the writes before it are done; or an atomic, to be answered when it is executed.
+/// A READ with a valid range, to be executed when the writes before it are done; or an atomic, to be answered when it is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRequest {
-    /// Queue pair of the request.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Generation of the queue pair.
+    /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
     /// PSN of the first response.
     pub psn: Bits<24>,
     /// MSN of the responses.
     pub msn: Bits<24>,
-    /// Remote key.
+    /// R_Key of the region.
     pub key: Bits<32>,
-    /// Address in the region.
+    /// Address of the first byte in the address space of the region.
     pub address: Bits<64>,
-    /// Bytes to read, 0 to 2^31; zero for an atomic.
+    /// Length in bytes, 0 to 2^31; 0 for an atomic.
     pub length: Bits<32>,
-    /// An atomic: its result comes from the atomics stage, and key and address are ignored.
+    /// The request is an atomic: its response has the original value, and `key` and `address` are ignored.
     pub is_atomic: Bit,
 }
 
-/// The writes before the oldest unreleased READ or atomic of a queue pair are done.
+/// Release of the oldest request of a queue pair that is not released: the writes before it are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRelease {
-    /// Queue pair of the request.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Generation of the queue pair.
+    /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
 }
 
-/// The last response to a READ is on its way to the wire; there is no `ready`.
+/// The last response to a READ has been passed to the transmit path; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadClosed {
-    /// Queue pair of the request.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Generation of the queue pair.
+    /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
 }
 
-/// READs and atomics of a queue pair that were answered or dropped; there is no `ready`.
+/// Count of READs of a queue pair that have been answered or dropped; there is no `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadsServed {
-    /// The queue pair.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Free-running count since the queue pair was created or reset.
+    /// READs since the queue pair was created or reset, free-running.
     pub count: Bits<READ_COUNT_BITS>,
 }
 
-/// What a response of the peer means for the requester, in order: given out when the payload of all responses before it is
-/// written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected` at most one is set.
+/// Meaning of a response of the peer for the requester, in order: sent when the payload of all responses before it is written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected` at most one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ResponseNotice {
     /// Queue pair the response belongs to.
@@ -74,31 +73,31 @@ pub struct ResponseNotice {
     pub is_acknowledge: Bit,
     /// The READ or atomic at this PSN completes in error, with `status`.
     pub is_read_error: Bit,
-    /// READ or atomic data that no outstanding request asked for.
+    /// READ or atomic data that belongs to no outstanding request.
     pub is_unexpected: Bit,
     /// AETH syndrome of an ACK or NAK.
     pub syndrome: Bits<8>,
-    /// A `CompletionStatus`.
+    /// Status of the CQE, with `is_read_error`: a `CompletionStatus`.
     pub status: Bits<8>,
     /// The host refused a write of the data; filled in by place.
     pub write_failed: Bit,
 }
 
-/// What becomes of a response of the peer: as [`PlaceCommand`](crate::receive::PlaceCommand), for data that this card asked for.
+/// Placement of a response of the peer: like [`PlaceCommand`](crate::receive::PlaceCommand), for READ and atomic responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadResponseCommand {
-    /// Bytes to be written or dropped, 0 to 4,096: the next in the payload stream of responses, unless `is_literal`.
+    /// Bytes to write or drop, 0 to 4,096: the next in the payload stream of responses, unless `is_literal`.
     pub payload_bytes: Bits<13>,
     /// Number of spans, 0 to 2, whose lengths add up to `payload_bytes`; without a span the payload is dropped.
     pub span_count: Bits<2>,
-    /// First span.
+    /// First span of host memory.
     pub first: HostSpan,
-    /// Second span.
+    /// Second span of host memory.
     pub second: HostSpan,
     /// The bytes are those of `literal` instead of the payload stream's; `payload_bytes` is 8.
     pub is_literal: Bit,
     /// Original value of an atomic's word, the first byte in memory in bits 7:0.
     pub literal: Bits<64>,
-    /// What the requester is given after the payload.
+    /// Notice that place sends to the requester after the payload is written.
     pub notice: ResponseNotice,
 }

@@ -1,4 +1,4 @@
-//! From admission to host memory, and what place reports when the host has a packet's payload.
+//! Placement of requests: from admission to host memory, and the notices of place once the payload is written.
 use crate::complete::CqeToken;
 use crate::host::HostSpan;
 use crate::read::ResponseNotice;
@@ -12,7 +12,7 @@ const RESPONSE_BODY_BITS: usize = 13;
 /// Bits of a body that a response does not have.
 const FILLER_BITS: usize = NOTICE_BODY_BITS - RESPONSE_BODY_BITS;
 
-/// Which message a [`PlaceNotice`] carries, and so to which role it goes.
+/// Kind of a [`PlaceNotice`], which determines the role that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum PlaceNoticeKind {
     /// An [`AckNotice`] for the responder.
@@ -21,13 +21,13 @@ pub enum PlaceNoticeKind {
     Response,
 }
 
-/// What place hands on when the host has reported the writes of a packet and of all packets before it. Both kinds have the same
-/// width; `kind` says how `body` is read, with [`ack_of`] or [`response_of`].
+/// Notice of place: the host has reported the payload writes of a packet and of all packets before it as done. Both kinds have the
+/// same width; depending on `kind`, the notice is unpacked with [`ack_of`] or [`response_of`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PlaceNotice {
-    /// Which message this is.
+    /// Kind of the notice.
     pub kind: PlaceNoticeKind,
-    /// Queue pair the packet belongs to.
+    /// Queue pair that the packet belongs to.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
@@ -39,15 +39,15 @@ pub struct PlaceNotice {
     pub write_count: Bits<WRITE_COUNT_BITS>,
     /// The host refused a write of the packet's payload; filled in by place.
     pub write_failed: Bit,
-    /// The fields of one kind only. Bits beyond those of the kind may hold anything.
+    /// Fields that only one kind has. Unused bits are undefined.
     pub body: Bits<NOTICE_BODY_BITS>,
 }
 
-/// What the responder owes the peer for a request, once the writes before it are done. A newer one of the same queue pair
-/// replaces an older one.
+/// Acknowledgement, or release of a READ or atomic, that the responder sends once the writes before it are done. A newer one of the
+/// same queue pair replaces an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AckNotice {
-    /// Queue pair the request belongs to.
+    /// Queue pair that the request belongs to.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
@@ -57,17 +57,17 @@ pub struct AckNotice {
     pub psn: Bits<24>,
     /// MSN of the acknowledge packet.
     pub msn: Bits<24>,
-    /// No acknowledge packet: READ or atomic responses may leave instead.
+    /// No acknowledge packet: a READ or an atomic may be answered instead.
     pub is_read: Bit,
     /// With `is_read`: the request is an atomic, which may be executed now.
     pub is_atomic: Bit,
     /// Host writes that must be done before the acknowledge packet leaves, modulo 2^16; filled in by place.
     pub write_count: Bits<WRITE_COUNT_BITS>,
-    /// A NAK that moves the queue pair to ERR without a CQE that says so: an asynchronous event reports it.
+    /// A NAK that moves the queue pair to ERR without a CQE in error: an asynchronous event reports it.
     pub has_event: Bit,
 }
 
-/// Packs an acknowledgement.
+/// Packs an acknowledgement into a notice.
 #[kernel]
 pub fn ack_notice(ack: AckNotice) -> PlaceNotice {
     PlaceNotice {
@@ -98,8 +98,8 @@ pub fn ack_of(notice: PlaceNotice) -> AckNotice {
     }
 }
 
-/// Packs a response. What a response does not have, and what place fills in, is that of `filler`: the notice of the other kind, where
-/// one of both is chosen, so that no multiplexer is needed there.
+/// Packs a response into a notice. Bits that a response does not have, and fields that place fills in, are those of `filler`. Where
+/// one of both kinds is selected, `filler` is the notice of the other kind, so that these bits need no multiplexer.
 #[kernel]
 pub fn response_notice(response: ResponseNotice, filler: PlaceNotice) -> PlaceNotice {
     PlaceNotice {
@@ -139,24 +139,24 @@ pub fn response_of(notice: PlaceNotice) -> ResponseNotice {
     }
 }
 
-/// What becomes of an admitted packet. One command for every packet, in order; its payload is the next in the payload
-/// stream if `payload_bytes` is not zero.
+/// Placement of an admitted packet. One command for every packet, in order; its payload is the next in the payload stream if
+/// `payload_bytes` is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PlaceCommand {
-    /// Queue pair the packet belongs to.
+    /// Queue pair that the packet belongs to.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
     /// Generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
     /// Bytes of payload in the payload stream, 0 to 4,096.
     pub payload_bytes: Bits<13>,
-    /// Number of spans the payload is written to, 0 to 3. Their lengths add up to `payload_bytes`; without a span the payload
+    /// Spans that the payload is written to, 0 to 3. Their lengths add up to `payload_bytes`; without a span the payload
     /// is dropped.
     pub span_count: Bits<2>,
-    /// First span.
+    /// First span of host memory.
     pub first: HostSpan,
-    /// Second span.
+    /// Second span of host memory.
     pub second: HostSpan,
-    /// Third span.
+    /// Third span of host memory.
     pub third: HostSpan,
     /// A CQE follows the payload.
     pub has_completion: Bit,
@@ -164,7 +164,7 @@ pub struct PlaceCommand {
     pub completion: CqeToken,
     /// A notice follows the payload and the CQE.
     pub has_notice: Bit,
-    /// The notice. Its kind says, even without `has_notice`, which role the payload belongs to.
+    /// The notice. Its kind is the role that the payload belongs to, even without `has_notice`.
     pub notice: PlaceNotice,
 }
 

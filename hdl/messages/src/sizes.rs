@@ -1,43 +1,43 @@
-//! Sizes of the card's tables, as powers of two: widths of the indices that tokens carry.
+//! Sizes of the card's tables, log2: widths of the indices in messages.
 
-/// Index of a queue pair: the low bits of its QPN.
+/// Bits of the index of a queue pair: the low bits of its QPN.
 pub const QUEUE_PAIR_BITS: usize = 10;
-/// Number of a completion queue.
+/// Bits of the number of a completion queue.
 pub const COMPLETION_QUEUE_BITS: usize = 10;
-/// Number of a shared receive queue.
+/// Bits of the number of an SRQ.
 pub const SHARED_RECEIVE_BITS: usize = 6;
-/// Number of a ring of receive entries: first those of the queue pairs, by their index, behind them the shared ones.
+/// Bits of the number of a receive ring: first the rings of the queue pairs, by their index, then the SRQs.
 pub const RECEIVE_RING_BITS: usize = QUEUE_PAIR_BITS + 1;
-/// Rings of receive entries.
+/// Number of receive rings.
 pub const RECEIVE_RINGS: u64 = (1 << QUEUE_PAIR_BITS) + (1 << SHARED_RECEIVE_BITS);
-/// Number of an event queue.
+/// Bits of the number of an event queue.
 pub const EVENT_QUEUE_BITS: usize = 5;
-/// Index of a region: the low bits of the high 24 of its key.
+/// Bits of the index of a region: the low bits of the high 24 bits of its key.
 pub const REGION_BITS: usize = 10;
-/// Entry of the table of pages.
+/// Bits of the index of an entry of the page table.
 pub const PAGE_ENTRY_BITS: usize = rnic_layout::limits::PAGE_ENTRIES_LOG2 as usize;
-/// Number of a device page of the smallest size.
+/// Bits of a device address in units of the smallest page.
 pub const PAGE_NUMBER_BITS: usize = 64 - rnic_layout::limits::PAGE_LOG2_MIN as usize;
-/// Number of an address handle.
+/// Bits of the number of an address handle.
 pub const ADDRESS_HANDLE_BITS: usize = 8;
-/// Number of a doorbell page.
+/// Bits of the number of a doorbell page.
 pub const DOORBELL_PAGE_BITS: usize = 8;
-/// Interrupt vector.
+/// Bits of an interrupt vector.
 pub const VECTOR_BITS: usize = 6;
-/// Entry of the table of source addresses.
+/// Bits of the index of a source address.
 pub const SOURCE_ADDRESS_BITS: usize = 4;
-/// Entries of the table of source addresses.
+/// Number of source addresses.
 pub const SOURCE_ADDRESSES: usize = 1 << SOURCE_ADDRESS_BITS;
 
-/// Generation of a queue pair (design decision 8).
+/// Bits of the generation of a queue pair (design decision 8).
 pub const GENERATION_BITS: usize = 8;
-/// A free-running index of a send or receive queue, in slots or entries.
+/// Bits of a free-running index of a send queue, in slots, or of a receive queue, in WQEs.
 pub const WORK_INDEX_BITS: usize = 16;
-/// A free-running index of a completion or event queue, in entries.
+/// Bits of a free-running index of a completion or event queue, in CQEs or EQEs.
 pub const ENTRY_INDEX_BITS: usize = 24;
-/// A free-running count of host writes, issued or done.
+/// Bits of a free-running count of host writes, issued or done.
 pub const WRITE_COUNT_BITS: usize = 16;
-/// Length of a stretch of host memory that one packet or fetch touches: up to 4,096 bytes.
+/// Bits of the length in bytes of a span of host memory, which one packet or fetch accesses: up to 4,096.
 pub const SPAN_BITS: usize = 13;
-/// Length of one request to the host: 1 to 512 bytes.
+/// Bits of the length in bytes of one request to the host: 1 to 512.
 pub const LENGTH_BITS: usize = 10;

@@ -1,74 +1,75 @@
-//! From the segmentation and the reply stage to the wire.
+//! Packets to send: from segmentation, acknowledgement and the read responder to the wire.
 use crate::host::HostSpan;
 use crate::packet::{EXTENDED_BITS, PacketToken};
 use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
-/// The headers of a packet as far as they are not the path's: what follows looks up addresses and keys.
+/// Headers of a packet to send, except the fields of the path, which `address_vector` adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct TransmitRequest {
-    /// Whose packet.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation; a packet of an older one is dropped.
+    /// Generation of the queue pair; a packet of an older generation is dropped.
     pub generation: Bits<GENERATION_BITS>,
-    /// BTH: operation.
+    /// BTH: opcode.
     pub opcode: Bits<8>,
-    /// BTH: SE.
+    /// BTH: SE, solicited event.
     pub solicited: Bit,
-    /// BTH: AckReq.
+    /// BTH: AckReq, the responder must acknowledge.
     pub ack_request: Bit,
-    /// So it is, too, if nothing of its queue pair has been issued behind it when it leaves.
+    /// AckReq is also set if the packet is the newest issued packet of its queue pair when it leaves.
     pub asks_if_newest: Bit,
     /// BTH: PSN.
     pub psn: Bits<24>,
-    /// Extended headers in wire order, first byte in bits 7:0; zeros behind them.
+    /// Extended headers in wire order, first byte in bits 7:0; the bits after them are zero.
     pub extended: Bits<EXTENDED_BITS>,
-    /// Bytes of payload, without pad.
+    /// Length of the payload in bytes, without pad.
     pub payload_bytes: Bits<13>,
-    /// It answers a READ.
+    /// The packet is a READ response.
     pub is_response: Bit,
-    /// Nothing of that READ follows.
+    /// The packet is the last response to its READ.
     pub ends_response: Bit,
 }
 
-/// How far a queue pair's packets have been issued.
+/// PSN up to which the packets of a queue pair have been issued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct IssuedPsn {
-    /// Whose.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// PSN behind the newest one, and behind the last response to it if it is a READ.
+    /// PSN after the newest packet, or after its last response if it is a READ.
     pub psn: Bits<24>,
 }
 
-/// A packet to be sent, and where its payload is.
+/// A packet to send, with the location of its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct GatherCommand {
-    /// Its headers.
+    /// Headers of the packet.
     pub headers: TransmitRequest,
-    /// The payload follows as slots of the stream of inline data: from byte 32 of the first on. So many slots as that takes:
-    /// none for no payload, one for up to 32 bytes, two for up to 96. They may come before or after this command.
+    /// The payload is in the stream of inline data, from byte 32 of its first slot on: no slot for no payload, one slot for up to
+    /// 32 bytes, two for up to 96. The slots may arrive before or after this command.
     pub is_inline: Bit,
-    /// More of the packet's payload is where the next command says, which repeats all else. Each of such commands has a span with
-    /// bytes.
+    /// The next command has more spans of the payload of this packet; its other fields are equal. Each of these commands has at
+    /// least one byte in its spans.
     pub continues: Bit,
-    /// Else it is here, end to end: so many spans, 0 to 2, whose lengths add up to `payload_bytes` in all commands of the packet.
+    /// Spans in use, 0 to 2, concatenated, if the payload is not inline. The lengths in all commands of the packet add up to
+    /// `payload_bytes`.
     pub span_count: Bits<2>,
-    /// First span.
+    /// First span of the payload in host memory.
     pub first: HostSpan,
-    /// Second span.
+    /// Second span of the payload in host memory.
     pub second: HostSpan,
 }
 
-/// The payload of a packet could not be read; the packet was not sent.
+/// The host failed to read the payload of a packet; the packet was not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct GatherFailure {
-    /// Whose packet.
+    /// Index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// For which generation.
+    /// Generation of the queue pair.
     pub generation: Bits<GENERATION_BITS>,
-    /// Its PSN.
+    /// PSN of the packet.
     pub psn: Bits<24>,
-    /// It answers a READ.
+    /// The packet is a READ response.
     pub is_response: Bit,
 }
 

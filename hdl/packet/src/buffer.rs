@@ -1,7 +1,7 @@
-//! Holds received packets of one role until they are wanted.
+//! Receive buffer: stores received packets of one role.
 //!
-//! Payload is written while nobody knows yet whether the packet is good; it becomes visible, and its token with it, when
-//! the frame is accepted. Each role has a buffer of its own, so that neither can take the other's room.
+//! Payload is written before the packet is known to be good; payload and token become visible when the frame is accepted. Each role
+//! has its own buffer, so that neither can fill the other's.
 //!
 //! ```text
 //!  payload ──> ┌──────────────────────────────┐       ┌──────────────┐
@@ -22,7 +22,7 @@
 //! 2. A packet has exactly `payload_bytes` bytes of payload: full beats, then one of 1 to `DATA / 8` bytes with `last`.
 //! 3. `fits` is low when the payload or the token finds no room; then the packet must be rolled back.
 //!
-//! Refuses less payload room than one packet of the largest PMTU. Decision 3 of the card: a full buffer drops whole frames.
+//! Refuses less payload room than one packet of the largest PMTU. A full buffer drops whole frames (design decision 3).
 use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, StreamTx};

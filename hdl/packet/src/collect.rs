@@ -1,8 +1,8 @@
-//! Collects the first 128 bytes of every frame, so that whatever looks at headers need not know the datapath's width.
+//! Collects the first 128 bytes of every frame, so that the parser is independent of the width of the datapath.
 //!
 //! The beats of a frame move through a window as wide as the header vector. When the first beat of a frame reaches
-//! its old end, the window *is* the header vector: it is shown in that one cycle, while the beat leaves. So even
-//! frames of one beat, one in every cycle, each get a vector of their own, and no header is ever stored twice.
+//! its oldest position, the window *is* the header vector: it is output in that one cycle, while the beat leaves. So even
+//! frames of one beat, one in every cycle, each have a vector, and no header is stored twice.
 //!
 //! ```text
 //!              ┌──────────────── 128 bytes ───────────────┐
@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Latency `1024 / DATA` cycles (2, 4, 8, 16), throughput one beat a cycle. There is no `ready`: the MAC is never
-//! stalled. The window stands still only in a gap *inside* a frame, and moves on with the next beat; behind the last
-//! beat of a frame it empties by itself.
+//! stalled. The window stops only in a gap *inside* a frame, and moves with the next beat; after the last beat of a frame it
+//! empties by itself.
 //!
 //! 1. Every beat leaves once, in order.
 //! 2. `header_valid` is high for one cycle per frame, together with the first beat of the frame.

@@ -21,7 +21,7 @@
 //! 2. What came in the cycle before `latch` is counted; what comes in the same cycle is not.
 //! 3. Before the first `latch`, `read` is zero.
 //!
-//! Counts wrap at 2^64. Reset does not clear them: who reads takes differences.
+//! Counts wrap at 2^64. Reset does not clear them: software computes differences.
 use rnic_blocks::memory::Memory;
 use rnic_kernel::prelude::*;
 use rnic_messages::drop_reason::REASON_BITS;
@@ -90,7 +90,7 @@ impl Logic for Counters {
         self.written_number.d.next = outcome.number;
         self.written_valid.d.next = held_valid;
 
-        // A counter that changes for the first time since the latch leaves its old value behind.
+        // A counter that changes for the first time since the latch saves its old value.
         let is_marked = self.marks.q.val().get_bit(outcome.number.index());
         self.saved.write_enable.next = held_valid && is_marked;
         self.saved.write_address.next = outcome.number;

@@ -31,7 +31,7 @@ pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize,
     pub mac_reset: Signal<In, Bit>,
     /// From [`MacReceive`](crate::mac::MacReceive).
     pub beat: Signal<In, Beat<DATA, BYTES>>,
-    /// There is one.
+    /// `beat` is valid in this cycle; there is no `ready`.
     pub valid: Signal<In, Bit>,
     /// Core clock.
     pub clock: Signal<In, Clock>,
@@ -39,7 +39,7 @@ pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize,
     pub reset: Signal<In, Bit>,
     /// To the receive path, which takes every beat; registered.
     pub received: Signal<Out, Beat<DATA, BYTES>>,
-    /// There is one; registered.
+    /// `received` is valid in this cycle; registered.
     pub received_valid: Signal<Out, Bit>,
     #[domain(clock = mac_clock, reset = mac_reset)]
     guard: FrameEntry<DATA, BYTES>,
@@ -75,9 +75,9 @@ struct FrameEntry<const DATA: usize, const BYTES: usize> {
     pub reset: Signal<In, Bit>,
     /// A beat of a frame.
     pub beat: Signal<In, Beat<DATA, BYTES>>,
-    /// There is one.
+    /// `beat` is valid in this cycle; there is no `ready`.
     pub valid: Signal<In, Bit>,
-    /// To the queue. A beat is offered once: what is not taken is lost.
+    /// To the queue. A beat is offered once; if it is not taken, it is lost.
     pub tx: StreamTx<Beat<DATA, BYTES>>,
     /// A part of the frame that passes is in the queue.
     begun: Reg<Bit>,
@@ -230,7 +230,7 @@ struct FrameRelease<const DATA: usize, const BYTES: usize> {
     pub tx: StreamTx<Beat<DATA, BYTES>>,
     /// Frames that may start, in Gray code.
     pub starts: Signal<In, Bits<FRAMES>>,
-    /// Frames that have started, in Gray code; at most the depth of the queue behind `starts`.
+    /// Frames that have started, in Gray code; `starts` is ahead by at most the depth of the queue.
     gray: Reg<Bits<FRAMES>>,
     count: Reg<Bits<FRAMES>>,
     inside: Reg<Bit>,

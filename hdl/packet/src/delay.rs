@@ -1,7 +1,7 @@
 //! Delays a value by a fixed number of cycles.
 //!
-//! Whatever is known only later about a frame, such as where its payload begins, waits for nothing if the frame
-//! arrives later by just that time. No stage can be stalled. Stages are reset, which keeps them flip-flops: what is delayed is
+//! A frame is delayed by exactly the time after which more is known about it, such as the start of its payload, so that neither waits
+//! for the other. No stage can be stalled. Stages are reset, which keeps them flip-flops: what is delayed is
 //! hundreds of bits wide for three cycles, and shift registers would cost a LUT a bit.
 //!
 //! ```text

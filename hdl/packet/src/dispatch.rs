@@ -1,8 +1,7 @@
-//! Decides what becomes of a frame: exactly one event for each.
+//! Accepts or drops each frame, with exactly one outcome.
 //!
-//! What the headers say is known early, what the end of the frame says later, and what the ICRC says last. This block
-//! brings them together, takes the first fault in the order of [`reason`], and tells one of the two buffers to keep the
-//! packet, or both to forget it.
+//! Faults of the headers are known early, those of the length at the end of the frame, and the ICRC last. This block combines them,
+//! selects the first fault in the order of [`reason`], and commits the packet in one of the two buffers or rolls it back in both.
 //!
 //! ```text
 //!  from_parse ────>┌──────┐                        ┌───────────┐──> commit_requests, commit_responses,
@@ -18,12 +17,12 @@
 //! ```
 //!
 //! Latency [`DISPATCH_LATENCY`] cycles from `frame_end` to commit or rollback, which are combinational in the verdict and
-//! in what the buffers say, one more to `outcome`; throughput one frame a cycle; never stalls.
+//! in the room of the buffers, one more to `outcome`; throughput one frame a cycle; never stalls.
 //!
-//! 1. Every frame gives one event: `accepted` as a request or as a response, or one reason.
-//! 2. Faults are looked at in the order of their numbers, whenever they become known; what a later check says about a
-//!    frame that an earlier one refused does not matter.
-//! 3. `to_responses` says which role the frame that is being written belongs to, from its first payload beat to its end.
+//! 1. Every frame has one outcome: accepted as a request or as a response, or one drop reason.
+//! 2. Faults are checked in the order of their numbers, whenever they become known. The result of a later check does not matter
+//!    for a frame that an earlier one refused.
+//! 3. `to_responses` shows which role the frame that is being written belongs to, from its first payload beat to its end.
 //! 4. The verdict may come at any time from the first beat of its frame to [`DISPATCH_LATENCY`] cycles after the last.
 //!
 //! Protocol 8.3.
@@ -36,16 +35,16 @@ use rnic_messages::frame::{ACCEPTED_CONGESTION, ACCEPTED_REQUEST, ACCEPTED_RESPO
 /// Cycles from the last beat of a frame to its commit or rollback.
 pub const DISPATCH_LATENCY: usize = 4;
 
-/// All that is known of a frame but for its ICRC and its room.
+/// All that is known of a frame except its ICRC and the room for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Finding {
     /// The frame ends here.
     ends: Bit,
-    /// Something is wrong that is counted before a wrong ICRC.
+    /// A fault before the ICRC in the order of reasons.
     early: Bit,
-    /// Something is wrong that is counted behind it.
+    /// A fault after the ICRC in the order of reasons.
     late: Bit,
-    /// The first of it.
+    /// First fault in the order of reasons.
     reason: Bits<REASON_BITS>,
     /// For the requester.
     is_response: Bit,
@@ -209,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Judges a frame of one beat; returns its event, and who was told to keep it.
+    /// Sends a frame of one beat; returns its outcome, and whether the buffers of requests and responses commit it.
     fn judge(bench: &mut Bench<Dispatch>, case: Case) -> (u64, bool, bool) {
         let block = &mut bench.block;
         block.from_parse_valid.next = true;

@@ -1,26 +1,50 @@
-//! From frames to tokens and payload, and back.
+//! The packet path: from frames of the MAC to tokens and payload, and back.
+//!
+//! ```text
+//!            ┌ crossing ┐   ┌─────────────────────── receive ────────────────────────┐
+//!  MAC rx ──>│ AsyncFifo├──>│ collect ─> parse ─> measure ─> strip, icrc ─> dispatch ├──> buffer (requests, responses)
+//!            │          │   └──────────────────────────────────────────────────┬─────┘
+//!            │          │                                                      └──> counters
+//!  MAC tx <──┤          │<── assemble (plan, headers, sequence, icrc, seal) <── tokens, payload
+//!            └──────────┘
+//! ```
+//!
+//! | Module | Stage |
+//! |---|---|
+//! | [`mac`], [`crossing`] | frames between the clocks of the MAC and the core |
+//! | [`collect`] | the first 128 bytes of a frame as one vector |
+//! | [`parse`], [`opcode_table`] | headers to a token, with the first fault |
+//! | [`measure`] | length of the frame, and the bytes that the ICRC covers |
+//! | [`icrc`] | check and generation of the ICRC |
+//! | [`strip`], [`delay`] | payload without headers, aligned to lane 0 |
+//! | [`dispatch`] | accepts or drops each frame |
+//! | [`buffer`] | payload and token of a packet, committed or rolled back |
+//! | [`receive`] | the receive path as a whole |
+//! | [`counters`] | counts the outcomes |
+//! | [`assemble`] | tokens and payload to frames |
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
 )]
 
-pub mod assemble;
-pub mod buffer;
-pub mod collect;
-pub mod counters;
-pub mod crossing;
-pub mod delay;
-pub mod dispatch;
-pub mod icrc;
 pub mod mac;
-pub mod measure;
-pub mod opcode_table;
+pub mod crossing;
+pub mod collect;
 pub mod parse;
+pub mod opcode_table;
+pub mod measure;
+pub mod icrc;
+pub mod delay;
+pub mod strip;
+pub mod dispatch;
+pub mod buffer;
 pub mod receive;
+pub mod counters;
+pub mod assemble;
+
 #[cfg(test)]
 mod receive_tests;
 #[cfg(test)]
 mod samples;
-pub mod strip;
 #[cfg(test)]
 mod vectors;

@@ -1,4 +1,4 @@
-//! Where the MAC's AXI4-Stream meets the card's beats.
+//! Conversion between the AXI4-Stream of the MAC and the beats of the card.
 //!
 //! ```text
 //!  MAC ── tdata, tkeep, tlast, tuser, tvalid ──> MacReceive  ──> beats, never stalled

@@ -1,8 +1,7 @@
-//! Follows a frame from its first beat to its last: what the ICRC covers, and whether the frame is as long as it says.
+//! Measures each frame: the beats that the ICRC covers, the length of the frame, and whether its IP packet fits.
 //!
-//! The ICRC stands at the end of the IP packet, not of the frame: a short frame carries Ethernet pad behind it
-//! (protocol 1.1). Where the packet ends, and whether the frame goes that far, is one comparison a beat, made here
-//! for all who ask.
+//! The ICRC is at the end of the IP packet, not of the frame: a short frame has Ethernet pad after it (protocol 1.1). Where the packet
+//! ends, and whether the frame is that long, is one comparison for each beat, made here for all other blocks.
 //!
 //! ```text
 //!  beat, beat_first ──>┌───────┐──> beat, beat_first, beat_valid     (strip)
@@ -25,16 +24,16 @@ use rnic_kernel::prelude::*;
 /// The longest frame that is accepted, a whole number of beats at every width.
 const FRAME_BYTES_MAX: u64 = rnic_layout::limits::FRAME_BYTES_MAX as u64;
 
-/// What a frame turned out to be at its last beat.
+/// Measurements of a frame, known at its last beat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct FrameEnd {
-    /// Length of the frame; far above any that is accepted, it stops counting.
+    /// Length of the frame in bytes. Saturates far above the longest accepted frame.
     pub frame_bytes: Bits<16>,
-    /// The MAC marked it as broken.
+    /// The MAC marked the frame as bad.
     pub mac_error: Bit,
-    /// It is longer than [`rnic_layout::limits::FRAME_BYTES_MAX`].
+    /// The frame is longer than [`rnic_layout::limits::FRAME_BYTES_MAX`].
     pub too_long: Bit,
-    /// Its IP packet is longer than itself.
+    /// The IP length exceeds the frame.
     pub ip_length: Bit,
 }
 
@@ -77,7 +76,7 @@ pub struct Measure<const DATA: usize, const BYTES: usize> {
     end_bytes_out: DFF<Bits<BYTES>>,
     covered_valid: Reg<Bit>,
     frame_out: DFF<FrameEnd>,
-    /// What the parser said with the first beat.
+    /// Coverage from the parser, stored at the first beat.
     covered: DFF<Coverage>,
     /// Bytes of the frame before the next beat.
     bytes_before: DFF<Bits<16>>,

@@ -1,4 +1,4 @@
-//! Looks an opcode up: how long its extended headers are, and who the packet is for.
+//! Opcode lookup: length of the extended headers, and the role that the packet is for.
 //!
 //! ```text
 //!            ┌──────────────┐
@@ -28,13 +28,13 @@ fn column(bit: impl Fn(u8) -> bool) -> Constant<Bits<256>> {
 /// The table, one constant per output bit.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct OpcodeTable {
-    /// From the transport header.
+    /// Opcode of the BTH.
     pub opcode: Signal<In, Bits<8>>,
-    /// Length of the extended headers, 0 to 7.
+    /// Length of the extended headers in units of 4 bytes, 0 to 7.
     pub extended_dwords: Signal<Out, Bits<3>>,
-    /// Who the packet is for.
+    /// The role that the packet is for.
     pub packet_class: Signal<Out, PacketClass>,
-    /// The card speaks this transport, and the operation may exist.
+    /// The card supports the transport, and the opcode is assigned or belongs to RC.
     pub is_supported: Signal<Out, Bit>,
     #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 1 != 0))]
     extended_dwords_0: Constant<Bits<256>>,

@@ -1,8 +1,7 @@
-//! Parses a header vector into a token, and says what is wrong with the headers.
+//! Parses a header vector into a token, and reports the first fault of the headers.
 //!
-//! Everything behind this block works with fields; only here does it matter where on the wire they stood. A VLAN tag
-//! and the IP version shift the fields (protocol 1.7), so each is taken from one of four places, by two multiplexers
-//! in a row with a register between them.
+//! All later blocks work with fields; only this one knows their positions on the wire. A VLAN tag and the IP version shift the fields
+//! (protocol 1.7), so each field is selected from one of four positions, by two multiplexers in series with a register between them.
 //!
 //! ```text
 //!  header ──> VLAN: align ──┬──> IP version: align UDP, BTH, ──┬──> extended headers, ──┬──> payload length, ──> headers
@@ -32,7 +31,7 @@ const ROCE_PORT: u64 = 4791;
 const ETHERTYPE_VLAN: u64 = 0x8100;
 const ETHERTYPE_IPV4: u64 = 0x0800;
 const ETHERTYPE_IPV6: u64 = 0x86dd;
-/// The only IP protocol that the card speaks.
+/// IP protocol of UDP, the only one that the card accepts.
 const PROTOCOL_UDP: u64 = 17;
 
 /// IPv6, UDP, BTH and the longest extended header.
@@ -67,7 +66,7 @@ pub struct Coverage {
 /// What the headers of a frame say about its place in the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ParsedHeaders {
-    /// Who the packet is for.
+    /// The role that the packet is for.
     pub packet_class: PacketClass,
     /// Bytes before the payload, 54 to 106, always 4m + 2.
     pub header_bytes: Bits<7>,
@@ -102,7 +101,7 @@ struct NetworkFaults {
     other_protocol: Bit,
 }
 
-/// What can be wrong behind it.
+/// Faults of the transport headers, after the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct TransportFaults {
     udp_header: Bit,
@@ -291,7 +290,7 @@ fn fields_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>, is_ours: Bit) ->
     }
 }
 
-/// Looks for faults behind the IP header.
+/// Checks the headers after the IP header.
 #[kernel]
 fn transport_faults(fields: Fields, destination_qp: Bits<24>, is_supported: Bit) -> TransportFaults {
     TransportFaults {
@@ -356,7 +355,7 @@ fn first_fault(
     }
 }
 
-/// Keeps the extended headers of the opcode, and clears what lies behind them.
+/// Keeps the extended headers of the opcode and clears the bytes after them.
 #[kernel]
 fn keep_extended(extended: Bits<EXTENDED_BITS>, dwords: Bits<3>) -> Bits<EXTENDED_BITS> {
     let distance: Bits<8> = cat!(dwords, bits::<5>(0));
@@ -420,10 +419,10 @@ impl Logic for Parse {
         self.hold_registers();
         self.valid.d.next = cat!(self.valid.q.val().get_bits::<3>(0), self.header_valid.val());
 
-        // Cycle 0: behind the Ethernet header, with or without a tag, stands the IP header.
+        // Cycle 0: the IP header follows the Ethernet header, with or without a tag.
         self.aligned.d.next = align(self.header.val(), self.header_bytes.val());
 
-        // Cycle 1: everything behind the IP header moves to the place that it has behind the longer one.
+        // Cycle 1: the headers after an IPv4 header move to their position after an IPv6 header.
         let aligned = self.aligned.q.val();
         let transport = select(
             aligned.is_ipv6,

@@ -16,8 +16,8 @@
 //!  cycle     W = 1024 / DATA     W + 3       W + 4         W + 8                  W + 10
 //! ```
 //!
-//! Nothing in front of the buffers can be stalled, and nothing asks the MAC to wait. Pressure ends at the buffers: when one
-//! is full, whole frames for its role are dropped and counted, and the other role's go on. The depth of every stage is
+//! No stage before the buffers can be stalled, and the MAC never waits. Back-pressure ends at the buffers: if one is full, whole
+//! frames for its role are dropped and counted, and frames of the other role are not affected. The depth of every stage is
 //! fixed, so that what is known about a frame meets its beats without any queue: the window of `collect` lets a frame go
 //! on only as far as its beats have come, and from there to the buffers every beat takes the same time.
 //!
@@ -26,7 +26,7 @@
 //!
 //! 1. Every frame is accepted once or dropped once, with one outcome.
 //! 2. Payload and token become visible only after the ICRC of their packet has been found right.
-//! 3. A frame, whatever is wrong with it, changes nothing for the frames behind it.
+//! 3. A malformed frame does not affect the frames after it.
 //!
 //! Protocol 1.1 to 1.8, 8.3.
 use super::buffer::PacketBuffer;

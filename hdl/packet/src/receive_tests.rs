@@ -49,7 +49,7 @@ struct RolePorts {
     payload_ready: Port<u8>,
 }
 
-/// Who pauses while frames come in, in percent of the cycles.
+/// Share of cycles in which source and sinks stall, in percent.
 #[derive(Clone, Copy, Default)]
 struct Pauses {
     mac: u32,
@@ -126,7 +126,7 @@ impl Card {
         self.instance.set(port, value.into());
     }
 
-    /// The beats of a frame, as the port has them; lanes behind its end hold noise.
+    /// The beats of a frame, as the port has them; lanes after its end hold noise.
     fn beats(&mut self, frame: &Sent) -> Vec<Vec<u32>> {
         let lanes = self.data / 8;
         let count = frame.bytes.len().div_ceil(lanes);
@@ -229,7 +229,7 @@ fn take(instance: &Instance, ports: &RolePorts, role: &mut Role, data: usize, by
     }
 }
 
-/// The token of a good packet, field behind field from bit 0 up.
+/// The token of a good packet, its fields concatenated from bit 0 up.
 fn token_of(packet: &PacketRepr) -> BigUint {
     let (identification, flow_label, traffic_class, hop_limit) = match packet.ip {
         IpRepr::V4(ip) => (ip.identification, 0, ip.traffic_class, ip.hop_limit),
@@ -440,7 +440,7 @@ fn frames_of_58_bytes_pass_back_to_back_without_a_bubble() {
     // The window, the parser, dispatch, and the register of the event.
     let first = 1024 / 512 + 4 + 4 + 1;
     assert_eq!(cycles, (first..first + 100).collect::<Vec<_>>());
-    // A token stands at the exit two cycles after its commit, which is one before the event.
+    // A token is at the output two cycles after its commit, which is one before the outcome.
     assert_eq!(card.first_token, Some(start + first + 1));
     assert_eq!(card.requests.tokens.len(), 100);
 }
@@ -486,7 +486,7 @@ fn faults_at_the_end_of_a_frame_are_found(card: &mut Card) {
         padded.resize(length, 0xaa);
         good(padded)
     };
-    assert_eq!(judge(card, padded(4224)), ACCEPTED_REQUEST, "what stands behind the ICRC does not matter");
+    assert_eq!(judge(card, padded(4224)), ACCEPTED_REQUEST, "bytes after the ICRC are ignored");
     for length in [4225, 4288, 9000, 70_000] {
         assert_eq!(judge(card, padded(length)), reason::TOO_LONG, "{length} bytes");
     }
@@ -506,7 +506,7 @@ fn faults_at_the_end_of_a_frame_are_found(card: &mut Card) {
         assert_eq!(judge(card, good(masked)), ACCEPTED_REQUEST, "byte {at} is not covered");
     }
 
-    // What stands behind the ICRC in the order of reasons is counted only when the ICRC is right.
+    // Reasons after the ICRC are counted only if the ICRC is correct.
     let mut version = frame.clone();
     version[recipe.bth() + 1] |= 0x01;
     assert_eq!(judge(card, good(version.clone())), reason::ICRC);

@@ -1,4 +1,4 @@
-//! Frames for tests: a builder whose every field can be spoilt.
+//! Frames for tests: a builder whose every field can be corrupted.
 
 /// The card's own address in frames of the builder.
 pub(crate) const OWN_MAC: u64 = 0x0200_0000_0002;
@@ -31,7 +31,7 @@ impl Recipe {
         Recipe { vlan: None, is_ipv6: false, opcode: 0x04, extended: Vec::new(), payload }
     }
 
-    /// Another operation, with extended headers of so many bytes.
+    /// Another opcode, with `extended_bytes` of extended headers.
     pub(crate) fn with_opcode(self, opcode: u8, extended_bytes: usize) -> Self {
         let extended = (0..extended_bytes).map(|index| 0xe0 ^ index as u8).collect();
         Recipe { opcode, extended, ..self }

@@ -23,12 +23,12 @@
 //! A header always is 4m + 2 bytes long (14 or 18 bytes of Ethernet, and multiples of 4), hence rotation by whole
 //! dwords and two bytes more.
 //!
-//! No flush is ever needed: a payload beat leaves in the place of the frame beat that its first byte stands in, while
-//! the next one looks over its shoulder. With B bytes a beat, `h = k0 * B + r` header bytes (`r < B`) and P payload
+//! No flush is ever needed: a payload beat leaves in the cycle of the frame beat with its first byte, and takes its other bytes from
+//! the next frame beat. With B bytes a beat, `h = k0 * B + r` header bytes (`r < B`) and P payload
 //! bytes, the frame is at least `h + P + 4` bytes long, that is `n >= k0 + ceil((r + P + 4) / B)` beats, and so
 //! `n >= k0 + ceil(P / B)`: there are as many frame beats from `k0` on as payload beats.
 //!
-//! 1. A frame with `payload_bytes` = P gives `ceil(P / B)` payload beats; bytes beyond P have no meaning.
+//! 1. A frame with `payload_bytes` = P gives `ceil(P / B)` payload beats; bytes after P are undefined.
 //! 2. `frame_end` is high for one cycle per frame, exactly 4 cycles after its last beat, and no earlier than with its
 //!    last payload beat.
 //! 3. A frame that is shorter than its headers say gives no more payload beats than it has beats.
@@ -41,13 +41,13 @@ use rnic_kernel::prelude::*;
 /// Cycles from the last beat of a frame to [`Strip::frame_end`].
 pub const STRIP_LATENCY: usize = 4;
 
-/// Rotates to the right by so many bits, unless the beat is no wider than that.
+/// Rotates to the right by `distance` bits, unless the beat is no wider than that.
 #[kernel]
 fn rotate<const DATA: usize>(data: Bits<DATA>, distance: usize) -> Bits<DATA> {
     if distance < DATA { (data >> (distance as u64)) | (data << ((DATA - distance) as u64)) } else { data }
 }
 
-/// Rotates to the right by none to three units of so many bits.
+/// Rotates to the right by `count`, 0 to 3, units of `unit` bits.
 #[kernel]
 fn rotate_by<const DATA: usize>(data: Bits<DATA>, count: Bits<2>, unit: usize) -> Bits<DATA> {
     match count.to_u64() {
@@ -69,9 +69,9 @@ pub struct Strip<const DATA: usize, const BYTES: usize> {
 
     /// A beat of a frame.
     pub beat: Signal<In, Beat<DATA, BYTES>>,
-    /// There is one.
+    /// `beat` is valid in this cycle; there is no `ready`.
     pub beat_valid: Signal<In, Bit>,
-    /// It is the first of its frame.
+    /// `beat` is the first of its frame.
     pub beat_first: Signal<In, Bit>,
     /// With the first beat: bytes before the payload, 4m + 2 and at most 106.
     pub header_bytes: Signal<In, Bits<7>>,
@@ -197,7 +197,7 @@ mod tests {
         payload_bytes: usize,
     }
 
-    /// A frame with any header length that exists, payload, ICRC, and sometimes pad behind it.
+    /// A frame with any possible header length, payload, ICRC, and sometimes pad after it.
     fn frame(payload_bytes: usize, random: &mut Random) -> Frame {
         let header_bytes = 54 + 4 * random.random_range(0..=13);
         let pad_bytes = payload_bytes.wrapping_neg() % 4 + random.random_range(0..3);

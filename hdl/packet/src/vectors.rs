@@ -1,4 +1,4 @@
-//! The frames of protocol 1.8, whose ICRCs three independent programs and one network card agree on.
+//! The frames of protocol 1.8, with ICRCs that three independent programs and one network card agree on.
 use super::samples::bytes_of;
 use serde::Deserialize;
 

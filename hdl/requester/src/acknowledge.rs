@@ -90,7 +90,7 @@ struct Peer {
     completion_queue: Bits<COMPLETION_QUEUE_BITS>,
 }
 
-/// Progress of the peer; mirrors those fields of `rnic_layout::context::AcknowledgeRecord` that SEND, WRITE and READ need.
+/// Progress of the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Progress {
     /// A message was completed in error, or the queue pair is in ERR: the others are flushed.

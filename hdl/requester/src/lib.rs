@@ -21,8 +21,8 @@
 //! 8. [`read_response`] places the data of READs and atomics.
 //!
 //! Messages of one queue pair keep their order from end to end; no stage waits for the host while it holds a message of
-//! another queue pair. [`messages`] has the records that the stages pass, and [`requester`] wires them. Beside the stages stand
-//! [`sweep`] and [`setup_fork`], for reset and commands, and [`in_flight_rounds`], by which control waits for work in flight.
+//! another queue pair. [`messages`] has the records that the stages pass, and [`requester`] wires them. [`sweep`] clears their records
+//! after a reset, [`setup_fork`] hands them commands, and [`in_flight_rounds`] tells control when work in flight has left.
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"

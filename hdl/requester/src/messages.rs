@@ -1,7 +1,7 @@
 //! Records that the stages of the requester pass to each other, and records of the pool of outstanding messages.
 //!
 //! A WQE travels as [`ParsedWqe`], [`CheckedWqe`] and [`Packet`]. What all three carry is one record, [`WqeHeader`]; what a completion
-//! needs is another, [`WqeCompletion`], which goes on into the pool as part of [`OutstandingMessage`].
+//! needs is another, [`WqeCompletion`], which enters the pool as part of [`OutstandingMessage`].
 use crate::wqe::SGE_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::packet::EXTENDED_BITS;
@@ -82,7 +82,7 @@ pub struct WqeSlot {
     pub second: Bits<SLOT_BITS>,
 }
 
-/// What identifies a message from the parsing of its WQE to its entry in the pool.
+/// What identifies a message from the parsing of its WQE to its slot in the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeHeader {
     /// Queue pair that posted the WQE.
@@ -107,12 +107,12 @@ pub struct WqeHeader {
     pub next_slot: Bits<WORK_INDEX_BITS>,
 }
 
-/// What segmentation needs to know of a message besides its WQE.
+/// What segment needs to know of a message besides its WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SegmentPlan {
     /// PSN of the first packet.
     pub first_psn: Bits<24>,
-    /// Parsing accepts no WQE of the queue pair after this one until segmentation wakes it.
+    /// WqeParse accepts no WQE of the queue pair after this one until segment wakes it.
     pub is_long: Bit,
     /// Slot of the [`ReadRecord`], where `is_open`.
     pub read_slot: Bits<READ_SLOT_BITS>,
@@ -144,7 +144,7 @@ pub struct WqeKind {
     pub is_write: Bit,
     /// READ or atomic.
     pub is_read: Bit,
-    /// Atomic.
+    /// Compare and swap, or fetch and add.
     pub is_atomic: Bit,
     /// Compare and swap.
     pub is_compare: Bit,
@@ -177,14 +177,14 @@ pub struct ParsedWqe {
     pub second: Bits<SLOT_BITS>,
 }
 
-/// What is left of a scatter/gather element.
+/// What is left of a scatter/gather element (SGE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Sge {
     /// Local key of the region.
     pub key: Bits<32>,
     /// Address in the region's own address space.
     pub address: Bits<64>,
-    /// In bytes; zero for an element that is not there.
+    /// In bytes; zero for an SGE that is not there.
     pub length: Bits<32>,
 }
 
@@ -198,7 +198,7 @@ pub struct AtomicOperands {
 }
 
 /// The last 16 bytes of a checked WQE, as the WQE has them: read them with [`atomic_operands`] for an atomic, and with [`second_sge`]
-/// for everything else. One field for both saves 128 bits in the queue before segmentation, and as many registers.
+/// for everything else. One field for both saves 128 bits in the queue before segment, and as many registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeTail {
     /// Byte 0 in bits 7:0.
@@ -298,7 +298,7 @@ pub struct ReadRecord {
     pub path_mtu: Bits<3>,
     /// Protection domain of the queue pair.
     pub domain: Bits<24>,
-    /// Atomic.
+    /// Compare and swap, or fetch and add.
     pub is_atomic: Bit,
     /// First SGE that is not empty.
     pub first: Sge,
@@ -357,7 +357,7 @@ pub struct LocalCompletion {
     pub is_denied: Bit,
 }
 
-/// A message in the pool; mirrors those fields of `rnic_layout::context::OutstandingMessage` that SEND, WRITE and READ need.
+/// A message in the pool of outstanding messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct OutstandingMessage {
     /// Generation of the queue pair.

@@ -51,5 +51,5 @@ pub const READ_RESPONSE_ONLY: u64 = reliable(Operation::ReadResponseOnly);
 pub const ACKNOWLEDGE: u64 = reliable(Operation::Acknowledge);
 /// Response to an atomic.
 pub const ATOMIC_ACKNOWLEDGE: u64 = reliable(Operation::AtomicAcknowledge);
-/// CNP.
+/// Congestion notification packet (CNP).
 pub const CONGESTION: u64 = (Transport::Cnp.base() | Operation::CongestionNotification.code()) as u64;

@@ -50,7 +50,7 @@ use rnic_messages::read::ReadResponseCommand;
 use rnic_messages::setup::{SetupEvent, SetupKind};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rules::{
-    Comparison, Due, Outcome, Progress, access, after_issue, after_response, answer, compare, decide, due,
+    Comparison, Due, Outcome, Progress, access, after_issue, after_response, compare, decide, due, notice,
     serves,
 };
 
@@ -74,8 +74,8 @@ enum Step {
     Idle,
     Setup,
     /// A READ was issued.
-    Open,
-    /// A response: reads the record of the READ, finds what is due, compares, acts, and asks for the second part of the data.
+    Issued,
+    /// A response: reads the record of the READ, finds what is due, compares, acts, and requests access for the second part of the data.
     Load,
     Look,
     Compare,
@@ -171,7 +171,7 @@ impl Logic for ReadResponse {
             self.step.d.next = if has_setup {
                 Step::Setup
             } else if has_issued {
-                Step::Open
+                Step::Issued
             } else if self.response.valid.val() && has_room {
                 Step::Load
             } else {
@@ -179,7 +179,7 @@ impl Logic for ReadResponse {
             };
         }
         self.setup.ready.next = step == Step::Setup;
-        self.issued_read.ready.next = step == Step::Open;
+        self.issued_read.ready.next = step == Step::Issued;
         self.response.ready.next = step == Step::Act;
 
         // The records.
@@ -228,7 +228,7 @@ impl Logic for ReadResponse {
         let asks_second = places && found.second_part.any();
         self.pending.rx.valid.next = acts;
         self.pending.rx.beat.next = Pending {
-            notice: answer(response, progress.has_begun, due_now.psn, found.is_last, outcome),
+            notice: notice(response, progress.has_begun, due_now.psn, found.is_last, outcome),
             payload_bytes: if is_literal { bits::<13>(ATOMIC_BYTES) } else { response.payload_bytes },
             is_literal,
             literal: swap_bytes(response.original),
@@ -245,12 +245,12 @@ impl Logic for ReadResponse {
         if acts {
             self.step.d.next = if asks_first && asks_second { Step::Second } else { Step::Idle };
         }
-        if is_setup || step == Step::Open || is_second {
+        if is_setup || step == Step::Issued || is_second {
             self.step.d.next = Step::Idle;
         }
 
         let forgets = is_setup && (!serves || event.kind == SetupKind::Restart);
-        let opens = step == Step::Open && life.serves && life.generation == issued.generation;
+        let opens = step == Step::Issued && life.serves && life.generation == issued.generation;
         self.progresses.write_enable.next = is_sweeping || forgets || opens || (acts && (places || fails));
         self.progresses.write_address.next = select(is_sweeping, self.sweep_index.val(), queue_pair);
         self.progresses.write_data.next = if acts {
@@ -266,7 +266,7 @@ impl Logic for ReadResponse {
         StreamTx::<ReadResponseCommand>::link(&mut self.place, &mut self.grant.place);
         self.counts_held.d.next = ReadResponseCounts {
             response_stale: acts && outcome.is_stale,
-            response_unexpected: acts && (outcome.is_unexpected || outcome.is_bad || outcome.is_foreign),
+            response_unexpected: acts && (outcome.is_unexpected || outcome.is_bad || outcome.is_other_kind),
             implied_nak: acts && outcome.is_missing,
             local_protection: self.grant.is_refused.val(),
         };

@@ -69,16 +69,16 @@ pub(crate) fn classify(opcode: Bits<8>, syndrome: Bits<8>) -> ResponseClass {
 
 /// Classifies what returns from the place stage.
 #[kernel]
-pub(crate) fn classify_returned(answer: ResponseNotice) -> ResponseClass {
-    let said = classify(bits::<8>(ACKNOWLEDGE), answer.syndrome);
-    if answer.is_read_error || (answer.is_placed && answer.write_failed) {
+pub(crate) fn classify_returned(notice: ResponseNotice) -> ResponseClass {
+    let acknowledge = classify(bits::<8>(ACKNOWLEDGE), notice.syndrome);
+    if notice.is_read_error || (notice.is_placed && notice.write_failed) {
         ResponseClass::Failure
-    } else if answer.is_placed {
+    } else if notice.is_placed {
         ResponseClass::Placed
-    } else if answer.is_unexpected {
+    } else if notice.is_unexpected {
         ResponseClass::ReadData
-    } else if answer.is_acknowledge {
-        said
+    } else if notice.is_acknowledge {
+        acknowledge
     } else {
         ResponseClass::Congestion
     }

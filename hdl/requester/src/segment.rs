@@ -9,7 +9,7 @@
 //!  checked ──────>│─┬─> message ──> parts ──> packet ────────────────────┼──> packet (16 deep)
 //!  listed_sges ──>│─│─> list ─┘      ^        │ └───────────────────────┼──> access_request (8 deep), sge_parts
 //!  retired ──────>│ │    turn        │        │ what is left            │
-//!                 │ │      └─ record <─ ready queue <─┘                  │
+//!                 │ │      └ record <─ queue <┘                          │
 //!                 │ └────────────────────────────────────────────────────┼──> wake (wqe_parse)
 //!                 └──────────────────────────────────────────────────────┘
 //!  step     Idle  Load (Fill)        Plan  Make (Second, Listed)  Store

@@ -1,4 +1,4 @@
-//! What the tests of several blocks need.
+//! Stimuli that the tests of several blocks share.
 use num_bigint::BigUint;
 use rnic_blocks::bench::Random;
 use rnic_kernel::prelude::*;
@@ -13,12 +13,12 @@ use rand::Rng;
 /// A slot in memory.
 pub(crate) type Bytes = [u8; WQE_SLOT_BYTES];
 
-/// A slot as the card sees it.
+/// A slot, byte 0 in bits 7:0.
 pub(crate) fn slot_bits(bytes: &[u8]) -> Bits<SLOT_BITS> {
     BigUint::from_bytes_le(bytes).into()
 }
 
-/// An event of a reliable queue pair.
+/// A setup event of a reliable queue pair.
 pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generation: u8) -> SetupEvent {
     let mut event = SetupEvent { kind, ..SetupEvent::default() };
     event.queue_pair = bits(queue_pair as u64);
@@ -30,7 +30,7 @@ pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generati
     event
 }
 
-/// The slot of an atomic, and one behind it: mostly right, wrong in all ways.
+/// The slot of an atomic, and one after it: mostly right, with all kinds of faults.
 pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
     let mut slots = [[0; WQE_SLOT_BYTES]; 2];
     slots.iter_mut().for_each(|slot| random.fill(&mut slot[..]));
@@ -55,9 +55,9 @@ pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
     slots
 }
 
-/// An entry of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, wrong in all ways. Atomics are none
-/// of them.
-pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
+/// A WQE of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, with all kinds of faults; never an
+/// atomic.
+pub(crate) fn random_wqe(random: &mut Random) -> [Bytes; 2] {
     let mut entry = [0; 2 * WQE_SLOT_BYTES];
     random.fill(&mut entry[..]);
     entry[0] = match random.random_range(0..20) {
@@ -113,7 +113,7 @@ pub(crate) fn random_entry(random: &mut Random) -> [Bytes; 2] {
         _ => {}
     }
     if entry[0] == 7 && random.random_bool(0.7) {
-        // The end of a key has neither elements nor bytes.
+        // A LOCAL_INVALIDATE has neither SGEs nor bytes.
         (entry[1], entry[2]) = (entry[1] & !INLINE, 0);
         entry[28..32].fill(0);
     }

@@ -93,7 +93,7 @@ struct Life {
     read_atomic: Bits<READ_COUNT_BITS>,
 }
 
-/// Progress of a queue pair; mirrors those fields of `rnic_layout::context::SendRecord` that SEND, WRITE and READ need.
+/// Progress of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Send {
     /// Free-running index of the slot that is wanted next.

@@ -148,7 +148,7 @@ enum Message {
     Write,
 }
 
-/// Record of a queue pair that packets change (`rnic_layout::context::ReceiveRecord`, as far as SEND and WRITE need it).
+/// Record of a queue pair that packets change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct AdmitRecord {
     expected_psn: Bits<24>,

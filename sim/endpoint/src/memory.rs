@@ -77,7 +77,7 @@ pub enum AccessError {
 
 /// An SGE of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Element {
+pub struct Sge {
     /// Virtual address in the region.
     pub address: u64,
     /// L_Key of the region.
@@ -185,15 +185,10 @@ impl Memory {
     /// # Errors
     ///
     /// The error of the first invalid one.
-    pub fn check_elements(
-        &self,
-        access: Access,
-        domain: u32,
-        elements: &[Element],
-    ) -> Result<(), AccessError> {
-        let used = elements.iter().filter(|element| element.length != 0);
-        for element in used {
-            self.check(access, element.key, domain, element.address, element.length.into())?;
+    pub fn check_sges(&self, access: Access, domain: u32, sges: &[Sge]) -> Result<(), AccessError> {
+        let used = sges.iter().filter(|sge| sge.length != 0);
+        for sge in used {
+            self.check(access, sge.key, domain, sge.address, sge.length.into())?;
         }
         Ok(())
     }
@@ -204,20 +199,20 @@ impl Memory {
         &self,
         access: Access,
         domain: u32,
-        elements: &[Element],
+        sges: &[Sge],
         offset: u64,
         length: usize,
     ) -> Result<Vec<Range<usize>>, AccessError> {
         let (mut skip, mut left) = (offset, length as u64);
         let mut pieces = Vec::new();
-        for element in elements {
-            let here = u64::from(element.length);
+        for sge in sges {
+            let here = u64::from(sge.length);
             let skipped = skip.min(here);
             skip -= skipped;
             let taken = left.min(here - skipped);
             if taken != 0 {
-                let address = element.address.checked_add(skipped).ok_or(AccessError::Range)?;
-                pieces.push(self.check(access, element.key, domain, address, taken)?);
+                let address = sge.address.checked_add(skipped).ok_or(AccessError::Range)?;
+                pieces.push(self.check(access, sge.key, domain, address, taken)?);
                 left -= taken;
             }
         }
@@ -232,11 +227,11 @@ impl Memory {
     pub fn gather(
         &self,
         domain: u32,
-        elements: &[Element],
+        sges: &[Sge],
         offset: u64,
         length: usize,
     ) -> Result<Vec<u8>, AccessError> {
-        let pieces = self.pieces(Access::LocalRead, domain, elements, offset, length)?;
+        let pieces = self.pieces(Access::LocalRead, domain, sges, offset, length)?;
         Ok(pieces.into_iter().flat_map(|piece| self.bytes[piece].iter().copied()).collect())
     }
 
@@ -248,11 +243,11 @@ impl Memory {
     pub fn scatter(
         &mut self,
         domain: u32,
-        elements: &[Element],
+        sges: &[Sge],
         offset: u64,
         data: &[u8],
     ) -> Result<(), AccessError> {
-        let pieces = self.pieces(Access::LocalWrite, domain, elements, offset, data.len())?;
+        let pieces = self.pieces(Access::LocalWrite, domain, sges, offset, data.len())?;
         let mut rest = data;
         for piece in pieces {
             let (here, behind) = rest.split_at(piece.len());
@@ -319,33 +314,31 @@ mod tests {
     fn bytes_cross_elements_at_any_offset() {
         let mut memory = memory();
         let first = REGION.first_address;
-        let element = |offset, length| Element { address: first + offset, key: 0x105, length };
+        let sge = |offset, length| Sge { address: first + offset, key: 0x105, length };
         // The key of an empty SGE is not checked.
-        let empty = Element { address: 0, key: 0xdead, length: 0 };
-        let elements = [element(50, 3), empty, element(0, 4), element(90, 10)];
+        let empty = Sge { address: 0, key: 0xdead, length: 0 };
+        let sges = [sge(50, 3), empty, sge(0, 4), sge(90, 10)];
         let data: Vec<u8> = (1..=15).collect();
         for offset in 0..=2 {
             let data = &data[..15];
-            memory.scatter(7, &elements, offset, data).unwrap();
-            assert_eq!(memory.gather(7, &elements, offset, 15).unwrap(), data);
+            memory.scatter(7, &sges, offset, data).unwrap();
+            assert_eq!(memory.gather(7, &sges, offset, 15).unwrap(), data);
         }
         assert_eq!(memory.bytes[62..63], [1]);
         assert_eq!(memory.bytes[10..14], [2, 3, 4, 5]);
-        assert_eq!(memory.scatter(7, &elements, 3, &data), Err(AccessError::Range));
+        assert_eq!(memory.scatter(7, &sges, 3, &data), Err(AccessError::Range));
     }
 
     #[test]
     fn a_scatter_that_fails_changes_nothing() {
         let mut memory = memory();
         let first = REGION.first_address;
-        let elements = [
-            Element { address: first, key: 0x105, length: 4 },
-            Element { address: first, key: 0x205, length: 4 },
-        ];
-        assert_eq!(memory.scatter(7, &elements, 0, &[1; 8]), Err(AccessError::Right));
+        let sges =
+            [Sge { address: first, key: 0x105, length: 4 }, Sge { address: first, key: 0x205, length: 4 }];
+        assert_eq!(memory.scatter(7, &sges, 0, &[1; 8]), Err(AccessError::Right));
         assert!(memory.bytes.iter().all(|byte| *byte == 0));
-        assert_eq!(memory.scatter(7, &elements, 0, &[1; 4]), Ok(()));
-        assert_eq!(memory.gather(7, &elements, 0, 8), Ok(vec![1, 1, 1, 1, 0, 0, 0, 0]));
+        assert_eq!(memory.scatter(7, &sges, 0, &[1; 4]), Ok(()));
+        assert_eq!(memory.gather(7, &sges, 0, 8), Ok(vec![1, 1, 1, 1, 0, 0, 0, 0]));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rnic_layout::registers;
 use rnic_layout::state::QpState;
 use rnic_layout::wire::bth::PARTITION_KEY_DEFAULT;
 
-use super::memory::{Element, Memory, Rights};
+use super::memory::{Memory, Rights, Sge};
 use super::packet::{Packet, Path};
 use super::requester::Requester;
 use super::responder::Responder;
@@ -192,19 +192,19 @@ impl Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// Scatter/gather list.
-    Elements(Vec<Element>),
+    Sges(Vec<Sge>),
     /// Inline data; no key is checked.
     Inline(Vec<u8>),
 }
 
 impl Data {
     /// No data.
-    pub const EMPTY: Self = Self::Elements(Vec::new());
+    pub const EMPTY: Self = Self::Sges(Vec::new());
 
     /// Length of the message, in bytes.
     pub fn length(&self) -> u64 {
         match self {
-            Self::Elements(elements) => elements.iter().map(|element| u64::from(element.length)).sum(),
+            Self::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
             Self::Inline(bytes) => bytes.len() as u64,
         }
     }
@@ -214,7 +214,7 @@ impl Data {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWqe {
     /// `wr_id`, which is returned in the CQE.
-    pub tag: u64,
+    pub wr_id: u64,
     /// Operation.
     pub operation: Operation,
     /// Payload, or destination of the answer.
@@ -229,8 +229,8 @@ pub struct SendWqe {
 
 impl SendWqe {
     /// Makes a signalled WQE.
-    pub const fn new(tag: u64, operation: Operation, data: Data) -> Self {
-        Self { tag, operation, data, signalled: true, solicited: false, fence: false }
+    pub const fn new(wr_id: u64, operation: Operation, data: Data) -> Self {
+        Self { wr_id, operation, data, signalled: true, solicited: false, fence: false }
     }
 }
 
@@ -238,15 +238,15 @@ impl SendWqe {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveWqe {
     /// `wr_id`, which is returned in the CQE.
-    pub tag: u64,
+    pub wr_id: u64,
     /// Scatter list.
-    pub elements: Vec<Element>,
+    pub sges: Vec<Sge>,
 }
 
 impl ReceiveWqe {
     /// Bytes that it has room for.
     pub fn length(&self) -> u64 {
-        self.elements.iter().map(|element| u64::from(element.length)).sum()
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
     }
 }
 
@@ -267,7 +267,7 @@ pub struct Completion {
     /// Queue to which the WQE was posted.
     pub queue: Queue,
     /// `wr_id` of the WQE.
-    pub tag: u64,
+    pub wr_id: u64,
     /// Status.
     pub status: CompletionStatus,
     /// Operation. Undefined for receives that failed.
@@ -287,12 +287,12 @@ impl Completion {
     pub(super) const fn error(
         qp_number: u32,
         queue: Queue,
-        tag: u64,
+        wr_id: u64,
         status: CompletionStatus,
         opcode: CompletionOpcode,
     ) -> Self {
         let (length, immediate, invalidated, solicited) = (0, None, None, false);
-        Self { qp_number, queue, tag, status, opcode, length, immediate, invalidated, solicited }
+        Self { qp_number, queue, wr_id, status, opcode, length, immediate, invalidated, solicited }
     }
 }
 
@@ -429,8 +429,8 @@ impl QueuePair {
     fn flush_sends(&mut self, host: &mut Host) {
         let (number, status) = (self.setup.number, CompletionStatus::Flushed);
         for message in self.requester.queue.drain(..) {
-            let (tag, opcode) = (message.work.tag, message.work.operation.completion_opcode());
-            let completion = Completion::error(number, Queue::Send, tag, status, opcode);
+            let (wr_id, opcode) = (message.work.wr_id, message.work.operation.completion_opcode());
+            let completion = Completion::error(number, Queue::Send, wr_id, status, opcode);
             host.complete(self.setup.send_completions, completion);
         }
     }
@@ -440,7 +440,7 @@ impl QueuePair {
         let held = self.responder.held.take();
         for work in held.into_iter().chain(self.receives.drain(..)) {
             let opcode = CompletionOpcode::Receive;
-            let completion = Completion::error(number, Queue::Receive, work.tag, status, opcode);
+            let completion = Completion::error(number, Queue::Receive, work.wr_id, status, opcode);
             host.complete(self.setup.receive_completions, completion);
         }
     }

@@ -1,4 +1,4 @@
-//! The side that asks: segmentation, acknowledgements, going back, and how work ends (protocol 2).
+//! The requester: segmentation, acknowledgements, retransmission, and completions (protocol 2).
 
 use std::collections::VecDeque;
 
@@ -11,35 +11,35 @@ use rnic_layout::syndrome::{NakCode, Syndrome, rnr_timer_us};
 use rnic_layout::wire::extended::{AethRepr, AtomicEthRepr, IethRepr, ImmediateRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 
-use super::memory::{Access, Element};
+use super::memory::{Access, Sge};
 use super::packet::Packet;
 use super::qp::{
     AckRequest, Completion, Data, Host, Operation, Outcome, Queue, QueuePair, QueuePairSetup, SendWqe,
 };
 
-/// Packets of a long message after which an acknowledgement is asked for (protocol 2.4).
+/// Packets of a long message after which an acknowledgement is requested (protocol 2.4).
 const PACKETS_WITHOUT_ACK_REQUEST: u32 = 32;
 
-/// The time-out of code 0 would be this long; each code doubles it (protocol 2.6).
+/// Timeout of code 0 if it were not disabled; each code doubles it (protocol 2.6).
 const TIMEOUT_UNIT_PS: u64 = 4_096_000;
 
 const PICOSECONDS_PER_MICROSECOND: u64 = 1_000_000;
 
-/// Retries after RNR NAKs that are never used up (protocol 2.7).
+/// Code of unlimited retries after RNR NAKs (protocol 2.7).
 const RNR_RETRY_FOREVER: u8 = 7;
 
-/// A message that is posted and has not completed.
+/// A posted message that has not completed.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) work: SendWqe,
-    /// The PSNs that it takes, once it has begun.
+    /// PSNs of the message, once it has begun.
     span: Option<Span>,
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     length: u32,
     /// Responses of a READ that have arrived; 1 for an answered atomic.
     answered: u32,
-    /// A READ was last asked for from this PSN on: its response may call itself FIRST or ONLY, or go on as if
-    /// nothing had happened (protocol 2.5).
+    /// First PSN of the last request of a READ: its response may be FIRST or ONLY, or continue the previous responses (protocol
+    /// 2.5).
     asked_from: Psn,
 }
 
@@ -61,42 +61,42 @@ impl Span {
 
 impl From<SendWqe> for Message {
     fn from(work: SendWqe) -> Self {
-        // Longer ones are refused before their first packet.
+        // Longer messages are refused before their first packet.
         let length = u32::try_from(work.data.length()).unwrap_or(u32::MAX);
         Self { work, span: None, length, answered: 0, asked_from: Psn::ZERO }
     }
 }
 
 impl Message {
-    /// Whether the peer still owes data.
+    /// Returns whether data of the peer is missing.
     fn awaits_answer(&self) -> bool {
         self.span.is_some_and(|span| self.work.operation.is_answered() && self.answered < span.count)
     }
 
-    /// The first PSN for which an answer is missing.
+    /// First PSN whose response is missing.
     fn missing(&self) -> Option<Psn> {
         self.span.filter(|_| self.awaits_answer()).map(|span| span.first.add(self.answered))
     }
 }
 
-/// State of the side that asks.
+/// State of the requester.
 #[derive(Debug)]
 pub(super) struct Requester {
-    /// Posted and not completed, the oldest first; those that have begun stand in front.
+    /// Posted messages that have not completed, the oldest first; those that have begun come first.
     pub(super) queue: VecDeque<Message>,
-    /// Oldest PSN without an acknowledgement.
+    /// Oldest unacknowledged PSN.
     una: Psn,
-    /// Next PSN to send; behind `next` after going back.
+    /// Next PSN to send; less than `next` during retransmission.
     cursor: Psn,
     /// First PSN that was never sent.
     pub(super) next: Psn,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// A gap in the responses has been answered by going back to here; another report of it costs nothing.
+    /// PSN of the last retransmission after a gap in the responses; another report of the same gap uses up no retry.
     went_back_to: Option<Psn>,
-    /// When the acknowledgement timer fires.
+    /// Expiry of the acknowledgement timer.
     deadline_ps: Option<u64>,
-    /// The peer was not ready; nothing is sent before then.
+    /// End of the RNR wait; nothing is sent before.
     wait_until_ps: Option<u64>,
     since_ack_request: u32,
 }
@@ -118,7 +118,7 @@ impl Requester {
         }
     }
 
-    /// Stops timers and forgets what is in flight; the queue is flushed by the caller.
+    /// Stops timers and discards the transmission state; the caller flushes the queue.
     pub(super) fn stop(&mut self) {
         (self.una, self.cursor) = (self.next, self.next);
         (self.deadline_ps, self.wait_until_ps) = (None, None);
@@ -163,7 +163,7 @@ impl QueuePair {
         self.request_at_cursor(host)
     }
 
-    /// Finds the message that the cursor stands in.
+    /// Finds the message to which the cursor belongs.
     fn begun_message(&self) -> Option<usize> {
         let cursor = self.requester.cursor;
         self.requester.queue.iter().position(|message| message.span.is_some_and(|span| span.contains(cursor)))
@@ -180,14 +180,14 @@ impl QueuePair {
             return None;
         }
         if let Some(status) = self.check_work(host, message) {
-            // What stands before it is finished first, so that completions keep their order.
+            // Earlier messages complete first, so that completions stay in order.
             if index == 0 {
                 self.end_work(host, status);
             }
             return None;
         }
         if let Operation::LocalInvalidate(key) = operation {
-            // All work before it has ended when it stands in front.
+            // All earlier work has completed when it is the first in the queue.
             if index != 0 {
                 return None;
             }
@@ -236,14 +236,14 @@ impl QueuePair {
                 Some(CompletionStatus::LocalQueuePairOperation)
             }
             Data::Inline(_) => None,
-            Data::Elements(elements) => {
-                let checked = host.memory.check_elements(access, self.setup.domain, elements);
+            Data::Sges(sges) => {
+                let checked = host.memory.check_sges(access, self.setup.domain, sges);
                 checked.err().map(|_| CompletionStatus::LocalProtection)
             }
         }
     }
 
-    /// Makes the packet that the cursor stands at. A packet that is sent again is made again (protocol 2.8).
+    /// Makes the packet at the cursor. A retransmitted packet is made anew (protocol 2.8).
     fn request_at_cursor(&mut self, host: &mut Host) -> Option<Packet> {
         let index = self.begun_message()?;
         let pmtu_bytes = self.setup.pmtu.bytes();
@@ -297,9 +297,9 @@ impl QueuePair {
         } else {
             match &message.work.data {
                 Data::Inline(data) => data[offset as usize..][..bytes as usize].to_vec(),
-                Data::Elements(elements) => {
+                Data::Sges(sges) => {
                     let domain = self.setup.domain;
-                    match host.memory.gather(domain, elements, offset.into(), bytes as usize) {
+                    match host.memory.gather(domain, sges, offset.into(), bytes as usize) {
                         Ok(payload) => payload,
                         // The region went away in the middle of the message.
                         Err(_) => {
@@ -328,7 +328,7 @@ impl QueuePair {
                 AckRequest::WhenNeeded => last && (signalled || is_waited_for),
             }
             || requester.since_ack_request + 1 >= PACKETS_WITHOUT_ACK_REQUEST
-            // The window is full behind this packet, and would never open again.
+            // The window is full after this packet, and would never open again.
             || count_between(requester.una, psn.add(taken)) >= self.setup.window_packets;
         requester.since_ack_request = if ack_request { 0 } else { requester.since_ack_request + 1 };
         requester.cursor = psn.add(taken);
@@ -485,7 +485,7 @@ impl QueuePair {
             return;
         }
         let (number, opcode) = (self.setup.number, work.operation.completion_opcode());
-        let mut completion = Completion::error(number, Queue::Send, work.tag, status, opcode);
+        let mut completion = Completion::error(number, Queue::Send, work.wr_id, status, opcode);
         if success && work.operation.is_answered() {
             completion.length = message.length;
         }
@@ -535,7 +535,7 @@ impl QueuePair {
             // Nothing there was to be read.
             return self.refuse_response(host, psn, CompletionStatus::BadResponse);
         }
-        // It acknowledges all before its READ, and what of this READ stands before it must have arrived.
+        // It acknowledges all messages before its READ, and earlier responses of the READ must have arrived.
         if !self.acknowledge_before(host, psn) {
             return Outcome::Answered;
         }
@@ -562,8 +562,8 @@ impl QueuePair {
         if packet.payload.len() as u32 != (message.length - offset).min(pmtu_bytes) {
             return self.refuse_response(host, psn, CompletionStatus::LocalLength);
         }
-        let Data::Elements(elements) = &message.work.data else { return Outcome::Dropped("response_stale") };
-        let placed = host.memory.scatter(self.setup.domain, elements, offset.into(), packet.payload);
+        let Data::Sges(sges) = &message.work.data else { return Outcome::Dropped("response_stale") };
+        let placed = host.memory.scatter(self.setup.domain, sges, offset.into(), packet.payload);
         if placed.is_err() {
             return self.refuse_response(host, psn, CompletionStatus::LocalProtection);
         }
@@ -591,11 +591,11 @@ impl QueuePair {
             _ => None,
         });
         let Some(original) = original else { return Outcome::Dropped("response_unexpected") };
-        let elements: &[Element] = match &self.requester.queue[0].work.data {
-            Data::Elements(elements) => elements,
+        let sges: &[Sge] = match &self.requester.queue[0].work.data {
+            Data::Sges(sges) => sges,
             Data::Inline(_) => &[],
         };
-        let placed = host.memory.scatter(self.setup.domain, elements, 0, &original.to_le_bytes());
+        let placed = host.memory.scatter(self.setup.domain, sges, 0, &original.to_le_bytes());
         if placed.is_err() {
             return self.refuse_response(host, psn, CompletionStatus::LocalProtection);
         }

@@ -1,4 +1,4 @@
-//! The side that answers: PSN, opcode order, permission, resources, length, key, in this order (protocol 3.1).
+//! The responder: checks of PSN, opcode order, rights, resources, length and key, in this order (protocol 3.1).
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use super::memory::Access;
 use super::packet::Packet;
 use super::qp::{Completion, Host, Outcome, Queue, QueuePair, ReceiveWqe};
 
-/// The message that is arriving (protocol 3.3).
+/// The message that is being received (protocol 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arriving {
     Nothing,
@@ -24,7 +24,7 @@ enum Arriving {
     Write { address: u64, key: u32, length: u32, bytes: u32 },
 }
 
-/// A READ or atomic that the peer may ask for again (protocol 3.5).
+/// A READ or atomic that the peer may repeat (protocol 3.5).
 #[derive(Clone, Copy, Debug)]
 struct Resource {
     first_psn: Psn,
@@ -38,7 +38,7 @@ enum ResourceKind {
     Atomic { original: u64 },
 }
 
-/// What is owed to the peer. Replies leave in this order, which is that of their PSNs but for those to duplicates.
+/// Pending responses. They are sent in this order, which is that of their PSNs except for duplicates.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
     Acknowledge { psn: Psn, msn: Psn, syndrome: Syndrome },
@@ -46,16 +46,16 @@ pub(super) enum Reply {
     Atomic { psn: Psn, original: u64, msn: Psn },
 }
 
-/// State of the side that answers.
+/// State of the responder.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) expected: Psn,
     pub(super) msn: Psn,
-    /// A NAK is out for `expected`; nothing more is said until it arrives (protocol 3.2).
+    /// A NAK for `expected` was sent; no other follows until this PSN arrives (protocol 3.2).
     nak_sent: bool,
     established: bool,
     arriving: Arriving,
-    /// The receive that the arriving message has consumed.
+    /// Receive that the current message has consumed.
     pub(super) held: Option<ReceiveWqe>,
     resources: VecDeque<Resource>,
     pub(super) replies: VecDeque<Reply>,
@@ -65,9 +65,9 @@ pub(super) struct Responder {
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     syndrome: Syndrome,
-    /// What the receive completes with that is held.
+    /// Status of the receive that was consumed.
     status: CompletionStatus,
-    /// What is raised when none is held.
+    /// Event that is raised if none was consumed.
     event: AsyncEvent,
 }
 
@@ -106,7 +106,7 @@ impl Responder {
         }
     }
 
-    /// Whether responses of a READ, or the answer of an atomic, have not all left.
+    /// Returns whether responses of a READ, or the answer of an atomic, are still pending.
     fn is_being_served(&self, resource: &Resource) -> bool {
         self.replies.iter().any(|reply| match reply {
             Reply::Acknowledge { .. } => false,
@@ -115,7 +115,7 @@ impl Responder {
         })
     }
 
-    /// Keeps a READ or atomic, in the place of the oldest one.
+    /// Keeps a READ or atomic, in place of the oldest one.
     fn keep(&mut self, resource: Resource, capacity: u8) {
         if self.resources.len() >= usize::from(capacity) {
             self.resources.pop_front();
@@ -125,7 +125,7 @@ impl Responder {
 }
 
 impl QueuePair {
-    /// Takes a request that has passed the checks of row 1.
+    /// Executes a request that has passed the checks of row 1.
     pub(super) fn respond(&mut self, host: &mut Host, packet: &PacketRepr) -> Outcome {
         let responder = &mut self.responder;
         let psn = packet.bth.psn;
@@ -150,24 +150,24 @@ impl QueuePair {
         }
     }
 
-    /// Says no. All but RNR end the queue pair (protocol 3.6).
+    /// Refuses a request. All refusals but RNR fail the queue pair (protocol 3.6).
     fn refuse(&mut self, host: &mut Host, psn: Psn, refusal: Refusal) {
         self.owe_nak(psn, refusal.syndrome);
         if matches!(refusal.syndrome, Syndrome::RnrNak { .. }) {
-            // What follows is not answered until this packet comes again (protocol 3.2).
+            // Later requests are not answered until this packet is repeated (protocol 3.2).
             self.responder.nak_sent = true;
             return;
         }
         self.end(host, refusal);
     }
 
-    /// Tells this side's software why the queue pair ends, and ends it.
+    /// Reports the reason to local software, and fails the queue pair.
     fn end(&mut self, host: &mut Host, refusal: Refusal) {
         let number = self.setup.number;
         match self.responder.held.take() {
             Some(work) => {
                 let (status, opcode) = (refusal.status, CompletionOpcode::Receive);
-                let completion = Completion::error(number, Queue::Receive, work.tag, status, opcode);
+                let completion = Completion::error(number, Queue::Receive, work.wr_id, status, opcode);
                 host.complete(self.setup.receive_completions, completion);
             }
             None => host.raise(number, refusal.event),
@@ -176,7 +176,7 @@ impl QueuePair {
     }
 
     fn execute(&mut self, host: &mut Host, packet: &PacketRepr) -> Result<(), Refusal> {
-        // Rows 3 and 4: the opcode, by itself and in its order.
+        // Rows 3 and 4: the opcode itself, and the opcode order.
         let operation = opcode::lookup(packet.bth.opcode).ok_or(INVALID)?.operation;
         let continues = match operation {
             Op::SendMiddle | Op::SendLast | Op::SendLastImmediate | Op::SendLastInvalidate => {
@@ -219,16 +219,15 @@ impl QueuePair {
         if after > held.length() {
             return Err(TOO_LONG);
         }
-        // Row 15, behind all that may be wrong with the receive; nothing is placed then.
+        // Row 15, after all checks of the receive; nothing is placed then.
         let domain = self.setup.domain;
-        let places =
-            host.memory.pieces(Access::LocalWrite, domain, &held.elements, bytes, packet.payload.len());
+        let places = host.memory.pieces(Access::LocalWrite, domain, &held.sges, bytes, packet.payload.len());
         places.map_err(|_| BAD_RECEIVE)?;
         let ended = invalidated_key(packet);
         if ended.is_some_and(|key| !host.memory.may_invalidate(key, domain)) {
             return Err(NO_ACCESS);
         }
-        let placed = host.memory.scatter(domain, &held.elements, bytes, packet.payload);
+        let placed = host.memory.scatter(domain, &held.sges, bytes, packet.payload);
         placed.map_err(|_| BAD_RECEIVE)?;
 
         self.responder.arriving = Arriving::Send { bytes: after };
@@ -271,8 +270,8 @@ impl QueuePair {
         if after > u64::from(length) || operation.ends_message() && after != u64::from(length) {
             return Err(INVALID);
         }
-        // Row 11. A message of no bytes touches nothing, and its key and address may be anything. The region is looked up
-        // again for each packet, since it can be taken away in between.
+        // Row 11. A message of length zero accesses nothing, and its key and address are not checked. The region is looked up
+        // for each packet, since it may be deregistered in between.
         if length != 0 {
             let check = |address, bytes| {
                 host.memory.check(Access::RemoteWrite, key, self.setup.domain, address, bytes)
@@ -349,7 +348,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Row 12: consumes a receive, or says that none is there.
+    /// Row 12: consumes a receive, or reports that there is none.
     fn take_receive(&mut self, host: &mut Host) -> Result<(), Refusal> {
         let timer_code = self.setup.min_rnr_timer;
         let not_ready = Refusal { syndrome: Syndrome::RnrNak { timer_code }, ..INVALID };
@@ -366,7 +365,7 @@ impl QueuePair {
         if full && oldest_is_busy { Err(INVALID) } else { Ok(()) }
     }
 
-    /// Row 8: as much payload as the opcode allows, and the pad that this payload needs.
+    /// Row 8: the payload length that the opcode allows, and the pad that it needs.
     fn check_payload(&self, packet: &PacketRepr) -> Result<(), Refusal> {
         let rule = opcode::lookup(packet.bth.opcode).ok_or(INVALID)?.payload;
         let length = packet.payload.len();
@@ -387,7 +386,7 @@ impl QueuePair {
         let completion = Completion {
             qp_number: self.setup.number,
             queue: Queue::Receive,
-            tag: work.tag,
+            wr_id: work.wr_id,
             status: CompletionStatus::Success,
             opcode,
             length,
@@ -398,7 +397,7 @@ impl QueuePair {
         host.complete(self.setup.receive_completions, completion);
     }
 
-    /// Goes on to the next PSN after a packet of a SEND or WRITE, and acknowledges if asked.
+    /// Advances the PSN after a packet of a SEND or WRITE, and acknowledges it if requested.
     fn finish(&mut self, packet: &PacketRepr, operation: Op) {
         let responder = &mut self.responder;
         responder.expected = packet.bth.psn.add(1);
@@ -432,7 +431,7 @@ impl QueuePair {
         self.responder.replies.push_back(Reply::Acknowledge { psn, msn, syndrome });
     }
 
-    /// Answers a request whose PSN is behind, without executing it (protocol 3.4).
+    /// Answers a duplicate request without executing it (protocol 3.4).
     fn respond_again(&mut self, host: &mut Host, packet: &PacketRepr) -> Outcome {
         const NOTHING_KEPT: Outcome = Outcome::Dropped("duplicate_dropped");
         let Some(row) = opcode::lookup(packet.bth.opcode) else { return NOTHING_KEPT };
@@ -453,7 +452,7 @@ impl QueuePair {
                 }),
             ) => {
                 let Some(reth) = reth(packet) else { return NOTHING_KEPT };
-                // The range asked for must lie in the one that was granted, under the same key.
+                // The requested range must be within the original one, under the same key.
                 let offset = reth.virtual_address.checked_sub(address);
                 let end = offset.and_then(|offset| offset.checked_add(reth.dma_length.into()));
                 let granted = reth.remote_key == key && end.is_some_and(|end| end <= u64::from(length));
@@ -478,7 +477,7 @@ impl QueuePair {
             _ => {
                 host.count("duplicate_request");
                 if packet.bth.ack_request {
-                    // Behind the responses that are still owed, so it does not overtake them.
+                    // After pending responses, so that it does not overtake them.
                     self.owe_acknowledgement(self.responder.expected.sub(1));
                 }
                 return Outcome::Duplicate;
@@ -489,10 +488,9 @@ impl QueuePair {
         Outcome::Duplicate
     }
 
-    /// Makes the next packet that is owed to the peer.
+    /// Makes the next pending response.
     pub(super) fn next_reply(&mut self, host: &mut Host) -> Option<Packet> {
-        // In ERR what was promised before still leaves, and the NAK behind it; all other states without
-        // traffic have no replies.
+        // In ERR pending responses are still sent, followed by the NAK. All other states without traffic have no responses.
         match self.responder.replies.pop_front()? {
             Reply::Acknowledge { psn, msn, syndrome } => {
                 count_reply(host, syndrome);
@@ -533,7 +531,7 @@ impl QueuePair {
             match host.memory.check(Access::RemoteRead, key, domain, address, bytes.into()) {
                 Ok(range) => payload.extend_from_slice(&host.memory.bytes[range]),
                 Err(_) => {
-                    // The region went away: the NAK takes the place of the response (protocol 3.7).
+                    // The region is no longer valid: the NAK takes the place of the response (protocol 3.7).
                     self.responder.replies.clear();
                     if self.state != QpState::Error {
                         self.end(host, NO_ACCESS);
@@ -560,7 +558,7 @@ impl QueuePair {
         Some(self.reply(operation, psn, headers, payload))
     }
 
-    /// The syndrome of an answer.
+    /// Syndrome of an acknowledgement.
     fn positive(&self) -> Syndrome {
         Syndrome::Ack { credit_code: CREDITS_UNLIMITED }
     }

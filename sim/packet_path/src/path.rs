@@ -9,13 +9,13 @@
 //!
 //! One call of [`PacketPath::step`] is one cycle of the core clock. Every source and sink can be stalled at random; one seed
 //! decides all stalls, so that a run can be repeated exactly.
+use crate::design;
 use crate::token::{TOKEN_BITS, Token};
 use crate::words;
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rnic_hdl::config::Config;
-use rnic_hdl::packet_path;
 use std::collections::VecDeque;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Port};
 
@@ -229,8 +229,8 @@ struct PayloadBeats {
 /// # Errors
 /// If the configuration cannot be generated, or Verilator is missing or fails.
 pub fn build_model(config: &Config, options: &ModelOptions) -> Result<Model> {
-    let verilog = packet_path::generate(config)?.verilog();
-    Ok(Model::build(packet_path::TOP, &verilog, options)?)
+    let verilog = design::generate(config)?.verilog();
+    Ok(Model::build(design::TOP, &verilog, options)?)
 }
 
 impl PacketPath {

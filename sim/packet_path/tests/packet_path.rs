@@ -1,9 +1,9 @@
 //! The verilated packet path at all widths: random frames against the software view of the contract.
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
-use rnic_hdl::packet_path::{self, TOP};
 use rnic_layout::registers::{self, COUNTERS, counter};
 use rnic_layout::wire::{DropReason, Filter};
+use rnic_packet_path::design::{self, TOP};
 use rnic_packet_path::differential;
 use rnic_packet_path::path::{MacFrame, PacketPath, Stalls, Transmit};
 use rnic_stimulus::chance::number;
@@ -30,7 +30,7 @@ fn options() -> ModelOptions {
 }
 
 fn model(preset: &str) -> Result<Model> {
-    let verilog = packet_path::generate(&config(preset)?)?.verilog();
+    let verilog = design::generate(&config(preset)?)?.verilog();
     Ok(Model::build(TOP, &verilog, &options())?)
 }
 
@@ -79,7 +79,7 @@ fn random_frames_agree_at_512_bits() -> Result<()> {
 /// Were the comparison blind, these faults in the Verilog would pass it.
 #[test]
 fn planted_faults_are_noticed() -> Result<()> {
-    let verilog = packet_path::generate(&config("w64")?)?.verilog();
+    let verilog = design::generate(&config("w64")?)?.verilog();
     let faults = [
         ("frames that the MAC marks are taken", "wire error = tlast && tuser;", "wire error = 1'b0;"),
         ("one bit of the ICRC is always zero", "assign y[10] = ^(x &", "assign y[10] = &(x &"),

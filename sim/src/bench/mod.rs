@@ -3,7 +3,7 @@
 //!
 //! | Condition | |
 //! |---|---|
-//! | Cards | two alike, core clock 250 MHz; 100 Gb/s behind 512 bits, 10 Gb/s behind 64 |
+//! | Cards | two alike, core clock 250 MHz; 100 Gb/s with 512 bits, 10 Gb/s with 64 |
 //! | Wire | 500 ns, no faults |
 //! | Hosts | answer a read after 0.9 to 1.1 us, half of the reads miss writes that are on their way; report writes done up to 0.5 us late; PCI Express Gen3 x16 |
 //! | Messages | from one host to the other, from and to addresses that are not aligned, none inline; READs from the other host to the one that asks |

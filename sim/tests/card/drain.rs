@@ -1,8 +1,8 @@
-//! Send queues that software drains while they are at work, and lets go on.
+//! Send queues that software drains while they are busy, and resumes.
 //!
-//! How far a queue is by then is left to chance. What must hold: what was begun ends well, and nothing else is begun; that it has
-//! ended is told once, by an event if one was asked for, and by a query; when the queue goes on, everything completes in order, what
-//! was posted meanwhile too. What the peer asks for is done all the time.
+//! How far a queue has come by then is random. What must hold: messages that have begun complete, and no others begin; the end
+//! of draining is reported once, by an event if one was requested, and by a query; after the queue resumes, everything
+//! completes in order, including messages that were posted meanwhile. Requests of the peer are served all the time.
 use crate::hosts::{Host, TURNS_MAX, Turns, any_pmtu, connect, cut, open};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
@@ -17,15 +17,15 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
-/// Pairs that are under way at once.
+/// Busy pairs.
 const PAIRS: usize = 3;
-/// Messages of a pair. Each is a READ or has a fence, and one READ may be open: so they follow one another.
+/// Messages of a pair. Each is a READ or has a fence, and only one READ may be outstanding, so they are executed one by one.
 const MESSAGES: usize = 16;
-/// Bytes of the longest message: the smallest receive buffer has room for two of each pair.
+/// Length of the longest message: the smallest receive buffer has room for two of each pair.
 const BYTES: usize = 4 << 10;
-/// Calls of `idle` until a queue is drained, at most.
+/// Maximum of calls of `idle` before a queue is drained.
 const IDLE_UNTIL: usize = 150;
-/// Calls of `idle` in which completions arrive that are on their way.
+/// Calls of `idle` in which completions in flight arrive.
 const IDLE_SETTLE: usize = 150;
 
 enum Sender {
@@ -34,21 +34,21 @@ enum Sender {
     Gone,
 }
 
-/// One message: a WRITE to the peer's window, or a READ from it.
+/// A message: a WRITE to the peer's window, or a READ from it.
 struct Message {
     is_read: bool,
     offset: usize,
     bytes: Vec<u8>,
 }
 
-/// Two queue pairs: the first host's sends, and the second one answers.
+/// Two queue pairs; the first host is the requester.
 struct Pair {
     sender: Sender,
     number: u32,
     peer: QueuePair<ReadyToSend>,
-    /// The peer's memory, with a place for each message.
+    /// Memory of the peer, with room for each message.
     window: SharedRegion,
-    /// Own memory that the peer writes to.
+    /// Local memory that the peer writes to.
     own: SharedRegion,
     messages: Vec<Message>,
     posted: usize,
@@ -63,7 +63,7 @@ struct Run {
     pairs: Vec<Pair>,
     /// Nothing may complete at the first host.
     is_quiet: bool,
-    /// What the peers have sent and has completed.
+    /// Completed messages of the peers.
     answered: usize,
 }
 
@@ -127,13 +127,13 @@ impl Run {
         Message { is_read, offset: place * BYTES, bytes }
     }
 
-    /// What there is to be posted of a pair. To make it takes longer than to send it.
+    /// Requests that remain to be posted. Making them takes longer than posting them.
     fn requests(&self, place: usize) -> Result<Vec<SendRequest>> {
         let pair = &self.pairs[place];
         let messages = &pair.messages[pair.posted..];
         let mut memory = Some(self.hosts[0].domain.allocate(messages.len() * (BYTES + 64) + 64)?);
         let mut requests = Vec::new();
-        for (tag, message) in (pair.posted as u64..).zip(messages) {
+        for (wr_id, message) in (pair.posted as u64..).zip(messages) {
             let mut piece = cut(&mut memory, 43, message.bytes.len())?;
             let remote = pair.window.remote();
             let remote = RemoteMemory {
@@ -142,10 +142,10 @@ impl Run {
                 ..remote
             };
             let request = if message.is_read {
-                SendRequest::read(tag, remote)
+                SendRequest::read(wr_id, remote)
             } else {
                 piece.bytes_mut().copy_from_slice(&message.bytes);
-                SendRequest::write(tag, remote).fence()
+                SendRequest::write(wr_id, remote).fence()
             };
             requests.push(request.sge(piece).signalled());
         }
@@ -200,8 +200,8 @@ impl Run {
         Ok(())
     }
 
-    /// All queues drain, at any moment, and go on. Returns how many messages were done when their queue had drained, and how
-    /// many had to wait.
+    /// Drains all queues at random times, and resumes them. Returns how many messages had completed when their queue was
+    /// drained, and how many had to wait.
     fn round(&mut self) -> Result<[usize; 2]> {
         self.connect()?;
         let requests = (0..PAIRS).map(|place| self.requests(place)).collect::<Result<Vec<_>>>()?;
@@ -238,7 +238,7 @@ impl Run {
         }
         self.turn_until("draining", |run| run.pairs.iter().all(|pair| pair.is_drained))?;
         self.turn_times(IDLE_SETTLE)?;
-        // Nothing is begun, and the peers are served.
+        // Nothing begins, and the peers are served.
         self.is_quiet = true;
         self.answered = 0;
         for pair in &mut self.pairs {
@@ -254,7 +254,7 @@ impl Run {
         places.shuffle(&mut self.random);
         places.into_iter().try_for_each(|place| self.resume(place))?;
         self.turn_until("the rest", |run| run.pairs.iter().all(|pair| pair.done == pair.messages.len()))?;
-        // With nothing in flight a queue has drained at once.
+        // A queue without messages in flight is drained at once.
         for place in 0..PAIRS {
             self.drain(place, true)?;
         }
@@ -263,7 +263,7 @@ impl Run {
     }
 }
 
-/// Opens two cards and runs `rounds` of them.
+/// Opens two cards and runs the given number of rounds.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<[usize; 2]> {
     let mut run = Run {
         hosts: open(functions, seed)?,

@@ -1,8 +1,8 @@
-//! Two cards that WRITE to each other and READ from each other without a pause, while hosts stall as they like.
+//! Two cards that WRITE to each other and READ from each other without a pause, while their hosts stall at random.
 //!
-//! As much is under way as the receive buffers hold, and never more, since what overruns them is not sent again yet. Each
-//! WRITE brings the bytes that belong at its place, so a window holds them wherever it was written, in whatever order; each
-//! READ brings those of memory that nobody writes. In the end nothing is under way on either card, and both say so.
+//! As much is in flight as the receive buffers hold, and no more, since nothing is retransmitted yet. Each WRITE carries the
+//! bytes that belong to its place, so the contents of a window do not depend on the order of WRITEs; each READ reads memory
+//! that does not change. At the end nothing is in flight on either card, and both report so.
 use crate::hosts::{self, Host, TURNS_MAX, any_pmtu, open};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -19,31 +19,31 @@ use rnic_stimulus::chance::Seed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of a host's WRITEs that are under way at most, and of its READs: what the smallest receive buffer has room for.
+/// Maximum of bytes of a host's WRITEs in flight, and of its READs: the smallest receive buffer has room for them.
 const BYTES: usize = 24 << 10;
 /// Queue pairs of each host.
 const PAIRS: usize = 6;
-/// Memory that each queue pair opens to its peer, to write and to read.
+/// Memory that each queue pair opens to its peer.
 const WINDOW_BYTES: usize = 40_000;
 /// Longest message.
 const MESSAGE_BYTES: usize = 12 << 10;
-/// Pieces of memory of each queue pair; as many messages are under way at most.
+/// Buffers of each queue pair, which is also its maximum of messages in flight.
 const PIECES: usize = 24;
-/// Pieces of memory begin so far before their message at most.
+/// Maximum distance between the beginning of a buffer and its message.
 const GAP_BYTES: usize = 64;
-/// What memory holds before anything comes there.
+/// Initial contents of memory.
 const UNTOUCHED: u8 = 0xa5;
-/// A call of `idle` lasts 100 ns.
+/// Core clock cycles of a call of `idle`, 100 ns.
 const CYCLES_PER_IDLE: usize = 25;
-/// Calls of `idle` within which a card that was told to is drained.
+/// Calls of `idle` within which a card must be drained.
 const DRAIN_MAX: usize = 1_000;
 
-/// The byte that belongs at a place of a window or of a source.
+/// Contents of a window or of a source.
 fn pattern(side: usize, pair: usize, place: usize) -> u8 {
     (place.wrapping_mul(0x9e37) >> 7) as u8 ^ (place as u8).wrapping_mul(29) ^ (side * 0x40 + pair) as u8
 }
 
-/// What a message does.
+/// Kind of a message.
 #[derive(Clone, Debug)]
 enum Under {
     Write,
@@ -53,44 +53,44 @@ enum Under {
 struct Flight {
     under: Under,
     length: usize,
-    /// What stands before and behind the message in its piece of memory.
+    /// Memory before and after the message in its buffer.
     around: [Region; 2],
 }
 
 /// One end of a pair.
 struct End {
     queue_pair: QueuePair<ReadyToSend>,
-    /// What the peer writes, and what it reads.
+    /// Windows for the peer's WRITEs and READs.
     window: SharedRegion,
     #[expect(dead_code, reason = "the peer reads it")]
     source: SharedRegion,
-    /// The peer's.
+    /// Windows of the peer.
     remote_window: RemoteMemory,
     remote_source: RemoteMemory,
-    /// What was written of the peer's window.
+    /// Bytes of the peer's window that were written.
     written: Vec<bool>,
     pieces: Vec<Region>,
     flights: BTreeMap<u64, Flight>,
-    next_tag: u64,
+    next_wr_id: u64,
 }
 
-/// Bytes of a host's WRITEs and of its READs that are under way.
+/// Bytes in flight of a host's WRITEs and of its READs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Busy {
     writing: usize,
     reading: usize,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
-    /// Bytes of all WRITEs, by the host that asked, and of all READs.
+    /// Bytes of all WRITEs, by the host of the requester, and of all READs.
     pub(crate) written: [u64; 2],
     pub(crate) read: [u64; 2],
 }
 
 impl End {
-    /// Posts one message if there is room for it; returns whether it did.
+    /// Posts one message if there is room for it. Returns whether it did.
     fn post(
         &mut self,
         (side, pair): (usize, usize),
@@ -111,26 +111,26 @@ impl End {
         let (mut body, back) = cut(rest, length)?;
         let memory = if is_read { self.remote_source } else { self.remote_window };
         let remote = RemoteMemory { address: memory.address + place as u64, bytes: length as u64, ..memory };
-        let tag = self.next_tag;
+        let wr_id = self.next_wr_id;
         let (request, under) = if is_read {
             body.bytes_mut().fill(UNTOUCHED);
-            (SendRequest::read(tag, remote), Under::Read { place })
+            (SendRequest::read(wr_id, remote), Under::Read { place })
         } else {
             let mut bytes = body.bytes_mut();
             bytes.iter_mut().zip(place..).for_each(|(byte, place)| *byte = pattern(1 - side, pair, place));
             self.written[place..place + length].fill(true);
-            (SendRequest::write(tag, remote), Under::Write)
+            (SendRequest::write(wr_id, remote), Under::Write)
         };
         let (first, second) = cut(body, random.random_range(0..=length))?;
         let request = request.sge(first).sge(second).signalled();
         self.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
         *busy += length;
-        self.flights.insert(tag, Flight { under, length, around: [front, back] });
-        self.next_tag += 1;
+        self.flights.insert(wr_id, Flight { under, length, around: [front, back] });
+        self.next_wr_id += 1;
         Ok(true)
     }
 
-    /// Takes a message that has completed, and returns how many bytes it has read, or written.
+    /// Processes the completion of a message. Returns whether it was a READ, and its length.
     fn complete(&mut self, (side, pair): (usize, usize), done: Completion) -> Result<(bool, usize)> {
         ensure!(done.status == CompletionStatus::Success, "{done:?}");
         let Flight { under, length, around: [front, back] } =
@@ -152,7 +152,7 @@ impl End {
     }
 }
 
-/// Makes all pairs; list are by host.
+/// Connects all pairs; lists are by host.
 fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> {
     let rights = RemoteRights { read: true, ..RemoteRights::WRITE };
     let piece_bytes = MESSAGE_BYTES + GAP_BYTES;
@@ -190,7 +190,7 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
                 written,
                 pieces,
                 flights,
-                next_tag: 0,
+                next_wr_id: 0,
             })
         });
         let mut next = || ends.next().context("a pair has two ends")?;
@@ -199,7 +199,7 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
     Ok(pairs)
 }
 
-/// Tells a card to finish what it has begun, and waits until it says that nothing is under way.
+/// Tells a card to complete what is in flight, and waits until it reports that it has.
 fn drain(host: &Host) -> Result<()> {
     let bar = host.function.bar(REGISTER_BAR)?;
     let quiet = Control { enable: true, reset: false, quiesce: true };
@@ -215,7 +215,7 @@ fn drain(host: &Host) -> Result<()> {
     anyhow::bail!("something is under way for ever")
 }
 
-/// Runs two cards for so many cycles of 4 ns.
+/// Runs two cards for this many cycles of 4 ns.
 pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) -> Result<Moved> {
     let hosts = open(functions, seed)?;
     let mut busy = [Busy::default(); 2];

@@ -1,4 +1,4 @@
-//! Two hosts, each with a card behind its driver, and what all runs on them need.
+//! Two hosts, each with a card and its driver, and helpers for tests on them.
 use anyhow::{Context, Result, bail};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -12,7 +12,7 @@ use rnic_stimulus::chance::Seed;
 use rnic_workloads::cards;
 use std::sync::Arc;
 
-/// Turns within which something happens.
+/// Turns within which an expected event must happen.
 pub(crate) const TURNS_MAX: usize = 20_000;
 
 /// A host.
@@ -31,14 +31,14 @@ impl Host {
         Ok(Host { device, queue, domain, function })
     }
 
-    /// A queue pair that may be connected.
+    /// Creates a queue pair in INIT.
     pub(crate) fn queue_pair(&self, rights: RemoteRights) -> Result<QueuePair<Init>> {
         let options = QueuePairOptions::default();
         let queue_pair = self.domain.create_queue_pair(&self.queue, &self.queue, &options)?;
         Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
     }
 
-    /// What has completed.
+    /// Polls all completions.
     pub(crate) fn poll(&self) -> Result<Vec<Completion>> {
         let mut completions = Vec::new();
         self.queue.poll(&mut completions, usize::MAX)?;
@@ -68,7 +68,7 @@ pub(crate) fn any_pmtu(random: &mut ChaCha8Rng) -> Pmtu {
     Pmtu::ALL[random.random_range(0..Pmtu::ALL.len())]
 }
 
-/// Cuts the front of a region off, behind a gap.
+/// Splits a buffer off the front of a region, after a gap.
 pub(crate) fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
     let split = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
     let (_, behind) = split(rest.take().context("memory is short")?, gap)?;
@@ -77,12 +77,12 @@ pub(crate) fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result
     Ok(taken)
 }
 
-/// Something that goes on.
+/// A test that runs in turns.
 pub(crate) trait Turns {
-    /// Takes what has come, and lets time pass.
+    /// Processes completions and events, and advances time.
     fn turn(&mut self) -> Result<()>;
 
-    /// Goes on until something is so.
+    /// Takes turns until a condition holds.
     fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<()> {
         for _ in 0..TURNS_MAX {
             if done(self) {
@@ -93,7 +93,7 @@ pub(crate) trait Turns {
         bail!("{what}: nothing happens any more")
     }
 
-    /// Goes on so many times.
+    /// Takes this many turns.
     fn turn_times(&mut self, count: usize) -> Result<()> {
         (0..count).try_for_each(|_| self.turn())
     }

@@ -1,7 +1,7 @@
-//! Keys that end: by a request of this host, and by a SEND of the peer.
+//! Keys that are invalidated: by a request of their owner, and by a SEND of the peer.
 //!
-//! Each round connects one pair. The first host writes to memory of the second and reads from it until its key ends, and must find
-//! it dead behind that; a key that may not be ended fails who has asked for it.
+//! Each round connects one pair. The first host writes to memory of the second and reads from it until its key is invalidated,
+//! after which the key must be refused; invalidating a key for which that is not allowed fails the requester.
 use crate::hosts::{Host, TURNS_MAX, any_pmtu, connect, open};
 use anyhow::{Result, bail, ensure};
 use rand::Rng;
@@ -15,17 +15,17 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
-/// Bytes of the memory whose key ends.
+/// Length of the memory whose key is invalidated.
 const BYTES: usize = 8192;
 
-/// What ends a round.
+/// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
-    /// A SEND of the peer ends the key, and a WRITE comes behind it.
+    /// A SEND of the peer invalidates the key, and a WRITE follows it.
     Peer,
-    /// The owner ends the key behind SENDs of its own, and a WRITE comes later.
+    /// The owner invalidates the key after SENDs of its own, and a WRITE follows later.
     Owner,
-    /// The peer names a key that is not to be ended.
+    /// The peer names a key that may not be invalidated.
     PeerWrong,
     /// The owner does.
     OwnerWrong,
@@ -33,10 +33,10 @@ enum End {
 
 struct Run {
     hosts: [Host; 2],
-    /// What has completed at them and was not looked at.
+    /// Completions that were polled and not processed.
     completions: [Vec<Completion>; 2],
     random: ChaCha8Rng,
-    /// Of the pair that is under way.
+    /// Queue pairs of the current pair.
     ends: Vec<QueuePair<ReadyToSend>>,
 }
 
@@ -48,9 +48,9 @@ impl Run {
         let pairs = [first.queue_pair(RemoteRights::ALL)?, second.queue_pair(RemoteRights::ALL)?];
         self.ends = connect(pairs, pmtu, &ConnectOptions::default())?.into();
         for side in 0..2 {
-            for tag in 0..8 {
+            for wr_id in 0..8 {
                 let piece = self.hosts[side].domain.allocate(256)?;
-                let refused = self.ends[side].post_receive(ReceiveRequest::new(tag).sge(piece));
+                let refused = self.ends[side].post_receive(ReceiveRequest::new(wr_id).sge(piece));
                 refused.map_err(|refused| refused.reason)?;
             }
             self.hosts[side].device.check()?;
@@ -62,7 +62,7 @@ impl Run {
         Ok(self.ends[side].post_send(request).map_err(|refused| refused.reason)?)
     }
 
-    /// The next completion of a host that is of this kind.
+    /// Next completion of a host, which must be of this kind.
     fn completion(&mut self, side: usize, is_receive: bool) -> Result<Completion> {
         for _ in 0..TURNS_MAX {
             let completions = &mut self.completions[side];
@@ -83,7 +83,7 @@ impl Run {
         Ok(piece)
     }
 
-    /// The first host finds the key dead, and so do events.
+    /// Checks by a WRITE and its events that the key is invalid.
     fn is_dead(&mut self, region: &SharedRegion) -> Result<()> {
         let mut before = vec![0; BYTES];
         region.read(0, &mut before)?;
@@ -134,8 +134,8 @@ impl Run {
             End::Owner => {
                 self.post(0, SendRequest::send(2).inline(b"go").signalled())?;
                 ensure!(self.completion(1, true)?.message() == b"go");
-                for tag in 0..self.random.random_range(0..4) {
-                    self.post(1, SendRequest::send(tag).inline(&[0x55; 40]))?;
+                for wr_id in 0..self.random.random_range(0..4) {
+                    self.post(1, SendRequest::send(wr_id).inline(&[0x55; 40]))?;
                 }
                 self.post(1, SendRequest::local_invalidate(9, key).signalled())?;
                 self.post(1, SendRequest::send(10).inline(b"dead").signalled())?;
@@ -175,7 +175,7 @@ impl Run {
     }
 }
 
-/// Opens two cards and runs so many rounds.
+/// Opens two cards and runs this many rounds.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, count: usize) -> Result<()> {
     let hosts = open(functions, seed)?;
     let mut run =

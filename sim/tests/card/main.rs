@@ -1,4 +1,4 @@
-//! Two generated cards on a wire, each with a host and its driver, against the model of what they are asked for.
+//! Whole-card tests: two generated cards on a wire, each with a host and its driver, against the model of random operations.
 //!
 //! | Variable | Meaning | Default |
 //! |---|---|---|
@@ -30,10 +30,10 @@ use std::sync::{Arc, MutexGuard};
 use support::{at_both_widths, card_model};
 use verilator_sys::Model;
 
-/// Seeds that are run, beyond those that were asked for, until what is rare has been seen.
+/// Maximum of additional seeds until rare events have occurred.
 const SEEDS_MORE: u64 = 12;
 
-/// What both cards have counted, for the report of a failure.
+/// Counters of both cards that are not zero, for the report of a failure.
 fn moved_counters(world: &mut World) -> Result<String> {
     let mut text = String::from("what the cards have counted:");
     for card in 0..world.cards() {
@@ -49,7 +49,8 @@ fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
     world.lock().expect("nobody has panicked")
 }
 
-/// What came of a run, unless a rule was violated, which says more; a failure says what the cards have counted.
+/// Returns the outcome of a run, unless a monitor has seen a violation, which tells more. Errors are reported with the
+/// counters.
 fn judged<T>(world: &SharedWorld, outcome: Result<T>) -> Result<T> {
     lock(world).check()?;
     match outcome {
@@ -61,22 +62,21 @@ fn judged<T>(world: &SharedWorld, outcome: Result<T>) -> Result<T> {
     }
 }
 
-/// Hosts that do whatever a host may do.
+/// Hosts with random, hostile behaviour.
 fn hostile(seed: Seed) -> [HostOptions; 2] {
     [0, 1].map(|side| HostOptions::hostile(&mut seed.stream(&format!("host{side} options"))))
 }
 
-/// How queue pairs are made before a run, and what becomes of them behind it.
+/// How queue pairs are created before a run, and what becomes of them at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifecycle {
-    /// On the hosts of the run, and destroyed there.
+    /// Created on the hosts of the run, and destroyed at its end.
     Whole,
-    /// On hosts that answer without delay, one card after the other, and the cards are pulled out in the end.
+    /// Created on hosts that answer without delay, one card after the other. At the end the cards are pulled out.
     Short,
 }
 
-/// Runs a plan on two cards, whose hosts behave as they are told. The monitors watch, and at the end the counters of both cards
-/// account for every frame.
+/// Runs a plan on two cards with the given hosts. At the end the counters of both cards must account for every frame.
 fn operate(
     model: &Model,
     width_bits: u32,
@@ -107,12 +107,12 @@ fn operate(
     Ok(totals)
 }
 
-/// A host that answers without delay, and has the memory of another one.
+/// A host that answers without delay, with the link and the memory layout of another one.
 fn quick(host: HostOptions) -> HostOptions {
     HostOptions { link: host.link, scatters: host.scatters, ..HostOptions::IDEAL }
 }
 
-/// A message each way on hosts that never stall.
+/// A message in each direction on hosts that never stall.
 fn one_message_arrives(width_bits: u32) -> Result<()> {
     let plan = Plan::new(1, &PlanOptions::faultless(1, 1));
     let totals =
@@ -121,7 +121,7 @@ fn one_message_arrives(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Messages between hosts that have no IOMMU, whose memory lies in pages of 4 KiB to 1 GiB.
+/// Messages between hosts without an IOMMU, whose memory is scattered over pages of 4 KiB to 1 GiB.
 fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
     let host = HostOptions { scatters: true, ..HostOptions::STANDARD };
     let plan = Plan::new(5, &PlanOptions::faultless(6, 24));
@@ -130,13 +130,13 @@ fn memory_may_lie_scattered(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sixty-four pairs of queue pairs, half of which end with a mistake, on hosts that do whatever a host may do.
+/// Sixty-four pairs of queue pairs, half of which end with a mistake, on hostile hosts.
 fn random_operations_agree(width_bits: u32) -> Result<()> {
     let model = card_model(width_bits)?;
     for seed in seeds(25) {
         let plan = Plan::new(seed, &PlanOptions::USUAL);
-        // A thousand commands are most of the cycles of a run, and the same ones for each plan: one seed in ten has them on hostile
-        // hosts, too.
+        // A thousand commands take most of the cycles of a run, and are the same for each plan, so only one seed in ten
+        // executes them on hostile hosts.
         let lifecycle = if seed % 10 == 9 { Lifecycle::Whole } else { Lifecycle::Short };
         let totals = operate(&model, width_bits, hostile(Seed(seed)), lifecycle, &plan)
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
@@ -146,8 +146,8 @@ fn random_operations_agree(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs rounds on two cards, whose hosts do whatever a host may do, for each of some seeds, and for up to [`SEEDS_MORE`] more until
-/// `is_seen` accepts the sum of what the rounds have counted. Returns that sum.
+/// Runs rounds on two cards with hostile hosts for each seed, and for up to [`SEEDS_MORE`] further ones until `is_seen` accepts
+/// the sum of what the rounds have counted. Returns that sum.
 fn seen_at_last(
     width_bits: u32,
     seeds: Range<u64>,
@@ -171,16 +171,16 @@ fn seen_at_last(
     Ok(sum)
 }
 
-/// Queue pairs that are failed while they send long messages to each other: some messages end well, and some are flushed.
+/// Queue pairs that fail while they send long messages to each other: some messages succeed, and some are flushed.
 fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
-    // Behind the fast wire all may be through before software has failed the first queue pair.
+    // With the fast wire, all messages may have completed before software fails the first queue pair.
     let is_seen = |sum: [usize; 2]| sum[0] > 0 && (sum[1] > 0 || width_bits > 64);
     seen_at_last(width_bits, seeds(3), is_seen, |functions, seed| middle::rounds(functions, seed, 4))?;
     Ok(())
 }
 
-/// Two cards that write to each other and read from each other without a pause never lock, on hosts that do whatever a host may
-/// do; in the end nothing is under way.
+/// Two cards that WRITE to each other and READ from each other without a pause never lock, on hostile hosts; at the end nothing
+/// is in flight.
 fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     let cycles = number("RNIC_CYCLES", 200_000) as usize;
     let seed = number("RNIC_FIRST_SEED", 11);
@@ -193,14 +193,14 @@ fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Queue pairs that take their receives from a shared queue.
+/// Queue pairs that take their receives from a shared receive queue.
 fn receives_are_shared(width_bits: u32) -> Result<()> {
     let sum = seen_at_last(width_bits, seeds(3), |sum| sum[0] > 0, shared::rounds)?;
     println!("{sum:?}: messages that arrived, and receives that were flushed");
     Ok(())
 }
 
-/// Send queues that are drained while they are at work, and go on: some messages are done by then, and some wait.
+/// Send queues that are drained while they are busy, and resume: some messages have completed by then, and some wait.
 fn send_queues_drain(width_bits: u32) -> Result<()> {
     let is_seen = |sum: [usize; 2]| sum.iter().all(|&count| count > 0);
     let sum =
@@ -209,7 +209,7 @@ fn send_queues_drain(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
-/// Keys that the owner or the peer ends, on hosts that do whatever a host may do.
+/// Keys that are invalidated by their owner or by the peer, on hostile hosts.
 fn keys_end(width_bits: u32) -> Result<()> {
     let rounds = |functions, seed| keys::rounds(functions, seed, 8).map(|()| [0; 2]);
     seen_at_last(width_bits, seeds(1), |_| true, rounds)?;

@@ -1,8 +1,8 @@
-//! Queue pairs that end in the middle of long messages: software fails one at any moment, and then the other one.
+//! Queue pairs that fail in the middle of long messages: software fails one at a random time, and then the other one.
 //!
-//! How far they have come by then is left to chance, so what must hold is said of any outcome: each request completes once and
-//! in order, first those that were done and then flushed ones; what has completed at the sender has arrived; what has arrived
-//! is what was sent. Afterwards queue pairs with the same places on the card do everything that they are asked for.
+//! How far messages have come by then is random, so the checks hold for any outcome: each request completes once and in order,
+//! first the successful ones and then flushed ones; what has completed at the sender has arrived; what has arrived is what was
+//! sent. Afterwards, queue pairs in the same slots of the card work normally.
 use crate::hosts::{Host, TURNS_MAX, any_pmtu, connect, cut, open};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -17,14 +17,14 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
-/// Pairs that are under way at once.
+/// Busy pairs.
 const PAIRS: usize = 4;
-/// Bytes of all messages of a host that are under way: the smallest receive buffer has room for them.
+/// Maximum of bytes in flight of a host: the smallest receive buffer has room for them.
 const BYTES: usize = 24 << 10;
-/// Calls of `idle` until a queue pair is failed, at most: in that time all messages of a host are through.
+/// Maximum of calls of `idle` before a queue pair is failed, in which all messages of a host may complete.
 const IDLE_UNTIL: usize = 300;
 
-/// A queue pair, before and after.
+/// A queue pair, before and after its failure.
 enum Life {
     Ready(QueuePair<ReadyToSend>),
     Failed(#[expect(dead_code, reason = "it is kept, so that what is posted completes")] QueuePair<Failed>),
@@ -41,10 +41,10 @@ impl Life {
     }
 }
 
-/// One message.
+/// A message.
 struct Message {
     bytes: Vec<u8>,
-    /// Where a WRITE goes in the peer's window.
+    /// Offset of a WRITE in the peer's window.
     offset: Option<usize>,
 }
 
@@ -59,7 +59,7 @@ struct End {
     window: SharedRegion,
 }
 
-/// Messages with lengths and operations by chance, `bytes` of them together.
+/// Messages with random lengths and operations, of `bytes` bytes together.
 fn messages(random: &mut ChaCha8Rng, mut bytes: usize) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut offset = 0;
@@ -77,7 +77,7 @@ fn messages(random: &mut ChaCha8Rng, mut bytes: usize) -> Vec<Message> {
 }
 
 impl End {
-    /// Posts receives for what the peer sends, none of them where another one ends.
+    /// Posts receives for the messages of the peer, in buffers that do not overlap.
     fn post_receives(&mut self, domain: &ProtectionDomain, peer: &[Message]) -> Result<()> {
         let Life::Ready(queue_pair) = &mut self.life else { return Ok(()) };
         let mut memory = Some(domain.allocate(BYTES + 64 * (peer.len() + 1))?);
@@ -94,15 +94,15 @@ impl End {
         let Life::Ready(queue_pair) = &mut self.life else { return Ok(()) };
         let mut memory = Some(domain.allocate(BYTES + 64 * (self.messages.len() + 1))?);
         let mut requests = Vec::new();
-        for (tag, message) in (0..).zip(&self.messages) {
+        for (wr_id, message) in (0..).zip(&self.messages) {
             let mut piece = cut(&mut memory, 43, message.bytes.len())?;
             piece.bytes_mut().copy_from_slice(&message.bytes);
             let bytes = message.bytes.len() as u64;
             let request = match message.offset {
-                None => SendRequest::send(tag),
+                None => SendRequest::send(wr_id),
                 Some(offset) => {
                     let address = remote.address + offset as u64;
-                    SendRequest::write(tag, RemoteMemory { address, bytes, ..*remote })
+                    SendRequest::write(wr_id, RemoteMemory { address, bytes, ..*remote })
                 }
             };
             requests.push(request.sge(piece).signalled());
@@ -115,7 +115,7 @@ impl End {
     }
 }
 
-/// How many have completed well: these come first, and all others are flushed.
+/// Number of successful completions, which must come first; all others must be flushed.
 fn done(completions: &[Completion]) -> Result<usize> {
     let is_good = |completion: &Completion| completion.status == CompletionStatus::Success;
     let count = completions.iter().take_while(|completion| is_good(completion)).count();
@@ -127,7 +127,7 @@ fn done(completions: &[Completion]) -> Result<usize> {
     Ok(count)
 }
 
-/// What `to` has received of what `from` has sent.
+/// Compares what `to` has received with what `from` has sent.
 fn compare(from: &End, to: &End) -> Result<()> {
     let (sent, received) = (done(&from.sends)?, done(&to.receives)?);
     let sends = from.messages.iter().filter(|message| message.offset.is_none());
@@ -159,8 +159,8 @@ fn poll(hosts: &[Host; 2], pairs: &mut [[End; 2]]) -> Result<()> {
     Ok(())
 }
 
-/// Pairs of queue pairs that send to each other and are failed one after the other. Returns how many messages completed well,
-/// and how many were flushed.
+/// Connects pairs that send to each other, and fails them one after the other. Returns how many messages succeeded, and how
+/// many were flushed.
 fn round(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<[usize; 2]> {
     let mut pairs = Vec::new();
     for _ in 0..PAIRS {
@@ -220,7 +220,7 @@ fn round(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<[usize; 2]> {
     Ok(counts)
 }
 
-/// Opens two cards and runs `rounds` of them.
+/// Opens two cards and runs the given number of rounds.
 pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed, rounds: usize) -> Result<[usize; 2]> {
     let hosts = open(functions, seed)?;
     let mut random = seed.stream("middle");

@@ -1,9 +1,9 @@
 //! Queue pairs that take their receives from one shared receive queue, which outlives them.
 //!
-//! Which message takes which receive is left to chance, so what must hold is said of any outcome: the messages of a queue pair
-//! arrive in order and as they were sent, each in a receive of its own; the event of a limit comes once, if fewer receives were
-//! left, and not else; a queue pair that is failed gives back what it has, says so behind that, and harms no receive that
-//! others may still take.
+//! Which message takes which receive is random, so the checks hold for any outcome: the messages of a queue pair arrive in
+//! order and unchanged, each in a receive of its own; the limit event is raised once if fewer receives were left, and not
+//! otherwise; a queue pair that fails flushes the receive that it holds, raises an event after that, and does not affect
+//! receives that others may still take.
 use crate::hosts::{Host, TURNS_MAX, Turns, any_pmtu, connect, cut, open};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
@@ -19,25 +19,25 @@ use rnic_layout::queue::event::AsyncEvent;
 use rnic_stimulus::chance::Seed;
 use std::sync::Arc;
 
-/// Pairs that are under way at once.
+/// Busy pairs.
 const PAIRS: usize = 6;
-/// Receives, as long as nobody lets them become fewer.
+/// Receives that are kept posted, unless a test lets them run out.
 const RECEIVES: usize = 40;
-/// Bytes of a receive, in two pieces.
+/// Length of a receive, in two pieces.
 const ROOM: usize = 4096;
-/// Bytes of all messages that are under way: the smallest receive buffer has room for them.
+/// Maximum of bytes in flight: the smallest receive buffer has room for them.
 const BYTES: usize = 16 << 10;
-/// Messages of a round that is cut off.
+/// Messages of a round whose receivers fail.
 const CUT_OFF: usize = 10;
 
-/// One message, which needs a receive.
+/// A message, which consumes a receive.
 struct Message {
     opcode: CompletionOpcode,
     bytes: Vec<u8>,
     immediate: Option<[u8; 4]>,
 }
 
-/// Two queue pairs that are connected: the first host sends, and the second one receives.
+/// Two connected queue pairs; the first host sends.
 struct Pair {
     sender: Option<QueuePair<ReadyToSend>>,
     sender_number: u32,
@@ -49,7 +49,7 @@ struct Pair {
     received: usize,
     /// A receive was flushed.
     is_flushed: bool,
-    /// It was said that it has no receive any more.
+    /// The event that it takes no more receives was raised.
     is_over: bool,
 }
 
@@ -58,11 +58,11 @@ struct Run {
     random: ChaCha8Rng,
     window: SharedRegion,
     shared: SharedReceiveQueue,
-    /// Memory that waits to be posted.
+    /// Memory that is not posted.
     free: Vec<SgList>,
-    tag: u64,
-    /// Receives that are posted, by their tags.
-    tags: Vec<u64>,
+    wr_id: u64,
+    /// `wr_id`s of the posted receives.
+    wr_ids: Vec<u64>,
     pairs: Vec<Pair>,
     limit_events: usize,
     /// Messages that arrived, and receives that were flushed.
@@ -98,7 +98,7 @@ impl Turns for Run {
         }
         let completions = self.hosts[0].poll()?;
         let is_cut_off = self.pairs.iter().any(|pair| pair.receiver.is_none());
-        // What was cut off in the round before may complete late.
+        // Messages of the previous round may complete late.
         let is_ours = |number: u32| self.pairs.iter().any(|pair| pair.sender_number == number);
         let mut ours = completions.iter().filter(|completion| is_ours(completion.qp_number));
         ensure!(ours.all(Completion::is_success) || is_cut_off, "{completions:?}");
@@ -124,7 +124,7 @@ impl Run {
         }
     }
 
-    /// Connects pairs that send so many messages together.
+    /// Connects pairs that send this many messages together.
     fn connect(&mut self, count: usize) -> Result<()> {
         self.pairs.clear();
         for _ in 0..PAIRS {
@@ -161,18 +161,18 @@ impl Run {
         Ok(())
     }
 
-    /// Posts so many receives, as far as there is memory for them.
+    /// Posts this many receives, as far as there is memory for them.
     fn post_receives(&mut self, count: usize) -> Result<()> {
         let count = count.min(self.free.len());
         let mut requests = Vec::new();
         for mut pieces in self.free.drain(..count) {
             pieces.iter_mut().for_each(|piece| piece.bytes_mut().fill(0xa5));
-            requests.push(pieces.into_iter().fold(ReceiveRequest::new(self.tag), ReceiveRequest::sge));
-            self.tags.push(self.tag);
-            self.tag += 1;
+            requests.push(pieces.into_iter().fold(ReceiveRequest::new(self.wr_id), ReceiveRequest::sge));
+            self.wr_ids.push(self.wr_id);
+            self.wr_id += 1;
         }
         self.shared.post_receives(&mut requests)?;
-        // A read comes back behind all doorbells that were written before it.
+        // The read returns after all doorbells that were written before it.
         Ok(self.hosts[1].device.check()?)
     }
 
@@ -180,15 +180,15 @@ impl Run {
     fn send(&mut self, place: usize) -> Result<()> {
         let pair = &mut self.pairs[place];
         let message = &pair.messages[pair.posted];
-        let tag = pair.posted as u64;
+        let wr_id = pair.posted as u64;
         let remote = self.window.remote();
         let bytes = message.bytes.len() as u64;
         let request = match (message.opcode, message.immediate) {
             (CompletionOpcode::ReceiveWrite, Some(immediate)) => {
-                SendRequest::write_immediate(tag, RemoteMemory { bytes, ..remote }, immediate)
+                SendRequest::write_immediate(wr_id, RemoteMemory { bytes, ..remote }, immediate)
             }
-            (_, Some(immediate)) => SendRequest::send_immediate(tag, immediate),
-            (_, None) => SendRequest::send(tag),
+            (_, Some(immediate)) => SendRequest::send_immediate(wr_id, immediate),
+            (_, None) => SendRequest::send(wr_id),
         };
         let request = if bytes <= 64 {
             request.inline(&message.bytes)
@@ -205,8 +205,8 @@ impl Run {
     }
 
     fn receive(&mut self, completion: Completion) -> Result<()> {
-        let place = self.tags.iter().position(|tag| *tag == completion.wr_id);
-        self.tags.swap_remove(place.with_context(|| format!("{completion:?} was not posted"))?);
+        let place = self.wr_ids.iter().position(|wr_id| *wr_id == completion.wr_id);
+        self.wr_ids.swap_remove(place.with_context(|| format!("{completion:?} was not posted"))?);
         let pair = self.pairs.iter_mut().find(|pair| pair.number == completion.qp_number);
         let pair = pair.context("an unknown queue pair")?;
         ensure!(!pair.is_over, "{completion:?} comes behind the last one");
@@ -230,7 +230,7 @@ impl Run {
         Ok(())
     }
 
-    /// Fails all queue pairs; those that receive say that they have given everything back.
+    /// Fails all queue pairs; the receivers must raise the event that they take no more receives.
     fn end(&mut self, pause: usize) -> Result<()> {
         let mut places: Vec<usize> = (0..PAIRS).collect();
         places.shuffle(&mut self.random);
@@ -245,11 +245,11 @@ impl Run {
             fail(&mut pair.sender, &mut pair.failed)?;
         }
         let left = self.shared.in_flight();
-        ensure!(left == self.tags.len(), "{left} receives are left, and not {}", self.tags.len());
+        ensure!(left == self.wr_ids.len(), "{left} receives are left, and not {}", self.wr_ids.len());
         Ok(())
     }
 
-    /// Messages on all pairs, while receives are posted again, until `left` are left.
+    /// Sends on all pairs and keeps posting receives, until `left` messages are left.
     fn calm(&mut self, left: usize) -> Result<()> {
         self.post_receives(RECEIVES)?;
         let mut again = self.random.random_range(10..40);
@@ -290,7 +290,7 @@ impl Run {
         self.end(0)
     }
 
-    /// Messages whose receivers are failed before all have come.
+    /// Fails the receivers before all messages have arrived.
     fn cut_off(&mut self) -> Result<()> {
         self.post_receives(RECEIVES)?;
         self.connect(CUT_OFF)?;
@@ -322,8 +322,8 @@ pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[u
         hosts,
         shared,
         free,
-        tag: 0,
-        tags: Vec::new(),
+        wr_id: 0,
+        wr_ids: Vec::new(),
         pairs: Vec::new(),
         limit_events: 0,
         counts: [0; 2],
@@ -333,7 +333,7 @@ pub(crate) fn rounds(functions: [Arc<dyn Function>; 2], seed: Seed) -> Result<[u
         run.calm(left).with_context(|| format!("calm round {index}"))?;
         run.cut_off().with_context(|| format!("round {index} that is cut off"))?;
     }
-    // Every receive that is left is as good as any.
+    // All remaining receives must still be usable.
     run.calm(0).context("the last round")?;
     Ok(run.counts)
 }

@@ -1,28 +1,28 @@
-//! The reference endpoint does atomics on the card's memory: behind its own WRITEs and before its own READs and SENDs, and with
-//! several queue pairs on one word. What comes back is what the words held, one atomic after the other.
+//! The reference endpoint executes atomics on the card's memory: after its own WRITEs and before its own READs and SENDs, and
+//! with several queue pairs on one word. The results must be the values of the words, one atomic after the other.
 use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::RemoteRights;
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge;
 use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_stimulus::chance::Seed;
 
-/// The endpoint's side of the first queue pair.
+/// QPN of the endpoint on the first queue pair.
 const PEER: u32 = 0x36;
 /// Words of the card's region.
 const WORDS: usize = 12;
-/// Bytes behind which they begin, in a region of a length that is none of words.
+/// Bytes before the first word, in a region whose length is no multiple of a word.
 const MARGIN: usize = 24;
 const BATCHES: u64 = 12;
-/// Atomics of a batch, with its READ and SEND fewer than may be under way.
+/// Atomics of a batch, which with a READ and a SEND are fewer than may be in flight.
 const ATOMICS: u64 = 9;
-/// Queue pairs that share words, and what each adds to them.
+/// Queue pairs that share words, and the value that each adds to them.
 const SHARERS: u32 = 4;
 const ADDS: u64 = 12;
-/// Where answers go in the endpoint's memory: 8 bytes each, and the READ behind them.
+/// Destination of answers in the endpoint's memory: 8 bytes each, and that of the READ after them.
 const READ_ROOM: u64 = 0x1000;
 
 pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
@@ -32,15 +32,15 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
     shared_words(rig).context("words that queue pairs share")
 }
 
-/// Where the answer of an atomic goes.
-fn room(tag: u64) -> Data {
-    Data::Elements(vec![Element { address: PEER_FIRST + 8 * tag, key: PEER_KEY, length: 8 }])
+/// Destination of the answer of an atomic.
+fn room(wr_id: u64) -> Data {
+    Data::Sges(vec![Sge { address: PEER_FIRST + 8 * wr_id, key: PEER_KEY, length: 8 }])
 }
 
-/// What came back.
-fn answer(rig: &Rig, tag: u64) -> u64 {
+/// Answer of an atomic.
+fn answer(rig: &Rig, wr_id: u64) -> u64 {
     rig.endpoint(|endpoint| {
-        let bytes = &endpoint.memory().bytes[8 * tag as usize..][..8];
+        let bytes = &endpoint.memory().bytes[8 * wr_id as usize..][..8];
         u64::from_le_bytes(bytes.try_into().expect("these are eight"))
     })
 }
@@ -69,7 +69,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             Data::Inline(bytes),
         )];
         let mut expected = Vec::new();
-        for tag in 1..=ATOMICS {
+        for wr_id in 1..=ATOMICS {
             // Often the same word again.
             let word = if random.random_bool(0.6) { written } else { random.random_range(0..WORDS) };
             let before = model[word];
@@ -87,13 +87,13 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
                 Operation::FetchAdd { address, key, add }
             };
             expected.push((operation.completion_opcode(), before));
-            work.push(SendWqe::new(tag, operation, room(tag)));
+            work.push(SendWqe::new(wr_id, operation, room(wr_id)));
         }
         // And a READ of all of them, which must see what they did.
         let length = (8 * WORDS) as u32;
-        let element = Element { address: PEER_FIRST + READ_ROOM, key: PEER_KEY, length };
+        let sge = Sge { address: PEER_FIRST + READ_ROOM, key: PEER_KEY, length };
         let read = Operation::Read { address: place(0), key: remote.key };
-        work.push(SendWqe::new(ATOMICS + 1, read, Data::Elements(vec![element])));
+        work.push(SendWqe::new(ATOMICS + 1, read, Data::Sges(vec![sge])));
         work.push(SendWqe::new(ATOMICS + 2, Operation::Send, Data::Inline(vec![7; 20])));
         let count = work.len();
         rig.endpoint(|endpoint| work.into_iter().for_each(|work| endpoint.post_send(PEER, work)));
@@ -104,8 +104,8 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         })
         .with_context(|| format!("batch {batch}"))?;
         ensure!(theirs.iter().all(|done| done.status == CompletionStatus::Success), "{theirs:?}");
-        ensure!(theirs.iter().map(|done| done.tag).eq(0..=ATOMICS + 2), "in order: {theirs:?}");
-        let told = (1..=ATOMICS).map(|tag| (theirs[tag as usize].opcode, answer(rig, tag)));
+        ensure!(theirs.iter().map(|done| done.wr_id).eq(0..=ATOMICS + 2), "in order: {theirs:?}");
+        let told = (1..=ATOMICS).map(|wr_id| (theirs[wr_id as usize].opcode, answer(rig, wr_id)));
         let told: Vec<(CompletionOpcode, u64)> = told.collect();
         ensure!(told == expected, "batch {batch}: {told:x?}, not {expected:x?}");
         let seen =
@@ -128,7 +128,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     Ok(())
 }
 
-/// Several queue pairs count with two words, which share a lock or not: no count is lost, and none is told twice.
+/// Several queue pairs increment two words, which may share a lock: no increment is lost, and each value is returned once.
 fn shared_words(rig: &mut Rig) -> Result<()> {
     let window = rig.domain.share(64, RemoteRights::ALL)?;
     let remote = window.remote();
@@ -143,8 +143,8 @@ fn shared_words(rig: &mut Rig) -> Result<()> {
             for number in 0..SHARERS {
                 let address = remote.address + 8 * (turn % 2);
                 let operation = Operation::FetchAdd { address, key: remote.key, add: 1 };
-                let tag = tag_of(number, turn);
-                endpoint.post_send(PEER + 1 + number, SendWqe::new(tag, operation, room(tag)));
+                let wr_id = tag_of(number, turn);
+                endpoint.post_send(PEER + 1 + number, SendWqe::new(wr_id, operation, room(wr_id)));
             }
         }
     });

@@ -1,12 +1,12 @@
-//! A host that does not give what it was asked for, or does not take what it is given.
+//! Accesses to host memory that fail.
 //!
-//! Memory is taken away from under the card for the time of one fault. What belongs to one queue pair ends that queue pair,
-//! with the status or the event that says why; what belongs to all of them ends the device, which says so in its registers.
+//! Memory is unmapped for the time of one fault. A fault that belongs to one queue pair fails this queue pair, with the status
+//! or the event that tells the reason; a fault that belongs to all of them fails the device, which tells so in its registers.
 use crate::rig::{Done, IPV4, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig};
 use anyhow::{Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Error, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest};
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge;
 use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -15,7 +15,7 @@ use rnic_layout::registers::FatalCode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The endpoint's side of the queue pair that meets the fault.
+/// QPN of the endpoint on the queue pair with the fault.
 const VICTIM: u32 = 0x41;
 /// Bytes of a message.
 const BYTES: usize = 300;
@@ -44,7 +44,7 @@ fn newest(rig: &Rig) -> (u64, usize) {
     *rig.interposer.mapped().last().expect("there is one")
 }
 
-/// What becomes of a fault.
+/// Consequences of a fault.
 #[derive(Debug)]
 struct Seen {
     done: Vec<(CompletionStatus, u64)>,
@@ -55,7 +55,7 @@ struct Seen {
     faults: usize,
 }
 
-/// Takes memory away, does something, and sees what comes of it while the bystander's messages pass.
+/// Unmaps memory, runs a function, and collects the consequences while messages of the bystander pass.
 fn meet(
     rig: &mut Rig,
     number: u32,
@@ -80,7 +80,7 @@ fn meet(
     let peer = rig
         .endpoint(|endpoint| std::iter::from_fn(|| endpoint.poll(VICTIM)).map(|done| done.status).collect());
     let counters = rig.moved()?.named();
-    let done = done.iter().map(|done| (done.status, done.tag)).collect();
+    let done = done.iter().map(|done| (done.status, done.wr_id)).collect();
     Ok(Seen { done, events, peer, counters, faults })
 }
 
@@ -88,15 +88,15 @@ fn counters<const COUNT: usize>(counters: [(&'static str, u64); COUNT]) -> BTree
     BTreeMap::from(counters)
 }
 
-/// The payload of a message cannot be read: it ends with LOC_PROT, what is posted then is flushed, and the peer hears
+/// The payload of a message cannot be read: it completes with LOC_PROT, later messages are flushed, and the peer receives
 /// nothing.
 fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
     let region = rig.domain.allocate(BYTES)?;
     let mapping = newest(rig);
     rig.endpoint(|endpoint| {
-        let element = Element { address: PEER_FIRST, key: PEER_KEY, length: BYTES as u32 };
-        endpoint.post_receive(VICTIM, ReceiveWqe { tag: 1, elements: vec![element] });
+        let sge = Sge { address: PEER_FIRST, key: PEER_KEY, length: BYTES as u32 };
+        endpoint.post_receive(VICTIM, ReceiveWqe { wr_id: 1, sges: vec![sge] });
     });
     let queue_pair = &mut victim.queue_pair;
     let seen = meet(rig, queue_pair.number(), mapping, |_| {
@@ -110,13 +110,13 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     let request = SendRequest::send(8).inline(&[1; 8]).signalled();
     queue_pair.post_send(request).map_err(|refused| refused.reason)?;
     let done = rig.exchange()?;
-    let is_flushed = |done: &Done| (done.status, done.tag) == (CompletionStatus::Flushed, 8);
+    let is_flushed = |done: &Done| (done.status, done.wr_id) == (CompletionStatus::Flushed, 8);
     ensure!(done.len() == 1 && done.iter().all(is_flushed), "{done:?}");
     Ok(())
 }
 
-/// The work itself cannot be read. No completion can tell, since nobody knows its tag, so an event does. Where what is posted
-/// behind it begins is not known either: all of it comes back when the queue pair ends.
+/// The WQE itself cannot be read. Its `wr_id` is unknown, so an event is raised instead of a completion. The beginning of the
+/// next WQE is unknown, too: all WQEs are returned when the queue pair is destroyed.
 fn work_unreadable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
     let queue_pair = &mut victim.queue_pair;
@@ -141,15 +141,15 @@ fn work_unreadable(rig: &mut Rig) -> Result<()> {
     comes_back_flushed(rig, Vec::new(), &[7, 8, 9])
 }
 
-/// So much work has come back, or comes back now, each once and flushed.
+/// Checks that these work requests have completed, or complete now, each once and flushed.
 fn comes_back_flushed(rig: &mut Rig, mut done: Vec<Done>, tags: &[u64]) -> Result<()> {
     done.extend(rig.completions()?);
     ensure!(done.iter().all(|done| done.status == CompletionStatus::Flushed), "{done:?}");
-    ensure!(done.iter().map(|done| done.tag).eq(tags.iter().copied()), "{done:?}");
+    ensure!(done.iter().map(|done| done.wr_id).eq(tags.iter().copied()), "{done:?}");
     Ok(())
 }
 
-/// A receive cannot be read: NAK 0x63. No completion can tell, since nobody knows its tag, so an event does.
+/// A receive WQE cannot be read: NAK 0x63. Its `wr_id` is unknown, so an event is raised instead of a completion.
 fn receive_unreadable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
     let requests = [rig.receive_request(3), rig.receive_request(4)];
@@ -170,17 +170,17 @@ fn receive_unreadable(rig: &mut Rig) -> Result<()> {
     let expected = counters([("host_read_errors", errors), ("nak_operational_sent", 1)]);
     ensure!(errors >= 1 && seen.counters == expected, "{seen:?}");
 
-    // Those behind it are flushed by the card if it can read them, else when the queue pair ends.
+    // Later receives are flushed by the card if it can read them, otherwise when the queue pair is destroyed.
     let request = rig.receive_request(5);
     queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
     let mut done = rig.exchange()?;
     rig.idle(20);
     done.extend(rig.exchange()?);
     drop(victim);
-    comes_back_flushed(rig, done, &[3, 4, 5].map(|tag| tag | RECEIVE_TAG))
+    comes_back_flushed(rig, done, &[3, 4, 5].map(|wr_id| wr_id | RECEIVE_TAG))
 }
 
-/// The payload of a SEND cannot be written: NAK 0x63, and the receive ends with LOC_PROT.
+/// The payload of a SEND cannot be written: NAK 0x63, and the receive completes with LOC_PROT.
 fn receive_unwritable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
     let region = rig.domain.allocate(BYTES)?;
@@ -198,7 +198,7 @@ fn receive_unwritable(rig: &mut Rig) -> Result<()> {
         Ok(())
     })?;
     ensure!(seen.done == [(CompletionStatus::LocalProtection, 3 | RECEIVE_TAG)], "{seen:?}");
-    // Who hears of the write does not know of the receive, and tells in any case.
+    // The write failure is reported without knowledge of the receive, so the event is raised in any case.
     ensure!(seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
     ensure!(seen.peer == [CompletionStatus::RemoteOperation], "{seen:?}");
     let errors = seen.faults as u64;
@@ -209,7 +209,7 @@ fn receive_unwritable(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The payload of a WRITE cannot be written: NAK 0x63, and an event, since no receive can tell.
+/// The payload of a WRITE cannot be written: NAK 0x63, and an event, as there is no receive to complete.
 fn window_unwritable(rig: &mut Rig) -> Result<()> {
     let victim = victim(rig)?;
     let window = rig.domain.share(BYTES, RemoteRights::WRITE)?;
@@ -230,7 +230,7 @@ fn window_unwritable(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The word of an atomic cannot be read: NAK 0x63, and an event. The atomic behind it is not answered.
+/// The word of an atomic cannot be read: NAK 0x63, and an event. The next atomic is not answered.
 fn word_unreadable(rig: &mut Rig) -> Result<()> {
     let victim = victim(rig)?;
     let window = rig.domain.share(BYTES, RemoteRights::ALL)?;
@@ -238,11 +238,11 @@ fn word_unreadable(rig: &mut Rig) -> Result<()> {
     let RemoteMemory { address, key, .. } = window.remote();
     let seen = meet(rig, victim.queue_pair.number(), mapping, |rig| {
         rig.endpoint(|endpoint| {
-            for tag in 1..=2 {
-                let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 8 };
+            for wr_id in 1..=2 {
+                let sge = Sge { address: PEER_FIRST, key: PEER_KEY, length: 8 };
                 let operation = Operation::FetchAdd { address, key, add: 1 };
-                let data = Data::Elements(vec![element]);
-                endpoint.post_send(VICTIM, SendWqe::new(tag, operation, data));
+                let data = Data::Sges(vec![sge]);
+                endpoint.post_send(VICTIM, SendWqe::new(wr_id, operation, data));
             }
         });
         Ok(())
@@ -277,7 +277,7 @@ pub(crate) fn of_one_queue_pair(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// What is taken away from the whole card.
+/// Memory of the whole card that is unmapped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Common {
     /// The ring of the event queue.
@@ -295,7 +295,7 @@ impl Common {
         [Common::Events, Common::Completions, Common::Answers, Common::Commands];
 }
 
-/// A fault that ends the device.
+/// A fault that fails the device.
 pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
     let code = if common == Common::Commands { FatalCode::HostReadError } else { FatalCode::HostWriteError };
     let mut victim = victim(&mut rig)?;
@@ -317,7 +317,7 @@ pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
                 if common == Common::Events {
                     rig.sends.arm(rnic_layout::doorbell::Arm::Next);
                 }
-                // It does not get so far as the peer's answer.
+                // The peer's answer does not matter.
                 let request = SendRequest::write(1, RemoteMemory { address: 0, key: PEER_KEY, bytes: 0 });
                 victim.queue_pair.post_send(request.signalled()).map_err(|refused| refused.reason)?;
             }
@@ -325,7 +325,7 @@ pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
         rig.idle(100);
         Ok(())
     })?;
-    // The device tells of its failure in an event too, which cannot be written either if events are what failed.
+    // The device also raises an event, which cannot be written if the fault is in the event queue.
     let expected = if common == Common::Events { 2 } else { 1 };
     ensure!(faults == expected, "{faults} accesses are refused");
     let told = rig.device.check();

@@ -1,8 +1,8 @@
-//! Frames of a peer that are wrong, as the tables of protocol 3.6 and 8.3 have them: [`request_cases`] and [`response_cases`]
-//! against the whole card, and each with what the reference endpoint makes of the same frames.
+//! Invalid frames of a peer, as in the tables of protocol 3.6 and 8.3: [`request_cases`] and [`response_cases`] against the
+//! whole card, each compared with the reference endpoint.
 //!
-//! After each attack the queue pair itself is asked again, to see that it goes on or that it has failed, and then the
-//! bystander moves a message each way. Every counter must have moved by what the attack calls for.
+//! After each attack, the queue pair receives a request that shows whether it still works or has failed, and then the bystander
+//! moves a message each way. The counters must have moved as the attack requires.
 use crate::rig::{
     Done, IPV4, IPV6, MIN_RNR_TIMER, Moved, RECEIVE_BYTES, Rig, UNTOUCHED, Version, ensure_same, path_to_card,
 };
@@ -11,7 +11,7 @@ use rnic_driver::state::{Error as Failed, ReadyToSend};
 use rnic_driver::{QueuePair, RemoteMemory, RemoteRights, SendRequest, SharedRegion};
 use rnic_endpoint::Endpoint;
 use rnic_endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
-use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge as PeerSge};
 use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::{QueuePairSetup, ReceiveWqe};
 use rnic_layout::path::Pmtu;
@@ -24,11 +24,11 @@ use rnic_layout::wire::extended::{AethRepr, RethRepr};
 use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
 use std::collections::BTreeMap;
 
-/// Number of the attacker's queue pair; the endpoint has none of it.
+/// QPN of the attacker; the endpoint has no such queue pair.
 const ATTACKER: u32 = 0x51;
-/// PSN of the attacker's first request: a duplicate and what follows it lie on both sides of the circle's end.
+/// PSN of the attacker's first request, so that PSNs of duplicates and of later requests are on both sides of the wrap-around.
 const FIRST_PSN: Psn = Psn::ZERO;
-/// Bytes of the region that is attacked: an odd number, so that its end is not that of a word.
+/// Length of the region under attack: odd, so that it does not end with a word.
 const TARGET_BYTES: usize = 4001;
 /// WRITE_ONLY, WRITE_LAST, SEND_ONLY, ACKNOWLEDGE (protocol 1.4).
 const WRITE_ONLY: u8 = 0x0a;
@@ -36,7 +36,7 @@ const WRITE_LAST: u8 = 0x08;
 const SEND_ONLY: u8 = 0x04;
 const ACKNOWLEDGE: u8 = 0x11;
 
-/// What is attacked.
+/// The queue pair under attack, and its memory.
 pub(crate) struct Ground {
     region: SharedRegion,
     local: SharedRegion,
@@ -77,7 +77,7 @@ impl Ground {
         Target {
             path: path_to_card(version),
             number,
-            // The same place in the card's tables, and another queue pair all the same.
+            // The same slot in the card's tables, but another QPN.
             unknown_number: number ^ 0x80_0000,
             pmtu,
             expected_psn: FIRST_PSN,
@@ -90,13 +90,13 @@ impl Ground {
         }
     }
 
-    /// All cases, with their places.
+    /// All cases, with their indices.
     fn cases(&self, target: &Target) -> Vec<(usize, RequestCase)> {
         request_cases(target).into_iter().enumerate().collect()
     }
 
-    /// The case for another target, in which nothing is wrong but what its name says: a region that may not be used is
-    /// addressed where it is.
+    /// A case for another target, in which only what its name says is wrong: a region that may not be accessed is addressed
+    /// correctly.
     fn case(&self, place: usize, name: &str, target: &Target) -> RequestCase {
         let region = if name.contains("no right") {
             &self.local
@@ -110,7 +110,7 @@ impl Ground {
         request_cases(&target).swap_remove(place)
     }
 
-    /// The reference endpoint in the card's place.
+    /// The reference endpoint in the place of the card.
     fn reference(&self, target: &Target, case: &RequestCase, rig: &Rig) -> Endpoint {
         let mut endpoint = Endpoint::new(target.path.remote_mac, 4 * TARGET_BYTES);
         let parts = [
@@ -160,8 +160,8 @@ impl Ground {
             Receives::BadKey => &[!key],
         };
         for &key in receives {
-            let elements = vec![Element { address: 0, key, length: RECEIVE_BYTES as u32 }];
-            endpoint.post_receive(target.number, ReceiveWqe { tag: 0, elements });
+            let sges = vec![PeerSge { address: 0, key, length: RECEIVE_BYTES as u32 }];
+            endpoint.post_receive(target.number, ReceiveWqe { wr_id: 0, sges });
         }
         for frame in &case.frames {
             endpoint.receive(frame);
@@ -171,7 +171,7 @@ impl Ground {
     }
 }
 
-/// Answers of the card to the attacker.
+/// Responses of the card to the attacker.
 fn answers(rig: &Rig) -> Result<Vec<(u8, Psn, Psn)>> {
     let mut answers = Vec::new();
     for frame in rig.heard() {
@@ -191,10 +191,10 @@ fn answers(rig: &Rig) -> Result<Vec<(u8, Psn, Psn)>> {
     Ok(answers)
 }
 
-/// What comes behind a failure is counted here, and as `requests_after_failure` while the failure is on its way.
+/// Counter of packets after a failure; `requests_after_failure` counts those that arrive while the failure is in progress.
 const LATE: &str = "qp_not_ready";
 
-/// The counters that have moved, with what comes behind a failure in one.
+/// Counters that have moved, with both of these counters as one.
 fn named(moved: &Moved) -> BTreeMap<&'static str, u64> {
     let mut named = moved.named();
     if let Some(count) = named.remove("requests_after_failure") {
@@ -203,7 +203,7 @@ fn named(moved: &Moved) -> BTreeMap<&'static str, u64> {
     named
 }
 
-/// Which counters an attack moves, but for those that always do.
+/// Counters that an attack must move, except for those that always move.
 fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'static str, u64> {
     let mut expected = BTreeMap::new();
     let mut add = |name: &'static str, count: u64| {
@@ -227,7 +227,7 @@ fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'sta
     if case.ending == Ending::Receive(CompletionStatus::LocalProtection) {
         add("local_protection", 1);
     }
-    // Why a packet is not executed, and nothing is said about it in the answers.
+    // Reasons for which a packet is not executed and that no response tells.
     for counter in COUNTERS {
         let is_answer = counter.name.starts_with("nak_") || counter.name == "acknowledgements_sent";
         if !is_answer {
@@ -241,7 +241,7 @@ fn rights(rights: Rights) -> RemoteRights {
     RemoteRights { write: rights.remote_write, read: rights.remote_read, atomic: rights.remote_atomic }
 }
 
-/// The rest of a WRITE that a case begins and does not end.
+/// The rest of a WRITE that a case begins and does not complete.
 fn open_bytes(target: &Target, case: &RequestCase) -> Option<usize> {
     if case.executed.1 == case.executed.0 || case.executed.0 > 0 {
         return None;
@@ -254,7 +254,7 @@ fn open_bytes(target: &Target, case: &RequestCase) -> Option<usize> {
     Some((length - case.executed.1 * target.pmtu.bytes()) as usize)
 }
 
-/// A request that is right, if the queue pair is as it was.
+/// A valid request for the state that the queue pair must have.
 fn good_request(target: &Target, case: &RequestCase) -> Vec<u8> {
     let psn = target.expected_psn.add(case.executed.1);
     let bth = |code| BthRepr { ack_request: true, ..BthRepr::new(code, target.number, psn) };
@@ -289,15 +289,15 @@ fn attack(
         Receives::Two => 2,
         Receives::BadKey => 1,
     };
-    for tag in 0..posted {
-        let request = rig.receive_request(tag);
+    for wr_id in 0..posted {
+        let request = rig.receive_request(wr_id);
         let piece = &request.sg_list[0];
         let (address, local_key, length) = (piece.address(), piece.key(), piece.len() as u32);
         queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
         if case.receives == Receives::BadKey {
-            let element = Sge { address, local_key, length };
-            let spoiled = rig.tamper.spoil(element, |slot, place| slot[place + 8] ^= 0x40);
-            // Entries that were done before, and held the same memory, are nobody's any more.
+            let sge = Sge { address, local_key, length };
+            let spoiled = rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
+            // WQEs of earlier cases may have used the same memory, which does not matter any more.
             ensure!(spoiled >= 1, "the receive to be spoiled is in no ring");
         }
     }
@@ -309,7 +309,7 @@ fn attack(
     let before = ground.bytes()?;
 
     rig.send(&case.frames);
-    // What the card says to these frames, and what it writes, is there when a message behind them has arrived.
+    // The responses and writes of the card are complete when a later message has arrived.
     let mut done = rig.exchange()?;
     let found = answers(rig)?;
     let agree = found.len() == case.answers.len()
@@ -319,7 +319,7 @@ fn attack(
             .all(|(found, answer)| answer.agrees(&target, found.0, found.1, found.2));
     ensure!(agree, "the card answers {found:x?} and not {:x?}", case.answers);
 
-    // Memory is as in the reference, of which the regions are the beginning.
+    // Memory is as in the reference, in which the regions come first.
     let mut reference = reference;
     for (place, (found, before)) in ground.bytes()?.iter().zip(&before).enumerate() {
         let executed = case.executed.1 > 0;
@@ -354,7 +354,7 @@ fn attack(
     let failed = done.iter().filter(|done| done.status != CompletionStatus::Success).count() as u64;
     ensure!(moved.of("completions_in_error") == failed, "{moved:?}");
 
-    // Is it as it should be?
+    // The state must be as expected.
     rig.send(&[good_request(&target, &case)]);
     let more = rig.exchange()?;
     let found = answers(rig)?;
@@ -371,7 +371,7 @@ fn attack(
     }
     ensure!(moved == expected, "counters afterwards: {moved:?}, expected {expected:?}");
     drop(queue_pair);
-    // What was still posted comes back flushed.
+    // Posted work was flushed.
     rig.completions()?;
     Ok(())
 }
@@ -387,7 +387,7 @@ fn check_ending(case: &RequestCase, done: &[Done]) -> Result<()> {
     let good = if case.ending == Ending::GoesOn { done.len() } else { 1.min(done.len()) };
     expected[..good].fill(first);
     ensure!(statuses == expected, "{statuses:?}, expected {expected:?}");
-    // The cases' payload is one sequence. A WRITE leaves the memory of the receive that it takes alone.
+    // The payload of a case is one sequence. A WRITE does not change the memory of the receive that it consumes.
     let is_right = |done: &&Done| {
         let expected = |place| match done.opcode {
             CompletionOpcode::ReceiveWrite => UNTOUCHED,
@@ -400,8 +400,7 @@ fn check_ending(case: &RequestCase, done: &[Done]) -> Result<()> {
     Ok(())
 }
 
-/// Requests that are wrong: all of them in IPv4, and in IPv6 those in which addresses or headers have a part, or all if
-/// `RNIC_SEEDS` asks for more than usual.
+/// Invalid requests: all of them in IPv4; in IPv6 those that depend on addresses or headers, or all if `RNIC_SEEDS` is set.
 pub(crate) fn requests(rig: &mut Rig) -> Result<usize> {
     let ground = Ground::new(rig)?;
     let is_thorough = std::env::var_os("RNIC_SEEDS").is_some();
@@ -424,7 +423,7 @@ pub(crate) fn requests(rig: &mut Rig) -> Result<usize> {
     Ok(count)
 }
 
-/// Requests for a queue pair that is not in a state to take them.
+/// Requests to a queue pair in a state that does not accept them.
 pub(crate) fn not_ready(rig: &mut Rig) -> Result<()> {
     let ground = Ground::new(rig)?;
     for state in [QpState::Reset, QpState::Init, QpState::Error] {
@@ -453,7 +452,7 @@ pub(crate) fn not_ready(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// Answers that are wrong, to a queue pair that has one WRITE in flight.
+/// Invalid responses to a queue pair with one WRITE in flight.
 pub(crate) fn responses(rig: &mut Rig) -> Result<usize> {
     let ground = Ground::new(rig)?;
     let mut failures = Vec::new();
@@ -473,7 +472,7 @@ pub(crate) fn responses(rig: &mut Rig) -> Result<usize> {
     Ok(count)
 }
 
-/// The counter of answers that leave the work in flight.
+/// Counter of responses that leave the WRITE in flight.
 fn counter_of(name: &str) -> Option<&'static str> {
     let starts = [
         ("answers to what was never sent", "response_never_sent"),
@@ -518,7 +517,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
     let fate = match case.fate {
         Fate::InFlight => None,
         Fate::Completes(status) => Some(status),
-        // Nothing is sent again: there is no retry left.
+        // Nothing is retransmitted: no retry is left.
         Fate::AgainNow => Some(CompletionStatus::RetryExceeded),
         Fate::AgainAfter(_) => Some(CompletionStatus::RnrRetryExceeded),
     };
@@ -529,7 +528,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
                 let expected = BTreeMap::from([(counter, case.frames.len() as u64)]);
                 ensure!(moved.named() == expected, "counters: {:?}, expected {expected:?}", moved.named());
             }
-            // The right answer ends it well.
+            // The correct response completes it.
             let aeth = ExtendedRepr::Aeth(AethRepr { syndrome: 0x1f, msn: target.msn.add(1) });
             let bth = BthRepr::new(ACKNOWLEDGE, info.qp_number, target.expected_psn);
             rig.send(&[Packet::new(bth, vec![aeth], Vec::new()).frame(&target.path, 3)]);
@@ -556,7 +555,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
             );
         }
     }
-    let statuses: Vec<_> = done.iter().map(|done| (done.qp_number, done.tag, done.status)).collect();
+    let statuses: Vec<_> = done.iter().map(|done| (done.qp_number, done.wr_id, done.status)).collect();
     let status = fate.unwrap_or(CompletionStatus::Success);
     ensure!(statuses == [(info.qp_number, 1, status)], "{statuses:?}, expected {status:?}");
     Ok(())

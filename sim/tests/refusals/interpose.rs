@@ -1,7 +1,7 @@
-//! A way to a card on which the next command is exchanged for another one, on its way from the driver to the card, so that
-//! anything whatsoever can be asked while the driver lives. The driver is told the answer as if it had asked itself.
+//! A function that replaces the next command on its way from the driver to the card, so that any command can be sent while the
+//! driver runs. The driver receives the answer as if it were that of its own command.
 //!
-//! It also knows where the driver has put its memory, so that a test can take it away from under the card.
+//! It also records the driver's mappings, so that a test can unmap memory that the card uses.
 use anyhow::{Context, Result};
 use rnic_driver::function::REGISTER_BAR;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
@@ -13,9 +13,9 @@ use rnic_machine::host::Access;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Where the tag of a command stands, which the driver chooses.
+/// Offset of the tag of a command, which the driver chooses.
 const TAG: std::ops::Range<usize> = 2..4;
-/// Byte of the opcode, in a command and in an answer.
+/// Offset of the opcode, in a command and in an answer.
 const COMMAND_OPCODE: usize = 0;
 const ANSWER_OPCODE: usize = 2;
 /// Entries of the driver's admin rings.
@@ -25,16 +25,16 @@ const ENTRIES: u64 = 1 << RING_LOG2_MIN;
 struct State {
     commands: u64,
     answers: u64,
-    /// What goes instead of the next command.
+    /// Replacement of the next command.
     pending: Option<[u8; COMMAND_BYTES]>,
-    /// Address of the answer, what stood there before, and the opcode that the driver believes in.
+    /// Address of the answer, previous contents of its slot, and the opcode that the driver expects.
     awaited: Option<(u64, [u8; ANSWER_BYTES], u8)>,
     answer: Option<Answer>,
-    /// Address and size of everything that was mapped, in order.
+    /// Address and length of all mappings, in order.
     mapped: Vec<(u64, usize)>,
 }
 
-/// What all parts share.
+/// Shared state.
 struct Shared {
     function: SimulatedFunction,
     world: SharedWorld,
@@ -78,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// Time has passed.
+    /// Time has advanced.
     fn look(&self) {
         let mut state = self.state();
         let Some((address, before, opcode)) = state.awaited else { return };
@@ -136,23 +136,23 @@ impl Interposer {
         Interposer { registers: Registers(Arc::clone(&shared)), shared }
     }
 
-    /// Sends these bytes instead of the next command, but for its tag.
+    /// Replaces the next command, except for its tag.
     pub(crate) fn replace_next(&self, command: [u8; COMMAND_BYTES]) {
         self.shared.state().pending = Some(command);
     }
 
-    /// What the card has answered to it.
+    /// Answer of the card to the replacement.
     pub(crate) fn answer(&self) -> Result<Answer> {
         self.shared.state().answer.take().context("no command was exchanged")
     }
 
-    /// The driver's newest mappings, the last one last: address and size.
+    /// Address and length of the driver's mappings; the last one is the newest.
     pub(crate) fn mapped(&self) -> Vec<(u64, usize)> {
         self.shared.state().mapped.clone()
     }
 
-    /// Takes memory away from under the card while something is done. Returns how many accesses of the card were refused,
-    /// all of which were there.
+    /// Unmaps memory while a function runs. Returns how many accesses of the card were refused, all of which must be in that
+    /// memory.
     pub(crate) fn without<T>(
         &self,
         (address, bytes): (u64, usize),

@@ -1,25 +1,25 @@
-//! Legal traffic between the card and the reference endpoint, in both directions at once: SEND and WRITE, with and without
-//! immediate data, to all alignments: from the card of all lengths up to 40 KiB, to the card of up to eight packets. What arrives is
-//! what was sent, on both sides.
+//! Valid traffic between the card and the reference endpoint, in both directions at once: SEND and WRITE, with and without
+//! immediate data, at all alignments; from the card with lengths up to 40 KiB, to the card with up to eight packets. What
+//! arrives must be what was sent.
 use crate::rig::{Done, IPV4, IPV6, PEER_BYTES, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights, SendRequest};
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge;
 use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_stimulus::chance::Seed;
 
-/// The endpoint's side.
+/// QPN of the endpoint.
 const PEER: u32 = 0x31;
-/// Messages each way.
+/// Messages in each direction.
 const MESSAGES: u64 = 24;
-/// The longest message of the card: more than it cuts in one go.
+/// Length of the longest message of the card, more than it segments in one turn.
 const OUTGOING_BYTES: usize = 40 << 10;
 /// Bytes of the card's region.
 const WINDOW_BYTES: usize = 2048;
-/// Where the endpoint receives; its WRITEs come from nowhere, since they are inline, and the card's go to its beginning.
+/// Offset of the endpoint's receive memory. Its WRITEs are inline, and those of the card go to the beginning of its memory.
 const PEER_ROOM: u64 = 0x1_0000;
 const IMMEDIATE: [u8; 4] = [9, 8, 7, 6];
 
@@ -37,9 +37,9 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     let mut queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, pmtu, 0xff_fffd)?;
     let number = queue_pair.number();
     let mut window_model = vec![0; WINDOW_BYTES];
-    for tag in 0..MESSAGES {
-        let kind = tag % 4;
-        let length = |limit: usize, random: &mut rand_chacha::ChaCha8Rng| match tag / 4 {
+    for wr_id in 0..MESSAGES {
+        let kind = wr_id % 4;
+        let length = |limit: usize, random: &mut rand_chacha::ChaCha8Rng| match wr_id / 4 {
             0 => 0,
             1 => limit,
             _ => random.random_range(0..=limit),
@@ -51,9 +51,9 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         let place_in = random.random_range(0..=WINDOW_BYTES - length_in);
         let place_out = random.random_range(0..PEER_ROOM as usize - length_out);
 
-        // The usual room for a receive, and behind it room for all lengths.
+        // The usual receive memory, and more for all lengths.
         let more = rig.domain.allocate(WINDOW_BYTES)?;
-        let receive = rig.receive_request(tag).sge(more);
+        let receive = rig.receive_request(wr_id).sge(more);
         queue_pair.post_receive(receive).map_err(|refused| refused.reason)?;
         let remote = window.remote();
         let address = remote.address + place_in as u64;
@@ -66,17 +66,17 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         rig.device.check()?;
         rig.endpoint(|endpoint| {
             let length = OUTGOING_BYTES as u32;
-            let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length };
-            endpoint.post_receive(PEER, ReceiveWqe { tag, elements: vec![room] });
-            endpoint.post_send(PEER, SendWqe::new(tag, operation, Data::Inline(incoming.clone())));
+            let room = Sge { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length };
+            endpoint.post_receive(PEER, ReceiveWqe { wr_id, sges: vec![room] });
+            endpoint.post_send(PEER, SendWqe::new(wr_id, operation, Data::Inline(incoming.clone())));
         });
         let remote =
             RemoteMemory { address: PEER_FIRST + place_out as u64, key: PEER_KEY, bytes: length_out as u64 };
         let request = match kind {
-            0 => SendRequest::send(tag),
-            1 => SendRequest::send_immediate(tag, IMMEDIATE),
-            2 => SendRequest::write(tag, remote),
-            _ => SendRequest::write_immediate(tag, remote, IMMEDIATE),
+            0 => SendRequest::send(wr_id),
+            1 => SendRequest::send_immediate(wr_id, IMMEDIATE),
+            2 => SendRequest::write(wr_id, remote),
+            _ => SendRequest::write_immediate(wr_id, remote, IMMEDIATE),
         };
         let mut piece = rig.domain.allocate(length_out.max(1) + 3)?;
         piece.bytes_mut()[3..][..length_out].copy_from_slice(&outgoing);
@@ -84,7 +84,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         let (piece, _rest) = piece.split_at(length_out).expect("it is longer");
         queue_pair.post_send(request.sge(piece).signalled()).map_err(|refused| refused.reason)?;
 
-        // A WRITE without immediate data takes no receive, and says nothing where it arrives.
+        // A WRITE without immediate data takes no receive, and does not complete at the responder.
         let takes_receive = kind != 2;
         let count = 1 + usize::from(takes_receive);
         let (mut done, mut theirs): (Vec<Done>, Vec<_>) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ fn both_ways(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
             rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));
             Ok((done.len() >= count && theirs.len() >= count).then_some(()))
         })?;
-        let text = format!("message {tag}: {done:?}, {theirs:?}");
+        let text = format!("message {wr_id}: {done:?}, {theirs:?}");
         ensure!(done.len() == count && theirs.len() == count, "{text}");
         ensure!(done.iter().all(|done| done.qp_number == number), "{text}");
         ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{text}");

@@ -1,18 +1,17 @@
-//! Every bad input to the whole generated card: what it is refused with, what is counted, and that other queues run on.
+//! Invalid input to the whole generated card: how it is refused and counted, and that other queue pairs keep working.
 //!
-//! * [`legal`]: traffic in both directions with the reference endpoint, which must agree, before anything is wrong;
-//! * [`reads`]: the endpoint READs from the card, and a peer whose request behind READs is refused;
-//! * [`atomics`]: the endpoint does atomics on the card's memory;
-//! * [`own_reads`], [`own_atomics`]: the card READs from the endpoint and asks it for atomics, and a peer whose answers are wrong;
-//! * [`elements`]: messages of the card from six places, receives of three, and keys of these that do not hold;
-//! * [`frames`]: frames of a peer, requests and answers;
-//! * [`software`]: doorbells and commands;
-//! * [`pages`]: regions of lists of pages at any byte, and regions that change;
-//! * [`faults`]: memory of the host that the card cannot reach.
+//! * [`legal`]: valid traffic in both directions with the reference endpoint;
+//! * [`reads`]: READs of the endpoint from the card, and invalid requests after READs;
+//! * [`atomics`]: atomics of the endpoint on the card's memory;
+//! * [`own_reads`], [`own_atomics`]: READs and atomics of the card on the endpoint's memory, and invalid responses;
+//! * [`scatter_gather`]: messages of the card with six SGEs, receives with three, and SGEs with invalid keys;
+//! * [`frames`]: invalid requests and responses of a peer;
+//! * [`software`]: invalid doorbells and commands;
+//! * [`pages`]: regions with page lists at any offset, and regions that are changed;
+//! * [`faults`]: host memory that the card cannot access.
 //!
-//! All of it at 64 and at 512 bits, from one code, under all monitors.
+//! All tests run at 64 and at 512 bits, under all monitors.
 mod atomics;
-mod elements;
 mod faults;
 mod frames;
 mod interpose;
@@ -22,6 +21,7 @@ mod own_reads;
 mod pages;
 mod reads;
 mod rig;
+mod scatter_gather;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
@@ -34,7 +34,7 @@ use support::at_both_widths;
 fn agrees_with_the_endpoint(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 1)?;
     legal::traffic(&mut rig)?;
-    elements::traffic(&mut rig)?;
+    scatter_gather::traffic(&mut rig)?;
     reads::traffic(&mut rig)?;
     own_reads::traffic(&mut rig)?;
     atomics::traffic(&mut rig)?;
@@ -64,7 +64,7 @@ fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 4)?;
     let doorbells = software::doorbells(&mut rig)?;
     software::overrun(&mut rig)?;
-    elements::wrong_keys(&mut rig)?;
+    scatter_gather::wrong_keys(&mut rig)?;
     pages::regions(&mut rig)?;
     let commands = software::commands(&mut rig)?;
     assert!(doorbells >= 25 && commands >= 60, "{doorbells}, {commands}");

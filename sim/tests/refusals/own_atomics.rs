@@ -1,5 +1,5 @@
-//! The card asks the reference endpoint for atomics: more at a time than may be open, on few cells, with READs between them that
-//! must see what they left. What comes back is what the cell held; and answers that are wrong end the queue pair.
+//! Atomics of the card on memory of the reference endpoint: more than may be outstanding, on few cells, with READs in between
+//! that must see their results. The answers must be the previous values of the cells; invalid responses fail the queue pair.
 use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -42,37 +42,37 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     rig.endpoint(|endpoint| endpoint.memory().bytes[..8 * CELLS].copy_from_slice(&bytes));
     for batch in 0..BATCHES {
         let (mut requests, mut expected, mut has_read) = (Vec::new(), Vec::new(), false);
-        for tag in 0..REQUESTS {
+        for wr_id in 0..REQUESTS {
             let index = random.random_range(0..CELLS);
             let held = model[index];
             let operand: u64 = random.random();
             let (request, opcode) = match random.random_range(0..4) {
                 0 => {
                     model[index] = held.wrapping_add(operand);
-                    (SendRequest::fetch_add(tag, cell(index), operand), CompletionOpcode::FetchAdd)
+                    (SendRequest::fetch_add(wr_id, cell(index), operand), CompletionOpcode::FetchAdd)
                 }
                 1 => {
                     model[index] = operand;
                     (
-                        SendRequest::compare_swap(tag, cell(index), held, operand),
+                        SendRequest::compare_swap(wr_id, cell(index), held, operand),
                         CompletionOpcode::CompareSwap,
                     )
                 }
                 2 => {
                     let other = held ^ 1 << random.random_range(0..64);
                     (
-                        SendRequest::compare_swap(tag, cell(index), other, operand),
+                        SendRequest::compare_swap(wr_id, cell(index), other, operand),
                         CompletionOpcode::CompareSwap,
                     )
                 }
-                _ => (SendRequest::read(tag, cell(index)), CompletionOpcode::Read),
+                _ => (SendRequest::read(wr_id, cell(index)), CompletionOpcode::Read),
             };
-            // A READ that came before may see what an atomic behind it leaves, unless that waits (protocol 2.10).
+            // An earlier READ may see the result of an atomic, unless that has a fence (protocol 2.10).
             let is_read = opcode == CompletionOpcode::Read;
             let request = if has_read && !is_read { request.fence() } else { request };
             has_read = is_read;
             let piece = rig.domain.allocate(9)?.split_at(1).expect("it is longer").1;
-            let is_signalled = tag + 1 == REQUESTS || random.random();
+            let is_signalled = wr_id + 1 == REQUESTS || random.random();
             let request = request.sge(piece);
             requests.push(if is_signalled { request.signalled() } else { request });
             expected.push((opcode, held));
@@ -85,7 +85,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         })
         .with_context(|| format!("batch {batch}; {done:?}"))?;
         ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
-        ensure!(done.iter().map(|done| done.tag).eq(0..REQUESTS), "in order: {done:?}");
+        ensure!(done.iter().map(|done| done.wr_id).eq(0..REQUESTS), "in order: {done:?}");
         for (done, (opcode, held)) in done.iter().zip(&expected) {
             ensure!((done.opcode, done.length) == (*opcode, 8), "{done:?}, not {opcode:?}");
             ensure_same(&done.message, &held.to_le_bytes())
@@ -187,14 +187,14 @@ fn answers_wrongly(rig: &mut Rig, (_, answer, status, counters): &Wrong) -> Resu
     ensure!(moved == expected, "counters: {moved:?}, expected {expected:?}");
     if *status == CompletionStatus::Success {
         let [done] = &done[..] else { anyhow::bail!("{done:?}") };
-        ensure!(done.tag == 1 && done.status == *status, "{done:?}");
+        ensure!(done.wr_id == 1 && done.status == *status, "{done:?}");
         ensure_same(&done.message, &ORIGINAL.to_le_bytes())?;
     } else {
         rig.wait("the end", |rig| {
             done.extend(rig.completions()?);
             Ok((done.len() >= 2).then_some(()))
         })?;
-        let statuses: Vec<_> = done.iter().map(|done| (done.tag, done.status)).collect();
+        let statuses: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
         ensure!(statuses == [(1, *status), (2, CompletionStatus::Flushed)], "{statuses:?}");
     }
     drop(queue_pair);

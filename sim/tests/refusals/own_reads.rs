@@ -1,12 +1,12 @@
-//! The card READs from the reference endpoint: all lengths and alignments, more at a time than may be open, behind its own WRITEs and
-//! before its own SENDs, with and without a fence. What arrives is what the endpoint's memory holds; and what is wrong with a
-//! READ or its answers ends its queue pair with the status of the protocol.
+//! READs of the card from memory of the reference endpoint: all lengths and alignments, more than may be outstanding, after its
+//! own WRITEs and before its own SENDs, with and without a fence. The data must be the contents of the endpoint's memory; an
+//! invalid READ or response fails the queue pair with the status that the protocol requires.
 use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge;
 use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::ReceiveWqe;
 use rnic_layout::opcode::{Operation, Transport};
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// The endpoint's side, and one that only the test plays.
 const PEER: u32 = 0x33;
 const PLAYED: u32 = 0x34;
-/// What is read: so many bytes of the endpoint's memory.
+/// Length of the endpoint's memory that is read.
 const WINDOW_BYTES: usize = 60_000;
 /// Where the endpoint receives.
 const PEER_ROOM: u64 = 0x1_0000;
@@ -36,7 +36,7 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// Memory of so many bytes that begins at some odd place.
+/// Memory of this length at an odd address.
 fn piece(rig: &Rig, offset: usize, length: usize) -> Result<Region> {
     let memory = rig.domain.allocate(offset + length + 1)?;
     let (_, behind) = memory.split_at(offset).expect("it is longer");
@@ -55,7 +55,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         bytes: length as u64,
     };
     for batch in 0..BATCHES {
-        // A WRITE before the READs, which must see it, and a SEND behind them.
+        // A WRITE before the READs, which must see it, and a SEND after them.
         let length = random.random_range(0..=4000);
         let place = random.random_range(0..=WINDOW_BYTES - length);
         let bytes: Vec<u8> = (0..length).map(|_| random.random()).collect();
@@ -92,8 +92,8 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         }
         requests.push(last);
         rig.endpoint(|endpoint| {
-            let room = Element { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
-            endpoint.post_receive(PEER, ReceiveWqe { tag: batch, elements: vec![room] });
+            let room = Sge { address: PEER_FIRST + PEER_ROOM, key: PEER_KEY, length: 64 };
+            endpoint.post_receive(PEER, ReceiveWqe { wr_id: batch, sges: vec![room] });
         });
         queue_pair.post_sends(&mut requests)?;
         let mut done: Vec<Done> = Vec::new();
@@ -104,7 +104,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         })
         .with_context(|| format!("batch {batch}: {places:?}; {done:?}"))?;
         ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
-        ensure!(done.iter().map(|done| done.tag).eq(0..READS + 2), "in order: {done:?}");
+        ensure!(done.iter().map(|done| done.wr_id).eq(0..READS + 2), "in order: {done:?}");
         for (done, &(place, length)) in done[1..].iter().zip(&places) {
             ensure!(done.opcode == CompletionOpcode::Read && done.length as usize == length, "{done:?}");
             ensure_same(&done.message, &model[place..][..length])
@@ -112,7 +112,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         }
         let mut theirs = Vec::new();
         rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));
-        ensure!(theirs.len() == 1 && theirs[0].tag == batch, "{theirs:?}");
+        ensure!(theirs.len() == 1 && theirs[0].wr_id == batch, "{theirs:?}");
     }
     let moved = rig.moved()?.named();
     ensure!(moved.is_empty(), "legal traffic moves {moved:?}");
@@ -197,7 +197,7 @@ fn wrongs() -> Vec<Wrong> {
     ]
 }
 
-/// A READ whose answers are wrong, and one behind it.
+/// A READ with invalid responses, and another one after it.
 fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let info = queue_pair.info(IPV4)?;
@@ -239,7 +239,7 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
     let moved = rig.moved()?.named();
     ensure!(moved == expected, "counters: {moved:?}, expected {expected:?}");
     if is_good {
-        // The WRITE behind it is still to be answered.
+        // The WRITE after it is not answered yet.
         let bth = BthRepr::new(
             Transport::Rc.base() | Operation::Acknowledge.code(),
             info.qp_number,
@@ -255,7 +255,7 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
         })?;
     }
     let behind = if is_good { CompletionStatus::Success } else { CompletionStatus::Flushed };
-    let statuses: Vec<_> = done.iter().map(|done| (done.tag, done.status)).collect();
+    let statuses: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
     ensure!(statuses == [(1, wrong.status), (2, behind)], "{statuses:?}");
     if is_good {
         let all = [bytes(0, 1024), bytes(1, 1024), bytes(2, 452)].concat();

@@ -1,11 +1,11 @@
-//! Regions that the driver does not make: lists of pages in any order, whose first byte stands anywhere in the first page; and regions
+//! Regions that the driver does not make: page lists in any order, with the first byte anywhere in the first page; and regions
 //! that are changed, also while a peer writes to them (protocol 4.6).
 use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::memory::Purpose;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{Function, Memory, QueuePair, RemoteRights, SharedReceiveQueue, SharedReceiveQueueOptions};
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge;
 use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::admin::{
     Body, Command, CommandHeader, CommandOpcode, CreateRegion, ModifyRegion, RegionKind, Translation,
@@ -32,7 +32,7 @@ const LATE_STEP: usize = 1800;
 /// Pages of the host, and the list that the card is given of them.
 struct Pages {
     memory: Arc<Memory>,
-    /// Where in `memory` the pages stand, in the order of the list.
+    /// Offsets of the pages in `memory`, in the order of the list.
     places: Vec<usize>,
     list: u64,
     log2: u8,
@@ -115,7 +115,7 @@ impl Odd {
         Ok(odd)
     }
 
-    /// Other pages, which stand elsewhere in the card's table, take the place of those that it has.
+    /// Replaces the pages by others, which have other entries of the card's page table.
     fn translate(&self, rig: &Rig, pages: &Pages, first_entry: u16) -> Result<()> {
         let region = ModifyRegion {
             change_translation: true,
@@ -131,9 +131,9 @@ impl Odd {
         self.execute(rig, CommandOpcode::ModifyRegion, Body::ModifyRegion(region))
     }
 
-    fn write(&self, tag: u64, place: usize, bytes: Vec<u8>) -> SendWqe {
+    fn write(&self, wr_id: u64, place: usize, bytes: Vec<u8>) -> SendWqe {
         let operation = Operation::Write { address: FIRST_ADDRESS + place as u64, key: self.key };
-        SendWqe::new(tag, operation, Data::Inline(bytes))
+        SendWqe::new(wr_id, operation, Data::Inline(bytes))
     }
 
     /// The endpoint writes here and there, and reads all of it back.
@@ -148,25 +148,25 @@ impl Odd {
         ensure_same(&pages.bytes()?, model)
     }
 
-    /// The endpoint reads all of it, behind all else.
+    /// The endpoint reads the whole region, after all other messages.
     fn read(&self, rig: &mut Rig, model: &[u8]) -> Result<()> {
-        let element = Element { address: PEER_FIRST + 3, key: PEER_KEY, length: BYTES as u32 };
+        let sge = Sge { address: PEER_FIRST + 3, key: PEER_KEY, length: BYTES as u32 };
         let read = Operation::Read { address: FIRST_ADDRESS, key: self.key };
         rig.endpoint(|endpoint| {
             endpoint.memory().bytes[..BYTES + 3].fill(0);
-            endpoint.post_send(PEER, SendWqe::new(1, read, Data::Elements(vec![element])));
+            endpoint.post_send(PEER, SendWqe::new(1, read, Data::Sges(vec![sge])));
         });
         let mut theirs = Vec::new();
         rig.wait("the READ", |rig| {
             rig.endpoint(|endpoint| theirs.extend(std::iter::from_fn(|| endpoint.poll(PEER))));
-            Ok(theirs.iter().any(|done| done.tag == 1).then_some(()))
+            Ok(theirs.iter().any(|done| done.wr_id == 1).then_some(()))
         })?;
         ensure!(theirs.iter().all(|done| done.status == CompletionStatus::Success), "{theirs:?}");
         rig.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[3..][..BYTES], model))
     }
 
-    /// The region moves while the endpoint writes: each WRITE is found in the one place or the other, the later ones in the new
-    /// one; or it is refused, and all behind it.
+    /// The region moves while the endpoint writes: each WRITE is either in the old or in the new place, and all after the first
+    /// one in the new place; or it is refused, with all that follow.
     fn moves(&self, rig: &mut Rig, old: &Pages, new: &Pages) -> Result<()> {
         let _queue_pair = connect(rig)?;
         rig.endpoint(|endpoint| {
@@ -216,7 +216,7 @@ impl Odd {
         rig.moved()?;
         rig.endpoint(|endpoint| endpoint.post_send(PEER, self.write(2, 77, vec![0x5a; 300])));
         let theirs = rig.wait("the WRITE", |rig| Ok(rig.endpoint(|endpoint| endpoint.poll(PEER))))?;
-        ensure!((theirs.tag, theirs.status) == (2, CompletionStatus::RemoteAccess), "{theirs:?}");
+        ensure!((theirs.wr_id, theirs.status) == (2, CompletionStatus::RemoteAccess), "{theirs:?}");
         let event = rig.wait("the event", |rig| rig.event())?;
         let found = (event.object_number, event.code);
         ensure!(found == (queue_pair.number(), AsyncEvent::QueuePairAccessError), "{event:?}");

@@ -1,10 +1,10 @@
-//! The reference endpoint READs from the card: all lengths and alignments, several at a time, behind its own WRITEs and before its
-//! own SENDs. What arrives is what the card's memory holds. And what a peer gets whose request behind READs is refused.
+//! READs of the reference endpoint from the card: all lengths and alignments, several at a time, after its own WRITEs and
+//! before its own SENDs. The data must be the contents of the card's memory. Also invalid requests after READs.
 use crate::rig::{IPV4, IPV6, PEER_FIRST, PEER_KEY, Rig, Version, ensure_same, path_to_card};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::{RemoteMemory, RemoteRights};
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge;
 use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::{Data, Operation, SendWqe};
 use rnic_layout::opcode::Operation as Opcode;
@@ -29,7 +29,7 @@ const ROOM_BYTES: usize = 0x8000;
 /// A peer that the endpoint knows nothing of, and its first PSN.
 const ATTACKER: u32 = 0x53;
 const FIRST_PSN: u32 = 0xff_fff0;
-/// READs that it asks for at once, and requests behind the one that is refused.
+/// READs that are outstanding at once, and requests after the one that is refused.
 const OPEN_READS: usize = 4;
 const LATE: u64 = 5;
 
@@ -48,7 +48,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     let remote = window.remote();
     let mut model = vec![0; WINDOW_BYTES];
     for batch in 0..BATCHES {
-        // A WRITE before the READs, which must see it, and a SEND behind them.
+        // A WRITE before the READs, which must see it, and a SEND after them.
         let length = random.random_range(0..=4000);
         let place = random.random_range(0..=WINDOW_BYTES - length);
         let bytes: Vec<u8> = (0..length).map(|_| random.random()).collect();
@@ -72,14 +72,14 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         rig.endpoint(|endpoint| {
             let operation = Operation::Write { address: remote.address + place as u64, key: remote.key };
             endpoint.post_send(PEER, SendWqe::new(0, operation, Data::Inline(bytes.clone())));
-            for (tag, &(place, length)) in (1..).zip(&reads) {
+            for (wr_id, &(place, length)) in (1..).zip(&reads) {
                 let operation = Operation::Read { address: remote.address + place as u64, key: remote.key };
                 // In two pieces, at any alignment.
-                let room = PEER_FIRST + tag * ROOM_BYTES as u64 + batch;
+                let room = PEER_FIRST + wr_id * ROOM_BYTES as u64 + batch;
                 let first = length as u64 / 3;
-                let elements = [(room, first), (room + first, length as u64 - first)]
-                    .map(|(address, length)| Element { address, key: PEER_KEY, length: length as u32 });
-                endpoint.post_send(PEER, SendWqe::new(tag, operation, Data::Elements(elements.to_vec())));
+                let sges = [(room, first), (room + first, length as u64 - first)]
+                    .map(|(address, length)| Sge { address, key: PEER_KEY, length: length as u32 });
+                endpoint.post_send(PEER, SendWqe::new(wr_id, operation, Data::Sges(sges.to_vec())));
             }
             endpoint.post_send(PEER, SendWqe::new(9, Operation::Send, Data::Inline(vec![7; 20])));
         });
@@ -91,10 +91,10 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         })
         .with_context(|| format!("batch {batch}: {reads:?}"))?;
         ensure!(theirs.iter().all(|done| done.status == CompletionStatus::Success), "{theirs:?}");
-        ensure!(theirs.iter().map(|done| done.tag).eq((0..=READS).chain([9])), "in order: {theirs:?}");
+        ensure!(theirs.iter().map(|done| done.wr_id).eq((0..=READS).chain([9])), "in order: {theirs:?}");
         ensure!(theirs[1..].iter().take(reads.len()).all(|done| done.opcode == CompletionOpcode::Read));
-        for (tag, &(place, length)) in (1..).zip(&reads) {
-            let room = tag * ROOM_BYTES + batch as usize;
+        for (wr_id, &(place, length)) in (1..).zip(&reads) {
+            let room = wr_id * ROOM_BYTES + batch as usize;
             let expected = &model[place..][..length];
             rig.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[room..][..length], expected))
                 .with_context(|| format!("batch {batch}, READ of {length} bytes at {place}"))?;
@@ -108,7 +108,8 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
     Ok(())
 }
 
-/// A refused request behind READs: first all responses, then the NAK, then ERR. Meanwhile nothing else is executed.
+/// An invalid request after READs: first all responses are sent, then the NAK, then the queue pair is in ERR. Meanwhile no
+/// other request is executed.
 pub(crate) fn before_a_refusal(rig: &mut Rig) -> Result<()> {
     let window = rig.domain.share(WINDOW_BYTES, RemoteRights { read: true, ..RemoteRights::NONE })?;
     let bytes: Vec<u8> = (0..WINDOW_BYTES).map(|place| (place * 29 / 3) as u8).collect();

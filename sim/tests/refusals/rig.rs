@@ -1,7 +1,7 @@
 //! A card with its driver, and the reference endpoint at the other end of the wire.
 //!
-//! The endpoint answers by itself. A test may send any frame whatsoever beside it, and sees every frame that comes. One
-//! pair of queue pairs, the bystander's, is never attacked: it moves a message each way after every attack.
+//! The endpoint answers by itself. A test may send any frame in addition, and sees every frame that arrives. One pair of queue
+//! pairs, the bystander's, is never attacked: it moves a message each way after every attack.
 use crate::interpose::Interposer;
 use crate::support::card_model;
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,7 @@ use rnic_driver::{
     RemoteRights, SendOptions, SendRequest, state,
 };
 use rnic_endpoint::Endpoint;
-use rnic_endpoint::memory::{Element, Region as PeerRegion, Rights};
+use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge};
 use rnic_endpoint::packet;
 use rnic_endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::{Gid, Pmtu};
@@ -232,7 +232,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// The world, which stands still while it is held.
+    /// Locks the world. Its time does not advance while the guard is held.
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("nobody has panicked")
     }
@@ -248,7 +248,7 @@ impl Rig {
         said
     }
 
-    /// Sends frames from the endpoint's port, behind all that wait there.
+    /// Sends frames from the endpoint's port, after all that wait there.
     pub(crate) fn send(&self, frames: &[Vec<u8>]) {
         let mut world = self.world();
         let peer: &mut Peer = world.station(self.station);
@@ -288,7 +288,7 @@ impl Rig {
         anyhow::bail!("{what} does not come; the counters moved by {:?}", moved.0)
     }
 
-    /// Forgets what a failed attack has left behind, so that the next one is judged by itself.
+    /// Discards what a failed attack has left, so that it does not affect the next one.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.world().check()?;
         self.idle(50);
@@ -299,7 +299,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Lets so many tenths of a microsecond pass.
+    /// Advances time by this many tenths of a microsecond.
     pub(crate) fn idle(&self, count: usize) {
         (0..count).for_each(|_| self.tamper.idle());
     }
@@ -315,13 +315,13 @@ impl Rig {
         for queue in [&self.sends, &self.receives] {
             while let Some(completion) = queue.poll_one()? {
                 let message = completion.message();
-                let Completion { qp_number, status, opcode, wr_id: tag, immediate, length, sg_list, .. } =
+                let Completion { qp_number, status, opcode, wr_id, immediate, length, sg_list, .. } =
                     completion;
-                let is_receive = tag & RECEIVE_TAG != 0;
+                let is_receive = wr_id & RECEIVE_TAG != 0;
                 if is_receive {
                     self.room.extend(sg_list);
                 }
-                done.push(Done { qp_number, status, opcode, tag, is_receive, immediate, length, message });
+                done.push(Done { qp_number, status, opcode, wr_id, is_receive, immediate, length, message });
             }
         }
         Ok(done)
@@ -346,7 +346,7 @@ impl Rig {
         self.connect_with(queue_pair, peer, version, pmtu, first_psn, None)
     }
 
-    /// The same, and says how many READs and atomics of the peer may be under way.
+    /// The same, with the maximum of outstanding READs and atomics of the peer.
     pub(crate) fn connect_with(
         &self,
         queue_pair: QueuePair<state::Init>,
@@ -388,30 +388,30 @@ impl Rig {
     }
 
     /// A receive of the card.
-    pub(crate) fn receive_request(&mut self, tag: u64) -> ReceiveRequest {
+    pub(crate) fn receive_request(&mut self, wr_id: u64) -> ReceiveRequest {
         let mut piece = self.room.pop().expect("there is memory for all receives");
         piece.bytes_mut().fill(UNTOUCHED);
-        ReceiveRequest::new(tag | RECEIVE_TAG).sge(piece)
+        ReceiveRequest::new(wr_id | RECEIVE_TAG).sge(piece)
     }
 
     /// A message each way on the bystander, and nothing else may come meanwhile that concerns it. Returns what else has
     /// completed.
     pub(crate) fn exchange(&mut self) -> Result<Vec<Done>> {
         self.messages += 1;
-        let tag = self.messages;
-        let payload: Vec<u8> = (0..29).map(|place| (tag * 31 + place) as u8).collect();
-        let receive = self.receive_request(tag);
+        let wr_id = self.messages;
+        let payload: Vec<u8> = (0..29).map(|place| (wr_id * 31 + place) as u8).collect();
+        let receive = self.receive_request(wr_id);
         let bystander = self.bystander.as_mut().context("the bystander is there")?;
         bystander.post_receive(receive).map_err(|refused| refused.reason)?;
-        let request = SendRequest::send(tag).inline(&payload).signalled();
+        let request = SendRequest::send(wr_id).inline(&payload).signalled();
         bystander.post_send(request).map_err(|refused| refused.reason)?;
         let number = bystander.number();
-        // A read comes back behind the doorbells.
+        // The read returns after the doorbells.
         self.device.check()?;
-        let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 64 };
+        let sge = Sge { address: PEER_FIRST, key: PEER_KEY, length: 64 };
         self.endpoint(|endpoint| {
-            endpoint.post_receive(BYSTANDER, ReceiveWqe { tag, elements: vec![element] });
-            let work = SendWqe::new(tag, Operation::Send, Data::Inline(payload.clone()));
+            endpoint.post_receive(BYSTANDER, ReceiveWqe { wr_id, sges: vec![sge] });
+            let work = SendWqe::new(wr_id, Operation::Send, Data::Inline(payload.clone()));
             endpoint.post_send(BYSTANDER, work);
         });
         let (mut others, mut mine, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
@@ -425,10 +425,10 @@ impl Rig {
         })?;
         mine.sort_by_key(|done| done.is_receive);
         let [sent, received] = &mine[..] else { anyhow::bail!("too much completes: {mine:?}") };
-        ensure!(sent.status == CompletionStatus::Success && sent.tag == tag, "{sent:?}");
+        ensure!(sent.status == CompletionStatus::Success && sent.wr_id == wr_id, "{sent:?}");
         let is_right = received.is_receive && received.message == payload;
         ensure!(received.status == CompletionStatus::Success && is_right, "{received:?}");
-        let is_well = |done: &qp::Completion| done.tag == tag && done.status == CompletionStatus::Success;
+        let is_well = |done: &qp::Completion| done.wr_id == wr_id && done.status == CompletionStatus::Success;
         ensure!(theirs.len() == 2 && theirs.iter().all(is_well), "{theirs:?}");
         self.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[..payload.len()], &payload))?;
         Ok(others)
@@ -459,7 +459,7 @@ pub(crate) struct Done {
     pub(crate) qp_number: u32,
     pub(crate) status: CompletionStatus,
     pub(crate) opcode: rnic_layout::queue::completion::CompletionOpcode,
-    pub(crate) tag: u64,
+    pub(crate) wr_id: u64,
     pub(crate) is_receive: bool,
     pub(crate) immediate: Option<[u8; 4]>,
     pub(crate) length: u32,

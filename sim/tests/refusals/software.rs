@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// Doorbell pages that the card has.
 const PAGES: u32 = 1 << rnic_messages::sizes::DOORBELL_PAGE_BITS;
-/// Pages that stand in BAR 2.
+/// Doorbell pages in BAR 2.
 const PAGES_IN_BAR: u32 = 4096;
 
 fn number(bytes: [u8; 8]) -> u64 {

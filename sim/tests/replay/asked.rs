@@ -1,4 +1,4 @@
-//! The card in the place of the host that was asked.
+//! The card in the place of the responder.
 use crate::machine::{Machine, Role, operation, retarget};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{Completion, ReceiveRequest, RemoteRights, SharedRegion};
@@ -11,10 +11,10 @@ use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use rnic_stimulus::captures::flow::{Crossing, Flow, Said};
 use std::collections::BTreeMap;
 
-/// Receives are this long, which is longer than any message of the captures.
+/// Length of receives, more than that of any message of the captures.
 const RECEIVE_BYTES: usize = 8192;
 
-/// What the peer reaches with one key.
+/// Range that the peer accesses with one key.
 struct Range {
     first: u64,
     end: u64,
@@ -41,12 +41,12 @@ impl Grounds {
             }
         }
         let share = |(key, range): (u32, Range)| {
-            // A cell of an atomic stays on a multiple of eight, since regions begin on a page.
+            // Cells of atomics stay aligned to eight bytes, since regions begin at a page.
             let first = range.first & !7;
             Ok((key, (first, machine.domain.share((range.end - first).max(1) as usize, RemoteRights::ALL)?)))
         };
         let grounds = Grounds(ranges.into_iter().map(share).collect::<Result<_>>()?);
-        // What the first atomic found in a cell is what was there; the rest must follow from it.
+        // The original value of the first atomic on a cell is its initial value; all later ones must follow from it.
         let mut cells = BTreeMap::new();
         for Crossing { packet, .. } in flow.requests() {
             let Some(ExtendedRepr::AtomicEth(atomic)) = packet.extended_headers().next() else { continue };
@@ -62,7 +62,7 @@ impl Grounds {
         Ok(grounds)
     }
 
-    /// Key and address as the card has given them.
+    /// R_Key and address that the card has assigned.
     fn own(&self, key: u32, address: u64) -> (u32, u64) {
         let (first, region) = &self.0[&key];
         let remote = region.remote();
@@ -75,27 +75,27 @@ impl Grounds {
     }
 }
 
-/// The replay of one flow, and how far it is.
+/// Replay of one flow.
 struct Replay<'a> {
     flow: &'a Flow<'a>,
     machine: Machine,
     grounds: Grounds,
-    /// What the card has answered.
+    /// Responses of the card.
     said: Vec<Said>,
-    /// What the answers to READs must hold, by PSN.
+    /// Payload that READ responses must have, by PSN.
     data: BTreeMap<u32, Vec<u8>>,
-    /// What was sent, message by message.
+    /// Payload that was sent, by message.
     sends: Vec<Vec<u8>>,
     /// Receives that were posted.
     receives: usize,
-    /// The PSN that is executed next.
+    /// PSN of the next request to execute.
     next_psn: Psn,
-    /// Key and address of the next byte of the WRITE under way.
+    /// R_Key and address of the next byte of the WRITE in progress.
     target: Option<(u32, u64)>,
 }
 
 impl Replay<'_> {
-    /// Lets the card's memory hold what Linux has answered a READ with, and returns how many answers that are.
+    /// Writes the data with which Linux answered a READ to the card's memory, and returns the number of its responses.
     fn prepare_read(&mut self, reth: &RethRepr, psn: Psn) -> Result<u32> {
         let (region, place) = self.grounds.place(reth.remote_key, reth.virtual_address);
         let (mut offset, mut count) = (0, 0);
@@ -112,7 +112,7 @@ impl Replay<'_> {
         Ok(count.max(1))
     }
 
-    /// Posts the receive that a request needs, if it needs one.
+    /// Posts the receive that a request consumes, if it does.
     fn prepare_receive(&mut self, packet: &PacketRepr) -> Result<()> {
         let operation = operation(packet)?;
         let immediate = packet.extended_headers().any(|header| matches!(header, ExtendedRepr::Immediate(_)));
@@ -132,14 +132,14 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Asks, and takes what the card answers.
+    /// Sends a request, and collects the responses of the card.
     fn ask(&mut self, packet: &PacketRepr) -> Result<()> {
         let psn = packet.bth.psn;
         let reth = packet.extended_headers().find_map(|header| match header {
             ExtendedRepr::Reth(reth) => Some(reth),
             _ => None,
         });
-        // What is asked a second time was executed before, and what is behind a gap is not executed.
+        // Duplicates were executed before, and requests after a gap are not executed.
         let is_next = psn == self.next_psn;
         let mut psns = 1;
         match reth {
@@ -183,7 +183,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// What was received is what was sent. Returns how many answers were compared.
+    /// Compares what was received with what was sent. Returns how many responses were compared.
     fn finish(self) -> Result<usize> {
         let linux = self.flow.answers().map(|answer| Said::of(&answer.packet)).collect();
         let count = compare(self.said, linux)?;
@@ -205,7 +205,7 @@ fn is_send(operation: Operation) -> bool {
     sends.contains(&operation)
 }
 
-/// Asks the card what Linux was asked; it must answer the same. Returns how many answers were compared.
+/// Sends the requests that Linux received to the card, which must respond alike. Returns how many responses were compared.
 pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
     let machine = Machine::new(width_bits, flow, Role::Responder)?;
     let grounds = Grounds::new(&machine, flow)?;
@@ -226,8 +226,8 @@ pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
     replay.finish()
 }
 
-/// Linux answers each packet of a duplicate, the card one that asks for it, with the newest acknowledgement (protocol 7.4); and a
-/// capture may end before the last answer.
+/// Linux acknowledges each packet of a duplicate, the card only one that requests it, with the newest acknowledgement (protocol
+/// 7.4). A capture may end before the last response.
 fn compare(mut ours: Vec<Said>, mut linux: Vec<Said>) -> Result<usize> {
     let sequence = Syndrome::Nak(NakCode::PsnSequenceError).emit();
     let has_loss =
@@ -237,7 +237,7 @@ fn compare(mut ours: Vec<Said>, mut linux: Vec<Said>) -> Result<usize> {
     ours.dedup();
     linux.dedup();
     if has_repeats {
-        // Duplicates: what counts is how far both are.
+        // Duplicates may be acknowledged differently, so only the furthest acknowledgement is compared.
         let furthest = |said: &[Said]| said.iter().map(|said| (said.psn, said.aeth)).max();
         ensure!(furthest(&ours) == furthest(&linux), "{ours:?}, Linux {linux:?}");
         return Ok(ours.len());

@@ -1,4 +1,4 @@
-//! The card in the place of the host that asked.
+//! The card in the place of the requester.
 use crate::machine::{Machine, Role, operation, retarget};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{Completion, RemoteMemory, SendRequest};
@@ -8,14 +8,14 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::wire::{ExtendedRepr, PacketRepr};
 use rnic_stimulus::captures::flow::{Flow, Said};
 
-/// One message: its packets, in order, and how many PSNs it has, which is more than that for a READ.
+/// A message: its packets in order, and its number of PSNs, which is larger than that of packets for a READ.
 struct Message<'a> {
     packets: Vec<PacketRepr<'a>>,
     psns: u32,
 }
 
 impl<'a> Message<'a> {
-    /// What a flow holds, each message once: Linux may have lost patience and asked again, and the card has no reason to.
+    /// All messages of a flow, each once: Linux may have retransmitted after a timeout, and the card has no reason to.
     fn all(flow: &Flow<'a>, pmtu: u32) -> Result<Vec<Message<'a>>> {
         let mut messages: Vec<Message> = Vec::new();
         let mut next_psn = flow.crossings[0].packet.bth.psn;
@@ -55,21 +55,21 @@ impl<'a> Message<'a> {
         self.packets[0].bth.opcode == Operation::ReadRequest as u8
     }
 
-    /// An atomic, as the application has posted it.
-    fn atomic(&self, tag: u64) -> Option<SendRequest> {
+    /// The request of an atomic, as the application posted it.
+    fn atomic(&self, wr_id: u64) -> Option<SendRequest> {
         let packet = &self.packets[0];
         let Some(ExtendedRepr::AtomicEth(atomic)) = packet.extended_headers().next() else { return None };
         let remote = RemoteMemory { address: atomic.virtual_address, key: atomic.remote_key, bytes: 8 };
         let is_swap = packet.bth.opcode == Operation::CompareSwap as u8;
         Some(if is_swap {
-            SendRequest::compare_swap(tag, remote, atomic.compare, atomic.swap_add)
+            SendRequest::compare_swap(wr_id, remote, atomic.compare, atomic.swap_add)
         } else {
-            SendRequest::fetch_add(tag, remote, atomic.swap_add)
+            SendRequest::fetch_add(wr_id, remote, atomic.swap_add)
         })
     }
 
-    /// What the application has posted.
-    fn request(&self, machine: &Machine, tag: u64) -> Result<SendRequest> {
+    /// The request, as the application posted it.
+    fn request(&self, machine: &Machine, wr_id: u64) -> Result<SendRequest> {
         let headers: Vec<ExtendedRepr> =
             self.packets.iter().flat_map(|packet| packet.extended_headers().collect::<Vec<_>>()).collect();
         let remote = headers.iter().find_map(|header| match header {
@@ -84,19 +84,19 @@ impl<'a> Message<'a> {
             ExtendedRepr::Immediate(immediate) => Some(immediate.data.to_be_bytes()),
             _ => None,
         });
-        if let Some(atomic) = self.atomic(tag) {
+        if let Some(atomic) = self.atomic(wr_id) {
             return Ok(atomic.sge(machine.domain.allocate(8)?).signalled());
         }
         let payload: Vec<u8> = self.packets.iter().flat_map(|packet| packet.payload).copied().collect();
         let (request, bytes) = match (remote, immediate) {
             (Some(remote), None) if self.is_read() => {
-                (SendRequest::read(tag, remote), vec![0; remote.bytes as usize])
+                (SendRequest::read(wr_id, remote), vec![0; remote.bytes as usize])
             }
-            (None, None) => (SendRequest::send(tag), payload),
-            (None, Some(immediate)) => (SendRequest::send_immediate(tag, immediate), payload),
-            (Some(remote), None) => (SendRequest::write(tag, remote), payload),
+            (None, None) => (SendRequest::send(wr_id), payload),
+            (None, Some(immediate)) => (SendRequest::send_immediate(wr_id, immediate), payload),
+            (Some(remote), None) => (SendRequest::write(wr_id, remote), payload),
             (Some(remote), Some(immediate)) => {
-                (SendRequest::write_immediate(tag, remote, immediate), payload)
+                (SendRequest::write_immediate(wr_id, remote, immediate), payload)
             }
         };
         let is_solicited = self.packets.last().is_some_and(|packet| packet.bth.solicited);
@@ -109,7 +109,7 @@ impl<'a> Message<'a> {
         Ok(request.sge(piece).signalled())
     }
 
-    /// The card's packets are those that were captured, but for its own PSNs.
+    /// Compares the card's packets with the captured ones, except for its own PSNs.
     fn compare(&self, heard: &[Vec<u8>], flow: &Flow, own: impl Fn(Psn) -> Psn) -> Result<()> {
         ensure!(heard.len() == self.packets.len(), "{} packets, Linux {}", heard.len(), self.packets.len());
         for (heard, linux) in heard.iter().zip(&self.packets) {
@@ -125,13 +125,13 @@ impl<'a> Message<'a> {
             ensure!(ours_said == linux_said, "{ours_said:?}, Linux {linux_said:?}");
             ensure!(ours.payload == linux.payload, "the payload of {:?}", ours.bth);
         }
-        // All are signalled, so the end of each asks for an answer; a READ is answered in any case.
+        // All requests are signalled, so the last packet of each requests an acknowledgement; a READ is answered in any case.
         let last = PacketRepr::parse(heard.last().context("a message has a packet")?)?;
         ensure!(last.bth.ack_request || self.is_read(), "the last packet asks for an answer");
         Ok(())
     }
 
-    /// A READ or an atomic has brought what Linux has answered.
+    /// Compares the result of a READ or an atomic with the response of Linux.
     fn check_done(&self, done: &Completion, flow: &Flow) -> Result<()> {
         ensure!(done.status == CompletionStatus::Success, "{done:?}");
         let mut answers = flow.answers().map(|answer| Said::of(&answer.packet));
@@ -151,8 +151,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Has the driver post what Linux was asked to send, and gives the card Linux's answers; its packets must be those that were
-/// captured. Returns how many messages were answered.
+/// Lets the driver post the requests of Linux, and sends the responses of Linux to the card; its packets must be the captured
+/// ones. Returns how many messages were answered.
 pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
     let mut machine = Machine::new(width_bits, flow, Role::Requester)?;
     let own_number = machine.queue_pair.number();
@@ -178,7 +178,7 @@ pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
         message.compare(&machine.listen()?, flow, own).with_context(|| format!("message {posted}"))?;
         posted += 1;
     }
-    // A capture may end before the last answer.
+    // A capture may end before the last response.
     let is_answered =
         |message: &&Message| answered.is_some_and(|answered| !message.last_psn().is_after(answered));
     let count = messages.iter().filter(is_answered).count();

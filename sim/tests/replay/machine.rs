@@ -1,4 +1,4 @@
-//! One card with its driver, and a port from which recorded frames come.
+//! One card with its driver, and a station that replays captured frames.
 use crate::support::card_model;
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
@@ -20,12 +20,12 @@ use rnic_stimulus::chance::Delay;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Calls of `idle`, of 100 ns each, in which nothing must come before the card is believed to be silent.
+/// Calls of `idle`, of 100 ns each, without a frame after which the card counts as silent.
 const QUIET: usize = 80;
-/// Calls that anything may take.
+/// Maximum of calls of `idle`.
 const IDLE_MAX: usize = 4_000;
 
-/// The port: says what it is told to, and hears everything.
+/// The station: sends given frames, and keeps what it receives.
 #[derive(Default)]
 struct Tape {
     waiting: VecDeque<Frame>,
@@ -46,7 +46,7 @@ impl Station for Tape {
     }
 }
 
-/// The card in the place of one of the two hosts of a flow, with one queue pair that is connected to the other.
+/// The card in the place of one host of a flow, with one queue pair that is connected to the other host.
 pub(crate) struct Machine {
     world: SharedWorld,
     function: Arc<SimulatedFunction>,
@@ -55,18 +55,18 @@ pub(crate) struct Machine {
     pub(crate) queue_pair: QueuePair<ReadyToSend>,
     completions: CompletionQueue,
     device: Device,
-    /// The first PSN that the card sends.
+    /// First PSN that the card sends.
     pub(crate) first_psn: Psn,
-    /// The smallest with which the captured packets can have been made.
+    /// Smallest path MTU with which the captured packets are possible.
     pub(crate) pmtu: Pmtu,
 }
 
-/// Which of the two hosts of a flow the card is.
+/// Role of the card in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The one that asked.
+    /// Requester.
     Requester,
-    /// The one that answered.
+    /// Responder.
     Responder,
 }
 
@@ -123,16 +123,16 @@ impl Machine {
         tape.waiting.push_back(Frame::new(frame));
     }
 
-    /// What the card has sent since the last call.
+    /// Frames that the card has sent since the last call.
     fn heard(&self) -> Vec<Vec<u8>> {
         let mut world = self.world();
         let tape: &mut Tape = world.station(self.station);
         std::mem::take(&mut tape.heard)
     }
 
-    /// What the card says from now on until it is silent.
+    /// Frames that the card sends until it is silent.
     pub(crate) fn listen(&self) -> Result<Vec<Vec<u8>>> {
-        // Doorbells are posted; what is read comes back behind them.
+        // Doorbells are posted; the read returns after them.
         self.device.check()?;
         let (mut heard, mut quiet) = (Vec::new(), 0);
         for _ in 0..IDLE_MAX {
@@ -148,7 +148,7 @@ impl Machine {
         anyhow::bail!("the card does not come to rest")
     }
 
-    /// All completions that are there.
+    /// Polls all completions.
     pub(crate) fn completions(&self) -> Result<Vec<Completion>> {
         let mut done = Vec::new();
         while let Some(completion) = self.completions.poll_one()? {
@@ -157,7 +157,7 @@ impl Machine {
         Ok(done)
     }
 
-    /// Ends the run: nothing unexpected has happened, and the monitors have the last word.
+    /// Ends the run: checks for unexpected events and violations.
     pub(crate) fn finish(self) -> Result<()> {
         let event = self.device.events().poll()?;
         ensure!(event.is_none(), "{event:?}");
@@ -168,7 +168,7 @@ impl Machine {
     }
 }
 
-/// A frame with other numbers, which the card has chosen.
+/// A frame with the QPN, key, address and PSN of the card.
 pub(crate) fn retarget(
     packet: &PacketRepr,
     destination_qp: u32,
@@ -186,7 +186,7 @@ pub(crate) fn retarget(
     Ok(frame)
 }
 
-/// What a packet asks for or answers.
+/// Operation of a packet.
 pub(crate) fn operation(packet: &PacketRepr) -> Result<Operation> {
     Ok(opcode::lookup(packet.bth.opcode).context("no packet of the reliable service")?.operation)
 }

@@ -1,11 +1,11 @@
-//! What crossed the wire between two Linux hosts, with the card in the place of one of them.
+//! Captured traffic of two Linux hosts, with the card in the place of one of them.
 //!
-//! Once in the place of the host that was asked: it is sent the captured requests, one after the other, and answers as Linux
-//! did. Once in the place of the host that asked: its driver posts what the captured requests were made of, its packets are
-//! those that were captured, and it is sent the captured answers. Queue pair numbers, keys and addresses of the card's side,
-//! and its PSNs, are its own, so captured frames are changed in these fields, and their ICRC with them.
+//! As responder, the card receives the captured requests one after the other, and must respond as Linux did. As requester, its
+//! driver posts the work requests of the captured messages; its packets must be the captured ones, and it receives the captured
+//! responses. QPNs, keys, addresses and PSNs of the card are its own, so these fields of captured frames are changed, and their
+//! ICRC with them.
 //!
-//! One capture needs what the card does not do yet, and is missing: of `drop_read_resp_middle` the READ that is asked again.
+//! One capture is missing, as the card does not retransmit yet: of `drop_read_resp_middle` the READ that is repeated.
 mod asked;
 mod asking;
 mod machine;
@@ -18,7 +18,7 @@ use rnic_stimulus::captures::flow::Flow;
 use std::path::PathBuf;
 use support::at_both_widths;
 
-/// The flows of a capture.
+/// Calls a function with each flow of a capture, and adds up its results.
 fn with_flows(name: &str, mut play: impl FnMut(&Flow) -> Result<usize>) -> Result<usize> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/vectors/{name}.pcap"));
     let capture = Capture::read(&path)?;
@@ -32,7 +32,7 @@ fn with_flows(name: &str, mut play: impl FnMut(&Flow) -> Result<usize>) -> Resul
     Ok(count)
 }
 
-/// Captures, and how many answers they hold at least.
+/// Captures, and their minimum number of responses.
 const ASKED: [(&str, usize); 11] = [
     ("rxe_rc_send_2500", 10),
     ("rxe_rc_write_3000", 5),
@@ -47,7 +47,7 @@ const ASKED: [(&str, usize); 11] = [
     ("corrupt_write_payload_icrc", 5),
 ];
 
-/// Captures without loss, and how many messages they hold at least.
+/// Captures without loss, and their minimum number of messages.
 const ASKING: [(&str, usize); 8] = [
     ("rxe_rc_send_2500", 10),
     ("rxe_rc_write_3000", 5),

@@ -278,9 +278,8 @@ impl Host {
         let is_receive = completion.is_receive();
         let end = &mut self.ends[pair];
         let mut contents = Vec::new();
-        let Completion {
-            wr_id: tag, status, opcode, length, immediate, solicited, signalled, sg_list, ..
-        } = completion;
+        let Completion { wr_id, status, opcode, length, immediate, solicited, signalled, sg_list, .. } =
+            completion;
         if let Some(key) = completion.invalidated {
             ensure!(key == end.ending(false).key, "pair {pair}: key {key:#x} is said to have ended");
         }
@@ -290,7 +289,7 @@ impl Host {
                 contents.push(piece.bytes().to_vec());
             }
             let arena = match is_receive {
-                true if shared_index(tag).is_some() => &mut self.shared_room,
+                true if shared_index(wr_id).is_some() => &mut self.shared_room,
                 true => &mut end.receives,
                 false => &mut end.sends,
             };
@@ -299,7 +298,7 @@ impl Host {
         Ok(Outcome {
             pair,
             is_receive,
-            tag,
+            wr_id,
             status,
             opcode,
             length,
@@ -312,13 +311,13 @@ impl Host {
     }
 
     /// Corrupts a request that was just posted, whose memory is in a region that ends at `end`.
-    fn spoil(&self, element: Sge, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
-        let count = self.tamper.spoil(element, |slot, place| match mistake {
+    fn spoil(&self, sge: Sge, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
+        let count = self.tamper.spoil(sge, |slot, place| match mistake {
             Mistake::LocalKey | Mistake::LastKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,
             // Long enough for a packet, and one byte too short for the message.
             Mistake::LocalEnd => {
-                let inside = u64::from(element.length - 1).min(pmtu as u64 + u64::from(element.length) % 3);
+                let inside = u64::from(sge.length - 1).min(pmtu as u64 + u64::from(sge.length) % 3);
                 slot[place..place + 8].copy_from_slice(&(end - inside).to_le_bytes());
             }
             // Lengths of the SGE and of the message.
@@ -333,13 +332,13 @@ impl Host {
     }
 }
 
-fn element(region: &Region) -> Sge {
+fn sge(region: &Region) -> Sge {
     Sge { address: region.address(), local_key: region.key(), length: region.len() as u32 }
 }
 
 /// Makes the request of a message in memory.
 fn request(
-    tag: u64,
+    wr_id: u64,
     message: &Message,
     payload: &[u8],
     pieces: Vec<Region>,
@@ -347,15 +346,15 @@ fn request(
     compare: u64,
 ) -> SendRequest {
     let mut request = match message.kind {
-        Kind::Send => SendRequest::send(tag),
-        Kind::SendImmediate => SendRequest::send_immediate(tag, message.immediate),
-        Kind::Write => SendRequest::write(tag, remote),
-        Kind::WriteImmediate => SendRequest::write_immediate(tag, remote, message.immediate),
-        Kind::Read => SendRequest::read(tag, remote),
-        Kind::CompareSwap => SendRequest::compare_swap(tag, remote, compare, message.operand),
-        Kind::FetchAdd => SendRequest::fetch_add(tag, remote, message.operand),
-        Kind::SendInvalidate => SendRequest::send_invalidate(tag, remote.key),
-        Kind::LocalInvalidate => SendRequest::local_invalidate(tag, remote.key),
+        Kind::Send => SendRequest::send(wr_id),
+        Kind::SendImmediate => SendRequest::send_immediate(wr_id, message.immediate),
+        Kind::Write => SendRequest::write(wr_id, remote),
+        Kind::WriteImmediate => SendRequest::write_immediate(wr_id, remote, message.immediate),
+        Kind::Read => SendRequest::read(wr_id, remote),
+        Kind::CompareSwap => SendRequest::compare_swap(wr_id, remote, compare, message.operand),
+        Kind::FetchAdd => SendRequest::fetch_add(wr_id, remote, message.operand),
+        Kind::SendInvalidate => SendRequest::send_invalidate(wr_id, remote.key),
+        Kind::LocalInvalidate => SendRequest::local_invalidate(wr_id, remote.key),
     };
     if let Source::Inline(_) = message.source {
         request = request.inline(payload);
@@ -380,11 +379,11 @@ fn request(
 }
 
 /// Makes a receive, and fills its memory with the background pattern.
-fn receive_request(tag: u64, pieces: Vec<Region>) -> ReceiveRequest {
-    let mut request = ReceiveRequest::new(tag);
+fn receive_request(wr_id: u64, pieces: Vec<Region>) -> ReceiveRequest {
+    let mut request = ReceiveRequest::new(wr_id);
     for mut piece in pieces {
         for (index, byte) in piece.bytes_mut().iter_mut().enumerate() {
-            *byte = background(tag, index);
+            *byte = background(wr_id, index);
         }
         request.sg_list.push(piece);
     }
@@ -407,7 +406,7 @@ impl Machine for Cards {
         let end = &mut host.ends[pair];
         let mut requests = Vec::new();
         let mut spoiled = Vec::new();
-        for Post { tag, message, payload, compare } in posts {
+        for Post { wr_id, message, payload, compare } in posts {
             let taken = match &message.source {
                 Source::Inline(_) => Some(Vec::new()),
                 Source::Pieces(pieces) => end.sends.take(pieces),
@@ -431,9 +430,9 @@ impl Machine for Cards {
             let spoiling = [LocalKey, LastKey, LocalRange, LocalEnd, TooLong, Opcode];
             if let Some(mistake) = message.mistake.filter(|mistake| spoiling.contains(mistake)) {
                 let place = if mistake == LastKey { pieces.len() - 1 } else { 0 };
-                spoiled.push((requests.len(), element(&pieces[place]), mistake));
+                spoiled.push((requests.len(), sge(&pieces[place]), mistake));
             }
-            requests.push(request(*tag, message, payload, pieces, remote, *compare));
+            requests.push(request(*wr_id, message, payload, pieces, remote, *compare));
         }
         let count = requests.len();
         let (region_end, pmtu) = (end.sends.end(), end.pmtu);
@@ -448,35 +447,35 @@ impl Machine for Cards {
             _ => {}
         }
         // The card cannot have fetched it yet, as no time has passed.
-        for (_, element, mistake) in spoiled.into_iter().filter(|(place, ..)| *place < posted) {
-            host.spoil(element, mistake, region_end, pmtu)?;
+        for (_, sge, mistake) in spoiled.into_iter().filter(|(place, ..)| *place < posted) {
+            host.spoil(sge, mistake, region_end, pmtu)?;
         }
         Ok(posted)
     }
 
-    fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool> {
+    fn post_receive(&mut self, side: usize, pair: usize, wr_id: u64, receive: &Receive) -> Result<bool> {
         let host = &mut self.hosts[side];
         let end = &mut host.ends[pair];
         let Some(pieces) = end.receives.take(&receive.pieces) else { return Ok(false) };
-        let spoiled = receive.is_mistaken.then(|| element(&pieces[0]));
-        let request = receive_request(tag, pieces);
+        let spoiled = receive.is_mistaken.then(|| sge(&pieces[0]));
+        let request = receive_request(wr_id, pieces);
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         if let Err(refused) = queue_pair.post_receive(request) {
             ensure!(is_full(refused.reason), "a receive: {}", refused.reason);
             refused.request.sg_list.into_iter().for_each(|piece| end.receives.give(piece));
             return Ok(false);
         }
-        if let Some(element) = spoiled {
+        if let Some(sge) = spoiled {
             let end = &host.ends[pair];
-            host.spoil(element, Mistake::ReceiveKey, end.receives.end(), end.pmtu)?;
+            host.spoil(sge, Mistake::ReceiveKey, end.receives.end(), end.pmtu)?;
         }
         Ok(true)
     }
 
-    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool> {
+    fn post_shared_receive(&mut self, side: usize, wr_id: u64, receive: &Receive) -> Result<bool> {
         let host = &mut self.hosts[side];
         let Some(pieces) = host.shared_room.take(&receive.pieces) else { return Ok(false) };
-        if let Err(refused) = host.shared.post_receive(receive_request(tag, pieces)) {
+        if let Err(refused) = host.shared.post_receive(receive_request(wr_id, pieces)) {
             ensure!(is_full(refused.reason), "a shared receive: {}", refused.reason);
             refused.request.sg_list.into_iter().for_each(|piece| host.shared_room.give(piece));
             return Ok(false);

@@ -7,7 +7,7 @@ use super::plan::{
 use super::run::{Machine, Outcome, Post};
 use anyhow::{Context, Result, ensure};
 use rnic_endpoint::Endpoint;
-use rnic_endpoint::memory::{Element, Region, Rights};
+use rnic_endpoint::memory::{Region, Rights, Sge};
 use rnic_endpoint::packet::Path;
 use rnic_endpoint::qp::{Data, Operation, Queue, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::Gid;
@@ -40,17 +40,17 @@ const UNTOUCHED: u8 = 0xc3;
 
 /// A posted send.
 struct Posted {
-    tag: u64,
+    wr_id: u64,
     is_signalled: bool,
     opcode: CompletionOpcode,
     /// Destination of a READ.
-    elements: Vec<Element>,
+    sges: Vec<Sge>,
 }
 
 /// A posted receive, and the offsets of its memory.
 struct PostedReceive {
-    tag: u64,
-    elements: Vec<Element>,
+    wr_id: u64,
+    sges: Vec<Sge>,
 }
 
 struct Host {
@@ -59,8 +59,8 @@ struct Host {
     free: usize,
     sends: Vec<VecDeque<Posted>>,
     receives: Vec<VecDeque<PostedReceive>>,
-    /// Posted receives of the shared receive queue, by tag.
-    shared: BTreeMap<u64, Vec<Element>>,
+    /// Posted receives of the shared receive queue, by `wr_id`.
+    shared: BTreeMap<u64, Vec<Sge>>,
 }
 
 /// Two endpoints with connected queue pairs.
@@ -149,34 +149,34 @@ impl Host {
     }
 
     /// Allocates memory for pieces, which is used only once.
-    fn elements(&mut self, pieces: &[Piece]) -> Result<Vec<Element>> {
+    fn sges(&mut self, pieces: &[Piece]) -> Result<Vec<Sge>> {
         let place = |piece: &Piece| {
             let start = self.free.next_multiple_of(super::plan::LANES) + piece.lane;
             self.free = start + piece.length;
             ensure!(self.free <= MEMORY_BYTES, "the endpoint's memory is used up");
             let address = ADDRESS_BIAS + start as u64;
-            Ok(Element { address, key: LOCAL_KEY, length: piece.length as u32 })
+            Ok(Sge { address, key: LOCAL_KEY, length: piece.length as u32 })
         };
         pieces.iter().map(place).collect()
     }
 
     /// Allocates memory for a receive, with the background pattern.
-    fn receive(&mut self, tag: u64, pieces: &[Piece]) -> Result<Vec<Element>> {
-        let elements = self.elements(pieces)?;
-        for element in &elements {
-            let bytes = self.bytes(element).iter_mut().enumerate();
-            bytes.for_each(|(index, byte)| *byte = background(tag, index));
+    fn receive(&mut self, wr_id: u64, pieces: &[Piece]) -> Result<Vec<Sge>> {
+        let sges = self.sges(pieces)?;
+        for sge in &sges {
+            let bytes = self.bytes(sge).iter_mut().enumerate();
+            bytes.for_each(|(index, byte)| *byte = background(wr_id, index));
         }
-        Ok(elements)
+        Ok(sges)
     }
 
-    fn bytes(&mut self, element: &Element) -> &mut [u8] {
-        let start = (element.address - ADDRESS_BIAS) as usize;
-        &mut self.endpoint.memory().bytes[start..][..element.length as usize]
+    fn bytes(&mut self, sge: &Sge) -> &mut [u8] {
+        let start = (sge.address - ADDRESS_BIAS) as usize;
+        &mut self.endpoint.memory().bytes[start..][..sge.length as usize]
     }
 
-    fn contents(&mut self, elements: &[Element]) -> Vec<Vec<u8>> {
-        elements.iter().map(|element| self.bytes(element).to_vec()).collect()
+    fn contents(&mut self, sges: &[Sge]) -> Vec<Vec<u8>> {
+        sges.iter().map(|sge| self.bytes(sge).to_vec()).collect()
     }
 }
 
@@ -187,29 +187,29 @@ fn window_offset(pair: usize) -> usize {
 impl Machine for Endpoints {
     fn post_sends(&mut self, side: usize, pair: usize, posts: &[Post]) -> Result<usize> {
         let host = &mut self.hosts[side];
-        for Post { tag, message, payload, compare } in posts {
+        for Post { wr_id, message, payload, compare } in posts {
             let data = match &message.source {
                 Source::Inline(_) => Data::Inline(payload.to_vec()),
                 Source::Pieces(pieces) => {
-                    let mut elements = host.elements(pieces)?;
+                    let mut sges = host.sges(pieces)?;
                     let mut rest = *payload;
-                    for element in &elements {
-                        let (here, behind) = rest.split_at(element.length as usize);
-                        host.bytes(element).copy_from_slice(here);
+                    for sge in &sges {
+                        let (here, behind) = rest.split_at(sge.length as usize);
+                        host.bytes(sge).copy_from_slice(here);
                         rest = behind;
                     }
                     match message.mistake {
-                        Some(Mistake::LocalKey) => elements[0].key ^= 0x100,
+                        Some(Mistake::LocalKey) => sges[0].key ^= 0x100,
                         Some(Mistake::LastKey) => {
-                            elements.iter_mut().last().into_iter().for_each(|last| last.key ^= 0x100);
+                            sges.iter_mut().last().into_iter().for_each(|last| last.key ^= 0x100);
                         }
                         // An endpoint checks the whole message before it sends the first packet.
                         Some(Mistake::LocalRange | Mistake::LocalEnd) => {
-                            elements[0].address = ADDRESS_BIAS + MEMORY_BYTES as u64 - 1
+                            sges[0].address = ADDRESS_BIAS + MEMORY_BYTES as u64 - 1
                         }
                         _ => {}
                     }
-                    Data::Elements(elements)
+                    Data::Sges(sges)
                 }
             };
             let (offset, key) = match message.target.memory {
@@ -240,37 +240,37 @@ impl Machine for Endpoints {
                 signalled: message.signalled,
                 solicited: message.solicited,
                 fence: message.fence,
-                ..SendWqe::new(*tag, operation, data)
+                ..SendWqe::new(*wr_id, operation, data)
             };
             let opcode = operation.completion_opcode();
-            let elements = match &work.data {
-                Data::Elements(elements) if message.kind.is_answered() => elements.clone(),
+            let sges = match &work.data {
+                Data::Sges(sges) if message.kind.is_answered() => sges.clone(),
                 _ => Vec::new(),
             };
             let is_signalled = message.signalled;
-            host.sends[pair].push_back(Posted { tag: *tag, is_signalled, opcode, elements });
+            host.sends[pair].push_back(Posted { wr_id: *wr_id, is_signalled, opcode, sges });
             host.endpoint.post_send(qp_number(side, pair), work);
         }
         Ok(posts.len())
     }
 
-    fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool> {
+    fn post_receive(&mut self, side: usize, pair: usize, wr_id: u64, receive: &Receive) -> Result<bool> {
         let host = &mut self.hosts[side];
-        let elements = host.receive(tag, &receive.pieces)?;
-        host.receives[pair].push_back(PostedReceive { tag, elements: elements.clone() });
-        let mut work = ReceiveWqe { tag, elements };
+        let sges = host.receive(wr_id, &receive.pieces)?;
+        host.receives[pair].push_back(PostedReceive { wr_id, sges: sges.clone() });
+        let mut work = ReceiveWqe { wr_id, sges };
         if receive.is_mistaken {
-            work.elements[0].key ^= 0x100;
+            work.sges[0].key ^= 0x100;
         }
         host.endpoint.post_receive(qp_number(side, pair), work);
         Ok(true)
     }
 
-    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool> {
+    fn post_shared_receive(&mut self, side: usize, wr_id: u64, receive: &Receive) -> Result<bool> {
         let host = &mut self.hosts[side];
-        let elements = host.receive(tag, &receive.pieces)?;
-        host.shared.insert(tag, elements.clone());
-        host.endpoint.post_shared_receive(SHARED_RECEIVES, ReceiveWqe { tag, elements });
+        let sges = host.receive(wr_id, &receive.pieces)?;
+        host.shared.insert(wr_id, sges.clone());
+        host.endpoint.post_shared_receive(SHARED_RECEIVES, ReceiveWqe { wr_id, sges });
         Ok(true)
     }
 
@@ -296,7 +296,7 @@ impl Machine for Endpoints {
             let mut outcome = Outcome {
                 pair,
                 is_receive: completion.queue == Queue::Receive,
-                tag: completion.tag,
+                wr_id: completion.wr_id,
                 status: completion.status,
                 opcode: completion.opcode,
                 length: completion.length,
@@ -309,38 +309,38 @@ impl Machine for Endpoints {
             if let Some(key) = completion.invalidated {
                 ensure!(key == ENDING_KEYS[0] + pair as u32 * 256, "key {key:#x} is said to have ended");
             }
-            if outcome.is_receive && shared_index(outcome.tag).is_some() {
-                let elements = host.shared.remove(&outcome.tag);
-                outcome.contents = host.contents(&elements.context("a receive completes twice")?);
+            if outcome.is_receive && shared_index(outcome.wr_id).is_some() {
+                let sges = host.shared.remove(&outcome.wr_id);
+                outcome.contents = host.contents(&sges.context("a receive completes twice")?);
                 outcomes.push(outcome);
                 continue;
             }
             if outcome.is_receive {
                 let posted =
                     host.receives[pair].pop_front().context("a receive completes that was not posted")?;
-                ensure!(posted.tag == outcome.tag, "receives complete out of order");
-                outcome.contents = host.contents(&posted.elements);
+                ensure!(posted.wr_id == outcome.wr_id, "receives complete out of order");
+                outcome.contents = host.contents(&posted.sges);
                 outcomes.push(outcome);
                 continue;
             }
             // Unsignalled messages complete with the next CQE.
             while host.sends[pair]
                 .front()
-                .is_some_and(|posted| posted.tag != outcome.tag && !posted.is_signalled)
+                .is_some_and(|posted| posted.wr_id != outcome.wr_id && !posted.is_signalled)
             {
                 let posted = host.sends[pair].pop_front().context("it is there")?;
                 outcomes.push(Outcome {
-                    tag: posted.tag,
+                    wr_id: posted.wr_id,
                     status: CompletionStatus::Success,
                     opcode: posted.opcode,
-                    contents: host.contents(&posted.elements),
+                    contents: host.contents(&posted.sges),
                     is_signalled: false,
                     ..outcome.clone()
                 });
             }
             let posted = host.sends[pair].pop_front().context("a message completes that was not posted")?;
             if outcome.status == CompletionStatus::Success {
-                outcome.contents = host.contents(&posted.elements);
+                outcome.contents = host.contents(&posted.sges);
             }
             outcomes.push(outcome);
         }

@@ -12,7 +12,7 @@ use rnic_layout::queue::event::AsyncEvent;
 use std::ops::Range;
 
 /// Flag in tags of receives of shared queues.
-const SHARED_TAG: u64 = 1 << 60;
+const SHARED_WR_ID: u64 = 1 << 60;
 
 impl SendResult {
     /// Compare operand that makes a compare and swap succeed or fail as planned.
@@ -52,8 +52,8 @@ pub struct ReceiveResult {
 
 impl ReceiveResult {
     /// Contents of the pieces of a receive that was taken from a shared queue.
-    pub fn contents_of(&self, tag: u64, receive: &Receive) -> Option<Vec<Vec<u8>>> {
-        Some(contents(tag, &receive.pieces, self.placed.as_ref()?))
+    pub fn contents_of(&self, wr_id: u64, receive: &Receive) -> Option<Vec<Vec<u8>>> {
+        Some(contents(wr_id, &receive.pieces, self.placed.as_ref()?))
     }
 }
 
@@ -151,17 +151,17 @@ impl Model {
 }
 
 /// Tag of receive `index` of a shared queue.
-pub fn shared_tag(index: usize) -> u64 {
-    SHARED_TAG | index as u64
+pub fn shared_wr_id(index: usize) -> u64 {
+    SHARED_WR_ID | index as u64
 }
 
-/// Index of a receive of a shared queue, if the tag is of one.
-pub fn shared_index(tag: u64) -> Option<usize> {
-    (tag & SHARED_TAG != 0).then_some((tag ^ SHARED_TAG) as usize)
+/// Index of a receive of a shared queue, if the `wr_id` is of one.
+pub fn shared_index(wr_id: u64) -> Option<usize> {
+    (wr_id & SHARED_WR_ID != 0).then_some((wr_id ^ SHARED_WR_ID) as usize)
 }
 
 /// Tag of request `index` of a pair.
-pub fn tag(pair: usize, index: usize) -> u64 {
+pub fn wr_id(pair: usize, index: usize) -> u64 {
     (pair as u64) << 32 | index as u64
 }
 
@@ -186,7 +186,7 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
         sends.push(result);
     }
     let mut window: Vec<u8> = (0..WINDOW_BYTES).map(window_background).collect();
-    let mut posted = pair.receives(side).enumerate().map(|(place, receive)| (tag(index, place), receive));
+    let mut posted = pair.receives(side).enumerate().map(|(place, receive)| (wr_id(index, place), receive));
     let mut receives = Vec::new();
     for (place, message) in pair.lanes[peer].sends.iter().enumerate() {
         let payload = plan.payload(peer, index, place, message.length());
@@ -238,10 +238,10 @@ fn queue_pair(plan: &Plan, index: usize, pair: &Pair, side: usize) -> QueuePairR
         events.extend(pair.shares[side].then_some(AsyncEvent::LastWqeReached));
         sends.extend(ending.late_sends[side].iter().map(flushed));
     }
-    receives.extend(posted.map(|(tag, receive)| ReceiveResult {
+    receives.extend(posted.map(|(wr_id, receive)| ReceiveResult {
         status: CompletionStatus::Flushed,
         arrived: None,
-        contents: Some(contents(tag, &receive.pieces, &[])),
+        contents: Some(contents(wr_id, &receive.pieces, &[])),
         placed: None,
     }));
     QueuePairResult { sends, receives, window, unpromised, events }
@@ -293,15 +293,15 @@ fn arrive(own: Option<(u64, &Receive)>, message: &Message, payload: &[u8]) -> Re
     ReceiveResult {
         status: CompletionStatus::Success,
         arrived: Some(arrived),
-        contents: own.map(|(tag, receive)| contents(tag, &receive.pieces, placed)),
+        contents: own.map(|(wr_id, receive)| contents(wr_id, &receive.pieces, placed)),
         placed: own.is_none().then(|| placed.to_vec()),
     }
 }
 
 /// Contents of pieces after a message was scattered to them.
-fn contents(tag: u64, pieces: &[Piece], mut message: &[u8]) -> Vec<Vec<u8>> {
+fn contents(wr_id: u64, pieces: &[Piece], mut message: &[u8]) -> Vec<Vec<u8>> {
     let fill = |piece: &Piece| {
-        let mut bytes: Vec<u8> = (0..piece.length).map(|index| background(tag, index)).collect();
+        let mut bytes: Vec<u8> = (0..piece.length).map(|index| background(wr_id, index)).collect();
         let (here, behind) = message.split_at(message.len().min(piece.length));
         bytes[..here.len()].copy_from_slice(here);
         message = behind;

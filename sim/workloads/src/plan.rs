@@ -480,8 +480,8 @@ impl Plan {
 }
 
 /// Contents of a receive's memory before the message arrives.
-pub fn background(tag: u64, index: usize) -> u8 {
-    (tag as u8).wrapping_mul(31).wrapping_add(index as u8) ^ 0x5a
+pub fn background(wr_id: u64, index: usize) -> u8 {
+    (wr_id as u8).wrapping_mul(31).wrapping_add(index as u8) ^ 0x5a
 }
 
 /// Initial contents of a window.

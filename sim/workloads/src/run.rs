@@ -2,7 +2,7 @@
 //!
 //! Queue pairs are served in an order that is drawn anew each round, and each posts a few requests at a time. A receive is
 //! known to its card before the message that consumes it is posted.
-use super::model::{Arrived, Model, ReceiveResult, SendResult, shared_index, shared_tag, tag};
+use super::model::{Arrived, Model, ReceiveResult, SendResult, shared_index, shared_wr_id, wr_id};
 use super::plan::{Message, Plan, Receive};
 use anyhow::{Context, Result, bail, ensure};
 use rand::Rng;
@@ -21,7 +21,7 @@ const BATCH_MAX: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Post<'a> {
     /// Tag, which is returned in the completion.
-    pub tag: u64,
+    pub wr_id: u64,
     /// Message.
     pub message: &'a Message,
     /// Payload.
@@ -38,7 +38,7 @@ pub struct Outcome {
     /// The request is a receive.
     pub is_receive: bool,
     /// Tag of the request.
-    pub tag: u64,
+    pub wr_id: u64,
     /// Status.
     pub status: CompletionStatus,
     /// Operation. Undefined for receives that failed.
@@ -69,13 +69,13 @@ pub trait Machine {
     ///
     /// # Errors
     /// If it cannot be posted at all.
-    fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool>;
+    fn post_receive(&mut self, side: usize, pair: usize, wr_id: u64, receive: &Receive) -> Result<bool>;
 
     /// Posts a receive to the shared receive queue of a host. Returns false if there is no room for it.
     ///
     /// # Errors
     /// If it cannot be posted at all.
-    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool>;
+    fn post_shared_receive(&mut self, side: usize, wr_id: u64, receive: &Receive) -> Result<bool>;
 
     /// Waits until the card knows all posted receives.
     ///
@@ -319,7 +319,7 @@ impl<M: Machine> Runner<'_, M> {
         let first = self.counts[side][pair].receives_posted;
         let count = end.saturating_sub(first).min(most);
         for (place, receive) in self.plan.pairs[pair].receives(side).enumerate().skip(first).take(count) {
-            if !self.machine.post_receive(side, pair, tag(pair, place), receive)? {
+            if !self.machine.post_receive(side, pair, wr_id(pair, place), receive)? {
                 break;
             }
             self.counts[side][pair].receives_posted += 1;
@@ -331,7 +331,7 @@ impl<M: Machine> Runner<'_, M> {
     fn post_shared(&mut self, side: usize) -> Result<bool> {
         let first = self.shared[side].posted;
         for (place, receive) in self.plan.shared[side].iter().enumerate().skip(first).take(BATCH_MAX) {
-            if !self.machine.post_shared_receive(side, shared_tag(place), receive)? {
+            if !self.machine.post_shared_receive(side, shared_wr_id(place), receive)? {
                 break;
             }
             self.shared[side].posted += 1;
@@ -353,7 +353,7 @@ impl<M: Machine> Runner<'_, M> {
             .enumerate()
             .map(|(place, (message, payload))| {
                 let compare = self.model.sides[side][pair].sends[first + place].compare(message);
-                Post { tag: tag(pair, first + place), message, payload, compare }
+                Post { wr_id: wr_id(pair, first + place), message, payload, compare }
             })
             .collect();
         if posts.is_empty() {
@@ -475,7 +475,7 @@ impl<M: Machine> Runner<'_, M> {
         if outcome.is_receive && self.plan.pairs[pair].shares[side] {
             return self.compare_shared(side, place, outcome).with_context(context);
         }
-        ensure!(outcome.tag == tag(pair, place), "{}: tag {:#x} completes", context(), outcome.tag);
+        ensure!(outcome.wr_id == wr_id(pair, place), "{}: wr_id {:#x} completes", context(), outcome.wr_id);
         let expected = &self.model.sides[side][pair];
         if outcome.is_receive {
             compare_receive(&expected.receives[place], outcome).with_context(context)
@@ -487,15 +487,15 @@ impl<M: Machine> Runner<'_, M> {
     /// A message may have consumed any receive of the shared queue, but each only once, and those of a queue pair in order.
     fn compare_shared(&mut self, side: usize, place: usize, outcome: &Outcome) -> Result<()> {
         let shared = &mut self.shared[side];
-        let index = shared_index(outcome.tag).filter(|&index| index < shared.posted);
-        let index = index.with_context(|| format!("tag {:#x} was not posted", outcome.tag))?;
+        let index = shared_index(outcome.wr_id).filter(|&index| index < shared.posted);
+        let index = index.with_context(|| format!("wr_id {:#x} was not posted", outcome.wr_id))?;
         ensure!(shared.done.insert(index), "receive {index} of the shared queue completes twice");
         let next = &mut self.counts[side][outcome.pair].next_shared;
         ensure!(index >= *next, "receive {index} of the shared queue was taken before its turn");
         *next = index + 1;
         let expected = self.model.sides[side][outcome.pair].receives.get(place);
         let mut expected = expected.context("nobody has sent it")?.clone();
-        expected.contents = expected.contents_of(outcome.tag, &self.plan.shared[side][index]);
+        expected.contents = expected.contents_of(outcome.wr_id, &self.plan.shared[side][index]);
         compare_receive(&expected, outcome)
     }
 

@@ -1,5 +1,5 @@
-//! A way to a card on which requests can be spoiled that the driver would never post: between the post and the moment at
-//! which the card reads, as a careless or hostile application could that fills its rings itself; and a card that is pulled out.
+//! Access to a card with which requests can be corrupted that the driver would never post: between the post and the fetch of
+//! the card, as a faulty or hostile application could that writes its rings itself; and a card that is pulled out.
 use rnic_driver::function::DmaSegment;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A slot of a send or receive queue.
 pub type Slot = [u8; WQE_SLOT_BYTES];
 
-/// What is left of a window when its card is gone: all ones.
+/// A BAR of a card that is gone: reads return all ones.
 struct Gone;
 
 impl Bar for Gone {
@@ -33,11 +33,11 @@ impl Bar for Gone {
     fn write64(&self, _: u64, _: u64) {}
 }
 
-/// A function that remembers where rings are.
+/// A function that records the addresses of rings.
 pub struct Tamper {
     function: Arc<dyn Function>,
     rings: Mutex<Vec<Weak<Memory>>>,
-    /// Hours since the card was pulled out, and one more; zero while it is there.
+    /// Hours since the card was pulled out, plus one; zero while it is present.
     hours_gone: AtomicU64,
 }
 
@@ -56,10 +56,10 @@ impl Tamper {
         self.hours_gone.load(Ordering::Relaxed)
     }
 
-    /// Changes every slot in a ring that holds this element: `change` is given the slot, and where the element stands in
-    /// it. Returns how many there were. Entries that were done before, and hold it too, are nobody's any more.
-    pub fn spoil(&self, element: Sge, change: impl Fn(&mut Slot, usize)) -> usize {
-        let wanted = element.to_bytes().expect("an element of whole bytes");
+    /// Changes every slot in a ring that holds this SGE: `change` receives the slot, and the offset of the SGE in it. Returns
+    /// the number of slots. Slots of completed WQEs that hold it as well do not matter.
+    pub fn spoil(&self, sge: Sge, change: impl Fn(&mut Slot, usize)) -> usize {
+        let wanted = sge.to_bytes().expect("an SGE of whole bytes");
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.retain(|ring| ring.strong_count() > 0);
         let mut count = 0;

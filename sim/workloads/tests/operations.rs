@@ -7,12 +7,12 @@ use rnic_workloads::tamper::Tamper;
 use rnic_workloads::{Cards, Plan, PlanOptions, cards, run};
 use std::sync::Arc;
 
-/// The driver's own stand-in for a card: it joins queue pairs of one card without a wire, so both hosts share it.
+/// The driver's software model of a card. It connects queue pairs of one card without a wire, so both hosts share it.
 #[allow(dead_code, reason = "the tests of the driver use the rest")]
 #[path = "../../../driver/tests/device/fake/mod.rs"]
 mod fake;
 
-/// What the stand-in refuses as a card does.
+/// Mistakes that this model refuses as a card does.
 const MISTAKES: &[Mistake] = &[
     Mistake::RemoteKey,
     Mistake::RemoteDomain,

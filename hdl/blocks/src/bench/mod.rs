@@ -10,7 +10,7 @@
 //!                └────────────┘
 //! ```
 //!
-//! A test sets inputs in Rust, calls [`Bench::settle`], looks at outputs, and calls [`Bench::tick`]. After
+//! A test sets inputs in Rust, calls [`Bench::settle`], checks outputs, and calls [`Bench::tick`]. After
 //! [`Bench::in_lock_step`], the Verilog that the block generates does the same beside it, so that any test is one of
 //! both languages.
 mod ports;
@@ -33,7 +33,7 @@ const PASSES_MAX: usize = 200;
 /// Points at a clock input of a block.
 pub type ClockOf<B> = fn(&mut B) -> &mut Signal<In, Clock>;
 
-/// A block, its clock, and who watches it.
+/// A block under test, its clocks, its waveforms and its Verilog twin.
 pub struct Bench<B> {
     /// The block; set its inputs and read its outputs directly.
     pub block: B,

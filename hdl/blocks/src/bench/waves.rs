@@ -86,7 +86,7 @@ fn find(ports: &[Port], name: &str) -> (usize, BigUint) {
 }
 
 impl std::fmt::Display for Waves {
-    /// Draws two lines for a bit and one for a wider signal; a value stands where it begins.
+    /// Draws two lines for a bit and one for a wider signal; a value is printed in the cycle in which it begins.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let label = self.signals.iter().map(|signal| signal.name.len()).max().unwrap_or(0).max(5) + 2;
         let cycles = self.signals.iter().map(|signal| signal.samples.len()).max().unwrap_or(0);

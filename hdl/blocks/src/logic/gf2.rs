@@ -13,7 +13,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Makes the matrix whose column `j` is `image(j)`: where the map takes the unit vector `j`.
+    /// Makes the matrix whose column `j` is `image(j)`: the image of the unit vector `j`.
     pub fn from_columns(row_count: usize, column_count: usize, image: impl Fn(usize) -> Vec<u64>) -> Self {
         let mut rows = vec![vec![0; column_count.div_ceil(64)]; row_count];
         for column in 0..column_count {

@@ -17,7 +17,7 @@ const LANE: usize = 4;
 ///           └───────────┘
 /// ```
 ///
-/// Latency 1 cycle. A lane is four bits; its lowest bit in `takes` and `clears` speaks for it, the others are not looked at.
+/// Latency 1 cycle. A lane is four bits; its lowest bit in `takes` and `clears` controls it, the others are ignored.
 ///
 /// 1. A lane that is taken and not cleared becomes that of `data`, one that is taken and cleared zero; others stay.
 /// 2. It starts with zeros. Reset does not touch it.

@@ -1,4 +1,4 @@
-//! Match table: says whether a word is the one that stands at an index, which is known a cycle later than the word.
+//! Match table: compares a word with the entry at an index that is known a cycle later than the word.
 //!
 //! ```text
 //!  write ──> entries ──> entry at index ──┐
@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Latency 1 cycle from `word`, none from `index`; one word a cycle. Not reset: entries stay as they were written.
-//! The entries stand in LUTs used as memory, and one of them is compared.
+//! The entries are in LUTs used as memory, and one of them is compared.
 //!
 //! 1. `agrees` says whether the entry at `index` is in use and equal to the `word` of the cycle before.
 //! 2. What is written counts from the next cycle on.
 use crate::memory::LookupMemory;
 use rnic_kernel::prelude::*;
 
-/// What stands in the table.
+/// An entry of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Entry<const WORD: usize> {
     used: Bit,
@@ -27,19 +27,19 @@ struct Entry<const WORD: usize> {
 pub struct MatchTable<const WORD: usize, const ENTRIES: usize, const INDEX: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// An entry is written.
+    /// Writes an entry in this cycle.
     pub write_enable: Signal<In, Bit>,
-    /// Which.
+    /// Index of the entry to write.
     pub write_index: Signal<In, Bits<INDEX>>,
-    /// It is in use from now on.
+    /// The entry is in use; low frees it.
     pub write_used: Signal<In, Bit>,
-    /// What stands there.
+    /// Word of the entry.
     pub write_word: Signal<In, Bits<WORD>>,
-    /// What is looked for.
+    /// Word to compare.
     pub word: Signal<In, Bits<WORD>>,
-    /// Where it should stand, a cycle later.
+    /// Index of the entry to compare with, a cycle after `word`.
     pub index: Signal<In, Bits<INDEX>>,
-    /// It does, and is in use; combinational from `index`.
+    /// The entry is in use and equal to the word; combinational from `index`.
     pub agrees: Signal<Out, Bit>,
     entries: LookupMemory<Entry<WORD>, INDEX>,
     wanted: DFF<Bits<WORD>>,

@@ -2,7 +2,7 @@
 //!
 //! [`xor_network`], [`rom`], [`byte_mask`] and [`lane_register`] are leaves: their contents come from Rust data or their lanes
 //! have no names in a kernel, so they print their own Verilog and a test runs both sides on random input. [`gf2`] is the arithmetic
-//! behind the networks, [`psn`] that of sequence numbers.
+//! of the networks, [`psn`] that of sequence numbers.
 pub mod byte_mask;
 pub mod gf2;
 pub mod lane_register;

@@ -1,16 +1,16 @@
 //! Serial arithmetic on packet sequence numbers, as kernel functions and as a block.
 //!
-//! Requester and responder compare PSNs in many places, and each must agree with the others, and with
-//! [`rnic_layout::psn`], about where the circle of 2^24 numbers is cut. So the cut is made here, once.
+//! Requester and responder compare PSNs in many places, which must agree with each other and with [`rnic_layout::psn`] on the
+//! sign of a distance of exactly 2^23. The comparison is written here, once.
 //!
 //! ```text
-//!  number ───┬──> number - expected ──> sign ──> Duplicate ┐
-//!  expected ─┘            │       └─> not zero > Gap       ┼──> check
-//!                         │       └─> zero ──> Expected  ┘
-//!                         └────────────────────────────────> distance
+//!  number ───┬──> number - expected ──> sign ─────> Duplicate ┐
+//!  expected ─┘            │       └───> not zero ─> Gap       ┼──> check
+//!                         │       └───> zero ─────> Expected  ┘
+//!                         └──────────────────────────────────────> distance
 //! ```
 //!
-//! The block sees a packet that is expected, one lost before it, a duplicate, and the last one that counts as ahead:
+//! An expected PSN, a gap of one packet, a duplicate, the largest gap, and the oldest duplicate:
 //! ```text
 #![doc = include_str!("waves/psn.txt")]
 //! ```
@@ -18,15 +18,15 @@
 //! Latency 0 cycles: one subtraction, and a comparison with zero.
 //!
 //! 1. Of a number and the one that is expected, exactly one of `Expected`, `Gap` and `Duplicate` is true.
-//! 2. Adding the same to both changes nothing.
-//! 3. A number is ahead by 1 to 2^23 - 1 and behind by 1 to 2^23: half the circle is behind.
+//! 2. Adding one number to both does not change the result.
+//! 3. A gap is 1 to 2^23 - 1 packets, a duplicate 1 to 2^23 packets before the expected one.
 //!
 //! Refuses nothing. Protocol 0, 2.1, 3.2.
 use rnic_kernel::prelude::*;
 
 /// Bits of a sequence number.
 pub const PSN_BITS: usize = rnic_layout::psn::PSN_BITS as usize;
-/// The bit of a distance that says "behind".
+/// Sign bit of a distance: set for a duplicate.
 const SIGN: usize = PSN_BITS - 1;
 
 /// Outcome of comparing a request's PSN with the PSN that the responder expects (protocol 3.2).
@@ -83,11 +83,11 @@ pub fn check(number: Bits<PSN_BITS>, expected: Bits<PSN_BITS>) -> PsnCheck {
 pub struct PsnComparison {
     /// PSN of a packet.
     pub number: Signal<In, Bits<PSN_BITS>>,
-    /// The PSN that would be in order.
+    /// PSN that the responder expects.
     pub expected: Signal<In, Bits<PSN_BITS>>,
-    /// How they stand; combinational.
+    /// Outcome of the comparison; combinational.
     pub check: Signal<Out, PsnCheck>,
-    /// By how much, signed; combinational.
+    /// Distance from `expected` to `number`, signed; combinational.
     pub distance: Signal<Out, Bits<PSN_BITS>>,
 }
 

@@ -13,7 +13,7 @@ use rnic_kernel::prelude::*;
 /// ```
 #[derive(Clone, Debug, LogicBlock, Registers)]
 pub struct ConstantRom<const ADDRESS: usize, const WIDTH: usize> {
-    /// Which entry.
+    /// Address of the entry.
     pub address: Signal<In, Bits<ADDRESS>>,
     /// The entry, combinational.
     pub value: Signal<Out, Bits<WIDTH>>,
@@ -21,7 +21,7 @@ pub struct ConstantRom<const ADDRESS: usize, const WIDTH: usize> {
 }
 
 impl<const ADDRESS: usize, const WIDTH: usize> ConstantRom<ADDRESS, WIDTH> {
-    /// Makes the table whose entry `i` is `entry(i)`.
+    /// Makes the table with `entry(i)` at address `i`.
     pub fn new(entry: impl FnMut(usize) -> Bits<WIDTH>) -> Self {
         let table = (0..1 << ADDRESS).map(entry).collect();
         Self { address: Default::default(), value: Default::default(), _table: table }

@@ -3,8 +3,8 @@ use rnic_kernel::prelude::*;
 
 /// Rotates a word upwards by a multiple of its granule, a few positions in each registered stage.
 ///
-/// Payload stands behind headers of any length, and host memory at any address: between the two, beats turn. A
-/// rotation loses nothing, so one rotator serves both ways; who uses it takes the wrapped lanes from the beat before
+/// Payload follows headers of any length, and starts at any address of host memory, so its beats are rotated between the two. A
+/// rotation loses no byte, so the same rotator inserts and removes headers; its user takes the wrapped lanes from the beat before
 /// (insertion) or after (removal).
 ///
 /// Made with `by_granules`, `Rotator<512, 6, 3>` turns by bytes and `Rotator<512, 4, 2>` by dwords; with `by_bytes`, the distance

@@ -1,4 +1,4 @@
-//! Simple dual-port memory whose bytes are written one by one.
+//! Simple dual-port memory with a write strobe for each byte.
 //!
 //! Payload arrives at any alignment, and registers are written in part; a read before each write would cost a port.
 //!
@@ -38,7 +38,7 @@ use rnic_kernel::prelude::*;
 pub struct ByteMemory<const BITS: usize, const BYTES: usize, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,
-    /// The bytes to write in this cycle; bit 0 stands for bits 7:0.
+    /// Bytes to write in this cycle; bit 0 is the strobe of bits 7:0.
     pub write_strobe: Signal<In, Bits<BYTES>>,
     /// Index of the word to write.
     pub write_address: Signal<In, Bits<ADDRESS>>,

@@ -30,23 +30,23 @@ use rnic_kernel::prelude::*;
 pub struct DualPortMemory<T: Synth, const ADDRESS: usize> {
     /// Of both ports.
     pub clock: Signal<In, Clock>,
-    /// Port a reads, and writes if told so, in this cycle.
+    /// Port a reads in this cycle, and writes if `a_write` is high.
     pub a_enable: Signal<In, Bit>,
     /// Port a writes, if enabled.
     pub a_write: Signal<In, Bit>,
     /// Index of the word for port a.
     pub a_address: Signal<In, Bits<ADDRESS>>,
-    /// What port a writes.
+    /// Word that port a writes.
     pub a_write_data: Signal<In, T>,
     /// The word that port a read last; registered.
     pub a_read_data: Signal<Out, T>,
-    /// Port b reads, and writes if told so, in this cycle.
+    /// Port b reads in this cycle, and writes if `b_write` is high.
     pub b_enable: Signal<In, Bit>,
     /// Port b writes, if enabled.
     pub b_write: Signal<In, Bit>,
     /// Index of the word for port b.
     pub b_address: Signal<In, Bits<ADDRESS>>,
-    /// What port b writes.
+    /// Word that port b writes.
     pub b_write_data: Signal<In, T>,
     /// The word that port b read last; registered.
     pub b_read_data: Signal<Out, T>,

@@ -1,4 +1,4 @@
-//! Lookup memory: one port writes, one reads, and the word stands there in the cycle of its address.
+//! Lookup memory: one port writes, one reads, and the word is available in the cycle of its address.
 //!
 //! For tables so small that LUTs hold them, where the address comes too late for a read that takes a cycle.
 //!
@@ -17,7 +17,7 @@
 //!
 //! Latency none; one write and one read a cycle. To look into 32 words is one level of LUTs.
 //!
-//! 1. `read_data` is the word at `read_address`: from the cycle behind its write on the new one.
+//! 1. `read_data` is the word at `read_address`; a write is visible from the next cycle on.
 //!
 //! More than 6 address bits do not compile.
 use super::{Storage, declaration, index};

@@ -13,7 +13,7 @@
 //! 1. A read takes one cycle, and one more with an output register. `read_data` keeps the word of the last read. Only
 //!    [`LookupMemory`] answers within the cycle.
 //! 2. A read in the cycle in which its word is written yields the word as it was before.
-//! 3. The contents at power-on are stated, zero unless said otherwise, so that Rust, Verilator, Icarus and the FPGA
+//! 3. The contents at power-on are defined, zero unless stated otherwise, so that Rust, Verilator, Icarus and the FPGA
 //!    agree. Reset does not touch them.
 //! 4. More than 16 address bits, and none, do not compile.
 mod bytes;

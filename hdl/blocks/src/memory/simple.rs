@@ -1,6 +1,6 @@
 //! Simple dual-port memory: one port writes, one reads.
 //!
-//! Nearly all memories of the card are of this kind: somebody fills, somebody else looks.
+//! Nearly all memories of the card are of this kind.
 //!
 //! ```text
 //!  write_enable, ─┐  ┌─────────────────────┐

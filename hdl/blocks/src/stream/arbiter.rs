@@ -41,7 +41,7 @@ pub struct Arbiter<T: Synth, const N: usize> {
     pub rx: [StreamRx<T>; N],
     /// Bit i: the beat at input i ends its frame. All ones where each beat is a frame, as tokens are.
     pub last: Signal<In, Bits<N>>,
-    /// To the neighbour behind; combinational.
+    /// To the next block; combinational.
     pub tx: StreamTx<T>,
     /// Bit i: the beat at `tx` is from input i; combinational, zero while nothing is offered.
     pub origin: Signal<Out, Bits<N>>,
@@ -64,7 +64,7 @@ impl<T: Synth, const N: usize> Logic for Arbiter<T, N> {
             }
         }
         let requests = self.requests[N - 1].val();
-        // The round goes on behind the input that sent last; after the highest input it starts anew.
+        // The round continues after the input that sent last, and wraps after the highest input.
         let later_requests = requests & self.later.q.val();
         let candidates = select(later_requests.any(), later_requests, requests);
         // A number and its negative share only the lowest bit that is set.

@@ -24,7 +24,7 @@
 //! `2^ADDRESS` beats in the memory, and one at the exit. 32 beats with 512 bits of data: 38 RAM32M16, 19 LUT, 568 FF,
 //! depth 4.
 //!
-//! 1. Beats leave in the order in which they came, none lost, none twice.
+//! 1. Beats leave in the order of arrival; none is lost or duplicated.
 //! 2. Pointers cross in Gray code, one bit changing at a time, straight from registers.
 //! 3. No word of the memory is read before its pointer has crossed, so never while it is written.
 //! 4. Both resets are high together for at least 4 cycles of each clock; they may begin and end apart.
@@ -54,7 +54,7 @@ pub struct AsyncFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub read_clock: Signal<In, Clock>,
     /// Synchronous to `read_clock`, active high.
     pub read_reset: Signal<In, Bit>,
-    /// To the neighbour behind; registered.
+    /// To the next block; registered.
     pub tx: StreamTx<T>,
     #[domain(clock = write_clock, reset = write_reset)]
     write_side: WriteSide<ADDRESS, COUNT>,

@@ -1,7 +1,7 @@
 //! FIFO: a queue of beats between two neighbours of one clock.
 //!
-//! It evens out bursts. The head of the queue stands at the exit before anybody asks for it, although block RAM takes
-//! a cycle to read: the read register of the memory is the exit.
+//! The head of the queue is at the output before it is read, although block RAM takes a cycle to read: the read register of the
+//! memory is the output register.
 //!
 //! ```text
 //!            ┌──────────────────────────────────────────────────┐
@@ -23,7 +23,7 @@
 //! With beats of 512 bits of data: 32 of them in 38 RAM32M16, 12 LUT, 538 FF, depth 4; 512 of them in 15 RAMB18, 19 LUT,
 //! 29 FF, depth 5.
 //!
-//! 1. Beats leave in the order in which they came, none lost, none twice.
+//! 1. Beats leave in the order of arrival; none is lost or duplicated.
 //! 2. `level` is the number of beats that came and have not left; it never exceeds `2^ADDRESS`.
 //! 3. `rx.ready`, `tx.valid`, `tx.beat` and `level` are registers (`tx.beat` that of the memory).
 //! 4. No word of the memory is read in the cycle in which it is written.
@@ -48,7 +48,7 @@ pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub reset: Signal<In, Bit>,
     /// From the neighbour before; `ready` is registered.
     pub rx: StreamRx<T>,
-    /// To the neighbour behind; registered.
+    /// To the next block; registered.
     pub tx: StreamTx<T>,
     /// Beats in the queue; registered.
     pub level: Signal<Out, Bits<COUNT>>,
@@ -74,7 +74,7 @@ impl<T: Synth, const ADDRESS: usize, const COUNT: usize> Logic for Fifo<T, ADDRE
         let (write_address, read_address) = (self.write_address.q.val(), self.read_address.q.val());
         let head_valid = self.head_valid.q.val();
         let count = self.count.q.val();
-        // A full queue is one whose count is the power of two, so one register says it.
+        // The queue is full when its count is 2^ADDRESS, which is one bit of a register.
         let is_full = count.get_bit(ADDRESS);
         let push = self.rx.valid.val() && !is_full;
         let pop = head_valid && self.tx.ready.val();

@@ -12,22 +12,22 @@
 //!
 //! | Block | What it does to a stream |
 //! |---|---|
-//! | [`RegisterSlice`] | cuts its paths in time, both ways |
+//! | [`RegisterSlice`] | registers it in both directions |
 //! | [`Fifo`] | queues it |
-//! | [`PacketFifo`] | queues it, and shows a packet only when it is committed |
-//! | [`AsyncFifo`] | takes it from one clock to another |
+//! | [`PacketFifo`] | queues it, and releases a packet only when it is committed |
+//! | [`AsyncFifo`] | moves it from one clock to another |
 //! | [`Arbiter`] | merges it with others, frame by frame |
-//! | [`Splitter`] | cuts the spans of bytes that it carries at boundaries |
+//! | [`Splitter`] | splits the spans of bytes that it carries at boundaries |
 //!
-//! LUT, FF and depth in their headers are those of Yosys (`synth_xilinx -family xcup`), which knows no wires; depth counts
-//! LUTs and carry cells on the longest path.
-pub mod arbiter;
-pub mod async_fifo;
+//! LUT, FF and depth in the headers are those of Yosys (`synth_xilinx -family xcup`), without wire delays; depth counts LUTs and
+//! carry cells on the longest path.
+pub mod slice;
 pub mod fifo;
 pub mod packet_fifo;
-pub mod slice;
-pub mod split;
+pub mod async_fifo;
 pub mod synchronizer;
+pub mod arbiter;
+pub mod split;
 
 pub use arbiter::Arbiter;
 pub use async_fifo::AsyncFifo;
@@ -42,10 +42,10 @@ use rnic_kernel::prelude::*;
 /// One beat of a frame or of a payload.
 ///
 /// `DATA` is the width of the datapath in bits: 64, 128, 256 or 512. `BYTES` is the width of a count of its bytes:
-/// 4, 5, 6 or 7. Byte 0, the first on the wire, stands in bits 7:0.
+/// 4, 5, 6 or 7. Byte 0, the first on the wire, is in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Beat<const DATA: usize, const BYTES: usize> {
-    /// Bytes beyond `bytes` have no meaning and may hold anything.
+    /// Data; lanes from `bytes` on are undefined.
     pub data: Bits<DATA>,
     /// Valid bytes from lane 0 on: `DATA / 8`, or on the last beat 1 to `DATA / 8`.
     pub bytes: Bits<BYTES>,

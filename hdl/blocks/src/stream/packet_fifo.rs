@@ -1,8 +1,7 @@
-//! Packet FIFO: a queue whose beats become visible when their packet is approved, or never.
+//! Packet FIFO: a queue whose beats become visible when their packet is committed, or never.
 //!
-//! What a frame is worth is known at its end, when its ICRC has been seen. Until then its beats lie behind a
-//! speculative pointer. The writer cannot be held back, since the wire cannot: a packet that finds no room is refused as
-//! a whole.
+//! A frame is known to be good only at its end, when its ICRC has been checked. Until then its beats are after a speculative write
+//! pointer. The writer cannot be stalled, since the wire cannot: a packet without room is dropped as a whole.
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────┐
@@ -25,7 +24,7 @@
 //!
 //! 1. A packet is the beats since the last `commit` or `rollback`, including one written in the same cycle.
 //! 2. Committed packets leave whole and in order; of others, no beat is ever seen.
-//! 3. `fits` says whether all beats of the packet up to now have found room. When it is low, `commit` acts as
+//! 3. `fits` is high if all beats of the packet up to now have found room. When it is low, `commit` acts as
 //!    `rollback`, and later packets are not affected.
 //! 4. A packet of up to `2^ADDRESS` beats fits when all before it have left.
 //! 5. When `commit` and `rollback` are both high, the packet is rolled back.
@@ -53,11 +52,11 @@ pub struct PacketFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub beat: Signal<In, T>,
     /// The packet is complete and good.
     pub commit: Signal<In, Bit>,
-    /// The packet is to be forgotten.
+    /// The packet is discarded.
     pub rollback: Signal<In, Bit>,
     /// The packet, with the beat of this cycle, has found room; combinational.
     pub fits: Signal<Out, Bit>,
-    /// Beats of committed packets, to the neighbour behind; registered.
+    /// Beats of committed packets, to the next block; registered.
     pub tx: StreamTx<T>,
     /// Beats in the memory, committed or not; combinational.
     pub level: Signal<Out, Bits<COUNT>>,

@@ -12,14 +12,14 @@
 //!            └──────────────────────────────┘
 //! ```
 //!
-//! The sink stalls in cycles 3 and 4; the source feels it from cycle 4 on:
+//! The sink stalls in cycles 3 and 4; the source stalls from cycle 4 on:
 //! ```text
 #![doc = include_str!("waves/slice.txt")]
 //! ```
 //!
 //! Latency 1 cycle, throughput one beat a cycle. With beats of 512 bits of data: 524 LUT, 1044 FF, depth 1.
 //!
-//! 1. Beats leave in the order in which they came, none lost, none twice.
+//! 1. Beats leave in the order of arrival; none is lost or duplicated.
 //! 2. `spare` is valid only while `head` is.
 //! 3. `rx.ready`, `tx.valid` and `tx.beat` are registers.
 use super::{StreamRx, StreamTx};
@@ -34,7 +34,7 @@ pub struct RegisterSlice<T: Synth> {
     pub reset: Signal<In, Bit>,
     /// From the neighbour before; `ready` is registered.
     pub rx: StreamRx<T>,
-    /// To the neighbour behind; registered.
+    /// To the next block; registered.
     pub tx: StreamTx<T>,
     head: DFF<T>,
     head_valid: Reg<Bit>,

@@ -32,20 +32,20 @@ use rnic_kernel::prelude::*;
 /// Consecutive bytes, anywhere. The longest message has 2^31 of them (protocol 1.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Span {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: Bits<64>,
-    /// In bytes, 0 to 2^31.
+    /// Length in bytes, 0 to 2^31.
     pub length: Bits<32>,
 }
 
 /// A part of a span that crosses no boundary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Piece<const LENGTH: usize> {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: Bits<64>,
-    /// In bytes, 0 to the boundary.
+    /// Length in bytes, 0 to `2^BOUNDARY`.
     pub length: Bits<LENGTH>,
-    /// The span ends here.
+    /// Last piece of its span.
     pub last: Bit,
 }
 
@@ -60,7 +60,7 @@ pub struct Splitter<const BOUNDARY: usize, const LENGTH: usize> {
     pub reset: Signal<In, Bit>,
     /// From the neighbour before; `ready` is combinational.
     pub rx: StreamRx<Span>,
-    /// To the neighbour behind.
+    /// To the next block.
     pub tx: StreamTx<Piece<LENGTH>>,
     address: DFF<Bits<64>>,
     left: DFF<Bits<32>>,

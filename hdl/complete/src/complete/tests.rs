@@ -297,7 +297,7 @@ fn arming_makes_one_eqe_after_its_cqe_and_one_interrupt_when_it_is_written() {
     machine.run(100);
     assert_eq!(machine.events().len(), 1);
     assert_eq!(machine.raised.len(), 1);
-    // Armed while its event is unread: the interrupt comes at once.
+    // Armed while its event is unread: the interrupt is raised at once.
     machine.read_events(1, 1, true);
     machine.run(100);
     assert_eq!(machine.raised, [5, 5]);

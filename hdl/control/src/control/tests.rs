@@ -1,6 +1,6 @@
 use super::*;
 use crate::axi_lite::READ_CYCLES;
-use crate::packet_registers::at;
+use crate::register_map::at;
 use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Random, random};
@@ -222,8 +222,9 @@ impl World {
                 self.block.field(port, 133, 48),
             ));
         }
-        self.foreign += u32::from(self.block.is("counts_doorbell_foreign"));
-        self.unknown += u32::from(self.block.is("counts_doorbell_unknown"));
+        // The first two fields of the counts.
+        self.foreign += self.block.field("counts", 0, 1) as u32;
+        self.unknown += self.block.field("counts", 1, 1) as u32;
         self.block.tick();
     }
 

@@ -270,7 +270,7 @@ fn what_the_card_does_can_be_read() {
         block.admin_busy.next = busy;
         block.admin_failed.next = stopped;
         block.is_resetting.next = resetting;
-        block.tally_is_latching.next = latching;
+        block.event_counters_latching.next = latching;
         block.fatal_code.next = bits(0x12);
         block.fatal_detail.next = bits(0x3456_789a);
         block.producer_index.next = bits(0xabcd);
@@ -304,11 +304,11 @@ fn every_counter_is_read_from_where_it_is_counted() {
         for _ in 0..READ_CYCLES {
             world.bench.settle();
             let block = &mut world.bench.block;
-            let next = (block.counter_index.val().to_u64(), block.tally_index.val().to_u64());
+            let next = (block.counter_index.val().to_u64(), block.event_counter_index.val().to_u64());
             let due = delayed[1];
             delayed = [next, delayed[0]];
             block.counter.next = Count { frames: bits(0x1000 + due.0), bytes: bits(0) };
-            block.tally_value.next = bits(0x2000 + due.1);
+            block.event_counter.next = bits(0x2000 + due.1);
             world.tick();
         }
         world.bench.settle();
@@ -398,4 +398,20 @@ fn a_sweep_brings_every_register_back() {
     world.write(at::EVENT_QUEUE_CONTROL, 1 << 8 | 7, 0xff);
     model.write(at::EVENT_QUEUE_CONTROL, 1 << 8 | 7, 0xff);
     assert_eq!(world.messages, model.messages);
+}
+
+#[test]
+fn every_access_without_a_register_is_counted_once() {
+    // Write, read, one still to be counted; counted, still to be counted.
+    for (write, read, owed, any, owes) in [
+        (false, false, false, false, false),
+        (true, false, false, true, false),
+        (false, true, false, true, false),
+        (true, true, false, true, true),
+        (false, false, true, true, false),
+        (true, false, true, true, true),
+        (false, true, true, true, true),
+    ] {
+        assert_eq!(misses(write, read, owed), Misses { any, owes });
+    }
 }

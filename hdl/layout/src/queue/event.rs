@@ -1,15 +1,15 @@
-//! Event queue entries: why an interrupt was raised.
+//! EQEs: entries of event queues, which say why an interrupt was raised (protocol 4.4).
 
 use crate::field::{record, values};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 values! {
-    /// What an event is about.
+    /// Kind of an event.
     pub enum EventKind, "protocol 4.4" {
-        /// An armed completion queue has completions.
+        /// An armed completion queue has new CQEs.
         Completion = 0, "completion";
-        /// Something happened to an object or to the port: `code` says what.
+        /// Asynchronous event of an object or of the port; `code` says which.
         Asynchronous = 1, "asynchronous";
         /// The admin queue has written an answer.
         AdminAnswer = 2, "admin_answer";
@@ -17,20 +17,20 @@ values! {
 }
 
 values! {
-    /// What happened; the numbers are those of the verbs.
+    /// Asynchronous event; the numbers are those of the verbs.
     pub enum AsyncEvent, "protocol 4.4" {
-        /// A completion queue is full, and unusable.
+        /// A completion queue has overrun and is unusable.
         CompletionQueueError = 0, "completion_queue_error";
-        /// A queue pair failed for an internal reason, or the host did not give the card its work: what is posted on it may
-        /// complete only when it is reset or ended.
+        /// A queue pair failed for an internal reason, or a WQE could not be read from the host. WQEs posted on it may not complete
+        /// until the queue pair is reset or destroyed.
         QueuePairFatal = 1, "queue_pair_fatal";
         /// The peer sent an invalid request.
         QueuePairRequestError = 2, "queue_pair_request_error";
-        /// The peer tried to access memory that it may not.
+        /// The peer tried to access memory without permission.
         QueuePairAccessError = 3, "queue_pair_access_error";
-        /// The first packet arrived at a queue pair in RTR.
+        /// The first packet arrived for a queue pair in RTR.
         CommunicationEstablished = 4, "communication_established";
-        /// A queue pair in SQD has finished what it had begun.
+        /// The send queue of a queue pair in SQD has drained.
         SendQueueDrained = 5, "send_queue_drained";
         /// Not raised by this card: path migration.
         PathMigrated = 6, "path_migrated";
@@ -48,13 +48,13 @@ values! {
         PartitionChange = 12, "partition_change";
         /// Not raised by this card: subnet managers are InfiniBand's.
         SubnetManagerChange = 13, "subnet_manager_change";
-        /// A shared receive queue failed.
+        /// An SRQ failed.
         SharedReceiveError = 14, "shared_receive_error";
-        /// A shared receive queue has fewer entries than its limit.
+        /// An SRQ has fewer posted WQEs than its limit.
         SharedReceiveLimit = 15, "shared_receive_limit";
-        /// A queue pair in ERR has given back its last entry of a shared queue.
+        /// A queue pair in ERR has completed its last WQE of an SRQ.
         LastWqeReached = 16, "last_wqe_reached";
-        /// Not raised by this card: InfiniBand's.
+        /// Not raised by this card: client reregistration is InfiniBand's.
         ClientReregister = 17, "client_reregister";
         /// The table of source addresses changed.
         AddressChange = 18, "address_change";
@@ -66,40 +66,40 @@ values! {
 }
 
 record! {
-    /// An entry of an event queue. Software reads it when `phase` is that of its own index.
-    pub struct Eqe: 128 bits by Event, "protocol 4.4" {
-        /// Completion queue, queue pair, shared receive queue; zero for the port, the device and the admin queue.
+    /// EQE: an entry of an event queue. It is valid if `phase` is the phase of the consumer index.
+    pub struct Eqe: 128 bits by Complete, "protocol 4.4" {
+        /// QPN, or number of the completion queue or SRQ; zero for the port, the device and the admin queue.
         object_number: u32 = 0..24, "protocol 4.4";
-        /// Completion: free-running index up to which completions are written. Admin answer: the same of the answers.
-        /// Device failure: the detail of the register `fatal`.
+        /// Completion: producer index of the completion queue. Admin answer: producer index of the ring of answers. Device
+        /// failure: `detail` of the register `fatal`. Else zero.
         detail: u32 = 32..64, "protocol 4.4";
-        /// What the event is about.
+        /// Kind of the event.
         kind: EventKind = 64..72, "protocol 4.4";
-        /// Asynchronous: what happened; else zero.
+        /// The asynchronous event, if `kind` is `asynchronous`; else zero.
         code: AsyncEvent = 72..80, "protocol 4.4";
-        /// Turns with every pass of the ring; written last.
+        /// Phase bit: inverts at each pass of the ring; written last.
         phase: bool = 120..121, "design 3.2";
     }
     reserved { 24..32, 80..120, 121..128 }
 }
 
-/// An entry of an event queue in memory: [`Event`].
+/// Memory image of an EQE: [`Eqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RawEqe {
-    /// Which object.
+    /// QPN, or number of the completion queue or SRQ.
     pub object_number: U32,
-    /// More, by kind.
+    /// Index or detail, by kind.
     pub detail: U32,
     /// An [`EventKind`].
     pub kind: u8,
     /// An [`AsyncEvent`].
     pub code: u8,
-    /// Zero.
+    /// Reserved: zero.
     pub zero: [u8; 5],
-    /// Turns with every pass of the ring.
+    /// Phase bit, in bit 0.
     pub phase: u8,
 }
 
@@ -109,25 +109,25 @@ mod tests {
     use crate::queue::pin;
 
     #[test]
-    fn the_entry_in_memory_agrees_with_its_table() {
+    fn the_image_agrees_with_its_table() {
         pin!(RawEqe, Eqe::RECORD, [object_number, detail, kind, code, zero, phase]);
     }
 
     /// Worked by hand: access error of QP 0xabcdef, in an odd pass.
     #[test]
-    fn an_event_stands_in_memory_as_worked_by_hand() {
+    fn an_eqe_has_the_bytes_worked_by_hand() {
         let bytes = [0xef, 0xcd, 0xab, 0, 0x04, 0x03, 0x02, 0x01, 0x01, 0x03, 0, 0, 0, 0, 0, 0x01];
-        let event = Eqe {
+        let eqe = Eqe {
             object_number: 0xab_cdef,
             detail: 0x0102_0304,
             kind: EventKind::Asynchronous,
             code: AsyncEvent::QueuePairAccessError,
             phase: true,
         };
-        assert_eq!(event.to_bytes(), Ok(bytes));
-        assert_eq!(Eqe::parse(&bytes), Ok(event));
-        let entry = RawEqe::read_from_bytes(&bytes).unwrap();
-        assert_eq!((entry.object_number.get(), entry.kind, entry.code, entry.phase), (0xab_cdef, 1, 3, 1));
+        assert_eq!(eqe.to_bytes(), Ok(bytes));
+        assert_eq!(Eqe::parse(&bytes), Ok(eqe));
+        let image = RawEqe::read_from_bytes(&bytes).unwrap();
+        assert_eq!((image.object_number.get(), image.kind, image.code, image.phase), (0xab_cdef, 1, 3, 1));
     }
 
     #[test]

@@ -1,28 +1,28 @@
 #![doc = include_str!("../manual/queues.md")]
 
+pub mod send;
+pub mod receive;
 pub mod completion;
 pub mod event;
-pub mod receive;
-pub mod send;
 
-/// Gives the phase that a valid entry carries at a free-running index, in a ring of 2^`log2` entries.
+/// Returns the phase bit of a valid CQE, EQE or admin answer at a free-running index, in a ring of 2^`log2` entries.
 pub const fn phase(index: u32, log2: u32) -> bool {
     index >> log2 & 1 == 0
 }
 
-/// Holds the members of an entry in memory to its table: every member begins where a field (or reserved bits) begins
-/// and ends where one ends, a member of a field's name is exactly that field, and the members cover the record.
+/// Compares the members of a memory image with its table: every member begins where a field (or reserved bits) begins and ends
+/// where one ends, a member of a field's name is exactly that field, and the members cover the record.
 #[cfg(test)]
 macro_rules! pin {
-    ($entry:ty, $record:expr, [$($member:ident),+ $(,)?]) => {{
+    ($image:ty, $record:expr, [$($member:ident),+ $(,)?]) => {{
         use $crate::field::Span;
         let record = $record;
         let mut covered = 0;
         $({
-            let first = core::mem::offset_of!($entry, $member) as u32 * 8;
+            let first = core::mem::offset_of!($image, $member) as u32 * 8;
             let size = {
                 fn size<T, U>(_: fn(&T) -> &U) -> usize { core::mem::size_of::<U>() }
-                size(|entry: &$entry| &entry.$member)
+                size(|image: &$image| &image.$member)
             };
             let end = first + size as u32 * 8;
             let name = stringify!($member);
@@ -33,7 +33,7 @@ macro_rules! pin {
             });
             assert!(bounds(first) && bounds(end), "{name} cuts a field");
             if let Some(field) = record.fields.iter().find(|field| field.name == name) {
-                // A number of 24 bits stands in a member of 32, over reserved bits.
+                // A number of 24 bits may be in a member of 32 bits, over reserved bits.
                 assert_eq!(field.offset, first, "{name} begins elsewhere");
                 assert!(field.end() <= end, "{name} is shorter than its field");
                 for other in record.fields {
@@ -44,8 +44,8 @@ macro_rules! pin {
             covered = end;
         })+
         assert_eq!(covered, record.bits, "the members do not cover the record");
-        assert_eq!(core::mem::size_of::<$entry>(), record.bytes());
-        assert_eq!(core::mem::align_of::<$entry>(), 1, "entries can stand anywhere in memory");
+        assert_eq!(core::mem::size_of::<$image>(), record.bytes());
+        assert_eq!(core::mem::align_of::<$image>(), 1, "an image can be at any address");
     }};
 }
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use super::phase;
 
     #[test]
-    fn the_phase_turns_at_every_pass() {
+    fn the_phase_inverts_at_every_pass() {
         assert!(phase(0, 6) && phase(63, 6));
         assert!(!phase(64, 6) && !phase(127, 6));
         assert!(phase(128, 6));

@@ -9,12 +9,12 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 values! {
-    /// What to do; the numbers are the work request opcodes of the verbs. Numbers that are not here, and reserved
-    /// ones while their feature bit is zero, complete with LOC_QP_OP.
+    /// Opcode of a send WQE; the numbers are the work request opcodes of the verbs. Unlisted numbers, and reserved ones whose
+    /// feature bit is zero, complete with LOC_QP_OP.
     pub enum WqeOpcode, "protocol 4.1" {
         /// RDMA WRITE.
         Write = 0, "write";
-        /// RDMA WRITE, consuming a receive at the peer.
+        /// RDMA WRITE with immediate data, which consumes a receive WQE of the peer.
         WriteImmediate = 1, "write_immediate";
         /// SEND.
         Send = 2, "send";
@@ -26,11 +26,11 @@ values! {
         CompareSwap = 5, "compare_swap";
         /// Atomic fetch and add of 8 bytes.
         FetchAdd = 6, "fetch_add";
-        /// Frees a key of this host.
+        /// Invalidates a local key.
         LocalInvalidate = 7, "local_invalidate";
         /// Reserved: bind a memory window.
         BindWindow = 8, "bind_window";
-        /// SEND that frees a key of the peer.
+        /// SEND that invalidates a key of the peer.
         SendInvalidate = 9, "send_invalidate";
         /// Reserved: fast registration.
         FastRegister = 11, "fast_register";
@@ -41,56 +41,56 @@ values! {
     }
 }
 
-/// `flags`: write a completion also when all goes well.
+/// `flags`: signalled; success also writes a CQE.
 pub const SIGNALLED: u8 = 1 << 0;
-/// `flags`: the receiver's completion is a solicited one.
+/// `flags`: the CQE of the receiver is solicited.
 pub const SOLICITED: u8 = 1 << 1;
-/// `flags`: start only when all earlier READs and atomics have completed.
+/// `flags`: start after all earlier READs and atomics have completed.
 pub const FENCE: u8 = 1 << 2;
-/// `flags`: the payload stands in the entry.
+/// `flags`: the payload is in the WQE.
 pub const INLINE: u8 = 1 << 3;
 /// `flags`: a second slot follows.
 pub const TWO_SLOTS: u8 = 1 << 4;
 
 record! {
-    /// A stretch of local memory.
+    /// SGE: scatter/gather element, a range of local memory.
     pub struct Sge: 128 bits by Driver, "protocol 4.6" {
-        /// Address in the region's own address space.
+        /// Address in the address space of the region.
         address: u64 = 0..64, "protocol 4.6";
-        /// Key of the region.
+        /// L_Key of the region.
         local_key: u32 = 64..96, "protocol 4.6";
-        /// Zero skips the element without a check of its key.
+        /// Length. Zero skips the SGE, without a check of its key.
         length: u32 = 96..128, "protocol 4.6", unit "bytes";
     }
 }
 
 record! {
-    /// First slot of a send entry of a connected queue pair.
+    /// First slot of a send WQE of a connected queue pair.
     pub struct SendWqe: 512 bits by Driver, "design 3.2" {
-        /// What to do.
+        /// Operation.
         opcode: WqeOpcode = 0..8, "protocol 4.1", reset 2;
-        /// Write a completion also when all goes well.
+        /// Signalled: success also writes a CQE. Errors always do.
         signalled: bool = 8..9, "protocol 2.11";
-        /// The receiver's completion is a solicited one.
+        /// The CQE of the receiver is solicited.
         solicited: bool = 9..10, "protocol 3.9";
-        /// Start only when all earlier READs and atomics of this queue have completed.
+        /// Start after all earlier READs and atomics of this queue pair have completed.
         fence: bool = 10..11, "protocol 2.10";
-        /// The payload stands in the entry; no key is checked. Not for READ.
+        /// The payload is in the WQE; no key is checked. Not allowed for READ.
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
         two_slots: bool = 12..13, "design 3.2";
-        /// Elements in use: at most 2, with a second slot at most 6; for READ always at most 2; zero with inline data.
+        /// SGEs in use: at most 2, with a second slot at most 6; for READ always at most 2; 0 with inline data.
         sge_count: u8 = 16..20, "design 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire; for SEND_INVALIDATE and LOCAL_INVALIDATE the key, as a
         /// little-endian number.
         immediate: [u8; 4] = 32..64, "protocol 1.5";
-        /// Comes back in the completion, and means nothing to the card.
+        /// The application's name for the work request, returned in its CQE.
         wr_id: u64 = 64..128, "design 3.2";
-        /// WRITE and READ: address in the peer's region.
+        /// WRITE and READ: address in the address space of the peer's region.
         remote_address: u64 = 128..192, "protocol 1.5";
-        /// WRITE and READ: key of the peer's region.
+        /// WRITE and READ: R_Key of the peer's region.
         remote_key: u32 = 192..224, "protocol 1.5";
-        /// Length of the message; larger than 2^31 completes with LOC_LEN.
+        /// Length of the message. More than 2^31 completes with LOC_LEN.
         length: u32 = 224..256, "protocol 2.1", unit "bytes";
         /// SGE 0 and SGE 1, or 32 inline bytes.
         data: [u8; 32] = 256..512, "design 3.2";
@@ -99,33 +99,33 @@ record! {
 }
 
 record! {
-    /// First slot of a send entry of a datagram queue pair.
+    /// First slot of a send WQE of a datagram queue pair.
     pub struct DatagramWqe: 512 bits by Driver, "protocol 2.12" {
         /// SEND or SEND_IMMEDIATE.
         opcode: WqeOpcode = 0..8, "protocol 4.1", reset 2;
-        /// Write a completion also when all goes well.
+        /// Signalled: success also writes a CQE. Errors always do.
         signalled: bool = 8..9, "protocol 2.11";
-        /// The receiver's completion is a solicited one.
+        /// The CQE of the receiver is solicited.
         solicited: bool = 9..10, "protocol 3.9";
-        /// Ignored: a datagram queue pair has nothing to wait for.
+        /// Ignored: a datagram queue pair has no READs or atomics.
         fence: bool = 10..11, "protocol 2.10";
-        /// The payload stands in the entry.
+        /// The payload is in the WQE.
         inline: bool = 11..12, "protocol 2.2";
         /// A second slot follows.
         two_slots: bool = 12..13, "design 3.2";
-        /// Elements in use: at most 2, with a second slot at most 6; zero with inline data.
+        /// SGEs in use: at most 2, with a second slot at most 6; 0 with inline data.
         sge_count: u8 = 16..20, "design 3.2", allowed 0..=6;
         /// Immediate data, byte for byte as on the wire.
         immediate: [u8; 4] = 32..64, "protocol 1.5";
-        /// Comes back in the completion, and means nothing to the card.
+        /// The application's name for the work request, returned in its CQE.
         wr_id: u64 = 64..128, "design 3.2";
         /// QPN of the receiver; 0xffffff for multicast.
         destination_qp: u32 = 128..152, "protocol 2.12";
-        /// Address handle, of the queue pair's domain.
+        /// Number of an address handle, of the protection domain of the queue pair.
         address_handle: u32 = 160..184, "protocol 4.2";
-        /// Q_Key to send; with its top bit set, the queue pair's own is sent instead.
+        /// Q_Key to send. If its most significant bit is set, the Q_Key of the queue pair is sent instead.
         queue_key: u32 = 192..224, "protocol 2.12";
-        /// Length of the message, at most the PMTU; longer completes with LOC_LEN.
+        /// Length of the message, at most the PMTU. More completes with LOC_LEN.
         length: u32 = 224..256, "protocol 2.12", unit "bytes";
         /// SGE 0 and SGE 1, or 32 inline bytes.
         data: [u8; 32] = 256..512, "design 3.2";
@@ -134,67 +134,67 @@ record! {
 }
 
 record! {
-    /// The slot of an atomic.
+    /// The slot of a send WQE for an atomic operation.
     pub struct AtomicWqe: 512 bits by Driver, "protocol 3.7" {
         /// COMPARE_SWAP or FETCH_ADD.
         opcode: WqeOpcode = 0..8, "protocol 4.1", reset 5;
-        /// Write a completion also when all goes well.
+        /// Signalled: success also writes a CQE. Errors always do.
         signalled: bool = 8..9, "protocol 2.11";
-        /// Ignored: an atomic makes no completion at the peer.
+        /// Ignored: an atomic makes no CQE at the peer.
         solicited: bool = 9..10, "protocol 3.9";
-        /// Start only when all earlier READs and atomics of this queue have completed.
+        /// Start after all earlier READs and atomics of this queue pair have completed.
         fence: bool = 10..11, "protocol 2.10";
-        /// Zero.
+        /// Zero: an atomic has no inline data.
         inline: bool = 11..12, "protocol 2.2", allowed 0..=0;
-        /// Zero.
+        /// Zero: an atomic takes one slot.
         two_slots: bool = 12..13, "design 3.2", allowed 0..=0;
-        /// One.
+        /// SGEs: one, for the original value.
         sge_count: u8 = 16..20, "design 3.2", reset 1, allowed 1..=1;
-        /// Comes back in the completion, and means nothing to the card.
+        /// The application's name for the work request, returned in its CQE.
         wr_id: u64 = 64..128, "design 3.2";
-        /// Address in the peer's region, a multiple of 8.
+        /// Address in the address space of the peer's region, a multiple of 8.
         remote_address: u64 = 128..192, "protocol 1.5";
-        /// Key of the peer's region.
+        /// R_Key of the peer's region.
         remote_key: u32 = 192..224, "protocol 1.5";
-        /// Eight.
+        /// Length of the operand: eight.
         length: u32 = 224..256, "protocol 3.7", unit "bytes", reset 8, allowed 8..=8;
-        /// Where the original value goes, as an integer in host byte order.
+        /// Address to which the original value is written, as an integer in host byte order.
         local_address: u64 = 256..320, "protocol 4.6";
-        /// Key of the local region.
+        /// L_Key of the region for the original value.
         local_key: u32 = 320..352, "protocol 4.6";
-        /// Eight.
+        /// Length of the original value: eight.
         local_length: u32 = 352..384, "protocol 4.6", unit "bytes", reset 8, allowed 8..=8;
-        /// COMPARE_SWAP: what the peer's memory must hold for the swap; FETCH_ADD: zero.
+        /// COMPARE_SWAP: compare operand, the value that the peer's memory must hold for the swap. FETCH_ADD: zero.
         compare: u64 = 384..448, "protocol 1.5";
-        /// COMPARE_SWAP: what to put there; FETCH_ADD: what to add.
+        /// COMPARE_SWAP: swap operand, the new value. FETCH_ADD: add operand.
         swap_or_add: u64 = 448..512, "protocol 1.5";
     }
     reserved { 13..16, 20..32, 32..64 }
 }
 
 record! {
-    /// Second slot of a send entry.
+    /// Second slot of a send WQE.
     pub struct SendWqeExtension: 512 bits by Driver, "design 3.2" {
         /// SGE 2 to SGE 5, or inline bytes 32 to 95.
         data: [u8; 64] = 0..512, "design 3.2";
     }
 }
 
-/// A scatter/gather element in memory: [`Sge`].
+/// Memory image of an SGE: [`Sge`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RawSge {
-    /// Address in the region's own address space.
+    /// Address in the address space of the region.
     pub address: U64,
-    /// Key of the region.
+    /// L_Key of the region.
     pub local_key: U32,
-    /// Bytes.
+    /// Length, in bytes.
     pub length: U32,
 }
 
-/// The slot of a send entry of a connected queue pair in memory: [`SendWqe`].
+/// Memory image of the first slot of a send WQE of a connected queue pair: [`SendWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -202,27 +202,27 @@ pub struct RawSge {
 pub struct RawSendWqe {
     /// A [`WqeOpcode`].
     pub opcode: u8,
-    /// Sum of [`SIGNALLED`] and its kin.
+    /// Sum of [`SIGNALLED`], [`SOLICITED`], [`FENCE`], [`INLINE`] and [`TWO_SLOTS`].
     pub flags: u8,
-    /// Elements in use.
+    /// SGEs in use.
     pub sge_count: u8,
-    /// Zero.
+    /// Reserved: zero.
     pub zero: u8,
     /// Immediate data in wire order, or a key in little-endian order.
     pub immediate: [u8; 4],
-    /// Comes back in the completion.
+    /// The application's name for the work request, returned in its CQE.
     pub wr_id: U64,
-    /// Address in the peer's region.
+    /// Address in the address space of the peer's region.
     pub remote_address: U64,
-    /// Key of the peer's region.
+    /// R_Key of the peer's region.
     pub remote_key: U32,
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub length: U32,
     /// SGE 0 and SGE 1, or 32 inline bytes.
     pub data: [u8; 32],
 }
 
-/// The slot of a send entry of a datagram queue pair in memory: [`DatagramWqe`].
+/// Memory image of the first slot of a send WQE of a datagram queue pair: [`DatagramWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -230,29 +230,29 @@ pub struct RawSendWqe {
 pub struct RawDatagramWqe {
     /// A [`WqeOpcode`].
     pub opcode: u8,
-    /// Sum of [`SIGNALLED`] and its kin.
+    /// Sum of [`SIGNALLED`], [`SOLICITED`], [`FENCE`], [`INLINE`] and [`TWO_SLOTS`].
     pub flags: u8,
-    /// Elements in use.
+    /// SGEs in use.
     pub sge_count: u8,
-    /// Zero.
+    /// Reserved: zero.
     pub zero: u8,
     /// Immediate data in wire order.
     pub immediate: [u8; 4],
-    /// Comes back in the completion.
+    /// The application's name for the work request, returned in its CQE.
     pub wr_id: U64,
     /// QPN of the receiver.
     pub destination_qp: U32,
-    /// Address handle.
+    /// Number of an address handle.
     pub address_handle: U32,
     /// Q_Key to send.
     pub queue_key: U32,
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub length: U32,
     /// SGE 0 and SGE 1, or 32 inline bytes.
     pub data: [u8; 32],
 }
 
-/// The slot of an atomic in memory: [`AtomicWqe`].
+/// Memory image of the slot of an atomic: [`AtomicWqe`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -260,87 +260,87 @@ pub struct RawDatagramWqe {
 pub struct RawAtomicWqe {
     /// A [`WqeOpcode`].
     pub opcode: u8,
-    /// Sum of [`SIGNALLED`] and its kin.
+    /// Sum of [`SIGNALLED`], [`SOLICITED`], [`FENCE`], [`INLINE`] and [`TWO_SLOTS`].
     pub flags: u8,
-    /// One.
+    /// SGEs: one.
     pub sge_count: u8,
-    /// Zero.
+    /// Reserved: zero.
     pub zero: [u8; 5],
-    /// Comes back in the completion.
+    /// The application's name for the work request, returned in its CQE.
     pub wr_id: U64,
-    /// Address in the peer's region.
+    /// Address in the address space of the peer's region.
     pub remote_address: U64,
-    /// Key of the peer's region.
+    /// R_Key of the peer's region.
     pub remote_key: U32,
-    /// Eight.
+    /// Length of the operand: eight.
     pub length: U32,
-    /// Where the original value goes.
+    /// Address to which the original value is written.
     pub local_address: U64,
-    /// Key of the local region.
+    /// L_Key of the region for the original value.
     pub local_key: U32,
-    /// Eight.
+    /// Length of the original value: eight.
     pub local_length: U32,
-    /// Operand of COMPARE_SWAP.
+    /// Compare operand of COMPARE_SWAP; zero for FETCH_ADD.
     pub compare: U64,
-    /// Second operand of COMPARE_SWAP, only one of FETCH_ADD.
+    /// Swap operand of COMPARE_SWAP, or add operand of FETCH_ADD.
     pub swap_or_add: U64,
 }
 
-/// What a send entry asks for, after every check that needs nothing but the entry and the service.
+/// A send WQE that has passed every check that needs only the WQE and the service of the queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wqe {
-    /// SEND, WRITE and their kin, READ and LOCAL_INVALIDATE of a connected queue pair.
+    /// SEND and WRITE in all variants, READ and LOCAL_INVALIDATE of a connected queue pair.
     Message(SendWqe),
-    /// SEND and SEND_IMMEDIATE of a datagram queue pair.
+    /// SEND and SEND with immediate data of a datagram queue pair.
     Datagram(DatagramWqe),
     /// COMPARE_SWAP and FETCH_ADD.
     Atomic(AtomicWqe),
 }
 
-/// Why a send entry is malformed.
+/// Why a send WQE is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WqeError {
-    /// A field holds what it must not.
+    /// A field has a value that is not allowed.
     Field(FieldError),
-    /// The opcode is reserved, or not for this service (protocol 4.1).
+    /// The opcode is reserved, or not allowed for this service (protocol 4.1).
     NotForService {
         /// Service of the queue pair.
         service: Service,
-        /// The opcode.
+        /// Opcode of the WQE.
         opcode: WqeOpcode,
     },
-    /// Inline data together with sges, or for an opcode that sends nothing.
+    /// Inline data together with SGEs, or for an opcode that sends no payload.
     InlineNotAllowed,
-    /// More sges than the entry, or the opcode, has room for.
+    /// More SGEs than the slots have room for, or than the opcode allows.
     TooManySges {
-        /// Elements in use.
+        /// SGEs in use.
         sge_count: u8,
-        /// Room.
+        /// Most SGEs allowed.
         allowed: usize,
     },
-    /// More inline bytes than the entry has room for.
+    /// More inline bytes than the slots have room for.
     InlineTooLong {
-        /// Bytes of the message.
+        /// Length of the message, in bytes.
         length: u32,
-        /// Room.
+        /// Most inline bytes allowed.
         allowed: usize,
     },
-    /// The lengths of the sges do not add up to that of the message.
+    /// The sum of the lengths of the SGEs is not the length of the message.
     LengthMismatch {
-        /// Bytes of the message.
+        /// Length of the message, in bytes.
         length: u32,
-        /// Sum of the sges, which can be longer than 32 bits.
+        /// Sum of the lengths of the SGEs, in bytes; it may exceed 32 bits.
         sum: u64,
     },
     /// The message is longer than 2^31 bytes (protocol 2.1).
     MessageTooLong {
-        /// Bytes of the message.
+        /// Length of the message, in bytes.
         length: u32,
     },
 }
 
 impl WqeError {
-    /// Gives the status that the work completes with (protocol 2.11, 8.3).
+    /// Returns the status of the CQE that the WQE completes with (protocol 2.11, 8.3).
     pub const fn status(&self) -> CompletionStatus {
         match self {
             Self::Field(_)
@@ -361,7 +361,9 @@ impl fmt::Display for WqeError {
             Self::NotForService { service, opcode } => {
                 write!(f, "a {} queue pair does not do {}", service.name(), opcode.name())
             }
-            Self::InlineNotAllowed => f.write_str("inline data, and sges or an opcode that has none"),
+            Self::InlineNotAllowed => {
+                f.write_str("inline data together with SGEs, or for an opcode that sends no payload")
+            }
             Self::TooManySges { sge_count, allowed } => {
                 write!(f, "sge_count is {sge_count}; allowed are at most {allowed}")
             }
@@ -369,7 +371,7 @@ impl fmt::Display for WqeError {
                 write!(f, "inline length is {length}; allowed are at most {allowed}")
             }
             Self::LengthMismatch { length, sum } => {
-                write!(f, "length is {length}; the sges add up to {sum}")
+                write!(f, "length is {length}; the lengths of the SGEs add up to {sum}")
             }
             Self::MessageTooLong { length } => {
                 write!(f, "length is {length}; allowed are at most {}", limits::MESSAGE_BYTES_MAX)
@@ -381,7 +383,7 @@ impl fmt::Display for WqeError {
 impl core::error::Error for WqeError {}
 
 impl WqeOpcode {
-    /// Tells whether a queue pair of a service does this (protocol 4.1). Reserved opcodes are for none.
+    /// Returns whether a queue pair of this service may post the opcode (protocol 4.1). Reserved opcodes are refused.
     pub const fn is_for(self, service: Service) -> bool {
         match self {
             Self::Send | Self::SendImmediate => true,
@@ -395,7 +397,7 @@ impl WqeOpcode {
         }
     }
 
-    /// Tells whether a message of this opcode carries payload from the requester.
+    /// Returns whether requests of this opcode carry payload.
     pub const fn sends_payload(self) -> bool {
         matches!(
             self,
@@ -404,8 +406,8 @@ impl WqeOpcode {
     }
 }
 
-/// What the common checks look at.
-struct Amount {
+/// Opcode, form and length of the data: input of the checks that connected and datagram WQEs share.
+struct DataLength {
     opcode: WqeOpcode,
     inline: bool,
     two_slots: bool,
@@ -414,36 +416,36 @@ struct Amount {
 }
 
 impl Wqe {
-    /// Reads and checks an entry of one slot or two, the second right behind the first, as the card does before it
-    /// looks anything up. Keys and addresses are not looked at.
+    /// Parses and checks a WQE of one slot, or of two contiguous slots, as the card does before it looks up any key or handle.
+    /// Keys and addresses are not checked.
     ///
     /// # Errors
     ///
-    /// Says what is wrong; [`WqeError::status`] is what the card completes the work with.
+    /// A [`WqeError`], whose [`status`](WqeError::status) is the status that the card completes the WQE with.
     pub fn parse(service: Service, slots: &[u8]) -> Result<Self, WqeError> {
         SendWqe::RECORD.check_length(slots.len()).map_err(WqeError::Field)?;
         let opcode = WqeOpcode::read(SendWqe::RECORD.field("opcode"), slots).map_err(WqeError::Field)?;
         if !opcode.is_for(service) {
             return Err(WqeError::NotForService { service, opcode });
         }
-        let (work, amount) = if matches!(opcode, WqeOpcode::CompareSwap | WqeOpcode::FetchAdd) {
-            // Its lengths are held by the ranges of the table, so nothing is left to add up.
+        let (wqe, data) = if matches!(opcode, WqeOpcode::CompareSwap | WqeOpcode::FetchAdd) {
+            // The ranges of the table fix both lengths, so there is no sum to check.
             return AtomicWqe::parse(slots).map(Self::Atomic).map_err(WqeError::Field);
         } else if service == Service::UnreliableDatagram {
-            let work = DatagramWqe::parse(slots).map_err(WqeError::Field)?;
-            let DatagramWqe { inline, two_slots, sge_count, length, .. } = work;
-            (Self::Datagram(work), Amount { opcode, inline, two_slots, sge_count, length })
+            let wqe = DatagramWqe::parse(slots).map_err(WqeError::Field)?;
+            let DatagramWqe { inline, two_slots, sge_count, length, .. } = wqe;
+            (Self::Datagram(wqe), DataLength { opcode, inline, two_slots, sge_count, length })
         } else {
-            let work = SendWqe::parse(slots).map_err(WqeError::Field)?;
-            let SendWqe { inline, two_slots, sge_count, length, .. } = work;
-            (Self::Message(work), Amount { opcode, inline, two_slots, sge_count, length })
+            let wqe = SendWqe::parse(slots).map_err(WqeError::Field)?;
+            let SendWqe { inline, two_slots, sge_count, length, .. } = wqe;
+            (Self::Message(wqe), DataLength { opcode, inline, two_slots, sge_count, length })
         };
-        amount.check(slots)?;
-        Ok(work)
+        data.check(slots)?;
+        Ok(wqe)
     }
 }
 
-impl Amount {
+impl DataLength {
     fn check(&self, slots: &[u8]) -> Result<(), WqeError> {
         if self.two_slots {
             let rest = slots.len() - limits::WQE_SLOT_BYTES;
@@ -470,7 +472,7 @@ impl Amount {
             return Err(WqeError::TooManySges { sge_count: self.sge_count, allowed });
         }
         // Six lengths of 32 bits cannot overflow 64.
-        let sum = sges(slots, self.sge_count).map(|element| u64::from(element.length)).sum();
+        let sum = sges(slots, self.sge_count).map(|sge| u64::from(sge.length)).sum();
         if sum != u64::from(self.length) {
             return Err(WqeError::LengthMismatch { length: self.length, sum });
         }
@@ -481,7 +483,7 @@ impl Amount {
     }
 }
 
-/// Walks over the sges in use of an entry, from the first slot into the second. Ends early where memory does.
+/// Iterates over the `sge_count` SGEs in use of a WQE, from the first slot into the second. Ends early if `slots` does.
 pub fn sges(slots: &[u8], sge_count: u8) -> impl Iterator<Item = Sge> {
     let first = SendWqe::RECORD.field("data").offset as usize / 8;
     slots
@@ -499,7 +501,7 @@ mod tests {
     use crate::queue::pin;
 
     #[test]
-    fn entries_in_memory_agree_with_their_tables() {
+    fn images_agree_with_their_tables() {
         pin!(RawSge, Sge::RECORD, [address, local_key, length]);
         pin!(
             RawSendWqe,
@@ -559,9 +561,9 @@ mod tests {
         }
     }
 
-    /// Worked by hand: a signalled, solicited WRITE with immediate of 300 bytes from one element.
+    /// Worked by hand: a signalled, solicited WRITE with immediate of 300 bytes from one SGE.
     const WRITE: [u8; 64] = [
-        0x01, 0x03, 0x01, 0x00, 0xde, 0xad, 0xbe, 0xef, // opcode 1, flags 1 | 2, one element; immediate
+        0x01, 0x03, 0x01, 0x00, 0xde, 0xad, 0xbe, 0xef, // opcode 1, flags 1 | 2, one SGE; immediate
         0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // wr_id 0x1122334455667788
         0x00, 0x10, 0x00, 0x00, 0x00, 0x7f, 0x00, 0x00, // remote address 0x7f0000001000
         0x42, 0x01, 0x00, 0x00, 0x2c, 0x01, 0x00, 0x00, // remote key 0x142, length 300
@@ -571,9 +573,9 @@ mod tests {
     ];
 
     fn write() -> SendWqe {
-        let element = Sge { address: 0x4000_0001, local_key: 0x207, length: 300 };
+        let sge = Sge { address: 0x4000_0001, local_key: 0x207, length: 300 };
         let mut data = [0; 32];
-        element.emit(&mut data).unwrap();
+        sge.emit(&mut data).unwrap();
         SendWqe {
             opcode: WqeOpcode::WriteImmediate,
             signalled: true,
@@ -590,10 +592,10 @@ mod tests {
     }
 
     #[test]
-    fn a_write_stands_in_memory_as_worked_by_hand() {
+    fn a_write_has_the_bytes_worked_by_hand() {
         assert_eq!(write().to_bytes(), Ok(WRITE));
         assert_eq!(SendWqe::parse(&WRITE), Ok(write()));
-        let entry = RawSendWqe {
+        let image = RawSendWqe {
             opcode: WqeOpcode::WriteImmediate.number(),
             flags: SIGNALLED | SOLICITED,
             sge_count: 1,
@@ -605,12 +607,12 @@ mod tests {
             length: 300.into(),
             data: write().data,
         };
-        assert_eq!(entry.as_bytes(), WRITE);
+        assert_eq!(image.as_bytes(), WRITE);
     }
 
     /// Worked by hand: an unsignalled inline SEND of three bytes to a datagram queue pair.
     #[test]
-    fn a_datagram_stands_in_memory_as_worked_by_hand() {
+    fn a_datagram_has_the_bytes_worked_by_hand() {
         let mut bytes = [0; 64];
         bytes[0..2].copy_from_slice(&[0x02, 0x08]); // SEND, inline
         bytes[8] = 0x2a; // wr_id
@@ -621,7 +623,7 @@ mod tests {
         bytes[32..35].copy_from_slice(b"abc");
         let mut data = [0; 32];
         data[..3].copy_from_slice(b"abc");
-        let work = DatagramWqe {
+        let wqe = DatagramWqe {
             inline: true,
             wr_id: 0x2a,
             destination_qp: 0xff_ffff,
@@ -631,15 +633,15 @@ mod tests {
             data,
             ..DatagramWqe::at_reset()
         };
-        assert_eq!(work.to_bytes(), Ok(bytes));
-        assert_eq!(DatagramWqe::parse(&bytes), Ok(work));
+        assert_eq!(wqe.to_bytes(), Ok(bytes));
+        assert_eq!(DatagramWqe::parse(&bytes), Ok(wqe));
     }
 
     /// Worked by hand: compare 1, swap 2 at address 0x2000 of the peer, the original to 0x3000.
     #[test]
-    fn an_atomic_stands_in_memory_as_worked_by_hand() {
+    fn an_atomic_has_the_bytes_worked_by_hand() {
         let mut bytes = [0; 64];
-        bytes[0..3].copy_from_slice(&[0x05, 0x05, 0x01]); // COMPARE_SWAP, signalled | fence, one element
+        bytes[0..3].copy_from_slice(&[0x05, 0x05, 0x01]); // COMPARE_SWAP, signalled | fence, one SGE
         bytes[17] = 0x20;
         bytes[24..28].copy_from_slice(&[0x04, 0x03, 0x02, 0x01]); // remote key 0x01020304
         bytes[28] = 8;
@@ -648,7 +650,7 @@ mod tests {
         bytes[44] = 8;
         bytes[48] = 1;
         bytes[56] = 2;
-        let work = AtomicWqe {
+        let wqe = AtomicWqe {
             signalled: true,
             fence: true,
             remote_address: 0x2000,
@@ -659,8 +661,8 @@ mod tests {
             swap_or_add: 2,
             ..AtomicWqe::at_reset()
         };
-        assert_eq!(work.to_bytes(), Ok(bytes));
-        assert_eq!(AtomicWqe::parse(&bytes), Ok(work));
+        assert_eq!(wqe.to_bytes(), Ok(bytes));
+        assert_eq!(AtomicWqe::parse(&bytes), Ok(wqe));
     }
 
     #[test]
@@ -672,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_elements_are_refused() {
+    fn too_many_sges_are_refused() {
         let mut bytes = WRITE;
         bytes[2] = 6;
         assert!(SendWqe::parse(&bytes).is_ok());
@@ -690,20 +692,20 @@ mod tests {
 
     const RC: Service = Service::ReliableConnected;
 
-    fn entry(work: SendWqe, lengths: &[u32]) -> [u8; 128] {
+    fn slots_of(wqe: SendWqe, lengths: &[u32]) -> [u8; 128] {
         let mut slots = [0; 128];
-        work.emit(&mut slots).unwrap();
+        wqe.emit(&mut slots).unwrap();
         for (place, &length) in lengths.iter().enumerate() {
-            let element = Sge { address: 0, local_key: 1, length };
-            element.emit(&mut slots[32 + place * 16..]).unwrap();
+            let sge = Sge { address: 0, local_key: 1, length };
+            sge.emit(&mut slots[32 + place * 16..]).unwrap();
         }
         slots
     }
 
     fn gather(opcode: WqeOpcode, two_slots: bool, lengths: &[u32], length: u32) -> Result<Wqe, WqeError> {
         let sge_count = lengths.len() as u8;
-        let work = SendWqe { opcode, two_slots, sge_count, length, ..SendWqe::at_reset() };
-        Wqe::parse(RC, &entry(work, lengths))
+        let wqe = SendWqe { opcode, two_slots, sge_count, length, ..SendWqe::at_reset() };
+        Wqe::parse(RC, &slots_of(wqe, lengths))
     }
 
     #[test]
@@ -732,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_counted_by_slots_and_opcode() {
+    fn the_sge_bound_depends_on_slots_and_opcode() {
         let refused = |sge_count, allowed| Err(WqeError::TooManySges { sge_count, allowed });
         assert!(gather(WqeOpcode::Write, false, &[1; 2], 2).is_ok());
         assert_eq!(gather(WqeOpcode::Write, false, &[1; 3], 3), refused(3, 2));
@@ -756,8 +758,8 @@ mod tests {
     #[test]
     fn inline_data_is_bounded_by_the_slots() {
         let inline = |opcode, two_slots, sge_count, length| {
-            let work = SendWqe { opcode, inline: true, two_slots, sge_count, length, ..SendWqe::at_reset() };
-            Wqe::parse(RC, &entry(work, &[]))
+            let wqe = SendWqe { opcode, inline: true, two_slots, sge_count, length, ..SendWqe::at_reset() };
+            Wqe::parse(RC, &slots_of(wqe, &[]))
         };
         let too_long = |length, allowed| Err(WqeError::InlineTooLong { length, allowed });
         assert!(inline(WqeOpcode::Send, false, 0, 32).is_ok());
@@ -770,9 +772,9 @@ mod tests {
 
     #[test]
     fn a_second_slot_that_is_not_there_is_refused() {
-        let work = SendWqe { two_slots: true, ..SendWqe::at_reset() };
-        assert!(Wqe::parse(RC, &entry(work, &[])).is_ok());
-        let error = Wqe::parse(RC, &entry(work, &[])[..127]).unwrap_err();
+        let wqe = SendWqe { two_slots: true, ..SendWqe::at_reset() };
+        assert!(Wqe::parse(RC, &slots_of(wqe, &[])).is_ok());
+        let error = Wqe::parse(RC, &slots_of(wqe, &[])[..127]).unwrap_err();
         assert_eq!(error.status(), CompletionStatus::LocalQueuePairOperation);
     }
 

@@ -16,17 +16,17 @@ use core::fmt::{self, Write};
 const BEGIN: &str = r#"/*
  * rnic_regs.h: registers, doorbells, queue entries and commands of the rnic card.
  *
- * Rendered from the tables of the crate rnic-layout; do not edit. REGISTERS.md says what everything means.
+ * Rendered from the tables of the crate rnic-layout; do not edit. REGISTERS.md describes every field.
  *
- * Byte order: everything in memory and in registers is little-endian. RNIC_GET and RNIC_SET work byte by byte, so
- * they are right on hosts of either order and at any alignment. Registers are 64 bits wide; on a big-endian host swap
- * what a 64-bit access gives.
+ * Byte order: memory and registers are little-endian. RNIC_GET and RNIC_SET access single bytes, so they work on hosts of
+ * either byte order and at any alignment. Registers are 64 bits wide; a big-endian host must swap the bytes of a 64-bit
+ * access.
  *
  * A field of a register or doorbell has _SHIFT, _WIDTH and _MASK (in place) in a 64-bit value:
  *     (value & RNIC_STATUS_READY_MASK) >> RNIC_STATUS_READY_SHIFT
  * A field of a record in memory has _BYTE and _BITS, the little-endian unit that holds it, and _SHIFT, _WIDTH and
  * _MASK in that unit:
- *     RNIC_GET(entry, RNIC_COMPLETION_STATUS)
+ *     RNIC_GET(cqe, RNIC_CQE_STATUS)
  * Fields wider than 64 bits have _BYTE and _BYTES only.
  *
  * Works with C99 and later, and with C++11 and later.
@@ -48,27 +48,26 @@ extern "C" {
 RNIC_STATIC_ASSERT(CHAR_BIT == 8, bytes_have_eight_bits);
 RNIC_STATIC_ASSERT(sizeof(uint64_t) == 8, words_have_eight_bytes);
 
-/* Reads a little-endian unit of `bits` bits at `byte` of a record, and takes a field out of it. */
+/* Returns a field of the little-endian unit of `bits` bits at `byte` of a record. */
 static inline uint64_t rnic_get(const void *record, size_t byte, unsigned bits, unsigned shift, uint64_t mask)
 {
     const unsigned char *bytes = (const unsigned char *)record + byte;
     uint64_t unit = 0;
-    unsigned place;
-    for (place = 0; place < bits; place += 8) {
-        unit |= (uint64_t)bytes[place / 8] << place;
+    unsigned bit;
+    for (bit = 0; bit < bits; bit += 8) {
+        unit |= (uint64_t)bytes[bit / 8] << bit;
     }
     return (unit & mask) >> shift;
 }
 
-/* Writes a field of a record, and leaves its neighbours alone. What does not fit is cut off. */
+/* Writes a field of a record and preserves other bits. The value is truncated to the field. */
 static inline void rnic_set(void *record, size_t byte, unsigned bits, unsigned shift, uint64_t mask, uint64_t value)
 {
     unsigned char *bytes = (unsigned char *)record + byte;
     uint64_t unit = (value << shift) & mask;
-    unsigned place;
-    for (place = 0; place < bits; place += 8) {
-        bytes[place / 8] =
-            (unsigned char)((bytes[place / 8] & ~(unsigned char)(mask >> place)) | (unsigned char)(unit >> place));
+    unsigned bit;
+    for (bit = 0; bit < bits; bit += 8) {
+        bytes[bit / 8] = (unsigned char)((bytes[bit / 8] & ~(unsigned char)(mask >> bit)) | (unsigned char)(unit >> bit));
     }
 }
 
@@ -86,11 +85,11 @@ const END: &str = "
 #endif /* RNIC_REGS_H */
 ";
 
-/// Writes `rnic_regs.h`.
+/// Renders the C header `rnic_regs.h`.
 ///
 /// # Errors
 ///
-/// Only if `out` refuses a write.
+/// If a write to `out` fails.
 pub fn c_header(out: &mut dyn Write) -> fmt::Result {
     out.write_str(BEGIN)?;
     writeln!(out, "#define RNIC_LAYOUT_MAJOR {LAYOUT_MAJOR}")?;
@@ -138,12 +137,12 @@ pub fn c_header(out: &mut dyn Write) -> fmt::Result {
         }
     }
 
-    heading(out, "Entries of the queues")?;
-    for entry in QUEUE_RECORDS {
-        record(out, entry, 0, entry.bytes())?;
+    heading(out, "WQEs, CQEs and EQEs")?;
+    for table in QUEUE_RECORDS {
+        record(out, table, 0, table.bytes())?;
     }
 
-    heading(out, "Admin commands: the header, the bodies behind it, the answer")?;
+    heading(out, "Admin commands: the header, the bodies, the answer")?;
     record(out, &CommandHeader::RECORD, 0, COMMAND_BYTES)?;
     for (_, body) in BODIES {
         record(out, body, BODY_OFFSET as u32, COMMAND_BYTES)?;
@@ -181,7 +180,7 @@ fn heading(out: &mut dyn Write, text: &str) -> fmt::Result {
     writeln!(out, "\n/* {text}. */")
 }
 
-/// A field of a 64-bit word.
+/// Defines the shift, width, mask and reset value of a field of a 64-bit register or doorbell.
 fn word_field(out: &mut dyn Write, owner: &str, field: &Field) -> fmt::Result {
     let (owner, name) = (upper(owner), upper(field.name));
     writeln!(out, "#define RNIC_{owner}_{name}_SHIFT {}u", field.offset)?;
@@ -193,7 +192,7 @@ fn word_field(out: &mut dyn Write, owner: &str, field: &Field) -> fmt::Result {
     Ok(())
 }
 
-/// A record in memory, `skip` bytes behind the beginning of an entry of `size` bytes.
+/// Defines the fields of a record that starts at byte `skip` of an entry of `size` bytes.
 fn record(out: &mut dyn Write, record: &Record, skip: u32, size: usize) -> fmt::Result {
     let owner = upper(record.name);
     writeln!(out, "#define RNIC_{owner}_SIZE {size}u")?;

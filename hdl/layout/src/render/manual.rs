@@ -1,8 +1,8 @@
-//! The register manual, in Markdown.
+//! Renderer of the register manual, in Markdown.
 
-use super::{CONTEXT_VALUE_TABLES, Plain, QUEUE_RECORDS, VALUE_TABLES};
+use super::{Plain, QUEUE_RECORDS, VALUE_TABLES};
 use crate::admin::{Answer, BODIES, CommandHeader};
-use crate::context::{QUEUE_PAIR_LINE, QUEUE_PAIR_LINE_BYTES, RECORDS};
+use crate::context::PathRecord;
 use crate::doorbell::{DOORBELLS, PUSH_WINDOW_BYTES, PUSH_WINDOW_OFFSET};
 use crate::field::{Field, Record, Span, ValueTable, Writer};
 use crate::limits::LIMITS;
@@ -16,11 +16,11 @@ use crate::state::{
 use crate::syndrome::{CREDITS, RNR_TIMER_STEP_US, RNR_TIMER_STEPS};
 use core::fmt::{self, Write};
 
-/// Writes the register manual.
+/// Renders the register manual, `REGISTERS.md`.
 ///
 /// # Errors
 ///
-/// Only if `out` refuses a write.
+/// If a write to `out` fails.
 pub fn manual(out: &mut dyn Write) -> fmt::Result {
     overview(out)?;
     registers(out)?;
@@ -39,35 +39,37 @@ fn overview(out: &mut dyn Write) -> fmt::Result {
         out,
         "# Register manual of the rnic card
 
-Layout version {LAYOUT_MAJOR}.{LAYOUT_MINOR}. This file is rendered from the tables of the crate `rnic-layout`, from which the card's hardware, its driver
-and `rnic_regs.h` are made as well; do not edit it.
+Layout version {LAYOUT_MAJOR}.{LAYOUT_MINOR}. This file is rendered from the tables of the crate `rnic-layout`; do not edit it. The hardware of the card, its
+driver and `rnic_regs.h` are made from the same tables.
 
 1. [Conventions](#conventions)
 2. [Registers](#registers) (BAR 0) and [counters](#counters)
 3. [Doorbells](#doorbells) (BAR 2)
-4. [Queues](#queues): what stands in host memory
+4. [Queues](#queues) in host memory: WQEs, CQEs, EQEs
 5. [Admin queue](#admin-queue)
 6. [Queue pair states](#queue-pair-states)
 7. [On the wire](#on-the-wire): opcodes, credits, RNR delays
-8. [Records of the card](#records-of-the-card)
+8. [Context of a queue pair](#context-of-a-queue-pair)
 9. [Values](#values)
 10. [Limits](#limits)
 
 ## Conventions
 
-* Everything is little-endian. Bit 0 of a record is the least significant bit of its byte 0, so a field `[23:0]` is
-  bytes 0, 1 and 2, lowest first. What the wire carries as bytes (immediate data, addresses) keeps its order and says so.
-* Reserved bits are written as zero. The card refuses commands and work that have others, so that a later version can
-  give them a meaning; software ignores them in what it reads.
-* *Reset* is the value after a reset of the card, or in a newly made object. *Generated* means that it is fixed by the
+* Registers and memory are little-endian. Bit 0 of a record is the least significant bit of its byte 0, so a field `[23:0]`
+  is bytes 0, 1 and 2, lowest first. Fields in wire order (immediate data, addresses) say so.
+* Reserved bits are written as zero. The card refuses commands and WQEs in which they are not zero, so that a later version can
+  give them a meaning. Software ignores reserved bits that it reads.
+* *Reset* is the value after a reset of the card, or in a newly created object. *Generated* values are fixed by the
   configuration that the card was generated with.
-* *Writer* is who changes a field while the card runs. Every field has exactly one.
-* *Source* names the rule: a section of the protocol notes, or a decision of the design.
-* Ring indices run free, modulo their width; the place in the ring is the low bits.
+* *Writer* is the part that writes a record while the card runs: `driver` (software), or the part `control` or `complete` of the
+  card. `generated` and `fixed` records never change.
+* *Source* cites the rule: `protocol 3.4` is a section of [docs/protocol.md](../../docs/protocol.md); `design 3.2` and `design
+  decision 9` are a section and a decision of [docs/design.md](../../docs/design.md).
+* Ring indices are free-running, modulo their width; the low bits are the index in the ring.
 
 ## Address map
 
-| BAR | Bytes | What |
+| BAR | Bytes | Content |
 |---|---|---|
 | 0 | `0x0000` to `{:#06x}` | [Registers](#registers) |
 | 0 | `{COUNTER_BASE:#06x}` to `{:#06x}` | [Counters](#counters) |
@@ -82,7 +84,7 @@ and `rnic_regs.h` are made as well; do not edit it.
 fn registers(out: &mut dyn Write) -> fmt::Result {
     out.write_str("## Registers\n\n")?;
     chapter(out, include_str!("../manual/registers.md"))?;
-    out.write_str("\n| Offset | Register | Access | What |\n|---|---|---|---|\n")?;
+    out.write_str("\n| Offset | Register | Access | Content |\n|---|---|---|---|\n")?;
     for register in REGISTERS {
         write!(out, "| `{:#06x}`", register.offset)?;
         if register.count > 1 {
@@ -102,19 +104,25 @@ fn registers(out: &mut dyn Write) -> fmt::Result {
         if register.count > 1 {
             write!(out, " + {} i, i < {}", register.stride, register.count)?;
         }
-        writeln!(out, ", {}. Source: {}.\n", register.access.name(), register.record.section)?;
+        let writer = register.record.writer().name();
+        writeln!(
+            out,
+            ", {}. Writer: {writer}. Source: {}.\n",
+            register.access.name(),
+            register.record.section
+        )?;
         out.write_str("| Bits | Field | Reset | Meaning | Source |\n|---|---|---|---|---|\n")?;
         for span in register.record.spans() {
-            row(out, span, Columns { bytes: false, writer: false, skip_bits: 0 })?;
+            row(out, span, Columns { bytes: false, skip_bits: 0 })?;
         }
     }
     writeln!(out, "\n## Counters\n")?;
     writeln!(
         out,
-        "All are read-only and 64 bits wide, and show the last snapshot (`counter_latch`). The first twenty are drops of
-the packet path, one a reason, in the order of the checks: the first reason that holds is counted. So `frames_received`
-is the sum of these twenty and of `requests_received`, `responses_received` and `congestion_notifications_received`.
-What goes no further after that moves one counter of its role.
+        "Counters are read-only and 64 bits wide, and show the last snapshot (`counter_latch`). The first twenty count drops of the
+packet path, one counter for each reason, in the order of the checks; a dropped frame is counted by the first reason that
+applies. So `frames_received` is the sum of these twenty and of `requests_received`, `responses_received` and
+`congestion_notifications_received`. A request or response that is dropped later is counted by the requester or the responder.
 
 | Offset | Counter | Counts | Source |
 |---|---|---|---|"
@@ -148,7 +156,7 @@ fn doorbells(out: &mut dyn Write) -> fmt::Result {
         last = doorbell.record.name;
         new
     }) {
-        record(out, doorbell.record, Columns { bytes: false, writer: false, skip_bits: 0 })?;
+        record(out, doorbell.record, Columns { bytes: false, skip_bits: 0 })?;
     }
     Ok(())
 }
@@ -158,12 +166,12 @@ fn queues(out: &mut dyn Write) -> fmt::Result {
     chapter(out, include_str!("../manual/queues.md"))?;
     out.write_str("\n### Send queue\n\n")?;
     chapter(out, include_str!("../manual/send.md"))?;
-    for entry in QUEUE_RECORDS {
-        if entry.name == "ReceiveWqe" {
+    for table in QUEUE_RECORDS {
+        if table.name == "ReceiveWqe" {
             out.write_str("\n### Receive queue\n\n")?;
             chapter(out, include_str!("../manual/receive.md"))?;
         }
-        record(out, entry, Columns { bytes: true, writer: false, skip_bits: 0 })?;
+        record(out, table, Columns { bytes: true, skip_bits: 0 })?;
     }
     Ok(())
 }
@@ -171,7 +179,7 @@ fn queues(out: &mut dyn Write) -> fmt::Result {
 fn admin(out: &mut dyn Write) -> fmt::Result {
     out.write_str("\n## Admin queue\n\n")?;
     chapter(out, include_str!("../manual/admin.md"))?;
-    let columns = Columns { bytes: true, writer: false, skip_bits: 0 };
+    let columns = Columns { bytes: true, skip_bits: 0 };
     record(out, &CommandHeader::RECORD, columns)?;
     for (opcodes, body) in BODIES {
         record(out, body, Columns { skip_bits: CommandHeader::RECORD.bits, ..columns })?;
@@ -188,9 +196,9 @@ fn admin(out: &mut dyn Write) -> fmt::Result {
 fn states(out: &mut dyn Write) -> fmt::Result {
     out.write_str("\n## Queue pair states\n\n")?;
     chapter(out, include_str!("../manual/states.md"))?;
-    write!(out, "\n```text\n{DRAWING}```\n\n### What a state permits\n\n")?;
+    write!(out, "\n```text\n{DRAWING}```\n\n### Permissions of the states\n\n")?;
     out.write_str(
-        "| State | Receives posted | Sends posted | Packets taken | Packets sent |\n|---|---|---|---|---|\n",
+        "| State | Posted receive WQEs | Posted send WQEs | Packets accepted | Packets sent |\n|---|---|---|---|---|\n",
     )?;
     for row in PERMISSIONS {
         writeln!(
@@ -216,9 +224,9 @@ fn states(out: &mut dyn Write) -> fmt::Result {
         }
     }
     out.write_str(
-        "\n### Transitions by command\n\nAny state to `reset` and any state to `error` is always legal and takes no
-attribute. `state` may always stand in the mask. Where required attributes are missing, or others come than are listed,
-the command is refused and nothing changes (protocol 4.1).\n",
+        "\n### Transitions by command\n\nTransitions to `reset` and to `error` are allowed from any state and
+take no attribute. `state` is always allowed in the mask. If a required attribute is missing, or an attribute is not listed, the
+command is refused and nothing changes (protocol 4.1).\n",
     )?;
     for service in Service::ALL {
         writeln!(out, "\n#### {}\n", Words(service.name()))?;
@@ -232,7 +240,7 @@ the command is refused and nothing changes (protocol 4.1).\n",
         }
     }
     out.write_str(
-        "\n### Transitions of the card\n\nWhat is not listed does not change the state.\n\n| Service | From | Cause | To |\n|---|---|---|---|\n",
+        "\n### Transitions by the card\n\nOther causes and states do not change the state.\n\n| Service | From | Cause | To |\n|---|---|---|---|\n",
     )?;
     for row in HARDWARE_TRANSITIONS {
         writeln!(
@@ -249,9 +257,9 @@ the command is refused and nothing changes (protocol 4.1).\n",
 
 fn wire(out: &mut dyn Write) -> fmt::Result {
     out.write_str(
-        "\n## On the wire\n\n### Opcodes\n\nProtocol 1.4. Opcodes that are not listed and lie in the range of RC pass to the responder, which answers NAK 0x61.
+        "\n## On the wire\n\n### Opcodes\n\nProtocol 1.4. Unlisted opcodes of RC go to the responder, which answers with NAK 0x61.
 
-| Opcode | Name | Extended headers | Their bytes | Taken by |\n|---|---|---|---|---|\n",
+| Opcode | Name | Extended headers | Bytes of these | Receiver |\n|---|---|---|---|---|\n",
     )?;
     for opcode in &OPCODES {
         write!(out, "| `{:#04x}` | `{}` |", opcode.code, opcode.name)?;
@@ -282,22 +290,9 @@ fn wire(out: &mut dyn Write) -> fmt::Result {
 }
 
 fn contexts(out: &mut dyn Write) -> fmt::Result {
-    out.write_str("\n## Records of the card\n\n")?;
+    out.write_str("\n## Context of a queue pair\n\n")?;
     chapter(out, include_str!("../manual/contexts.md"))?;
-    writeln!(
-        out,
-        "\n### A queue pair in host memory\n\n{QUEUE_PAIR_LINE_BYTES} bytes a queue pair, at `host_memory_base` + index x {QUEUE_PAIR_LINE_BYTES}.\n\n| Byte | Record | Bits |\n|---|---|---|"
-    )?;
-    for (record, offset) in QUEUE_PAIR_LINE {
-        writeln!(out, "| {offset} | [{0}](#{0}) | {1} |", record.name, record.bits)?;
-    }
-    for entry in RECORDS {
-        record(out, entry, Columns { bytes: false, writer: true, skip_bits: 0 })?;
-    }
-    for table in CONTEXT_VALUE_TABLES {
-        list(out, table)?;
-    }
-    Ok(())
+    record(out, &PathRecord::RECORD, Columns { bytes: false, skip_bits: 0 })
 }
 
 fn values(out: &mut dyn Write) -> fmt::Result {
@@ -310,8 +305,8 @@ fn values(out: &mut dyn Write) -> fmt::Result {
 
 fn limits(out: &mut dyn Write) -> fmt::Result {
     out.write_str(
-        "\n## Limits\n\nBounds of the formats: no configuration can exceed them. A card may have less, and says so in `table_sizes` and
-`queue_limits`.\n\n| Limit | Value | What |\n|---|---|---|\n",
+        "\n## Limits\n\nBounds of the formats, which no configuration can exceed. A card may have lower ones, which the registers `table_sizes` and
+`queue_limits` report.\n\n| Limit | Value | Meaning |\n|---|---|---|\n",
     )?;
     for limit in LIMITS {
         writeln!(out, "| `{}` | {} | {} |", limit.name, limit.value, Plain(limit.meaning))?;
@@ -319,13 +314,11 @@ fn limits(out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
-/// What a bit table shows.
+/// Form of a bit table.
 #[derive(Clone, Copy)]
 struct Columns {
-    /// Place in memory, for records that stand there.
+    /// Shows the byte of each field, for records in memory.
     bytes: bool,
-    /// Who writes the field, where that differs within a record.
-    writer: bool,
     /// Bits of memory before the record.
     skip_bits: u32,
 }
@@ -339,11 +332,10 @@ fn record(out: &mut dyn Write, record: &Record, columns: Columns) -> fmt::Result
     if columns.skip_bits > 0 {
         write!(out, ", from byte {} of the command on", columns.skip_bits / 8)?;
     }
-    writeln!(out, ". Source: {}.\n", record.section)?;
+    writeln!(out, ". Writer: {}. Source: {}.\n", record.writer().name(), record.section)?;
     let (bytes, dashes) = if columns.bytes { ("Byte | ", "---|") } else { ("", "") };
-    let (writer, more) = if columns.writer { ("Writer | ", "---|") } else { ("", "") };
-    writeln!(out, "| {bytes}Bits | Field | {writer}Reset | Meaning | Source |")?;
-    writeln!(out, "|{dashes}---|---|{more}---|---|---|")?;
+    writeln!(out, "| {bytes}Bits | Field | Reset | Meaning | Source |")?;
+    writeln!(out, "|{dashes}---|---|---|---|---|")?;
     for span in record.spans() {
         row(out, span, columns)?;
     }
@@ -366,14 +358,10 @@ fn row(out: &mut dyn Write, span: Span, columns: Columns) -> fmt::Result {
     }
     match span {
         Span::Reserved(..) => {
-            let writer = if columns.writer { " |" } else { "" };
-            writeln!(out, "reserved |{writer} 0 | | |")
+            writeln!(out, "reserved | 0 | | |")
         }
         Span::Field(field) => {
             write!(out, "`{}` | ", field.name)?;
-            if columns.writer {
-                write!(out, "{} | ", field.writer.name())?;
-            }
             reset(out, field)?;
             write!(out, " | {}", Plain(field.meaning))?;
             if !field.unit.is_empty() {

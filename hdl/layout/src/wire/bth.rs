@@ -1,16 +1,16 @@
-//! The base transport header, first of every packet (protocol 1.3).
+//! BTH, the base transport header, the first header after UDP (protocol 1.3).
 
 use super::header::{Error, header};
 use crate::opcode::BTH_BYTES;
 use crate::psn::Psn;
 
-/// The P_Key of the default partition, with full membership.
+/// P_Key of the default partition, with full membership.
 pub const PARTITION_KEY_DEFAULT: u16 = 0xFFFF;
 
-/// The queue pair of the general services interface, where connections are made.
+/// QPN of the general services interface, which connection management uses.
 pub const QP_GENERAL_SERVICES: u32 = 1;
 
-/// The destination of multicast datagrams.
+/// Destination QPN of multicast datagrams.
 pub const QP_MULTICAST: u32 = 0xFF_FFFF;
 
 header! {
@@ -18,25 +18,25 @@ header! {
     fields, BthPacket => BthRepr, "BTH", 12 bytes;
     /// Transport in bits 7:5, operation in bits 4:0.
     OPCODE opcode set_opcode: u8 = 0, 7, 8, "code", "protocol 1.4";
-    /// SE: the receiver's completion may raise an event.
+    /// SE: the CQE of the receiver is solicited.
     SOLICITED solicited set_solicited: bool = 1, 7, 1, "flag", "protocol 1.3";
-    /// MigReq: set by senders that have no alternate path; ignored when received.
+    /// MigReq: set when sent, since there is no alternate path; ignored when received.
     MIGRATED migrated set_migrated: bool = 1, 6, 1, "flag", "protocol 1.3";
-    /// Bytes between payload and ICRC that make the payload a multiple of four.
+    /// PadCnt: bytes of pad between payload and ICRC, which make the payload a multiple of four.
     PAD_COUNT pad_count set_pad_count: u8 = 1, 5, 2, "bytes", "protocol 1.3";
-    /// TVer: the header's version; always 0.
+    /// TVer: version of the header; always 0.
     VERSION version set_version: u8 = 1, 3, 4, "number", "protocol 1.3";
-    /// P_Key: the partition.
+    /// P_Key of the partition.
     PARTITION_KEY partition_key set_partition_key: u16 = 2, 7, 16, "key", "protocol 1.3";
-    /// FECN: congestion was met on the way. Not covered by the ICRC.
+    /// FECN: the packet met congestion. Not covered by the ICRC.
     FORWARD_CONGESTION forward_congestion set_forward_congestion: bool = 4, 7, 1, "flag", "protocol 1.3";
-    /// BECN: slow down; set in CNPs. Not covered by the ICRC.
+    /// BECN: the sender must slow down; set in CNPs. Not covered by the ICRC.
     BACKWARD_CONGESTION backward_congestion set_backward_congestion: bool = 4, 6, 1, "flag", "protocol 1.3";
     /// Zero when sent, ignored when received. Not covered by the ICRC.
     RESERVED6 reserved6 set_reserved6: u8 = 4, 5, 6, "bits", "protocol 1.3";
-    /// The queue pair that shall take the packet; 0 is refused.
+    /// QPN of the destination; 0 is refused.
     DESTINATION_QP destination_qp set_destination_qp: u32 = 5, 7, 24, "number", "protocol 1.3";
-    /// AckReq: the responder shall answer.
+    /// AckReq: the responder must send an acknowledgement.
     ACK_REQUEST ack_request set_ack_request: bool = 8, 7, 1, "flag", "protocol 1.3";
     /// Zero when sent, ignored when received, covered by the ICRC.
     RESERVED7 reserved7 set_reserved7: u8 = 8, 6, 7, "bits", "protocol 1.3";
@@ -47,8 +47,8 @@ header! {
 const _: () = assert!(fields::BYTES == BTH_BYTES);
 
 impl BthRepr {
-    /// Makes a header with this opcode, destination and PSN, as the card fills in the rest: MigReq and the
-    /// default partition set, all else zero.
+    /// Returns a header with this opcode, destination and PSN, and the other fields as the card sends them: MigReq set, the default
+    /// partition, all else zero.
     pub const fn new(opcode: u8, destination_qp: u32, psn: Psn) -> Self {
         Self {
             opcode,
@@ -68,17 +68,17 @@ impl BthRepr {
     }
 }
 
-/// Returns the pad that makes `payload_bytes` a multiple of four, 0 to 3.
+/// Returns the pad in bytes, 0 to 3, that makes `payload_bytes` a multiple of four.
 pub const fn pad_count(payload_bytes: usize) -> u8 {
     (payload_bytes.wrapping_neg() & 3) as u8
 }
 
 impl<T: AsRef<[u8]>> BthPacket<T> {
-    /// Checks the header's version.
+    /// Checks the version of the header.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when it is not 0.
+    /// [`Error::Field`] if it is not 0.
     pub fn check_version(&self) -> Result<(), Error> {
         if self.version() != 0 {
             let found = self.version().into();
@@ -87,11 +87,11 @@ impl<T: AsRef<[u8]>> BthPacket<T> {
         Ok(())
     }
 
-    /// Checks that the packet is for a queue pair that may be addressed.
+    /// Checks the destination QPN.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] for QP 0, the subnet manager's, which RoCE does not have.
+    /// [`Error::Field`] for QP 0, which belongs to the subnet manager and does not exist in RoCE.
     pub fn check_destination(&self) -> Result<(), Error> {
         if self.destination_qp() == 0 {
             let allowed = "1 to 0xffffff";

@@ -1,8 +1,8 @@
-//! Whether the card takes a frame, and why not (protocol 8.3).
+//! The checks that decide whether the card accepts a frame (protocol 8.3).
 //!
-//! This is the reference for the packet path in hardware, which is written apart from it after the same
-//! table. Checks go from the outside of the frame to the inside, so that each may trust what those before it
-//! have proven, and the first that fails gives the reason: every frame that is not taken moves exactly one counter.
+//! This is the reference for the packet path in hardware, which is written independently after the same table. The checks go from
+//! the outermost header to the innermost, so that each can rely on those before it. The first check that fails gives the reason:
+//! every dropped frame is counted exactly once.
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ use crate::opcode;
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a frame was not taken. The order is that of the checks: the first that fails counts.
+        /// Reason for which a frame is dropped, in the order of the checks. The first that applies is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -30,7 +30,7 @@ macro_rules! drop_reasons {
             /// Every reason, in the order of the checks.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
-            /// Returns the name that registers and tables use.
+            /// Returns the name of the counter.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
@@ -41,51 +41,51 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// The MAC marked the frame: wrong FCS, or cut off (protocol 8.3).
+    /// The MAC marked the frame as bad: wrong FCS, or truncated (protocol 8.3).
     MacError = "mac_error",
     /// The frame has more than 4224 bytes (protocol 1.1).
     TooLong = "too_long",
     /// The frame has less than 14 bytes, or less than 18 with a VLAN tag (protocol 1.1).
     ShortEthernet = "short_ethernet",
-    /// The destination is not the card's own address, and neither does the filter let it pass (protocol 1.2).
+    /// The filter refuses the destination MAC address (protocol 1.2).
     DestinationMac = "destination_mac",
-    /// The source address is a group's (protocol 8.3).
+    /// The source MAC address is a group address (protocol 8.3).
     SourceMac = "source_mac",
-    /// The EtherType, behind the VLAN tag if there is one, is neither IPv4 nor IPv6 (protocol 1.1).
+    /// The EtherType, after the VLAN tag if there is one, is neither IPv4 nor IPv6 (protocol 1.1).
     OtherEthertype = "other_ethertype",
-    /// The IP header is cut off, has the wrong version or options, or an IPv4 total length below 20 (protocol 8.3).
+    /// The IP header is truncated, has a wrong version or options, or an IPv4 total length below 20 (protocol 8.3).
     IpHeader = "ip_header",
-    /// The IP packet goes on beyond the end of the frame (protocol 1.1).
+    /// The IP length exceeds the frame (protocol 1.1).
     IpLength = "ip_length",
-    /// The IPv4 header does not sum to 0xFFFF (protocol 1.2).
+    /// The IPv4 header checksum is wrong (protocol 1.2).
     IpChecksum = "ip_checksum",
     /// The IPv4 packet is a fragment: more follow, or its offset is not zero (protocol 1.2).
     IpFragment = "ip_fragment",
     /// The IPv4 protocol or IPv6 next header is not UDP; IPv6 extension headers are not followed (protocol 1.2).
     OtherProtocol = "other_protocol",
-    /// The IP packet has less than the 8 bytes of a UDP header in it (protocol 8.3).
+    /// The IP payload is shorter than the 8 bytes of a UDP header (protocol 8.3).
     UdpHeader = "udp_header",
     /// The UDP destination port is not 4791 (protocol 1.2).
     OtherPort = "other_port",
-    /// The UDP length is below 24, or not that of the IP payload (protocol 1.1 and 8.3).
+    /// The UDP length is below 24, or is not the length of the IP payload (protocol 1.1 and 8.3).
     UdpLength = "udp_length",
-    /// The ICRC does not agree with the packet (protocol 1.8).
+    /// The ICRC is wrong (protocol 1.8).
     Icrc = "icrc",
     /// The BTH's version is not 0 (protocol 1.3).
     BthVersion = "bth_version",
-    /// The opcode belongs to a transport that the card does not have, or is unassigned in UC, UD or CNP.
-    /// Unassigned RC opcodes pass, since the responder must refuse them aloud (protocol 1.4 and 8.3).
+    /// The transport of the opcode is not supported, or the opcode is unassigned in UC, UD or CNP. Unassigned RC opcodes pass, since
+    /// the responder must answer them with a NAK (protocol 1.4 and 8.3).
     UnsupportedTransport = "unsupported_transport",
-    /// The packet has no room for the extended headers of its opcode, its pad and the ICRC (protocol 1.1).
+    /// The packet is too short for the extended headers of its opcode, the pad and the ICRC (protocol 1.1).
     HeaderLength = "header_length",
     /// The destination QP is 0 (protocol 1.3).
     DestinationQp = "destination_qp",
-    /// The packet is good, but the packet buffer had no room. Only hardware drops for it, never [`classify`].
+    /// The packet is good, but the receive buffer had no room. Only hardware drops for this reason, never [`classify`].
     BufferFull = "buffer_full",
 }
 
 impl DropReason {
-    /// Returns the place in [`ALL`](Self::ALL).
+    /// Returns the index in [`ALL`](Self::ALL), which is also the index of the counter.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -99,23 +99,23 @@ impl fmt::Display for DropReason {
 
 impl core::error::Error for DropReason {}
 
-/// Which destination addresses the card takes.
+/// Filter of destination MAC addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// The card's own address.
+    /// MAC address of the port.
     pub own_mac: MacAddress,
-    /// Takes every address.
+    /// Accepts every address.
     pub promiscuous: bool,
-    /// Takes addresses of IP groups: 01:00:5E:* and 33:33:*, and so no broadcast.
+    /// Accepts addresses of IP multicast groups: 01:00:5E:* and 33:33:*, but not broadcast.
     pub accept_multicast: bool,
 }
 
 impl Filter {
-    /// Takes every address.
+    /// The filter that accepts every address.
     pub const PROMISCUOUS: Self =
         Self { own_mac: MacAddress([0; 6]), promiscuous: true, accept_multicast: true };
 
-    /// Says whether the card takes frames to this address.
+    /// Returns whether the card accepts frames to this address.
     pub fn accepts(&self, destination: MacAddress) -> bool {
         self.promiscuous
             || destination == self.own_mac
@@ -123,12 +123,12 @@ impl Filter {
     }
 }
 
-/// A frame that was not taken: the reason that is counted, and what exactly was found.
+/// Refusal of a frame: the reason that is counted, and the error that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is counted.
+    /// Reason that is counted.
     pub reason: DropReason,
-    /// What was found, and what would have been allowed.
+    /// Field, its value, and the allowed values.
     pub error: Error,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Gives a failed check its reason.
+/// Attaches the drop reason to a failed check.
 trait Because<T> {
     fn because(self, reason: DropReason) -> Result<T, Refusal>;
 }
@@ -151,22 +151,22 @@ impl<T> Because<T> for Result<T, Error> {
     }
 }
 
-/// Decides about a frame as the packet path does: what it says, or why it is dropped.
+/// Classifies a frame as the packet path does, and returns the parsed packet.
 ///
-/// `mac_error` is the MAC's mark on the frame's last beat.
+/// `mac_error` is the error mark of the MAC on the last beat of the frame.
 ///
 /// # Errors
 ///
-/// The first [`DropReason`] that holds.
+/// The first [`DropReason`] that applies.
 pub fn classify<'a>(frame: &'a [u8], mac_error: bool, filter: &Filter) -> Result<PacketRepr<'a>, DropReason> {
     explain(frame, mac_error, filter).map_err(|refusal| refusal.reason)
 }
 
-/// Decides like [`classify`], and says what exactly was wrong.
+/// Classifies a frame like [`classify`], with a detailed error.
 ///
 /// # Errors
 ///
-/// The first [`DropReason`] that holds, with what was found.
+/// A [`Refusal`] with the first [`DropReason`] that applies and the error found.
 pub fn explain<'a>(frame: &'a [u8], mac_error: bool, filter: &Filter) -> Result<PacketRepr<'a>, Refusal> {
     if mac_error {
         let error = Error::Field { header: "frame", field: "mac_error", found: 1, allowed: "0" };
@@ -175,8 +175,8 @@ pub fn explain<'a>(frame: &'a [u8], mac_error: bool, filter: &Filter) -> Result<
     dissect(frame, Some(filter))
 }
 
-/// Walks from the outside of a frame to its inside. With a filter it checks all that the card checks; without
-/// one it leaves out what does not hinder the walk: addresses, ICRC and destination QP.
+/// Parses a frame from the outermost header to the innermost. With a filter it makes all checks of the card; without one it skips
+/// those that parsing does not need: addresses, ICRC and destination QP.
 pub(super) fn dissect<'a>(frame: &'a [u8], filter: Option<&Filter>) -> Result<PacketRepr<'a>, Refusal> {
     check_length(frame).because(DropReason::TooLong)?;
     let ethernet = EthernetRepr::parse(frame).because(DropReason::ShortEthernet)?;
@@ -197,7 +197,7 @@ pub(super) fn dissect<'a>(frame: &'a [u8], filter: Option<&Filter>) -> Result<Pa
     };
     check_protocol(protocol).because(DropReason::OtherProtocol)?;
 
-    // From here on `packet` begins with the IP header and ends where the IP length says.
+    // From here on `packet` is the IP packet, from its header to the end given by its length.
     let datagram = &packet[ip.buffer_len()..];
     let header = UdpPacket::new_checked(datagram).because(DropReason::UdpHeader)?;
     header.check_port().because(DropReason::OtherPort)?;
@@ -207,7 +207,7 @@ pub(super) fn dissect<'a>(frame: &'a [u8], filter: Option<&Filter>) -> Result<Pa
         check_icrc(packet).because(DropReason::Icrc)?;
     }
 
-    // The least UDP length has proven that BTH and ICRC are there.
+    // The smallest UDP length guarantees that BTH and ICRC are present.
     let message = &datagram[udp::fields::BYTES..datagram.len() - icrc::BYTES];
     let header = BthPacket::new_unchecked(message);
     header.check_version().because(DropReason::BthVersion)?;
@@ -224,8 +224,7 @@ pub(super) fn dissect<'a>(frame: &'a [u8], filter: Option<&Filter>) -> Result<Pa
     Ok(PacketRepr { ethernet, ip, udp, bth, extended, payload, pad })
 }
 
-/// What the walk knows behind an IP header: what it says, the packet with that header and without Ethernet's
-/// pad, and the protocol that follows.
+/// Parsed IP header, the packet from that header on without the pad of Ethernet, and the protocol that follows.
 type IpDissected<'a> = (IpRepr, &'a [u8], u8);
 
 fn dissect_ipv4(rest: &[u8]) -> Result<IpDissected<'_>, Refusal> {
@@ -262,7 +261,7 @@ fn check_length(frame: &[u8]) -> Result<(), Error> {
 fn check_destination(ethernet: &EthernetRepr, filter: &Filter) -> Result<(), Error> {
     if !filter.accepts(ethernet.destination) {
         let found = mac_number(ethernet.destination);
-        let allowed = "the card's own address, or what its filter lets pass";
+        let allowed = "an address that the filter accepts";
         return Err(Error::Field { header: "Ethernet", field: "destination", found, allowed });
     }
     Ok(())
@@ -305,7 +304,7 @@ fn check_opcode(opcode: u8) -> Result<(), Error> {
     Ok(())
 }
 
-/// Parts the pad from the payload in front of it.
+/// Splits payload and pad.
 fn split_pad(body: &[u8], pad_count: u8) -> Result<(&[u8], [u8; 3]), Error> {
     let pad_bytes = usize::from(pad_count);
     let Some(payload_bytes) = body.len().checked_sub(pad_bytes) else {

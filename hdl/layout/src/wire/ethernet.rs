@@ -1,4 +1,4 @@
-//! Ethernet and its 802.1Q tag (protocol 1.1 and 1.2).
+//! Ethernet header and 802.1Q tag (protocol 1.1 and 1.2).
 
 use core::fmt;
 
@@ -13,17 +13,17 @@ pub const ETHERTYPE_VLAN: u16 = 0x8100;
 /// EtherType of MAC control frames, such as PAUSE (protocol 1.11).
 pub const ETHERTYPE_MAC_CONTROL: u16 = 0x8808;
 
-/// An Ethernet address.
+/// A MAC address, in wire order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// Says whether the address is a group's, broadcast included.
+    /// Returns whether the address is a group address, broadcast included.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Says whether the address is one that IPv4 (01:00:5E) or IPv6 (33:33) maps its multicast groups to.
+    /// Returns whether the address is that of an IPv4 (01:00:5E) or IPv6 (33:33) multicast group.
     pub const fn is_ip_multicast(self) -> bool {
         matches!(self.0, [0x01, 0x00, 0x5E, ..] | [0x33, 0x33, ..])
     }
@@ -56,24 +56,24 @@ impl Value for MacAddress {
 header! {
     /// The Ethernet header.
     fields, EthernetPacket, "Ethernet", 14 bytes;
-    /// Who shall take the frame.
+    /// MAC address of the receiver.
     DESTINATION destination set_destination: MacAddress = 0, 7, 48, "address", "protocol 1.2";
-    /// Who sent the frame; never a group.
+    /// MAC address of the sender; never a group address.
     SOURCE source set_source: MacAddress = 6, 7, 48, "address", "protocol 1.2";
-    /// What follows.
+    /// EtherType of what follows.
     ETHERTYPE ethertype set_ethertype: u16 = 12, 7, 16, "code", "protocol 1.1";
 }
 
 header! {
-    /// What follows the EtherType 0x8100: the tag and the EtherType of what it tags.
+    /// 802.1Q tag, after the EtherType 0x8100: tag control information and the EtherType of what follows.
     vlan, VlanPacket, "802.1Q", 4 bytes;
-    /// Priority code point; selects the class that PFC pauses.
+    /// PCP, priority code point: the class that PFC pauses.
     PRIORITY priority set_priority: u8 = 0, 7, 3, "class", "protocol 1.1";
-    /// Drop eligible indicator.
+    /// DEI, drop eligible indicator.
     DROP_ELIGIBLE drop_eligible set_drop_eligible: bool = 0, 4, 1, "flag", "protocol 1.1";
-    /// VLAN identifier; 0 tags a priority alone and is accepted.
+    /// VID, VLAN identifier. 0 is a priority tag, which is accepted.
     IDENTIFIER identifier set_identifier: u16 = 0, 3, 12, "number", "protocol 1.1";
-    /// What follows the tag.
+    /// EtherType of what follows the tag.
     ETHERTYPE ethertype set_ethertype: u16 = 2, 7, 16, "code", "protocol 1.1";
 }
 
@@ -89,7 +89,7 @@ pub struct VlanTag {
 }
 
 impl VlanTag {
-    /// Takes the 16 bits of tag control information apart.
+    /// Parses the 16 bits of tag control information.
     pub const fn from_control(control: u16) -> Self {
         Self {
             priority: (control >> 13) as u8,
@@ -104,25 +104,25 @@ impl VlanTag {
     }
 }
 
-/// Everything before the IP header.
+/// All headers before the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetRepr {
-    /// Who shall take the frame.
+    /// MAC address of the receiver.
     pub destination: MacAddress,
-    /// Who sent the frame.
+    /// MAC address of the sender.
     pub source: MacAddress,
-    /// The tag, if there is one.
+    /// 802.1Q tag, if the frame has one.
     pub vlan: Option<VlanTag>,
-    /// What follows, behind the tag if there is one.
+    /// EtherType of what follows, after the tag if there is one.
     pub ethertype: u16,
 }
 
 impl EthernetRepr {
-    /// Reads the header at the start of a frame, and its tag.
+    /// Parses the header at the start of a frame, and its tag.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`] for a frame of less than 14 bytes, or 18 with a tag.
+    /// [`Error::Truncated`] if the frame has less than 14 bytes, or 18 with a tag.
     pub fn parse(frame: &[u8]) -> Result<Self, Error> {
         let packet = EthernetPacket::new_checked(frame)?;
         let (destination, source) = (packet.destination(), packet.source());
@@ -138,7 +138,7 @@ impl EthernetRepr {
         Ok(Self { destination, source, vlan: Some(vlan), ethertype: tag.ethertype() })
     }
 
-    /// Returns the bytes that [`emit`](Self::emit) writes: 14, or 18 with a tag.
+    /// Returns the number of bytes that [`emit`](Self::emit) writes: 14, or 18 with a tag.
     pub const fn buffer_len(&self) -> usize {
         match self.vlan {
             None => fields::BYTES,
@@ -150,7 +150,7 @@ impl EthernetRepr {
     ///
     /// # Panics
     ///
-    /// When the frame is shorter than [`buffer_len`](Self::buffer_len).
+    /// If the frame is shorter than [`buffer_len`](Self::buffer_len).
     pub fn emit(&self, frame: &mut [u8]) {
         let (header, rest) = frame.split_at_mut(fields::BYTES);
         let mut packet = EthernetPacket::new_unchecked(header);

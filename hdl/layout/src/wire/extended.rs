@@ -1,4 +1,4 @@
-//! The headers between BTH and payload, and the chain of them that an opcode calls for (protocol 1.4 and 1.5).
+//! Extended headers between BTH and payload, and the chain of them that each opcode has (protocol 1.4 and 1.5).
 
 use super::header::{Error, header};
 use crate::limits::EXTENDED_BYTES_MAX;
@@ -7,95 +7,95 @@ use crate::psn::Psn;
 use crate::syndrome::Syndrome;
 
 header! {
-    /// The datagram header of UD.
+    /// DETH, the datagram header of UD.
     deth, DethPacket => DethRepr, "DETH", 8 bytes;
-    /// Q_Key: must be that of the receiving queue pair.
+    /// Q_Key, which must be that of the receiving queue pair.
     QUEUE_KEY queue_key set_queue_key: u32 = 0, 7, 32, "key", "protocol 1.5";
     /// Zero when sent, ignored when received.
     RESERVED reserved set_reserved: u8 = 4, 7, 8, "bits", "protocol 1.5";
-    /// The queue pair that sent the datagram.
+    /// QPN of the sender.
     SOURCE_QP source_qp set_source_qp: u32 = 5, 7, 24, "number", "protocol 1.5";
 }
 
 header! {
-    /// The header of FLUSH, which stands before the RETH.
+    /// FETH, the header of FLUSH, before the RETH.
     feth, FethPacket => FethRepr, "FETH", 4 bytes;
     /// Zero when sent, ignored when received.
     RESERVED reserved set_reserved: u32 = 0, 7, 26, "bits", "protocol 1.5";
-    /// How much is flushed: 0 the range of the RETH, 1 the whole region.
+    /// Selectivity: 0 flushes the range of the RETH, 1 the whole region.
     SELECTIVITY selectivity set_selectivity: u8 = 3, 5, 2, "code", "protocol 1.5";
-    /// How far it is flushed: bit 0 global visibility, bit 1 persistence.
+    /// Placement: bit 0 global visibility, bit 1 persistence.
     PLACEMENT placement set_placement: u8 = 3, 3, 4, "flags", "protocol 1.5";
 }
 
 header! {
-    /// The RDMA header: where in the responder's memory.
+    /// RETH, the RDMA header: a range of the responder's memory.
     reth, RethPacket => RethRepr, "RETH", 16 bytes;
-    /// The first byte's address.
+    /// Address of the first byte.
     VIRTUAL_ADDRESS virtual_address set_virtual_address: u64 = 0, 7, 64, "address", "protocol 1.5";
-    /// R_Key: the region, and the right to use it.
+    /// R_Key of the region.
     REMOTE_KEY remote_key set_remote_key: u32 = 8, 7, 32, "key", "protocol 1.5";
-    /// The whole message, 0 to 2 GiB.
+    /// Length of the message, 0 to 2^31.
     DMA_LENGTH dma_length set_dma_length: u32 = 12, 7, 32, "bytes", "protocol 1.5";
 }
 
 header! {
-    /// The atomic header: which cell, and the operands. On the wire they are big-endian; the cell is in host order.
+    /// AtomicETH, the atomic header: address and operands. Operands are big-endian on the wire; memory is in host byte order.
     atomic_eth, AtomicEthPacket => AtomicEthRepr, "AtomicETH", 28 bytes;
-    /// The cell's address, a multiple of eight.
+    /// Address of the 8 bytes, a multiple of eight.
     VIRTUAL_ADDRESS virtual_address set_virtual_address: u64 = 0, 7, 64, "address", "protocol 1.5";
-    /// R_Key: the region, and the right to use it.
+    /// R_Key of the region.
     REMOTE_KEY remote_key set_remote_key: u32 = 8, 7, 32, "key", "protocol 1.5";
-    /// COMPARE_SWAP: what to put into the cell. FETCH_ADD: what to add to it.
+    /// COMPARE_SWAP: swap operand. FETCH_ADD: add operand.
     SWAP_ADD swap_add set_swap_add: u64 = 12, 7, 64, "number", "protocol 1.5";
-    /// COMPARE_SWAP: what the cell must hold. FETCH_ADD: zero when sent, ignored when received.
+    /// COMPARE_SWAP: compare operand. FETCH_ADD: zero when sent, ignored when received.
     COMPARE compare set_compare: u64 = 20, 7, 64, "number", "protocol 1.5";
 }
 
 header! {
-    /// The acknowledgement header.
+    /// AETH, the acknowledgement header.
     aeth, AethPacket => AethRepr, "AETH", 4 bytes;
-    /// ACK with credits, RNR NAK with a delay, or NAK with a reason.
+    /// Syndrome: ACK with credits, RNR NAK with a delay, or NAK with a code.
     SYNDROME syndrome set_syndrome: u8 = 0, 7, 8, "code", "protocol 1.6";
-    /// MSN: how many messages the responder has completed.
+    /// MSN: number of messages that the responder has completed.
     MSN msn set_msn: Psn = 1, 7, 24, "number", "protocol 1.5";
 }
 
 header! {
-    /// The answer to an atomic request.
+    /// AtomicAckETH, the response to an atomic request.
     atomic_ack_eth, AtomicAckEthPacket => AtomicAckEthRepr, "AtomicAckETH", 8 bytes;
-    /// What the cell held before.
+    /// Original value of the memory.
     ORIGINAL original set_original: u64 = 0, 7, 64, "number", "protocol 1.5";
 }
 
 header! {
-    /// Immediate data.
+    /// ImmDt, immediate data.
     immediate, ImmediatePacket => ImmediateRepr, "ImmDt", 4 bytes;
-    /// Goes to the receiver's completion byte for byte.
+    /// Immediate data, copied to the CQE of the receiver byte for byte.
     DATA data set_data: u32 = 0, 7, 32, "bytes", "protocol 1.5";
 }
 
 header! {
-    /// The header of SEND with invalidate.
+    /// IETH, the header of SEND with invalidate.
     ieth, IethPacket => IethRepr, "IETH", 4 bytes;
     /// R_Key to invalidate.
     REMOTE_KEY remote_key set_remote_key: u32 = 0, 7, 32, "key", "protocol 1.5";
 }
 
 header! {
-    /// What follows the BTH of a congestion notification packet.
+    /// Reserved bytes after the BTH of a CNP.
     cnp, CnpPacket => CnpRepr, "CNP", 16 bytes;
     /// Zero when sent, ignored when received, covered by the ICRC.
     RESERVED reserved set_reserved: u128 = 0, 7, 128, "bits", "protocol 1.10";
 }
 
 impl AethRepr {
-    /// Makes the header from its meaning.
+    /// Returns the header of a syndrome and an MSN.
     pub const fn new(syndrome: Syndrome, msn: Psn) -> Self {
         Self { syndrome: syndrome.emit(), msn }
     }
 
-    /// Returns what the syndrome byte means.
+    /// Returns the parsed syndrome.
     pub const fn meaning(&self) -> Syndrome {
         Syndrome::parse(self.syndrome)
     }
@@ -103,25 +103,25 @@ impl AethRepr {
 
 macro_rules! extended {
     ($($(#[doc = $doc:literal])+ $variant:ident: $module:ident, $view:ident, $repr:ident, $kind:ident;)+) => {
-        /// Any one of the extended headers.
+        /// An extended header of any kind.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum ExtendedRepr {
             $($(#[doc = $doc])+ $variant($repr),)+
         }
 
         impl ExtendedRepr {
-            /// Returns which header it is.
+            /// Returns the kind of the header.
             pub const fn kind(&self) -> ExtendedHeader {
                 match self {
                     $(Self::$variant(_) => ExtendedHeader::$kind,)+
                 }
             }
 
-            /// Reads the header of this kind at the start of `bytes`.
+            /// Parses the header of this kind at the start of `bytes`.
             ///
             /// # Errors
             ///
-            /// [`Error::Truncated`] when `bytes` end before it does.
+            /// [`Error::Truncated`] if `bytes` ends before the header.
             pub fn parse(kind: ExtendedHeader, bytes: &[u8]) -> Result<Self, Error> {
                 match kind {
                     $(ExtendedHeader::$kind => {
@@ -134,7 +134,7 @@ macro_rules! extended {
             ///
             /// # Panics
             ///
-            /// When `bytes` are fewer than the header takes.
+            /// If `bytes` is shorter than the header.
             pub fn emit(&self, bytes: &mut [u8]) {
                 match self {
                     $(Self::$variant(repr) => repr.emit(&mut $view::new_unchecked(bytes)),)+
@@ -147,29 +147,29 @@ macro_rules! extended {
 }
 
 extended! {
-    /// Datagram.
+    /// Datagram: Q_Key and source QPN.
     Deth: deth, DethPacket, DethRepr, Deth;
-    /// FLUSH.
+    /// FLUSH: selectivity and placement.
     Feth: feth, FethPacket, FethRepr, Feth;
-    /// RDMA.
+    /// RDMA: address, R_Key and length.
     Reth: reth, RethPacket, RethRepr, Reth;
-    /// Atomic request.
+    /// Atomic request: address, R_Key and operands.
     AtomicEth: atomic_eth, AtomicEthPacket, AtomicEthRepr, AtomicEth;
-    /// Acknowledgement.
+    /// Acknowledgement: syndrome and MSN.
     Aeth: aeth, AethPacket, AethRepr, Aeth;
-    /// Atomic answer.
+    /// Atomic response: original value.
     AtomicAckEth: atomic_ack_eth, AtomicAckEthPacket, AtomicAckEthRepr, AtomicAckEth;
     /// Immediate data.
     Immediate: immediate, ImmediatePacket, ImmediateRepr, ImmDt;
-    /// Key to invalidate.
+    /// R_Key to invalidate.
     Ieth: ieth, IethPacket, IethRepr, Ieth;
-    /// Congestion notification.
+    /// Congestion notification: 16 reserved bytes.
     Cnp: cnp, CnpPacket, CnpRepr, CnpReserved;
 }
 
-/// All extended headers of one packet, in wire order: 0 to 28 bytes, and zeros behind them.
+/// All extended headers of one packet, in wire order: 0 to 28 bytes, padded with zeros.
 ///
-/// This is the form in which a packet's token carries them; [`headers`](Self::headers) takes them apart.
+/// A packet's token carries them in this form; [`headers`](Self::headers) parses them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extended {
     bytes: [u8; EXTENDED_BYTES_MAX],
@@ -180,11 +180,11 @@ impl Extended {
     /// No extended headers.
     pub const EMPTY: Self = Self { bytes: [0; EXTENDED_BYTES_MAX], length: 0 };
 
-    /// Takes the extended headers of an opcode from the start of `bytes`, which begin behind the BTH.
+    /// Copies the extended headers of an opcode from the start of `bytes`, which are the bytes after the BTH.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`] when `bytes` end before the headers do.
+    /// [`Error::Truncated`] if `bytes` ends before the headers.
     pub fn parse(opcode: u8, bytes: &[u8]) -> Result<Self, Error> {
         let length = usize::from(opcode::EXTENDED_BYTES[usize::from(opcode)]);
         let Some(chain) = bytes.get(..length) else {
@@ -196,11 +196,11 @@ impl Extended {
         Ok(extended)
     }
 
-    /// Puts headers one behind the other.
+    /// Concatenates headers.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] when they are longer than any opcode's chain.
+    /// [`Error::Length`] if they are longer than the longest chain of any opcode.
     pub fn from_headers(headers: &[ExtendedRepr]) -> Result<Self, Error> {
         let found_bytes = headers.iter().map(|header| header.kind().bytes()).sum();
         if found_bytes > EXTENDED_BYTES_MAX {
@@ -226,13 +226,12 @@ impl Extended {
         &self.bytes[..self.length]
     }
 
-    /// Returns the bytes on the wire with zeros up to the longest chain.
+    /// Returns the bytes on the wire, padded with zeros to the length of the longest chain.
     pub const fn padded(&self) -> &[u8; EXTENDED_BYTES_MAX] {
         &self.bytes
     }
 
-    /// Takes the headers apart as `opcode` says, which must be the opcode of their packet: headers for which
-    /// there are no bytes are left out.
+    /// Iterates over the headers of `opcode`, which must be the opcode of the packet. Headers beyond the stored bytes are omitted.
     pub fn headers(&self, opcode: u8) -> impl Iterator<Item = ExtendedRepr> + '_ {
         let kinds = opcode::lookup(opcode).map_or(&[][..], |row| row.extended);
         let mut rest = self.as_bytes();

@@ -1,4 +1,4 @@
-//! The 40 bytes that every UD receive places ahead of its payload (protocol 1.9).
+//! The GRH area: 40 bytes that every UD receive places ahead of the payload (protocol 1.9).
 //!
 //! ```text
 //!           0                   20                  40
@@ -6,34 +6,33 @@
 //!   IPv4:   | zeros             | IPv4 header        |
 //! ```
 //!
-//! Applications learn from them who sent the datagram. They look at version nibbles and, when in doubt, at
-//! the IPv4 checksum, so an IPv4 header must be copied with its checksum intact, and the bytes before it must
-//! be zeros: what an earlier datagram left there could be taken for IPv6, and would leak besides.
+//! Applications take the sender's address from it. They check the version nibbles and, if both could be valid, the IPv4 checksum. So
+//! an IPv4 header is copied with its checksum, and the bytes before it are zero: stale bytes could be taken for an IPv6 header, and
+//! would leak data.
 
 use super::header::Error;
 use super::ip::{Ipv4Packet, Ipv6Packet, ipv4, ipv6};
 use crate::limits::GRH_BYTES;
 
-/// Where an IPv4 header stands in the area.
+/// Byte offset of an IPv4 header in the area.
 pub const IPV4_OFFSET: usize = GRH_BYTES - ipv4::BYTES;
 
 const _: () = assert!(GRH_BYTES == ipv6::BYTES);
 
-/// Which header stands in the area.
+/// Kind of the header in the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GrhKind {
-    /// IPv4, in the last 20 bytes.
+    /// IPv4 header in the last 20 bytes.
     Ipv4,
-    /// IPv6, in all 40.
+    /// IPv6 header in all 40 bytes.
     Ipv6,
 }
 
-/// Makes the area from a packet that starts with its IP header.
+/// Returns the area for a packet that starts with its IP header.
 ///
 /// # Errors
 ///
-/// [`Error::Truncated`] when the packet ends before its IP header does, [`Error::Field`] when that is neither
-/// IPv4 without options nor IPv6.
+/// [`Error::Truncated`] if the packet ends before its IP header, [`Error::Field`] if that is neither IPv4 without options nor IPv6.
 pub fn grh_area(packet: &[u8]) -> Result<[u8; GRH_BYTES], Error> {
     let mut area = [0; GRH_BYTES];
     match Ipv6Packet::new_checked(packet) {
@@ -46,13 +45,13 @@ pub fn grh_area(packet: &[u8]) -> Result<[u8; GRH_BYTES], Error> {
     Ok(area)
 }
 
-/// Tells which header stands in an area, by the rule that libibverbs follows; `None` if there is none that it knows.
+/// Returns the kind of header in an area by the rule of libibverbs, or `None` if it is neither.
 pub fn grh_kind(area: &[u8; GRH_BYTES]) -> Option<GrhKind> {
     let ipv4 = Ipv4Packet::new_unchecked(&area[IPV4_OFFSET..]);
     if Ipv6Packet::new_unchecked(area).version() != 6 {
         return (ipv4.version() == 4).then_some(GrhKind::Ipv4);
     }
-    // An IPv6 source address may look like an IPv4 header by chance, but hardly with a checksum that is right.
+    // An IPv6 source address may look like an IPv4 header, but hardly with a correct checksum.
     let is_ipv4 = usize::from(ipv4.header_words()) * 4 == ipv4::BYTES && ipv4.check_checksum().is_ok();
     Some(if is_ipv4 { GrhKind::Ipv4 } else { GrhKind::Ipv6 })
 }
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_header_stands_behind_zeros() {
+    fn an_ipv4_header_follows_zeros() {
         let header: [u8; 20] = bytes(IPV4);
         let area = grh_area(&header).unwrap();
         assert_eq!(area[..20], [0; 20]);

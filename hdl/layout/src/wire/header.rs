@@ -1,8 +1,8 @@
-//! How a wire header is written down: one table of fields, from which constants, view and representation follow.
+//! Tables of wire headers, and the macro that makes constants, view and representation from a table.
 //!
-//! Wire headers are big-endian. A field is named as the specification names it: by the byte in which it
-//! starts and its highest bit there, bit 7 being the most significant of a byte; a wider field runs on
-//! through the low bits of that byte into the following ones.
+//! Wire headers are big-endian. As in the specification, the position of a field is the byte in which it starts and its most
+//! significant bit in that byte, bit 7 being the most significant. A wider field continues through the low bits of that byte into
+//! the following bytes.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -12,39 +12,39 @@ use crate::psn::Psn;
 /// One field of a wire header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name, in snake case.
+    /// Name in `snake_case`.
     pub name: &'static str,
-    /// The byte in which the field starts, counted from the start of its header.
+    /// Byte in which the field starts, counted from the start of its header.
     pub byte: usize,
-    /// The field's most significant bit in that byte, 7 to 0.
+    /// Most significant bit of the field in that byte, 7 to 0.
     pub bit: usize,
-    /// Bits of the field, 1 to 128.
+    /// Width in bits, 1 to 128.
     pub width: usize,
-    /// What the number counts or is: bytes, flag, code, key, ...
+    /// Unit or kind of the number: bytes, flag, code, key, ...
     pub unit: &'static str,
-    /// What the field says.
+    /// Meaning, as full sentences.
     pub meaning: &'static str,
-    /// Where the specification defines it.
+    /// Citation of the rule, as `protocol 1.3`.
     pub section: &'static str,
 }
 
 impl Field {
-    /// Returns the distance from the header's first bit on the wire to the field's first bit.
+    /// Returns the offset of the field's first bit from the first bit of the header on the wire.
     pub const fn first_bit(&self) -> usize {
         self.byte * 8 + 7 - self.bit
     }
 
-    /// Returns the byte after the last one that holds a bit of the field.
+    /// Returns the index of the first byte after the field.
     pub const fn end_byte(&self) -> usize {
         (self.first_bit() + self.width).div_ceil(8)
     }
 
-    /// Returns the bits below the field in its last byte.
+    /// Returns the number of bits below the field in its last byte.
     const fn trailing_bits(&self) -> usize {
         self.end_byte() * 8 - self.first_bit() - self.width
     }
 
-    /// Returns the field's ones at the bottom of a number.
+    /// Returns a mask of `width` ones in the low bits.
     const fn ones(&self) -> u128 {
         u128::MAX >> (128 - self.width)
     }
@@ -53,7 +53,7 @@ impl Field {
     ///
     /// # Panics
     ///
-    /// When `header` ends before the field does. The views check that once, in `new_checked`.
+    /// If `header` ends before the field. The views check the length once, in `new_checked`.
     pub const fn get(&self, header: &[u8]) -> u128 {
         let mut bits = 0;
         let mut index = self.byte;
@@ -64,11 +64,11 @@ impl Field {
         bits >> self.trailing_bits() & self.ones()
     }
 
-    /// Writes the field and leaves its neighbours alone. Bits of `value` above the width are lost.
+    /// Writes the field and preserves other bits. `value` is truncated to the width.
     ///
     /// # Panics
     ///
-    /// When `header` ends before the field does.
+    /// If `header` ends before the field.
     pub const fn set(&self, header: &mut [u8], value: u128) {
         let mut ones = self.ones() << self.trailing_bits();
         let mut bits = (value << self.trailing_bits()) & ones;
@@ -82,18 +82,18 @@ impl Field {
     }
 }
 
-/// One header: its name, its size and its fields, as manuals and C headers print them.
+/// A header: its name, size and fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
-    /// The name that the specification uses.
+    /// Name in the specification.
     pub name: &'static str,
-    /// Bytes on the wire.
+    /// Size on the wire, in bytes.
     pub bytes: usize,
     /// The fields in wire order, without gap or overlap.
     pub fields: &'static [Field],
 }
 
-/// Proves, at compile time, that fields stand in wire order and cover a header without gap or overlap.
+/// Proves, at compile time, that fields are in wire order and cover a header without gap or overlap.
 pub(super) const fn prove_cover(fields: &[Field], bytes: usize) {
     let mut next_bit = 0;
     let mut index = 0;
@@ -110,40 +110,40 @@ pub(super) const fn prove_cover(fields: &[Field], bytes: usize) {
     assert!(next_bit == bytes * 8, "the last field does not end with the header");
 }
 
-/// Why bytes are not the header that they should be.
+/// Why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The bytes end before the header does.
+    /// The buffer ends before the header.
     Truncated {
-        /// The header.
+        /// Name of the header.
         header: &'static str,
-        /// Bytes that are there.
+        /// Bytes available.
         found_bytes: usize,
-        /// Bytes that it takes at least.
+        /// Bytes needed at least.
         needed_bytes: usize,
     },
     /// A field has a value that is not allowed here.
     Field {
-        /// The header.
+        /// Name of the header.
         header: &'static str,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Value of the field.
         found: u64,
-        /// What it may say.
+        /// Description of the allowed values.
         allowed: &'static str,
     },
-    /// A length disagrees with what surrounds it.
+    /// A length contradicts the surrounding headers or a limit.
     Length {
-        /// The header.
+        /// Name of the header.
         header: &'static str,
-        /// The field, or what was measured.
+        /// Name of the field, or of the measured length.
         field: &'static str,
-        /// Bytes that it says.
+        /// Length found, in bytes.
         found_bytes: usize,
-        /// Bytes that it may say at least.
+        /// Smallest allowed length, in bytes.
         least_bytes: usize,
-        /// Bytes that it may say at most.
+        /// Largest allowed length, in bytes.
         most_bytes: usize,
     },
 }
@@ -169,11 +169,11 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// A type that a field is read and written as.
+/// Rust type of the value of a field.
 pub trait Value: Copy {
-    /// Makes the value from a field's bits.
+    /// Returns the value of a field's bits.
     fn from_bits(bits: u128) -> Self;
-    /// Returns the bits, the least significant at the bottom.
+    /// Returns the bits of the value, right-aligned.
     fn into_bits(self) -> u128;
 }
 
@@ -250,17 +250,17 @@ macro_rules! header {
         }
 
         impl $repr {
-            /// Reads all fields.
+            /// Parses all fields.
             pub fn parse<T: AsRef<[u8]>>(packet: &$view<T>) -> Self {
                 Self { $($get: packet.$get(),)+ }
             }
 
-            /// Returns the bytes that [`emit`](Self::emit) writes.
+            /// Returns the number of bytes that [`emit`](Self::emit) writes.
             pub const fn buffer_len(&self) -> usize {
                 $bytes
             }
 
-            /// Writes all fields. Bits of a value above the width of its field are lost.
+            /// Writes all fields. Values are truncated to the widths of their fields.
             pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut $view<T>) {
                 $(packet.$set(self.$get);)+
             }
@@ -275,11 +275,11 @@ macro_rules! header {
                 = $byte:literal, $bit:literal, $width:literal, $unit:literal, $section:literal;
         )+
     ) => {
-        #[doc = concat!("Where the fields of the ", $title, " header stand.")]
+        #[doc = concat!("Fields of the ", $title, " header.")]
         pub mod $module {
             use $crate::wire::header::{Field, Header, prove_cover};
 
-            /// Bytes of the header.
+            /// Size of the header, in bytes.
             pub const BYTES: usize = $bytes;
 
             $(
@@ -298,7 +298,7 @@ macro_rules! header {
             /// All fields in wire order.
             pub const FIELDS: &[Field] = &[$($name),+];
 
-            /// The header with its name.
+            /// The header: name, size and fields.
             pub const HEADER: Header = Header { name: $title, bytes: BYTES, fields: FIELDS };
 
             const _: () = prove_cover(FIELDS, BYTES);
@@ -311,16 +311,16 @@ macro_rules! header {
         }
 
         impl<T: AsRef<[u8]>> $view<T> {
-            /// Looks at a buffer without checking its length; accesses panic if it is too short.
+            /// Wraps a buffer without checking its length. Accessors panic if it is too short.
             pub const fn new_unchecked(buffer: T) -> Self {
                 Self { buffer }
             }
 
-            /// Looks at a buffer that holds the whole header; no later access panics.
+            /// Wraps a buffer after checking that it holds the whole header. Accessors then never panic.
             ///
             /// # Errors
             ///
-            /// [`Error::Truncated`](crate::wire::Error::Truncated) when the buffer is shorter than the header.
+            /// [`Error::Truncated`](crate::wire::Error::Truncated) if the buffer is shorter than the header.
             pub fn new_checked(buffer: T) -> Result<Self, $crate::wire::Error> {
                 let packet = Self { buffer };
                 packet.check_len()?;
@@ -331,7 +331,7 @@ macro_rules! header {
             ///
             /// # Errors
             ///
-            /// [`Error::Truncated`](crate::wire::Error::Truncated) when the buffer is shorter than the header.
+            /// [`Error::Truncated`](crate::wire::Error::Truncated) if the buffer is shorter than the header.
             pub fn check_len(&self) -> Result<(), $crate::wire::Error> {
                 let found_bytes = self.buffer.as_ref().len();
                 if found_bytes < $module::BYTES {
@@ -341,7 +341,7 @@ macro_rules! header {
                 Ok(())
             }
 
-            /// Gives the buffer back.
+            /// Returns the buffer.
             pub fn into_inner(self) -> T {
                 self.buffer
             }

@@ -1,39 +1,37 @@
-//! The invariant CRC, which covers what no router may change (protocol 1.8).
+//! ICRC, the invariant CRC over the fields that routers do not change (protocol 1.8).
 //!
-//! It is the CRC-32 of IEEE 802.3, reflected, over eight bytes of ones (a header of another time) and the
-//! packet from the first byte of its IP header to the last byte of its pad, with the fields that routers
-//! change set to ones. The result goes on the wire **least significant byte first**, unlike every other
-//! field: the value 0x7C3EC76B is sent as `6B C7 3E 7C`.
+//! It is the CRC-32 of IEEE 802.3, reflected, over eight bytes of ones (in place of the LRH of InfiniBand) and the packet from the
+//! first byte of its IP header to the last byte of its pad, with the fields that routers change set to ones. It is sent **least
+//! significant byte first**, unlike every other field: the value 0x7C3EC76B is sent as `6B C7 3E 7C`.
 //!
-//! Two constants make it short. A register that starts with [`SEED`] has already taken the eight bytes of
-//! ones. And when the received ICRC goes through the register as well, the register ends as [`RESIDUE`] if
-//! and only if it is right, so that a receiver need not know where the packet ends before it does.
+//! A register that starts with [`SEED`] has already processed the eight bytes of ones. If the register also processes the received
+//! ICRC, it ends as [`RESIDUE`] if and only if the ICRC is correct, so that a receiver need not know the end of the packet in advance.
 
 use super::header::Field;
 use super::ip::{ipv4, ipv6};
 use super::{bth, udp};
 
-/// Bytes of the ICRC.
+/// Size of the ICRC, in bytes.
 pub const BYTES: usize = 4;
 
-/// The polynomial 0x04C11DB7, reflected.
+/// Polynomial 0x04C11DB7, reflected.
 pub const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// The register before the first byte.
+/// Value of the register before the first byte.
 pub const INITIAL: u32 = 0xFFFF_FFFF;
 
-/// The register after the eight bytes of ones.
+/// Value of the register after the eight bytes of ones.
 pub const SEED: u32 = 0xDEBB_20E3;
 
-/// The register, before the final inversion, after a packet and its right ICRC. That it equals the seed is no
-/// accident: the first four bytes of ones bring the initial register to zero, the right ICRC brings any
-/// register to zero but for its inversion, and both are then pushed on by four bytes of ones.
+/// Value of the register, before the final inversion, after a packet and its correct ICRC. It equals [`SEED`]: four bytes of ones
+/// bring the initial register to zero, a correct ICRC brings any register to zero except for its inversion, and both are then
+/// followed by four bytes of ones.
 pub const RESIDUE: u32 = 0xDEBB_20E3;
 
-/// Bytes that [`update`] takes at a time.
+/// Bytes that [`update`] processes at a time.
 const SLICE_BYTES: usize = 8;
 
-/// `TABLES[n][b]` is what byte `b` adds to the register after `n` more bytes.
+/// `TABLES[n][b]` is the contribution of byte `b` to the register after `n` more bytes.
 const TABLES: [[u32; 256]; SLICE_BYTES] = {
     let mut tables = [[0; 256]; SLICE_BYTES];
     let mut byte = 0;
@@ -60,7 +58,7 @@ const TABLES: [[u32; 256]; SLICE_BYTES] = {
     tables
 };
 
-/// Pushes bytes through the register, eight at a time.
+/// Returns the register after `bytes`, processed eight at a time.
 #[must_use]
 pub const fn update(mut register: u32, bytes: &[u8]) -> u32 {
     const T: &[[u32; 256]; SLICE_BYTES] = &TABLES;
@@ -87,10 +85,10 @@ pub const fn update(mut register: u32, bytes: &[u8]) -> u32 {
 
 const _: () = assert!(update(INITIAL, &[0xFF; 8]) == SEED);
 
-/// Bytes of the longest head that holds masked fields: IPv6, UDP and the BTH up to its masked byte.
+/// Bytes from the IP header to the last masked field at most: IPv6, UDP and the BTH up to its masked byte.
 const MASKED_BYTES_MAX: usize = ipv6::BYTES + udp::fields::BYTES + bth::fields::DESTINATION_QP.byte;
 
-/// Sets the bits of some fields of a header that starts at `start`.
+/// Sets the mask bits of fields of a header that starts at `start`.
 const fn mask_fields(
     mut mask: [u8; MASKED_BYTES_MAX],
     start: usize,
@@ -105,28 +103,26 @@ const fn mask_fields(
     mask
 }
 
-/// Sets the masked bits of UDP and BTH, which start at `start`.
+/// Sets the mask bits of UDP and BTH, which start at `start`.
 const fn mask_transport(mask: [u8; MASKED_BYTES_MAX], start: usize) -> [u8; MASKED_BYTES_MAX] {
     use super::bth::fields::{BACKWARD_CONGESTION, FORWARD_CONGESTION, RESERVED6};
     let mask = mask_fields(mask, start, &[udp::fields::CHECKSUM]);
     mask_fields(mask, start + udp::fields::BYTES, &[FORWARD_CONGESTION, BACKWARD_CONGESTION, RESERVED6])
 }
 
-/// For each byte of an IPv4 packet from the IP header on, the bits that count as ones. Bytes behind it count
-/// as they are.
+/// For each byte of an IPv4 packet from the IP header on, the bits that are replaced by ones. Later bytes are not masked.
 pub const IPV4_MASK: [u8; MASKED_BYTES_MAX] = mask_transport(
     mask_fields([0; MASKED_BYTES_MAX], 0, &[ipv4::TRAFFIC_CLASS, ipv4::HOP_LIMIT, ipv4::CHECKSUM]),
     ipv4::BYTES,
 );
 
-/// For each byte of an IPv6 packet from the IP header on, the bits that count as ones. Bytes behind it count
-/// as they are.
+/// For each byte of an IPv6 packet from the IP header on, the bits that are replaced by ones. Later bytes are not masked.
 pub const IPV6_MASK: [u8; MASKED_BYTES_MAX] = mask_transport(
     mask_fields([0; MASKED_BYTES_MAX], 0, &[ipv6::TRAFFIC_CLASS, ipv6::FLOW_LABEL, ipv6::HOP_LIMIT]),
     ipv6::BYTES,
 );
 
-/// Returns the mask of a packet that starts with its IP header, by the version that its first nibble says.
+/// Returns the mask of a packet that starts with its IP header, by the version in its first nibble.
 fn mask_of(packet: &[u8]) -> &'static [u8; MASKED_BYTES_MAX] {
     match packet.first() {
         Some(byte) if byte >> 4 == 6 => &IPV6_MASK,
@@ -134,13 +130,13 @@ fn mask_of(packet: &[u8]) -> &'static [u8; MASKED_BYTES_MAX] {
     }
 }
 
-/// Walks over a packet that starts with its IP header, with the masked fields as ones and nothing copied.
+/// Iterates over a packet that starts with its IP header, with the masked fields as ones, without a copy.
 pub fn masked(packet: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mask = mask_of(packet).iter().copied().chain(core::iter::repeat(0));
     packet.iter().zip(mask).map(|(byte, mask)| byte | mask)
 }
 
-/// Pushes a packet that starts with its IP header through a seeded register, with the masked fields as ones.
+/// Returns the register after a packet that starts with its IP header, with the masked fields as ones.
 fn register_after(packet: &[u8]) -> u32 {
     let (head, tail) = packet.split_at(packet.len().min(MASKED_BYTES_MAX));
     let mut covered = [0; MASKED_BYTES_MAX];
@@ -150,13 +146,13 @@ fn register_after(packet: &[u8]) -> u32 {
     update(update(SEED, &covered[..head.len()]), tail)
 }
 
-/// Returns the ICRC of a packet, from the first byte of its IP header to the last byte of its pad, as it goes
-/// on the wire. All lengths must already count the ICRC's four bytes.
+/// Returns the ICRC, in wire order, of a packet from the first byte of its IP header to the last byte of its pad. The length fields
+/// of the packet must already include the four bytes of the ICRC.
 pub fn compute(packet: &[u8]) -> [u8; BYTES] {
     (!register_after(packet)).to_le_bytes()
 }
 
-/// Says whether a packet, from the first byte of its IP header to the last byte of its ICRC, is as it was sent.
+/// Returns whether the ICRC of a packet is correct; `packet` is from the first byte of its IP header to the last byte of its ICRC.
 pub fn agrees(packet: &[u8]) -> bool {
     packet.split_last_chunk().is_some_and(|(covered, check)| compute(covered) == *check)
 }
@@ -188,7 +184,7 @@ mod tests {
         let ones = |mask: &[u8; MASKED_BYTES_MAX]| {
             let mut listed = [(0, 0); 16];
             let found = mask.iter().enumerate().filter(|(_, bits)| **bits != 0);
-            found.zip(&mut listed).for_each(|((offset, bits), entry)| *entry = (offset, *bits));
+            found.zip(&mut listed).for_each(|((offset, bits), slot)| *slot = (offset, *bits));
             listed
         };
         let mut expected = [(0, 0); 16];
@@ -235,7 +231,7 @@ mod tests {
         // ... is sent least significant byte first ...
         assert_eq!(crc.to_le_bytes(), [0x6B, 0xC7, 0x3E, 0x7C]);
         assert_eq!(compute(&packet), [0x6B, 0xC7, 0x3E, 0x7C]);
-        // ... and leaves the residue behind it.
+        // ... and the register ends as the residue.
         assert_eq!(update(update(seeded, &masked_input), &crc.to_le_bytes()), RESIDUE);
     }
 

@@ -1,67 +1,67 @@
-//! IPv4 and IPv6, as far as RoCEv2 allows them: no options, no extension headers, no fragments (protocol 1.2).
+//! IPv4 and IPv6 as RoCEv2 uses them: no options, no extension headers, no fragments (protocol 1.2).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::header::{Error, header};
 use crate::path::Gid;
 
-/// The protocol number, or next header, of UDP.
+/// IPv4 protocol or IPv6 next header of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
-/// The hop limit to send when nobody asks for another one (protocol 1.2).
+/// Default hop limit of transmitted packets (protocol 1.2).
 pub const HOP_LIMIT_DEFAULT: u8 = 64;
 
 header! {
     /// The IPv4 header without options.
     ipv4, Ipv4Packet, "IPv4", 20 bytes;
-    /// Always 4.
+    /// Version: always 4.
     VERSION version set_version: u8 = 0, 7, 4, "number", "protocol 1.2";
-    /// Words of four bytes in the header; always 5.
+    /// IHL: words of four bytes in the header; always 5.
     HEADER_WORDS header_words set_header_words: u8 = 0, 3, 4, "4 bytes", "protocol 1.1";
     /// DSCP in bits 7:2, ECN in bits 1:0. Not covered by the ICRC.
     TRAFFIC_CLASS traffic_class set_traffic_class: u8 = 1, 7, 8, "code", "protocol 1.2";
-    /// Header and all that follows, without Ethernet's pad.
+    /// Length of the header and all that follows, without the pad of Ethernet.
     TOTAL_LENGTH total_length set_total_length: u16 = 2, 7, 16, "bytes", "protocol 1.1";
-    /// Any number; covered by the ICRC.
+    /// Identification: any number; covered by the ICRC.
     IDENTIFICATION identification set_identification: u16 = 4, 7, 16, "number", "protocol 1.2";
     /// Reserved; zero when sent, ignored when received.
     RESERVED_FLAG reserved_flag set_reserved_flag: bool = 6, 7, 1, "flag", "protocol 1.2";
-    /// Forbids fragments; set when sent.
+    /// DF: forbids fragmentation; set when sent.
     DONT_FRAGMENT dont_fragment set_dont_fragment: bool = 6, 6, 1, "flag", "protocol 1.2";
-    /// More fragments follow; such a packet is dropped.
+    /// MF: more fragments follow; such a packet is dropped.
     MORE_FRAGMENTS more_fragments set_more_fragments: bool = 6, 5, 1, "flag", "protocol 1.2";
-    /// Where this fragment belongs; a packet with another value than 0 is dropped.
+    /// Offset of this fragment. A packet with another value than 0 is dropped.
     FRAGMENT_OFFSET fragment_offset set_fragment_offset: u16 = 6, 4, 13, "8 bytes", "protocol 1.2";
     /// Time to live. Not covered by the ICRC.
     HOP_LIMIT hop_limit set_hop_limit: u8 = 8, 7, 8, "hops", "protocol 1.2";
-    /// What follows; 17 is UDP.
+    /// Protocol of what follows; 17 is UDP.
     PROTOCOL protocol set_protocol: u8 = 9, 7, 8, "code", "protocol 1.2";
     /// Complement of the ones' complement sum of the header. Not covered by the ICRC.
     CHECKSUM checksum set_checksum: u16 = 10, 7, 16, "sum", "protocol 1.2";
-    /// Who sent the packet.
+    /// Source address.
     SOURCE source set_source: Ipv4Addr = 12, 7, 32, "address", "protocol 1.2";
-    /// Who shall take it.
+    /// Destination address.
     DESTINATION destination set_destination: Ipv4Addr = 16, 7, 32, "address", "protocol 1.2";
 }
 
 header! {
     /// The IPv6 header.
     ipv6, Ipv6Packet, "IPv6", 40 bytes;
-    /// Always 6.
+    /// Version: always 6.
     VERSION version set_version: u8 = 0, 7, 4, "number", "protocol 1.2";
     /// DSCP in bits 7:2, ECN in bits 1:0. Not covered by the ICRC.
     TRAFFIC_CLASS traffic_class set_traffic_class: u8 = 0, 3, 8, "code", "protocol 1.2";
-    /// Names a flow to routers. Not covered by the ICRC.
+    /// Flow label. Not covered by the ICRC.
     FLOW_LABEL flow_label set_flow_label: u32 = 1, 3, 20, "number", "protocol 1.2";
-    /// All that follows this header, without Ethernet's pad.
+    /// Length of all that follows this header, without the pad of Ethernet.
     PAYLOAD_LENGTH payload_length set_payload_length: u16 = 4, 7, 16, "bytes", "protocol 1.1";
-    /// What follows; 17 is UDP.
+    /// Protocol of what follows; 17 is UDP.
     NEXT_HEADER next_header set_next_header: u8 = 6, 7, 8, "code", "protocol 1.2";
-    /// Routers that it may still pass. Not covered by the ICRC.
+    /// Hop limit. Not covered by the ICRC.
     HOP_LIMIT hop_limit set_hop_limit: u8 = 7, 7, 8, "hops", "protocol 1.2";
-    /// Who sent the packet.
+    /// Source address.
     SOURCE source set_source: Ipv6Addr = 8, 7, 128, "address", "protocol 1.2";
-    /// Who shall take it.
+    /// Destination address.
     DESTINATION destination set_destination: Ipv6Addr = 24, 7, 128, "address", "protocol 1.2";
 }
 
@@ -69,18 +69,18 @@ header! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// The sender does not take part.
+    /// Not ECN-capable.
     NotCapable = 0,
-    /// Capable, the code that is not used.
+    /// ECT(1): ECN-capable; not used.
     Capable1 = 1,
-    /// Capable; what a RoCEv2 sender with congestion control sets.
+    /// ECT(0): ECN-capable; set by a RoCEv2 sender with congestion control.
     Capable0 = 2,
-    /// Congestion experienced: a data packet with it causes a CNP.
+    /// CE, congestion experienced: a data packet with it causes a CNP.
     Experienced = 3,
 }
 
 impl Ecn {
-    /// Reads the code from a traffic class.
+    /// Returns the code of a traffic class.
     pub const fn of(traffic_class: u8) -> Self {
         match traffic_class & 3 {
             0 => Self::NotCapable,
@@ -91,8 +91,8 @@ impl Ecn {
     }
 }
 
-/// Returns the ones' complement sum of 16-bit words. Over a header with its checksum it is 0xFFFF; over a
-/// header whose checksum is zero, its complement is the checksum. An odd last byte counts as the high one.
+/// Returns the ones' complement sum of 16-bit words. Over a header with its checksum it is 0xFFFF; over a header whose checksum
+/// field is zero, its complement is the checksum. An odd last byte is the high byte of a word.
 pub const fn ones_complement_sum(bytes: &[u8]) -> u16 {
     let mut sum: u32 = 0;
     let mut index = 0;
@@ -106,11 +106,11 @@ pub const fn ones_complement_sum(bytes: &[u8]) -> u16 {
 }
 
 impl<T: AsRef<[u8]>> Ipv4Packet<T> {
-    /// Checks version, header length and the least total length.
+    /// Checks version, header length and the smallest total length.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] or [`Error::Length`], naming the first that is wrong.
+    /// [`Error::Field`] or [`Error::Length`] for the first that is wrong.
     pub fn check_header(&self) -> Result<(), Error> {
         let wrong =
             |field, found: u8, allowed| Error::Field { header: "IPv4", field, found: found.into(), allowed };
@@ -126,11 +126,11 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         Ok(())
     }
 
-    /// Checks that the packet does not go on beyond `available_bytes`, which are there from its first byte on.
+    /// Checks that the packet does not exceed the `available_bytes` from its first byte to the end of the buffer.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] when it does.
+    /// [`Error::Length`] if it does.
     pub fn check_length(&self, available_bytes: usize) -> Result<(), Error> {
         if usize::from(self.total_length()) > available_bytes {
             return Err(self.length_error(available_bytes));
@@ -138,11 +138,11 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         Ok(())
     }
 
-    /// Checks the header's checksum.
+    /// Checks the checksum of the header.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when the sum of the header is not 0xFFFF.
+    /// [`Error::Field`] if the sum of the header is not 0xFFFF.
     pub fn check_checksum(&self) -> Result<(), Error> {
         if ones_complement_sum(&self.buffer.as_ref()[..ipv4::BYTES]) != 0xFFFF {
             let found = self.checksum().into();
@@ -152,11 +152,11 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         Ok(())
     }
 
-    /// Checks that the packet is whole.
+    /// Checks that the packet is not a fragment.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when it is a fragment.
+    /// [`Error::Field`] if it is.
     pub fn check_fragment(&self) -> Result<(), Error> {
         let wrong = |field, found| Error::Field { header: "IPv4", field, found, allowed: "0: no fragments" };
         if self.more_fragments() {
@@ -180,7 +180,7 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
-    /// Computes the checksum and sets it.
+    /// Computes and writes the checksum.
     pub fn fill_checksum(&mut self) {
         self.set_checksum(0);
         let sum = ones_complement_sum(&self.buffer.as_ref()[..ipv4::BYTES]);
@@ -193,7 +193,7 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when it is not 6.
+    /// [`Error::Field`] if it is not 6.
     pub fn check_header(&self) -> Result<(), Error> {
         if self.version() != 6 {
             let found = self.version().into();
@@ -202,11 +202,11 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
         Ok(())
     }
 
-    /// Checks that the packet does not go on beyond `available_bytes`, which are there from its first byte on.
+    /// Checks that the packet does not exceed the `available_bytes` from its first byte to the end of the buffer.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] when it does.
+    /// [`Error::Length`] if it does.
     pub fn check_length(&self, available_bytes: usize) -> Result<(), Error> {
         let found_bytes = usize::from(self.payload_length());
         let most_bytes = available_bytes.saturating_sub(ipv6::BYTES);
@@ -218,27 +218,27 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
     }
 }
 
-/// What an IPv4 header of RoCEv2 says. Version, lengths, protocol and checksum follow from the packet.
+/// IPv4 header of RoCEv2. Version, lengths, protocol and checksum follow from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Repr {
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// Any number.
+    /// Identification: any number.
     pub identification: u16,
-    /// Reserved; kept so that a frame can be sent again as it came.
+    /// Reserved flag; kept so that a received frame can be emitted unchanged.
     pub reserved_flag: bool,
-    /// Set in all that the card sends.
+    /// DF flag; the card always sets it.
     pub dont_fragment: bool,
     /// Time to live.
     pub hop_limit: u8,
-    /// Who sent the packet.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// Who shall take it.
+    /// Destination address.
     pub destination: Ipv4Addr,
 }
 
 impl Ipv4Repr {
-    /// Reads a header that the packet's checks have passed.
+    /// Parses a header that has passed the checks of the packet.
     pub fn parse<T: AsRef<[u8]>>(packet: &Ipv4Packet<T>) -> Self {
         Self {
             traffic_class: packet.traffic_class(),
@@ -251,7 +251,7 @@ impl Ipv4Repr {
         }
     }
 
-    /// Writes the header of a packet with `payload_bytes` behind it, lengths and checksum included.
+    /// Writes the header of a packet with `payload_bytes` after the header, with lengths and checksum.
     pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut Ipv4Packet<T>, payload_bytes: u16) {
         packet.set_version(4);
         packet.set_header_words((ipv4::BYTES / 4) as u8);
@@ -270,23 +270,23 @@ impl Ipv4Repr {
     }
 }
 
-/// What an IPv6 header of RoCEv2 says. Version, length and next header follow from the packet.
+/// IPv6 header of RoCEv2. Version, length and next header follow from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Repr {
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// 20 bits.
+    /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Routers that it may still pass.
+    /// Hop limit.
     pub hop_limit: u8,
-    /// Who sent the packet.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// Who shall take it.
+    /// Destination address.
     pub destination: Ipv6Addr,
 }
 
 impl Ipv6Repr {
-    /// Reads a header that the packet's checks have passed.
+    /// Parses a header that has passed the checks of the packet.
     pub fn parse<T: AsRef<[u8]>>(packet: &Ipv6Packet<T>) -> Self {
         Self {
             traffic_class: packet.traffic_class(),
@@ -297,7 +297,7 @@ impl Ipv6Repr {
         }
     }
 
-    /// Writes the header of a packet with `payload_bytes` behind it.
+    /// Writes the header of a packet with `payload_bytes` after the header.
     pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut Ipv6Packet<T>, payload_bytes: u16) {
         packet.set_version(6);
         packet.set_traffic_class(self.traffic_class);
@@ -310,17 +310,17 @@ impl Ipv6Repr {
     }
 }
 
-/// One of the two.
+/// IP header of either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpRepr {
-    /// IPv4.
+    /// IPv4 header.
     V4(Ipv4Repr),
-    /// IPv6.
+    /// IPv6 header.
     V6(Ipv6Repr),
 }
 
 impl IpRepr {
-    /// Returns the bytes of the header.
+    /// Returns the size of the header, in bytes.
     pub const fn buffer_len(&self) -> usize {
         match self {
             Self::V4(_) => ipv4::BYTES,
@@ -328,7 +328,7 @@ impl IpRepr {
         }
     }
 
-    /// Returns DSCP and ECN.
+    /// Returns the traffic class: DSCP in bits 7:2, ECN in bits 1:0.
     pub const fn traffic_class(&self) -> u8 {
         match self {
             Self::V4(ip) => ip.traffic_class,
@@ -344,7 +344,7 @@ impl IpRepr {
         }
     }
 
-    /// Returns the sender's address as a GID.
+    /// Returns the source address as a GID.
     pub const fn source(&self) -> Gid {
         match self {
             Self::V4(ip) => Gid::from_ipv4(ip.source),
@@ -352,7 +352,7 @@ impl IpRepr {
         }
     }
 
-    /// Returns the receiver's address as a GID.
+    /// Returns the destination address as a GID.
     pub const fn destination(&self) -> Gid {
         match self {
             Self::V4(ip) => Gid::from_ipv4(ip.destination),

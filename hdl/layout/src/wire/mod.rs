@@ -1,13 +1,11 @@
-//! Everything that goes on the wire: headers, the ICRC, whole frames, and whether the card takes them.
+//! The wire: headers, the ICRC, whole frames, and the checks by which the card accepts a frame.
 //!
-//! A header has two forms. A `Packet` is a view: it wraps the bytes and reads or writes single fields where
-//! they stand. A `Repr` is what the bytes say, as plain Rust; it is parsed from a view and emitted into one.
-//! Between them nothing is lost: reserved bits are fields like any other, so that a frame can be written
-//! again as it came.
+//! A header has two forms. A `Packet` is a view: it wraps a buffer and reads or writes single fields in place. A `Repr` is a plain
+//! struct of the fields; it is parsed from a view and emitted into one. Both are lossless: reserved bits are fields too, so that a
+//! received frame can be emitted unchanged.
 //!
-//! **Nothing here panics on bytes from outside.** `new_checked` proves that a buffer holds the whole header,
-//! once; after it no getter, setter, `parse` or `emit` of that view can panic. `new_unchecked` leaves the
-//! proof to the caller.
+//! **No input bytes cause a panic.** `new_checked` verifies once that a buffer holds the whole header; after it no getter, setter,
+//! `parse` or `emit` of that view panics. After `new_unchecked` the caller is responsible for the length.
 //!
 //! ```
 //! use rnic_layout::wire::{DropReason, Filter, classify};
@@ -28,20 +26,20 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
-//! Every header is one table (in [`header`]'s macro), from which its constants come, with the proof at
-//! compile time that fields neither overlap nor leave a gap. [`HEADERS`] lists them all for manuals and C headers.
+//! Every header is declared as one table (by the macro of [`header`]). A proof at compile time shows that its fields neither overlap
+//! nor leave a gap. [`HEADERS`] lists all headers.
 
-pub mod bth;
-pub mod classify;
-pub mod ethernet;
-pub mod extended;
-pub mod grh;
 pub mod header;
-pub mod icrc;
+pub mod ethernet;
 pub mod ip;
-pub mod packet;
-pub mod pause;
 pub mod udp;
+pub mod bth;
+pub mod extended;
+pub mod icrc;
+pub mod packet;
+pub mod classify;
+pub mod grh;
+pub mod pause;
 
 pub use bth::{BthPacket, BthRepr};
 pub use classify::{DropReason, Filter, Refusal, classify, explain};
@@ -54,7 +52,7 @@ pub use packet::PacketRepr;
 pub use pause::PauseRepr;
 pub use udp::{UdpPacket, UdpRepr};
 
-/// Every header, from the outside of a frame to its inside, and at the end those of the link itself.
+/// Every header, from the outermost to the innermost, then the flow control frames of the link.
 pub const HEADERS: [Header; 17] = [
     ethernet::fields::HEADER,
     ethernet::vlan::HEADER,
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_says_what_it_is_and_where_that_is_written() {
+    fn every_field_has_a_meaning_a_unit_and_a_citation() {
         for header in HEADERS {
             for (index, field) in header.fields.iter().enumerate() {
                 let place = (header.name, field.name);

@@ -1,13 +1,12 @@
-//! A whole frame: every header, payload, pad and ICRC, to and from bytes (protocol 1.1).
+//! A whole frame: all headers, payload, pad and ICRC, parsed and emitted (protocol 1.1).
 //!
 //! ```text
-//!  Ethernet  [802.1Q]  IPv4 | IPv6  UDP  BTH  extended  payload  pad   ICRC  [Ethernet's pad]
+//!  Ethernet  [802.1Q]  IPv4 | IPv6  UDP  BTH  extended  payload  pad   ICRC  [Ethernet pad]
 //!  14        4         20   | 40    8    12   0..28     0..4096  0..3  4     0..n
 //!                      '-------------- covered by the ICRC ----------'
 //! ```
 //!
-//! The ICRC stands where the lengths say, never at the end of the frame: an Ethernet MAC fills short frames
-//! up behind it.
+//! The length fields give the position of the ICRC, not the end of the frame: an Ethernet MAC pads short frames after it.
 
 use super::bth::{self, BthPacket, BthRepr};
 use super::classify::dissect;
@@ -20,43 +19,42 @@ use super::udp::{self, UdpPacket, UdpRepr};
 use crate::limits::FRAME_BYTES_MAX;
 use crate::opcode;
 
-/// A RoCEv2 packet, complete: its frame can be written again byte for byte, up to and including the ICRC.
+/// A complete RoCEv2 packet, whose frame can be emitted byte for byte, up to and including the ICRC.
 ///
-/// Lengths, IPv4 checksum and ICRC are not here, since [`emit`](Self::emit) computes them. One checksum has
-/// two spellings: a header that sums to 0xFFFF without it may carry 0x0000 or 0xFFFF. Both are accepted,
-/// 0x0000 is written.
+/// Lengths, IPv4 checksum and ICRC are not stored, since [`emit`](Self::emit) computes them. A header that sums to 0xFFFF without
+/// its checksum may carry 0x0000 or 0xFFFF as checksum: both are accepted, 0x0000 is emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRepr<'a> {
-    /// Ethernet, and the VLAN tag if there is one.
+    /// Ethernet header and 802.1Q tag.
     pub ethernet: EthernetRepr,
-    /// IPv4 or IPv6.
+    /// IPv4 or IPv6 header.
     pub ip: IpRepr,
-    /// UDP.
+    /// UDP header.
     pub udp: UdpRepr,
-    /// Base transport header.
+    /// BTH.
     pub bth: BthRepr,
-    /// The extended headers that the opcode calls for.
+    /// Extended headers of the opcode.
     pub extended: Extended,
-    /// What the packet carries, without pad.
+    /// Payload, without pad.
     pub payload: &'a [u8],
-    /// The pad; `bth.pad_count` says how many of these bytes count.
+    /// Pad, of which the first `bth.pad_count` bytes are used.
     pub pad: [u8; 3],
 }
 
 impl<'a> PacketRepr<'a> {
-    /// Takes a frame apart, whoever it is for.
+    /// Parses a frame to any destination.
     ///
-    /// It refuses what [`classify`](super::classify()) refuses, except that addresses, destination QP and
-    /// ICRC may be anything: see [`icrc::agrees`].
+    /// The checks are those of [`classify`](super::classify()), except that addresses, destination QP and ICRC are not checked; see
+    /// [`icrc::agrees`].
     ///
     /// # Errors
     ///
-    /// An [`Error`] that names header and field of the first thing that is wrong.
+    /// An [`Error`] that names header and field of the first check that fails.
     pub fn parse(frame: &'a [u8]) -> Result<Self, Error> {
         dissect(frame, None).map_err(|refusal| refusal.error)
     }
 
-    /// Returns the bytes of all headers, before the payload.
+    /// Returns the size of all headers before the payload, in bytes.
     pub fn header_bytes(&self) -> usize {
         self.ethernet.buffer_len()
             + self.ip.buffer_len()
@@ -65,20 +63,20 @@ impl<'a> PacketRepr<'a> {
             + self.extended.as_bytes().len()
     }
 
-    /// Returns the bytes of the frame that [`emit`](Self::emit) writes, ICRC included and without FCS.
+    /// Returns the size in bytes of the frame that [`emit`](Self::emit) writes, with ICRC and without FCS.
     pub fn buffer_len(&self) -> usize {
         self.header_bytes() + self.payload.len() + usize::from(self.bth.pad_count & 3) + icrc::BYTES
     }
 
-    /// Takes the extended headers apart, in wire order.
+    /// Iterates over the extended headers in wire order.
     pub fn extended_headers(&self) -> impl Iterator<Item = ExtendedRepr> + '_ {
         self.extended.headers(self.bth.opcode)
     }
 
-    /// Returns the packet as the card itself would send it: don't-fragment set, no UDP checksum, reserved
-    /// bits zero, and the pad that the payload needs, zero as well. All else stays.
+    /// Returns the packet as the card would send it: DF set, no UDP checksum, reserved bits zero, and the pad that the payload needs,
+    /// of zeros. Other fields are kept.
     ///
-    /// These are the fields that a packet's token does not carry.
+    /// The fields that change are those that a packet's token does not carry.
     #[must_use]
     pub fn canonical(mut self) -> Self {
         if let IpRepr::V4(ip) = &mut self.ip {
@@ -94,13 +92,13 @@ impl<'a> PacketRepr<'a> {
         self
     }
 
-    /// Writes the frame to the start of `buffer`, with lengths, IPv4 checksum and ICRC, and returns its
-    /// bytes. Bytes of `buffer` behind it stay as they are.
+    /// Writes the frame to the start of `buffer`, with lengths, IPv4 checksum and ICRC, and returns its size in bytes. The rest of
+    /// `buffer` is not changed.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when the extended headers are not those of the opcode, [`Error::Length`] when the
-    /// frame is longer than [`FRAME_BYTES_MAX`], [`Error::Truncated`] when it is longer than `buffer`.
+    /// [`Error::Field`] if the extended headers are not those of the opcode, [`Error::Length`] if the frame is longer than
+    /// [`FRAME_BYTES_MAX`], [`Error::Truncated`] if it is longer than `buffer`.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let frame_bytes = self.buffer_len();
         let extended = self.extended.as_bytes();

@@ -1,15 +1,15 @@
-//! Flow control of the link itself: PFC, by class, and the plain PAUSE before it (protocol 1.11).
+//! Flow control of the link: PFC, which pauses single classes, and PAUSE, which pauses the link (protocol 1.11).
 //!
-//! Such a frame goes to the next port only and is not tagged. Its times count quanta of 512 bit times from
-//! its arrival; a time of zero lets traffic go on at once.
+//! These frames are not forwarded and not tagged. Their times count quanta of 512 bit times from the arrival of the frame; zero
+//! resumes traffic at once.
 
 use super::ethernet::{self, ETHERTYPE_MAC_CONTROL, EthernetRepr, MacAddress};
 use super::header::{Error, header};
 
-/// Where MAC control frames go to.
+/// Destination address of MAC control frames.
 pub const DESTINATION: MacAddress = MacAddress([0x01, 0x80, 0xC2, 0x00, 0x00, 0x01]);
 
-/// Bytes of a frame without FCS: the least that Ethernet has.
+/// Bytes of a flow control frame without FCS: the smallest Ethernet frame.
 pub const FRAME_BYTES: usize = 60;
 
 /// Bit times of one quantum; at 100 Gb/s that is 5.12 ns.
@@ -18,69 +18,69 @@ pub const QUANTUM_BIT_TIMES: u32 = 512;
 /// Priority classes of a link.
 pub const CLASSES: usize = 8;
 
-/// Opcode of the plain PAUSE frame.
+/// Opcode of PAUSE.
 pub const OPCODE_PAUSE: u16 = 0x0001;
 
-/// Opcode of priority flow control.
+/// Opcode of PFC.
 pub const OPCODE_PFC: u16 = 0x0101;
 
 header! {
-    /// What follows the Ethernet header of a PAUSE frame, before its pad.
+    /// Content of a PAUSE frame, between the Ethernet header and the pad.
     pause, PausePacket, "PAUSE", 4 bytes;
-    /// 0x0001.
+    /// Opcode 0x0001.
     OPCODE opcode set_opcode: u16 = 0, 7, 16, "code", "protocol 1.11";
-    /// How long the whole link is silent.
+    /// Pause time of the link.
     QUANTA quanta set_quanta: u16 = 2, 7, 16, "512 bit times", "protocol 1.11";
 }
 
 header! {
-    /// What follows the Ethernet header of a PFC frame, before its pad.
+    /// Content of a PFC frame, between the Ethernet header and the pad.
     pfc, PfcPacket, "PFC", 20 bytes;
-    /// 0x0101.
+    /// Opcode 0x0101.
     OPCODE opcode set_opcode: u16 = 0, 7, 16, "code", "protocol 1.11";
     /// The upper half of the class vector: zero when sent, ignored when received.
     RESERVED reserved set_reserved: u8 = 2, 7, 8, "bits", "protocol 1.11";
-    /// Bit i says that the time of class i counts.
+    /// Class enable vector: if bit i is set, the time of class i applies.
     CLASSES classes set_classes: u8 = 3, 7, 8, "flags", "protocol 1.11";
-    /// How long class 0 is silent.
+    /// Pause time of class 0.
     QUANTA_0 quanta_0 set_quanta_0: u16 = 4, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 1 is silent.
+    /// Pause time of class 1.
     QUANTA_1 quanta_1 set_quanta_1: u16 = 6, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 2 is silent.
+    /// Pause time of class 2.
     QUANTA_2 quanta_2 set_quanta_2: u16 = 8, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 3 is silent.
+    /// Pause time of class 3.
     QUANTA_3 quanta_3 set_quanta_3: u16 = 10, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 4 is silent.
+    /// Pause time of class 4.
     QUANTA_4 quanta_4 set_quanta_4: u16 = 12, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 5 is silent.
+    /// Pause time of class 5.
     QUANTA_5 quanta_5 set_quanta_5: u16 = 14, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 6 is silent.
+    /// Pause time of class 6.
     QUANTA_6 quanta_6 set_quanta_6: u16 = 16, 7, 16, "512 bit times", "protocol 1.11";
-    /// How long class 7 is silent.
+    /// Pause time of class 7.
     QUANTA_7 quanta_7 set_quanta_7: u16 = 18, 7, 16, "512 bit times", "protocol 1.11";
 }
 
-/// What a flow control frame says.
+/// A parsed flow control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseRepr {
-    /// The whole link is silent this long.
+    /// PAUSE: pauses the link.
     Pause {
-        /// In quanta; 0 ends the silence.
+        /// Pause time in quanta; 0 resumes.
         quanta: u16,
     },
-    /// Each class with a time is silent this long; classes with `None` go on as they were.
+    /// PFC: pauses each class that has a time. Classes with `None` do not change.
     Priority {
-        /// In quanta, by class; 0 ends the silence.
+        /// Pause time of each class in quanta; 0 resumes.
         quanta: [Option<u16>; CLASSES],
     },
 }
 
 impl PauseRepr {
-    /// Reads a whole frame. The source may be any; pad is ignored.
+    /// Parses a whole frame. The source address may be any; the pad is ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`] when the frame ends before its times do, [`Error::Field`] when it is no flow control frame.
+    /// [`Error::Truncated`] if the frame ends before its times, [`Error::Field`] if it is no flow control frame.
     pub fn parse(frame: &[u8]) -> Result<Self, Error> {
         let ethernet = EthernetRepr::parse(frame)?;
         let wrong = |header, field, found, allowed| Err(Error::Field { header, field, found, allowed });
@@ -119,7 +119,7 @@ impl PauseRepr {
         }
     }
 
-    /// Writes a whole frame from `source`, zeros as its pad.
+    /// Writes a whole frame with source address `source` and zeros as pad.
     pub fn emit(&self, source: MacAddress, frame: &mut [u8; FRAME_BYTES]) {
         frame.fill(0);
         let ethernet =

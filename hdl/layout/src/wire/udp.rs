@@ -1,31 +1,31 @@
-//! UDP, the layer that RoCEv2 hides in (protocol 1.2).
+//! UDP, which carries RoCEv2 (protocol 1.2).
 
 use super::header::{Error, header};
 use super::{bth, icrc};
 use crate::path::ROCE_PORT;
 
-/// The least UDP length of a RoCEv2 packet: UDP header, BTH and ICRC (protocol 8.3).
+/// Smallest UDP length of a RoCEv2 packet: UDP header, BTH and ICRC (protocol 8.3).
 pub const ROCE_LENGTH_MIN: usize = fields::BYTES + bth::fields::BYTES + icrc::BYTES;
 
 header! {
     /// The UDP header.
     fields, UdpPacket, "UDP", 8 bytes;
-    /// Spreads flows over equal paths; never filtered.
+    /// Source port. It distributes flows over equal paths, and is never filtered.
     SOURCE_PORT source_port set_source_port: u16 = 0, 7, 16, "number", "protocol 1.2";
-    /// 4791 for RoCEv2.
+    /// Destination port: 4791 for RoCEv2.
     DESTINATION_PORT destination_port set_destination_port: u16 = 2, 7, 16, "number", "protocol 1.2";
-    /// This header and all that follows, the ICRC included.
+    /// Length of this header and all that follows, the ICRC included.
     LENGTH length set_length: u16 = 4, 7, 16, "bytes", "protocol 1.1";
-    /// Zero when sent, ignored when received. Not covered by the ICRC.
+    /// Checksum: zero when sent, ignored when received. Not covered by the ICRC.
     CHECKSUM checksum set_checksum: u16 = 6, 7, 16, "sum", "protocol 1.2";
 }
 
 impl<T: AsRef<[u8]>> UdpPacket<T> {
-    /// Checks that the packet is for RoCEv2.
+    /// Checks that the destination port is that of RoCEv2.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] when its destination port is another one.
+    /// [`Error::Field`] if it is not.
     pub fn check_port(&self) -> Result<(), Error> {
         if self.destination_port() != ROCE_PORT {
             let found = self.destination_port().into();
@@ -34,11 +34,11 @@ impl<T: AsRef<[u8]>> UdpPacket<T> {
         Ok(())
     }
 
-    /// Checks that the length leaves room for BTH and ICRC, and is that of the IP payload.
+    /// Checks that the length leaves room for BTH and ICRC, and is `ip_payload_bytes`.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] when it is not.
+    /// [`Error::Length`] if it does not, or is not.
     pub fn check_length(&self, ip_payload_bytes: usize) -> Result<(), Error> {
         let found_bytes = usize::from(self.length());
         if found_bytes < ROCE_LENGTH_MIN || found_bytes != ip_payload_bytes {
@@ -55,22 +55,22 @@ impl<T: AsRef<[u8]>> UdpPacket<T> {
     }
 }
 
-/// What the UDP header of a RoCEv2 packet says. Destination port and length follow from the packet.
+/// UDP header of a RoCEv2 packet. Destination port and length follow from the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpRepr {
-    /// Any number; constant for a queue pair.
+    /// Source port; constant for a queue pair.
     pub source_port: u16,
-    /// Zero in all that the card sends; kept so that a frame can be sent again as it came.
+    /// Checksum. The card sends zero; kept so that a received frame can be emitted unchanged.
     pub checksum: u16,
 }
 
 impl UdpRepr {
-    /// Reads a header that the packet's checks have passed.
+    /// Parses a header that has passed the checks of the packet.
     pub fn parse<T: AsRef<[u8]>>(packet: &UdpPacket<T>) -> Self {
         Self { source_port: packet.source_port(), checksum: packet.checksum() }
     }
 
-    /// Returns the bytes that [`emit`](Self::emit) writes.
+    /// Returns the number of bytes that [`emit`](Self::emit) writes.
     pub const fn buffer_len(&self) -> usize {
         fields::BYTES
     }

@@ -1,4 +1,4 @@
-//! Writes the headers of a frame as bytes, and hands them out beat by beat.
+//! Converts the headers of a frame to bytes, one beat at a time.
 use super::plan::Sums;
 use rnic_kernel::prelude::*;
 use rnic_messages::PacketToken;
@@ -12,7 +12,7 @@ const TRANSPORT_BITS: usize = 8 * (8 + 12 + 28);
 /// The UDP port of RoCEv2 (protocol 1.1).
 const ROCE_PORT: u64 = 4791;
 
-/// Writes the headers of each frame, and shows the beat of them that a slot asks for.
+/// Converts the headers of each frame to bytes, and outputs the beat of them that a slot needs.
 ///
 /// The token does not know the datapath's width; here its fields become one vector of 106 bytes, of which each slot takes
 /// its beat. Runs beside the rotator and is as deep.
@@ -23,7 +23,7 @@ const ROCE_PORT: u64 = 4791;
 ///
 /// Latency 3 cycles from the slot, a frame every cycle.
 ///
-/// 1. Bytes behind the headers are zero.
+/// 1. Bytes after the headers are zero.
 ///
 /// Protocol 1.1 to 1.5. IPv4 frames say "do not fragment"; the UDP checksum is zero.
 #[derive(Default, LogicBlock, Registers)]
@@ -91,7 +91,7 @@ fn transport(packet: PacketToken, udp_dwords: Bits<12>) -> Bits<TRANSPORT_BITS> 
     cat!(packet.extended, fixed)
 }
 
-/// All headers in wire order, zeros behind them.
+/// All headers in wire order, followed by zeros.
 #[kernel]
 fn headers(packet: PacketToken, udp_dwords: Bits<12>, sum: Bits<19>) -> Bits<HEADER_BITS> {
     let transport = transport(packet, udp_dwords);
@@ -129,7 +129,7 @@ impl<const DATA: usize, const BYTES: usize> Logic for Headers<DATA, BYTES> {
             self.bytes.d.next = headers(self.packet.q.val(), self.udp_dwords.q.val(), self.sum.q.val());
         }
 
-        // Ten bits say which bit of 1,024 a beat starts at: its index behind as many zeros as its width calls for.
+        // A beat starts at one of 1,024 bits, given by ten bits: its index, shifted by log2 of its width.
         let position = bit_cast::<10, 4>(self.header_index.val()) << (BYTES as u64 + 2);
         let beat = bit_cast::<1024, HEADER_BITS>(self.bytes.q.val()).get_bits::<DATA>(position.index());
         self.shown.d.next = if self.has_header.val() { beat } else { bits(0) };

@@ -12,11 +12,11 @@
 //!                        └─────────┘                   └──────┘          │
 //!                 Sequence <─────────────── credits ─────────────────────┘
 //! ```
+mod plan;
+mod sequence;
 mod headers;
 mod join;
-mod plan;
 mod seal;
-mod sequence;
 #[cfg(test)]
 mod tests;
 
@@ -36,9 +36,9 @@ const ROTATOR_STAGES: usize = 3;
 
 /// Makes frames of tokens and payload: headers, payload, pad, ICRC.
 ///
-/// Payload comes as host memory holds it, so it may start at any lane of its first beat; it is turned to where it
-/// belongs behind headers whose length depends on the packet. What can stall is decided once, in front; behind it
-/// runs a pipeline without enables into a small memory, so `to_mac.ready` reaches no wide register but the last two.
+/// Payload arrives as it was in host memory, so it may start at any lane of its first beat; it is rotated to its position after the
+/// headers, whose length depends on the packet. Stalls are decided once, at the front; a pipeline without enables leads from there
+/// into a small memory, so `to_mac.ready` reaches no wide register except the last two.
 ///
 /// Two frames of one beat, one of three and one more of one, at 512 bits:
 /// ```text
@@ -60,12 +60,12 @@ const ROTATOR_STAGES: usize = 3;
 /// 1. Frames leave in the order of the tokens, whole, with no beats of error.
 /// 2. Payload beats are taken in order: none for a token without payload, else
 ///    `ceil((payload_offset + payload_bytes) / lanes)`. Only their data counts; `bytes`, `last` and `error` do not.
-/// 3. Bytes of payload beats before the offset and behind the payload do not appear in the frame.
-/// 4. Frames are not padded to the 60 bytes of Ethernet: the shortest has 58, and the MAC pads behind the ICRC.
-/// 5. Packets whose opcode is not in the table have no extended headers; `extended` beyond those of the opcode must
+/// 3. Bytes of payload beats before the offset and after the payload do not appear in the frame.
+/// 4. Frames are not padded to the 60 bytes of Ethernet: the shortest has 58, and the MAC pads after the ICRC.
+/// 5. Packets whose opcode is not in the table have no extended headers; bits of `extended` after the headers of the opcode must
 ///    be zero, as [`PacketToken`](rnic_messages::PacketToken) promises.
 ///
-/// It refuses nothing: what a token says is sent. Protocol 1.1 to 1.8.
+/// It refuses nothing: every token is sent. Protocol 1.1 to 1.8.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Assembler<const DATA: usize, const BYTES: usize> {

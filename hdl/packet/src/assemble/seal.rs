@@ -1,4 +1,4 @@
-//! Puts the ICRC behind each frame, and holds frames while they are not taken.
+//! Appends the ICRC to each frame, and stores frames until the MAC takes them.
 use super::sequence::Slot;
 use crate::icrc::{IcrcGenerate, UncheckedBeat};
 use num_bigint::BigUint;
@@ -26,11 +26,10 @@ struct OpenBeat<const DATA: usize, const BYTES: usize> {
     icrc_dword: Bits<4>,
 }
 
-/// Completes beats with the ICRC and gives them to the MAC.
+/// Completes beats with the ICRC and sends them to the MAC.
 ///
-/// A memory must hold what the MAC does not take at once; so that the beats need no second delay while their
-/// ICRC is computed, they wait for it in the same memory. The answers of the generator go to a small memory beside it,
-/// at the same addresses; the two meet on the way out.
+/// A memory stores beats that the MAC does not take at once. Beats wait for their ICRC in the same memory, so that they need no second
+/// delay. The results of the generator are stored in a small memory at the same addresses; both are read together.
 ///
 /// ```text
 ///              ┌───────────────────┐
@@ -64,7 +63,7 @@ pub(super) struct Seal<const DATA: usize, const BYTES: usize> {
     /// Lanes of the ICRC, by `is_rest`, `has_icrc` and `icrc_dword`.
     #[init(ConstantRom::new(icrc_lanes))]
     lanes: ConstantRom<6, DATA>,
-    /// The ICRC in each place that it can have: in the middle of a dword, so its first byte stands in lanes 2, 6, 10 and so on.
+    /// The ICRC at each position that it can have: in the middle of a dword, so its first byte is in lane 2, 6, 10 and so on.
     #[init(XorNetwork::new(Matrix::from_sources(DATA, 32, |bit| (bit + 16) % 32)))]
     copies: XorNetwork<32, DATA>,
     read_valid: Reg<Bit>,

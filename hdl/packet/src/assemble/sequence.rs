@@ -1,4 +1,4 @@
-//! Decides, cycle by cycle, which beat of which frame is made, and from which beat of payload.
+//! Sequencer: selects in each cycle the beat of the frame to make, and the beat of payload to make it from.
 use super::plan::{Plan, SLOT_BITS};
 use rnic_kernel::prelude::*;
 
@@ -33,7 +33,7 @@ pub(super) struct Slot<const BYTES: usize> {
 
 /// Makes one slot a cycle, while there are a plan, the payload that the slot needs, and a credit.
 ///
-/// All that can stop stops here, so that nothing behind it has to. If the next frame needs a payload beat before its
+/// All stalls happen here, so that no later stage stalls. If the next frame needs a payload beat before its
 /// first slot, it is taken in the last slot of the current frame, unless that slot takes one itself; only then does
 /// taking ahead cost a cycle.
 ///

@@ -287,7 +287,7 @@ impl Verilog {
     }
 }
 
-/// The bits of a value as they stand in a port.
+/// The bits of a value as they are in a port.
 fn words<T: Synth>(value: T) -> Vec<u32> {
     let text = format!("{:x}", value.verilog());
     let digits = text.split("'h").nth(1).expect("rust-hdl prints literals as <width>'h<digits>");
@@ -371,7 +371,7 @@ fn run<const DATA: usize, const BYTES: usize>(
             assert!(!beat.error);
             let mut lanes = BigUint::from(beat.data).to_bytes_le();
             lanes.resize(DATA / 8, 0);
-            assert!(lanes[count..].iter().all(|byte| *byte == 0), "lanes behind the frame are zero");
+            assert!(lanes[count..].iter().all(|byte| *byte == 0), "lanes after the frame are zero");
             frame.extend(&lanes[..count]);
             cycles.push(cycle);
             if beat.last {
@@ -549,7 +549,7 @@ fn shortest_frames_leave_in_every_cycle_at_512_bits() {
     assert_eq!(cycles, (16..216).collect::<Vec<_>>());
 }
 
-/// Up to four bytes of payload fit into a frame of one beat, wherever in their own beat they stand.
+/// Up to four bytes of payload fit into a frame of one beat, at any lane of their own beat.
 #[test]
 fn frames_of_one_beat_with_payload_leave_in_every_cycle_at_512_bits() {
     let mut random = random();

@@ -1,4 +1,4 @@
-//! Judges the ICRC of received frames.
+//! Checks the ICRC of received frames.
 use super::CoveredBeat;
 use super::crc;
 use super::state::{IcrcState, STATE_LATENCY};
@@ -10,10 +10,10 @@ use rnic_kernel::prelude::*;
 /// Cycles from the `end` beat at the input of [`IcrcCheck`] to its verdict.
 pub const CHECK_LATENCY: usize = STATE_LATENCY + 1;
 
-/// Says of each frame whether its ICRC is right, without taking the ICRC out.
+/// Checks the ICRC of each frame, without removing it from the frame.
 ///
-/// The register runs over the ICRC too, and must then hold a known constant (protocol 1.8). It runs over the rest of
-/// the last beat as well, as over zeros: that multiplies the constant by a power of the step matrix, so instead of
+/// The register processes the ICRC too, and must then hold a known constant (protocol 1.8). It also processes the rest of the last
+/// beat, as zeros: that multiplies the constant by a power of the step matrix, so instead of
 /// rewinding the register by up to 63 bytes, the check compares it with one constant for each end of a frame.
 ///
 /// ```text
@@ -31,11 +31,11 @@ pub const CHECK_LATENCY: usize = STATE_LATENCY + 1;
 ///
 /// A beat every cycle and no back-pressure; the verdict follows the `end` beat after [`CHECK_LATENCY`] cycles.
 ///
-/// 1. A frame with an `end` beat gets exactly one verdict; one without gets none and does no harm to the next.
-/// 2. Lanes beyond `end_bytes` have no influence.
+/// 1. A frame with an `end` beat gets exactly one verdict; one without gets none and does not affect the next.
+/// 2. Lanes from `end_bytes` on are ignored.
 /// 3. Frames of one beat may follow each other in every cycle.
 ///
-/// It does not look at headers: what the `vlan_present` and `is_ipv6` beside the beat claim is masked. Protocol 1.8.
+/// It does not parse headers: the masked fields are those of `vlan_present` and `is_ipv6` of the beat. Protocol 1.8.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
@@ -47,7 +47,7 @@ pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     pub from_frame: Signal<In, CoveredBeat<DATA, BYTES>>,
     /// The beat is there and is taken; there is no `ready`.
     pub from_frame_valid: Signal<In, Bit>,
-    /// A frame has been judged; high for one cycle. Registered.
+    /// A verdict is valid; high for one cycle. Registered.
     pub verdict_valid: Signal<Out, Bit>,
     /// Its ICRC is right; means nothing without `verdict_valid`. Registered.
     pub verdict_ok: Signal<Out, Bit>,
@@ -115,7 +115,7 @@ mod tests {
 
     /// The check in one of its two languages.
     trait Judge<const DATA: usize, const BYTES: usize> {
-        /// Runs a cycle; says what verdict stands at the output during it.
+        /// Runs a cycle; returns the verdict at the output during it.
         fn cycle(&mut self, beat: Option<CoveredBeat<DATA, BYTES>>) -> Option<bool>;
     }
 

@@ -8,11 +8,11 @@ use rnic_blocks::logic::gf2::Matrix;
 /// The CRC-32 polynomial, reflected.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
-/// The register after the eight bytes of ones that stand for the local route header. By the nature of this CRC
-/// it is also what remains in the register after the ICRC itself has passed.
+/// The register after the eight bytes of ones in place of the local route header. It is also the value of the register after a
+/// packet and its correct ICRC.
 pub(crate) const SEED: u32 = 0xdebb_20e3;
 
-/// Bytes up to the last one that can be masked: BTH byte 4 behind a VLAN tag and IPv6.
+/// Bytes up to the last one that can be masked: BTH byte 4 after a VLAN tag and IPv6.
 const MASKED_BYTES: usize = 14 + 4 + 40 + 8 + 5;
 
 /// Takes one byte into the register.
@@ -99,7 +99,7 @@ impl HeaderMask {
     }
 }
 
-/// Beat `index` of a header that goes on with `filler` for ever.
+/// Beat `index` of a header that is followed by `filler`.
 fn slice(header: &[u8], index: usize, count: usize, filler: u8) -> Vec<u8> {
     (index * count..(index + 1) * count).map(|byte| header.get(byte).copied().unwrap_or(filler)).collect()
 }

@@ -19,7 +19,7 @@ pub struct UncheckedBeat<const DATA: usize> {
     pub end: Bit,
     /// On the `end` beat: the ICRC starts at byte `4 end_place + 2`. On an `is_rest` beat: all ones.
     pub end_place: Bits<PLACE_BITS>,
-    /// The beat behind an `end` beat whose ICRC did not fit; it holds nothing but the rest of it.
+    /// The beat after an `end` beat in which the ICRC did not fit; it holds only the rest of the ICRC.
     pub is_rest: Bit,
     /// The frame has an 802.1Q tag. The same on all beats of a frame.
     pub vlan_present: Bit,
@@ -29,9 +29,9 @@ pub struct UncheckedBeat<const DATA: usize> {
 
 /// Computes the ICRC of each frame.
 ///
-/// The register runs over whole beats, so at the end it has seen some zeros too many, and is taken back over them
-/// in powers of two. Headers are 4m + 2 bytes long and what follows is padded to dwords (protocol 1.1), so the number
-/// of zeros is 4k + 2: the engine is built two bytes behind, and only steps of 4, 8, 16 and 32 bytes remain.
+/// The register processes whole beats, so after the last beat it has processed zeros after the packet, and is rewound over them in
+/// powers of two. Headers are 4m + 2 bytes long and the rest is padded to dwords (protocol 1.1), so the number of zeros is 4k + 2:
+/// the register of the engine lags by two bytes, and only steps of 4, 8, 16 and 32 bytes remain.
 ///
 /// ```text
 ///                 ┌───────────┐      ┌────┐     ┌────┐     ┌─────┐     ┌─────┐
@@ -40,8 +40,8 @@ pub struct UncheckedBeat<const DATA: usize> {
 ///         └── end, end_place ──────────┴──────────┴───────────┴───────────┘        (DATA = 512)
 /// ```
 ///
-/// A beat every cycle and no back-pressure; an answer follows each beat after [`generate_latency`] cycles. The answers
-/// to the `end` beat and to an `is_rest` beat are the ICRC, the others mean nothing. Protocol 1.8.
+/// A beat every cycle and no back-pressure; a result follows each beat after [`generate_latency`] cycles. The results of the `end`
+/// beat and of an `is_rest` beat are the ICRC, the others are undefined. Protocol 1.8.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {

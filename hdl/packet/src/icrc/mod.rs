@@ -20,7 +20,7 @@ use rnic_kernel::prelude::*;
 
 /// A beat of a received frame, with what the parser knows about it.
 ///
-/// The beats of a frame are sent from its first byte on (the Ethernet header stands in lane 0 of the `start` beat)
+/// The beats of a frame are sent from its first byte on (the Ethernet header is in lane 0 of the `start` beat)
 /// to the one with the last byte of the ICRC; what follows (Ethernet pad) is not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CoveredBeat<const DATA: usize, const BYTES: usize> {

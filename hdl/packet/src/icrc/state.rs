@@ -32,7 +32,7 @@ const INDEX_BITS: usize = 4;
 /// Latency 3 cycles, a beat every cycle.
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
-    /// Makes the engine; its register stands `rewound_bytes` zero bytes before the end of the beat.
+    /// Makes the engine; its register is that of `rewound_bytes` zero bytes before the end of the beat.
     rewound_bytes: usize,
 )]
 pub(super) struct IcrcState<const DATA: usize> {
@@ -99,7 +99,7 @@ impl<const DATA: usize> Logic for IcrcState<DATA> {
     fn update(&mut self) {
         self.hold_registers();
 
-        // Where in the headers this beat stands.
+        // Index of this beat in the headers.
         let index = select(self.start.val(), bits(0), self.index.q.val());
         if self.valid.val() && index != self._index_max {
             self.index.d.next = index + 1;

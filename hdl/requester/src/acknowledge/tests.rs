@@ -1,6 +1,6 @@
-//! The block between a pool, a segmentation, an issuing stage, a peer and a control that are written down here in plain Rust. When
-//! turns take place is left to the block; what it says in each of them is not. ReadResponse and the place stage say whatever they like
-//! of the answers that they get, but in order.
+//! The block between models of the pool, wqe_parse, issue, the peer and control, in plain Rust. When
+//! turns take place is left to the block; what it does in each of them is not. ReadResponse and the place stage return anything,
+//! but in order.
 use super::*;
 use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
 use crate::opcode::{CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
@@ -12,19 +12,20 @@ use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Indices of the queue pairs, and one that nobody has made.
-/// An opcode of the reliable service that is none.
+/// A number of the reliable service that is no opcode.
 const NO_ANSWER: u64 = 0x1f;
+/// Indices of the queue pairs.
 const INDICES: [usize; 4] = [0, 5, 0x200, 0x3ff];
+/// Index of a queue pair that does not exist.
 const UNMADE: u64 = 77;
-/// So few places that queue pairs are held all the time.
+/// Messages in flight at most: so few that queue pairs are held all the time.
 const WINDOW: u16 = 20;
 const SHARED_BLOCKS: usize = 3;
-/// READs that may be open.
+/// READs that may be outstanding.
 const READS: u64 = 3;
 const HOMES: usize = 1 << QUEUE_PAIR_BITS;
 
-/// Message of a model: what stands in the pool, and what the peer has said of it.
+/// Message of a model: its record in the pool, and whether the peer has acknowledged it.
 #[derive(Clone)]
 struct Message {
     token: OutstandingMessage,
@@ -34,7 +35,7 @@ struct Message {
     is_acknowledged: bool,
 }
 
-/// What the model knows of a queue pair as acknowledge should.
+/// Model of the block for a queue pair.
 struct Model {
     event: SetupEvent,
     una: Psn,
@@ -42,13 +43,13 @@ struct Model {
     /// PSN, status, reason.
     failure: Option<(Psn, u64, u64)>,
     messages: VecDeque<Message>,
-    /// READs that were open and have left.
+    /// READs that were outstanding and have left.
     reads: u64,
-    /// In SQD, and the event is owed.
+    /// The queue pair is in SQD, and its event is due.
     reports_drained: bool,
 }
 
-/// What segmentation and issuing keep of a queue pair.
+/// Model of wqe_parse and issue for a queue pair.
 #[derive(Default)]
 struct Sender {
     state: u64,
@@ -57,10 +58,10 @@ struct Sender {
     unsent_psn: u32,
     slot: u16,
     count: u16,
-    /// READs that were begun, and that were issued.
+    /// READs that were parsed, and that were issued.
     reads: u64,
     issued_reads: u64,
-    /// Blocks of its chain, and the places taken in the last one.
+    /// Blocks of its chain, and the slots taken in the last one.
     chain: VecDeque<usize>,
     tail_count: usize,
     home_lap: bool,
@@ -68,12 +69,12 @@ struct Sender {
     is_held: bool,
     /// A slot could not be read, so nothing follows.
     has_ended: bool,
-    /// The generation in which an entry was in error.
+    /// The generation in which a WQE was in error.
     failed: Option<u8>,
     wanted: usize,
 }
 
-/// What is between segmentation and issuing.
+/// A message between wqe_parse and issue.
 struct Item {
     queue_pair: usize,
     token: OutstandingMessage,
@@ -84,7 +85,7 @@ struct Item {
     has_begun: bool,
 }
 
-/// What segmentation does.
+/// State of wqe_parse.
 #[derive(Clone, Copy)]
 enum Segmenting {
     Idle,
@@ -120,7 +121,7 @@ struct World {
     kicks_offered: VecDeque<LocalCompletion>,
     responses_offered: VecDeque<PacketToken>,
     returned_offered: VecDeque<ResponseNotice>,
-    /// What deposit has, and when that comes back.
+    /// Responses that read_response has, and when they return.
     placing: VecDeque<(usize, ResponseNotice)>,
     deferred_expected: Vec<Response>,
     // The pool.
@@ -131,14 +132,14 @@ struct World {
     retired: BTreeMap<usize, Retired>,
     free: VecDeque<usize>,
     begun_write: Option<(usize, Begun)>,
-    /// What the block was told last.
+    /// What the block read last.
     begun_seen: Begun,
     issued_seen: Issued,
     // The stages.
     senders: BTreeMap<usize, Sender>,
     segmenting: Segmenting,
     window: u16,
-    /// Whether entries are signalled, if that is not left to chance.
+    /// Whether WQEs are signalled, if that is not left to chance.
     signals: Option<bool>,
     wakes_taken: usize,
     failures_taken: usize,
@@ -179,7 +180,7 @@ fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
     ]
 }
 
-/// The card's own address at a place of its table; the last place is not in use.
+/// The card's own address in a row of its table; the last row is not in use.
 fn own_address(place: Bits<SOURCE_ADDRESS_BITS>) -> Bits<128> {
     bits::<128>(0x0200_00ff_fe00_0000 | place.to_u64())
 }
@@ -228,15 +229,15 @@ impl Model {
         is_first
     }
 
-    /// Whether the queue pair takes answers.
+    /// Whether the queue pair accepts responses.
     fn listens(&self) -> bool {
         let states =
             [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain, QpState::SendQueueError];
         !self.has_failed && states.iter().any(|&state| self.event.state == state as u64)
     }
 
-    /// What an answer means, given how many messages had been issued: the names of the counters that it moves, and what deposit is
-    /// told of it.
+    /// What a response means, given how many messages had been issued: the names of the counters that it moves, and what read_response
+    /// gets of it.
     fn takes_answer(
         &mut self,
         packet: &PacketToken,
@@ -301,7 +302,7 @@ impl Model {
         (self.hears(hit, psn, syndrome), None)
     }
 
-    /// What comes back from the place stage.
+    /// What returns from the place stage.
     fn takes_returned(&mut self, returned: ResponseNotice, issued: Issued) -> Vec<&'static str> {
         let says =
             returned.is_placed || returned.is_acknowledge || returned.is_read_error || returned.is_unexpected;
@@ -341,7 +342,7 @@ impl Model {
         if psn.is_before(self.una) { "response_stale" } else { "response_never_sent" }
     }
 
-    /// Which message an answer is for, if it is in flight.
+    /// Which message a response is for, if it is in flight.
     fn hit(&self, psn: Psn, issued: Issued) -> Option<usize> {
         let is_sent = !psn.is_before(self.una) && psn.is_before(psn_of(issued.unsent_psn));
         self.messages.iter().position(|message| {
@@ -359,7 +360,7 @@ impl Model {
             && message.token.generation == self.event.generation
     }
 
-    /// The peer has what was sent before this PSN, and this one too perhaps.
+    /// The peer has executed what was sent before this PSN, and this one too perhaps.
     fn moves(&mut self, hit: usize, psn: Psn, has_it: bool) {
         let generation = self.event.generation;
         for message in self.messages.iter_mut().take(hit) {
@@ -402,7 +403,7 @@ impl Model {
         std::iter::once(counter).chain(exhausted.filter(|_| ends)).collect()
     }
 
-    /// How the oldest message would end now: `None` if it stays, else status and reason, or that nothing is said of it.
+    /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no CQE.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
         let status = message.token.completion.status.to_u64();
@@ -520,12 +521,12 @@ impl World {
         self.wakes.sample(&block.wake);
         for (name, pulse) in counts_of(block) {
             *self.counts.entry(name).or_default() += u64::from(pulse);
-            // A pulse comes one cycle behind what it counts; turns are known at their end only.
+            // A pulse follows what it counts by one cycle; turns are known at their end only.
             let expected = self.counts_expected.get(name).copied().unwrap_or(0);
             assert!(name == "messages_completed" || self.counts[name] == expected, "{name}: {expected}");
         }
 
-        // What the pool shows in the next cycle is what stood there before this one.
+        // What the pool shows in the next cycle is what was there before this one.
         let asked = block.queue_pair.val().to_u64() as usize;
         let place = block.pool_slot.val().to_u64();
         let (reads_issued, reads_begun) = (block.issued_read.val(), block.begun_read.val());
@@ -644,7 +645,7 @@ impl World {
         self.cycle += 1;
     }
 
-    /// What deposit and the place stage say of an answer.
+    /// What read_response and the place stage return for a response.
     fn place(&mut self, response: Response) -> ResponseNotice {
         let mut returned = ResponseNotice {
             queue_pair: response.queue_pair,
@@ -684,7 +685,7 @@ impl World {
         returned
     }
 
-    /// A turn has ended: so many messages have left, and they were right to.
+    /// A turn has ended: checks the messages that have left.
     fn turn(&mut self, index: usize, retired: Retired) {
         let before = self.retired[&index];
         assert_eq!(psn_of(retired.una_psn), self.models[&index].una);
@@ -752,7 +753,7 @@ impl World {
                 });
             }
         }
-        // A queue pair that goes on again may have begun more since the turn began.
+        // WqeParse may have taken more since the turn began.
         if model.reports_drained && !model.has_failed && retired.count == self.begun_seen.count {
             model.reports_drained = false;
             self.failures_expected.push(QpNotice {
@@ -788,7 +789,7 @@ impl World {
         self.kicks.push(local);
     }
 
-    /// Issuing: the oldest item is written down with its first packet, or another of its packets is sent.
+    /// Issue: the oldest message is written into the pool with its first packet, or another of its packets is sent.
     fn issue(&mut self, fails: bool) {
         let Some(mut item) = self.items.pop_front() else { return };
         let sender = self.senders.get_mut(&item.queue_pair).unwrap();
@@ -804,7 +805,7 @@ impl World {
             is_denied: false,
         };
         if item.has_begun && !serves {
-            // What is left of it was dropped.
+            // The rest of it was dropped.
             return;
         }
         if sender.failed == Some(generation) {
@@ -862,7 +863,7 @@ impl World {
         }
     }
 
-    /// Segmentation gives the next entry of a queue pair a place, or holds it; in cycles as the real one does it.
+    /// WqeParse gives the next WQE of a queue pair a pool slot, or holds it; in the cycles of the real one.
     fn segment(&mut self, refuses: u32) {
         self.segmenting = match self.segmenting {
             Segmenting::Idle => self.begin(),
@@ -1023,7 +1024,7 @@ impl World {
         Segmenting::Idle
     }
 
-    /// Control: offers an event of the life that is to be.
+    /// Control: offers an event with a new state.
     fn command(&mut self, index: usize, change: impl FnOnce(&mut SetupEvent)) {
         let life = self.lives.get_mut(&index).unwrap();
         change(life);
@@ -1086,7 +1087,7 @@ impl World {
         self.responses.push(packet);
     }
 
-    /// Whatever a peer may say, right or wrong.
+    /// Any response of a peer, right or wrong.
     fn random_answer(&mut self) {
         let index = *INDICES.choose(&mut self.random).unwrap();
         let model = &self.models[&index];
@@ -1109,7 +1110,7 @@ impl World {
             10..18 => *[0x40, 0x64, 0x65, 0x7f, 0x80, 0xe0, 0xff].choose(&mut self.random).unwrap(),
             _ => self.random.random_range(0..32),
         };
-        // Mostly, READs are answered by data.
+        // Mostly, READs get data.
         let of_read = model.messages.iter().any(|message| {
             let is_within =
                 !psn.is_before(message.first_psn) && !psn_of(message.token.last_psn).is_before(psn);
@@ -1143,7 +1144,7 @@ impl World {
         self.says(packet);
     }
 
-    /// Whatever commands may say.
+    /// Any command.
     fn random_command(&mut self) {
         let index = *INDICES.choose(&mut self.random).unwrap();
         let state = self.lives[&index].state.to_u64();
@@ -1186,7 +1187,7 @@ impl World {
             self.losses_offered.push_back(loss);
             self.losses.push(loss);
         }
-        // Control hears of failures, and moves the queue pair to ERR.
+        // Control takes failures, and moves the queue pair to ERR.
         if let Some(failure) = self.failures.received.get(self.failures_taken).copied()
             && hears
         {
@@ -1205,7 +1206,7 @@ impl World {
         }
     }
 
-    /// Everything said so far has been said rightly.
+    /// Checks all outputs so far.
     fn check(&self) {
         let received = &self.completions.received;
         assert!(received.len() <= self.completions_expected.len(), "completions come before their turn ends");
@@ -1216,7 +1217,7 @@ impl World {
         assert!(expected.starts_with(failures), "{failures:?} are said, and {expected:?} expected");
     }
 
-    /// Nothing more is begun by the host; everything must come to rest, flushed, and every block where it belongs.
+    /// Nothing more is posted; everything must come to rest, flushed, and every block must be free or a home.
     fn rest(&mut self) {
         for index in INDICES {
             self.senders.get_mut(&index).unwrap().wanted = 0;
@@ -1263,7 +1264,7 @@ impl World {
 }
 
 impl World {
-    /// Posts entries, and lives on until they stand in the pool.
+    /// Posts WQEs, and runs until they are in the pool.
     fn post(&mut self, index: usize, count: usize) {
         self.senders.get_mut(&index).unwrap().wanted = count;
         let mut cycles = 0;
@@ -1283,7 +1284,7 @@ impl World {
         self.says(packet);
     }
 
-    /// Lives on until so many completions have come; returns after how many cycles.
+    /// Runs until there are `completions`; returns the cycles.
     fn cycles_until(&mut self, completions: usize) -> usize {
         let before = self.cycle;
         while self.completions.received.len() < completions {
@@ -1293,7 +1294,7 @@ impl World {
         self.cycle - before
     }
 
-    /// How often it was said that nothing is left.
+    /// Events of a drained queue pair.
     fn drained(&self) -> usize {
         self.failures.received.iter().filter(|failure| failure.kind == NoticeKind::Drained).count()
     }
@@ -1312,7 +1313,7 @@ impl World {
 /// Nothing happens but what a test does.
 const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
 
-/// Random queue pairs, entries, answers, failures and commands, with all ways to stall.
+/// Random queue pairs, WQEs, responses, failures and commands, with all ways to stall.
 #[test]
 fn messages_complete_in_order_once_and_as_the_peer_says() {
     let habits = Habits { events: 12, failures: 8, answers: 120 };
@@ -1371,7 +1372,7 @@ fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
     world.drain(5, true);
     lives(&mut world);
     assert_eq!(world.drained(), 1, "it was said");
-    // With nothing in flight it is said at once, and not where it is not asked for.
+    // With nothing in flight the event is raised at once, and not where it is not enabled.
     for notifies in [true, false] {
         world.move_to(5, QpState::ReadyToSend);
         world.drain(5, notifies);
@@ -1383,18 +1384,18 @@ fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
 
 #[test]
 fn a_message_takes_less_than_three_cycles_and_an_answer_of_its_own_less_than_six() {
-    // One answer for 256 messages.
+    // One response for 256 messages.
     let mut world = World::roomy(Stalls::None);
     world.post(5, 256);
     world.acknowledge(5, 255);
     let together = world.cycles_until(256);
     world.check();
-    // One answer for each.
+    // One response for each.
     world.post(5, 256);
     (0..256).for_each(|number| world.acknowledge(5, number));
     let apart = world.cycles_until(512);
     world.check();
-    // One answer for each, no two in a row for the same queue pair.
+    // One response for each, no two in a row for the same queue pair.
     for index in [0, 0x200, 0x3ff] {
         world.make(index, 0);
     }
@@ -1417,7 +1418,7 @@ fn events_and_answers_are_taken_while_completions_stall() {
     let mut world = World::roomy(Stalls::None);
     world.post(5, 100);
     world.acknowledge(5, 99);
-    // The block's outputs stand still.
+    // The block's outputs are stalled.
     let stuck = |world: &mut World, cycles: usize| {
         for _ in 0..cycles {
             world.segment(0);
@@ -1432,7 +1433,7 @@ fn events_and_answers_are_taken_while_completions_stall() {
     world.command(5, |life| life.kind = SetupKind::Probe);
     stuck(&mut world, 20);
     assert!(world.responses.is_done() && world.kicks.is_done() && world.setup.is_done());
-    // What is left is flushed by the change of life that came before its turn.
+    // What is left is flushed by the change of state before its turn.
     world.move_to(5, QpState::Error);
     stuck(&mut world, 20);
     assert!(world.setup.is_done());
@@ -1496,7 +1497,7 @@ fn waveform_is_as_documented() {
     world.bench.waves().expect("waves/acknowledge.txt");
 }
 
-/// Whether an opcode answers a READ or an atomic.
+/// Whether an opcode is that of a response to a READ or an atomic.
 fn is_data(opcode: u64) -> bool {
     (READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY).contains(&opcode) || opcode == ATOMIC_ACKNOWLEDGE
 }

@@ -64,8 +64,8 @@ fn random_packet(random: &mut Random) -> Packet {
 #[test]
 fn messages_are_written_down_and_sent_in_order() {
     let mut random = random();
-    // Commands that go on, READs opened, packets that vanish, entries refused and protected, commands,
-    // keys that are to end.
+    // Commands that continue, READs issued, packets dropped, WQEs refused, access checks failed, commands,
+    // invalidations.
     let mut seen = [0; 7];
     for stalls in Stalls::ALL {
         let mut packets: Vec<_> = (0..1000).map(|_| random_packet(&mut random)).collect();
@@ -75,7 +75,7 @@ fn messages_are_written_down_and_sent_in_order() {
         let (mut answers, mut inline, mut commands, mut slots) = (vec![], vec![], vec![], vec![]);
         let mut ends = vec![];
         let (mut messages, mut says, mut kicks, mut failed) = (vec![], vec![], vec![], [false; 4]);
-        // How many packets have been said something of when a command comes.
+        // Packets that were counted in `issued` when each command leaves.
         let mut says_of = vec![];
         let mut parts = vec![];
         let (mut refused, mut protected, mut bursts, mut turns, mut vanished) = (0, 0, 0u64, 0u64, 0);
@@ -244,7 +244,7 @@ fn messages_are_written_down_and_sent_in_order() {
             (Sink::new(stalls), Sink::new(stalls), Sink::new(stalls));
         let mut opening = Sink::new(stalls);
         let mut ending = Sink::new(stalls);
-        // What the cycle before has said of a queue pair.
+        // PSN of the cycle before.
         let mut issued_psn = None;
         let (mut written, mut refusals, mut protections, mut cycles) = (0, 0, 0, 0);
         while written < says.len() || bench.block.burst_count.val() != bursts {

@@ -23,7 +23,7 @@ use rnic_messages::read::{ReadResponseCommand, ResponseNotice};
 /// A command that waits for the device addresses of its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Pending {
-    /// What acknowledge is told, if the access checks succeed.
+    /// What acknowledge gets, if the access checks succeed.
     pub notice: ResponseNotice,
     /// Bytes of payload, or of the literal.
     pub payload_bytes: Bits<13>,

@@ -38,7 +38,7 @@ pub(super) struct Progress {
 /// What the next response must be, and where its data goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Due {
-    /// PSN.
+    /// PSN of that response.
     pub psn: Bits<24>,
     /// Bytes of the READ that are missing.
     pub rest: Bits<32>,
@@ -79,7 +79,7 @@ pub(super) struct Outcome {
     /// No READ waits for its data.
     pub is_unexpected: Bit,
     /// Response to an atomic where a READ is due, which is dropped (protocol 8.3).
-    pub is_foreign: Bit,
+    pub is_other_kind: Bit,
     /// Its data is not what the READ calls for, which fails.
     pub is_bad: Bit,
     /// A response before it was lost, and the READ fails.
@@ -174,25 +174,25 @@ pub(super) fn decide(
     let is_data = is_live && response.is_data;
     let is_known = has_open || progress.has_psn;
     let is_stale = is_data && is_known && found.is_before;
-    let meets = is_data && has_open && found.is_due;
-    let is_foreign = meets && response.opcode == ATOMIC_ACKNOWLEDGE && !is_atomic;
+    let is_due_data = is_data && has_open && found.is_due;
+    let is_other_kind = is_due_data && response.opcode == ATOMIC_ACKNOWLEDGE && !is_atomic;
     // A NAK of the PSN that is due responds to it.
     let is_beyond = !found.is_before && !(found.is_due && (response.is_data || is_nak(response.syndrome)));
     let is_missing = is_live && has_open && is_beyond;
     Outcome {
-        places: meets && found.is_right,
+        places: is_due_data && found.is_right,
         is_stale,
         is_unexpected: is_data && !has_open && !is_stale,
-        is_foreign,
-        is_bad: meets && !found.is_right && !is_foreign,
+        is_other_kind,
+        is_bad: is_due_data && !found.is_right && !is_other_kind,
         is_missing,
         is_acknowledge: is_live && !response.is_data && !is_missing,
     }
 }
 
-/// What acknowledge is told of a response, if the access checks of its data succeed.
+/// What acknowledge gets of a response, if the access checks of its data succeed.
 #[kernel]
-pub(super) fn answer(
+pub(super) fn notice(
     response: Response,
     has_begun: Bit,
     due_psn: Bits<24>,
@@ -444,32 +444,32 @@ mod tests {
         let fresh = Progress { has_psn: false, ..none };
         let placed = Outcome { places: true, ..dropped };
         let stale = Outcome { is_stale: true, ..dropped };
-        let unasked = Outcome { is_unexpected: true, ..dropped };
-        let foreign = Outcome { is_foreign: true, ..dropped };
+        let unexpected = Outcome { is_unexpected: true, ..dropped };
+        let other_kind = Outcome { is_other_kind: true, ..dropped };
         let bad = Outcome { is_bad: true, ..dropped };
         let missing = Outcome { is_missing: true, ..dropped };
-        let said = Outcome { is_acknowledge: true, ..dropped };
+        let acknowledged = Outcome { is_acknowledge: true, ..dropped };
         for (name, response, progress, is_atomic, found, expected) in [
             ("data that is due and right", data, one, false, right, placed),
             ("data that is due and wrong", data, one, false, due, bad),
             ("data of the past", data, one, false, before, stale),
             ("data after a gap", data, one, false, after, missing),
             ("data of the past without a READ", data, none, false, before, stale),
-            ("data without a READ", data, none, false, after, unasked),
-            ("data without a READ, of the next PSN", data, none, false, due, unasked),
-            ("data before the first READ", data, fresh, false, before, unasked),
+            ("data without a READ", data, none, false, after, unexpected),
+            ("data without a READ, of the next PSN", data, none, false, due, unexpected),
+            ("data before the first READ", data, fresh, false, before, unexpected),
             ("response to an atomic", atomic, one, true, right, placed),
             ("wrong response to an atomic", atomic, one, true, due, bad),
-            ("response to an atomic where a READ is due", atomic, one, false, due, foreign),
+            ("response to an atomic where a READ is due", atomic, one, false, due, other_kind),
             ("READ response where an atomic is due", data, one, true, due, bad),
-            ("ACK of the past", ack, one, false, before, said),
+            ("ACK of the past", ack, one, false, before, acknowledged),
             ("ACK of what is due", ack, one, false, due, missing),
             ("ACK of what comes later", ack, one, false, after, missing),
-            ("NAK of the past", nak, one, false, before, said),
-            ("NAK of what is due", nak, one, false, due, said),
+            ("NAK of the past", nak, one, false, before, acknowledged),
+            ("NAK of what is due", nak, one, false, due, acknowledged),
             ("NAK of what comes later", nak, one, false, after, missing),
-            ("ACK without a READ", ack, none, false, after, said),
-            ("NAK without a READ", nak, none, false, due, said),
+            ("ACK without a READ", ack, none, false, after, acknowledged),
+            ("NAK without a READ", nak, none, false, due, acknowledged),
         ] {
             assert_eq!(decide(true, response, progress, is_atomic, found), expected, "{name}");
             assert_eq!(decide(false, response, progress, is_atomic, found), dropped, "{name}, not live");
@@ -483,20 +483,20 @@ mod tests {
         let places = Outcome { places: true, ..Outcome::default() };
         let bad = Outcome { is_bad: true, ..Outcome::default() };
         let missing = Outcome { is_missing: true, ..Outcome::default() };
-        let said = Outcome { is_acknowledge: true, ..Outcome::default() };
+        let acknowledged = Outcome { is_acknowledge: true, ..Outcome::default() };
         // Outcome, whether the READ has begun and whether it ends; PSN, status, whether no message can end with it.
         for (outcome, has_begun, is_last, psn, status, is_middle) in [
             (places, false, false, 105, Success, false),
             (places, true, false, 105, Success, true),
             (places, true, true, 105, Success, false),
-            (said, true, false, 105, Success, false),
+            (acknowledged, true, false, 105, Success, false),
             (bad, true, false, 103, BadResponse, false),
             (missing, true, false, 103, RetryExceeded, false),
         ] {
-            let told = answer(data, has_begun, bits(103), is_last, outcome);
-            assert_eq!((told.psn, told.status), (bits(psn), bits(status as u64)), "{outcome:?}");
-            assert_eq!((told.is_placed, told.is_middle), (outcome.places, is_middle), "{outcome:?}");
-            assert_eq!(told.is_read_error, outcome.is_bad || outcome.is_missing, "{outcome:?}");
+            let returned = notice(data, has_begun, bits(103), is_last, outcome);
+            assert_eq!((returned.psn, returned.status), (bits(psn), bits(status as u64)), "{outcome:?}");
+            assert_eq!((returned.is_placed, returned.is_middle), (outcome.places, is_middle), "{outcome:?}");
+            assert_eq!(returned.is_read_error, outcome.is_bad || outcome.is_missing, "{outcome:?}");
         }
     }
 
@@ -520,9 +520,9 @@ mod tests {
 
     #[test]
     fn a_refused_access_places_nothing() {
-        let answer = ResponseNotice { is_placed: true, is_middle: true, ..ResponseNotice::default() };
+        let notice = ResponseNotice { is_placed: true, is_middle: true, ..ResponseNotice::default() };
         let command =
-            ReadResponseCommand { payload_bytes: bits(9), span_count: bits(2), answer, ..Default::default() };
+            ReadResponseCommand { payload_bytes: bits(9), span_count: bits(2), notice, ..Default::default() };
         let refused = refused(command);
         assert_eq!((refused.payload_bytes, refused.span_count), (bits(9), bits(0)));
         let status = bits(CompletionStatus::LocalProtection as u64);

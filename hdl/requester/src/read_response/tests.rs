@@ -1,5 +1,5 @@
-//! The block between a cut, an issuing stage, a peer that answers rightly or not, a region table and a place stage; all that it
-//! says is compared with a model that splits messages as the protocol does, byte by byte.
+//! The block between models of segment, issue, a peer that may be wrong, the region table and the place stage; all that it
+//! does is compared with a model that splits messages as the protocol does, byte by byte.
 use super::*;
 use crate::messages::Sge;
 use crate::testing::event;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 const INDICES: [usize; 3] = [0, 0x155, 0x3ff];
 const READS_MAX: usize = 1 << READ_SLOT_BITS;
 
-/// What the region table says; it knows no key of zero remainder.
+/// The region table; it refuses some keys and addresses.
 fn access(request: &AccessRequest) -> AccessAnswer {
     assert!(request.local_write && !request.remote_read && !request.remote_write);
     let ok = !(request.key.to_u64() + (request.address.to_u64() >> 8)).is_multiple_of(61);
@@ -33,7 +33,7 @@ fn opcode(operation: Operation) -> Bits<8> {
     bits((Transport::Rc.base() | operation.code()).into())
 }
 
-/// A READ with its responses: how many bytes are in front of each, how many it has, and its operation.
+/// A READ with its responses: the bytes before each, its own bytes, and its operation.
 #[derive(Clone)]
 struct Read {
     record: ReadRecord,
@@ -58,7 +58,7 @@ impl Read {
         Read { record, parts: parts.collect() }
     }
 
-    /// Bytes of payload of a response that has so many bytes.
+    /// Bytes of payload of a response with `bytes` of data.
     fn payload_bytes(&self, bytes: u64) -> u64 {
         if self.record.is_atomic { 0 } else { bytes }
     }
@@ -67,7 +67,7 @@ impl Read {
         psn_of(self.record.psn)
     }
 
-    /// Where so many bytes behind so many others go.
+    /// Where `bytes` of the message after the first `before` go.
     fn spans(&self, before: u64, bytes: u64) -> Vec<(Sge, u64)> {
         let mut spans = vec![];
         let mut start = 0;
@@ -83,21 +83,21 @@ impl Read {
     }
 }
 
-/// What is known of a queue pair.
+/// Model of a queue pair.
 struct Pair {
     index: usize,
     event: SetupEvent,
     /// READs that wait for data, and how many responses of the oldest one have come.
     reads: VecDeque<Read>,
     came: usize,
-    /// The PSN behind the last data.
+    /// The PSN after the last data.
     behind: Option<Psn>,
     has_failed: bool,
-    /// READs that were begun and not ended as the requester counts them, and where the next one is written down.
+    /// READs that are outstanding for wqe_parse, and the slot of the next one.
     held: VecDeque<Psn>,
     slot: u64,
     next_psn: Psn,
-    /// What a peer would answer.
+    /// The right responses of the peer.
     script: VecDeque<Response>,
 }
 
@@ -111,9 +111,9 @@ struct World {
     request: Sink<AccessRequest>,
     place: Sink<ReadResponseCommand>,
     pairs: Vec<Pair>,
-    /// What the sources offer: READs, and who reads; in order.
+    /// READs that the sources offer, with their queue pairs, in order.
     reads_offered: VecDeque<(usize, u8, Read)>,
-    /// A READ that was written down in the last cycle.
+    /// A READ that was written in the last cycle.
     written: Option<(usize, IssuedRead, Read)>,
     answers: VecDeque<(usize, AccessAnswer)>,
     commands: Vec<ReadResponseCommand>,
@@ -176,7 +176,7 @@ impl World {
         let generation = generation.wrapping_add((kind == SetupKind::Restart).into());
         let event = event(kind, pair.index, state, generation);
         if kind == SetupKind::Restart {
-            // What is still on its way from cut and issuing keeps its slots.
+            // What is still on its way from segment and issue keeps its slots.
             pair.script.clear();
         }
         self.setup.push(event);
@@ -187,7 +187,7 @@ impl World {
         assert!(self.cycle <= said_at + 12, "{} cycles for an event", self.cycle - said_at);
     }
 
-    /// Writes a READ of so many bytes down; it is opened one cycle later.
+    /// Writes a READ; it is issued one cycle later.
     fn reads(&mut self, number: usize, length: u64, path_mtu: u64) {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
@@ -240,7 +240,7 @@ impl World {
         self.written = Some((number, opened, read));
     }
 
-    /// Something that a peer may say, right or wrong.
+    /// A response of the peer, right or wrong.
     fn answers(&mut self, number: usize, faults: f64) {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
@@ -264,7 +264,7 @@ impl World {
             response.syndrome = bits(if random.random_bool(0.1) { nak } else { random.random_range(0..32) });
         } else if random.random_bool(faults) {
             match random.random_range(0..8) {
-                // It was here before, or never asked for.
+                // It was received before, or answers nothing.
                 0..3 => {
                     response.is_data = true;
                     response.opcode = opcode(Operation::ReadResponseOnly);
@@ -272,7 +272,7 @@ impl World {
                     response.psn = bits(psn.value().into());
                     response.payload_bytes = bits(random.random_range(0..300));
                 }
-                // Of nobody's concern.
+                // It is to be dropped.
                 3..5 => {
                     response.is_good = false;
                     response.is_data = random.random();
@@ -496,7 +496,7 @@ impl World {
             self.opened.push(opened);
         }
         self.cycle += 1;
-        // A READ is not held any more when its last data has been placed, or its queue pair has been emptied.
+        // A READ is not outstanding any more when its last data has been placed, or its queue pair has been emptied.
         for pair in &mut self.pairs {
             while let Some(&behind) = pair.held.front()
                 && (pair.behind.is_some_and(|done| !done.is_before(behind))
@@ -509,7 +509,7 @@ impl World {
         }
     }
 
-    /// Everything that was said has been done.
+    /// Runs until everything is done.
     fn rest(&mut self) {
         let until = self.cycle + 5_000;
         while self.place.received.len() < self.commands.len()
@@ -573,7 +573,7 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
         counts = std::array::from_fn(|at| counts[at] + world.counts[at]);
     }
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
-    // Placed, said, nothing, perhaps unasked; and failures with three statuses.
+    // Placed, acknowledgement, dropped, perhaps unasked; and failures with three statuses.
     assert!(statuses.len() >= 6, "{statuses:?}");
 }
 
@@ -582,7 +582,7 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
 fn a_response_takes_six_cycles_at_most_and_events_wait_for_nobody() {
     let mut world = World::new(Stalls::None);
     for _ in 0..10 {
-        // Nothing is refused for its length.
+        // No response is wrong.
         world.reads(1, 25 * 256 - 7, 1);
         (0..8).for_each(|_| world.step());
     }
@@ -596,7 +596,7 @@ fn a_response_takes_six_cycles_at_most_and_events_wait_for_nobody() {
     println!("{cycles} cycles for {} responses", script.len());
     assert!(cycles <= 6 * script.len() + 10);
     world.rest();
-    // With nobody to take commands, events are taken all the same; `says` counts the cycles.
+    // While no command is taken, events are taken all the same; `says` counts the cycles.
     world.place_stalls = true;
     world.reads(0, 0, 1);
     world.step();

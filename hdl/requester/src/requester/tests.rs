@@ -4,7 +4,7 @@ use crate::opcode::{
     ACKNOWLEDGE, READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_MIDDLE, READ_RESPONSE_ONLY,
 };
 use crate::segment::tests::packets;
-use crate::testing::{Bytes, event, random_entry, slot_bits};
+use crate::testing::{Bytes, event, random_wqe, slot_bits};
 use crate::vendor_error;
 use crate::wqe_check::tests::judge;
 use rand::Rng;
@@ -25,10 +25,10 @@ const OWN_ADDRESS: u64 = 0x0200_00ff_fe00_0001;
 const OWN_PLACE: u64 = 6;
 /// Where the region of a queue pair is, and how long.
 const REGION_BYTES: u64 = 1 << 20;
-/// READs that a queue pair may have open.
+/// READs that a queue pair may have outstanding.
 const READ_ATOMIC: u64 = 3;
 
-/// A posted entry, what it must become, and what has become of it.
+/// A posted WQE, what it must become, and what has become of it.
 struct Entry {
     wr_id: u64,
     is_signalled: bool,
@@ -36,16 +36,16 @@ struct Entry {
     /// As judged in a queue pair that sends, and the commands of its packets without what depends on the place in the queue.
     status: u64,
     commands: Vec<GatherCommand>,
-    /// What the further commands of each packet say.
+    /// The further commands of each packet.
     lists: Vec<VecDeque<HostSpan>>,
-    /// The first packet, behind the first of all, with a key that does not hold.
+    /// The first packet after the first of all whose access check fails.
     fails_at: Option<usize>,
     inline: Vec<Bits<SLOT_BITS>>,
     read: Option<Read>,
-    /// The end of a key of this host: which.
+    /// Key of a LOCAL_INVALIDATE.
     key: Option<u64>,
     is_acknowledged: bool,
-    /// How the peer, gather or a key behind the first packet refused it: statuses and reasons.
+    /// How the peer, gather or an access check after the first packet refused it: statuses and reasons.
     refusals: Vec<(u64, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl Read {
         self.length.div_ceil(pmtu).max(1)
     }
 
-    /// Where so many bytes behind so many others go.
+    /// Where `bytes` of the message after the first `before` go.
     fn spans(&self, mut before: u64, mut bytes: u64) -> Vec<HostSpan> {
         let mut spans = vec![];
         for &(address, length) in &self.sges {
@@ -89,20 +89,20 @@ struct Pair {
     entries: Vec<Entry>,
     producer: u16,
     consumer: u16,
-    /// Entries that were sent or can no longer be, and packets of the next one.
+    /// WQEs that were sent or can no longer be, and packets of the next one.
     sent: usize,
     sent_packets: usize,
     next_psn: u32,
-    /// Messages and packets since the peer was asked for an answer.
+    /// Messages and packets since the last request for an acknowledgement.
     unasked: usize,
     unasked_packets: usize,
-    /// What the peer has not looked at: entry, whether it is its last packet, PSN, and whether it must answer.
+    /// What the peer has not seen: WQE, whether it is its last packet, PSN, and whether it must respond.
     wire: VecDeque<(usize, bool, u32, bool)>,
     peer_is_silent: bool,
     completed: usize,
     has_failed: bool,
     failure_seen: bool,
-    /// An event has told that a slot could not be read; nothing completes behind it.
+    /// An event has reported a slot that could not be read; nothing completes after it.
     is_untold: bool,
 }
 
@@ -127,7 +127,7 @@ impl Pair {
         0xffff_0a00_0000 | self.number as u128
     }
 
-    /// The peer has all entries before this one; of a READ, only its data says so.
+    /// The peer has executed all WQEs before this one; of a READ, only its data tells.
     fn acknowledges(&mut self, end: usize) {
         let entries = self.entries[..end].iter_mut();
         entries.filter(|entry| entry.read.is_none()).for_each(|entry| entry.is_acknowledged = true);
@@ -152,11 +152,11 @@ struct World {
     inline_slot: Sink<Slot>,
     invalidate: Sink<Invalidation>,
     invalidated: Source<Invalidated>,
-    /// Keys that control ends, and when it says so.
+    /// Keys that control invalidates, and when it answers.
     endings: VecDeque<(u64, Invalidated)>,
-    /// Keys that were ended.
+    /// Keys that were invalidated.
     ended: usize,
-    /// Peers say nothing that they are not asked for.
+    /// Peers respond only where they must.
     is_strict: bool,
     response_access_request: Sink<AccessRequest>,
     response_access_answer: Source<AccessAnswer>,
@@ -165,13 +165,13 @@ struct World {
     completion: Sink<CqeToken>,
     failure: Sink<QpNotice>,
     doorbells: VecDeque<(usize, u16)>,
-    /// When slots and answers are due.
+    /// When slots and responses are due.
     reads: VecDeque<(u64, u64, bool)>,
     answers: VecDeque<(u64, AccessAnswer)>,
     deposit_answers: VecDeque<(u64, AccessAnswer)>,
-    /// What the place stage has, and when it tells.
+    /// What the place stage has, and when it returns that.
     placing: VecDeque<(u64, ResponseNotice)>,
-    /// Payload of answers that is neither placed nor dropped.
+    /// Payload of responses that is neither placed nor dropped.
     payload: VecDeque<u64>,
     reads_done: usize,
     read_fails: bool,
@@ -187,7 +187,7 @@ struct World {
     next_tag: u64,
     host_delay: u64,
     answer_delay: u64,
-    /// Messages that ended with a packet behind their first.
+    /// Messages that failed with a packet after their first.
     failed_behind: usize,
     /// Chances of things that go wrong, per packet.
     error_rate: f64,
@@ -285,7 +285,7 @@ impl World {
         world
     }
 
-    /// Makes all ends of streams pause in another way; nothing may be under way.
+    /// Makes all ends of streams stall in another way; nothing may be in flight.
     fn stall(&mut self, stalls: Stalls) {
         self.setup_fetch = Source::of_tokens([], stalls);
         self.setup_parse = Source::of_tokens([], stalls);
@@ -350,7 +350,7 @@ impl World {
         self.setups.push_back(event);
     }
 
-    /// An entry that is right, of one slot or two.
+    /// A WQE without faults, of one slot or two.
     fn right_entry(&mut self, index: usize, two: bool) -> [Bytes; 2] {
         let pair = &self.pairs[index];
         let random = &mut self.random;
@@ -402,7 +402,7 @@ impl World {
         entry
     }
 
-    /// Writes an entry into its ring if there is room; the doorbell is the caller's.
+    /// Writes a WQE into its ring if there is room; the caller rings the doorbell.
     fn post(&mut self, index: usize, mut entry: [Bytes; 2]) -> bool {
         let two_slots = entry[0][1] & TWO_SLOTS != 0;
         let slots = 1 + u16::from(two_slots);
@@ -510,7 +510,7 @@ impl World {
         self.doorbells.push_back((self.pairs[index].number, self.pairs[index].producer));
     }
 
-    /// The peer looks at what has come from one queue pair.
+    /// The peer executes what it has received from one queue pair.
     fn answer(&mut self, index: usize) {
         let pair = &mut self.pairs[index];
         let Some((entry, is_last, psn, asks)) = pair.wire.pop_front() else { return };
@@ -562,7 +562,7 @@ impl World {
             }
             let number = self.random.random_range(0..tokens.len());
             if self.random.random_bool(self.error_rate) {
-                // One is lost, which what comes behind it shows.
+                // One is lost, which the one after it shows.
                 let lost = tokens.remove(number);
                 let rest = tokens.split_off(number);
                 tokens.push(rest.first().copied().unwrap_or(PacketToken {
@@ -596,7 +596,7 @@ impl World {
         for token in tokens {
             self.says(token);
             if self.random.random_bool(self.error_rate / 4.0) {
-                // Said twice; one of another queue pair; one that was not asked for.
+                // A duplicate; one of another queue pair; one that answers nothing.
                 self.says(token);
                 self.says(PacketToken { destination_qp: token.destination_qp ^ 0x400, ..token });
                 self.says(PacketToken { psn: token.psn + 0x10_0000, ..token });
@@ -611,12 +611,12 @@ impl World {
         self.responses.push(token);
     }
 
-    /// The place stage gets data or the word to drop it, and what it is to say.
+    /// The place stage gets data to place or drop, and what to return.
     fn take_placing(&mut self, command: ReadResponseCommand) {
         if command.payload_bytes.any() {
             assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
         }
-        let mut answer = command.answer;
+        let mut answer = command.notice;
         let number = answer.queue_pair.to_u64() as usize;
         let spans: Vec<_> =
             [command.first, command.second].into_iter().take(command.span_count.to_u64() as usize).collect();
@@ -717,7 +717,7 @@ impl World {
         if is_lost && !pair.peer_is_silent && entry.read.is_none() {
             entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             let number = pair.wire.pop_back().expect("it was pushed").0;
-            // The peer still answers what was sent before.
+            // The peer still responds to what was sent before.
             while !self.pairs[index].wire.is_empty() {
                 self.answer(index);
             }
@@ -741,7 +741,7 @@ impl World {
         pair.next_psn = (pair.next_psn + psns) & PSN_MASK;
     }
 
-    /// Control is asked to end a key: nothing of the queue pair is in flight then.
+    /// Control is asked to invalidate a key: nothing of the queue pair is in flight then.
     fn take_key(&mut self, asked: Invalidation) {
         let number = asked.queue_pair.to_u64() as usize;
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
@@ -760,7 +760,7 @@ impl World {
         self.endings.push_back((due, answer));
     }
 
-    /// Control says what has become of it.
+    /// Control answers.
     fn end_key(&mut self, answer: Invalidated) {
         let number = answer.queue_pair.to_u64() as usize;
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
@@ -938,7 +938,7 @@ impl World {
                 self.pairs.iter_mut().find(|pair| request.domain == pair.number as u64).expect("it exists");
             let mut answer = access(pair, &request);
             if self.random.random_bool(self.error_rate / 4.0) {
-                // The region has ended meanwhile.
+                // The region was invalidated meanwhile.
                 answer.ok = false;
             }
             self.deposit_answers.push_back((self.cycle + self.answer_delay, answer));
@@ -978,7 +978,7 @@ impl World {
                 assert!(!*said, "a queue pair fails once");
                 *said = true;
                 assert_eq!(failure.event_code, AsyncEvent::QueuePairFatal as u64);
-                // Only what cannot be read, or overruns, is told so, which is done to the first one only.
+                // Only a slot that cannot be read, or an overrun, raises an event, and only the first one.
                 assert!(!failure.has_event || index == 0);
                 self.fail(index);
             }
@@ -987,7 +987,7 @@ impl World {
         self.cycle += 1;
     }
 
-    /// Whether everything that neighbours had to say is said.
+    /// Whether all sources are empty.
     fn is_quiet(&self) -> bool {
         self.setups.is_empty()
             && self.setup_fetch.is_done()
@@ -1002,7 +1002,7 @@ impl World {
             && self.payload.is_empty()
     }
 
-    /// Whether everything that was posted has ended.
+    /// Whether everything that was posted has completed.
     fn has_ended(&self, index: usize) -> bool {
         let pair = &self.pairs[index];
         let rest = &pair.entries[pair.completed..];
@@ -1014,7 +1014,7 @@ impl World {
     }
 }
 
-/// What the region table says: each queue pair has one region.
+/// The region table: each queue pair has one region.
 fn access(pair: &Pair, request: &AccessRequest) -> AccessAnswer {
     let offset = request.address.to_u64().wrapping_sub(pair.region());
     let ok = request.key == u64::from(pair.key())
@@ -1057,12 +1057,12 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     assert!(cycles < 3600, "{cycles} cycles for 1,000 entries");
 }
 
-/// Makes anew what has failed, runs all neighbours at random for so many cycles, lets everything end, and checks that nothing is
-/// left under way.
+/// Resets what has failed, runs all neighbours at random, lets everything complete, and checks that nothing is
+/// left in flight.
 fn runs(world: &mut World, cycles: u64, error_rate: f64) {
     world.error_rate = error_rate;
     world.statuses.clear();
-    // A slot that could not be read may have been one that nobody wanted.
+    // A slot that could not be read may have been one that was not wanted.
     world.read_fails = false;
     for index in 0..world.pairs.len() {
         if world.pairs[index].has_failed || world.pairs[index].state == QpState::Error {
@@ -1081,7 +1081,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
                 let two = world.random.random_bool(0.3);
                 let mut entry = world.right_entry(index, two);
                 if world.random.random_bool(error_rate / 2.0) {
-                    entry = random_entry(&mut world.random);
+                    entry = random_wqe(&mut world.random);
                 }
                 has_posted |= world.post(index, entry);
             }
@@ -1092,7 +1092,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
         if !is_end && world.setups.is_empty() && world.random.random_bool(error_rate / 20.0) {
             world.fail(index);
         }
-        // Some wait in their ring for a while, and end what has been begun.
+        // Some wait in their ring for a while, and complete what is in flight.
         let state = world.pairs[index].state;
         let rests = state == QpState::SendQueueDrain;
         if world.setups.is_empty()
@@ -1103,7 +1103,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
             let event = world.event(SetupKind::Life, index);
             world.setups.push_back(event);
         }
-        // Some are reset in the middle of things, most when all has ended.
+        // Some are reset in the middle of their work, most when all has completed.
         let is_failed = world.pairs[index].state == QpState::Error;
         if is_failed && world.setups.is_empty() && world.doorbells.is_empty() {
             if world.has_ended(index) && world.random.random_bool(0.05) {
@@ -1121,7 +1121,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
         }
         assert!(world.cycle < end + 60_000, "everything ends");
     }
-    // Bursts that nobody wants any more may be under way: one that was just asked for, behind all that were.
+    // Bursts that are not wanted any more may be in flight: one that was just requested, after all that were.
     let ended_at = world.cycle;
     while {
         let in_flight = world.bench.block.in_flight.val();
@@ -1151,7 +1151,7 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
         runs(&mut world, 1_000, 0.03);
         statuses.append(&mut world.statuses);
         failed_behind += std::mem::take(&mut world.failed_behind);
-        // What is rare is waited for.
+        // Runs until the rare cases have occurred.
         if round + 1 >= 4 * rounds && failed_behind > 0 {
             break;
         }
@@ -1164,13 +1164,13 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     );
 }
 
-/// A key ends when everything before it has arrived, though nobody has asked for completions of that, and before anything behind it
-/// begins. Peers say no more than they must.
+/// A key is invalidated when everything before it was executed, though nothing before it is signalled, and before anything after it
+/// begins. Peers respond only where they must.
 #[test]
 fn a_key_ends_between_what_is_before_and_what_is_behind() {
     let mut world = World::new(&[(3, 6)], Stalls::None);
     (world.host_delay, world.answer_delay, world.is_strict) = (40, 20, true);
-    // The end of the key alone, behind one that was posted before, and in the middle of a burst; then entries of two slots.
+    // The invalidation alone, after a WQE that was posted before, and in the middle of a burst; then WQEs of two slots.
     let rounds: [&[&[u8]]; 5] =
         [&[&[7]], &[&[2], &[7]], &[&[2, 0, 7, 2, 7, 7, 4, 7]], &[&[0; 7], &[7, 0]], &[&[0x82, 7, 0x82, 7]]];
     let mut expected = 0;
@@ -1194,11 +1194,11 @@ fn a_key_ends_between_what_is_before_and_what_is_behind() {
             world.step();
             assert!(world.cycle < posted_at + 8_000, "{bells:?} ends");
         }
-        // What is completed leaves room; nobody was told.
+        // What is completed leaves room, though nothing is signalled.
         world.pairs[0].consumer = world.pairs[0].producer;
     }
     assert_eq!(world.ended, expected);
-    // One that may not be ended ends the queue pair.
+    // A key that must not be invalidated fails the queue pair.
     world.error_rate = 1.0;
     let mut entry = world.right_entry(0, false);
     (entry[0][0], entry[0][1], entry[0][2]) = (7, 0, 0);
@@ -1210,7 +1210,7 @@ fn a_key_ends_between_what_is_before_and_what_is_behind() {
     assert!(world.pairs[0].has_failed && world.pairs[0].failure_seen);
 }
 
-/// A card that is to rest asks for no more work, ends what it has, hears doorbells and commands, and goes on where it stopped.
+/// A requester that is not enabled fetches nothing, completes what it has, takes doorbells and commands, and continues where it stopped.
 #[test]
 fn nothing_is_begun_while_the_card_rests() {
     let mut world = World::new(&[(3, 8), (512, 8)], Stalls::None);
@@ -1257,12 +1257,12 @@ fn nothing_is_begun_while_the_card_rests() {
         assert!(world.cycle < rested_until + 10_000, "it goes on");
     }
     assert!(world.wqe_read.received.len() > reads);
-    // Of a message that is not signalled nothing is seen but the answer that ends it.
+    // Of a message that is not signalled nothing is seen but the response that completes it.
     (0..100).for_each(|_| world.step());
     assert_eq!(world.counts["messages_completed"], 202);
 }
 
-/// It has no tag that a completion could carry, so an event tells.
+/// It has no `wr_id` for a CQE, so an event reports it.
 #[test]
 fn an_overrun_ends_its_queue_pair() {
     let mut world = World::new(&[(7, 6)], Stalls::None);
@@ -1277,11 +1277,11 @@ fn an_overrun_ends_its_queue_pair() {
     assert_eq!(world.completion.received.len(), usize::from(world.pairs[0].entries[0].is_signalled));
 }
 
-/// So many WRITEs of so many bytes from one place; cycles for each packet, in the middle of all.
+/// WRITEs from one SGE; cycles for each packet, in the middle of all.
 fn cycles(messages: u64, length: u32) -> f64 {
     let mut world = World::new(&[(5, 8)], Stalls::None);
     world.host_delay = 150;
-    // A start anew has picked another PMTU.
+    // A restart has picked another PMTU.
     while world.pairs[0].path_mtu != 3 {
         world.start(0);
     }

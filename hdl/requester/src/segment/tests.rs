@@ -1,5 +1,5 @@
-//! The block against a list: every packet of every message is written down here from its length alone; what the block decides
-//! is when each one comes, and that is held to its rules.
+//! The block against a list: every packet of every message follows here from its length alone; what the block decides
+//! is when each one is made, and that is held to its rules.
 use super::*;
 use crate::messages::SegmentPlan;
 use crate::testing::event;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// Indices of the queue pairs.
 const INDICES: [usize; 4] = [0, 7, 0x200, 0x3ff];
 
-/// A packet as its message makes it, and the stretches of memory that it is gathered from.
+/// A packet, and the SGEs that it is gathered from.
 pub(crate) struct Expected {
     pub(crate) packet: Packet,
     pub(crate) requests: Vec<AccessRequest>,
@@ -23,12 +23,12 @@ pub(crate) struct Expected {
 struct Message {
     item: CheckedWqe,
     packets: Vec<Expected>,
-    /// Number of its first packet among all, and how many have come.
+    /// Number of its first packet among all, and packets so far.
     began: usize,
     made: usize,
 }
 
-/// All packets of an item, if it is sent.
+/// All packets of a WQE, if it is sent.
 pub(crate) fn packets(item: &CheckedWqe, listed: &[Sge]) -> Vec<Expected> {
     // A READ is one packet without payload.
     let length = if item.kind.is_read { 0 } else { item.length.to_u64() };
@@ -145,7 +145,7 @@ impl ToBytes for Bits<128> {
     }
 }
 
-/// What the world knows of a queue pair.
+/// Model of a queue pair.
 struct Pair {
     index: usize,
     generation: u8,
@@ -156,17 +156,17 @@ struct Pair {
     /// State, generation, and how many packets had been made when the event was taken; whether it drops.
     lives: Vec<(u64, u8, usize, bool)>,
     message: Option<Message>,
-    /// Segmentation waits for a wake.
+    /// WqeParse waits for a wake.
     waits: bool,
     wakes_due: usize,
 }
 
-/// Packets that come one behind the other: a message's first quantum, or a turn.
+/// Packets in a row: a message's first quantum, or a turn.
 struct Go {
     pair: usize,
     is_turn: bool,
     packets: u64,
-    /// What the item said of its burst.
+    /// `ends_burst` of the WQE.
     ends_burst: bool,
 }
 
@@ -181,7 +181,7 @@ struct World {
     request: Sink<AccessRequest>,
     part: Sink<SgePart>,
     wake: Sink<Bits<QUEUE_PAIR_BITS>>,
-    /// Whose item is next, and whether it is empty.
+    /// Queue pair, WQE and list of each message, in order.
     order: VecDeque<(usize, CheckedWqe, Vec<Sge>)>,
     events: VecDeque<SetupEvent>,
     go: Option<Go>,
@@ -190,14 +190,14 @@ struct World {
     turns: u64,
     dropped: usize,
     flushed: usize,
-    /// READs that were written down, and those that came.
+    /// READs that were written to read_response, and those that left.
     reads: [usize; 2],
-    /// Times that a queue pair was at the head of the line.
+    /// Times that a queue pair was at the head of the ready queue.
     looks: u64,
     cycle: u64,
-    /// Whose quantum it was, and whether it was a turn of the line.
+    /// Queue pair of each quantum, and whether it was a turn.
     goes: Vec<(usize, bool)>,
-    /// All is well with every item, and it has so many elements.
+    /// No WQE has a fault, and each has this many SGEs.
     sges: Option<u32>,
 }
 
@@ -278,7 +278,7 @@ impl World {
         assert!(self.cycle <= said_at + 11, "{} cycles for an event", self.cycle - said_at);
     }
 
-    /// What acknowledge says of a queue pair; takes effect with the next cycle.
+    /// Acknowledges up to a PSN, from the next cycle on.
     fn acknowledges(&mut self, number: usize, una: u32) {
         let pair = &mut self.pairs[number];
         pair.una = una & 0xff_ffff;
@@ -287,7 +287,7 @@ impl World {
         self.bench.block.retired_valid.next = true;
     }
 
-    /// Gives the block an item of so many bytes.
+    /// Gives the block a WQE of `length` bytes.
     fn posts(&mut self, number: usize, length: u32) {
         let random = &mut self.random;
         let pair = &mut self.pairs[number];
@@ -317,7 +317,7 @@ impl World {
             address: Stimulus::sample(random),
             length: bits(length.into()),
         };
-        // What is not in the first may be in a list of two to five others.
+        // Bytes that are not in the first SGE may be in a list of two to five others.
         let mut listed = vec![];
         let lists = if is_well { self.sges > Some(2) } else { !is_read && lists };
         let list_count = if is_well { 5 } else { list_count };
@@ -405,7 +405,7 @@ impl World {
         self.order.push_back((number, item, listed));
     }
 
-    /// Whether the life of a queue pair said that packet `number` of all may be made; and whether it was said to be dropped
+    /// Whether the state of a queue pair permits packet `number` of all; and whether an event has dropped it
     /// since packet `began`.
     fn life(&self, pair: usize, number: usize, began: usize) -> (Option<u8>, bool) {
         let lives = &self.pairs[pair].lives;
@@ -495,7 +495,7 @@ impl World {
             let expected = &message.packets[message.made];
             (packet.header.ends_burst, packet.ends_turn) = (false, false);
             if !packet.starts {
-                // What belongs to the entry has been said.
+                // What belongs to the WQE is in its first packet.
                 let theirs = expected.packet;
                 (packet.header.last_psn, packet.header.pool_slot, packet.header.next_slot) =
                     (theirs.header.last_psn, theirs.header.pool_slot, theirs.header.next_slot);
@@ -588,7 +588,7 @@ impl World {
         self.cycle += 1;
     }
 
-    /// The PSN behind the last packet that has come of a queue pair.
+    /// The PSN after the last packet of a queue pair.
     fn sent(&self, pair: usize) -> u32 {
         let pair = &self.pairs[pair];
         match &pair.message {
@@ -600,7 +600,7 @@ impl World {
         }
     }
 
-    /// Runs until everything that was begun has come, and checks what is left.
+    /// Runs until everything has left, and checks the rest.
     fn ends(&mut self) {
         self.bench.block.enable.next = true;
         let mut idle = 0;
@@ -708,7 +708,7 @@ fn packets_are_those_of_their_messages_whatever_happens() {
     assert!(all[0] > 40 && all[1] > 20 && all[2] > 0 && all[3] > 0, "{all:?}");
 }
 
-/// Cycles for all packets of so many messages of one queue pair, from the first to the last.
+/// Cycles for all packets of the messages of one queue pair, from the first to the last.
 fn cycles(path_mtu: PathMtu, sges: u32, messages: u32, length: u32) -> f64 {
     let mut world = World::new(Stalls::None);
     world.sges = Some(sges);
@@ -784,7 +784,7 @@ fn the_line_rests_with_the_card_unless_an_item_waits_for_it() {
     world.posts(2, 100);
     (0..400).for_each(|_| world.step());
     assert_eq!((world.turns, world.goes.last()), (turns, Some(&(2, false))), "others go on");
-    // One that segmentation would have kept.
+    // One that wqe_parse would have held.
     world.posts(1, 100);
     (0..800).for_each(|_| world.step());
     assert!(world.turns > turns && world.goes.last() == Some(&(1, false)));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::messages::{SegmentPlan, WqeHeader, WqeKind};
-use crate::testing::{random_atomic, random_entry, slot_bits};
+use crate::testing::{random_atomic, random_wqe, slot_bits};
 use crate::vendor_error;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
@@ -17,12 +17,12 @@ pub(crate) fn tail(sge: Sge) -> WqeTail {
 pub(crate) struct Expected {
     pub(crate) checked: CheckedWqe,
     pub(crate) inline: Vec<Bits<SLOT_BITS>>,
-    /// Elements behind the first, if there are more than two.
+    /// SGEs after the first, if there are more than two.
     pub(crate) listed: Vec<Sge>,
 }
 
 fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
-    let entry = if random.random_bool(0.2) { random_atomic(random) } else { random_entry(random) };
+    let entry = if random.random_bool(0.2) { random_atomic(random) } else { random_wqe(random) };
     let has_two = entry[0][1] & TWO_SLOTS != 0;
     let reason = match random.random_range(0..20) {
         0 => vendor_error::UNREADABLE,
@@ -175,7 +175,7 @@ fn every_entry_gets_the_verdict_of_the_table() {
                 *statuses
                     .entry((seen.completion.status.to_u64(), seen.completion.reason.to_u64()))
                     .or_insert(0) += 1;
-                // Of what is not sent, only this counts; but a list comes with it all the same, before it.
+                // Of a WQE that is not sent, only this counts; but its list leaves all the same, before it.
                 let given = listed.received.len() - claimed;
                 assert_eq!(given as u64, seen.listed_count.to_u64(), "item {number}");
                 claimed += given;

@@ -5,7 +5,7 @@ use rnic_blocks::bench::{Bench, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::state::QpState;
 use std::collections::VecDeque;
 
-/// What the header says of one queue pair, in plain numbers.
+/// Model of a queue pair, in plain numbers.
 #[derive(Clone, Copy, Default)]
 struct Queue {
     state: u64,
@@ -26,7 +26,7 @@ struct Expected {
 }
 
 impl Queue {
-    /// Takes a turn; returns the slots asked for.
+    /// Takes a turn; returns the slots requested.
     fn turn(&mut self, number: u64, expected: &mut Expected) -> u64 {
         let available = self.producer.wrapping_sub(self.index);
         let is_active = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
@@ -88,7 +88,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
         let mut queues = [Queue::default(); 4];
         let mut expected = Expected::default();
         let (mut under_way, mut most, mut burst_count, mut wraps, mut overruns) = (0, 0, 0u64, 0, 0);
-        // In the first half slots come back seldom, so that their queue is the limit.
+        // In the first half slots return seldom, so that their queue is the limit.
         for cycle in 0..8_000 {
             let number = random.random_range(0..4usize);
             if setup.is_done() && (cycle < 40 || random.random_bool(0.003)) {
@@ -103,7 +103,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
                 event.path.send_base_page = bits(0xf_ffff_0000_0000 | random.random::<u64>() & 0xffff_f000);
                 event.path.send_slots_log2 = bits(random.random_range(6..9));
                 if kind != SetupKind::Restart {
-                    // A ring stays where it is as long as it has entries.
+                    // A ring does not move while it has WQEs.
                     event.path.send_base_page = bits(queues[number].base >> 12);
                     event.path.send_slots_log2 = bits(u64::from(queues[number].slots.trailing_zeros()) & 15);
                 }
@@ -212,7 +212,7 @@ fn bursts_follow_the_producer_through_turns_setup_and_wraps() {
     }
 }
 
-/// Bursts of one queue pair come as fast as the header says.
+/// Bursts of one queue pair are as fast as the header says.
 #[test]
 fn a_burst_takes_four_cycles() {
     let mut random = random();
@@ -240,7 +240,7 @@ fn a_burst_takes_four_cycles() {
         spans.sample(&bench.block.wqe_read);
         bench.tick();
     }
-    // Each burst asks for the next turn, which this test gives without being asked.
+    // Each burst requests the next turn, which this test gives without a request.
     let bursts = spans.received.len();
     assert!((46..=64).contains(&bursts), "{bursts} bursts in 240 cycles");
 }

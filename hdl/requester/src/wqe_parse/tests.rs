@@ -8,10 +8,10 @@ use rnic_layout::state::{PathMtu, QpState};
 use std::collections::{HashMap, VecDeque};
 
 const QUEUES: usize = 3;
-/// Their numbers are the last.
+/// Index of the first queue pair; the others follow.
 const FIRST: usize = 1024 - QUEUES;
 
-/// What segmentation knows of a queue pair.
+/// Model of the block for a queue pair.
 #[derive(Clone, Copy, Default)]
 struct Model {
     event: SetupEvent,
@@ -30,7 +30,7 @@ struct Model {
     has_begun: bool,
 }
 
-/// What fetch and the host know of it.
+/// Model of wqe_fetch and the host for a queue pair.
 #[derive(Clone, Default)]
 struct Ring {
     generation: u8,
@@ -41,11 +41,11 @@ struct Ring {
     is_overrun: bool,
 }
 
-/// What acknowledge knows of it.
+/// Model of acknowledge for a queue pair.
 #[derive(Clone, Default)]
 struct Chain {
     issued: VecDeque<u64>,
-    /// The last PSN of each, and whether it is a READ that is open.
+    /// The last PSN of each, and whether it is an outstanding READ.
     last: VecDeque<(u64, bool)>,
     issued_count: u16,
     retired: Retired,
@@ -57,7 +57,7 @@ fn is_active(state: QpState) -> bool {
     matches!(state, QpState::ReadyToSend | QpState::Error | QpState::SendQueueError)
 }
 
-/// Asks for slots as fetch does: the last one overlaps, if there are more.
+/// Requests slots as wqe_fetch does: the last one overlaps, if there are more.
 fn burst(number: usize, ring: &mut Ring, unreadable: f64, random: &mut Random) -> Vec<WqeSlot> {
     let first = WqeSlot {
         queue_pair: bits((FIRST + number) as u64),
@@ -89,7 +89,7 @@ fn burst(number: usize, ring: &mut Ring, unreadable: f64, random: &mut Random) -
     slots
 }
 
-/// What must come out.
+/// Expected outputs.
 #[derive(Default)]
 struct Expected {
     items: VecDeque<ParsedWqe>,
@@ -103,7 +103,7 @@ struct Expected {
     full_spans: usize,
     full_reads: usize,
     fenced: usize,
-    /// Held before the end of a key, and behind it.
+    /// Held before a LOCAL_INVALIDATE, and after it.
     local: [usize; 2],
     long: usize,
 }
@@ -147,7 +147,7 @@ impl Model {
         expected.begun.push_back((number, self.begun()));
     }
 
-    /// Takes a slot; `seen` was said when it was judged, `now` when it is taken.
+    /// Takes a slot; `seen` was read when it was decided, `now` when it is taken.
     fn slot(
         &mut self,
         number: usize,
@@ -191,7 +191,7 @@ impl Model {
             }
             _ => (Some(self.tail).filter(|_| in_flight == 0), false),
         };
-        // Its packets, as far as anybody can know.
+        // Its packets.
         let length = slot.first.get_bits::<32>(224).to_u64();
         let is_inline = slot.first.get_bit(8 + 3);
         let is_plain = !flushes && !slot.is_overrun && !slot.is_unreadable && !is_inline && length <= 1 << 31;
@@ -302,7 +302,7 @@ impl Model {
         self.follows_local = is_local;
         if item.plan.is_long {
             expected.long += 1;
-            // Where fetch is to go on does not count when it is to stop.
+            // The slot index does not count when fetch is to stop.
             let mut turn = self.turn(number, false);
             turn.slot_index = slot_before;
             expected.turns.push_back(turn);
@@ -314,8 +314,8 @@ impl Model {
     }
 }
 
-/// Runs one card: its neighbours are played as they are, the block is compared with the model event by event. Only the first
-/// `busy` queue pairs are given slot; without changes of their life, no ring is overrun
+/// Runs the block between models of its neighbours, and compares it with its own model event by event. Only the first
+/// `busy` queue pairs have WQEs; without changes of their state, no ring is overrun
 /// either, all slots can be read, and no message is long.
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
@@ -337,7 +337,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
     let mut begun = [Begun::default(); QUEUES];
     let mut wakes = Source::of_tokens([], stalls);
     let mut wakes_long = Source::of_tokens([], stalls);
-    // Long messages that cut has, as it knows them, and what it says when it is asked to.
+    // Long messages that segment has: queue pair and generation.
     let mut cut: VecDeque<(usize, u8)> = VecDeque::new();
     let (mut setup, mut slots) = (Source::of_tokens([], stalls), Source::of_tokens([], stalls));
     let (mut items, mut turns) = (Sink::new(stalls), Sink::new(stalls));
@@ -394,7 +394,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             event.path.signal_all = number == 0;
             event.path.path_mtu =
                 bits([PathMtu::Bytes256, PathMtu::Bytes1024, PathMtu::Bytes4096][number] as u64);
-            // WqeFetch may act on it before or behind segmentation.
+            // WqeFetch may act on it before or after wqe_parse.
             if random.random() {
                 apply(&mut rings, &event);
             } else {
@@ -509,7 +509,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
             let number = slot.queue_pair.to_u64() as usize - FIRST;
             models[number].slot(number, slot, seen, shown, free_was, &mut expected);
         }
-        // Who was said to be held until the cycle before is woken.
+        // A queue pair that was held until the cycle before is woken.
         if let Some(number) = may_wake.take()
             && begun[number].is_held
         {

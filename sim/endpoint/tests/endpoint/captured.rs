@@ -1,4 +1,4 @@
-//! What Linux asked, asked of an endpoint that stands in for the Linux that answered.
+//! Captured requests, sent to an endpoint in the place of the Linux host that answered them.
 
 use super::*;
 use rnic_endpoint::qp::{Queue, ReceiveWqe};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Receives are posted this long, which is longer than any message of the captures.
 const RECEIVE_BYTES: u32 = 8192;
-/// Where they stand, out of the way of what the peer addresses.
+/// Address of receive memory, which the peer does not access.
 const RECEIVE_KEY: u32 = 0xffff_ff01;
 
 fn capture(name: &str) -> Capture {
@@ -71,9 +71,9 @@ fn stand_in(flow: &Flow) -> Endpoint {
         destination_read_atomic: 128,
         ..QueuePairSetup::new(number, peer, path)
     });
-    for tag in 0..flow.requests().count() as u64 {
-        let element = Element { address: 0, key: RECEIVE_KEY, length: RECEIVE_BYTES };
-        endpoint.post_receive(number, ReceiveWqe { tag, elements: vec![element] });
+    for wr_id in 0..flow.requests().count() as u64 {
+        let sge = Sge { address: 0, key: RECEIVE_KEY, length: RECEIVE_BYTES };
+        endpoint.post_receive(number, ReceiveWqe { wr_id, sges: vec![sge] });
     }
     endpoint
 }

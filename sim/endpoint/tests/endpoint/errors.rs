@@ -32,7 +32,7 @@ fn attack(setup: QueuePairSetup, case: &RequestCase, target: &Target) {
         ..opposite(setup)
     });
     let good = receive(1, 0, RECEIVE_BYTES);
-    let bad = ReceiveWqe { tag: 1, elements: vec![Element { key: 0xbad, ..element(0, RECEIVE_BYTES) }] };
+    let bad = ReceiveWqe { wr_id: 1, sges: vec![Sge { key: 0xbad, ..sge(0, RECEIVE_BYTES) }] };
     let posted = match case.receives {
         Receives::None => vec![],
         Receives::Two => vec![good.clone(), good],
@@ -149,7 +149,7 @@ fn packets_for_a_queue_pair_that_is_not_ready_vanish() {
 
 #[test]
 fn work_that_is_wrong_in_itself_ends_the_queue_pair_in_its_turn() {
-    let bad = |key, address, length| Data::Elements(vec![Element { address, key, length }]);
+    let bad = |key, address, length| Data::Sges(vec![Sge { address, key, length }]);
     let write_of = |data| SendWqe { data, ..write(2, 0, 0, 0) };
     let into = |data| SendWqe { data, ..read(2, 0, 0, 0) };
     let wrong = [
@@ -158,15 +158,9 @@ fn work_that_is_wrong_in_itself_ends_the_queue_pair_in_its_turn() {
         (write_of(bad(KEY, FIRST - 1, 2)), CompletionStatus::LocalProtection),
         (write_of(bad(KEY, FIRST + LENGTH - 1, 2)), CompletionStatus::LocalProtection),
         (into(bad(LOCAL_KEY, FIRST, 1)), CompletionStatus::LocalProtection),
-        (
-            write_of(Data::Elements(vec![element(0, u32::MAX), element(0, 1 << 31)])),
-            CompletionStatus::LocalLength,
-        ),
+        (write_of(Data::Sges(vec![sge(0, u32::MAX), sge(0, 1 << 31)])), CompletionStatus::LocalLength),
         (into(Data::Inline(vec![1])), CompletionStatus::LocalQueuePairOperation),
-        (
-            SendWqe { data: elements(0, 4), ..fetch_add(2, 0, 0, 0) },
-            CompletionStatus::LocalQueuePairOperation,
-        ),
+        (SendWqe { data: sges(0, 4), ..fetch_add(2, 0, 0, 0) }, CompletionStatus::LocalQueuePairOperation),
     ];
     for (work, status) in wrong {
         let mut pair = Pair::new();
@@ -198,7 +192,7 @@ fn a_queue_pair_in_err_flushes_what_is_posted_before_and_after() {
     pair.a.post_receive(A, receive(3, 0, 0));
     pair.a.post_send(A, SendWqe { signalled: false, ..write(4, 0, 0, 10) });
     pair.run();
-    let expected = [2, 1, 3, 4].map(|tag| (tag, CompletionStatus::Flushed));
+    let expected = [2, 1, 3, 4].map(|wr_id| (wr_id, CompletionStatus::Flushed));
     assert_eq!(pair.statuses_of_a(), expected);
     assert_eq!(pair.a.counter("qp_not_ready"), 1, "the acknowledgement comes too late");
 }
@@ -220,8 +214,8 @@ fn reset_forgets_everything_and_begins_again() {
 #[test]
 fn a_read_that_is_still_being_answered_keeps_its_place() {
     let mut pair = Pair::with(|setup| (setup.destination_read_atomic, setup.read_atomic) = (2, 16));
-    for tag in 1..=3 {
-        pair.a.post_send(A, read(tag, 0, 0, 10));
+    for wr_id in 1..=3 {
+        pair.a.post_send(A, read(wr_id, 0, 0, 10));
     }
     // The answers to two have not left when the third comes.
     pair.a_speaks();

@@ -8,7 +8,7 @@ mod traces;
 
 use rnic_endpoint::Endpoint;
 use rnic_endpoint::fault::{Fault, Side};
-use rnic_endpoint::memory::{Element, Region, Rights};
+use rnic_endpoint::memory::{Region, Rights, Sge};
 use rnic_endpoint::packet::Path;
 use rnic_endpoint::qp::{Completion, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::opcode::Operation as Op;
@@ -212,11 +212,11 @@ impl Pair {
     }
 
     fn statuses_of_a(&mut self) -> Vec<(u64, CompletionStatus)> {
-        drain(&mut self.a).iter().map(|completion| (completion.tag, completion.status)).collect()
+        drain(&mut self.a).iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
     fn statuses_of_b(&mut self) -> Vec<(u64, CompletionStatus)> {
-        drain(&mut self.b).iter().map(|completion| (completion.tag, completion.status)).collect()
+        drain(&mut self.b).iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
     fn events_of_b(&mut self) -> Vec<AsyncEvent> {
@@ -228,35 +228,35 @@ fn drain(endpoint: &mut Endpoint) -> Vec<Completion> {
     std::iter::from_fn(|| endpoint.poll(0)).collect()
 }
 
-/// A stretch of the common region.
-fn element(offset: u64, length: u32) -> Element {
-    Element { address: FIRST + offset, key: KEY, length }
+/// An SGE in the common region.
+fn sge(offset: u64, length: u32) -> Sge {
+    Sge { address: FIRST + offset, key: KEY, length }
 }
 
-fn elements(offset: u64, length: u32) -> Data {
-    Data::Elements(vec![element(offset, length)])
+fn sges(offset: u64, length: u32) -> Data {
+    Data::Sges(vec![sge(offset, length)])
 }
 
-fn write(tag: u64, from: u64, to: u64, length: u32) -> SendWqe {
-    SendWqe::new(tag, Operation::Write { address: FIRST + to, key: KEY }, elements(from, length))
+fn write(wr_id: u64, from: u64, to: u64, length: u32) -> SendWqe {
+    SendWqe::new(wr_id, Operation::Write { address: FIRST + to, key: KEY }, sges(from, length))
 }
 
-fn read(tag: u64, from: u64, to: u64, length: u32) -> SendWqe {
-    SendWqe::new(tag, Operation::Read { address: FIRST + from, key: KEY }, elements(to, length))
+fn read(wr_id: u64, from: u64, to: u64, length: u32) -> SendWqe {
+    SendWqe::new(wr_id, Operation::Read { address: FIRST + from, key: KEY }, sges(to, length))
 }
 
-fn send(tag: u64, from: u64, length: u32) -> SendWqe {
-    SendWqe::new(tag, Operation::Send, elements(from, length))
+fn send(wr_id: u64, from: u64, length: u32) -> SendWqe {
+    SendWqe::new(wr_id, Operation::Send, sges(from, length))
 }
 
-fn fetch_add(tag: u64, at: u64, to: u64, add: u64) -> SendWqe {
+fn fetch_add(wr_id: u64, at: u64, to: u64, add: u64) -> SendWqe {
     // The region begins at an odd address.
     let address = (FIRST + at).next_multiple_of(8);
-    SendWqe::new(tag, Operation::FetchAdd { address, key: KEY, add }, elements(to, 8))
+    SendWqe::new(wr_id, Operation::FetchAdd { address, key: KEY, add }, sges(to, 8))
 }
 
-fn receive(tag: u64, to: u64, length: u32) -> ReceiveWqe {
-    ReceiveWqe { tag, elements: vec![element(to, length)] }
+fn receive(wr_id: u64, to: u64, length: u32) -> ReceiveWqe {
+    ReceiveWqe { wr_id, sges: vec![sge(to, length)] }
 }
 
 /// Bytes of the common region.

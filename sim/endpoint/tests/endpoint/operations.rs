@@ -33,8 +33,8 @@ fn a_send_of_any_length_fills_the_receive_across_its_elements() {
     for length in lengths(Pmtu::Bytes256) {
         let mut pair = Pair::with(|setup| setup.pmtu = Pmtu::Bytes256);
         let sent = bytes(&mut pair.a, 1, length);
-        let elements = vec![element(300, 100), element(0, 0), element(1000, 3), element(2001, 2000)];
-        pair.b.post_receive(B, ReceiveWqe { tag: 9, elements: elements.clone() });
+        let sges = vec![sge(300, 100), sge(0, 0), sge(1000, 3), sge(2001, 2000)];
+        pair.b.post_receive(B, ReceiveWqe { wr_id: 9, sges: sges.clone() });
         let work = SendWqe { solicited: true, ..send(1, 1, length) };
         pair.a.post_send(A, SendWqe { operation: Operation::SendImmediate([1, 2, 3, 4]), ..work });
         pair.run();
@@ -42,7 +42,7 @@ fn a_send_of_any_length_fills_the_receive_across_its_elements() {
         let expected = Completion {
             qp_number: B,
             queue: Queue::Receive,
-            tag: 9,
+            wr_id: 9,
             status: CompletionStatus::Success,
             opcode: CompletionOpcode::Receive,
             length,
@@ -51,7 +51,7 @@ fn a_send_of_any_length_fills_the_receive_across_its_elements() {
             solicited: true,
         };
         assert_eq!(drain(&mut pair.b), [expected]);
-        let arrived = pair.b.memory().gather(DOMAIN, &elements, 0, length as usize);
+        let arrived = pair.b.memory().gather(DOMAIN, &sges, 0, length as usize);
         assert_eq!(arrived, Ok(sent));
     }
 }
@@ -65,11 +65,11 @@ fn a_write_with_immediate_takes_a_receive_and_leaves_its_elements_alone() {
         pair.b.post_receive(B, receive(9, 0, 4));
         let immediate = [0xde, 0xad, 0xbe, 0xef];
         let operation = Operation::WriteImmediate { address: FIRST + 4000, key: KEY, immediate };
-        pair.a.post_send(A, SendWqe::new(1, operation, elements(5, length)));
+        pair.a.post_send(A, SendWqe::new(1, operation, sges(5, length)));
         pair.run();
         let completion = drain(&mut pair.b)[0];
         assert_eq!((completion.opcode, completion.length), (CompletionOpcode::ReceiveWrite, length));
-        assert_eq!((completion.tag, completion.immediate), (9, Some(immediate)));
+        assert_eq!((completion.wr_id, completion.immediate), (9, Some(immediate)));
         assert!(pair.b.memory().bytes == expected, "{length}");
     }
 }
@@ -96,9 +96,9 @@ fn atomics_change_the_cell_and_bring_back_what_it_held() {
     let address = (FIRST + 800).next_multiple_of(8);
     let cell = (address - FIRST) as usize;
     pair.b.memory().region_bytes(KEY)[cell..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    let swap = |tag, compare, swap| {
+    let swap = |wr_id, compare, swap| {
         let operation = Operation::CompareSwap { address, key: KEY, compare, swap };
-        SendWqe::new(tag, operation, elements(8 * tag, 8))
+        SendWqe::new(wr_id, operation, sges(8 * wr_id, 8))
     };
     pair.a.post_send(A, fetch_add(1, 800, 8, 3));
     pair.a.post_send(A, swap(2, 1, 77));
@@ -120,9 +120,9 @@ fn a_send_with_invalidate_frees_the_key_after_its_data_has_arrived() {
     let freed = 0x0001_0903;
     let region = *pair.b.memory().region(KEY).unwrap();
     pair.b.memory().register(freed, Region { invalidatable: true, ..region });
-    for (tag, key) in [(1, freed), (2, KEY)] {
-        pair.b.post_receive(B, receive(tag, 0, 10));
-        pair.a.post_send(A, SendWqe { operation: Operation::SendInvalidate(key), ..send(tag, 0, 10) });
+    for (wr_id, key) in [(1, freed), (2, KEY)] {
+        pair.b.post_receive(B, receive(wr_id, 0, 10));
+        pair.a.post_send(A, SendWqe { operation: Operation::SendInvalidate(key), ..send(wr_id, 0, 10) });
     }
     pair.run();
     let told = drain(&mut pair.b);
@@ -143,9 +143,9 @@ fn an_own_key_ends_behind_the_work_before_it() {
     let freed = 0x0001_0903;
     let region = *pair.a.memory().region(KEY).unwrap();
     pair.a.memory().register(freed, Region { invalidatable: true, ..region });
-    let by_key = |tag| {
-        let element = Element { address: FIRST, key: freed, length: 10 };
-        SendWqe { data: Data::Elements(vec![element]), signalled: false, ..send(tag, 0, 10) }
+    let by_key = |wr_id| {
+        let sge = Sge { address: FIRST, key: freed, length: 10 };
+        SendWqe { data: Data::Sges(vec![sge]), signalled: false, ..send(wr_id, 0, 10) }
     };
     pair.b.post_receive(B, receive(1, 0, 10));
     pair.a.post_send(A, by_key(1));
@@ -172,10 +172,10 @@ fn inline_data_needs_no_key_and_empty_messages_none_at_all() {
     pair.a.post_send(A, SendWqe::new(2, nowhere, Data::EMPTY));
     let nowhere = Operation::Read { address: u64::MAX, key: 0xbad };
     pair.a.post_send(A, SendWqe::new(3, nowhere, Data::EMPTY));
-    pair.b.post_receive(B, ReceiveWqe { tag: 9, elements: Vec::new() });
+    pair.b.post_receive(B, ReceiveWqe { wr_id: 9, sges: Vec::new() });
     pair.a.post_send(A, SendWqe::new(4, Operation::Send, Data::EMPTY));
     pair.run();
-    assert_eq!(pair.statuses_of_a(), [1, 2, 3, 4].map(|tag| (tag, CompletionStatus::Success)));
+    assert_eq!(pair.statuses_of_a(), [1, 2, 3, 4].map(|wr_id| (wr_id, CompletionStatus::Success)));
     assert_eq!(pair.statuses_of_b(), [(9, CompletionStatus::Success)], "an empty SEND takes a receive too");
     assert_eq!(bytes(&mut pair.b, 100, 96), (0..96).collect::<Vec<u8>>());
 }
@@ -184,11 +184,11 @@ fn inline_data_needs_no_key_and_empty_messages_none_at_all() {
 fn only_signalled_work_completes_unless_all_does() {
     for (signal_all, expected) in [(false, vec![2]), (true, vec![1, 2, 3])] {
         let mut pair = Pair::with(|setup| setup.signal_all = signal_all);
-        for tag in 1..=3 {
-            pair.a.post_send(A, SendWqe { signalled: tag == 2, ..write(tag, 0, 0, 10) });
+        for wr_id in 1..=3 {
+            pair.a.post_send(A, SendWqe { signalled: wr_id == 2, ..write(wr_id, 0, 0, 10) });
         }
         pair.run();
-        let tags: Vec<u64> = drain(&mut pair.a).iter().map(|completion| completion.tag).collect();
+        let tags: Vec<u64> = drain(&mut pair.a).iter().map(|completion| completion.wr_id).collect();
         assert_eq!(tags, expected);
         assert_eq!(pair.a.counter("messages_completed"), 3);
     }
@@ -198,8 +198,8 @@ fn only_signalled_work_completes_unless_all_does() {
 fn acknowledgements_are_asked_for_as_often_as_the_setup_says() {
     let asked = |ack_request, signalled: fn(u64) -> bool| {
         let mut pair = Pair::with(|setup| (setup.ack_request, setup.pmtu) = (ack_request, Pmtu::Bytes256));
-        for tag in 0..4 {
-            pair.a.post_send(A, SendWqe { signalled: signalled(tag), ..write(tag, 0, 0, 600) });
+        for wr_id in 0..4 {
+            pair.a.post_send(A, SendWqe { signalled: signalled(wr_id), ..write(wr_id, 0, 0, 600) });
         }
         pair.run();
         assert_eq!(pair.a.counter("messages_completed"), 4);
@@ -212,7 +212,7 @@ fn acknowledgements_are_asked_for_as_often_as_the_setup_says() {
     };
     assert_eq!(asked(AckRequest::EveryMessage, |_| true), [2, 5, 8, 11]);
     assert_eq!(asked(AckRequest::EveryPacket, |_| false), (0..12).collect::<Vec<_>>());
-    assert_eq!(asked(AckRequest::WhenNeeded, |tag| tag == 1), [5, 11]);
+    assert_eq!(asked(AckRequest::WhenNeeded, |wr_id| wr_id == 1), [5, 11]);
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn a_long_message_asks_every_32_packets_and_stays_in_the_window() {
 #[test]
 fn reads_in_flight_are_limited_and_a_fence_waits_for_them() {
     let mut pair = Pair::with(|setup| setup.read_atomic = 2);
-    for tag in 1..=3 {
-        pair.a.post_send(A, read(tag, 0, 0, 10));
+    for wr_id in 1..=3 {
+        pair.a.post_send(A, read(wr_id, 0, 0, 10));
     }
     assert_eq!(pair.a_speaks(), 2);
     pair.run();
@@ -239,7 +239,7 @@ fn reads_in_flight_are_limited_and_a_fence_waits_for_them() {
     pair.a.post_send(A, SendWqe { fence: true, ..write(5, 0, 0, 10) });
     assert_eq!(pair.a_speaks(), 1);
     pair.run();
-    assert_eq!(pair.statuses_of_a(), [1, 2, 3, 4, 5].map(|tag| (tag, CompletionStatus::Success)));
+    assert_eq!(pair.statuses_of_a(), [1, 2, 3, 4, 5].map(|wr_id| (wr_id, CompletionStatus::Success)));
 }
 
 #[test]
@@ -271,8 +271,8 @@ fn both_directions_many_queue_pairs_ipv6_and_tags() {
 #[test]
 fn credits_count_the_receives_that_are_posted() {
     let mut pair = Pair::with(|setup| setup.credits = true);
-    for tag in 0..6 {
-        pair.b.post_receive(B, receive(tag, 0, 10));
+    for wr_id in 0..6 {
+        pair.b.post_receive(B, receive(wr_id, 0, 10));
     }
     pair.a.post_send(A, send(1, 0, 10));
     pair.run();
@@ -285,8 +285,8 @@ fn a_queue_pair_in_rtr_answers_and_tells_once_that_somebody_is_there() {
     let mut pair = Pair::new();
     pair.b.modify(B, QpState::ReadyToReceive);
     pair.b.post_send(B, write(9, 0, 0, 1));
-    for tag in 1..=2 {
-        pair.a.post_send(A, write(tag, 0, 0, 10));
+    for wr_id in 1..=2 {
+        pair.a.post_send(A, write(wr_id, 0, 0, 10));
     }
     pair.run();
     assert_eq!(pair.statuses_of_a().len(), 2);

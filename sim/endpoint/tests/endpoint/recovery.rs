@@ -53,7 +53,7 @@ fn a_peer_that_is_never_ready_uses_up_the_other_retries() {
 fn an_rnr_nak_in_the_middle_of_a_write_repeats_its_last_packet_alone() {
     let mut pair = Pair::with(patient);
     let operation = Operation::WriteImmediate { address: FIRST, key: KEY, immediate: [1; 4] };
-    pair.a.post_send(A, SendWqe::new(1, operation, elements(100, 600)));
+    pair.a.post_send(A, SendWqe::new(1, operation, sges(100, 600)));
     pair.a_speaks();
     pair.b_speaks();
     pair.seen.clear();
@@ -66,21 +66,21 @@ fn an_rnr_nak_in_the_middle_of_a_write_repeats_its_last_packet_alone() {
 /// Posts one message of every kind, several times over.
 fn post_all_kinds(pair: &mut Pair) {
     for round in 0..6 {
-        let (tag, at) = (10 * round, 3000 * round);
-        pair.b.post_receive(B, receive(tag, 20_000 + 500 * round, 500));
-        pair.a.post_send(A, write(tag + 1, at, at, 1000));
-        pair.a.post_send(A, read(tag + 2, at + 1000, at + 1000, 700));
-        pair.a.post_send(A, send(tag + 3, 20_000 + 500 * round, 300));
-        pair.a.post_send(A, fetch_add(tag + 4, 24_000, 24_100 + 8 * round, 1));
+        let (wr_id, at) = (10 * round, 3000 * round);
+        pair.b.post_receive(B, receive(wr_id, 20_000 + 500 * round, 500));
+        pair.a.post_send(A, write(wr_id + 1, at, at, 1000));
+        pair.a.post_send(A, read(wr_id + 2, at + 1000, at + 1000, 700));
+        pair.a.post_send(A, send(wr_id + 3, 20_000 + 500 * round, 300));
+        pair.a.post_send(A, fetch_add(wr_id + 4, 24_000, 24_100 + 8 * round, 1));
     }
 }
 
 fn check_all_kinds(pair: &mut Pair, what: &str) {
     let statuses = pair.statuses_of_a();
     assert!(statuses.iter().all(|(_, status)| *status == CompletionStatus::Success), "{what}: {statuses:?}");
-    let order: Vec<u64> = statuses.iter().map(|(tag, _)| *tag).collect();
+    let order: Vec<u64> = statuses.iter().map(|(wr_id, _)| *wr_id).collect();
     assert_eq!(order, (0..6).flat_map(|round| (1..5).map(move |kind| 10 * round + kind)).collect::<Vec<_>>());
-    let received: Vec<u64> = pair.statuses_of_b().iter().map(|(tag, _)| *tag).collect();
+    let received: Vec<u64> = pair.statuses_of_b().iter().map(|(wr_id, _)| *wr_id).collect();
     assert_eq!(received, (0..6).map(|round| 10 * round).collect::<Vec<_>>(), "{what}");
     for round in 0..6 {
         let at = 3000 * round;

@@ -42,7 +42,7 @@ fn posted(change: impl FnOnce(&mut QueuePairSetup)) -> Pair {
 }
 
 fn all_is_well(pair: &mut Pair) {
-    assert_eq!(pair.statuses_of_a(), [0, 1, 2, 3].map(|tag| (tag, CompletionStatus::Success)));
+    assert_eq!(pair.statuses_of_a(), [0, 1, 2, 3].map(|wr_id| (wr_id, CompletionStatus::Success)));
     assert_eq!(pair.statuses_of_b(), [(9, CompletionStatus::Success)]);
     assert_eq!(bytes(&mut pair.b, 0, 2500), bytes(&mut pair.a, 0, 2500));
     assert_eq!(bytes(&mut pair.a, 4000, 3000), bytes(&mut pair.b, 8000, 3000));
@@ -129,7 +129,7 @@ fn trace_d_the_acknowledgement_behind_a_read_overtakes_it() {
     pair.a_speaks();
     assert_eq!(pair.seen[0].brief(), (READ_REQUEST, 1));
     pair.run();
-    assert_eq!(pair.statuses_of_a(), [1, 2, 3].map(|tag| (tag, CompletionStatus::Success)));
+    assert_eq!(pair.statuses_of_a(), [1, 2, 3].map(|wr_id| (wr_id, CompletionStatus::Success)));
 }
 
 #[test]

@@ -52,7 +52,7 @@ mod tests {
         let seen = Seen {
             received: Sent { frames: 12, bytes: 900 },
             sent: Sent { frames: 3, bytes: 200 },
-            traffic: Traffic { reads: 4, writes: 5, interrupts: 6, ..Traffic::new() },
+            traffic: Traffic { reads: 4, writes: 5, interrupts: 6, ..Traffic::default() },
         };
         let mut good = vec![0; COUNTERS.len()];
         for (name, value) in [

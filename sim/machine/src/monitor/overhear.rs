@@ -205,12 +205,12 @@ impl Overheard {
                 continue;
             }
             let Ok(work) = ReceiveWqe::parse(&bytes) else { continue };
-            let elements = [
+            let sges = [
                 (work.sge0_address, work.sge0_key, work.sge0_length),
                 (work.sge1_address, work.sge1_key, work.sge1_length),
                 (work.sge2_address, work.sge2_key, work.sge2_length),
             ];
-            for (address, key, length) in elements.into_iter().take(work.sge_count.into()) {
+            for (address, key, length) in sges.into_iter().take(work.sge_count.into()) {
                 let region = self.regions.get(&key).filter(|region| {
                     let offset = address.wrapping_sub(region.first_address);
                     length > 0 && offset <= region.length && u64::from(length) <= region.length - offset

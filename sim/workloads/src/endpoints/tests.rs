@@ -82,7 +82,7 @@ impl Faulty {
         self.is_done = true;
         match self.fault {
             Fault::Status => outcome.status = CompletionStatus::General,
-            Fault::Tag => outcome.tag += 1,
+            Fault::Tag => outcome.wr_id += 1,
             Fault::Opcode => outcome.opcode = CompletionOpcode::Flush,
             Fault::Length => outcome.length += 1,
             Fault::Immediate => {
@@ -104,12 +104,12 @@ impl Machine for Faulty {
         self.endpoints.post_sends(side, pair, posts)
     }
 
-    fn post_receive(&mut self, side: usize, pair: usize, tag: u64, receive: &Receive) -> Result<bool> {
-        self.endpoints.post_receive(side, pair, tag, receive)
+    fn post_receive(&mut self, side: usize, pair: usize, wr_id: u64, receive: &Receive) -> Result<bool> {
+        self.endpoints.post_receive(side, pair, wr_id, receive)
     }
 
-    fn post_shared_receive(&mut self, side: usize, tag: u64, receive: &Receive) -> Result<bool> {
-        self.endpoints.post_shared_receive(side, tag, receive)
+    fn post_shared_receive(&mut self, side: usize, wr_id: u64, receive: &Receive) -> Result<bool> {
+        self.endpoints.post_shared_receive(side, wr_id, receive)
     }
 
     fn confirm(&mut self, side: usize) -> Result<()> {

@@ -1,4 +1,7 @@
-//! The registers of BAR 0, as far as the packet path has a use for them.
+//! Registers of the packet path alone: those of BAR 0 that it needs.
+//!
+//! The registers of the whole card ([`rnic_control::registers`]) depend on its reset, its admin queue and its interrupts, which
+//! this design does not have.
 //!
 //! ```text
 //!              ┌──────────────────────────────────────────────┐
@@ -14,124 +17,29 @@
 //! Latency: data stands on `read_data` [`READ_CYCLES`] after `read`; a write takes effect in the next cycle.
 //!
 //! 1. Reading has no side effect, and never waits.
-//! 2. Registers that this card has no use for read as zero and cannot be written; [`Features`] says so.
+//! 2. Other registers read as zero and cannot be written; [`Features`] has only the packet path.
 //! 3. `control.reset` and `counter_latch.latch` act when byte 7 is written, so two 32-bit writes, low then high, do what one
 //!    64-bit write does.
 //!
 //! All offsets and reset values are those of [`rnic_layout::registers`].
-use crate::axi_lite::READ_CYCLES;
-use crate::frame_counters::FrameCounters;
+#![allow(
+    missing_docs,
+    reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
+)]
+use rnic_control::axi_lite::READ_CYCLES;
+use rnic_control::frame_counters::FrameCounters;
+use rnic_control::register_map::{ADDRESS_BITS, at, merge};
+use rnic_control::register_value;
 use rnic_kernel::prelude::*;
 use rnic_layout::registers::{self as map, Features, Geometry, LayoutVersion};
 use rnic_messages::drop_reason::REASON_BITS;
 use rnic_messages::frame::Count;
 use rnic_messages::frame::FrameOutcome;
 
-/// Bits of a byte address in BAR 0.
-pub const ADDRESS_BITS: usize = map::BAR0_BYTES.trailing_zeros() as usize;
 /// Cycles for which a reset by software lasts: longer than the deepest pipeline of the card.
 pub const RESET_CYCLES: u64 = 255;
 
 const _: () = assert!(READ_CYCLES == 3, "the read path below has three registers");
-
-/// Offsets, in the form in which kernels can match them.
-pub mod at {
-    use rnic_layout::registers as map;
-
-    /// Register `magic`.
-    pub const MAGIC: u64 = map::REG_MAGIC.offset as u64;
-    /// Register `layout_version`.
-    pub const LAYOUT_VERSION: u64 = map::REG_LAYOUT_VERSION.offset as u64;
-    /// Register `features`.
-    pub const FEATURES: u64 = map::REG_FEATURES.offset as u64;
-    /// Register `geometry`.
-    pub const GEOMETRY: u64 = map::REG_GEOMETRY.offset as u64;
-    /// Register `table_sizes`.
-    pub const TABLE_SIZES: u64 = map::REG_TABLE_SIZES.offset as u64;
-    /// Register `queue_limits`.
-    pub const QUEUE_LIMITS: u64 = map::REG_QUEUE_LIMITS.offset as u64;
-    /// Register `message_limit`.
-    pub const MESSAGE_LIMIT: u64 = map::REG_MESSAGE_LIMIT.offset as u64;
-    /// Register `control`.
-    pub const CONTROL: u64 = map::REG_CONTROL.offset as u64;
-    /// Register `status`.
-    pub const STATUS: u64 = map::REG_STATUS.offset as u64;
-    /// Register `fatal`.
-    pub const FATAL: u64 = map::REG_FATAL.offset as u64;
-    /// Register `scratch`.
-    pub const SCRATCH: u64 = map::REG_SCRATCH.offset as u64;
-    /// Register `own_mac`.
-    pub const OWN_MAC: u64 = map::REG_OWN_MAC.offset as u64;
-    /// Register `port_control`.
-    pub const PORT_CONTROL: u64 = map::REG_PORT_CONTROL.offset as u64;
-    /// Register `admin_command_base`.
-    pub const ADMIN_COMMAND_BASE: u64 = map::REG_ADMIN_COMMAND_BASE.offset as u64;
-    /// Register `admin_answer_base`.
-    pub const ADMIN_ANSWER_BASE: u64 = map::REG_ADMIN_ANSWER_BASE.offset as u64;
-    /// Register `admin_control`.
-    pub const ADMIN_CONTROL: u64 = map::REG_ADMIN_CONTROL.offset as u64;
-    /// Register `admin_doorbell`.
-    pub const ADMIN_DOORBELL: u64 = map::REG_ADMIN_DOORBELL.offset as u64;
-    /// Register `admin_progress`.
-    pub const ADMIN_PROGRESS: u64 = map::REG_ADMIN_PROGRESS.offset as u64;
-    /// Register `event_queue_base`.
-    pub const EVENT_QUEUE_BASE: u64 = map::REG_EVENT_QUEUE_BASE.offset as u64;
-    /// Register `event_queue_control`.
-    pub const EVENT_QUEUE_CONTROL: u64 = map::REG_EVENT_QUEUE_CONTROL.offset as u64;
-    /// Register `interrupt_pending`.
-    pub const INTERRUPT_PENDING: u64 = map::REG_INTERRUPT_PENDING.offset as u64;
-    /// Register `interrupt_mask`.
-    pub const INTERRUPT_MASK: u64 = map::REG_INTERRUPT_MASK.offset as u64;
-    /// Register `counter_latch`.
-    pub const COUNTER_LATCH: u64 = map::REG_COUNTER_LATCH.offset as u64;
-
-    /// First counter.
-    pub const COUNTERS: u64 = map::COUNTER_BASE as u64;
-    /// Counters of drops, in the order of their reasons, end here.
-    pub const DROPS_END: u64 = map::counter_offset(map::DROP_COUNTERS) as u64 - 1;
-    /// Packets handed to the responder.
-    pub const REQUESTS_RECEIVED: u64 = counter("requests_received");
-    /// Packets handed to the requester.
-    pub const RESPONSES_RECEIVED: u64 = counter("responses_received");
-    /// Congestion notifications.
-    pub const CONGESTION_RECEIVED: u64 = counter("congestion_notifications_received");
-    /// Frames from the MAC.
-    pub const FRAMES_RECEIVED: u64 = counter("frames_received");
-    /// Their bytes.
-    pub const BYTES_RECEIVED: u64 = counter("bytes_received");
-    /// Frames to the MAC.
-    pub const FRAMES_SENT: u64 = counter("frames_sent");
-    /// Their bytes.
-    pub const BYTES_SENT: u64 = counter("bytes_sent");
-
-    /// The offset of a counter.
-    pub const fn counter(name: &str) -> u64 {
-        map::counter_offset(map::counter(name)) as u64
-    }
-}
-
-/// Writes the strobed bytes of a register.
-#[kernel]
-pub fn merge(old: Bits<64>, new: Bits<64>, strobe: Bits<8>) -> Bits<64> {
-    let byte_7 = select(strobe.get_bit(7), new.get_bits::<8>(56), old.get_bits::<8>(56));
-    let byte_6 = select(strobe.get_bit(6), new.get_bits::<8>(48), old.get_bits::<8>(48));
-    let byte_5 = select(strobe.get_bit(5), new.get_bits::<8>(40), old.get_bits::<8>(40));
-    let byte_4 = select(strobe.get_bit(4), new.get_bits::<8>(32), old.get_bits::<8>(32));
-    let byte_3 = select(strobe.get_bit(3), new.get_bits::<8>(24), old.get_bits::<8>(24));
-    let byte_2 = select(strobe.get_bit(2), new.get_bits::<8>(16), old.get_bits::<8>(16));
-    let byte_1 = select(strobe.get_bit(1), new.get_bits::<8>(8), old.get_bits::<8>(8));
-    let byte_0 = select(strobe.get_bit(0), new.get_bits::<8>(0), old.get_bits::<8>(0));
-    cat!(byte_7, byte_6, byte_5, byte_4, byte_3, byte_2, byte_1, byte_0)
-}
-
-/// A register's value, from its table.
-#[macro_export]
-macro_rules! register_value {
-    ($record:expr) => {{
-        let bytes = $record.to_bytes().expect("the value fits its fields");
-        u64::from_le_bytes(bytes.try_into().expect("a register has eight bytes"))
-    }};
-}
 
 /// Registers of a card that has a packet path and nothing else.
 #[derive(LogicBlock, Registers, Construct)]
@@ -146,43 +54,43 @@ pub struct PacketRegisters {
     /// Synchronous, active high: the reset of the whole card.
     pub reset: Signal<In, Bit>,
 
-    /// From the slave: write now.
+    /// From the slave: a write, one cycle.
     pub write: Signal<In, Bit>,
-    /// Byte address, a multiple of eight.
+    /// Byte address of the write, a multiple of eight.
     pub write_address: Signal<In, Bits<ADDRESS_BITS>>,
-    /// What.
+    /// Data of the write.
     pub write_data: Signal<In, Bits<64>>,
-    /// Which bytes of it.
+    /// Bytes of `write_data` that are written.
     pub write_strobe: Signal<In, Bits<8>>,
-    /// Byte address, a multiple of eight; steady until the data is taken.
+    /// Byte address of the read, a multiple of eight; steady until the data is taken.
     pub read_address: Signal<In, Bits<ADDRESS_BITS>>,
-    /// To the slave, [`READ_CYCLES`] after the address; registered.
+    /// To the slave: data of the read, [`READ_CYCLES`] after its address; registered.
     pub read_data: Signal<Out, Bits<64>>,
 
-    /// To all else: reset, from outside or by software; registered.
+    /// To all other parts: reset, from outside or by software; registered.
     pub core_reset: Signal<Out, Bit>,
     /// To the packet path: packets may come in; registered.
     pub enable: Signal<Out, Bit>,
-    /// To the packet path: the card's own address; registered.
+    /// To the packet path: Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
-    /// To the packet path: take any unicast address; registered.
+    /// To the packet path: frames to any unicast address are taken; registered.
     pub promiscuous: Signal<Out, Bit>,
-    /// To the packet path: take the addresses of IP groups; registered.
+    /// To the packet path: frames to any group address are taken; registered.
     pub accept_multicast: Signal<Out, Bit>,
 
     /// From the packet path: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
-    /// There was one.
+    /// `outcome` is valid in this cycle.
     pub outcome_valid: Signal<In, Bit>,
     /// From the MAC's side: a frame has been sent.
     pub sent_frame: Signal<In, Bit>,
     /// Bytes that were sent in this cycle.
     pub sent_bytes: Signal<In, Bits<16>>,
-    /// To all counters: hold this moment; registered, one cycle.
+    /// To all counters: copy the counts; registered, one cycle.
     pub counter_latch: Signal<Out, Bit>,
-    /// To the packet path's counters: which one is read.
+    /// To the counters of the packet path: number of the one that is read.
     pub counter_index: Signal<Out, Bits<REASON_BITS>>,
-    /// From them, at most two cycles later.
+    /// From the counters of the packet path: its value, at most two cycles later.
     pub counter: Signal<In, Count>,
 
     #[init(Constant::new(register_value!(LayoutVersion::at_reset()).to_bits()))]
@@ -194,7 +102,7 @@ pub struct PacketRegisters {
     #[init(Constant::new(port_control().to_bits()))]
     port_control_at_reset: Constant<Bits<64>>,
     frames: FrameCounters,
-    /// Cycles that a reset by software still lasts; from power-up on none.
+    /// Cycles that a reset by software still lasts; zero at power-up.
     resetting: Reg<Bits<8>>,
     in_reset: Reg<Bit>,
     control: Reg<Bits<64>>,

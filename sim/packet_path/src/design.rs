@@ -1,5 +1,5 @@
-//! The packet path by itself: what the card does between its MAC and its engines, with the engines' streams as ports. Nothing
-//! is decided here.
+//! The packet path as a design of its own: what the card does between its MAC and its engines, with the streams of the engines
+//! as ports. This block only wires.
 //!
 //! ```text
 //!            ┌────────────┐   ┌───────────┐ own address, filter, enable, latch
@@ -15,13 +15,17 @@
 //!                             └─────────────────────────────┘
 //! ```
 //!
-//! It is a design of its own for tests that look at packets, and nothing else: other users play the engines. The whole card
-//! is in [`card`](crate::card).
-use crate::config::Config;
-use crate::stack::{self, Build};
+//! Only tests use it, which play the engines. The whole card is [`rnic_hdl::card`].
+#![allow(
+    missing_docs,
+    reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
+)]
+use crate::registers::PacketRegisters;
 use rnic_blocks::stream::{Beat, StreamRx, StreamTx};
 use rnic_control::axi_lite::AxiLiteSlave;
-use rnic_control::packet_registers::{ADDRESS_BITS, PacketRegisters};
+use rnic_control::register_map::ADDRESS_BITS;
+use rnic_hdl::config::Config;
+use rnic_hdl::stack::{self, Build};
 use rnic_kernel::prelude::*;
 use rnic_kernel::{Design, GenerateError, generate_design};
 use rnic_messages::PacketToken;
@@ -236,7 +240,7 @@ fn build<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{BUFFERS_KIB, WIDTHS_BITS};
+    use rnic_hdl::config::{BUFFERS_KIB, WIDTHS_BITS};
 
     #[test]
     fn every_choice_of_width_and_buffer_is_built() {

@@ -1,12 +1,12 @@
 //! Messages of the card that are gathered from six places, each of a region of its own, and receives that are laid out over three:
-//! what arrives is what was sent. A local key that does not hold ends its queue pair, whichever element has it: no packet from
-//! that element on is sent, and nothing is received (protocol 2.3, 3.6). What was sent before is answered all the same, though it did
+//! what arrives is what was sent. A local key that does not hold ends its queue pair, whichever SGE has it: no packet from
+//! that SGE on is sent, and nothing is received (protocol 2.3, 3.6). What was sent before is answered all the same, though it did
 //! not ask for a completion (protocol 2.4).
 use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig, UNTOUCHED, ensure_same};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, ReceiveRequest, Region, RemoteMemory, RemoteRights, SendRequest};
-use rnic_endpoint::memory::Element;
+use rnic_endpoint::memory::Sge as PeerSge;
 use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// The endpoint's side.
 const PEER: u32 = 0x35;
 const PMTU: Pmtu = Pmtu::Bytes1024;
-/// Where bytes come from: one packet, and four of which the first comes from four elements.
+/// Where bytes come from: one packet, and four of which the first comes from four SGEs.
 const PLACES: [[usize; 6]; 2] = [[100, 1, 63, 64, 65, 7], [700, 300, 1, 1100, 900, 99]];
 /// Where bytes go to.
 const RECEIVE_PLACES: [usize; 3] = [90, 1, 200];
@@ -31,19 +31,19 @@ fn pieces(rig: &Rig, lengths: &[usize]) -> Result<Vec<Region>> {
     lengths.iter().enumerate().map(piece).collect()
 }
 
-fn elements(pieces: &[Region]) -> Vec<Sge> {
-    let element =
+fn sges(pieces: &[Region]) -> Vec<Sge> {
+    let sge =
         |piece: &Region| Sge { address: piece.address(), local_key: piece.key(), length: piece.len() as u32 };
-    pieces.iter().map(element).collect()
+    pieces.iter().map(sge).collect()
 }
 
 fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 7 + place / 256 + seed * 13) as u8).collect()
 }
 
-fn spoil(rig: &Rig, element: Sge) -> Result<()> {
-    let count = rig.tamper.spoil(element, |slot, place| slot[place + 8] ^= 0x40);
-    ensure!(count >= 1, "the element to be spoiled is in no ring");
+fn spoil(rig: &Rig, sge: Sge) -> Result<()> {
+    let count = rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
+    ensure!(count >= 1, "the sge to be spoiled is in no ring");
     Ok(())
 }
 
@@ -51,8 +51,8 @@ fn spoil(rig: &Rig, element: Sge) -> Result<()> {
 fn connect(rig: &mut Rig, version: usize) -> Result<QueuePair<ReadyToSend>> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let queue_pair = rig.connect_to_endpoint(queue_pair, PEER, version, PMTU, 0xff_fffe)?;
-    let element = Element { address: PEER_FIRST, key: PEER_KEY, length: 0x1_0000 };
-    rig.endpoint(|endpoint| endpoint.post_receive(PEER, ReceiveWqe { tag: 1, elements: vec![element] }));
+    let sge = PeerSge { address: PEER_FIRST, key: PEER_KEY, length: 0x1_0000 };
+    rig.endpoint(|endpoint| endpoint.post_receive(PEER, ReceiveWqe { wr_id: 1, sges: vec![sge] }));
     rig.moved()?;
     rig.heard();
     Ok(queue_pair)
@@ -82,7 +82,7 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
             let request = request(is_write, &sent, pieces(rig, lengths)?);
             queue_pair.post_send(request).map_err(|refused| refused.reason)?;
             let done = rig.wait("the message", |rig| Ok(rig.completions()?.pop()))?;
-            ensure!((done.tag, done.status) == (7, CompletionStatus::Success), "{done:?}");
+            ensure!((done.wr_id, done.status) == (7, CompletionStatus::Success), "{done:?}");
             rig.endpoint(|endpoint| ensure_same(&endpoint.memory().bytes[..sent.len()], &sent))?;
             let moved = rig.moved()?.named();
             ensure!(moved.is_empty(), "legal traffic moves {moved:?}");
@@ -100,10 +100,10 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     let mut queue_pair = connect(rig, IPV4)?;
     let mut pieces = pieces(rig, &RECEIVE_PLACES)?;
     pieces.iter_mut().for_each(|piece| piece.bytes_mut().fill(UNTOUCHED));
-    let elements = elements(&pieces);
+    let sges = sges(&pieces);
     let request = pieces.into_iter().fold(ReceiveRequest::new(3 | RECEIVE_TAG), ReceiveRequest::sge);
     queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
-    bad.map_or(Ok(()), |bad| spoil(rig, elements[bad]))?;
+    bad.map_or(Ok(()), |bad| spoil(rig, sges[bad]))?;
     rig.device.check()?;
     let work = SendWqe::new(1, Operation::Send, Data::Inline(message.to_vec()));
     rig.endpoint(|endpoint| endpoint.post_send(PEER, work));
@@ -116,7 +116,7 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     rig.room.truncate(rig.room.len() - RECEIVE_PLACES.len());
     let status = if bad.is_some() { CompletionStatus::RemoteOperation } else { CompletionStatus::Success };
     ensure!(theirs[0].status == status, "{theirs:?}");
-    ensure!(done.tag == 3 | RECEIVE_TAG, "{done:?}");
+    ensure!(done.wr_id == 3 | RECEIVE_TAG, "{done:?}");
     let expected = match bad {
         Some(_) => BTreeMap::from([("local_protection", 1), ("nak_operational_sent", 1)]),
         None => BTreeMap::new(),
@@ -126,23 +126,23 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     Ok(done)
 }
 
-/// A message one of whose keys does not hold, a message before it of which nobody wants to hear, and one behind it.
+/// A message with an invalid key in one SGE, an unsignalled message before it, and a message after it.
 fn send(rig: &mut Rig, is_write: bool, lengths: &[usize], bad: usize) -> Result<()> {
     let mut queue_pair = connect(rig, IPV4)?;
     let pieces = pieces(rig, lengths)?;
-    let element = elements(&pieces)[bad];
+    let sge = sges(&pieces)[bad];
     let first = request(is_write, &bytes(3, lengths.iter().sum()), pieces);
     let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: 5 };
     let before = SendRequest::write(6, remote).inline(&[3; 5]);
     let second = SendRequest::send(8).inline(&[1; 8]).signalled();
     queue_pair.post_sends(&mut vec![before, first, second])?;
-    spoil(rig, element)?;
+    spoil(rig, sge)?;
     let mut done = rig.exchange()?;
     rig.wait("the end", |rig| {
         done.extend(rig.completions()?);
         Ok((done.len() >= 3).then_some(()))
     })?;
-    let statuses: Vec<_> = done.iter().map(|done| (done.tag, done.status)).collect();
+    let statuses: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
     ensure!(
         statuses
             == [
@@ -163,7 +163,7 @@ fn send(rig: &mut Rig, is_write: bool, lengths: &[usize], bad: usize) -> Result<
     let whole = lengths[..bad].iter().sum::<usize>() / PMTU.bytes() as usize;
     ensure!(
         (1..=1 + whole).contains(&sent),
-        "{sent} packets are sent, and 1 + {whole} hold nothing of element {bad}"
+        "{sent} packets are sent, and 1 + {whole} hold nothing of sge {bad}"
     );
     let mut moved = rig.moved()?.named();
     // Packets of a message that ends in the middle may be answered when the queue pair has ended.
@@ -173,22 +173,21 @@ fn send(rig: &mut Rig, is_write: bool, lengths: &[usize], bad: usize) -> Result<
     Ok(())
 }
 
-/// A key of each element is wrong in turn.
+/// A key of each SGE is wrong in turn.
 pub(crate) fn wrong_keys(rig: &mut Rig) -> Result<()> {
     let mut failures = Vec::new();
     for (number, lengths) in PLACES.iter().enumerate() {
         for bad in 0..lengths.len() {
             if let Err(error) = send(rig, (number + bad) % 2 == 0, lengths, bad) {
-                failures.push(format!("element {bad} of {lengths:?}: {error:#}"));
+                failures.push(format!("sge {bad} of {lengths:?}: {error:#}"));
                 rig.settle()?;
             }
         }
     }
     for bad in 0..RECEIVE_PLACES.len() {
         let message = bytes(bad, RECEIVE_PLACES.iter().sum());
-        let done =
-            receive(rig, &message, Some(bad)).with_context(|| format!("element {bad} of a receive"))?;
-        ensure!(done.status == CompletionStatus::LocalProtection, "element {bad} of a receive: {done:?}");
+        let done = receive(rig, &message, Some(bad)).with_context(|| format!("sge {bad} of a receive"))?;
+        ensure!(done.status == CompletionStatus::LocalProtection, "sge {bad} of a receive: {done:?}");
     }
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())

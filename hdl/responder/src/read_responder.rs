@@ -196,7 +196,7 @@ impl Logic for ReadResponder {
         self.table.sweep.next = sweep;
         self.table.sets.next = sets;
         self.table.drops.next = drops;
-        self.table.event.next = event;
+        self.table.setup.next = event;
         self.table.stores.next = step == Step::Store;
         self.table.request.next = self.request.beat.val();
         self.table.results.next = step == Step::Result;

@@ -36,12 +36,12 @@ pub(super) struct RequestTable {
     pub clears: Signal<In, Bit>,
     /// Queue pair whose records are cleared.
     pub sweep: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// `event` is applied.
+    /// `setup` is applied.
     pub sets: Signal<In, Bit>,
     /// Its requests are dropped.
     pub drops: Signal<In, Bit>,
     /// Setup event.
-    pub event: Signal<In, SetupEvent>,
+    pub setup: Signal<In, SetupEvent>,
     /// `request` is stored, if it is of this generation.
     pub stores: Signal<In, Bit>,
     /// A READ or an atomic.
@@ -98,7 +98,7 @@ impl Logic for RequestTable {
         let arrived = self.arrived_counts.read_data.val();
         let stores = self.stores.val() && life.serves && life.generation == request.generation;
         let keeps_value = self.results.val() && life.serves && life.generation == result.generation;
-        let next = life_of(self.event.val());
+        let next = life_of(self.setup.val());
         self.lives.write_enable.next = clears || self.sets.val();
         self.lives.write_address.next = swept;
         self.lives.write_data.next = Life { serves: next.serves && !clears, ..next };

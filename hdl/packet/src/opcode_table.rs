@@ -36,11 +36,11 @@ pub struct OpcodeTable {
     pub packet_class: Signal<Out, PacketClass>,
     /// The card supports the transport, and the opcode is assigned or belongs to RC.
     pub is_supported: Signal<Out, Bit>,
-    #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 1 != 0))]
+    #[init(column(|opcode| (EXTENDED_BYTES[usize::from(opcode)] / 4) & 1 != 0))]
     extended_dwords_0: Constant<Bits<256>>,
-    #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 2 != 0))]
+    #[init(column(|opcode| (EXTENDED_BYTES[usize::from(opcode)] / 4) & 2 != 0))]
     extended_dwords_1: Constant<Bits<256>>,
-    #[init(column(|opcode| EXTENDED_BYTES[usize::from(opcode)] / 4 & 4 != 0))]
+    #[init(column(|opcode| (EXTENDED_BYTES[usize::from(opcode)] / 4) & 4 != 0))]
     extended_dwords_2: Constant<Bits<256>>,
     #[init(column(|opcode| class(opcode) == Some(Class::Response)))]
     responses: Constant<Bits<256>>,

@@ -647,7 +647,7 @@ mod tests {
     fn a_packet_has_its_aeth_in_wire_order() {
         let record = ReplyRecord { first: Pending { msn: bits(0x01_0203), ..pending(ACK, 10) }, ..record() };
         let packet = packet_of(bits(7), record);
-        assert_eq!(packet.extended, bits(0x03_0201_1f));
+        assert_eq!(packet.extended, bits(0x0302_011f));
         assert_eq!((packet.opcode, packet.psn), (bits(Operation::Acknowledge as u64), bits(10)));
         assert!(!packet.ack_request && !packet.is_response && !packet.payload_bytes.any());
     }

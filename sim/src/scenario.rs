@@ -4,7 +4,7 @@
 //! 1. **Messages**: a plan without mistakes ([`Plan`]) over many queue pairs in both directions, compared with its
 //!    [`Model`](rnic_workloads::Model).
 //! 2. **Latency**: messages one at a time on a queue pair of their own, while all others are idle
-//!    ([`latency`](crate::latency)).
+//!    ([`latency`]).
 use crate::latency::{self, Ping, Spread};
 use anyhow::{Context, Result};
 use rnic_layout::path::Pmtu;

@@ -1,6 +1,6 @@
 //! Captured frames through the packet path alone.
 //!
-//! Every frame that is sent to the UDP port of RoCEv2 goes in at the MAC, and into [`classify`]. Both must accept the same frames,
+//! Every frame that is sent to the UDP port of RoCEv2 goes in at the MAC, and into [`classify()`]. Both must accept the same frames,
 //! and refuse the others for the same reasons. What was accepted is sent again, and must come out as the contract says. What else
 //! a capture holds is counted and left out.
 use anyhow::{Context, Result, ensure};

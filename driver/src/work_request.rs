@@ -55,7 +55,7 @@ pub enum Operation {
     FetchAdd {
         /// Memory of the peer.
         remote: RemoteMemory,
-        /// Summand.
+        /// Value that is added, modulo 2^64.
         add: u64,
     },
     /// SEND with invalidate of a key of the peer, from

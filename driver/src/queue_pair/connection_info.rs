@@ -5,7 +5,7 @@ use rnic_layout::path::{Gid, Pmtu};
 /// Parameters of one end of a connection. The application sends them to the peer over a channel of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// QPN.
+    /// Queue pair number, 24 bits.
     pub qp_number: u32,
     /// First PSN that this end sends.
     pub first_psn: u32,

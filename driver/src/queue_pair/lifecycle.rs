@@ -136,7 +136,7 @@ impl<S: State> QueuePair<S> {
         Ok(())
     }
 
-    /// QPN.
+    /// Returns the queue pair number.
     pub fn number(&self) -> u32 {
         self.owned.shared.number
     }

@@ -38,7 +38,7 @@ pub struct CompleteCounts {
     pub interrupts_raised: Bit,
 }
 
-/// The block.
+/// Completion queues, event queues and interrupts, joined.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Complete {
     /// Core clock.

@@ -361,7 +361,7 @@ fn delivery_of(
     }
 }
 
-/// The block.
+/// Writes CQEs, and makes the events of armed queues.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct CompletionQueues {
     /// Core clock.

@@ -282,7 +282,7 @@ fn interrupt_after(write: PendingWrite, issued: Bits<WRITE_COUNT_BITS>) -> HeldI
     HeldInterrupt { vector: write.vector, write_count: select(write.has_write, issued + 1, issued) }
 }
 
-/// The block.
+/// Writes CQEs and EQEs in order, and requests interrupts.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct EventQueues {
     /// Core clock.

@@ -26,7 +26,7 @@ use rnic_messages::sizes::VECTOR_BITS;
 const VECTORS: usize = limits::INTERRUPT_VECTORS_MAX as usize;
 const _: () = assert!(VECTORS == 1 << VECTOR_BITS);
 
-/// The block.
+/// Masks and moderates the interrupt vectors.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Interrupts {
     /// Core clock.

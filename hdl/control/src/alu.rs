@@ -40,7 +40,7 @@ pub struct Verdict {
     pub refuses: Bit,
     /// A `rnic_layout::admin::CommandStatus`.
     pub status: Bits<5>,
-    /// `rnic_layout::admin::Answer::detail`.
+    /// Detail of the answer (`rnic_layout::admin::Answer::detail`).
     pub detail: Bits<32>,
     /// The target is written.
     pub writes: Bit,

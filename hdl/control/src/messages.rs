@@ -31,7 +31,7 @@ pub struct PageWrite {
 pub struct Outcome {
     /// A `rnic_layout::admin::CommandStatus`.
     pub status: Bits<5>,
-    /// `rnic_layout::admin::Answer::detail`.
+    /// Detail of the answer (`rnic_layout::admin::Answer::detail`).
     pub detail: Bits<32>,
 }
 

@@ -74,7 +74,7 @@ const _: () = assert!(
 pub enum Kind {
     /// Queue pair.
     QueuePair,
-    /// Region.
+    /// Memory region.
     Region,
     /// Completion queue.
     CompletionQueue,
@@ -94,7 +94,7 @@ pub mod kind {
 
     /// Queue pair.
     pub const QUEUE_PAIR: u64 = Kind::QueuePair as u64;
-    /// Region.
+    /// Memory region.
     pub const REGION: u64 = Kind::Region as u64;
     /// Completion queue.
     pub const COMPLETION_QUEUE: u64 = Kind::CompletionQueue as u64;

@@ -83,7 +83,7 @@ struct SourceAddress {
     mac: Bits<48>,
 }
 
-/// The block.
+/// Completes the headers of packets to send from their path records.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct AddressVector<const DATA: usize, const BYTES: usize> {

@@ -23,7 +23,7 @@ use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::transmit::{GatherCommand, GatherFailure};
 
-/// The block.
+/// Shares one gather between requester and responder.
 #[derive(Default, LogicBlock, Registers)]
 pub struct GatherMux {
     /// Core clock.

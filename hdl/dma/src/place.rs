@@ -338,7 +338,7 @@ fn payload_write<const DATA: usize>(made: Made<DATA>) -> PayloadWrite<DATA> {
     }
 }
 
-/// The block.
+/// Writes received payload to host memory, then reports it.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Place<const DATA: usize, const BYTES: usize> {

@@ -64,7 +64,7 @@ fn response_command(response: ReadResponseCommand, request: PlaceCommand) -> Pla
     }
 }
 
-/// The block.
+/// Shares one place stage between requests and responses.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct PlaceMux<const DATA: usize, const BYTES: usize> {
     /// Core clock.

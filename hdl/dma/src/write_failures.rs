@@ -17,7 +17,7 @@ use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{WriteFailure, WriteOwner};
 
-/// The block.
+/// Reports each failed host write to its owner.
 #[derive(Default, LogicBlock, Registers)]
 pub struct WriteFailures {
     /// From the host writer; `ready` is combinational.

@@ -193,7 +193,7 @@ fn report_of(owner: WriteOwner, is_refused: Bit) -> Report {
     if is_refused && owner != WriteOwner::Atomics { Report::Failure } else { Report::Count }
 }
 
-/// The block.
+/// Writes to host memory for four clients, in one order.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct HostWriter<const DATA: usize, const BYTES: usize> {

@@ -65,7 +65,7 @@ pub fn origin_of(cookie: Bits<COOKIE_BITS>) -> Origin {
     }
 }
 
-/// The block.
+/// Distributes what was read to the clients.
 #[derive(Default, LogicBlock, Registers)]
 pub struct ReadDemux<const DATA: usize, const BYTES: usize> {
     /// Core clock.

@@ -59,7 +59,7 @@ struct InTable<const REST: usize> {
     rest: Bits<REST>,
 }
 
-/// The block.
+/// Translates addresses in paged regions to device addresses.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Translate<const REST: usize> {
     /// Core clock.

@@ -44,7 +44,7 @@ pub struct Path {
     pub source_port: Bits<16>,
     /// Index of the source address in the table of source addresses.
     pub source_address_index: Bits<4>,
-    /// P_Key.
+    /// Partition key (P_Key).
     pub partition_key: Bits<16>,
     /// Q_Key of a datagram queue pair.
     pub queue_key: Bits<32>,

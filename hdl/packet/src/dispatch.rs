@@ -53,7 +53,7 @@ struct Finding {
     frame_bytes: Bits<16>,
 }
 
-/// The block.
+/// Accepts or drops each received frame.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Dispatch {
     /// Core clock.

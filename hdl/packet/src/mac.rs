@@ -32,9 +32,9 @@ pub struct MacReceive<const DATA: usize, const BYTES: usize, const LANES: usize>
     pub tlast: Signal<In, Bit>,
     /// On the last beat: the MAC saw an error, such as a bad FCS.
     pub tuser: Signal<In, Bit>,
-    /// Registered.
+    /// Beat of a frame; registered.
     pub beat: Signal<Out, Beat<DATA, BYTES>>,
-    /// Registered.
+    /// `beat` is valid; registered.
     pub valid: Signal<Out, Bit>,
     #[init(XorNetwork::new(lane_to_count(LANES, BYTES)))]
     count: XorNetwork<LANES, BYTES>,

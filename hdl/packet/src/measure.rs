@@ -37,7 +37,7 @@ pub struct FrameEnd {
     pub ip_length: Bit,
 }
 
-/// The block.
+/// Marks what the ICRC covers, and where each frame ends.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Measure<const DATA: usize, const BYTES: usize> {
     /// Core clock.

@@ -58,7 +58,7 @@ fn rotate_by<const DATA: usize>(data: Bits<DATA>, count: Bits<2>, unit: usize) -
     }
 }
 
-/// The block.
+/// Shifts payload to lane 0 and drops headers, pad and ICRC.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 pub struct Strip<const DATA: usize, const BYTES: usize> {

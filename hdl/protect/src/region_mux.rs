@@ -24,7 +24,7 @@ const ANSWER_COUNT: usize = ANSWERS + 1;
 const ASKED: usize = 5;
 const ASKED_COUNT: usize = ASKED + 1;
 
-/// The block.
+/// Shares one region table between two clients.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RegionMux {
     /// Core clock.

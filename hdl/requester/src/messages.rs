@@ -214,7 +214,7 @@ pub struct CheckedWqe {
     pub plan: SegmentPlan,
     /// How it completes.
     pub completion: WqeCompletion,
-    /// Operation.
+    /// Kind of the operation.
     pub kind: WqeKind,
     /// The message carries immediate data.
     pub has_immediate: Bit,

@@ -85,7 +85,7 @@ enum Step {
     Lock,
 }
 
-/// The block.
+/// Executes the atomics of peers in host memory.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Atomics {
     /// Core clock.

@@ -58,7 +58,7 @@ use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
 
-/// The block.
+/// All stages of the responder, joined.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Responder {
     /// Core clock.

@@ -252,7 +252,7 @@ enum Step {
     Follow,
 }
 
-/// The block.
+/// Prefetches the receive WQEs of all rings.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RqPrefetch {
     /// Core clock.

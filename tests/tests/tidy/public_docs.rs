@@ -19,7 +19,17 @@ pub struct Undocumented {
 
 /// Documentation that repeats nothing but a pronoun.
 const STUBS: [&str; 12] = [
-    "there is one", "there are some", "whose", "what", "who", "they", "it", "which", "where", "the block", "how many",
+    "there is one",
+    "there are some",
+    "whose",
+    "what",
+    "who",
+    "they",
+    "it",
+    "which",
+    "where",
+    "the block",
+    "how many",
     "the same",
 ];
 
@@ -70,7 +80,8 @@ fn is_sentence(documentation: &str) -> bool {
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else { return false };
-        list.path.is_ident("cfg") && list.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
+        list.path.is_ident("cfg")
+            && list.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
     })
 }
 
@@ -141,17 +152,26 @@ impl<'ast> Visit<'ast> for Finder {
                 for member in &item.items {
                     match member {
                         ImplItem::Fn(member) if is_public(&member.vis) => {
-                            self.check(&member.attrs, member.sig.ident.span(), format!("method {}", member.sig.ident));
+                            self.check(
+                                &member.attrs,
+                                member.sig.ident.span(),
+                                format!("method {}", member.sig.ident),
+                            );
                         }
                         ImplItem::Const(member) if is_public(&member.vis) => {
-                            self.check(&member.attrs, member.ident.span(), format!("constant {}", member.ident));
+                            self.check(
+                                &member.attrs,
+                                member.ident.span(),
+                                format!("constant {}", member.ident),
+                            );
                         }
                         _ => {}
                     }
                 }
             }
-            Item::Mod(item) if !is_for_tests(&item.attrs) => {
-                if item.content.is_some() && is_public(&item.vis) {
+            // What a private module holds is not public.
+            Item::Mod(item) if is_public(&item.vis) && !is_for_tests(&item.attrs) => {
+                if item.content.is_some() {
                     self.check(&item.attrs, item.ident.span(), format!("module {}", item.ident));
                 }
                 visit::visit_item_mod(self, item);

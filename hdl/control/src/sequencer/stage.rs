@@ -92,7 +92,7 @@ pub enum Routine {
 /// What a header is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum LookupReason {
-    /// [`Action::Find`].
+    /// An [`Action::Find`] step.
     Find,
     /// A notice.
     Notice,
@@ -105,11 +105,11 @@ pub enum LookupReason {
 pub enum LoadReason {
     /// [`Action::Setup`] and [`Action::Probe`].
     Setup,
-    /// [`Action::Publish`].
+    /// An [`Action::Publish`] step.
     Publish,
-    /// [`Action::Write`].
+    /// An [`Action::Write`] step.
     Write,
-    /// [`Action::Pages`].
+    /// An [`Action::Pages`] step.
     Pages,
     /// A notice.
     Notice,

@@ -31,7 +31,7 @@ pub struct PacketRepr<'a> {
     pub ip: IpRepr,
     /// UDP header.
     pub udp: UdpRepr,
-    /// BTH.
+    /// Base transport header.
     pub bth: BthRepr,
     /// Extended headers of the opcode.
     pub extended: Extended,

@@ -8,7 +8,7 @@ use syn::{Attribute, Expr, Fields, ImplItem, Item, Lit, Meta, TraitItem, Visibil
 
 /// One public item without a sentence.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Undocumented {
+pub(crate) struct Undocumented {
     /// Line of the item, counted from 1.
     pub line: usize,
     /// Kind and name, such as `field Beat::data`.
@@ -37,7 +37,7 @@ const STUBS: [&str; 12] = [
 ///
 /// # Errors
 /// If the text is no Rust.
-pub fn undocumented(text: &str) -> Result<Vec<Undocumented>, syn::Error> {
+pub(crate) fn undocumented(text: &str) -> Result<Vec<Undocumented>, syn::Error> {
     let file = syn::parse_file(text)?;
     let mut finder = Finder::default();
     finder.visit_file(&file);

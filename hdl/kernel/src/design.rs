@@ -38,7 +38,7 @@ pub fn generate_design<B: Block>(block: &mut B, top: &str) -> Result<Design, Gen
 /// A whole design as text, module by module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Design {
-    /// A module stands after all that it contains; the top is the last.
+    /// Every module follows those that it instantiates; the top is the last.
     pub modules: Vec<Module>,
 }
 
@@ -53,7 +53,7 @@ pub struct Module {
     pub text: String,
     /// The modules in it: instance name and module name, in order.
     pub children: Vec<(String, String)>,
-    /// How many of it the whole design holds.
+    /// Number of its instances in the whole design.
     pub instance_count: usize,
 }
 
@@ -109,9 +109,9 @@ pub(crate) struct Atom {
     pub(crate) width: usize,
     /// Of constants; of signals, what they hold at the moment.
     pub(crate) value: BigUint,
-    /// What the values of an enum are called, as `Phase::Idle`.
+    /// Names of the values of an enum, such as `Phase::Idle`.
     pub(crate) variants: Vec<String>,
-    /// What keeps it from being printed.
+    /// Why it cannot be printed, if it cannot.
     pub(crate) fault: Option<&'static str>,
 }
 
@@ -360,7 +360,7 @@ fn rust_name(name: &str) -> String {
     parts.fold(first, |name, index| format!("{name}[{index}]"))
 }
 
-/// What `hdl()` of this block says: a graph, or Verilog written by hand.
+/// What `hdl()` of this block yields: a graph, or Verilog written by hand.
 fn code_of(block: &dyn Block) -> Code {
     leaf::collect();
     let verilog = block.hdl();

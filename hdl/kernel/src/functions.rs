@@ -1,7 +1,7 @@
-//! The pure functions of the language, each with what it records.
+//! The pure functions of the language, each with its staged twin.
 //!
 //! The staged twin of a function `f` is `f::lower`, in a module of the same name, so that one `use` brings both.
-//! `#[kernel]` writes the twin of an ordinary function; the ones here say something that only the recorder can.
+//! `#[kernel]` writes the twin of an ordinary function; those here need the recorder, so theirs are written by hand.
 use crate::ir::Op;
 use crate::node::{IntoNode, Node};
 use crate::recorder;
@@ -17,6 +17,7 @@ pub fn select<T>(condition: Bit, then: T, otherwise: T) -> T {
 pub mod select {
     use super::*;
 
+    /// The staged twin of [`select()`]: a multiplexer.
     pub fn lower<T: Synth>(
         condition: impl IntoNode<Bit>,
         then: impl IntoNode<T>,
@@ -142,6 +143,7 @@ pub fn concat<const N: usize, P: Parts>(parts: P) -> Bits<N> {
 pub mod concat {
     use super::*;
 
+    /// The staged twin of [`concat()`]: a concatenation.
     pub fn lower<const N: usize, P: NodeParts>(parts: P) -> Node<Bits<N>> {
         const { assert!(P::WIDTH == N, "the widths of the parts do not add up to that of the result") };
         let parts = parts.nodes();
@@ -167,6 +169,7 @@ pub fn swap_bytes<const N: usize>(value: Bits<N>) -> Bits<N> {
 pub mod swap_bytes {
     use super::*;
 
+    /// The staged twin of [`swap_bytes()`]: a permutation of wires.
     pub fn lower<const N: usize>(value: impl IntoNode<Bits<N>>) -> Node<Bits<N>> {
         const { assert!(N.is_multiple_of(8), "only whole bytes can be swapped") };
         let value = value.into_node().id;

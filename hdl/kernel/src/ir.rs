@@ -16,34 +16,49 @@ pub type SignalKey = usize;
 /// Operators with two operands. Arithmetic and bitwise operators have the width of both operands; shifts that of
 /// the left one, with a right operand of any width; comparisons yield one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum BinaryOp {
+    /// Sum modulo `2^width`.
     Add,
+    /// Difference modulo `2^width`.
     Sub,
+    /// Bitwise AND.
     And,
+    /// Bitwise OR.
     Or,
+    /// Bitwise exclusive OR.
     Xor,
+    /// Left shift, filled with zeros.
     Shl,
+    /// Right shift, filled with zeros.
     Shr,
+    /// 1 if the operands are equal.
     Eq,
+    /// 1 if the operands differ.
     Ne,
+    /// Unsigned less than.
     Lt,
+    /// Unsigned less than or equal.
     Le,
+    /// Unsigned greater than.
     Gt,
+    /// Unsigned greater than or equal.
     Ge,
 }
 
 /// Operators with one operand; all but `Not` reduce it to one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum UnaryOp {
+    /// Bitwise complement.
     Not,
+    /// AND of all bits.
     AllOnes,
+    /// OR of all bits.
     AnyOne,
+    /// Exclusive OR of all bits.
     Parity,
 }
 
-/// How a value comes about.
+/// The operation that produces a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// The present value of a signal, register output or child output.
@@ -67,7 +82,7 @@ pub enum Op {
     Slice {
         /// Any node: what Verilog cannot index, because it has no name, the emitter gives one.
         base: NodeId,
-        /// First bit.
+        /// Lowest bit of the base that is taken.
         offset: usize,
     },
     /// Parts, most significant first.
@@ -77,9 +92,9 @@ pub enum Op {
 /// A value with its width.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// How it comes about.
+    /// The operation that produces it.
     pub op: Op,
-    /// Bits.
+    /// Width in bits.
     pub width: usize,
     /// A name that the author gave: of a `let` (a wire) or of a Rust constant (a localparam).
     pub name: Option<String>,
@@ -94,12 +109,12 @@ pub struct Target {
     pub part: Option<(usize, usize)>,
 }
 
-/// Where a statement stands in the Rust source, for error messages.
+/// Location of a statement in the Rust source, for error messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// As rustc names it; empty if unknown.
+    /// Path as rustc names it; empty if unknown.
     pub file: String,
-    /// Counts from 1; 0 if unknown.
+    /// Line number from 1; 0 if unknown.
     pub line: u32,
 }
 
@@ -108,7 +123,7 @@ pub struct Location {
 pub struct Statement {
     /// The `//` comments above it, without the slashes.
     pub comments: Vec<String>,
-    /// Its place in the source.
+    /// Its location in the source.
     pub location: Location,
     /// What it does.
     pub kind: StatementKind,
@@ -121,7 +136,7 @@ pub enum StatementKind {
     Assign {
         /// What is written.
         target: Target,
-        /// With what.
+        /// The value that is written.
         value: NodeId,
     },
     /// A condition in hardware.
@@ -135,9 +150,9 @@ pub enum StatementKind {
     },
     /// A `match` on constants. Rust has proved it exhaustive, so the last arm is the default.
     Case {
-        /// The value that is looked at.
+        /// The value that is compared with the labels.
         subject: NodeId,
-        /// In source order.
+        /// Arms in source order; the last is the default.
         arms: Vec<CaseArm>,
     },
 }
@@ -147,7 +162,7 @@ pub enum StatementKind {
 pub struct CaseArm {
     /// Literal nodes. Those of the last arm are for its reader only.
     pub labels: Vec<NodeId>,
-    /// Effects.
+    /// Effects when a label matches.
     pub body: Vec<Statement>,
 }
 
@@ -168,7 +183,7 @@ pub enum Item {
 /// Something the recorder cannot accept.
 #[derive(Clone, Debug)]
 pub struct RecordFault {
-    /// Where the kernel says it.
+    /// Location of the refused statement.
     pub location: Location,
     /// The signal concerned, if there is one.
     pub signal: Option<SignalKey>,
@@ -181,9 +196,9 @@ pub struct RecordFault {
 pub struct Kernel {
     /// `core::any::type_name` of the block.
     pub type_name: String,
-    /// What the docs of the block and of its `update` say in short; printed above the module.
+    /// First paragraphs of the docs of the block and of its `update`; printed above the module.
     pub documentation: Vec<String>,
-    /// What the docs of the fields say in short, by the names of the fields.
+    /// First paragraphs of the docs of the fields, by the names of the fields.
     pub fields: Vec<(String, Vec<String>)>,
     /// All values.
     pub nodes: Vec<Node>,

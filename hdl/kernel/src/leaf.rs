@@ -1,7 +1,7 @@
 //! How the `hdl()` of a block hands more to the emitter than rust-hdl's [`Verilog`] can carry.
 //!
 //! `hdl()` may only return a [`Verilog`], whose variants know neither widths nor reset values. So our own blocks
-//! [`deposit`] what they mean and return a note in its place; the emitter calls `hdl()` and [`collect`]s. Both
+//! [`deposit`] their hardware and return a note in its place; the emitter calls `hdl()` and [`collect`]s. Both
 //! ends run on the thread that generates.
 use crate::ir::{Staged, VerilogLeaf};
 use rust_hdl::core::prelude::Verilog;
@@ -11,7 +11,7 @@ thread_local! {
     static DEPOSITED: RefCell<Option<Staged>> = const { RefCell::new(None) };
 }
 
-/// Leaves what a block means for the emitter, which is about to [`collect`] it.
+/// Leaves the hardware of a block for the emitter, which is about to [`collect`] it.
 pub fn deposit(staged: Staged) {
     DEPOSITED.set(Some(staged));
 }

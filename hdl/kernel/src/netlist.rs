@@ -1,4 +1,4 @@
-//! From what a kernel says to what drives what: the middle of the emitter, which knows no Verilog text.
+//! From recorded statements to drivers and registers: the middle of the emitter, which knows no Verilog syntax.
 //!
 //! ```text
 //! Kernel ─> graph (widths, simple forms) ─> actions (per target) ─> latch check ─> drivers and registers ─> loop check

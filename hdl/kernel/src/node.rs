@@ -11,7 +11,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops;
 
-/// A value that exists in hardware. It is a handle, as free to copy as `Bits`.
+/// A value in hardware: a handle that is `Copy`, as `Bits` is.
 pub struct Node<T> {
     pub(crate) id: NodeId,
     value: PhantomData<fn() -> T>,
@@ -207,7 +207,7 @@ macro_rules! shift {
                 if distance == 0 {
                     return self;
                 }
-                // No Verilog tool likes a distance beyond the width, and 32 bits are enough for every other.
+                // Linters warn of a constant distance beyond the width; 32 bits hold every other.
                 if distance >= N as u64 {
                     return Node::literal(BigUint::default());
                 }
@@ -240,13 +240,13 @@ inversion!(Clock, []);
 
 /// The methods of `Bits` that a kernel may call.
 impl<const N: usize> Node<Bits<N>> {
-    /// One bit. In Rust, a position at or beyond the width panics; a moving one yields zero in hardware.
+    /// One bit. In Rust, a position at or beyond the width panics; in hardware, a variable position there yields zero.
     pub fn get_bit(self, position: impl Position) -> Node<Bit> {
         position.take(self)
     }
 
-    /// `M` bits from a position on. All must exist if the position is known; those that a moving position finds
-    /// beyond the end are zero.
+    /// `M` bits from a position up. They must all exist if the position is a constant; with a variable position, bits
+    /// beyond the width read as zero.
     pub fn get_bits<const M: usize>(self, position: impl Position) -> Node<Bits<M>> {
         position.take(self)
     }
@@ -271,7 +271,7 @@ impl<const N: usize> Node<Bits<N>> {
         Node::new(Op::Unary(UnaryOp::Parity, self.id))
     }
 
-    /// The width.
+    /// The width in bits, known at generation.
     #[allow(clippy::len_without_is_empty, reason = "`Bits` has the same method")]
     pub fn len(self) -> usize {
         N
@@ -350,7 +350,7 @@ impl<I> Integer<I> {
         recorder::with(|recorder| recorder.width(self.id))
     }
 
-    /// Both with the larger of their widths.
+    /// Extends both to the larger of their widths.
     pub(crate) fn align(self, other: Self) -> (NodeId, NodeId) {
         let width = self.width().max(other.width());
         recorder::with(|recorder| (recorder.resize(self.id, width), recorder.resize(other.id, width)))
@@ -416,7 +416,7 @@ integer_operators!(usize, u64);
 
 // ---- positions -------------------------------------------------------------------------------------------
 
-/// A bit position: a `usize` known at generation, or an index that moves.
+/// A bit position: a `usize` known at generation, or an index computed in hardware.
 pub trait Position {
     #[doc(hidden)]
     fn take<const N: usize, F: Synth>(self, base: Node<Bits<N>>) -> Node<F>;

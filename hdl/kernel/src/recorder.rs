@@ -1,11 +1,11 @@
-//! Takes down what a staged kernel body says, and refuses what Verilog would understand differently.
+//! Records the statements of a staged kernel body, and refuses those that would mean something else in Verilog.
 //!
 //! The recorder lives in a thread-local while a body runs, so that a [`Node`](crate::Node) can be a `Copy` handle
 //! and staged code can look like the Rust that it came from.
 //!
 //! # Order of reads and writes
 //!
-//! Rust executes a kernel from top to bottom, a wire has one value. The two agree if every write of a local or of an
+//! Rust executes a kernel from top to bottom, but a wire has one value. The two agree if every write of a local or of an
 //! output comes before its first read, which is what [`Recorder::read`] and [`Recorder::assign`] insist on. Arms of
 //! one branch never execute together, so what one of them reads may still be written by another. (The value
 //! of a child's input is that of the previous round of the simulation, which settles; it may be read at any time.)
@@ -152,7 +152,7 @@ pub(crate) fn atom_key(atom: &dyn Atom) -> SignalKey {
     std::ptr::from_ref(atom).cast::<()>() as SignalKey
 }
 
-/// Where a statement stands and what is written above it.
+/// Location of a statement, and the comments above it.
 #[derive(Clone, Default)]
 pub(crate) struct Mark {
     location: Location,
@@ -294,7 +294,7 @@ impl Recorder {
         }
     }
 
-    /// The same number with zeros above, or with its high bits dropped.
+    /// Extends a number with zeros, or drops its high bits.
     pub(crate) fn resize(&mut self, node: NodeId, width: usize) -> NodeId {
         let present = self.width(node);
         if width <= present {
@@ -403,12 +403,12 @@ impl Recorder {
         };
     }
 
-    /// Puts the comments of the current statement aside while its parts are recorded.
+    /// Takes the comments of the current statement while its parts are recorded.
     pub(crate) fn take_mark(&mut self) -> Mark {
         Mark { location: self.mark.location.clone(), comments: std::mem::take(&mut self.mark.comments) }
     }
 
-    /// Gives comments that were put aside to whatever comes next.
+    /// Gives the comments that were taken to the next statement or wire.
     pub(crate) fn restore_comments(&mut self, mark: Mark) {
         self.mark = mark;
     }

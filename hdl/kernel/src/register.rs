@@ -139,7 +139,7 @@ collections! {
 /// Derived for a block: `hold_registers` connects clock and reset of its registers and children, and lets every
 /// register keep its value. What the kernel assigns later wins.
 pub trait Registers {
-    /// Stands first in a kernel.
+    /// Must be the first statement of a kernel.
     fn hold_registers(&mut self);
     #[doc(hidden)]
     fn connect_registers(&mut self);

@@ -1,4 +1,4 @@
-//! Holds the Verilog that the hardware language prints against the Rust that it is printed from.
+//! Compares the Verilog that the hardware language prints with the Rust that it is printed from.
 //!
 //! ```text
 //! Subject ─ record ─> Recording ─┬─ verilator ─> the same, or the first difference
@@ -26,8 +26,8 @@ pub use recording::{Cycle, Difference, Recording, Subject, record};
 pub use tools::{scratch, yosys};
 pub use verilator::verilator;
 
-/// Records `cycles` of the subject with random input, and holds its Verilog to them in Verilator and Icarus and to
-/// silence in all three linters. Returns the Verilog.
+/// Records `cycles` of the subject with random input, replays them on its Verilog in Verilator and Icarus, and lints
+/// the Verilog with all three linters. Returns the Verilog.
 ///
 /// # Panics
 ///

@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rnic_kernel::prelude::*;
 
-/// A seeded source of values that like the ends of their range.
+/// A seeded source of values that favours the ends of their range.
 pub struct Random(ChaCha8Rng);
 
 impl Random {

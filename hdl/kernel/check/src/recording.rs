@@ -1,4 +1,4 @@
-//! What a block did in Rust, cycle by cycle.
+//! Recordings of a block in Rust, cycle by cycle.
 use crate::{Port, Random, ports_of};
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
@@ -41,7 +41,7 @@ pub struct Recording {
     pub inputs: Vec<(String, usize)>,
     /// Names and widths.
     pub outputs: Vec<(String, usize)>,
-    /// What happened.
+    /// All cycles, from reset on.
     pub cycles: Vec<Cycle>,
 }
 
@@ -169,7 +169,7 @@ impl<'a> Differences<'a> {
     }
 }
 
-/// Where Rust and Verilog part.
+/// A difference between Rust and Verilog in one output of one cycle.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// Which simulator ran the Verilog.

@@ -1,7 +1,7 @@
 //! `connect`: rust-hdl wants each signal that a kernel drives to be claimed.
 //!
 //! The claims follow what the kernel decides at generation: loops, constant conditions, indices. Of a condition in
-//! hardware both sides are claimed. Whatever hangs on a signal's value is left out, for it has no meaning yet.
+//! hardware both sides are claimed. Statements of the generator that need a signal's value are left out, since it has none yet.
 use crate::hardware::Names;
 use crate::{stage, syntax};
 use proc_macro2::TokenStream;

@@ -1,4 +1,4 @@
-//! Comments and places of a kernel, for its Verilog and its error messages.
+//! Comments and locations in a kernel, for its Verilog and its error messages.
 //!
 //! A macro sees `///` as an attribute but `//` not at all, so that is read from the source file, to which the span
 //! leads. Where there is no file (as in an editor) the Verilog has fewer comments, and nothing else changes.
@@ -13,7 +13,7 @@ thread_local! {
     static FILES: RefCell<HashMap<PathBuf, Vec<String>>> = RefCell::default();
 }
 
-/// The call that tells the recorder where `statement` stands and what is written above it.
+/// The call that tells the recorder the location of `statement` and the comments above it.
 pub(crate) fn mark(statement: &impl ToTokens) -> TokenStream {
     mark_below(&[], statement)
 }

@@ -1,4 +1,4 @@
-//! Which values need a wire, and which bits something looks at.
+//! Which values need a wire, and which bits are used.
 use super::coverage::BitRanges;
 use super::{Driver, Graph, Netlist, SignalId, operands};
 use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
@@ -72,12 +72,12 @@ impl Usage {
         self.signal_bits[signal] != BitRanges::default()
     }
 
-    /// The bits of a signal that nothing looks at, as ranges `start..end`.
+    /// The unused bits of a signal, as ranges `start..end`.
     pub(crate) fn unused_of_signal(&self, signal: SignalId, width: usize) -> Vec<(usize, usize)> {
         self.signal_bits[signal].missing(width)
     }
 
-    /// The bits of a wire that nothing looks at.
+    /// The unused bits of a wire.
     pub(crate) fn unused_of_node(&self, node: NodeId, width: usize) -> Vec<(usize, usize)> {
         self.node_bits[node].missing(width)
     }

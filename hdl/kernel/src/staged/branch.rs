@@ -15,7 +15,9 @@ pub trait Condition {
 /// The outcome of [`Condition::decide`].
 #[doc(hidden)]
 pub enum Decision {
+    /// The condition is known at generation.
     Known(bool),
+    /// The condition is a value of hardware: this node of one bit.
     Hardware(NodeId),
 }
 
@@ -77,13 +79,13 @@ fn push_if(
     label = "the branches differ in type or width"
 )]
 pub trait Merge<R>: Sized {
-    /// What comes of both.
+    /// Type of the merged value.
     type Output;
-    /// A multiplexer.
+    /// Makes a multiplexer of the two values.
     fn merge(condition: Node<Bit>, then: Self, otherwise: R) -> Self::Output;
-    /// The condition was known to hold.
+    /// The value when the condition is known to hold.
     fn only_then(self) -> Self::Output;
-    /// The condition was known not to hold.
+    /// The value when the condition is known not to hold.
     fn only_otherwise(otherwise: R) -> Self::Output;
 }
 
@@ -192,7 +194,7 @@ impl<A: Merge<R>, R, const N: usize> Merge<[R; N]> for [A; N] {
     }
 }
 
-/// `if` as a value. With a condition in hardware both sides are recorded; their wires exist always.
+/// `if` as a value. With a condition in hardware both sides are recorded, and their wires exist in either case.
 pub fn choose<A: Merge<B>, B>(
     condition: impl Condition,
     then: impl FnOnce() -> A,

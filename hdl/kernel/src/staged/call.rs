@@ -5,13 +5,13 @@ use crate::recorder;
 use rust_hdl::core::prelude::*;
 use std::marker::PhantomData;
 
-/// `value.into()`.
+/// Values that a kernel may convert with `value.into()`, which keeps the bits.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot convert `{Self}` into `{T}`",
     label = "`into` keeps the bits; to change the width, use `bit_cast`"
 )]
 pub trait ConvertTo<T> {
-    /// Converts it.
+    /// Converts the value without changing its bits.
     fn convert_to(self) -> Node<T>;
 }
 
@@ -55,18 +55,18 @@ pub fn constant<T: Synth>(value: T) -> Node<T> {
     Node::constant(value)
 }
 
-/// `bits`.
+/// `bits(value)`: a constant of the width that its place asks for.
 pub fn bits<const N: usize>(value: u64) -> Node<Bits<N>> {
     value.into_node()
 }
 
-/// `bit_cast`: drops high bits or adds zeros.
+/// `bit_cast(value)`: drops high bits, or extends with zeros.
 pub fn bit_cast<const M: usize, const N: usize>(value: impl IntoNode<Bits<N>>) -> Node<Bits<M>> {
     let value = value.into_node().id;
     Node::from_id(recorder::with(|recorder| recorder.resize(value, M)))
 }
 
-/// Stands for a field in a literal that is never evaluated, only typed.
+/// Takes the place of a field in a literal that is typed but never evaluated.
 pub fn any<T>() -> T {
     unreachable!("this literal exists for its type only")
 }

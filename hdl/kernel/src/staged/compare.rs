@@ -28,7 +28,7 @@ fn refuse_order<T: Synth>(op: BinaryOp) {
     }
 }
 
-/// The same comparison with the sides exchanged.
+/// The same comparison with its operands swapped.
 fn mirrored(op: BinaryOp) -> BinaryOp {
     match op {
         BinaryOp::Lt => BinaryOp::Gt,
@@ -39,7 +39,7 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
     }
 }
 
-/// What every value below `2^width` yields, where that does not depend on the value.
+/// The result of a comparison with `right`, if it is the same for every value of `width` bits.
 fn foregone(op: BinaryOp, width: usize, right: &BigUint) -> Option<bool> {
     let largest = (BigUint::from(1u8) << width) - 1u8;
     match op {

@@ -1,6 +1,6 @@
 //! What `#[kernel]` writes in place of Rust's own reads, writes, control flow and calls.
 //!
-//! Nobody names these functions by hand. Each has its counterpart in the source of a kernel: `x.next = v` becomes
+//! These functions are not called by hand. Each has its counterpart in the source of a kernel: `x.next = v` becomes
 //! `assign`, `a == b` `Compare::compare`, `if` `branch` or `choose`, `match` `MatchStatement` or
 //! `MatchValue`, `let` `Bind::bind`, a struct literal `StructLiteral`. They are public only because they are
 //! called from the crates that hold the kernels.
@@ -41,12 +41,12 @@ pub fn register<T: Synth>(reset_value: T, has_reset: bool) -> Verilog {
     Verilog::Custom("// a register is printed by its parent\n".to_owned())
 }
 
-/// Says where the next statement stands and which comments stand above it.
+/// Sets the location of the next statement and the comments above it.
 pub fn statement(file: &str, line: u32, comments: &[&str]) {
     recorder::with(|recorder| recorder.start_statement(file, line, comments));
 }
 
-/// Says what the docs of the block and of its fields say in short.
+/// Records the first paragraphs of the docs of the block and of its fields.
 pub fn describe(block: &[&str], fields: &[(&str, &[&str])]) {
     recorder::with(|recorder| recorder.describe(block, fields));
 }
@@ -67,7 +67,7 @@ fn key<D: Direction, T: Synth>(signal: &Signal<D, T>) -> SignalKey {
 
 /// `.val()` of a signal or of a constant.
 pub trait StagedVal {
-    /// What it holds.
+    /// The type of its value.
     type Value: Synth;
     /// Reads it.
     fn staged_val(&self) -> Node<Self::Value>;

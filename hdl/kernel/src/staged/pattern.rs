@@ -7,16 +7,16 @@ use crate::staged::compare::{Compare, join};
 use rust_hdl::core::prelude::*;
 use std::collections::HashSet;
 
-/// Whether a pattern fits.
+/// The condition under which a pattern matches.
 #[derive(Clone, Debug)]
 pub enum Test {
     /// Decided at generation.
     Known(bool),
     /// `subject == label`, kept apart so that a match can become a `case`.
     Label {
-        /// What is matched.
+        /// The value that is matched.
         subject: NodeId,
-        /// A literal.
+        /// The literal of the pattern.
         label: NodeId,
     },
     /// One of several, for the same subject or not.

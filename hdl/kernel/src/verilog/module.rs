@@ -18,7 +18,7 @@ const CONNECTION: usize = 48;
 
 // ---- ports -----------------------------------------------------------------------------------------------------
 
-/// What is wrong with the signals of a block, whoever prints it.
+/// Checks the ports of a block, of a kernel or of a leaf.
 pub(crate) fn check_ports(scope: &Scope) -> Result<(), Vec<LocalFault>> {
     let mut faults = Vec::new();
     let mut seen = HashSet::new();
@@ -531,7 +531,7 @@ impl<'a> Context<'a> {
         text + "begin\n" + &self.block(&domain.actions, Timing::Clocked, 3) + &format!("{indent}end\n")
     }
 
-    /// Names what is deliberately not looked at, so that a linter reports only accidents.
+    /// Names the bits that are deliberately unused, so that a linter reports only mistakes.
     fn unused(&self) -> String {
         let mut parts = Vec::new();
         for (id, signal) in self.netlist.signals.iter() {

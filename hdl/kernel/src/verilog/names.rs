@@ -57,7 +57,7 @@ impl NameTable {
         self.taken.insert(name.to_owned(), kind);
     }
 
-    /// Takes the wanted name or one like it: with the kind behind it if something of another kind, or Verilog,
+    /// Takes the wanted name or one like it: with its kind appended if something of another kind, or Verilog,
     /// has the name already, and with a number if something of its own kind has it.
     pub(crate) fn claim(&mut self, wanted: &str, kind: &'static str) -> String {
         let wanted = from_rust(wanted);

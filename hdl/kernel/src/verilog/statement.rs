@@ -48,7 +48,7 @@ impl Context<'_> {
         !self.usage.is_wire(value) && matches!(self.netlist.graph[value].op, Op::Concat(_))
     }
 
-    /// Choices behind choices read best as a table, one a line.
+    /// A chain of choices reads best as a table, one per line.
     fn is_chain_of_choices(&self, node: NodeId) -> bool {
         match self.netlist.graph[node].op {
             Op::Select { otherwise, .. } => {

@@ -250,7 +250,7 @@ impl Probe for Walk {
             value: if fault.is_none() { value_of(&atom.verilog()) } else { BigUint::default() },
             fault,
         };
-        self.scopes.last_mut().expect("signals stand in blocks").atoms.push(atom);
+        self.scopes.last_mut().expect("signals are in blocks").atoms.push(atom);
     }
 
     fn visit_end_scope(&mut self, _name: &str, _block: &dyn Block) {

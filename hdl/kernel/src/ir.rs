@@ -1,4 +1,4 @@
-//! The graph that a staged kernel leaves behind: the contract between recording and printing.
+//! The graph that a staged kernel records: the contract between recording and printing.
 //!
 //! Values are [`Node`]s, each with its exact width; effects are [`Statement`]s in source order. Whatever Rust
 //! can decide while the hardware is generated (loops, constants, generics, indices of arrays) is gone by now.

@@ -21,7 +21,7 @@ pub fn collect() -> Option<Staged> {
     DEPOSITED.take()
 }
 
-/// The `hdl()` of a block whose Verilog is written by hand: `body` stands between the port list and `endmodule`.
+/// The `hdl()` of a block whose Verilog is written by hand: `body` is printed between the port list and `endmodule`.
 ///
 /// `type_name` is `core::any::type_name::<Self>()`; `documentation` becomes the comment above the module;
 /// `procedural_outputs` names the outputs that the body assigns in `always` or `initial` and that must

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A register that only ever holds its value or takes a new one needs no separate next value: its assignments
-//! become non-blocking ones of the `always @(posedge ..)` it stands in. The rest drives wires.
+//! become non-blocking assignments in its `always @(posedge ..)`. The rest drives wires.
 mod action;
 mod coverage;
 mod graph;
@@ -26,7 +26,7 @@ use crate::error::LocalFault;
 use crate::ir::{Item, Kernel, NodeId, SignalKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Index of a signal in [`Signals`]; stands in place of the signal's address once the kernel is imported.
+/// Index of a signal in [`Signals`]; replaces the address of the signal once the kernel is imported.
 pub(crate) type SignalId = SignalKey;
 
 /// One printed piece of combinational logic, in the order of the source.
@@ -113,7 +113,7 @@ fn import_items(items: &[Item], graph: &mut Graph, signals: &Signals) -> Result<
     if faults.is_empty() { Ok(entries) } else { Err(faults) }
 }
 
-/// An unconditional assignment overrides all that stands before it, which then need not be printed.
+/// An unconditional assignment overrides all before it, which then need not be printed.
 fn remove_overridden(entries: Vec<Entry>) -> Vec<Entry> {
     let mut overridden = BTreeSet::new();
     let mut kept = Vec::new();

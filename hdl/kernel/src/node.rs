@@ -81,7 +81,7 @@ pub(crate) fn number_of(literal: &VerilogLiteral) -> BigUint {
     }
 }
 
-/// Whatever can stand where hardware needs a `T`: a node, or a Rust value known at generation.
+/// Values that can be used where hardware needs a `T`: a node, or a Rust value known at generation.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot stand for a hardware value of type `{T}`",
     label = "this has the wrong type or width"
@@ -240,13 +240,13 @@ inversion!(Clock, []);
 
 /// The methods of `Bits` that a kernel may call.
 impl<const N: usize> Node<Bits<N>> {
-    /// One bit. In Rust, a position at or beyond the width panics; in hardware, a variable position there yields zero.
+    /// One bit. In Rust, a position at or beyond the width panics; in hardware, a variable one reads zero there.
     pub fn get_bit(self, position: impl Position) -> Node<Bit> {
         position.take(self)
     }
 
-    /// `M` bits from a position up. They must all exist if the position is a constant; with a variable position, bits
-    /// beyond the width read as zero.
+    /// `M` bits from a position up. They must all exist if the position is a constant; with a variable position,
+    /// bits beyond the width read as zero.
     pub fn get_bits<const M: usize>(self, position: impl Position) -> Node<Bits<M>> {
         position.take(self)
     }

@@ -78,7 +78,7 @@ impl Probe for Search {
 /// Reports a fault where it is not certain that a kernel is being recorded.
 ///
 /// # Panics
-/// Outside of a kernel, where nobody would see the fault.
+/// Outside of a kernel, where the fault would be lost.
 pub(crate) fn fault(cause: &str) {
     RECORDER.with_borrow_mut(|slot| match slot {
         Some(recorder) => recorder.fault(cause),

@@ -24,22 +24,22 @@ pub trait Subject {
 /// The ports of one cycle, just before the rising edge of the clock.
 #[derive(Clone, Debug, Default)]
 pub struct Cycle {
-    /// In the order of [`Recording::inputs`].
+    /// Values of the inputs, in the order of [`Recording::inputs`].
     pub inputs: Vec<BigUint>,
-    /// In the order of [`Recording::outputs`].
+    /// Values of the outputs, in the order of [`Recording::outputs`].
     pub outputs: Vec<BigUint>,
 }
 
 /// Some cycles of one block.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The module.
+    /// Name of the module.
     pub name: String,
     /// Whether it has a clock, which is no part of `inputs`.
     pub has_clock: bool,
-    /// Names and widths.
+    /// Names and widths of the inputs.
     pub inputs: Vec<(String, usize)>,
-    /// Names and widths.
+    /// Names and widths of the outputs.
     pub outputs: Vec<(String, usize)>,
     /// All cycles, from reset on.
     pub cycles: Vec<Cycle>,

@@ -80,7 +80,7 @@ fn is_self(expression: &Expr) -> bool {
 /// Marks what the generator computes as Rust does, by turning it into [`Expr::Verbatim`].
 ///
 /// These are calls without hardware among the arguments, whose functions then need no staged twin, and an `if` or
-/// `match` without any hardware behind a `let`. `names` are the parameters that are hardware.
+/// `match` without any hardware on the right of a `let`. `names` are the parameters that are hardware.
 pub(crate) fn mark_generator_values(block: &Block, names: Names) -> Block {
     let mut block = block.clone();
     Marker { names }.visit_block_mut(&mut block);

@@ -59,7 +59,7 @@ fn refusal(item: &ItemFn, error: &Error) -> proc_macro2::TokenStream {
 /// of all children of the block, and holds the registers. A child says with the same derive which of the two it has.
 ///
 /// They come from the fields `clock` and `reset`, if the block has these. `#[domain(clock = mac_clock, reset = mac_reset)]`
-/// above the block or above a field names others, as paths behind `self`: `reset = control.core_reset`.
+/// above the block or above a field names others, as paths from `self`: `reset = control.core_reset`.
 /// `#[domain(skip)]` leaves a field to the kernel.
 #[proc_macro_derive(Registers, attributes(domain))]
 pub fn derive_registers(input: TokenStream) -> TokenStream {

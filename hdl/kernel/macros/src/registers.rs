@@ -121,7 +121,7 @@ fn as_child(input: &DeriveInput, fields: &[&Field]) -> TokenStream {
     }
 }
 
-/// Where clock and reset come from: paths behind `self`.
+/// Where clock and reset come from: paths from `self`.
 #[derive(Clone, Default)]
 struct Domain {
     clock: Option<Expr>,

@@ -5,7 +5,7 @@
 //! typed by rustc: operators are overloaded on nodes, and what the generator computes (loop variables, constants,
 //! const generics) is computed as usual when the staged copy runs.
 //!
-//! Whatever is not rewritten must not read a signal behind the recorder's back, for it would find the value that the
+//! Whatever is not rewritten must not read a signal without the recorder, for it would find the value that the
 //! signal happens to have during generation. Therefore every expression is looked into, and the methods that
 //! may be called on parts of the block are a short list.
 use crate::syntax::{

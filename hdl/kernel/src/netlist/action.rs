@@ -199,7 +199,7 @@ fn import_block(
     block.iter().flat_map(|statement| import(statement, graph, signals, faults)).collect()
 }
 
-/// The arms of an if-else chain, as far as no comment stands between them.
+/// The arms of an if-else chain, up to the first comment between them.
 fn import_chain(
     statement: &Statement,
     graph: &Graph,

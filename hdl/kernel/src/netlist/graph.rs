@@ -1,6 +1,6 @@
 //! The values of a kernel, checked.
 //!
-//! Nodes stand after their operands, so every pass over the graph is a loop and none can overflow the stack.
+//! Nodes follow their operands, so every pass over the graph is a loop and none can overflow the stack.
 use super::simplify::is_comparison;
 use super::{Role, SignalId, Signals};
 use crate::error::LocalFault;

@@ -19,7 +19,7 @@ struct Dependencies {
 enum Grain {
     /// All targets of an `always` follow all that it reads: how a simulator schedules.
     Driver,
-    /// A target follows its own values and the conditions they stand under: how the hardware works.
+    /// A target follows its own values and the conditions around them: how the hardware works.
     Target,
 }
 
@@ -89,7 +89,7 @@ fn peel(successors: &[Vec<usize>], predecessors: &[Vec<usize>], core: &mut [bool
     }
 }
 
-/// For every target, its values and the conditions that they stand under.
+/// For every target, its values and the conditions around them.
 fn collect_sources(
     action: &Action,
     conditions: &mut Vec<NodeId>,

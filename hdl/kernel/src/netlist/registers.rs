@@ -3,12 +3,12 @@ use super::{Action, Effect, Entry, Graph, Role, SignalId, Signals};
 use crate::ir::{Location, NodeId, Op};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Registers that share a clock and a reset, and stand in one `always @(posedge ..)`.
+/// Registers that share a clock and a reset, and are printed in one `always @(posedge ..)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) clock: NodeId,
     /// `None` for registers that no reset touches. They get a domain of their own: inside the `else` of a reset
-    /// they would hold during reset, and so have an enable that nobody asked for.
+    /// they would hold during reset, and so get an enable that the author did not write.
     pub(crate) reset: Option<NodeId>,
     /// The `d` of each register, in the order of the fields.
     pub(crate) registers: Vec<SignalId>,

@@ -27,7 +27,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whether the kernel must assign it, and nobody else may.
+    /// Whether the kernel must assign it, and nothing else may.
     pub(crate) fn is_driven_here(self) -> bool {
         matches!(self, Role::Output | Role::Local | Role::ChildInput(_) | Role::RegisterInput(_))
     }

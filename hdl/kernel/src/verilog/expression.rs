@@ -1,6 +1,6 @@
 //! Prints values.
 //!
-//! Parentheses stand where the precedence of Verilog's operators would have to be looked up: chains of one
+//! Parentheses are printed where the precedence of Verilog's operators is not obvious: chains of one
 //! associative operator and comparisons under `&&` and `||` do without.
 use super::layout::Layout;
 use super::module::Context;
@@ -45,7 +45,7 @@ enum Binding {
     Comparison,
     /// `+`, `&`, `<<` and the like.
     Arithmetic,
-    /// `&x`: needs parentheses beside any operator, lest it be read as one with two operands.
+    /// `&x`: needs parentheses beside any operator, or it would be read as one with two operands.
     Reduction,
     /// Names, numbers, slices, concatenations, `!x`.
     Atom,

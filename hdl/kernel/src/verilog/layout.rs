@@ -1,4 +1,4 @@
-//! Lays text out in lines: a group stands on one line if it fits, or else each of its parts on its own.
+//! Lays text out in lines: a group is printed on one line if it fits, else each of its parts on its own.
 
 /// Longest line that is not broken where it can be.
 const LINE: usize = 108;

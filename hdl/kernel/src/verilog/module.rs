@@ -13,7 +13,7 @@ use rust_hdl::core::prelude::AtomKind;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Longest value that stands directly in the port list of an instance.
+/// Longest value that is printed directly in the port list of an instance.
 const CONNECTION: usize = 48;
 
 // ---- ports -----------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ impl<'a> Docs<'a> {
     }
 }
 
-/// From the opening parenthesis to the semicolon; the ports of an interface stand together.
+/// From the opening parenthesis to the semicolon; the ports of an interface are listed together.
 pub(crate) fn port_list(scope: &Scope, docs: &Docs, is_reg: impl Fn(&Atom) -> bool) -> String {
     let column = ports(scope).map(|port| range(port.width).len()).max().unwrap_or(0);
     let count = ports(scope).count();
@@ -109,7 +109,7 @@ fn declaration(kind: &str, column: usize, width: usize, name: &str) -> String {
 
 // ---- leaves written by hand ------------------------------------------------------------------------------------
 
-/// What stands between the port list and `endmodule`.
+/// The text between the port list and `endmodule`.
 pub(crate) fn leaf_body(text: &str) -> String {
     stock::indented(text)
 }
@@ -155,7 +155,7 @@ pub(crate) struct Context<'a> {
     constants: HashMap<(String, usize, BigUint), String>,
     /// Signals driven in an `always`.
     procedural: BTreeSet<SignalId>,
-    /// Inputs of instances whose value stands in the port list of the instance.
+    /// Inputs of instances whose value is printed in the port list of the instance.
     connected: BTreeMap<SignalId, (NodeId, Vec<String>)>,
     unused_name: String,
 }
@@ -575,7 +575,7 @@ fn driven_by(driver: &Driver) -> BTreeSet<SignalId> {
     }
 }
 
-/// Variants of one enum belong together: what stands before the last `_`, if it looks like a type.
+/// Variants of one enum belong together: the part before the last `_`, if it looks like a type.
 fn family(name: &str) -> String {
     match name.rsplit_once('_') {
         Some((kind, _)) if kind.contains(|letter: char| letter.is_ascii_lowercase()) => kind.to_owned(),

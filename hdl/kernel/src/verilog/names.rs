@@ -153,7 +153,7 @@ impl TypeExpression {
     }
 }
 
-/// Splits at the commas that stand outside of inner brackets.
+/// Splits at the commas outside of inner brackets.
 fn split_arguments(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let mut start = 0;

@@ -116,7 +116,7 @@ impl Context<'_> {
         if let Some(((condition, []), rest)) =
             arms.split_first().map(|((node, block), rest)| ((node, &block[..]), rest))
         {
-            // Nothing happens under the first condition: the rest stands under its negation.
+            // Nothing happens under the first condition: the rest goes under its negation.
             let head = self.negation(*condition).enclosed("if (", ") begin").render(depth, indent.len());
             let inner = match rest {
                 [] => self.block(otherwise, timing, depth + 1),
@@ -170,7 +170,7 @@ impl Context<'_> {
         format!("{indent}{labels}: begin{note}\n{}{indent}end\n", self.block(block, timing, depth + 1))
     }
 
-    /// What stands left of an assignment.
+    /// The left side of an assignment.
     pub(crate) fn target(&self, signal: SignalId, part: Option<(usize, usize)>, timing: Timing) -> String {
         let name = match timing {
             Timing::Combinational => self.signal_name(signal),

@@ -172,7 +172,7 @@ fn a_chain_of_a_thousand_terms_is_cut_into_pieces() {
 }
 
 #[test]
-fn a_thousand_choices_stand_one_a_line() {
+fn a_thousand_choices_are_printed_one_per_line() {
     let verilog = printed(|keys| {
         let mut builder = Builder::new(keys);
         let mut value = builder.b;
@@ -187,7 +187,7 @@ fn a_thousand_choices_stand_one_a_line() {
 }
 
 #[test]
-fn a_thousand_conditions_stand_in_one_chain() {
+fn a_thousand_conditions_are_printed_as_one_chain() {
     let verilog = printed(|keys| {
         let mut builder = Builder::new(keys);
         let target = Target { signal: keys.x, part: None };
@@ -327,7 +327,7 @@ fn comparisons_are_inverted_and_not_negated() {
 }
 
 #[test]
-fn a_label_that_stands_twice_is_printed_once() {
+fn a_label_that_occurs_twice_is_printed_once() {
     let verilog = printed(|keys| {
         let mut builder = Builder::new(keys);
         let (one, two) = (builder.literal(1, 8), builder.literal(2, 8));

@@ -390,7 +390,7 @@ impl Logic for WrongLeaf {
 }
 
 #[test]
-fn a_leaf_that_speaks_of_an_output_it_does_not_have() {
+fn a_leaf_that_names_an_output_that_it_does_not_have() {
     assert_fault(
         WrongLeaf::default(),
         "y",

@@ -1,4 +1,4 @@
-//! The examples of `LANGUAGE.md`: what stands between `// example` and `// end` is printed there, with its Verilog.
+//! The examples of `LANGUAGE.md`: the text between `// example` and `// end` is printed there, with its Verilog.
 
 use rnic_kernel::prelude::*;
 

@@ -74,8 +74,8 @@ fn source(name: &str) -> String {
     text
 }
 
-/// The top module, which is the last, from behind its ports. The markers of the examples are comments that went
-/// along; they are left out, and so is the list of bits that nobody reads.
+/// The top module, which is the last, after its port list. The markers of the examples are comments that went
+/// along; they are left out, and so is the list of unused bits.
 fn body(verilog: &str) -> String {
     let top = verilog.split_once("module example (").expect("there is a top module").1;
     let body = top.split_once("\n);\n").expect("it has ports").1;

@@ -19,7 +19,7 @@
 //!    a cycle for a while only.
 //! 2. Reset forgets those that wait.
 //!
-//! Refuses more than 15 lines, when it is compiled.
+//! More than 15 lines do not compile.
 use rnic_kernel::prelude::*;
 
 /// Bits of a number of lines.
@@ -35,7 +35,7 @@ pub struct PulseSum<const LINES: usize> {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; forgets the pulses that wait.
     pub reset: Signal<In, Bit>,
-    /// From the parts.
+    /// Pulses of the parts, one line each.
     pub lines: [Signal<In, Bit>; LINES],
     /// All their pulses; a function of registers.
     pub pulse: Signal<Out, Bit>,

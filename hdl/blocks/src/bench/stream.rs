@@ -7,10 +7,10 @@ use rand::Rng;
 use rnic_kernel::prelude::*;
 use std::collections::VecDeque;
 
-/// Who pauses at random while beats pass. Every block is tried with all four.
+/// Which ends of a stream pause at random. Every block is tested with all four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stalls {
-    /// Nobody: full throughput.
+    /// Neither end: full throughput.
     None,
     /// The source offers nothing in about half of the cycles.
     Source,
@@ -21,7 +21,7 @@ pub enum Stalls {
 }
 
 impl Stalls {
-    /// The four ways.
+    /// All four combinations.
     pub const ALL: [Stalls; 4] = [Stalls::None, Stalls::Source, Stalls::Sink, Stalls::Both];
 
     /// Whether the source pauses.
@@ -62,7 +62,7 @@ impl<T: Stimulus> Source<T> {
 }
 
 impl<T: Synth> Source<T> {
-    /// Prepares to send `beats` of a type that cannot be drawn at random; the noise behind a beat is the beat itself.
+    /// Prepares to send `beats` of a type that cannot be drawn at random; the noise after a beat is the beat itself.
     pub fn of_tokens(beats: impl IntoIterator<Item = T>, stalls: Stalls) -> Self {
         let waiting = beats.into_iter().collect();
         Source {
@@ -79,7 +79,7 @@ impl<T: Synth> Source<T> {
         Source { noise: Noise::Next, ..Source::of_tokens(beats, stalls) }
     }
 
-    /// Adds a beat behind those that wait.
+    /// Adds a beat after those that wait.
     pub fn push(&mut self, beat: T) {
         self.waiting.push_back(beat);
     }

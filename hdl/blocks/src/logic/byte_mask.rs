@@ -12,7 +12,7 @@ use rnic_kernel::prelude::*;
 /// ```
 #[derive(Clone, Debug, Default, LogicBlock, Registers)]
 pub struct ByteMask<const DATA: usize, const COUNT: usize> {
-    /// How many bytes; all of them, if there are not as many.
+    /// Number of bytes; a number above `DATA / 8` means all of them.
     pub count: Signal<In, Bits<COUNT>>,
     /// Byte `i` is all ones if `i < count`, else all zeros. Combinational.
     pub mask: Signal<Out, Bits<DATA>>,
@@ -58,13 +58,13 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_all_bytes_lights_every_lane() {
+    fn a_count_of_all_bytes_enables_every_lane() {
         every_count::<64, 4>();
         every_count::<512, 7>();
     }
 
     #[test]
-    fn a_count_too_narrow_for_all_bytes_leaves_the_last_lanes_dark() {
+    fn a_count_too_narrow_for_all_bytes_never_enables_the_last_lanes() {
         every_count::<64, 3>();
     }
 }

@@ -4,7 +4,7 @@ use rnic_kernel::prelude::*;
 /// Bits of a lane.
 const LANE: usize = 4;
 
-/// Holds a word, of which each lane takes what comes, becomes zero, or stays.
+/// Holds a word, each lane of which is loaded, cleared or kept.
 ///
 /// Flip-flops have an enable and a reset of their own; masks that reach them by these pins cost no LUT a bit, where an AND or
 /// a multiplexer in front of them costs one. Eight bits share such pins.
@@ -25,7 +25,7 @@ const LANE: usize = 4;
 pub struct LaneRegister<const DATA: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// What comes.
+    /// New value of the lanes that change.
     pub data: Signal<In, Bits<DATA>>,
     /// Ones in the lanes that change.
     pub takes: Signal<In, Bits<DATA>>,

@@ -10,7 +10,7 @@
 //! The entries are in LUTs used as memory, and one of them is compared.
 //!
 //! 1. `agrees` says whether the entry at `index` is in use and equal to the `word` of the cycle before.
-//! 2. What is written counts from the next cycle on.
+//! 2. A write takes effect in the next cycle.
 use crate::memory::LookupMemory;
 use rnic_kernel::prelude::*;
 
@@ -67,7 +67,7 @@ mod tests {
     use rand::Rng;
 
     #[test]
-    fn a_word_matches_where_it_stands() {
+    fn a_word_matches_only_the_entry_that_holds_it() {
         let mut random = random();
         let block = MatchTable::<5, 4, 2>::default();
         let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();

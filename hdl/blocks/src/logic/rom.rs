@@ -8,7 +8,7 @@ use rnic_kernel::prelude::*;
 ///
 /// ```text
 ///            ┌────────────────────────┐
-///  address ─>│  value = table[address] ├──> value        combinational
+///  address ─>│ value = table[address] ├──> value        combinational
 ///            └────────────────────────┘
 /// ```
 #[derive(Clone, Debug, LogicBlock, Registers)]

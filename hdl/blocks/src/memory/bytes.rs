@@ -36,13 +36,13 @@ use rnic_kernel::prelude::*;
     storage: Storage,
 )]
 pub struct ByteMemory<const BITS: usize, const BYTES: usize, const ADDRESS: usize> {
-    /// Of both ports.
+    /// Clock of both ports.
     pub clock: Signal<In, Clock>,
     /// Bytes to write in this cycle; bit 0 is the strobe of bits 7:0.
     pub write_strobe: Signal<In, Bits<BYTES>>,
     /// Index of the word to write.
     pub write_address: Signal<In, Bits<ADDRESS>>,
-    /// What to write.
+    /// Word to write.
     pub write_data: Signal<In, Bits<BITS>>,
     /// Read in this cycle.
     pub read_enable: Signal<In, Bit>,
@@ -61,7 +61,7 @@ pub struct ByteMemory<const BITS: usize, const BYTES: usize, const ADDRESS: usiz
 }
 
 impl<const BITS: usize, const BYTES: usize, const ADDRESS: usize> ByteMemory<BITS, BYTES, ADDRESS> {
-    /// Makes a memory that starts with `contents` and zeros behind them.
+    /// Makes a memory that starts with `contents`, followed by zeros.
     ///
     /// # Panics
     /// As [`super::Memory::with_contents`] does.

@@ -1,6 +1,6 @@
 //! Memory between two clocks: one writes, the other reads.
 //!
-//! The heart of an asynchronous FIFO, which alone can promise that no word is read while it is written.
+//! For an asynchronous FIFO only, whose pointers guarantee that no word is read while it is written.
 //!
 //! ```text
 //!  write_clock          ┌─────────────────────┐     read_clock
@@ -20,7 +20,7 @@
 //! 1. `read_data` keeps the word of the last read.
 //! 2. The owner never reads a word in the cycle in which it is written; what that yields is undefined.
 //!
-//! Refuses more than 16 address bits. It has no initial contents but zeros, which nobody may rely on.
+//! Refuses more than 16 address bits. It has no initial contents but zeros, on which no user may rely.
 use super::{Storage, declaration, index, is_address_width, read_registers, read_statements};
 use rnic_kernel::prelude::*;
 
@@ -32,15 +32,15 @@ use rnic_kernel::prelude::*;
     storage: Storage,
 )]
 pub struct CrossingMemory<T: Synth, const ADDRESS: usize> {
-    /// Of the writing port.
+    /// Clock of the writing port.
     pub write_clock: Signal<In, Clock>,
     /// Write in this cycle.
     pub write_enable: Signal<In, Bit>,
     /// Index of the word to write.
     pub write_address: Signal<In, Bits<ADDRESS>>,
-    /// What to write.
+    /// Word to write.
     pub write_data: Signal<In, T>,
-    /// Of the reading port.
+    /// Clock of the reading port.
     pub read_clock: Signal<In, Clock>,
     /// Read in this cycle.
     pub read_enable: Signal<In, Bit>,

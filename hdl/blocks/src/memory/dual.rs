@@ -28,7 +28,7 @@ use rnic_kernel::prelude::*;
 #[derive(Clone, Debug, LogicBlock, Registers, Construct)]
 #[require(is_address_width(ADDRESS), "ADDRESS is 1 to 16")]
 pub struct DualPortMemory<T: Synth, const ADDRESS: usize> {
-    /// Of both ports.
+    /// Clock of both ports.
     pub clock: Signal<In, Clock>,
     /// Port a reads in this cycle, and writes if `a_write` is high.
     pub a_enable: Signal<In, Bit>,
@@ -57,7 +57,7 @@ pub struct DualPortMemory<T: Synth, const ADDRESS: usize> {
 }
 
 impl<T: Synth, const ADDRESS: usize> DualPortMemory<T, ADDRESS> {
-    /// Makes a memory of block RAM that starts with `contents` and zeros behind them.
+    /// Makes a memory of block RAM that starts with `contents`, followed by zeros.
     ///
     /// # Panics
     /// If there are more contents than words.

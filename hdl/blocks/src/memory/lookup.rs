@@ -15,7 +15,7 @@
 #![doc = include_str!("waves/lookup.txt")]
 //! ```
 //!
-//! Latency none; one write and one read a cycle. To look into 32 words is one level of LUTs.
+//! No latency; one write and one read a cycle. A read of 32 words is one level of LUTs.
 //!
 //! 1. `read_data` is the word at `read_address`; a write is visible from the next cycle on.
 //!
@@ -26,21 +26,21 @@ use rnic_kernel::prelude::*;
 /// Address bits of the largest memory that needs no multiplexers around its LUTs.
 const LOOKUP_MAX: usize = 6;
 
-/// `2^ADDRESS` words of LUTs with a port to write and a port to look.
+/// `2^ADDRESS` words of LUTs with a port to write and a port to read.
 #[derive(Clone, Debug, LogicBlock, Registers, Construct)]
 #[require(ADDRESS <= LOOKUP_MAX, "a larger memory needs multiplexers")]
 pub struct LookupMemory<T: Synth, const ADDRESS: usize> {
-    /// Of the writing port.
+    /// Clock of the writing port.
     pub clock: Signal<In, Clock>,
     /// Write in this cycle.
     pub write_enable: Signal<In, Bit>,
     /// Index of the word to write.
     pub write_address: Signal<In, Bits<ADDRESS>>,
-    /// What to write.
+    /// Word to write.
     pub write_data: Signal<In, T>,
     /// Index of the word to read.
     pub read_address: Signal<In, Bits<ADDRESS>>,
-    /// That word; combinational.
+    /// Word at `read_address`; combinational.
     pub read_data: Signal<Out, T>,
     #[init(vec![T::default(); 1 << ADDRESS])]
     _words: Vec<T>,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_stands_there_at_once() {
+    fn a_word_is_read_in_the_cycle_of_its_address() {
         let mut random = random();
         let mut bench = bench().in_lock_step();
         let mut words = [0; 8];

@@ -6,7 +6,7 @@
 //! | [`ByteMemory`] | the same, each byte written or not | payload, registers |
 //! | [`DualPortMemory`] | two, each reads or writes | tables with two owners |
 //! | [`CrossingMemory`] | one writes, one reads, two clocks | asynchronous FIFOs |
-//! | [`LookupMemory`] | one writes, one reads without a clock | tables of up to 64 words that must answer at once |
+//! | [`LookupMemory`] | one writes, one reads without a clock | tables of up to 64 words that are read within the cycle |
 //!
 //! They share these rules:
 //!
@@ -61,7 +61,7 @@ impl Storage {
         if address_bits <= 6 { Storage::Distributed } else { Storage::Block }
     }
 
-    /// The words that a memory starts with: `contents`, and zeros behind them.
+    /// The words that a memory starts with: `contents`, followed by zeros.
     fn start<T: Synth>(self, address_bits: usize, contents: &[T]) -> Vec<T> {
         let count = 1 << address_bits;
         assert!(contents.len() <= count, "{} words in a memory of {count}", contents.len());

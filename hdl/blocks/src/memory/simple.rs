@@ -32,13 +32,13 @@ use rnic_kernel::prelude::*;
     storage: Storage,
 )]
 pub struct Memory<T: Synth, const ADDRESS: usize> {
-    /// Of both ports.
+    /// Clock of both ports.
     pub clock: Signal<In, Clock>,
     /// Write in this cycle.
     pub write_enable: Signal<In, Bit>,
     /// Index of the word to write.
     pub write_address: Signal<In, Bits<ADDRESS>>,
-    /// What to write.
+    /// Word to write.
     pub write_data: Signal<In, T>,
     /// Read in this cycle.
     pub read_enable: Signal<In, Bit>,
@@ -57,7 +57,7 @@ pub struct Memory<T: Synth, const ADDRESS: usize> {
 }
 
 impl<T: Synth, const ADDRESS: usize> Memory<T, ADDRESS> {
-    /// Makes a memory that starts with `contents` and zeros behind them.
+    /// Makes a memory that starts with `contents`, followed by zeros.
     ///
     /// # Panics
     /// If there are more contents than words, or any but zeros in UltraRAM.

@@ -35,9 +35,9 @@ use rnic_kernel::prelude::*;
 pub struct Arbiter<T: Synth, const N: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high; forgets whose frame it was.
+    /// Synchronous, active high; forgets which input holds the output.
     pub reset: Signal<In, Bit>,
-    /// From the neighbours before; `ready` is combinational.
+    /// From the blocks before; `ready` is combinational.
     pub rx: [StreamRx<T>; N],
     /// Bit i: the beat at input i ends its frame. All ones where each beat is a frame, as tokens are.
     pub last: Signal<In, Bits<N>>,
@@ -183,7 +183,7 @@ mod tests {
         frames_stay_whole::<5>();
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();

@@ -48,7 +48,7 @@ pub struct AsyncFifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub write_clock: Signal<In, Clock>,
     /// Synchronous to `write_clock`, active high.
     pub write_reset: Signal<In, Bit>,
-    /// From the neighbour before; `ready` comes from registers of the writing clock.
+    /// From the block before; `ready` comes from registers of the writing clock.
     pub rx: StreamRx<T>,
     /// Clock of `tx`.
     pub read_clock: Signal<In, Clock>,
@@ -105,9 +105,9 @@ struct WriteSide<const ADDRESS: usize, const COUNT: usize> {
     pub offered: Signal<In, Bit>,
     /// There is room for it.
     pub ready: Signal<Out, Bit>,
-    /// To the memory.
+    /// To the memory: a beat is written in this cycle.
     pub write_enable: Signal<Out, Bit>,
-    /// To the memory.
+    /// To the memory: where it is written.
     pub write_address: Signal<Out, Bits<ADDRESS>>,
     /// Beats written so far, in Gray code; registered.
     pub write_gray: Signal<Out, Bits<COUNT>>,
@@ -147,9 +147,9 @@ struct ReadSide<const ADDRESS: usize, const COUNT: usize> {
     pub taken: Signal<In, Bit>,
     /// The read register of the memory holds the head of the queue; registered.
     pub head_valid: Signal<Out, Bit>,
-    /// To the memory.
+    /// To the memory: a beat is read in this cycle.
     pub read_enable: Signal<Out, Bit>,
-    /// To the memory.
+    /// To the memory: where it is read.
     pub read_address: Signal<Out, Bits<ADDRESS>>,
     /// Beats written so far, in Gray code, as far as known here.
     pub write_gray: Signal<In, Bits<COUNT>>,

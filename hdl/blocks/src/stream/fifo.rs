@@ -46,7 +46,7 @@ pub struct Fifo<T: Synth, const ADDRESS: usize, const COUNT: usize> {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; empties the queue.
     pub reset: Signal<In, Bit>,
-    /// From the neighbour before; `ready` is registered.
+    /// From the block before; `ready` is registered.
     pub rx: StreamRx<T>,
     /// To the next block; registered.
     pub tx: StreamTx<T>,

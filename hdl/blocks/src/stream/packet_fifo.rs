@@ -1,7 +1,8 @@
 //! Packet FIFO: a queue whose beats become visible when their packet is committed, or never.
 //!
-//! A frame is known to be good only at its end, when its ICRC has been checked. Until then its beats are after a speculative write
-//! pointer. The writer cannot be stalled, since the wire cannot: a packet without room is dropped as a whole.
+//! A frame is known to be good only at its end, when its ICRC has been checked. Until then its beats lie between the
+//! commit pointer and a speculative write pointer, where they are not visible. The writer cannot be stalled, since the
+//! wire cannot: a packet without room is dropped as a whole.
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────┐
@@ -229,7 +230,7 @@ mod tests {
         assert!(PacketFifo::<Bit, 4, 4>::REFUSAL.is_some());
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();

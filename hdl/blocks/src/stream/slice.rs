@@ -32,7 +32,7 @@ pub struct RegisterSlice<T: Synth> {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; forgets the beats.
     pub reset: Signal<In, Bit>,
-    /// From the neighbour before; `ready` is registered.
+    /// From the block before; `ready` is registered.
     pub rx: StreamRx<T>,
     /// To the next block; registered.
     pub tx: StreamTx<T>,
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();

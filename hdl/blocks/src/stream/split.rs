@@ -58,7 +58,7 @@ pub struct Splitter<const BOUNDARY: usize, const LENGTH: usize> {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; forgets the span.
     pub reset: Signal<In, Bit>,
-    /// From the neighbour before; `ready` is combinational.
+    /// From the block before; `ready` is combinational.
     pub rx: StreamRx<Span>,
     /// To the next block.
     pub tx: StreamTx<Piece<LENGTH>>,
@@ -176,7 +176,7 @@ mod tests {
         spans_are_cut::<9, 10>();
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();

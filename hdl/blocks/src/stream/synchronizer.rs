@@ -27,7 +27,7 @@ pub struct Synchronizer<const N: usize> {
     pub clock: Signal<In, Clock>,
     /// Registered with another clock.
     pub d: Signal<In, Bits<N>>,
-    /// The same, later; registered.
+    /// `d`, two cycles later; registered.
     pub q: Signal<Out, Bits<N>>,
     _first: Bits<N>,
 }

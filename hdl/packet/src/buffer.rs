@@ -54,11 +54,11 @@ pub struct PacketBuffer<
 
     /// From strip: a beat of payload of the packet that is being received.
     pub payload: Signal<In, Bits<DATA>>,
-    /// There is one, and it is for this buffer.
+    /// `payload` is valid in this cycle, and belongs to this buffer.
     pub payload_valid: Signal<In, Bit>,
     /// From dispatch: the packet, with the beat of this cycle, is good; only while `fits`.
     pub commit: Signal<In, Bit>,
-    /// The packet is to be forgotten.
+    /// The packet is discarded.
     pub rollback: Signal<In, Bit>,
     /// With `commit`: its headers.
     pub token: Signal<In, PacketToken>,

@@ -43,21 +43,21 @@ pub struct Collect<const DATA: usize, const BYTES: usize> {
 
     /// From the MAC: a beat of a frame.
     pub from_mac: Signal<In, Beat<DATA, BYTES>>,
-    /// There is a beat in this cycle; it is taken in any case.
+    /// `from_mac` is valid in this cycle; there is no `ready`.
     pub from_mac_valid: Signal<In, Bit>,
 
     /// To the parser: the first bytes of a frame, byte 0 in bits 7:0; registered.
     pub header: Signal<Out, Bits<HEADER_BITS>>,
-    /// How many bytes of the frame `header` holds, 1 to 128; a function of registers.
+    /// Number of bytes of the frame in `header`, 1 to 128; a function of registers.
     pub header_bytes: Signal<Out, Bits<8>>,
-    /// This is a frame's header; depends on `from_mac_valid` in this cycle.
+    /// `header` is that of a frame in this cycle; depends on `from_mac_valid` in this cycle.
     pub header_valid: Signal<Out, Bit>,
 
     /// To the delay line: the oldest beat; registered.
     pub beat: Signal<Out, Beat<DATA, BYTES>>,
-    /// It leaves in this cycle; depends on `from_mac_valid` in this cycle.
+    /// `beat` leaves in this cycle; depends on `from_mac_valid` in this cycle.
     pub beat_valid: Signal<Out, Bit>,
-    /// It is the first of its frame; registered.
+    /// `beat` is the first of its frame; registered.
     pub beat_first: Signal<Out, Bit>,
 
     window: DFF<Bits<HEADER_BITS>>,

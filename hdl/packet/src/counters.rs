@@ -39,13 +39,13 @@ pub struct Counters {
     pub reset: Signal<In, Bit>,
     /// From dispatch: what became of a frame.
     pub outcome: Signal<In, FrameOutcome>,
-    /// There was one.
+    /// `outcome` is valid in this cycle.
     pub outcome_valid: Signal<In, Bit>,
-    /// From the registers: hold the counts of this moment.
+    /// From the registers: copy the counts for the reader.
     pub latch: Signal<In, Bit>,
     /// Number of the counter to read.
     pub read_index: Signal<In, Bits<REASON_BITS>>,
-    /// What it was when it was latched; registered.
+    /// Its value at the last latch; registered.
     pub read: Signal<Out, Count>,
 
     counts: Memory<Count, REASON_BITS>,

@@ -16,7 +16,7 @@ use rnic_kernel::prelude::*;
 
 /// From the MAC to the core: frames cross whole, or cut off with an error on their last beat.
 ///
-/// `2^ADDRESS` beats of room. At 250 MHz the core takes more than 100 Gb/s, so room is wanted only while the clocks
+/// `2^ADDRESS` beats of room. At 250 MHz the core takes more than 100 Gb/s, so room is needed only while the clocks
 /// start, or where a configuration makes the core slower than its wire.
 ///
 /// Latency 6 cycles; a beat a cycle of the slower clock.
@@ -184,7 +184,7 @@ struct FrameHold<const DATA: usize, const BYTES: usize> {
     pub tx: StreamTx<Beat<DATA, BYTES>>,
     /// Frames that may start, in Gray code; registered.
     pub starts: Signal<Out, Bits<FRAMES>>,
-    /// Beats of the frame that passes which have passed, up to [`HEAD_START`].
+    /// Beats of the current frame that have passed, up to [`HEAD_START`].
     beats: Reg<Bits<5>>,
     count: Reg<Bits<FRAMES>>,
     gray: Reg<Bits<FRAMES>>,
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_to_the_wire_never_run_dry_behind_their_first_beat() {
+    fn frames_to_the_wire_never_run_dry_after_their_first_beat() {
         let mut random = random();
         let clocks_of: Vec<ClockOf<Exit>> = vec![|block| &mut block.clock, |block| &mut block.mac_clock];
         let mut bench = Bench::with_clocks(Exit::default(), clocks_of).in_lock_step();
@@ -375,7 +375,7 @@ mod tests {
                 source.sample(&bench.block.rx);
             }
             let beat = sink.sample(&bench.block.tx);
-            assert!(!inside || beat.is_some(), "the frame ran dry behind {} beats", received.len());
+            assert!(!inside || beat.is_some(), "the frame ran dry after {} beats", received.len());
             if let Some(beat) = beat {
                 inside = !beat.last;
                 received.push(beat);

@@ -18,9 +18,9 @@ pub struct Delay<T: Synth, const CYCLES: usize> {
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high; values become their defaults.
     pub reset: Signal<In, Bit>,
-    /// What goes in.
+    /// The value to delay.
     pub from: Signal<In, T>,
-    /// The same, `CYCLES` cycles later; registered.
+    /// `from`, `CYCLES` cycles later; registered.
     pub to: Signal<Out, T>,
     stages: [Reg<T>; CYCLES],
 }

@@ -63,15 +63,15 @@ pub struct Dispatch {
 
     /// From the parser: a new frame has these headers.
     pub from_parse: Signal<In, ParsedHeaders>,
-    /// It begins in this cycle.
+    /// `from_parse` is valid: the frame begins in this cycle.
     pub from_parse_valid: Signal<In, Bit>,
     /// From measure: the frame ends in this cycle; may be the one in which it begins.
     pub frame_end: Signal<In, Bit>,
-    /// What it was.
+    /// Measurements of that frame.
     pub frame: Signal<In, FrameEnd>,
-    /// From the ICRC check: a frame was judged.
+    /// From the ICRC check: `verdict_ok` is valid in this cycle.
     pub verdict_valid: Signal<In, Bit>,
-    /// Its ICRC is right.
+    /// The ICRC of the frame is correct.
     pub verdict_ok: Signal<In, Bit>,
 
     /// To the buffers: payload in this cycle is a response's; registered.
@@ -89,7 +89,7 @@ pub struct Dispatch {
 
     /// To the counters: what became of a frame; registered.
     pub outcome: Signal<Out, FrameOutcome>,
-    /// There was one; registered.
+    /// `outcome` is valid in this cycle; registered.
     pub outcome_valid: Signal<Out, Bit>,
 
     headers: DFF<ParsedHeaders>,

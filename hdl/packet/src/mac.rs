@@ -18,11 +18,11 @@ use rnic_kernel::prelude::*;
 /// A MAC cannot wait, so there is no `tready`.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct MacReceive<const DATA: usize, const BYTES: usize, const LANES: usize> {
-    /// Core clock.
+    /// Clock of the MAC.
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// A beat is there.
+    /// `tdata` is valid in this cycle; there is no `tready`.
     pub tvalid: Signal<In, Bit>,
     /// Lane 0 is the first byte on the wire.
     pub tdata: Signal<In, Bits<DATA>>,
@@ -34,7 +34,7 @@ pub struct MacReceive<const DATA: usize, const BYTES: usize, const LANES: usize>
     pub tuser: Signal<In, Bit>,
     /// Beat of a frame; registered.
     pub beat: Signal<Out, Beat<DATA, BYTES>>,
-    /// `beat` is valid; registered.
+    /// `beat` is valid in this cycle; registered.
     pub valid: Signal<Out, Bit>,
     #[init(XorNetwork::new(lane_to_count(LANES, BYTES)))]
     count: XorNetwork<LANES, BYTES>,
@@ -80,7 +80,7 @@ pub struct MacTransmit<const DATA: usize, const BYTES: usize, const LANES: usize
     pub tkeep: Signal<Out, Bits<LANES>>,
     /// The last beat of its frame.
     pub tlast: Signal<Out, Bit>,
-    /// On the last beat: the frame must not reach anybody.
+    /// On the last beat: the MAC must send the frame as a bad one.
     pub tuser: Signal<Out, Bit>,
     /// To the counters: a frame has been sent.
     pub sent_frame: Signal<Out, Bit>,

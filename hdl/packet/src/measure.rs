@@ -4,9 +4,9 @@
 //! ends, and whether the frame is that long, is one comparison for each beat, made here for all other blocks.
 //!
 //! ```text
-//!  beat, beat_first ──>┌───────┐──> beat, beat_first, beat_valid     (strip)
+//!  beat, beat_first ──>┌─────────┐──> beat, beat_first, beat_valid     (strip)
 //!  coverage ──────────>│ Measure │──> to_icrc, to_icrc_valid           (IcrcCheck)
-//!  (with beat_first)   └───────┘──> frame_end, frame                 (dispatch)
+//!  (with beat_first)   └─────────┘──> frame_end, frame                 (dispatch)
 //! ```
 //!
 //! Latency 1 cycle, throughput one beat a cycle; never stalls.
@@ -47,26 +47,26 @@ pub struct Measure<const DATA: usize, const BYTES: usize> {
 
     /// From the delay line.
     pub from_delay: Signal<In, Beat<DATA, BYTES>>,
-    /// There is a beat.
+    /// `from_delay` is valid in this cycle.
     pub from_delay_valid: Signal<In, Bit>,
-    /// It is the first of its frame.
+    /// `from_delay` is the first beat of its frame.
     pub from_delay_first: Signal<In, Bit>,
     /// From the parser, with the first beat.
     pub coverage: Signal<In, Coverage>,
 
     /// To strip: the beat; registered.
     pub beat: Signal<Out, Beat<DATA, BYTES>>,
-    /// There is one; registered.
+    /// `beat` is valid in this cycle; registered.
     pub beat_valid: Signal<Out, Bit>,
-    /// It is the first of its frame; registered.
+    /// `beat` is the first of its frame; registered.
     pub beat_first: Signal<Out, Bit>,
     /// To the ICRC check; registered.
     pub to_icrc: Signal<Out, CoveredBeat<DATA, BYTES>>,
-    /// There is something to check; registered.
+    /// `to_icrc` is valid in this cycle; registered.
     pub to_icrc_valid: Signal<Out, Bit>,
     /// To dispatch: the frame ends with this beat; registered.
     pub frame_end: Signal<Out, Bit>,
-    /// What it was; registered.
+    /// Measurements of that frame; registered.
     pub frame: Signal<Out, FrameEnd>,
 
     beat_out: DFF<Beat<DATA, BYTES>>,

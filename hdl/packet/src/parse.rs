@@ -74,7 +74,7 @@ pub struct ParsedHeaders {
     pub fault: Bits<REASON_BITS>,
 }
 
-/// Behind the first multiplexer: the frame with its tag taken out.
+/// After the first multiplexer: the frame without its VLAN tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Aligned {
     destination_mac: Bits<48>,
@@ -89,7 +89,7 @@ struct Aligned {
     seen_bytes: Bits<8>,
 }
 
-/// What can be wrong up to the IP header.
+/// Faults of the headers up to the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct NetworkFaults {
     short_ethernet: Bit,
@@ -112,7 +112,7 @@ struct TransportFaults {
     destination_qp: Bit,
 }
 
-/// Behind the second multiplexer: every field in its own place.
+/// After the second multiplexer: every field at its own position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Fields {
     network: NetworkFaults,
@@ -129,7 +129,7 @@ struct Fields {
     checksum_back: Bits<17>,
 }
 
-/// Behind the opcode table: only lengths and the choice among faults are left.
+/// After the opcode table: only lengths and the choice among faults are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Decoded {
     packet_class: PacketClass,
@@ -380,16 +380,16 @@ pub struct Parse {
 
     /// From `collect`: the first bytes of a frame.
     pub header: Signal<In, Bits<HEADER_BITS>>,
-    /// How many of them there are, up to 128.
+    /// Number of valid bytes in `header`, up to 128.
     pub header_bytes: Signal<In, Bits<8>>,
-    /// This is a frame's header.
+    /// `header` is that of a frame in this cycle.
     pub header_valid: Signal<In, Bit>,
 
     /// To the ICRC: what it covers, [`COVERAGE_LATENCY`] cycles later; registered but for the choice of two offsets.
     pub coverage: Signal<Out, Coverage>,
     /// To all others, [`PARSE_LATENCY`] cycles later: the fields; registered.
     pub token: Signal<Out, PacketToken>,
-    /// What they mean; registered.
+    /// Class, header length and first fault; registered.
     pub headers: Signal<Out, ParsedHeaders>,
     /// `headers` belongs to a frame; registered.
     pub headers_valid: Signal<Out, Bit>,
@@ -472,7 +472,7 @@ impl Logic for Parse {
                 + bit_cast::<20, 17>(fields.checksum_back),
         };
 
-        // Cycle 3: what remains of the UDP length is payload, unless it is less than nothing.
+        // Cycle 3: what remains of the UDP length is payload, unless it is negative.
         let decoded = self.decoded.q.val();
         let token = self.decoded_token.q.val();
         let payload_bytes = bit_cast::<17, 16>(decoded.udp_bytes) - bit_cast::<17, 6>(decoded.overhead_bytes);
@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_lets_groups_and_strangers_pass_when_told_to() {
+    fn the_filter_accepts_groups_and_other_addresses_when_it_is_set_to() {
         let mut bench = bench();
         let mut group = Recipe::send(0).build();
         group[..3].copy_from_slice(&[0x01, 0x00, 0x5e]);

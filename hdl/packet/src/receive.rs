@@ -73,7 +73,7 @@ pub struct Receive<
 
     /// From the MAC: a beat of a frame without FCS.
     pub from_mac: Signal<In, Beat<DATA, BYTES>>,
-    /// There is one; it is taken in any case.
+    /// `from_mac` is valid in this cycle; there is no `ready`.
     pub from_mac_valid: Signal<In, Bit>,
 
     /// From the registers: packets may come in; while low, good packets find no room.
@@ -84,11 +84,11 @@ pub struct Receive<
     pub promiscuous: Signal<In, Bit>,
     /// Accept the addresses of IP groups.
     pub accept_multicast: Signal<In, Bit>,
-    /// Hold the counts of this moment.
+    /// Copy the counts for the reader.
     pub counter_latch: Signal<In, Bit>,
     /// Number of the counter to read: a [`reason`], or an accepted class.
     pub counter_index: Signal<In, Bits<REASON_BITS>>,
-    /// What it was when it was latched, [`READ_LATENCY`](super::counters::READ_LATENCY) cycles later; registered.
+    /// Its value at the last latch, [`READ_LATENCY`](super::counters::READ_LATENCY) cycles later; registered.
     pub counter: Signal<Out, Count>,
 
     /// To the responder: headers of requests.
@@ -102,7 +102,7 @@ pub struct Receive<
 
     /// To monitors: what became of a frame; registered.
     pub outcome: Signal<Out, FrameOutcome>,
-    /// There was one; registered.
+    /// `outcome` is valid in this cycle; registered.
     pub outcome_valid: Signal<Out, Bit>,
 
     collect: Collect<DATA, BYTES>,

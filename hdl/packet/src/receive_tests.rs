@@ -412,7 +412,7 @@ fn random_frames_at_64_bits() {
 }
 
 #[test]
-fn vectors_pass_and_a_spoilt_one_does_not() {
+fn vectors_pass_and_a_corrupted_one_does_not() {
     let mut card = Card::new(Card512::default(), 512);
     card.set_bit("promiscuous", true);
     let mut frames: Vec<_> = vectors::frames().into_iter().map(good).collect();
@@ -471,7 +471,7 @@ fn judge(card: &mut Card, frame: Sent) -> u64 {
     card.send(&[neighbour.clone(), frame, neighbour], Pauses::default());
     let numbers = card.numbers();
     assert_eq!(numbers.len(), 3);
-    assert_eq!((numbers[0], numbers[2]), (ACCEPTED_REQUEST, ACCEPTED_REQUEST), "a neighbour was hurt");
+    assert_eq!((numbers[0], numbers[2]), (ACCEPTED_REQUEST, ACCEPTED_REQUEST), "another frame was lost");
     numbers[1]
 }
 
@@ -590,7 +590,7 @@ fn the_counters_add_up_to_the_frames() {
     assert_eq!(reasons, ACCEPTED_REQUEST, "every reason has a counter");
 }
 
-/// Runs the Rust of the receive path beside its Verilog, with everybody pausing at random.
+/// Runs the Rust of the receive path beside its Verilog, with random stalls on all sides.
 fn rust_and_verilog_agree<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize>() {
     let mut random = random();
     let block = Receive::<DATA, BYTES, ADDRESS, COUNT, 2, 3>::default();

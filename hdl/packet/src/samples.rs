@@ -86,7 +86,7 @@ impl Recipe {
         frame
     }
 
-    /// Makes the IPv4 checksum and the ICRC of a spoilt frame right again, where its lengths are those of the recipe.
+    /// Recomputes the IPv4 checksum and the ICRC of a corrupted frame, where its lengths are those of the recipe.
     pub(crate) fn seal(&self, frame: &mut [u8]) {
         if !self.is_ipv6 {
             let ip = self.ip();

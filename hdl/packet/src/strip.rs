@@ -80,7 +80,7 @@ pub struct Strip<const DATA: usize, const BYTES: usize> {
 
     /// To the buffer: payload, from lane 0 on; registered.
     pub payload: Signal<Out, Bits<DATA>>,
-    /// There is some; registered.
+    /// `payload` is valid in this cycle; registered.
     pub payload_valid: Signal<Out, Bit>,
     /// The frame has passed; registered.
     pub frame_end: Signal<Out, Bit>,

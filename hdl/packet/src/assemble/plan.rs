@@ -1,4 +1,4 @@
-//! Works out where everything in a frame will stand, before its first beat is made.
+//! Computes the layout of a frame before its first beat is made.
 use super::TransmitToken;
 use rnic_blocks::logic::rom::ConstantRom;
 use rnic_blocks::stream::StreamRx;
@@ -11,7 +11,7 @@ pub(super) const SLOT_BITS: usize = 11;
 /// Width of a length in dwords.
 const DWORDS: usize = 12;
 
-/// Where everything in one frame stands. A slot is a beat of the frame, counted from 0.
+/// Layout of one frame. A slot is a beat of the frame, counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Plan {
     /// There is payload, so that the fields about it mean something.
@@ -36,15 +36,15 @@ pub(super) struct Plan {
     pub(super) end_lane: Bits<6>,
     /// The slot where the ICRC starts.
     pub(super) icrc_slot: Bits<SLOT_BITS>,
-    /// The dword in that slot in whose middle it starts.
+    /// The dword in that slot in the middle of which it starts.
     pub(super) icrc_dword: Bits<4>,
     /// The last slot.
     pub(super) last_slot: Bits<SLOT_BITS>,
-    /// The dword in that slot in whose middle the frame ends.
+    /// The dword in that slot in the middle of which the frame ends.
     pub(super) last_dword: Bits<4>,
 }
 
-/// What the headers need beside the token.
+/// What the headers need besides the token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Sums {
     /// UDP length in dwords.
@@ -55,7 +55,7 @@ pub(super) struct Sums {
     pub(super) fields: Bits<18>,
 }
 
-/// Takes tokens and works out, for each, the plan of its frame and the sums for its headers, in two stages.
+/// Takes tokens and computes, for each, the plan of its frame and the sums for its headers, in two stages.
 ///
 /// Everything later is wide and never stops; what needs arithmetic is done here, where a token may wait. The plan of the
 /// next frame shows in advance whether its payload should be started while the current frame ends.
@@ -78,8 +78,9 @@ pub(super) struct Planner<const DATA: usize, const BYTES: usize> {
     pub(super) current: Signal<Out, Plan>,
     pub(super) current_token: Signal<Out, TransmitToken>,
     pub(super) current_sums: Signal<Out, Sums>,
-    /// The frame behind it is known and must take payload ahead, turned so far.
+    /// The next frame is known, and must take a payload beat ahead of its first slot.
     pub(super) next_takes_ahead: Signal<Out, Bit>,
+    /// Distance by which that beat turns.
     pub(super) next_rotation: Signal<Out, Bits<6>>,
     /// The last slot of the current frame is made in this cycle.
     pub(super) finishes: Signal<In, Bit>,
@@ -146,7 +147,7 @@ fn plan_of<const BYTES: usize>(
     let payload_lane = cat!(bit_cast::<4, 5>(header) & dword_mask, bits::<2>(2));
     let rotation = (payload_lane - offset) & lane_mask;
 
-    // Bytes that stand higher in memory than in the frame pass the end of a beat when they turn; if there is a second
+    // Bytes in a higher lane in memory than in the frame pass the end of a beat when they turn; if there is a second
     // payload beat, the first slot with payload needs both.
     let wraps = offset > payload_lane;
     let further_beats = bit_cast::<SLOT_BITS, 14>(span >> lane_bits);

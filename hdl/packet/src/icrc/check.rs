@@ -45,11 +45,11 @@ pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     pub reset: Signal<In, Bit>,
     /// A beat of a frame, up to the one where the ICRC ends.
     pub from_frame: Signal<In, CoveredBeat<DATA, BYTES>>,
-    /// The beat is there and is taken; there is no `ready`.
+    /// `from_frame` is valid in this cycle; there is no `ready`.
     pub from_frame_valid: Signal<In, Bit>,
     /// A verdict is valid; high for one cycle. Registered.
     pub verdict_valid: Signal<Out, Bit>,
-    /// Its ICRC is right; means nothing without `verdict_valid`. Registered.
+    /// The ICRC of the frame is correct; has no meaning without `verdict_valid`. Registered.
     pub verdict_ok: Signal<Out, Bit>,
 
     covered: ByteMask<DATA, BYTES>,
@@ -64,8 +64,8 @@ pub struct IcrcCheck<const DATA: usize, const BYTES: usize> {
     ok: DFF<Bit>,
 }
 
-/// The register after a frame whose ICRC is right. `end_bytes` counts from 1 to all lanes; the table need not tell all lanes
-/// from none.
+/// The register after a frame whose ICRC is right. `end_bytes` counts from 1 to all lanes; the table need not distinguish all
+/// lanes from none.
 fn residue(lanes: usize, end_bytes: usize) -> Bits<32> {
     let zeros = (lanes - end_bytes % lanes) % lanes;
     crc::advance(zeros).apply(&[crc::SEED.into()])[0].into()

@@ -51,9 +51,9 @@ pub struct IcrcGenerate<const DATA: usize, const BYTES: usize> {
     pub reset: Signal<In, Bit>,
     /// A beat of a frame.
     pub from_join: Signal<In, UncheckedBeat<DATA>>,
-    /// The beat is there and is taken; there is no `ready`.
+    /// `from_join` is valid in this cycle; there is no `ready`.
     pub from_join_valid: Signal<In, Bit>,
-    /// The answer to a beat; high for one cycle for each beat. Registered.
+    /// `icrc` is that of a beat; high for one cycle for each beat. Registered.
     pub icrc_valid: Signal<Out, Bit>,
     /// The ICRC in wire order, its first byte in bits 7:0. Registered.
     pub icrc: Signal<Out, Bits<32>>,

@@ -29,7 +29,7 @@
 //! 3. Payload belongs to requests; replies have none.
 //! 4. Setup events and writes of source addresses are taken in the cycle in which they arrive, whatever the outputs do. A packet that
 //!    was taken before, or in the same cycle, leaves with the path that it had.
-//! 5. A request gets the AckReq bit, besides, if `asks_if_newest` is set and its queue pair has issued nothing after it when it is taken.
+//! 5. A request also gets the AckReq bit if `asks_if_newest` is set and its queue pair has issued nothing after it when it is taken.
 //!    So the last packet that leaves always asks for an acknowledgement, whatever becomes of WQEs posted after it (protocol 2.4).
 //!
 //! ECN bits are zero, since there is no congestion control yet; MigReq is set (protocol 1.3). Protocol 1.2, 1.3, 4.2.
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// The tables as a program sees them, with all that ever stood in those of source addresses.
+    /// The tables as a program sees them, with every value that the source addresses ever had.
     #[derive(Default)]
     struct Model {
         queue_pairs: HashMap<u64, SetupEvent>,
@@ -394,7 +394,7 @@ mod tests {
             (event.generation == taken.token.generation).then_some(event.path)
         }
 
-        /// What stood in an entry of source addresses at some time between two cycles.
+        /// The values of an entry of source addresses between two cycles.
         fn sources(&self, index: Bits<4>, from: u64, to: u64) -> Vec<SourceAddressWrite> {
             let versions = self.sources.get(&index.to_u64()).map_or(&[][..], |versions| versions);
             let mut seen = Vec::new();
@@ -685,7 +685,7 @@ mod tests {
         assert!(dropped > 10, "all others are of an older generation");
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();

@@ -30,7 +30,7 @@
 //! 1. Packets leave in the order of their commands: as `token` when all payload is in the buffer, or as `failure` if the host failed
 //!    to give some of it; then none of its payload leaves.
 //! 2. Payload leaves in the order of the tokens, from lane 0 on, none for a packet without payload.
-//! 3. Only words that have room are read, and `from_host` waits for no neighbour: inline data is on the card before a packet that
+//! 3. Only words that have room are read, and `from_host` waits for no other block: inline data is on the card before a packet that
 //!    needs it is accepted. Spans without bytes are not read.
 //! 4. A span fails if the host reports an error, or if it answers with fewer bytes.
 //! 5. `in_flight` counts packets with their first command, and tokens and failures.
@@ -361,7 +361,7 @@ fn failure_of(token: TransmitRequest) -> GatherFailure {
     }
 }
 
-/// The block; `COUNT` is `ADDRESS + 1`.
+/// Gathers the payload of packets to be sent; `COUNT` is `ADDRESS + 1`.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require(14 - BYTES <= ADDRESS && ADDRESS <= 16)]
@@ -1014,7 +1014,7 @@ mod tests {
         }
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();
@@ -1102,7 +1102,7 @@ mod tests {
     /// Words of 8 bytes: the span, whether it has begun, and its bytes that are left; bytes in the beat. Then bytes that are joined, turn,
     /// whether the span ends, whether the beat is full, and what is in the next one.
     #[test]
-    fn a_word_joins_behind_the_bytes_that_are_there() {
+    fn a_word_joins_after_the_bytes_that_are_there() {
         for ((address, length, left, fill), (count, turn, ends, is_full, next)) in [
             ((0, 8, None, 0), (8, 0, true, true, 0)),
             ((0, 7, None, 0), (7, 0, true, false, 7)),
@@ -1211,7 +1211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_takes_the_lanes_behind_the_mask_or_all() {
+    fn a_word_takes_the_lanes_after_the_mask_or_all() {
         for (is_word, is_full, expected) in
             [(false, false, 0), (false, true, 0), (true, false, 0xff00), (true, true, 0xffff)]
         {

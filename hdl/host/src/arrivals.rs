@@ -72,7 +72,7 @@ pub struct Progress<const WORD: usize> {
     pub lap: Bit,
 }
 
-/// The block; its parameters are those of the chunk buffer.
+/// Finds the chunk of each word; the parameters are those of the chunk buffer.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
 #[require(WORD == 10 - BYTES)]

@@ -1,7 +1,7 @@
 //! Host writer: writes to host memory for four clients, in one order, and reports to each which of its writes are done.
 //!
 //! The host promises nothing about a write before it reports it done (design 3.1): a client that announces a write waits for that. The
-//! host reports in the order of the requests, without naming them; the queue of owners knows whose they are.
+//! host reports in the order of the requests, without naming them; the queue of owners says which client each report is for.
 //!
 //! ```text
 //!                ┌──────────────────────────────────────────────────────────────┐

@@ -1,4 +1,4 @@
-//! Read demux: makes slots of 64 bytes of the words that the read engine gives, and hands payload and the words of atomics to their clients.
+//! Read demux: makes slots of 64 bytes from the words that the read engine gives, and hands payload and the words of atomics to their clients.
 //!
 //! WQEs and commands are whole slots of 64 bytes whatever the width of the datapath, and their clients count them: a read
 //! that fails, for which the host may give fewer words, gives as many slots as one that succeeds.

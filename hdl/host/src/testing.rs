@@ -1,4 +1,4 @@
-//! Neighbours for tests: host memory, and a host that answers reads late, out of order and with errors.
+//! Models for tests: host memory, and a host that answers reads late, out of order and with errors.
 use crate::arrivals::ReadWord;
 use crate::read_engine::HostRead;
 use num_bigint::BigUint;

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(run(&mut bench, Stalls::None, 1000, &mut random), 1003);
     }
 
-    /// Inputs that no neighbour would give, and resets at any time.
+    /// Inputs that no connected block would give, and resets at any time.
     #[test]
     fn any_input_does_the_same_in_verilog() {
         let mut random = random();

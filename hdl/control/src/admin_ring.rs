@@ -21,7 +21,7 @@
 //! 5. Once the device has failed, commands are answered with that status, and not executed.
 //! 6. While a command runs, slots of its list of pages are read for it, one at a time; a read that the host refuses fails that
 //!    command only.
-//! 7. When the queue is enabled anew, a command of the time before ends without an answer.
+//! 7. When the queue is enabled again, a command that began before ends without an answer.
 //!
 //! Refuses doorbells that claim more commands than the ring holds: they are ignored.
 //!
@@ -91,7 +91,7 @@ struct Conditions {
     all_done: Bit,
     /// The host refused one of them.
     write_failed: Bit,
-    /// The queue was enabled anew since the command began.
+    /// The queue was enabled again since the command began.
     is_old: Bit,
     /// The host writer takes the answer.
     answer_taken: Bit,
@@ -123,7 +123,7 @@ pub struct AdminRing {
     pub answer_base: Signal<In, Bits<64>>,
     /// Slots of both rings, as a power of two; more than 8 counts as 8.
     pub entries_log2: Signal<In, Bits<4>>,
-    /// The queue runs; a rise starts it anew at index 0.
+    /// The queue runs; a rise starts it at index 0.
     pub enable: Signal<In, Bit>,
     /// Answers raise events.
     pub event_on_answer: Signal<In, Bit>,
@@ -141,7 +141,7 @@ pub struct AdminRing {
     pub busy: Signal<Out, Bit>,
     /// The queue has stopped.
     pub failed: Signal<Out, Bit>,
-    /// Only a reset helps.
+    /// The device has failed; only a reset clears that.
     pub device_failed: Signal<In, Bit>,
     /// Why the device failed here; registered.
     pub fatal: Signal<Out, FatalReport>,
@@ -183,7 +183,7 @@ pub struct AdminRing {
     producer: Reg<Bits<16>>,
     consumer: Reg<Bits<16>>,
     has_stopped: Reg<Bit>,
-    /// The command that runs began before the queue was enabled anew.
+    /// The command that runs began before the queue was enabled again.
     is_old: Reg<Bit>,
     index: DFF<Bits<16>>,
     address: DFF<Bits<64>>,

@@ -1,4 +1,4 @@
-//! ALU: decides by one instruction and two words whether a command is refused, and what is written.
+//! ALU: executes one instruction on two words: whether the command is refused, and what is written.
 //!
 //! ```text
 //!  instruction, flags ─────────┐

@@ -138,7 +138,7 @@ pub struct Control {
     pub host_write_error: Signal<In, Bit>,
     /// From the completion stage: event queue 0 is full.
     pub overran_queue_0: Signal<In, Bit>,
-    /// From the pools: one is empty that never can be.
+    /// From the pools: a pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,
 
     /// To the packet path: Ethernet address of the card; registered.

@@ -37,7 +37,7 @@ pub struct DeviceFailure {
     pub host_write_error: Signal<In, Bit>,
     /// Event queue 0 is full.
     pub event_queue_overrun: Signal<In, Bit>,
-    /// A pool was empty that never can be.
+    /// A pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,
 
     /// The device has failed; registered.

@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    /// The same in plain Rust, from the register manual.
+    /// The checks of doorbells in plain Rust, from the register manual.
     #[derive(Default)]
     struct Model {
         owners: HashMap<(u64, u64), (u64, u64)>,

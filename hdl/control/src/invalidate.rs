@@ -94,7 +94,7 @@ pub struct Invalidate {
     pub holds: Signal<Out, Bit>,
     /// Address of the word to be read; a function of registers.
     pub read_address: Signal<Out, Bits<STORE_BITS>>,
-    /// That word, two cycles later.
+    /// The word at `read_address`, two cycles later.
     pub word: Signal<In, Bits<64>>,
     /// A word is written in this cycle.
     pub writes: Signal<Out, Bit>,

@@ -27,7 +27,7 @@
 //! | [`sequencer`] | executes commands, applies failures to queue pairs, and forgets all objects in a reset |
 //! | [`microcode`] | the program of every command, made from the tables of the contract |
 //! | [`instruction`] | one instruction, and the assembler of programs |
-//! | [`alu`] | decides by one instruction and two words |
+//! | [`alu`] | executes one instruction on two words |
 //! | [`object_store`] | layout of the memory of all objects |
 //! | [`object_view`] | objects of the store as messages to the other parts |
 //! | [`path`] | the path record as the stages use it |

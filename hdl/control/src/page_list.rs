@@ -78,7 +78,7 @@ pub enum Stage {
     Size,
     /// Checks that they fit.
     Check,
-    /// Is between two slots.
+    /// Waits between two slots.
     Ask,
     /// Asks the host for one.
     Read,
@@ -135,7 +135,7 @@ pub struct PageList {
     pub list_error: Signal<In, Bit>,
     /// The next word of the slot.
     pub word: Signal<In, Bits<64>>,
-    /// `word` is used up: the next one follows in the next cycle.
+    /// `word` has been used: the next one follows in the next cycle.
     pub takes_word: Signal<Out, Bit>,
     /// To the tables of pages; registered.
     pub page_write: Signal<Out, PageEntryWrite>,

@@ -452,7 +452,7 @@ impl Logic for CardRegisters {
             is_swept: sweeps,
         };
 
-        // The file and the entries keep it.
+        // The file and the entries store it.
         let has_write = self.has_write.q.val();
         let write = self.write_held.q.val();
         self.file.write_strobe.next = select(self.is_kept.q.val(), write.strobe, bits::<8>(0));
@@ -467,7 +467,7 @@ impl Logic for CardRegisters {
         self.interrupt_moderation_vector.next = self.entries.interrupt_moderation_vector.val();
         self.interrupt_moderation_period.next = self.entries.interrupt_moderation_period.val();
 
-        // It acts.
+        // The write takes effect.
         let settings = self.settings.q.val();
         let requests = self.requests.q.val();
         if has_write {

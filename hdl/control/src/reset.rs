@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_cannot_rest_reports_it_once() {
+    fn a_card_that_does_not_drain_reports_it_once() {
         let mut world = World::new();
         world.expect_reset();
         world.bench.block.quiesces.next = true;

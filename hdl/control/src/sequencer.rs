@@ -22,7 +22,7 @@
 //! 4. When the limit of a shared receive queue is reached, the limit becomes zero and an event is raised; a notice of an older
 //!    setting of the limit is dropped. A queue pair that has drained raises an event if it still is in SQD (protocol 3.10); the
 //!    notice of an earlier stay in SQD is taken before the next command.
-//! 5. When the device has failed, a command that waits ends, and one that reads pages reads no more.
+//! 5. When the device has failed, a command that waits ends, and one that reads pages stops reading.
 //! 6. Between two instructions, and while a stream or a list of pages is waited for, the store is lent to `invalidate` for six
 //!    cycles, at most once every fourteen.
 //! 7. Reset ends everything but keeps the store. `forget` then tells all stages and tables that no object exists, the object
@@ -97,7 +97,7 @@ pub struct Sequencer {
     pub event_queue_0_valid: Signal<In, Bit>,
     /// From the reset: forget all objects; one cycle, after a reset and before the next command.
     pub forget: Signal<In, Bit>,
-    /// Only a reset helps the device.
+    /// The device has failed; only a reset clears that.
     pub device_failed: Signal<In, Bit>,
     /// Nothing runs or is asked for; registered.
     pub is_idle: Signal<Out, Bit>,
@@ -146,7 +146,7 @@ pub struct Sequencer {
     quiesce: Quiesce,
     page_list: PageList,
     key_invalidation: Invalidate,
-    /// Where a query writes.
+    /// Host address of the next write of a query.
     host_address: DFF<Bits<64>>,
 }
 
@@ -258,7 +258,7 @@ impl Logic for Sequencer {
         self.key_invalidation.word.next = word;
         self.key_invalidation.is_waiting.next = self.quiesce.is_waiting[1].val();
 
-        // What is waited for.
+        // Work in flight.
         for i in 0..SECTIONS {
             self.quiesce.in_flight[i].next = self.in_flight[i].val();
         }

@@ -1,4 +1,4 @@
-//! Two counts that grow together, of frames and of their bytes, with a copy for the reader.
+//! A counter of frames and a counter of their bytes, with a copy for the reader.
 use rnic_kernel::prelude::*;
 
 /// Counts frames and bytes; `latch` copies both at once.

@@ -47,7 +47,7 @@ fn a_reset_in_a_command_leaves_nothing_behind() {
         let destroy = blank(opcode, number, &mut world.random);
         assert_eq!(world.command(destroy).status, CommandStatus::DoesNotExist);
     }
-    // The queues of the time before the reset have no users.
+    // The queues from before the reset have no users.
     prepare(&mut world);
     for (opcode, number) in [(CommandOpcode::DestroyQueuePair, 1), (CommandOpcode::DestroyCompletionQueue, 2)]
     {

@@ -46,7 +46,7 @@ fn a_ring_that_the_host_refuses_stops_the_queue() {
         world.post([0; COMMAND_BYTES]);
         world.rest();
         assert_eq!(world.fatal.len(), 1, "it has stopped");
-        // Enabling it anew starts at index 0 with phase 1.
+        // Enabling it again starts at index 0 with phase 1.
         (world.refuses_reads, world.refuses_answers) = (false, false);
         world.ring.block.enable.next = false;
         world.cycle();

@@ -415,13 +415,13 @@ fn a_card_starts_works_and_is_reset_through_its_slave() {
     assert!(!world.status().fatal);
     world.start();
     world.ring(PAGE, &SEND, number | 9 << 32);
-    assert_eq!((world.posted.len(), world.unknown), (3, 2), "nobody is there");
+    assert_eq!((world.posted.len(), world.unknown), (3, 2), "no such object");
     // What was destroyed can be made again.
     world.make_queues();
     world.ring(PAGE, &SEND, number | 9 << 32);
     assert_eq!(world.posted.len(), 4);
 
-    // A failure of the device is said, and refuses commands by code.
+    // A failure of the device is reported, and commands are answered with its status.
     world.events.clear();
     world.block.set("lost_read_tag", 1u8);
     world.tick();

@@ -42,9 +42,9 @@ pub(super) struct Requests {
     pub(super) reset: Bit,
     /// Commands were posted.
     pub(super) admin_doorbell: Bit,
-    /// The settings of event queue 0 count from now on.
+    /// The settings of event queue 0 take effect.
     pub(super) event_queue: Bit,
-    /// All counters hold this moment.
+    /// All counters are copied for the reader.
     pub(super) latch: Bit,
     /// Interrupts that are no longer pending.
     pub(super) pending_clear: Bits<64>,

@@ -188,7 +188,7 @@ fn draw_address(random: &mut Random) -> u64 {
 }
 
 #[test]
-fn registers_keep_and_say_what_their_tables_tell() {
+fn registers_behave_as_their_tables_say() {
     let mut random = random();
     let mut world = World::new().in_lock_step();
     let mut model = Model::new();
@@ -239,7 +239,7 @@ fn registers_keep_and_say_what_their_tables_tell() {
 }
 
 #[test]
-fn the_card_says_what_it_is() {
+fn registers_that_describe_the_card_have_their_values() {
     let mut world = World::new();
     assert_eq!(world.read(at::MAGIC), map::MAGIC);
     let read = |world: &mut World, address| world.read(address).to_le_bytes();

@@ -71,7 +71,7 @@ pub(super) struct Execute {
     pub skips: Signal<Out, Bit>,
     /// Its source word, rotated; registered.
     pub rotated: Signal<Out, Bits<64>>,
-    /// What the ALU says; registered.
+    /// The result of the ALU; registered.
     pub verdict: Signal<Out, Verdict>,
     /// Header of the object that the routine is about; registered.
     pub subject: Signal<Out, Bits<STORE_BITS>>,
@@ -127,7 +127,7 @@ impl Logic for Execute {
         self.microcode.write_address.next = bits(0);
         self.microcode.write_data.next = instruction;
 
-        // What it decides.
+        // The ALU.
         self.alu.instruction.next = instruction;
         self.alu.source.next = rotated;
         self.alu.target.next = self.word.val();

@@ -42,7 +42,7 @@ pub(super) struct Loader {
     pub queue_0: Signal<In, Bits<128>>,
     /// `command` is the slot of a list of pages.
     pub list_valid: Signal<In, Bit>,
-    /// The first word is used up.
+    /// The first word has been used.
     pub takes_word: Signal<In, Bit>,
     /// Action of the instruction.
     pub action: Signal<In, Action>,

@@ -49,9 +49,9 @@ fn state_after(index: usize) -> Bits<STATE_BITS> {
 /// State of `page_list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct PagesState {
-    /// It is between two slots.
+    /// It waits between two slots.
     pub is_asking: Bit,
-    /// It is done.
+    /// It has read the list, or refused it.
     pub is_done: Bit,
     /// How it ended.
     pub outcome: Outcome,
@@ -73,7 +73,7 @@ pub(super) struct StageMachine {
     pub new_queue_0: Signal<In, Bit>,
     /// Forget all objects; one cycle.
     pub forget: Signal<In, Bit>,
-    /// Only a reset helps the device.
+    /// The device has failed; only a reset clears that.
     pub device_failed: Signal<In, Bit>,
     /// Queue pairs that have failed or drained; `ready` is combinational from `is_lent`.
     pub notice: StreamRx<QpNotice>,
@@ -147,7 +147,7 @@ pub(super) struct StageMachine {
     stage_held: Reg<Stage>,
     cycle_held: Reg<Bits<CYCLE_BITS>>,
     routine_held: DFF<Routine>,
-    /// Microcode runs. Not reset, so after a reset: was cut off.
+    /// Microcode runs. Not reset: if it is set after a reset, the reset cut a routine off.
     is_running: DFF<Bit>,
     lookup: DFF<Lookup>,
     sweep: DFF<Sweep>,

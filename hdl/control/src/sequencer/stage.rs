@@ -115,7 +115,7 @@ pub enum LoadReason {
     Notice,
 }
 
-/// Registers that, besides the stage, decide which stage follows.
+/// Registers that decide, with the stage, which stage follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Position {
     /// Cycles spent in the stage, where the stage counts them.
@@ -136,7 +136,7 @@ pub(super) struct Conditions {
     pub(super) is_lent: Bit,
     /// A notice is offered.
     pub(super) has_notice: Bit,
-    /// Only a reset helps the device.
+    /// The device has failed; only a reset clears that.
     pub(super) device_failed: Bit,
     /// A sweep over all objects begins.
     pub(super) begins_forget: Bit,

@@ -19,7 +19,8 @@
 //!
 //! 1. Reading has no side effect, and never waits.
 //! 2. Reserved bits read as zero, whatever was written; registers that are read-only keep their value.
-//! 3. A register acts when its byte 7 is written, so two 32-bit writes, low then high, do what one 64-bit write does.
+//! 3. A register acts when its byte 7 is written, so two 32-bit writes, low then high, do what one 64-bit write does. Only
+//!    `interrupt_pending` acts on each byte that is written.
 //! 4. While `is_resetting`, writes of software change nothing; a sweep writes every register with its value at reset.
 //! 5. An access to an address without a register is counted; such a read yields zero.
 //!

@@ -129,8 +129,8 @@ const FRAMES: usize = 8;
 
 /// From the core to the MAC: a frame starts when it can no longer run dry.
 ///
-/// Latency 8 cycles for a frame of one beat; a beat a cycle of the slower clock. `2^ADDRESS` beats of room, which must be
-/// at least 64.
+/// Latency 8 cycles for a frame of one beat; a beat a cycle of the slower clock. `2^ADDRESS` beats of room: at
+/// least 32, since a long frame starts when 24 beats of it are here, and at most 128, since the frames are counted in 8 bits.
 ///
 /// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
 #[derive(LogicBlock, Registers, Construct)]

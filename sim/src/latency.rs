@@ -53,11 +53,11 @@ pub const STAGES: [&str; 13] = [
 /// Distribution of a time, in core clock cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// Minimum.
+    /// Shortest time.
     pub min: u64,
-    /// Median.
+    /// Median of the times.
     pub median: u64,
-    /// Maximum.
+    /// Longest time.
     pub max: u64,
 }
 

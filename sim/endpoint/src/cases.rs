@@ -52,7 +52,7 @@ pub struct Target {
 /// Receives that a case wants posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receives {
-    /// None.
+    /// No receive is posted.
     None,
     /// Two receives of [`Target::receive_bytes`].
     Two,

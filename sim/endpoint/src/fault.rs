@@ -16,7 +16,7 @@ use super::packet::{Places, seal};
 /// Frames of a queue pair to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Requests.
+    /// Requests of the requester.
     Requester,
     /// Acknowledgements and responses.
     Responder,
@@ -36,7 +36,7 @@ pub enum Fault {
     DestinationMac(MacAddress),
     /// Ethernet source address.
     SourceMac(MacAddress),
-    /// EtherType.
+    /// EtherType of the frame.
     Ethertype(u16),
     /// Number of bytes after the ICRC, as a MAC adds them to short frames.
     EthernetPad(usize),

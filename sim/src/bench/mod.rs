@@ -50,7 +50,7 @@ const PINGS: [Ping; 3] = [
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Operation.
+    /// Operation of all messages.
     pub kind: Kind,
     /// Message length, in bytes.
     pub bytes: usize,
@@ -86,7 +86,7 @@ impl Case {
 pub struct Row {
     /// Name of the case.
     pub name: String,
-    /// Operation.
+    /// Operation, in lower case.
     pub op: String,
     /// Message length, in bytes.
     pub bytes: usize,
@@ -127,7 +127,7 @@ pub struct NotMeasured {
     pub name: String,
     /// Width of the datapath, in bits.
     pub width_bits: u32,
-    /// Reason.
+    /// Why there is no result.
     pub reason: String,
 }
 
@@ -169,7 +169,7 @@ pub struct Speed {
 pub struct Findings {
     /// Seed of the hosts' behaviour.
     pub seed: u64,
-    /// Throughput.
+    /// Throughput, by case.
     pub rows: Vec<Row>,
     /// Cases without a result.
     pub not_measured: Vec<NotMeasured>,

@@ -11,9 +11,9 @@ use std::process::Command;
 /// The part of the environment that decides which tools are found.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// `VERILATOR_ROOT`.
+    /// Value of `VERILATOR_ROOT`.
     pub verilator_root: Option<PathBuf>,
-    /// `PATH`.
+    /// Value of `PATH`.
     pub path: Option<OsString>,
     /// `VIRTUAL_ENV`, the active Python environment.
     pub virtual_env: Option<PathBuf>,

@@ -27,9 +27,9 @@ impl SendResult {
 /// Result of a message at its requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendResult {
-    /// Status.
+    /// Status of the completion.
     pub status: CompletionStatus,
-    /// Operation.
+    /// Opcode of the completion.
     pub opcode: CompletionOpcode,
     /// It must complete with a CQE.
     pub is_signalled: bool,
@@ -40,7 +40,7 @@ pub struct SendResult {
 /// Result of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveResult {
-    /// Status.
+    /// Status of the completion.
     pub status: CompletionStatus,
     /// Message that arrived; `None` on errors.
     pub arrived: Option<Arrived>,

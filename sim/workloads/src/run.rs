@@ -22,9 +22,9 @@ const BATCH_MAX: usize = 8;
 pub struct Post<'a> {
     /// Tag, which is returned in the completion.
     pub wr_id: u64,
-    /// Message.
+    /// Message to post.
     pub message: &'a Message,
-    /// Payload.
+    /// Payload of the message.
     pub payload: &'a [u8],
     /// Compare operand of a compare and swap.
     pub compare: u64,
@@ -33,13 +33,13 @@ pub struct Post<'a> {
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Pair.
+    /// Pair of queue pairs, by index in the plan.
     pub pair: usize,
     /// The request is a receive.
     pub is_receive: bool,
     /// Tag of the request.
     pub wr_id: u64,
-    /// Status.
+    /// Status of the completion.
     pub status: CompletionStatus,
     /// Operation. Undefined for receives that failed.
     pub opcode: CompletionOpcode,
@@ -127,7 +127,7 @@ pub struct Totals {
     pub messages: u64,
     /// Bytes of these messages, each of which was compared.
     pub bytes: u64,
-    /// Completions.
+    /// Completions that were compared.
     pub completions: u64,
     /// Asynchronous events.
     pub events: u64,

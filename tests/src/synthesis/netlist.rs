@@ -8,11 +8,11 @@ use std::collections::HashMap;
 pub struct Figures {
     /// Lookup tables, with those used as memory and shift registers.
     pub lut: u32,
-    /// Flip-flops.
+    /// Flip-flops (FDRE, FDSE, FDCE, FDPE).
     pub ff: u32,
     /// Block RAMs of 36 Kbit; one of 18 Kbit is half.
     pub bram: f32,
-    /// UltraRAMs.
+    /// UltraRAMs of 288 Kbit.
     pub uram: u32,
     /// LUT levels between registers; a carry chain counts one, the wide multiplexers of a slice none.
     pub depth: u32,

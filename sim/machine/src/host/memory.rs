@@ -27,9 +27,9 @@ pub enum Access {
 /// Direction of an access of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Read.
+    /// The card reads.
     Read,
-    /// Write.
+    /// The card writes.
     Write,
 }
 

@@ -56,9 +56,9 @@ pub struct Violation {
     pub time_ps: u64,
     /// Card that violated the rule, as in `card0`.
     pub owner: String,
-    /// Rule.
+    /// Rule that was violated.
     pub rule: Rule,
-    /// Description.
+    /// What happened, for the error message.
     pub text: String,
 }
 

@@ -450,7 +450,7 @@ impl Card {
         &self.name
     }
 
-    /// Setup.
+    /// Options that the card was made with.
     pub fn options(&self) -> &CardOptions {
         &self.options
     }

@@ -7,6 +7,7 @@ use rnic_packet_path::differential;
 use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench;
 use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::print_line;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use verilator_sys::{ModelOptions, Optimization};
@@ -88,7 +89,10 @@ fn run(command: Command) -> Result<()> {
         Command::Demo { config, captures, out, seed, messages } => {
             let options = DemoOptions { config: read(&config)?, seed, messages };
             demo::run(&options, &captures, &out)?;
-            println!("{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg", out.display());
+            print_line!(
+                "{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg",
+                out.display()
+            );
             Ok(())
         }
         Command::Bench { config, quick, json, seed, only } => {
@@ -100,7 +104,7 @@ fn run(command: Command) -> Result<()> {
                 // What is there is kept, should a later width fail.
                 bench::write(&findings, &json)?;
             }
-            println!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
+            print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
             Ok(())
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
@@ -115,21 +119,25 @@ fn read(path: &Path) -> Result<Config> {
 fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {
     let model =
         build_model(config, &ModelOptions { optimization: Optimization::O2, ..ModelOptions::default() })?;
-    println!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
+    print_line!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
     let mut drops = [0; DropReason::ALL.len()];
     for (index, stalls) in (0..).zip(Stalls::FOUR_WAYS) {
         let agreement = differential::run(&model, stalls, seed + index, frames / 4)?;
-        println!(
+        print_line!(
             "{:>7} {:>7} {:>9} {:>9} {:>11}",
-            stalls.source, stalls.sink, agreement.frames, agreement.packets, agreement.cycles
+            stalls.source,
+            stalls.sink,
+            agreement.frames,
+            agreement.packets,
+            agreement.cycles
         );
         for (sum, count) in drops.iter_mut().zip(agreement.drops) {
             *sum += count;
         }
     }
-    println!("no difference; drops by reason:");
+    print_line!("no difference; drops by reason:");
     for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
-        println!("  {:<24} {count:>8}", reason.name());
+        print_line!("  {:<24} {count:>8}", reason.name());
     }
     Ok(())
 }

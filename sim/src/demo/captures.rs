@@ -3,6 +3,7 @@
 //! Every frame that is sent to the UDP port of RoCEv2 goes in at the MAC, and into [`classify()`]. Both must accept the same frames,
 //! and refuse the others for the same reasons. What was accepted is sent again, and must come out as the contract says. What else
 //! a capture holds is counted and left out.
+use crate::print_line;
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_layout::opcode;
@@ -149,7 +150,7 @@ pub fn pass(config: &Config, model: &Model, set: &CaptureSet, trace: &Path) -> R
             drops: captures.drops.clone(),
         };
         ensure!(found == *expected, "{EXPECTED} of the captures says {expected:?}, and this is {found:?}");
-        println!("all of this is as {EXPECTED} of the captures says");
+        print_line!("all of this is as {EXPECTED} of the captures says");
     }
     Ok(captures)
 }
@@ -352,7 +353,7 @@ impl Bench {
 }
 
 fn print_head() {
-    println!(
+    print_line!(
         "\n{:<28} {:>6} {:>8} {:>6} {:>7} {:>8} {:>7} {:>9} {:>10} {:>7} {:>8}",
         "capture",
         "frames",
@@ -369,7 +370,7 @@ fn print_head() {
 }
 
 fn print_row(row: &CaptureResult) {
-    println!(
+    print_line!(
         "{:<28} {:>6} {:>8} {:>6} {:>7} {:>8} {:>7} {:>9} {:>10} {:>7.1} {:>8.1}",
         row.capture,
         row.frames,
@@ -386,18 +387,18 @@ fn print_row(row: &CaptureResult) {
 }
 
 fn print_total(captures: &Captures, clock_mhz: u32) {
-    println!("\naccepted frames by opcode:");
+    print_line!("\naccepted frames by opcode:");
     for (name, count) in &captures.opcodes {
-        println!("  {name:<28} {count:>6}");
+        print_line!("  {name:<28} {count:>6}");
     }
-    println!(
+    print_line!(
         "{} files: {} RoCEv2 frames, {} frames of other protocols, {} frames cut short by the capture",
         captures.each.len(),
         captures.frames,
         captures.other_frames,
         captures.cut_short
     );
-    println!(
+    print_line!(
         "{} frames were accepted: {} came out byte for byte, {} with fields reset that the card does not keep",
         captures.frames_identical + captures.frames_normalised,
         captures.frames_identical,
@@ -405,14 +406,18 @@ fn print_total(captures: &Captures, clock_mhz: u32) {
     );
     let refused: Vec<String> =
         captures.drops.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    println!(
+    print_line!(
         "{} frames were refused, as the contract says{}{}",
         captures.drops.values().sum::<u64>(),
         if refused.is_empty() { "" } else { ": " },
         refused.join(", ")
     );
-    println!(
+    print_line!(
         "{} bytes in {} cycles at {} MHz: {:.1} Gb/s in, {:.1} Gb/s out, over all captures with their starts and ends",
-        captures.bytes, captures.cycles, clock_mhz, captures.receive_gbps, captures.transmit_gbps
+        captures.bytes,
+        captures.cycles,
+        clock_mhz,
+        captures.receive_gbps,
+        captures.transmit_gbps
     );
 }

@@ -17,30 +17,30 @@ use serde::Serialize;
 use std::path::Path;
 use verilator_sys::{Model, ModelOptions, Optimization};
 
-/// What the demo showed.
+/// Results of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The configuration.
     pub config: Config,
     /// Core clock, for all rates.
     pub clock_mhz: u32,
-    /// What two cards did.
+    /// Results of the two cards.
     #[serde(flatten)]
     pub cards: scenario::Results,
-    /// How fast they are, by length of the message.
+    /// Throughput of one queue pair, by length of the message.
     pub curve: Vec<bench::Row>,
-    /// What the packet path did with captured frames.
+    /// Results of the packet path with captured frames.
     pub captures: Captures,
 }
 
-/// How the demo is run.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// The configuration of the card.
     pub config: Config,
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Messages between the two cards, at least.
+    /// Minimum number of messages between the two cards.
     pub messages: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct DemoOptions {
 pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary> {
     let config = &options.config;
     let (width_bits, clock_mhz) = (config.datapath.width_bits, config.datapath.core_clock_mhz);
-    // Before all that takes minutes.
+    // Read first: an error must not come after minutes of building.
     let captured = CaptureSet::read(captures)?;
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     print_line!("generating the card: {width_bits} bits at {clock_mhz} MHz");
@@ -84,14 +84,14 @@ fn print_cards(cards: &scenario::Results) {
         print_line!("  {kind:<28} {count:>6}");
     }
     print_line!(
-        "{} messages, {} completions, {} frames; {} bytes found where they belong",
+        "{} messages, {} completions, {} frames; {} bytes compared at their destination",
         cards.messages,
         cards.completions,
         cards.frames,
         cards.bytes_verified
     );
     print_line!(
-        "{} messages have more packets than one, and the longest {} bytes",
+        "{} messages of more than one packet; the longest message has {} bytes",
         cards.messages_of_many_packets,
         cards.longest_bytes
     );

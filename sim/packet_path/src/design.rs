@@ -1,5 +1,5 @@
-//! The packet path as a design of its own: what the card does between its MAC and its engines, with the streams of the engines
-//! as ports. This block only wires.
+//! The packet path as a design of its own: the part of the card between its MAC and its engines, with the streams of the
+//! engines as ports. This block only connects others.
 //!
 //! ```text
 //!            ┌────────────┐   ┌───────────┐ own address, filter, enable, latch
@@ -15,7 +15,7 @@
 //!                             └─────────────────────────────┘
 //! ```
 //!
-//! Only tests use it, which play the engines. The whole card is [`rnic_hdl::card`].
+//! Only tests use it, in the place of the engines. The whole card is [`rnic_hdl::card`].
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -40,7 +40,7 @@ pub const TOP: &str = "packet_path";
 const TOKENS: usize = 9;
 const TOKEN_COUNT: usize = TOKENS + 1;
 
-/// A design that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
+/// A design that parses and assembles frames. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
 #[derive(LogicBlock, Registers, Construct)]
 #[new(

@@ -176,9 +176,9 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
             let mut rest = hosts[side].domain.allocate(PIECES * piece_bytes + 1)?;
             let mut pieces = Vec::new();
             for _ in 0..PIECES {
-                let (piece, behind) = rest.split_at(piece_bytes).ok().context("there is enough for all")?;
+                let (piece, tail) = rest.split_at(piece_bytes).ok().context("there is enough for all")?;
                 pieces.push(piece);
-                rest = behind;
+                rest = tail;
             }
             let (written, flights) = (vec![false; WINDOW_BYTES], BTreeMap::new());
             Ok::<_, anyhow::Error>(End {

@@ -209,7 +209,7 @@ impl Run {
         self.wr_ids.swap_remove(place.with_context(|| format!("{completion:?} was not posted"))?);
         let pair = self.pairs.iter_mut().find(|pair| pair.number == completion.qp_number);
         let pair = pair.context("an unknown queue pair")?;
-        ensure!(!pair.is_over, "{completion:?} comes behind the last one");
+        ensure!(!pair.is_over, "{completion:?} follows the last one");
         if completion.status == CompletionStatus::Flushed {
             pair.is_flushed = true;
             self.counts[1] += 1;

@@ -75,7 +75,7 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 11 + place / 256 + seed * 29 + 1) as u8).collect()
 }
 
-/// A region that the driver knows nothing of.
+/// A region that the driver has not created.
 struct Odd {
     key: u32,
     /// Its owner gives commands of which others take the place.

@@ -109,10 +109,10 @@ fn path_to_peer(version: Version) -> Path {
     Path { source_index: version as u8, ..Path::new(gids(PEER_MAC)[version], PEER_MAC) }
 }
 
-/// How the card sends: the first thing that goes wrong is told.
+/// Attributes with which the card sends: no retries, so the first failure is reported.
 const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0, read_atomic: None };
 
-/// What has moved since the last time, of all counters.
+/// Increments of all counters since the last snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved(BTreeMap<&'static str, u64>);
 
@@ -204,9 +204,9 @@ impl Rig {
         let mut rest = domain.allocate(RECEIVES * RECEIVE_BYTES)?;
         let mut room = Vec::new();
         for _ in 1..RECEIVES {
-            let (piece, behind) = rest.split_at(RECEIVE_BYTES).expect("there is enough for all");
+            let (piece, tail) = rest.split_at(RECEIVE_BYTES).expect("there is enough for all");
             room.push(piece);
-            rest = behind;
+            rest = tail;
         }
         let (counters, messages) = (Vec::new(), 0);
         let mut rig = Rig {
@@ -434,7 +434,7 @@ impl Rig {
         Ok(others)
     }
 
-    /// Ends the run: everything comes to rest, and the monitors have the last word.
+    /// Ends the run: everything comes to rest, and the monitors are checked.
     pub(crate) fn finish(self) -> Result<()> {
         let Rig { world, tamper, interposer, device, domain, sends, receives, room, bystander, .. } = self;
         drop((bystander, room, sends, receives, domain, device, tamper, interposer));

@@ -171,7 +171,7 @@ impl Netlist {
             }
         }
         if settled != self.cells.len() {
-            bail!("{} cells lie on a combinational loop or behind one", self.cells.len() - settled);
+            bail!("{} cells are in a combinational loop or driven by one", self.cells.len() - settled);
         }
         Ok(level.into_values().max().unwrap_or(0))
     }

@@ -172,7 +172,7 @@ fn work_that_is_wrong_in_itself_ends_the_queue_pair_in_its_turn() {
         assert_eq!(pair.statuses_of_a(), expected);
         assert_eq!(pair.seen, []);
 
-        // Behind work that is in flight it waits for its turn.
+        // After work that is in flight it waits for its turn.
         let mut pair = Pair::new();
         pair.a.post_send(A, write(1, 0, 0, 10));
         pair.a.post_send(A, write_of(bad(KEY ^ 1, FIRST, 1)));

@@ -166,7 +166,7 @@ impl Host {
         &mut self.memory
     }
 
-    /// Monitor of completions, events and interrupts, which must be told about rings and payload buffers.
+    /// Monitor of completions, events and interrupts; rings and payload buffers must be registered with it.
     pub fn order_mut(&mut self) -> &mut OrderMonitor {
         &mut self.order
     }
@@ -225,7 +225,7 @@ impl Host {
             && self.registers.under_way() == 0
     }
 
-    /// Reports what is in flight, and what went wrong unnoticed.
+    /// Reports what is in flight, and failures that no test has taken.
     pub fn check_end(&self, now_ps: u64, log: &mut Log) {
         check_idle(log, now_ps, "reads", self.reads.under_way());
         check_idle(log, now_ps, "writes", self.writes.under_way());

@@ -68,7 +68,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations that are kept. The first ones tell the cause, and a broken card may cause one in each cycle.
+/// Maximum of violations that are kept. The first ones show the cause, and a broken card may cause one in each cycle.
 const VIOLATIONS_MAX: usize = 64;
 
 /// Violations of one card.

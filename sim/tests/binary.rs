@@ -1,4 +1,4 @@
-//! `rnic-sim` as its users meet it.
+//! The command line of `rnic-sim`.
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::Command;

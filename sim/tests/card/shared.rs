@@ -215,7 +215,7 @@ impl Run {
             self.counts[1] += 1;
         } else {
             ensure!(completion.is_success() && !pair.is_flushed, "{completion:?}");
-            let message = pair.messages.get(pair.received).context("nobody has sent it")?;
+            let message = pair.messages.get(pair.received).context("no such message was sent")?;
             let found = (completion.opcode, completion.immediate, completion.length as usize);
             ensure!(found == (message.opcode, message.immediate, message.bytes.len()), "{completion:?}");
             let held: Vec<u8> = completion.sg_list.iter().flat_map(|piece| piece.bytes().to_vec()).collect();

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds a capture against two tools that know nothing of this project.
+"""Checks a capture with two independent tools.
 
     .venv/bin/python scripts/check_trace.py build/demo/trace.pcap
 
-* tshark must see RoCEv2 in every frame, and none that is malformed. Its guesses at what random payload could be are
-  switched off: they take short SENDs for RPC over RDMA, and then find that malformed.
-* scapy must compute the ICRC of every frame alike, and another one for each of a few frames in which a bit is turned.
+* tshark must decode every frame as RoCEv2, and none as malformed. Its heuristic dissectors of payload are disabled: they
+  take the random payload of short SENDs for RPC over RDMA, and report it as malformed.
+* scapy must compute the same ICRC for every frame, and another one for a sample of frames in which one bit is flipped.
 """
 import random
 import subprocess
@@ -17,12 +17,12 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.utils import RawPcapReader
 
-NO_GUESSES = ["--disable-protocol", "rpcordma", "--disable-heuristic", "eth_over_ib"]
-SPOILED_EVERY = 100
+NO_HEURISTICS = ["--disable-protocol", "rpcordma", "--disable-heuristic", "eth_over_ib"]
+FLIPPED_EVERY = 100
 
 
 def packet(frame):
-    """The bytes from Ethernet to the end of the ICRC; a MAC may have filled the frame up behind it."""
+    """The bytes from Ethernet to the end of the ICRC; a MAC may have padded the frame after it."""
     ether = Ether(frame)
     if IP in ether:
         return frame[: len(frame) - len(ether[IP].original) + ether[IP].len]
@@ -45,18 +45,18 @@ def check_icrc(path):
         frame = packet(frame)
         if not icrc_agrees(frame):
             raise SystemExit(f"frame {frames}: scapy computes another ICRC: {frame.hex()}")
-        if frames % SPOILED_EVERY == 0:
+        if frames % FLIPPED_EVERY == 0:
             # The last byte before the ICRC; whatever it is, it is covered.
-            spoiled = bytearray(frame)
-            spoiled[-5] ^= 1 << chance.randrange(8)
-            if icrc_agrees(bytes(spoiled)):
-                raise SystemExit(f"frame {frames}: scapy does not see a turned bit")
+            flipped = bytearray(frame)
+            flipped[-5] ^= 1 << chance.randrange(8)
+            if icrc_agrees(bytes(flipped)):
+                raise SystemExit(f"frame {frames}: scapy does not see a flipped bit")
         frames += 1
     return frames
 
 
 def tshark_count(path, display_filter):
-    command = ["tshark", "-n", "-r", path, *NO_GUESSES, "-Y", display_filter, "-T", "fields", "-e", "frame.number"]
+    command = ["tshark", "-n", "-r", path, *NO_HEURISTICS, "-Y", display_filter, "-T", "fields", "-e", "frame.number"]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if found.returncode != 0:
         raise SystemExit(f"failed: {' '.join(command)}")
@@ -74,7 +74,7 @@ def main():
     malformed = tshark_count(path, "_ws.malformed")
     if (roce, malformed) != (frames, 0):
         raise SystemExit(f"of {frames} frames tshark sees {roce} as RoCEv2, and {malformed} as malformed")
-    print(f"{path}: {frames} frames; tshark sees RoCEv2 in each and none malformed, scapy computes every ICRC alike")
+    print(f"{path}: {frames} frames; tshark decodes all as RoCEv2 and none as malformed, scapy computes the same ICRCs")
 
 
 main()

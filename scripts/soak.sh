@@ -11,20 +11,20 @@
 # Exit code 1 if a run failed; the table at the end gives the command that repeats it. --part may be given several times.
 source "$(dirname "$0")/lib.sh"
 
-# A part takes a line, with @ for the seed: name | one seed in so many is run, 0: only the first one | arguments of cargo test |
-# tests | environment | what it does.
+# One part per line, @ stands for the seed: name | N to run one seed in N, 0 to run the first seed only | arguments of
+# cargo test | tests | environment | description.
 parts=(
     "operations|1|-p rnic-sim --test card|random_operations|RNIC_FIRST_SEED=@ RNIC_SEEDS=1|random operations of 64 queue pairs between two cards, against the model, at 64 and 512 bits"
     "lifecycles|2|-p rnic-sim --test card|messages_end_in_the_middle receives_are_shared send_queues_drain keys_end|RNIC_FIRST_SEED=@ RNIC_SEEDS=1|queue pairs that fail, drain, share receives and invalidate keys while they are at work, at 64 and 512 bits"
     "model|1|-p rnic-workloads --lib --test operations|endpoints_do_what the_driver_does_what|RNIC_FIRST_SEED=@ RNIC_SEEDS=1|random operations of two reference endpoints, and of the driver on a card in software, against the model"
-    "blocks|2|-p rnic-blocks -p rnic-host -p rnic-packet -p rnic-complete -p rnic-control -p rnic-dma -p rnic-requester -p rnic-responder --lib||RNIC_SEED=@ RNIC_SEEDS=4|the tests of all blocks, with another stimulus and four times as many rounds"
+    "blocks|2|-p rnic-blocks -p rnic-host -p rnic-packet -p rnic-complete -p rnic-control -p rnic-dma -p rnic-protect -p rnic-requester -p rnic-responder --lib||RNIC_SEED=@ RNIC_SEEDS=4|the tests of all blocks, with another stimulus and four times as many rounds"
     "properties|2|-p rnic-layout -p rnic-driver --lib --test frames_of_our_own --test records_read_back||PROPTEST_RNG_SEED=@ PROPTEST_CASES=10000|properties of the wire formats, the registers, and the driver's memory and rings"
     "frames|10|-p rnic-packet-path --test packet_path|random_frames_agree|RNIC_FIRST_SEED=@ RNIC_FRAMES=400000|100,000 random frames at each width through the packet path, against the software view of the contract"
     "never_lock|20|-p rnic-sim --test card|never_lock|RNIC_FIRST_SEED=@ RNIC_CYCLES=10000000|two cards that READ from and WRITE to each other for 10,000,000 cycles, at 64 and 512 bits"
-    "refusals|0|-p rnic-sim --test refusals||RNIC_SEEDS=1|every wrong request and answer of a peer, in IPv4 and IPv6, at 64 and 512 bits"
+    "refusals|0|-p rnic-sim --test refusals||RNIC_SEEDS=1|every invalid request and response of a peer, in IPv4 and IPv6, at 64 and 512 bits"
     "language|10|-p rnic-kernel-check --test programs||RNIC_KERNEL_SEED=@ RNIC_KERNEL_PROGRAMS=40|40 random programs of the hardware language, against Verilator and Icarus (compiles them for each seed)"
 )
-# The part whose programs a build script draws, and which therefore cannot be built once.
+# Part with programs that a build script draws, so that it is compiled again for each seed.
 compiled_anew=language
 
 usage() {
@@ -89,7 +89,7 @@ folder=$root/build/soak
 rm -rf "$folder"
 mkdir -p "$folder/programs"
 
-# Builds the test programs of a part, and notes for each of them the copy that is run, its package, and the folder of that.
+# Builds the test programs of a part, and lists for each the copy that is run, its package, and the folder of the package.
 build() {
     local name=$1 arguments=$2
     # shellcheck disable=SC2086 # The arguments are words.
@@ -173,7 +173,7 @@ for ((index = 0; ; index++)); do
         run_started=$SECONDS
         verdict=ok
         run "$name" "$arguments" "$filters" "$environment" "$seed" >"$log" 2>&1 || verdict=FAILED
-        # What was interrupted has no verdict.
+        # An interrupted run has no verdict.
         [ -z "$interrupted" ] || break
         runs[$name]=$((${runs[$name]:-0} + 1))
         seconds[$name]=$((${seconds[$name]:-0} + SECONDS - run_started))
@@ -189,7 +189,7 @@ for ((index = 0; ; index++)); do
         [ "$verdict" = ok ] ||
             printf '    output: %s\n    again:  %s\n' "${log#"$root"/}" "${failures[-1]##*|}"
     done
-    # Parts that run once have nothing more to do.
+    # Only parts that run once are left.
     if [ -z "$ran" ] && [ "$index" -gt 100 ]; then
         break
     fi

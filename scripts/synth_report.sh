@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sizes and logic depth of generated cards, by block and whole, as a table and as build/synth_report.json.
+# Size and logic depth of generated cards, for each block and in total, as a table and as build/synth_report.json.
 #
 #   scripts/synth_report.sh                    the 512-bit card (minutes)
 #   scripts/synth_report.sh w64 w128 w256 w512 all widths

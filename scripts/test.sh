@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that decides whether a change may land, from nothing: tools, style, tests at all widths, proofs, demo.
+# All checks of a change, on a new machine too: tools, style, documentation, tests at all widths, proofs, loom, demo.
 source "$(dirname "$0")/lib.sh"
 
 scripts/setup.sh test
@@ -15,7 +15,7 @@ RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --works
 step "tests: contract, language, blocks, card, driver, front ends, proofs (about 20 minutes)"
 cargo test --workspace
 
-step "every order of what two threads of the driver do"
+step "loom: all interleavings of driver and card on the rings"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p rnic-driver --release --test loom
 
 step "demo"

@@ -7,10 +7,10 @@
 //!                         └── now, idle               time
 //! ```
 //!
-//! A back end is a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process; the driver treats
-//! them alike. One rule makes that possible: **a card may make progress only inside calls of this interface**. A simulated
-//! card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits calls
-//! [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
+//! A back end may be a PCI function behind VFIO, a vfio-user socket, or a simulated card in this process, which is the only
+//! one today; the driver treats them alike. One rule makes that possible: **a card may make progress only inside calls of this
+//! interface**. A simulated card advances inside calls of [`Function`] and [`Bar`] only. So every loop of the driver that waits
+//! calls [`Function::idle`], and measures its timeout with [`Function::now`], which a simulation answers with simulated time.
 
 use crate::memory::{Memory, Purpose};
 use std::sync::Arc;

@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_is_where_its_stretch_is(
+        fn every_byte_is_where_its_segment_is(
             lengths in proptest::collection::vec(1usize..40, 1..6),
             places in proptest::collection::vec(0u64..1 << 20, 6),
             log2 in 12u8..=16,

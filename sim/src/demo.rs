@@ -4,6 +4,7 @@ pub mod captures;
 
 use crate::bench;
 use crate::latency;
+use crate::print_line;
 use crate::report;
 use crate::scenario::{self, ScenarioOptions};
 use anyhow::{Context, Result};
@@ -16,30 +17,30 @@ use serde::Serialize;
 use std::path::Path;
 use verilator_sys::{Model, ModelOptions, Optimization};
 
-/// What the demo showed.
+/// Results of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The configuration.
     pub config: Config,
     /// Core clock, for all rates.
     pub clock_mhz: u32,
-    /// What two cards did.
+    /// Results of the two cards.
     #[serde(flatten)]
     pub cards: scenario::Results,
-    /// How fast they are, by length of the message.
+    /// Throughput of one queue pair, by length of the message.
     pub curve: Vec<bench::Row>,
-    /// What the packet path did with captured frames.
+    /// Results of the packet path with captured frames.
     pub captures: Captures,
 }
 
-/// How the demo is run.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// The configuration of the card.
     pub config: Config,
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Messages between the two cards, at least.
+    /// Minimum number of messages between the two cards.
     pub messages: usize,
 }
 
@@ -52,24 +53,24 @@ pub struct DemoOptions {
 pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary> {
     let config = &options.config;
     let (width_bits, clock_mhz) = (config.datapath.width_bits, config.datapath.core_clock_mhz);
-    // Before all that takes minutes.
+    // Read first: an error must not come after minutes of building.
     let captured = CaptureSet::read(captures)?;
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    println!("generating the card: {width_bits} bits at {clock_mhz} MHz");
+    print_line!("generating the card: {width_bits} bits at {clock_mhz} MHz");
     let product = generator::generate(config)?;
     std::fs::write(out.join("rnic.v"), &product.verilog)?;
-    println!("verilating {} lines of Verilog", product.verilog.lines().count());
+    print_line!("verilating {} lines of Verilog", product.verilog.lines().count());
     let model_options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     let model = Model::build(TOP, &product.verilog, &model_options)?;
-    println!("two cards on a wire: {} messages, seed {}", options.messages, options.seed);
+    print_line!("two cards on a wire: {} messages, seed {}", options.messages, options.seed);
     let scenario_options =
         ScenarioOptions { seed: options.seed, messages: options.messages, host: HostOptions::STANDARD };
     let cards = scenario::play(&model, width_bits, &scenario_options, &out.join("trace.pcap"))?;
     print_cards(&cards);
-    println!("\none queue pair at full speed, by length of the message");
+    print_line!("\none queue pair at full speed, by length of the message");
     let curve = bench::measure(&model, width_bits, &bench::curve(), options.seed)?;
 
-    println!("\nthe packet path alone, with captured frames");
+    print_line!("\nthe packet path alone, with captured frames");
     let model = path::build_model(config, &model_options)?;
     let captures = captures::pass(config, &model, &captured, &out.join("captures.pcap"))?;
     let summary = Summary { config: config.clone(), clock_mhz, cards, curve, captures };
@@ -80,21 +81,26 @@ pub fn run(options: &DemoOptions, captures: &Path, out: &Path) -> Result<Summary
 
 fn print_cards(cards: &scenario::Results) {
     for (kind, count) in &cards.kinds {
-        println!("  {kind:<28} {count:>6}");
+        print_line!("  {kind:<28} {count:>6}");
     }
-    println!(
-        "{} messages, {} completions, {} frames; {} bytes found where they belong",
-        cards.messages, cards.completions, cards.frames, cards.bytes_verified
+    print_line!(
+        "{} messages, {} completions, {} frames; {} bytes compared at their destination",
+        cards.messages,
+        cards.completions,
+        cards.frames,
+        cards.bytes_verified
     );
-    println!(
-        "{} messages have more packets than one, and the longest {} bytes",
-        cards.messages_of_many_packets, cards.longest_bytes
+    print_line!(
+        "{} messages of more than one packet; the longest message has {} bytes",
+        cards.messages_of_many_packets,
+        cards.longest_bytes
     );
-    println!(
+    print_line!(
         "{} cycles, {:.1} Gb/s of payload in both directions together",
-        cards.cycles, cards.payload_gbps
+        cards.cycles,
+        cards.payload_gbps
     );
-    println!("\ncycles from the doorbell, one message at a time: median (shortest, longest)");
+    print_line!("\ncycles from the doorbell, one message at a time: median (shortest, longest)");
     for stage in latency::STAGES {
         let columns = cards.latency_by_length.iter().filter_map(|(bytes, stages)| {
             let spread = stages.get(stage)?;
@@ -102,7 +108,7 @@ fn print_cards(cards: &scenario::Results) {
         });
         let columns: Vec<String> = columns.collect();
         if !columns.is_empty() {
-            println!("  {stage:<28} {}", columns.join("   "));
+            print_line!("  {stage:<28} {}", columns.join("   "));
         }
     }
 }

@@ -4,8 +4,8 @@
 //! ```text
 //!   host 0          card 0                                  card 1          host 1
 //!     doorbell ───────▸│
-//!                      │ work_entry_asked ... wqe_fetched
-//!                      │ payload_asked ... payload_fetched     (not for inline data)
+//!                      │ wqe_requested ... wqe_fetched
+//!                      │ payload_requested ... payload_fetched     (not for inline data)
 //!                      │ first_byte_on_the_wire ─────────▸│ last_byte_received
 //!                      │                                  │ icrc_proven
 //!                      │                                  │ payload_handed_over ... payload_at_the_host
@@ -36,9 +36,9 @@ const IDLE_MAX: usize = 1_000;
 /// Stages of a message, in order.
 pub const STAGES: [&str; 13] = [
     "doorbell",
-    "work_entry_asked",
+    "wqe_requested",
     "wqe_fetched",
-    "payload_asked",
+    "payload_requested",
     "payload_fetched",
     "first_byte_on_the_wire",
     "last_byte_received",
@@ -53,11 +53,11 @@ pub const STAGES: [&str; 13] = [
 /// Distribution of a time, in core clock cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// Minimum.
+    /// Shortest time.
     pub min: u64,
-    /// Median.
+    /// Median of the times.
     pub median: u64,
-    /// Maximum.
+    /// Longest time.
     pub max: u64,
 }
 
@@ -190,13 +190,13 @@ fn times(trails: &[Vec<(u64, Moment)>; 2]) -> Result<Times> {
         at(trail, from_ps, u64::MAX, wanted).first().copied()
     };
     let doorbell = first(sender, 0, Moment::SendDoorbell).context("no doorbell was seen")?;
-    let asked = first(sender, doorbell, Moment::ReadAsked).context("no work was asked for")?;
-    let fetched = first(sender, asked, Moment::ReadAnswered).context("no work was fetched")?;
+    let asked = first(sender, doorbell, Moment::ReadAsked).context("no WQE was requested")?;
+    let fetched = first(sender, asked, Moment::ReadAnswered).context("no WQE was fetched")?;
     let wire = first(sender, fetched, Moment::FrameBegins).context("no frame left")?;
-    let payload_asked = at(sender, fetched, wire, Moment::ReadAsked).first().copied();
+    let payload_requested = at(sender, fetched, wire, Moment::ReadAsked).first().copied();
     let payload_fetched =
-        payload_asked.and_then(|asked| at(sender, asked, wire, Moment::ReadAnswered).last().copied());
-    let waited = payload_asked.zip(payload_fetched).map_or(0, |(asked, fetched)| fetched - asked);
+        payload_requested.and_then(|asked| at(sender, asked, wire, Moment::ReadAnswered).last().copied());
+    let waited = payload_requested.zip(payload_fetched).map_or(0, |(asked, fetched)| fetched - asked);
 
     let received = first(receiver, wire, Moment::FrameReceived).context("no frame arrived")?;
     let accepted = first(receiver, received, Moment::FrameAccepted);
@@ -213,7 +213,7 @@ fn times(trails: &[Vec<(u64, Moment)>; 2]) -> Result<Times> {
         Some(doorbell),
         Some(asked),
         Some(fetched),
-        payload_asked,
+        payload_requested,
         payload_fetched,
         Some(wire),
         Some(received),
@@ -274,7 +274,7 @@ mod tests {
         receiver.remove(2);
         let inline = sender.iter().copied().filter(|(time, _)| !(151..=180).contains(time)).collect();
         let found = times(&[inline, receiver.clone()])?;
-        let missing = ["payload_asked", "payload_fetched", "icrc_proven"];
+        let missing = ["payload_requested", "payload_fetched", "icrc_proven"];
         assert!(
             found
                 .stages

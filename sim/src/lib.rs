@@ -3,5 +3,6 @@
 pub mod bench;
 pub mod demo;
 pub mod latency;
+pub mod output;
 pub mod report;
 pub mod scenario;

@@ -1,18 +1,36 @@
-//! `rnic-sim` as its users meet it.
+//! The command line of `rnic-sim`.
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the binary, which must fail, with everything set that makes errors print a backtrace; returns what it says.
-fn error_of(arguments: &[&str]) -> Result<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("sim/ lies in the workspace");
+/// The binary with these arguments, with all variables set that make errors print a backtrace.
+fn binary(arguments: &[&str]) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("sim/ is in the workspace");
     let mut command = Command::new(env!("CARGO_BIN_EXE_rnic-sim"));
     command.args(arguments).current_dir(root).env("RUST_BACKTRACE", "1").env("RUST_LIB_BACKTRACE", "1");
-    let output = command.output()?;
+    command
+}
+
+/// Runs the binary, which must fail, and returns its error output.
+fn error_of(arguments: &[&str]) -> Result<String> {
+    let output = binary(arguments).output()?;
     let text = String::from_utf8(output.stderr)?;
     ensure!(output.status.code() == Some(1), "{}: {text}", output.status);
     ensure!(text.starts_with("error: ") && !text.to_lowercase().contains("backtrace"), "{text}");
     Ok(text)
+}
+
+/// The demo prints its first line before it generates anything.
+#[test]
+fn a_closed_pipe_ends_the_demo_quietly() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().display().to_string();
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let output = binary(&["demo", "--out", &out]).stdout(writer).output()?;
+    ensure!(output.status.code() == Some(141), "{}", output.status);
+    ensure!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 #[test]

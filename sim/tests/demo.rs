@@ -1,4 +1,4 @@
-//! What the demo makes of captures, and that it repeats itself.
+//! Results of the demo for captures, and that equal runs give equal results.
 use anyhow::{Context, Result, ensure};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

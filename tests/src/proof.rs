@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Name of the top module of each proof; the properties speak of it.
+/// Name of the top module of each proof; the properties refer to it.
 pub const TOP: &str = "dut";
 
-/// What a run of the prover found.
+/// Result of a run of the prover.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// The assertions hold in every cycle that can be reached.
@@ -54,21 +54,21 @@ impl Proof {
         })
     }
 
-    /// Lets each clock of the block tick when it likes.
+    /// Lets the clocks of the block tick at any time relative to each other.
     pub fn with_two_clocks(mut self) -> Self {
         self.has_two_clocks = true;
         self.maps_memories = true;
         self
     }
 
-    /// Shows memories to the solver as registers in a proof, though not in the search for a counterexample: the induction is
-    /// then faster where properties look at whole memories.
+    /// Maps memories to registers for a proof, but not for the search for a counterexample: the induction is faster then if
+    /// properties use whole memories.
     pub fn with_mapped_memories(mut self) -> Self {
         self.maps_memories = true;
         self
     }
 
-    /// Shows that the properties hold.
+    /// Proves that the properties hold.
     ///
     /// # Errors
     /// Fails when they do not, or when a tool is missing.
@@ -81,7 +81,7 @@ impl Proof {
     /// Shows that the properties fail once `original`, which occurs once in the generated Verilog, is `mutant`.
     ///
     /// # Errors
-    /// Fails when they hold nevertheless, when `original` does not occur exactly once, or when a tool is missing.
+    /// Fails when the properties still hold, when `original` does not occur exactly once, or when a tool is missing.
     pub fn catches(&self, mutation: &str, original: &str, mutant: &str) -> Result<()> {
         let count = self.generated.matches(original).count();
         ensure!(
@@ -120,7 +120,7 @@ impl Proof {
             .current_dir(&directory)
             .output()
             .context("yowasp-sby does not start; run scripts/setup.sh")?;
-        // The status file tells an assertion that failed from a tool that did.
+        // The status file distinguishes a failed assertion from a failed tool.
         let status = std::fs::read_to_string(directory.join("proof/status")).unwrap_or_default();
         match status.split_whitespace().next() {
             Some("PASS") => Ok(Verdict::Proven),
@@ -136,7 +136,7 @@ impl Proof {
     }
 }
 
-/// Puts each section of the properties in front of the end of its module.
+/// Inserts each section of the properties before the end of its module.
 fn with_properties(generated: &str, properties: &str) -> Result<String> {
     let mut verilog = generated.to_string();
     let mut sections = properties.split("// module ");

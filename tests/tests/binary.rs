@@ -1,4 +1,4 @@
-//! `synth_report` as its users meet it.
+//! The command line of `synth_report`.
 use anyhow::{Result, ensure};
 use std::process::Command;
 

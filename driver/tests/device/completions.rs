@@ -138,7 +138,7 @@ fn a_completion_of_unknown_work_breaks_the_queue_after_the_good_ones() {
         assert_eq!(done[0].wr_id, 7);
         let error = pair.queues[0].poll(&mut done, 10).unwrap_err();
         assert_eq!(error, CompletionError::UnknownWrId { qp_number: pair.left.number(), wr_id });
-        assert!(pair.queues[0].wait(SHORT).unwrap(), "a poll has something to tell");
+        assert!(pair.queues[0].wait(SHORT).unwrap(), "a poll has an error to return");
     }
 }
 

@@ -1,7 +1,7 @@
-//! The error table and the fuzz table as frames: what to send to a queue pair, and what must become of it
+//! The error table and the fuzz table as frames: what to send to a queue pair, and the required reaction
 //! (protocol 3.6 and 8.3).
 //!
-//! A case is self-contained: it tells how the queue pair must be set up, contains the frames, and tells the whole reaction:
+//! A case is self-contained: it specifies the setup of the queue pair, the frames, and the whole reaction:
 //! packets on the wire, the state of the queue pair, and what its software sees. It needs no endpoint, and so applies to any
 //! responder, the endpoint and the card. [`request_cases`] attack a responder, [`response_cases`] a requester with one WRITE in
 //! flight.
@@ -52,7 +52,7 @@ pub struct Target {
 /// Receives that a case wants posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receives {
-    /// None.
+    /// No receive is posted.
     None,
     /// Two receives of [`Target::receive_bytes`].
     Two,
@@ -111,7 +111,7 @@ pub struct RequestCase {
     pub answers: Vec<Answer>,
     /// What becomes of the queue pair.
     pub ending: Ending,
-    /// Messages that are executed nevertheless, and PSNs that they take.
+    /// Number of messages that are executed nevertheless, and of the PSNs that they take.
     pub executed: (u32, u32),
     /// Receives that complete with success.
     pub received: u32,
@@ -589,9 +589,14 @@ fn length_cases(attacker: &mut Attacker) {
             attacker.plain(op::WRITE_MIDDLE, 1, pmtu_bytes - 4),
         ),
         ("WRITE ends short", MESSAGE, first(pmtu_bytes + 8), attacker.plain(op::WRITE_LAST, 1, 7)),
-        ("WRITE_LAST goes too far", MESSAGE, first(pmtu_bytes + 8), attacker.plain(op::WRITE_LAST, 1, 9)),
         (
-            "WRITE_MIDDLE goes too far",
+            "WRITE_LAST exceeds the DMA length",
+            MESSAGE,
+            first(pmtu_bytes + 8),
+            attacker.plain(op::WRITE_LAST, 1, 9),
+        ),
+        (
+            "WRITE_MIDDLE exceeds the DMA length",
             MESSAGE,
             first(2 * pmtu_bytes - 1),
             attacker.plain(op::WRITE_MIDDLE, 1, pmtu_bytes),
@@ -603,7 +608,7 @@ fn length_cases(attacker: &mut Attacker) {
         case.executed = (0, 1);
     }
     let frame = attacker.with_reth(op::WRITE_FIRST, 0, attacker.reth(pmtu_bytes - 1), pmtu_bytes);
-    attacker.case("WRITE_FIRST goes too far", MESSAGE, vec![frame]).refused(0x61, 0);
+    attacker.case("WRITE_FIRST exceeds the DMA length", MESSAGE, vec![frame]).refused(0x61, 0);
     // The length is checked before the key.
     let reth = RethRepr { remote_key: !0, ..attacker.reth(12) };
     let frame = attacker.with_reth(op::WRITE_ONLY, 0, reth, 13);
@@ -624,8 +629,8 @@ fn key_cases(attacker: &mut Attacker) {
         ("no right of the region", target.local_key, first, 8),
         ("another domain", target.foreign_key, first, 8),
         ("one byte before", key, first - 1, 8),
-        ("one byte behind", key, end - 7, 8),
-        ("all behind", key, end, 1),
+        ("one byte beyond the end", key, end - 7, 8),
+        ("all beyond the end", key, end, 1),
         ("round the end of the address space", key, u64::MAX - 3, 8),
         ("from the end of the address space", key, u64::MAX, 1),
     ];
@@ -721,11 +726,11 @@ fn read_and_atomic_cases(attacker: &mut Attacker) {
         attacker.case(format!("atomic, {name}"), "protocol 3.6 row 11", vec![frame]).refused(0x62, 0);
     }
     let (key, first, bytes) = target.region;
-    let behind = (first + bytes).next_multiple_of(8);
+    let beyond = (first + bytes).next_multiple_of(8);
     let frame = attacker.atomic(op::FETCH_ADD, 0, |header| {
-        (header.virtual_address, header.remote_key) = (behind, key);
+        (header.virtual_address, header.remote_key) = (beyond, key);
     });
-    attacker.case("atomic behind the region", "protocol 3.6 row 11", vec![frame]).refused(0x62, 0);
+    attacker.case("atomic beyond the region", "protocol 3.6 row 11", vec![frame]).refused(0x62, 0);
     let frames = [
         ("READ", attacker.with_reth(op::READ_REQUEST, 0, attacker.reth(8), 0)),
         ("FETCH_ADD", attacker.atomic(op::FETCH_ADD, 0, |_| {})),

@@ -1,4 +1,4 @@
-//! Faults that an endpoint can be told to make.
+//! Faults that an endpoint can be made to inject.
 //!
 //! A [`Fault`] changes a correct frame of the endpoint in one place. Lengths, IPv4 checksum and ICRC are corrected after the
 //! change, unless they are the fault. Packets that no correct peer would send at all are sent with
@@ -16,7 +16,7 @@ use super::packet::{Places, seal};
 /// Frames of a queue pair to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Requests.
+    /// Requests of the requester.
     Requester,
     /// Acknowledgements and responses.
     Responder,
@@ -36,7 +36,7 @@ pub enum Fault {
     DestinationMac(MacAddress),
     /// Ethernet source address.
     SourceMac(MacAddress),
-    /// EtherType.
+    /// EtherType of the frame.
     Ethertype(u16),
     /// Number of bytes after the ICRC, as a MAC adds them to short frames.
     EthernetPad(usize),
@@ -114,7 +114,7 @@ pub enum Fault {
     /// MSN of the AETH.
     Msn(u32),
 
-    /// Length of the payload, which is cut or extended with zeros, with the pad that it needs.
+    /// Length of the payload, which is truncated or extended with zeros, with the pad that it needs.
     PayloadBytes(usize),
 }
 
@@ -304,7 +304,7 @@ fn change_udp_length(frame: &mut [u8], places: Places, by: i16) {
     udp.set_length(length);
 }
 
-/// Cuts or extends the payload; all lengths and the pad follow.
+/// Truncates or extends the payload; all lengths and the pad follow.
 fn change_payload(frame: &mut Vec<u8>, places: Places, bytes: usize) {
     let before = frame.len();
     let opcode = usize::from(frame[places.bth]);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_is_cut_and_prolonged_with_its_lengths_and_pad() {
+    fn payload_is_truncated_and_extended_with_its_lengths_and_pad() {
         for path in paths() {
             for bytes in [0, 1, 6, 7, 8, 9, 4096] {
                 let spoiled = spoiled(Fault::PayloadBytes(bytes), &path);

@@ -1,7 +1,7 @@
 //! The reference endpoint: a RoCEv2 peer in software, against which the card is tested.
 //!
 //! It is written from the protocol rules and the wire formats of `rnic-layout` alone, independently of the hardware, so that a
-//! mistake in one is not repeated in the other. It speaks RC, as requester and as responder, and can be told to
+//! mistake in one is not repeated in the other. It speaks RC, as requester and as responder, and can be made to
 //! [misbehave](fault).
 //!
 //! ```text
@@ -224,9 +224,9 @@ impl Endpoint {
     }
 
     fn next_frame(&mut self) -> Option<(u32, Side, Vec<u8>)> {
-        let behind = self.queue_pairs.range(self.last_sender + 1..).map(|(number, _)| *number);
+        let after = self.queue_pairs.range(self.last_sender + 1..).map(|(number, _)| *number);
         let before = self.queue_pairs.range(..=self.last_sender).map(|(number, _)| *number);
-        let turns: Vec<u32> = behind.chain(before).collect();
+        let turns: Vec<u32> = after.chain(before).collect();
         for side in [Side::Responder, Side::Requester] {
             for &number in &turns {
                 let queue_pair = queue_pair(&mut self.queue_pairs, number);

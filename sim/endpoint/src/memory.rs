@@ -65,13 +65,13 @@ pub enum AccessError {
     #[error("no region has this key")]
     Key,
     /// The region is in another protection domain.
-    #[error("the region is of another protection domain")]
+    #[error("the region is in another protection domain")]
     Domain,
     /// The region does not allow this access.
-    #[error("the region does not allow it")]
+    #[error("the region does not allow this access")]
     Right,
     /// The range exceeds the region, or wraps.
-    #[error("the range is not all in the region")]
+    #[error("the range exceeds the region")]
     Range,
 }
 
@@ -107,7 +107,7 @@ impl Memory {
     /// If the key is in use, or the region exceeds the memory: a mistake of the test.
     pub fn register(&mut self, key: u32, region: Region) {
         let end = region.offset as u64 + region.length;
-        assert!(end <= self.bytes.len() as u64, "the region ends behind the memory");
+        assert!(end <= self.bytes.len() as u64, "the region ends beyond the memory");
         let before = self.regions.insert(key, region);
         assert!(before.is_none(), "key {key:#x} is in use");
     }
@@ -250,9 +250,9 @@ impl Memory {
         let pieces = self.pieces(Access::LocalWrite, domain, sges, offset, data.len())?;
         let mut rest = data;
         for piece in pieces {
-            let (here, behind) = rest.split_at(piece.len());
+            let (here, tail) = rest.split_at(piece.len());
             self.bytes[piece].copy_from_slice(here);
-            rest = behind;
+            rest = tail;
         }
         Ok(())
     }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_cross_elements_at_any_offset() {
+    fn bytes_cross_sges_at_any_offset() {
         let mut memory = memory();
         let first = REGION.first_address;
         let sge = |offset, length| Sge { address: first + offset, key: 0x105, length };

@@ -30,7 +30,7 @@ pub enum AckRequest {
 /// Attributes of a queue pair. [`QueuePairSetup::new`] gives defaults, all of which may be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairSetup {
-    /// QPN.
+    /// QPN of this queue pair.
     pub number: u32,
     /// QPN of the peer.
     pub peer: u32,
@@ -116,7 +116,7 @@ impl QueuePairSetup {
 /// Operation of a send WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// SEND.
+    /// SEND without immediate data.
     Send,
     /// SEND with immediate data, in wire order.
     SendImmediate([u8; 4]),
@@ -126,14 +126,14 @@ pub enum Operation {
     Write {
         /// Remote virtual address.
         address: u64,
-        /// R_Key.
+        /// R_Key of the region.
         key: u32,
     },
     /// RDMA WRITE with immediate, which consumes a receive.
     WriteImmediate {
         /// Remote virtual address.
         address: u64,
-        /// R_Key.
+        /// R_Key of the region.
         key: u32,
         /// Immediate data, in wire order.
         immediate: [u8; 4],
@@ -142,14 +142,14 @@ pub enum Operation {
     Read {
         /// Remote virtual address.
         address: u64,
-        /// R_Key.
+        /// R_Key of the region.
         key: u32,
     },
     /// Atomic compare and swap of eight bytes, an integer in host order.
     CompareSwap {
         /// Remote virtual address.
         address: u64,
-        /// R_Key.
+        /// R_Key of the region.
         key: u32,
         /// Value that the memory must have.
         compare: u64,
@@ -160,7 +160,7 @@ pub enum Operation {
     FetchAdd {
         /// Remote virtual address.
         address: u64,
-        /// R_Key.
+        /// R_Key of the region.
         key: u32,
         /// Value to add.
         add: u64,
@@ -215,7 +215,7 @@ impl Data {
 pub struct SendWqe {
     /// `wr_id`, which is returned in the CQE.
     pub wr_id: u64,
-    /// Operation.
+    /// Operation, with its operands.
     pub operation: Operation,
     /// Payload, or destination of the answer.
     pub data: Data,
@@ -262,13 +262,13 @@ pub enum Queue {
 /// A CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// QPN.
+    /// QPN of the queue pair.
     pub qp_number: u32,
     /// Queue to which the WQE was posted.
     pub queue: Queue,
     /// `wr_id` of the WQE.
     pub wr_id: u64,
-    /// Status.
+    /// Status of the WQE.
     pub status: CompletionStatus,
     /// Operation. Undefined for receives that failed.
     pub opcode: CompletionOpcode,
@@ -299,9 +299,9 @@ impl Completion {
 /// An asynchronous event of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// QPN.
+    /// QPN of the queue pair.
     pub qp_number: u32,
-    /// Event.
+    /// Kind of event.
     pub kind: AsyncEvent,
 }
 

@@ -169,7 +169,7 @@ impl QueuePair {
         self.requester.queue.iter().position(|message| message.span.is_some_and(|span| span.contains(cursor)))
     }
 
-    /// Gives the next posted message its PSNs, if it may begin.
+    /// Assigns PSNs to the next posted message, if it may begin.
     fn begin_message(&mut self, host: &mut Host) -> Option<()> {
         let requester = &self.requester;
         let index = requester.queue.iter().position(|message| message.span.is_none())?;
@@ -215,7 +215,7 @@ impl QueuePair {
         Some(())
     }
 
-    /// What is wrong with a work request in itself (protocol 2.11).
+    /// Fault of a work request that does not depend on its peer (protocol 2.11).
     fn check_work(&self, host: &Host, message: &Message) -> Option<CompletionStatus> {
         let work = &message.work;
         if work.data.length() > u64::from(MESSAGE_BYTES_MAX) {
@@ -301,7 +301,7 @@ impl QueuePair {
                     let domain = self.setup.domain;
                     match host.memory.gather(domain, sges, offset.into(), bytes as usize) {
                         Ok(payload) => payload,
-                        // The region went away in the middle of the message.
+                        // The region was deregistered in the middle of the message.
                         Err(_) => {
                             self.end_work(host, CompletionStatus::LocalProtection);
                             return None;
@@ -424,8 +424,8 @@ impl QueuePair {
         Outcome::Answered
     }
 
-    /// Takes all before `end` as acknowledged. If a READ or atomic among it has no answer yet, this is a gap: what
-    /// precedes it is acknowledged, it is asked for again, and the answer is `false`.
+    /// Acknowledges all PSNs before `end`. If a READ or atomic among them has no response yet, this is a gap: what precedes
+    /// it is acknowledged, it is requested again, and the result is `false`.
     fn acknowledge_before(&mut self, host: &mut Host, end: Psn) -> bool {
         let requester = &mut self.requester;
         let missing = requester.queue.iter().find_map(Message::missing);
@@ -452,7 +452,7 @@ impl QueuePair {
         }
     }
 
-    /// An answer arrived that was waited for: counters are reloaded, and the timer starts anew or stops.
+    /// An expected response has arrived: reloads the retry counters, and restarts or stops the timer.
     fn make_progress(&mut self, host: &Host) {
         self.requester.retries_left = self.setup.retry_count;
         self.requester.rnr_retries_left = self.setup.rnr_retry;
@@ -512,7 +512,7 @@ impl QueuePair {
         self.start_timer(host);
     }
 
-    /// Waits as long as the peer asks for, then goes back to a PSN (protocol 2.7).
+    /// Waits for the time of the RNR NAK, then goes back to a PSN (protocol 2.7).
     fn wait_for_peer(&mut self, host: &mut Host, psn: Psn, timer_code: u8) {
         if self.requester.rnr_retries_left == 0 {
             host.count("not_ready_exhausted");
@@ -608,7 +608,7 @@ impl QueuePair {
         self.requester.queue.iter().position(|message| message.span.is_some_and(|span| span.contains(psn)))
     }
 
-    /// Ends the work that a PSN belongs to, since its answer makes no sense.
+    /// Fails the request to which a PSN belongs, because its response is malformed.
     fn refuse_response(&mut self, host: &mut Host, psn: Psn, status: CompletionStatus) -> Outcome {
         host.count("response_unexpected");
         if self.acknowledge_before(host, psn) {

@@ -99,13 +99,13 @@ pub struct SimulatedFunction {
 /// Mappings of the driver. Device addresses are never reused, so that a card that uses a stale one faults.
 struct Mappings {
     next_address: u64,
-    /// By the first address: the buffer, and where all of its stretches are.
+    /// By the first address: the buffer, and the device addresses of its segments.
     buffers: BTreeMap<u64, (BufferId, Vec<u64>)>,
     random: ChaCha8Rng,
 }
 
 impl Mappings {
-    /// Gives memory addresses, in one piece or in pages of a size.
+    /// Assigns device addresses to memory, contiguous or in scattered pages of a size.
     fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
         let exhausted = FunctionError::OutOfAddresses { bytes };
         let Some(log2) = page_log2 else {
@@ -126,13 +126,13 @@ impl Mappings {
         let mut pages: Vec<u64> = (0..count as u64).map(|index| begin + 2 * index * page as u64).collect();
         pages.shuffle(&mut self.random);
         let mut done = 0;
-        let stretch = |(index, device_page): (usize, u64)| {
+        let segment = |(index, device_page): (usize, u64)| {
             let bytes = if index == 0 { first_bytes } else { page.min(bytes - done) };
             done += bytes;
             let skipped = if index == 0 { page - first_bytes } else { 0 };
             DmaSegment { device_address: device_page + skipped as u64, bytes }
         };
-        Ok(pages.into_iter().enumerate().map(stretch).collect())
+        Ok(pages.into_iter().enumerate().map(segment).collect())
     }
 }
 
@@ -155,23 +155,23 @@ impl SimulatedFunction {
         lock(&self.world)
     }
 
-    /// Shows memory to the card, in one piece or in pages of a size.
+    /// Maps memory for the card, contiguous or in scattered pages of a size.
     fn show(&self, memory: &Arc<Memory>, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
         let view = memory.device_view();
         let mut mappings = lock(&self.mappings);
-        let stretches = mappings.place(view.bytes(), page_log2)?;
+        let segments = mappings.place(view.bytes(), page_log2)?;
         let mut world = lock(&self.world);
         let host = world.host_mut(self.card).memory_mut();
         let buffer = host.adopt(Box::new(DriverMemory(view)));
         let mut offset = 0;
-        for stretch in &stretches {
-            host.map(stretch.device_address, buffer, offset, stretch.bytes, Access::ReadWrite)
+        for segment in &segments {
+            host.map(segment.device_address, buffer, offset, segment.bytes, Access::ReadWrite)
                 .map_err(|error| FunctionError::Other(error.to_string()))?;
-            offset += stretch.bytes;
+            offset += segment.bytes;
         }
-        let addresses: Vec<u64> = stretches.iter().map(|stretch| stretch.device_address).collect();
+        let addresses: Vec<u64> = segments.iter().map(|segment| segment.device_address).collect();
         mappings.buffers.insert(addresses[0], (buffer, addresses));
-        Ok(stretches)
+        Ok(segments)
     }
 
     fn vector(&self, vector: u32) -> Result<u8, FunctionError> {

@@ -1,4 +1,4 @@
-//! The simulated machine against Verilog: a card that copies and echoes, and breaks one rule at a time when it is told to.
+//! The simulated machine with a card in Verilog that copies memory, echoes frames, and breaks one rule at a time on request.
 use anyhow::{Result, ensure};
 use rand::Rng;
 use rnic_driver::function::Function;
@@ -178,7 +178,7 @@ fn registers_answer_and_refuse() -> Result<()> {
     Ok(())
 }
 
-/// Two cards, each of which sends back what it receives, would play for ever; so a script counts and ends it.
+/// The card echoes each frame of a station.
 #[test]
 fn frames_cross_clocks_and_wires_unchanged() -> Result<()> {
     for width_bits in [64, 512] {
@@ -227,6 +227,7 @@ fn damaged_frames_and_a_flood_are_dropped_and_accounted_for() -> Result<()> {
     Ok(())
 }
 
+/// Both cards echo the frame without end, so a script loses it.
 #[test]
 fn two_cards_play_with_one_frame_until_it_is_lost() -> Result<()> {
     let mut world = two_cards(512)?;
@@ -317,7 +318,7 @@ fn rules_of_fault(fault: u64) -> Result<Vec<Rule>> {
 
 #[test]
 fn every_planted_fault_is_seen_by_its_monitor() -> Result<()> {
-    assert_eq!(rules_of_fault(0)?, [], "without a fault nobody complains");
+    assert_eq!(rules_of_fault(0)?, [], "without a fault no rule is violated");
     let faults = [
         (1, Rule::Handshake, "a read request is withdrawn"),
         (2, Rule::Handshake, "the address of a read request changes"),

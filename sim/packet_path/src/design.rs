@@ -1,5 +1,5 @@
-//! The packet path as a design of its own: what the card does between its MAC and its engines, with the streams of the engines
-//! as ports. This block only wires.
+//! The packet path as a design of its own: the part of the card between its MAC and its engines, with the streams of the
+//! engines as ports. This block only connects others.
 //!
 //! ```text
 //!            ┌────────────┐   ┌───────────┐ own address, filter, enable, latch
@@ -15,7 +15,7 @@
 //!                             └─────────────────────────────┘
 //! ```
 //!
-//! Only tests use it, which play the engines. The whole card is [`rnic_hdl::card`].
+//! Only tests use it, in the place of the engines. The whole card is [`rnic_hdl::card`].
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"
@@ -40,7 +40,7 @@ pub const TOP: &str = "packet_path";
 const TOKENS: usize = 9;
 const TOKEN_COUNT: usize = TOKENS + 1;
 
-/// A design that takes frames apart and puts them together. `LANES` is `DATA / 8`; each receive buffer holds
+/// A design that parses and assembles frames. `LANES` is `DATA / 8`; each receive buffer holds
 /// `2^ADDRESS` beats, and `COUNT` is `ADDRESS + 1`.
 #[derive(LogicBlock, Registers, Construct)]
 #[new(
@@ -61,37 +61,61 @@ pub struct PacketPath<
 
     /// Register slave: address of a write in BAR 0, in bytes.
     pub s_axil_awaddr: Signal<In, Bits<ADDRESS_BITS>>,
+    /// The write address is valid.
     pub s_axil_awvalid: Signal<In, Bit>,
+    /// The slave takes the write address.
     pub s_axil_awready: Signal<Out, Bit>,
+    /// Data of a write.
     pub s_axil_wdata: Signal<In, Bits<64>>,
+    /// Byte enables of a write.
     pub s_axil_wstrb: Signal<In, Bits<8>>,
+    /// The write data is valid.
     pub s_axil_wvalid: Signal<In, Bit>,
+    /// The slave takes the write data.
     pub s_axil_wready: Signal<Out, Bit>,
+    /// AXI response code of a write.
     pub s_axil_bresp: Signal<Out, Bits<2>>,
+    /// The write response is valid.
     pub s_axil_bvalid: Signal<Out, Bit>,
+    /// The master takes the write response.
     pub s_axil_bready: Signal<In, Bit>,
     /// Register slave: address of a read in BAR 0, in bytes.
     pub s_axil_araddr: Signal<In, Bits<ADDRESS_BITS>>,
+    /// The read address is valid.
     pub s_axil_arvalid: Signal<In, Bit>,
+    /// The slave takes the read address.
     pub s_axil_arready: Signal<Out, Bit>,
+    /// Data of a read.
     pub s_axil_rdata: Signal<Out, Bits<64>>,
+    /// AXI response code of a read.
     pub s_axil_rresp: Signal<Out, Bits<2>>,
+    /// The read response is valid.
     pub s_axil_rvalid: Signal<Out, Bit>,
+    /// The master takes the read response.
     pub s_axil_rready: Signal<In, Bit>,
 
     /// Frames from the MAC, without FCS; the card takes every beat.
     pub mac_rx_tvalid: Signal<In, Bit>,
+    /// Bytes of a received beat, the first in the lowest lane.
     pub mac_rx_tdata: Signal<In, Bits<DATA>>,
+    /// Lanes of a received beat that hold bytes.
     pub mac_rx_tkeep: Signal<In, Bits<LANES>>,
+    /// Last beat of a received frame.
     pub mac_rx_tlast: Signal<In, Bit>,
+    /// The MAC marks the frame as bad; valid with the last beat.
     pub mac_rx_tuser: Signal<In, Bit>,
 
     /// Frames to the MAC, without FCS, and not padded to the 60 bytes of Ethernet.
     pub mac_tx_tvalid: Signal<Out, Bit>,
+    /// The MAC takes the beat.
     pub mac_tx_tready: Signal<In, Bit>,
+    /// Bytes of a sent beat, the first in the lowest lane.
     pub mac_tx_tdata: Signal<Out, Bits<DATA>>,
+    /// Lanes of a sent beat that hold bytes.
     pub mac_tx_tkeep: Signal<Out, Bits<LANES>>,
+    /// Last beat of a sent frame.
     pub mac_tx_tlast: Signal<Out, Bit>,
+    /// Error mark of the frame, valid with its last beat.
     pub mac_tx_tuser: Signal<Out, Bit>,
 
     /// Requests of peers: their headers.

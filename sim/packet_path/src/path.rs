@@ -50,18 +50,18 @@ pub struct MacFrame {
 /// Destination of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Requests.
+    /// Takes requests.
     Responder,
-    /// Responses, acknowledgements, and congestion notifications.
+    /// Takes responses, acknowledgements, and congestion notifications.
     Requester,
 }
 
 /// A packet that the card accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Destination.
+    /// Side of the card that takes the packet.
     pub role: Role,
-    /// Headers.
+    /// Headers of the packet.
     pub token: Token,
     /// Payload without pad.
     pub payload: Vec<u8>,

@@ -14,7 +14,7 @@
 //!              └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Latency: data stands on `read_data` [`READ_CYCLES`] after `read`; a write takes effect in the next cycle.
+//! Latency: data is valid on `read_data` [`READ_CYCLES`] after `read`; a write takes effect in the next cycle.
 //!
 //! 1. Reading has no side effect, and never waits.
 //! 2. Other registers read as zero and cannot be written; [`Features`] has only the packet path.

@@ -227,7 +227,7 @@ pub(super) fn measure(
         if idle == IDLE_MAX {
             // A lost frame is not noticed if no other frame of its queue pair follows.
             let dropped = lock(world).counters(1 - case.source())?[counter(DropReason::BufferFull.name())];
-            ensure!(dropped > 0, "nothing happens any more behind {} messages", load.sent);
+            ensure!(dropped > 0, "the run has stalled after {} messages", load.sent);
             break true;
         }
         if load.is_done(extent.messages) {
@@ -491,7 +491,7 @@ impl Load {
                 self.targets.read(pair.target, &mut found)?;
                 ensure!(
                     found == (pair.posted as u64).to_le_bytes(),
-                    "{found:?} behind {} additions",
+                    "{found:?} after {} additions",
                     pair.posted
                 );
                 continue;

@@ -21,6 +21,7 @@ pub(crate) mod plot;
 mod wire;
 
 use crate::latency::{self, Latency, Ping};
+use crate::print_line;
 use anyhow::{Context, Result};
 use load::Outcome;
 use rnic_hdl::config::Config;
@@ -50,7 +51,7 @@ const PINGS: [Ping; 3] = [
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Operation.
+    /// Operation of all messages.
     pub kind: Kind,
     /// Message length, in bytes.
     pub bytes: usize,
@@ -86,7 +87,7 @@ impl Case {
 pub struct Row {
     /// Name of the case.
     pub name: String,
-    /// Operation.
+    /// Operation, in lower case.
     pub op: String,
     /// Message length, in bytes.
     pub bytes: usize,
@@ -127,7 +128,7 @@ pub struct NotMeasured {
     pub name: String,
     /// Width of the datapath, in bits.
     pub width_bits: u32,
-    /// Reason.
+    /// Why there is no result.
     pub reason: String,
 }
 
@@ -169,7 +170,7 @@ pub struct Speed {
 pub struct Findings {
     /// Seed of the hosts' behaviour.
     pub seed: u64,
-    /// Throughput.
+    /// Throughput, by case.
     pub rows: Vec<Row>,
     /// Cases without a result.
     pub not_measured: Vec<NotMeasured>,
@@ -276,7 +277,7 @@ impl<'a> Machine<'a> {
 
     /// Runs all cases and prints a table.
     fn rows(&mut self, cases: &[Case], findings: &mut Findings) -> Result<()> {
-        println!(
+        print_line!(
             "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11} {:>8} {:>8} {:>6} {:>6}",
             "case",
             "bytes",
@@ -294,7 +295,7 @@ impl<'a> Machine<'a> {
         for case in cases {
             match self.row(case).with_context(|| case.name())? {
                 Outcome::Measured(row) => {
-                    println!(
+                    print_line!(
                         "{:<26} {:>8} {:>5} {:>5} {:>7} {:>9} {:>9} {:>11.2} {:>8.3} {:>8.2} {:>6.1} {:>6.3}",
                         row.name,
                         row.bytes,
@@ -312,7 +313,7 @@ impl<'a> Machine<'a> {
                     findings.rows.push(*row);
                 }
                 Outcome::Lost { reason } => {
-                    println!("{:<26} not measured: {reason}", case.name());
+                    print_line!("{:<26} not measured: {reason}", case.name());
                     findings.not_measured.push(NotMeasured {
                         name: case.name(),
                         width_bits: self.width_bits,
@@ -362,13 +363,13 @@ pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<(
     let seed = findings.seed;
     let mut machine = Machine::new(&model, width_bits, seed);
     let wire = machine.options().bits_per_second as f64 / 1e9;
-    println!(
+    print_line!(
         "\n{width_bits} bits at {} MHz, {wire} Gb/s, seed {seed}; % is of a wire full of such frames\n",
         config.datapath.core_clock_mhz
     );
     let (start, cpu_start) = (Instant::now(), cpu_time());
     machine.rows(cases, findings)?;
-    println!("\ncycles from the doorbell, one SEND at a time: median (shortest, longest)");
+    print_line!("\ncycles from the doorbell, one SEND at a time: median (shortest, longest)");
     let clock_mhz = config.datapath.core_clock_mhz;
     let mut found = Vec::new();
     for ping in &PINGS {
@@ -390,7 +391,7 @@ pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<(
         card_cycles_per_cpu_second: machine.card_cycles as f64 / cpu_seconds,
         percent_around_the_models: (wall.as_secs_f64() - evaluation) / evaluation * 100.0,
     };
-    println!(
+    print_line!(
         "\nsimulator: {} card-cycles in {:.1} s of a processor, {:.0} a second; what is around the models adds {:.0} %",
         speed.card_cycles,
         speed.cpu_seconds,
@@ -407,9 +408,9 @@ fn print_latency(rows: &[LatencyRow]) {
             Some(spread) => format!("{} ({}, {})", spread.median, spread.min, spread.max),
             None => "-".to_string(),
         });
-        println!("{name:<46}{}", cells.map(|cell| format!(" {cell:>19}")).collect::<String>());
+        print_line!("{name:<46}{}", cells.map(|cell| format!(" {cell:>19}")).collect::<String>());
     };
-    println!("{:<46}{}", "", rows.iter().map(|row| format!(" {:>19}", row.name)).collect::<String>());
+    print_line!("{:<46}{}", "", rows.iter().map(|row| format!(" {:>19}", row.name)).collect::<String>());
     for stage in latency::STAGES {
         line(stage, &|latency| latency.stages.get(stage).copied());
     }

@@ -7,6 +7,7 @@ use rnic_packet_path::differential;
 use rnic_packet_path::path::{Stalls, build_model};
 use rnic_sim::bench;
 use rnic_sim::demo::{self, DemoOptions};
+use rnic_sim::print_line;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use verilator_sys::{ModelOptions, Optimization};
@@ -27,16 +28,16 @@ enum Command {
         #[arg(long, default_value = "configs/w512.toml")]
         config: PathBuf,
         /// A directory of captures of Ethernet: .pcap, .pcapng or .cap. All RoCEv2 frames in them go through the packet path.
-        /// If the directory has a file expected.json, what comes of them must be what that says.
+        /// If the directory has a file expected.json, the result must be what that says.
         #[arg(long, default_value = "tests/vectors")]
         captures: PathBuf,
-        /// Where rnic.v, trace.pcap, captures.pcap, summary.json and report.svg go.
+        /// Output directory for rnic.v, trace.pcap, captures.pcap, summary.json and report.svg.
         #[arg(long, default_value = "build/demo")]
         out: PathBuf,
-        /// Decides messages, addresses, and what the hosts do.
+        /// Seed of messages, addresses, and the behaviour of the hosts.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Messages between the two cards, at least.
+        /// Minimum number of messages between the two cards.
         #[arg(long, default_value_t = 10_000)]
         messages: usize,
     },
@@ -46,16 +47,16 @@ enum Command {
         /// A configuration of the card; may be given several times.
         #[arg(long, default_values = ["configs/w512.toml", "configs/w64.toml"])]
         config: Vec<PathBuf>,
-        /// Fewer cases.
+        /// Measure fewer cases.
         #[arg(long)]
         quick: bool,
-        /// Where the figures go; the picture goes beside it, with the ending `.svg`.
+        /// File of the results; the figure is written beside it, with the extension `.svg`.
         #[arg(long, default_value = "build/bench.json")]
         json: PathBuf,
-        /// Decides what the hosts do.
+        /// Seed of the behaviour of the hosts.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Only cases whose name contains this, as in `send_64_`.
+        /// Only cases with this text in their name, for example `send_64_`.
         #[arg(long, default_value = "")]
         only: String,
     },
@@ -64,10 +65,10 @@ enum Command {
         /// The configuration of the card.
         #[arg(long, default_value = "configs/w512.toml")]
         config: PathBuf,
-        /// Frames, shared out evenly among the four ways to stall.
+        /// Number of frames, divided evenly among the four combinations of stalls.
         #[arg(long, default_value_t = 100_000)]
         frames: u64,
-        /// Decides frames and stalls.
+        /// Seed of frames and stalls.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -88,7 +89,10 @@ fn run(command: Command) -> Result<()> {
         Command::Demo { config, captures, out, seed, messages } => {
             let options = DemoOptions { config: read(&config)?, seed, messages };
             demo::run(&options, &captures, &out)?;
-            println!("{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg", out.display());
+            print_line!(
+                "{} holds rnic.v, trace.pcap, captures.pcap, summary.json, report.svg",
+                out.display()
+            );
             Ok(())
         }
         Command::Bench { config, quick, json, seed, only } => {
@@ -97,10 +101,10 @@ fn run(command: Command) -> Result<()> {
             let mut findings = bench::Findings { seed, ..bench::Findings::default() };
             for path in &config {
                 bench::run(&read(path)?, &cases, &mut findings)?;
-                // What is there is kept, should a later width fail.
+                // Written after each width, so that the results are kept if a later width fails.
                 bench::write(&findings, &json)?;
             }
-            println!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
+            print_line!("\n{} and {} hold this", json.display(), json.with_extension("svg").display());
             Ok(())
         }
         Command::Differential { config, frames, seed } => compare(&read(&config)?, frames, seed),
@@ -115,21 +119,25 @@ fn read(path: &Path) -> Result<Config> {
 fn compare(config: &Config, frames: u64, seed: u64) -> Result<()> {
     let model =
         build_model(config, &ModelOptions { optimization: Optimization::O2, ..ModelOptions::default() })?;
-    println!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
+    print_line!("{:>7} {:>7} {:>9} {:>9} {:>11}", "source", "sink", "frames", "accepted", "cycles");
     let mut drops = [0; DropReason::ALL.len()];
     for (index, stalls) in (0..).zip(Stalls::FOUR_WAYS) {
         let agreement = differential::run(&model, stalls, seed + index, frames / 4)?;
-        println!(
+        print_line!(
             "{:>7} {:>7} {:>9} {:>9} {:>11}",
-            stalls.source, stalls.sink, agreement.frames, agreement.packets, agreement.cycles
+            stalls.source,
+            stalls.sink,
+            agreement.frames,
+            agreement.packets,
+            agreement.cycles
         );
         for (sum, count) in drops.iter_mut().zip(agreement.drops) {
             *sum += count;
         }
     }
-    println!("no difference; drops by reason:");
+    print_line!("no difference; drops by reason:");
     for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
-        println!("  {:<24} {count:>8}", reason.name());
+        print_line!("  {:<24} {count:>8}", reason.name());
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Captured frames through the packet path alone.
 //!
 //! Every frame that is sent to the UDP port of RoCEv2 goes in at the MAC, and into [`classify()`]. Both must accept the same frames,
-//! and refuse the others for the same reasons. What was accepted is sent again, and must come out as the contract says. What else
-//! a capture holds is counted and left out.
+//! and refuse the others for the same reasons. Accepted packets are sent again, and must come out as the contract says. Frames
+//! of other protocols are counted and left out.
+use crate::print_line;
 use anyhow::{Context, Result, ensure};
 use rnic_hdl::config::Config;
 use rnic_layout::opcode;
@@ -35,7 +36,7 @@ pub struct Expected {
 /// The captures of one directory.
 #[derive(Clone, Debug)]
 pub struct CaptureSet {
-    /// Sorted by name.
+    /// Captures, sorted by name.
     pub captures: Vec<Capture>,
     /// What must come of them, if the directory says so.
     pub expected: Option<Expected>,
@@ -82,9 +83,9 @@ pub struct CaptureResult {
     pub receive_cycles: u64,
     /// Cycles from the first token in to the last beat out.
     pub transmit_cycles: u64,
-    /// Rate at which the frames were taken apart, at the core clock.
+    /// Rate at which the frames were parsed, at the core clock.
     pub receive_gbps: f64,
-    /// Rate at which they were put together again.
+    /// Rate at which they were assembled again.
     pub transmit_gbps: f64,
 }
 
@@ -110,11 +111,11 @@ pub struct Captures {
     pub opcodes: BTreeMap<String, u64>,
     /// Cycles of all captures, in and out.
     pub cycles: u64,
-    /// Rates over all captures.
+    /// Rate at which all captures were received.
     pub receive_gbps: f64,
-    /// Rates over all captures.
+    /// Rate at which they were transmitted.
     pub transmit_gbps: f64,
-    /// Capture by capture.
+    /// Results of each capture.
     pub each: Vec<CaptureResult>,
 }
 
@@ -149,7 +150,7 @@ pub fn pass(config: &Config, model: &Model, set: &CaptureSet, trace: &Path) -> R
             drops: captures.drops.clone(),
         };
         ensure!(found == *expected, "{EXPECTED} of the captures says {expected:?}, and this is {found:?}");
-        println!("all of this is as {EXPECTED} of the captures says");
+        print_line!("all of this is as {EXPECTED} of the captures says");
     }
     Ok(captures)
 }
@@ -229,7 +230,7 @@ impl Bench {
         })
     }
 
-    /// Holds the frames that were sent against the accepted ones. Requests and responses have queues of their own and may
+    /// Compares the frames that were sent with the accepted ones. Requests and responses have queues of their own and may
     /// overtake each other.
     fn compare(&mut self, packets: &[(&[u8], PacketRepr)], sent: &[Vec<u8>]) -> Result<()> {
         let mut unclaimed: BTreeMap<&[u8], u64> = BTreeMap::new();
@@ -299,7 +300,7 @@ impl Bench {
         Ok((sent.into_iter().map(|frame| frame.bytes).collect(), end + 1 - start))
     }
 
-    /// What the card has refused since its reset.
+    /// Frames that the card has refused since its reset, by reason.
     fn drops(&mut self) -> Result<Drops> {
         let counters = differential::counters(&mut self.path)?;
         let all = DropReason::ALL.into_iter().map(|reason| (reason.name(), counters[counter(reason.name())]));
@@ -328,7 +329,7 @@ impl Bench {
         if cycles == 0 { 0.0 } else { bytes as f64 * 8.0 / seconds / 1e9 }
     }
 
-    /// Adds up.
+    /// Sums up the results of all captures.
     fn finish(self) -> Captures {
         let sum = |value: fn(&CaptureResult) -> u64| self.results.iter().map(value).sum::<u64>();
         let bytes = sum(|result| result.bytes);
@@ -352,7 +353,7 @@ impl Bench {
 }
 
 fn print_head() {
-    println!(
+    print_line!(
         "\n{:<28} {:>6} {:>8} {:>6} {:>7} {:>8} {:>7} {:>9} {:>10} {:>7} {:>8}",
         "capture",
         "frames",
@@ -369,7 +370,7 @@ fn print_head() {
 }
 
 fn print_row(row: &CaptureResult) {
-    println!(
+    print_line!(
         "{:<28} {:>6} {:>8} {:>6} {:>7} {:>8} {:>7} {:>9} {:>10} {:>7.1} {:>8.1}",
         row.capture,
         row.frames,
@@ -386,18 +387,18 @@ fn print_row(row: &CaptureResult) {
 }
 
 fn print_total(captures: &Captures, clock_mhz: u32) {
-    println!("\naccepted frames by opcode:");
+    print_line!("\naccepted frames by opcode:");
     for (name, count) in &captures.opcodes {
-        println!("  {name:<28} {count:>6}");
+        print_line!("  {name:<28} {count:>6}");
     }
-    println!(
+    print_line!(
         "{} files: {} RoCEv2 frames, {} frames of other protocols, {} frames cut short by the capture",
         captures.each.len(),
         captures.frames,
         captures.other_frames,
         captures.cut_short
     );
-    println!(
+    print_line!(
         "{} frames were accepted: {} came out byte for byte, {} with fields reset that the card does not keep",
         captures.frames_identical + captures.frames_normalised,
         captures.frames_identical,
@@ -405,14 +406,18 @@ fn print_total(captures: &Captures, clock_mhz: u32) {
     );
     let refused: Vec<String> =
         captures.drops.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    println!(
+    print_line!(
         "{} frames were refused, as the contract says{}{}",
         captures.drops.values().sum::<u64>(),
         if refused.is_empty() { "" } else { ": " },
         refused.join(", ")
     );
-    println!(
+    print_line!(
         "{} bytes in {} cycles at {} MHz: {:.1} Gb/s in, {:.1} Gb/s out, over all captures with their starts and ends",
-        captures.bytes, captures.cycles, clock_mhz, captures.receive_gbps, captures.transmit_gbps
+        captures.bytes,
+        captures.cycles,
+        clock_mhz,
+        captures.receive_gbps,
+        captures.transmit_gbps
     );
 }

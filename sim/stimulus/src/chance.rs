@@ -51,7 +51,7 @@ pub fn happens(random: &mut ChaCha8Rng, probability: f64) -> bool {
 /// Distribution of a time span.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delay {
-    /// Constant.
+    /// The same delay each time.
     Fixed {
         /// Length, in picoseconds.
         ps: u64,
@@ -75,7 +75,7 @@ pub enum Delay {
 }
 
 impl Delay {
-    /// Zero.
+    /// A delay of zero.
     pub const NONE: Delay = Delay::Fixed { ps: 0 };
 
     /// Constant, `ns` nanoseconds.

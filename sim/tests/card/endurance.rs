@@ -134,7 +134,7 @@ impl End {
     fn complete(&mut self, (side, pair): (usize, usize), done: Completion) -> Result<(bool, usize)> {
         ensure!(done.status == CompletionStatus::Success, "{done:?}");
         let Flight { under, length, around: [front, back] } =
-            self.flights.remove(&done.wr_id).with_context(|| format!("nobody waits for {done:?}"))?;
+            self.flights.remove(&done.wr_id).with_context(|| format!("{done:?} belongs to no message"))?;
         ensure!(
             self.flights.first_key_value().is_none_or(|(&next, _)| next > done.wr_id),
             "{done:?} overtakes"
@@ -176,9 +176,9 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
             let mut rest = hosts[side].domain.allocate(PIECES * piece_bytes + 1)?;
             let mut pieces = Vec::new();
             for _ in 0..PIECES {
-                let (piece, behind) = rest.split_at(piece_bytes).ok().context("there is enough for all")?;
+                let (piece, tail) = rest.split_at(piece_bytes).ok().context("there is enough for all")?;
                 pieces.push(piece);
-                rest = behind;
+                rest = tail;
             }
             let (written, flights) = (vec![false; WINDOW_BYTES], BTreeMap::new());
             Ok::<_, anyhow::Error>(End {
@@ -199,7 +199,7 @@ fn connect(hosts: &[Host; 2], random: &mut ChaCha8Rng) -> Result<Vec<[End; 2]>> 
     Ok(pairs)
 }
 
-/// Tells a card to complete what is in flight, and waits until it reports that it has.
+/// Quiesces a card, and waits until it reports that nothing is in flight.
 fn drain(host: &Host) -> Result<()> {
     let bar = host.function.bar(REGISTER_BAR)?;
     let quiet = Control { enable: true, reset: false, quiesce: true };
@@ -212,7 +212,7 @@ fn drain(host: &Host) -> Result<()> {
             return Ok(());
         }
     }
-    anyhow::bail!("something is under way for ever")
+    anyhow::bail!("the card does not come to rest")
 }
 
 /// Runs two cards for this many cycles of 4 ns.
@@ -239,7 +239,7 @@ pub(crate) fn run(functions: [Arc<dyn Function>; 2], seed: Seed, cycles: usize) 
             for done in hosts[side].poll()? {
                 silent = 0;
                 let pair = numbers[side].iter().position(|number| *number == done.qp_number);
-                let pair = pair.with_context(|| format!("{done:?} is nobody's"))?;
+                let pair = pair.with_context(|| format!("{done:?} belongs to no queue pair"))?;
                 let context = || format!("host {side}, pair {pair}");
                 let (is_read, length) =
                     pairs[pair][side].complete((side, pair), done).with_context(context)?;

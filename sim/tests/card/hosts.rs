@@ -71,9 +71,9 @@ pub(crate) fn any_pmtu(random: &mut ChaCha8Rng) -> Pmtu {
 /// Splits a buffer off the front of a region, after a gap.
 pub(crate) fn cut(rest: &mut Option<Region>, gap: usize, bytes: usize) -> Result<Region> {
     let split = |region: Region, at: usize| region.split_at(at).ok().context("memory is short");
-    let (_, behind) = split(rest.take().context("memory is short")?, gap)?;
-    let (taken, behind) = split(behind, bytes)?;
-    *rest = Some(behind);
+    let (_, tail) = split(rest.take().context("memory is short")?, gap)?;
+    let (taken, tail) = split(tail, bytes)?;
+    *rest = Some(tail);
     Ok(taken)
 }
 
@@ -90,7 +90,7 @@ pub(crate) trait Turns {
             }
             self.turn()?;
         }
-        bail!("{what}: nothing happens any more")
+        bail!("{what}: the run has stalled")
     }
 
     /// Takes this many turns.

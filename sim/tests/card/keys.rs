@@ -94,7 +94,7 @@ impl Run {
         self.event(1, AsyncEvent::QueuePairAccessError)?;
         let mut after = vec![0; BYTES];
         region.read(0, &mut after)?;
-        ensure!(before == after, "a dead key was written by");
+        ensure!(before == after, "an invalid key was accepted");
         Ok(())
     }
 

@@ -122,7 +122,7 @@ fn done(completions: &[Completion]) -> Result<usize> {
     for (place, completion) in completions.iter().enumerate() {
         ensure!(completion.wr_id == place as u64, "{completion:?} is number {place}");
         let is_flushed = completion.status == CompletionStatus::Flushed;
-        ensure!(place < count || is_flushed, "{completion:?} is behind a flushed one");
+        ensure!(place < count || is_flushed, "{completion:?} follows a flushed one");
     }
     Ok(count)
 }

@@ -209,13 +209,13 @@ impl Run {
         self.wr_ids.swap_remove(place.with_context(|| format!("{completion:?} was not posted"))?);
         let pair = self.pairs.iter_mut().find(|pair| pair.number == completion.qp_number);
         let pair = pair.context("an unknown queue pair")?;
-        ensure!(!pair.is_over, "{completion:?} comes behind the last one");
+        ensure!(!pair.is_over, "{completion:?} follows the last one");
         if completion.status == CompletionStatus::Flushed {
             pair.is_flushed = true;
             self.counts[1] += 1;
         } else {
             ensure!(completion.is_success() && !pair.is_flushed, "{completion:?}");
-            let message = pair.messages.get(pair.received).context("nobody has sent it")?;
+            let message = pair.messages.get(pair.received).context("no such message was sent")?;
             let found = (completion.opcode, completion.immediate, completion.length as usize);
             ensure!(found == (message.opcode, message.immediate, message.bytes.len()), "{completion:?}");
             let held: Vec<u8> = completion.sg_list.iter().flat_map(|piece| piece.bytes().to_vec()).collect();

@@ -111,7 +111,7 @@ fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
         let seen =
             rig.endpoint(|endpoint| endpoint.memory().bytes[READ_ROOM as usize..][..8 * WORDS].to_vec());
         let bytes: Vec<u8> = model.iter().flat_map(|word| word.to_le_bytes()).collect();
-        ensure!(seen == bytes, "batch {batch}: a READ behind the atomics sees {seen:x?}, not {bytes:x?}");
+        ensure!(seen == bytes, "batch {batch}: a READ after the atomics sees {seen:x?}, not {bytes:x?}");
         let mut there = vec![0; bytes.len()];
         window.read(MARGIN, &mut there)?;
         ensure!(there == bytes, "batch {batch}: {there:x?}, not {bytes:x?}");
@@ -168,7 +168,7 @@ fn shared_words(rig: &mut Rig) -> Result<()> {
             told.extend(turns);
         }
         told.sort_unstable();
-        ensure!(told.iter().copied().eq(0..count), "each count is told once: {told:?}");
+        ensure!(told.iter().copied().eq(0..count), "each count is returned once: {told:?}");
         let mut bytes = [0; 8];
         window.read(8 * word as usize, &mut bytes)?;
         ensure!(u64::from_le_bytes(bytes) == count, "{bytes:?}");

@@ -1,7 +1,7 @@
 //! Accesses to host memory that fail.
 //!
 //! Memory is unmapped for the time of one fault. A fault that belongs to one queue pair fails this queue pair, with the status
-//! or the event that tells the reason; a fault that belongs to all of them fails the device, which tells so in its registers.
+//! or the event of the reason; a fault that belongs to all of them fails the device, which reports it in its registers.
 use crate::rig::{Done, IPV4, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig};
 use anyhow::{Result, ensure};
 use rnic_driver::state::ReadyToSend;
@@ -136,7 +136,7 @@ fn work_unreadable(rig: &mut Rig) -> Result<()> {
 
     let request = SendRequest::send(9).inline(&[3; 8]).signalled();
     queue_pair.post_send(request).map_err(|refused| refused.reason)?;
-    ensure!(rig.exchange()?.is_empty(), "nothing of a ring that cannot be read is believed");
+    ensure!(rig.exchange()?.is_empty(), "no WQE of a ring that cannot be read is executed");
     drop(victim);
     comes_back_flushed(rig, Vec::new(), &[7, 8, 9])
 }

@@ -227,7 +227,7 @@ fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'sta
     if case.ending == Ending::Receive(CompletionStatus::LocalProtection) {
         add("local_protection", 1);
     }
-    // Reasons for which a packet is not executed and that no response tells.
+    // Reasons for which a packet is not executed and that no response reports.
     for counter in COUNTERS {
         let is_answer = counter.name.starts_with("nak_") || counter.name == "acknowledgements_sent";
         if !is_answer {
@@ -298,7 +298,7 @@ fn attack(
             let sge = Sge { address, local_key, length };
             let spoiled = rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
             // WQEs of earlier cases may have used the same memory, which does not matter any more.
-            ensure!(spoiled >= 1, "the receive to be spoiled is in no ring");
+            ensure!(spoiled >= 1, "the receive to corrupt is in no ring");
         }
     }
     let first_psn = target.expected_psn.value();

@@ -39,8 +39,8 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
 /// Memory of this length at an odd address.
 fn piece(rig: &Rig, offset: usize, length: usize) -> Result<Region> {
     let memory = rig.domain.allocate(offset + length + 1)?;
-    let (_, behind) = memory.split_at(offset).expect("it is longer");
-    Ok(behind.split_at(length).expect("it is longer").0)
+    let (_, tail) = memory.split_at(offset).expect("it is longer");
+    Ok(tail.split_at(length).expect("it is longer").0)
 }
 
 fn batches(rig: &mut Rig, version: Version, pmtu: Pmtu) -> Result<()> {
@@ -189,7 +189,7 @@ fn wrongs() -> Vec<Wrong> {
         wrong("a NAK too far", &[(First, 0, 1024, 31), (Acknowledge, 2, 0, 0x62)], lost, implied),
         wrong("a NAK", &[(Acknowledge, 0, 0, 0x62)], CompletionStatus::RemoteAccess, &[("nak_received", 1)]),
         wrong(
-            "a NAK behind data",
+            "a NAK after data",
             &[(First, 0, 1024, 31), (Acknowledge, 1, 0, 0x63)],
             CompletionStatus::RemoteOperation,
             &[("nak_received", 1)],
@@ -254,9 +254,9 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
             Ok((done.len() >= 2).then_some(()))
         })?;
     }
-    let behind = if is_good { CompletionStatus::Success } else { CompletionStatus::Flushed };
+    let second = if is_good { CompletionStatus::Success } else { CompletionStatus::Flushed };
     let statuses: Vec<_> = done.iter().map(|done| (done.wr_id, done.status)).collect();
-    ensure!(statuses == [(1, wrong.status), (2, behind)], "{statuses:?}");
+    ensure!(statuses == [(1, wrong.status), (2, second)], "{statuses:?}");
     if is_good {
         let all = [bytes(0, 1024), bytes(1, 1024), bytes(2, 452)].concat();
         ensure_same(&done[0].message, &all)?;

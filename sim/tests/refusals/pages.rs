@@ -1,4 +1,4 @@
-//! Regions that the driver does not make: page lists in any order, with the first byte anywhere in the first page; and regions
+//! Regions that the driver does not create: page lists in any order, with the first byte anywhere in the first page; and regions
 //! that are changed, also while a peer writes to them (protocol 4.6).
 use crate::rig::{IPV4, PEER_FIRST, PEER_KEY, Rig, ensure_same};
 use anyhow::{Context, Result, ensure};
@@ -21,7 +21,7 @@ const PEER: u32 = 0x36;
 /// Bytes of the region, and its first address; no power of two divides them.
 const BYTES: usize = 30_001;
 const FIRST_ADDRESS: u64 = 0x1234_5679;
-/// Where the endpoint's WRITEs go, and how long they are: over one end of a page, over several, over none, and to both ends.
+/// Offsets and lengths of the endpoint's WRITEs: across one page boundary, across several, across none, and at both ends.
 const WRITES: [(usize, usize); 6] =
     [(2800, 100), (1, 9000), (12_000, 64), (0, 1), (BYTES - 5000, 5000), (20_000, 4097)];
 /// WRITEs while the region is changed: of one packet each, so far from each other.
@@ -29,7 +29,7 @@ const LATE_WRITES: usize = 16;
 const LATE_BYTES: usize = 700;
 const LATE_STEP: usize = 1800;
 
-/// Pages of the host, and the list that the card is given of them.
+/// Pages of the host, and the page list for the card.
 struct Pages {
     memory: Arc<Memory>,
     /// Offsets of the pages in `memory`, in the order of the list.
@@ -75,10 +75,10 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 11 + place / 256 + seed * 29 + 1) as u8).collect()
 }
 
-/// A region that the driver knows nothing of.
+/// A region that the driver has not created.
 struct Odd {
     key: u32,
-    /// Its owner gives commands of which others take the place.
+    /// Object of the driver's commands that the interposer replaces.
     queue: SharedReceiveQueue,
 }
 
@@ -115,7 +115,7 @@ impl Odd {
         Ok(odd)
     }
 
-    /// Replaces the pages by others, which have other entries of the card's page table.
+    /// Replaces the pages by others, with other entries of the card's page table.
     fn translate(&self, rig: &Rig, pages: &Pages, first_entry: u16) -> Result<()> {
         let region = ModifyRegion {
             change_translation: true,
@@ -136,7 +136,7 @@ impl Odd {
         SendWqe::new(wr_id, operation, Data::Inline(bytes))
     }
 
-    /// The endpoint writes here and there, and reads all of it back.
+    /// The endpoint writes at all these offsets, and reads the data back.
     fn traffic(&self, rig: &mut Rig, seed: usize, pages: &Pages, model: &mut [u8]) -> Result<()> {
         let _queue_pair = connect(rig)?;
         for (number, (place, length)) in WRITES.into_iter().enumerate() {

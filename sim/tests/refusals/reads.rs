@@ -26,7 +26,7 @@ const READS: u64 = 5;
 /// Each READ has its own room in the endpoint's memory.
 const ROOM_BYTES: usize = 0x8000;
 
-/// A peer that the endpoint knows nothing of, and its first PSN.
+/// QPN of a peer that the endpoint does not have, and its first PSN.
 const ATTACKER: u32 = 0x53;
 const FIRST_PSN: u32 = 0xff_fff0;
 /// READs that are outstanding at once, and requests after the one that is refused.
@@ -155,7 +155,7 @@ pub(crate) fn before_a_refusal(rig: &mut Rig) -> Result<()> {
             if packet.bth.destination_qp != ATTACKER {
                 continue;
             }
-            ensure!(ending.is_none(), "the NAK is the last word, and not {:?}", packet.bth);
+            ensure!(ending.is_none(), "the NAK is the last response, and not {:?}", packet.bth);
             let told = packet.extended_headers().find_map(|header| match header {
                 ExtendedRepr::Aeth(AethRepr { syndrome, msn }) => Some((syndrome, msn)),
                 _ => None,

@@ -33,23 +33,23 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Ethernet addresses.
 pub(crate) const CARD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Number of the endpoint's side of the bystander, and of a queue pair that no side has.
+/// QPN of the endpoint's side of the bystander, and a QPN that neither side has.
 const BYSTANDER: u32 = 0x21;
 /// Key of the endpoint's memory.
 pub(crate) const PEER_KEY: u32 = 0x305;
 /// Bytes of the endpoint's memory.
 pub(crate) const PEER_BYTES: usize = 0x4_0000;
-/// Where the endpoint's memory begins for the card.
+/// Address of the endpoint's memory in work requests of the card.
 pub(crate) const PEER_FIRST: u64 = 0x5000_0000;
-/// Bytes of each receive of the card.
+/// Length of each receive of the card.
 pub(crate) const RECEIVE_BYTES: usize = 100;
-/// What the memory of a receive holds before anything is received.
+/// Initial contents of receive memory.
 pub(crate) const UNTOUCHED: u8 = 0xee;
-/// Receives that there is memory for.
+/// Number of receives for which there is memory.
 const RECEIVES: usize = 128;
-/// First PSN that the endpoint sends on the bystander, near the end of the circle.
+/// First PSN that the endpoint sends on the bystander, close to the wrap-around.
 const BYSTANDER_PSN: u32 = 0xff_fff0;
-/// Calls of `idle`, of 100 ns each, that anything may take.
+/// Maximum of calls of `idle`, of 100 ns each, in a wait.
 const IDLE_MAX: usize = 2_000;
 
 /// Delay code of RNR NAKs.
@@ -79,7 +79,7 @@ impl Station for Peer {
     }
 
     fn wakes_ps(&self) -> Option<u64> {
-        // Nothing of the endpoint depends on time: its queue pairs have no time-out.
+        // The endpoint does not depend on time: its queue pairs have no timeout.
         (!self.waiting.is_empty()).then_some(0)
     }
 
@@ -98,25 +98,25 @@ fn gids(mac: [u8; 6]) -> [Gid; 2] {
     [Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, mac[5])), Gid::from_mac(mac)]
 }
 
-/// The way from the endpoint to the card.
+/// Path from the endpoint to the card.
 pub(crate) fn path_to_card(version: Version) -> packet::Path {
     let [peer, card] = [PEER_MAC, CARD_MAC].map(|mac| (MacAddress(mac), gids(mac)[version]));
     packet::Path::new(peer.0, peer.1, card.0, card.1)
 }
 
-/// The way from the card to the endpoint.
+/// Path from the card to the endpoint.
 fn path_to_peer(version: Version) -> Path {
     Path { source_index: version as u8, ..Path::new(gids(PEER_MAC)[version], PEER_MAC) }
 }
 
-/// How the card sends: the first thing that goes wrong is told.
+/// Attributes with which the card sends: no retries, so the first failure is reported.
 const SEND: SendOptions = SendOptions { timeout: 0, retry_count: 0, rnr_retry: 0, read_atomic: None };
 
-/// What has moved since the last time, of all counters.
+/// Increments of all counters since the last snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved(BTreeMap<&'static str, u64>);
 
-/// Counters that move whatever is done. All others move for a reason that a test must name.
+/// Counters that any traffic increments. A test must name the reason for increments of all others.
 const FREE: [&str; 18] = [
     "frames_received",
     "bytes_received",
@@ -145,7 +145,7 @@ impl Moved {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// All that have moved and are not among those that always do.
+    /// Increments of all counters that traffic does not always increment.
     pub(crate) fn named(&self) -> BTreeMap<&'static str, u64> {
         self.0.iter().filter(|(name, _)| !FREE.contains(name)).map(|(name, count)| (*name, *count)).collect()
     }
@@ -204,9 +204,9 @@ impl Rig {
         let mut rest = domain.allocate(RECEIVES * RECEIVE_BYTES)?;
         let mut room = Vec::new();
         for _ in 1..RECEIVES {
-            let (piece, behind) = rest.split_at(RECEIVE_BYTES).expect("there is enough for all");
+            let (piece, tail) = rest.split_at(RECEIVE_BYTES).expect("there is enough for all");
             room.push(piece);
-            rest = behind;
+            rest = tail;
         }
         let (counters, messages) = (Vec::new(), 0);
         let mut rig = Rig {
@@ -237,7 +237,7 @@ impl Rig {
         self.world.lock().expect("nobody has panicked")
     }
 
-    /// The endpoint; what it wants to say afterwards goes to the wire.
+    /// The endpoint; the frames that it then has are sent afterwards.
     pub(crate) fn endpoint<T>(&self, speak: impl FnOnce(&mut Endpoint) -> T) -> T {
         let mut world = self.world();
         let now_ps = world.now_ps();
@@ -248,21 +248,21 @@ impl Rig {
         said
     }
 
-    /// Sends frames from the endpoint's port, after all that wait there.
+    /// Sends frames from the endpoint's port, after all that are queued there.
     pub(crate) fn send(&self, frames: &[Vec<u8>]) {
         let mut world = self.world();
         let peer: &mut Peer = world.station(self.station);
         peer.waiting.extend(frames.iter().cloned().map(Frame::new));
     }
 
-    /// What has come to the endpoint's port since the last call.
+    /// Frames that the endpoint's port received since the last call.
     pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
         let mut world = self.world();
         let peer: &mut Peer = world.station(self.station);
         std::mem::take(&mut peer.heard)
     }
 
-    /// What the counters have moved since the last call.
+    /// Increments of the counters since the last call.
     pub(crate) fn moved(&mut self) -> Result<Moved> {
         let now = self.world().counters(0)?;
         let before = std::mem::replace(&mut self.counters, now);
@@ -271,7 +271,7 @@ impl Rig {
         Ok(Moved(moved.filter(|(_, count)| *count != 0).collect()))
     }
 
-    /// Lets time pass until something is there.
+    /// Advances time until a function returns a value.
     pub(crate) fn wait<T>(
         &mut self,
         what: &str,
@@ -288,7 +288,7 @@ impl Rig {
         anyhow::bail!("{what} does not come; the counters moved by {:?}", moved.0)
     }
 
-    /// Discards what a failed attack has left, so that it does not affect the next one.
+    /// Discards completions, events and frames that a failed attack has left, so that they do not affect the next one.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.world().check()?;
         self.idle(50);
@@ -309,7 +309,7 @@ impl Rig {
         Ok(self.device.events().poll()?)
     }
 
-    /// All completions that are there; the memory of receives goes back.
+    /// Takes all completions, and frees the memory of receives.
     pub(crate) fn completions(&mut self) -> Result<Vec<Done>> {
         let mut done = Vec::new();
         for queue in [&self.sends, &self.receives] {
@@ -334,7 +334,7 @@ impl Rig {
         Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
     }
 
-    /// Connects a queue pair to a peer of this number.
+    /// Connects a queue pair to a peer with this QPN.
     pub(crate) fn connect(
         &self,
         queue_pair: QueuePair<state::Init>,
@@ -394,8 +394,8 @@ impl Rig {
         ReceiveRequest::new(wr_id | RECEIVE_TAG).sge(piece)
     }
 
-    /// A message each way on the bystander, and nothing else may come meanwhile that concerns it. Returns what else has
-    /// completed.
+    /// Moves a message each way on the bystander, which must have no other completions. Returns the completions of other queue
+    /// pairs.
     pub(crate) fn exchange(&mut self) -> Result<Vec<Done>> {
         self.messages += 1;
         let wr_id = self.messages;
@@ -434,7 +434,7 @@ impl Rig {
         Ok(others)
     }
 
-    /// Ends the run: everything comes to rest, and the monitors have the last word.
+    /// Ends the run: everything comes to rest, and the monitors are checked.
     pub(crate) fn finish(self) -> Result<()> {
         let Rig { world, tamper, interposer, device, domain, sends, receives, room, bystander, .. } = self;
         drop((bystander, room, sends, receives, domain, device, tamper, interposer));
@@ -450,7 +450,7 @@ pub(crate) fn ensure_same(found: &[u8], expected: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Set in the tags of receives, since a completion in error does not say what it was.
+/// Flag in the `wr_id` of receives, since a completion in error does not carry its operation.
 pub(crate) const RECEIVE_TAG: u64 = 1 << 32;
 
 /// A completion without its memory.

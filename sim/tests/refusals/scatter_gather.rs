@@ -1,5 +1,5 @@
 //! Messages of the card that are gathered from six places, each of a region of its own, and receives that are laid out over three:
-//! what arrives is what was sent. A local key that does not hold ends its queue pair, whichever SGE has it: no packet from
+//! what arrives is what was sent. An invalid local key fails its queue pair, whichever SGE has it: no packet from
 //! that SGE on is sent, and nothing is received (protocol 2.3, 3.6). What was sent before is answered all the same, though it did
 //! not ask for a completion (protocol 2.4).
 use crate::rig::{Done, IPV4, IPV6, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig, UNTOUCHED, ensure_same};
@@ -43,7 +43,7 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
 
 fn spoil(rig: &Rig, sge: Sge) -> Result<()> {
     let count = rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
-    ensure!(count >= 1, "the sge to be spoiled is in no ring");
+    ensure!(count >= 1, "the SGE to corrupt is in no ring");
     Ok(())
 }
 
@@ -64,10 +64,10 @@ fn request(is_write: bool, bytes: &[u8], pieces: Vec<Region>) -> SendRequest {
     let mut request = if is_write { SendRequest::write(7, remote) } else { SendRequest::send(7) };
     let mut rest = bytes;
     for mut piece in pieces {
-        let (here, behind) = rest.split_at(piece.len());
+        let (here, tail) = rest.split_at(piece.len());
         piece.bytes_mut().copy_from_slice(here);
         request = request.sge(piece);
-        rest = behind;
+        rest = tail;
     }
     request.signalled()
 }
@@ -95,7 +95,7 @@ pub(crate) fn traffic(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The endpoint sends a message to a receive of three pieces, one of which may have a key that does not hold.
+/// The endpoint sends a message to a receive of three pieces, one of which may have an invalid key.
 fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     let mut queue_pair = connect(rig, IPV4)?;
     let mut pieces = pieces(rig, &RECEIVE_PLACES)?;

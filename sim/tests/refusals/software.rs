@@ -1,4 +1,4 @@
-//! What software does wrong at the card's own door: doorbells and commands.
+//! Invalid doorbells and commands of software.
 use crate::rig::{CARD_MAC, Rig};
 use anyhow::{Context, Result, ensure};
 use rnic_driver::{Error, Path, RemoteRights};
@@ -133,8 +133,8 @@ pub(crate) fn doorbells(rig: &mut Rig) -> Result<usize> {
     Ok(count)
 }
 
-/// A producer index that claims more than the ring has ends the queue pair, and nothing of the ring is believed. An event
-/// tells; others that complete in the same queue go on.
+/// A producer index that claims more than the ring has fails the queue pair, and no WQE of the ring is executed. An
+/// event reports it; other queue pairs that complete in the same queue go on.
 pub(crate) fn overrun(rig: &mut Rig) -> Result<()> {
     let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
     let queue_pair = rig.connect(queue_pair, 0x61, crate::rig::IPV4, Pmtu::Bytes1024, 0)?;
@@ -465,7 +465,7 @@ pub(crate) fn commands(rig: &mut Rig) -> Result<usize> {
             Status::Misaligned,
         ),
         (
-            "a first byte behind the first page",
+            "a first byte beyond the first page",
             create_mr(free_key, CreateRegion { first_offset: 4096, ..pages })?,
             Status::ValueNotAllowed,
         ),

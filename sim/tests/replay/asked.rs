@@ -233,7 +233,7 @@ fn compare(mut ours: Vec<Said>, mut linux: Vec<Said>) -> Result<usize> {
     let has_loss =
         |said: &[Said]| said.iter().any(|said| said.aeth.is_some_and(|(class, _)| class == sequence));
     let has_repeats = linux.windows(2).any(|two| two[0] == two[1]);
-    ensure!(has_loss(&ours) == has_loss(&linux), "a gap is told once: {ours:?}, Linux {linux:?}");
+    ensure!(has_loss(&ours) == has_loss(&linux), "a gap is reported once: {ours:?}, Linux {linux:?}");
     ours.dedup();
     linux.dedup();
     if has_repeats {

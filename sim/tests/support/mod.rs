@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 mod model;
 
 pub(crate) use model::card_model;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An error of building or using a model; its text says what the caller can do.
+/// Failure to build or use a model; its text says what the caller can do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,7 +14,7 @@ pub enum Error {
         looked_at.join("; ")
     )]
     VerilatorNotFound {
-        /// Each place that was tried, and why it did not serve.
+        /// Each place that was tried, and why it was not used.
         looked_at: Vec<String>,
     },
 
@@ -32,7 +32,7 @@ pub enum Error {
     Verilation {
         /// The top module.
         top: String,
-        /// What Verilator said.
+        /// Output of Verilator.
         stderr: String,
     },
 
@@ -43,7 +43,7 @@ pub enum Error {
         top: String,
         /// The command that failed.
         command: String,
-        /// What the compiler said.
+        /// Output of the compiler.
         stderr: String,
     },
 
@@ -66,9 +66,9 @@ pub enum Error {
     /// The cache could not be read or written.
     #[error("cannot {action} `{}`: {source}", path.display())]
     Cache {
-        /// What was attempted.
+        /// Operation that failed.
         action: &'static str,
-        /// On which file or folder.
+        /// File or folder of the operation.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
@@ -88,13 +88,13 @@ pub enum Error {
     NoSuchPort {
         /// The top module.
         top: String,
-        /// The name that was asked for.
+        /// Name that was requested.
         port: String,
         /// The names that exist.
         known: Vec<String>,
     },
 
-    /// A port was asked for as a type that does not hold it.
+    /// A port was requested with a type that does not fit its width.
     #[error("port `{port}` of `{top}` has {width} bits and is a `{expected}`, not a `{asked}`")]
     PortType {
         /// The top module.
@@ -105,11 +105,11 @@ pub enum Error {
         width: u32,
         /// The type that holds it.
         expected: String,
-        /// The type that was asked for.
+        /// Type that was requested.
         asked: String,
     },
 
-    /// A trace was asked of a model that was built without.
+    /// A trace was requested of a model that was built without tracing.
     #[error("`{top}` was built without traces; build it with `ModelOptions {{ trace: true, .. }}`")]
     NotTraced {
         /// The top module.

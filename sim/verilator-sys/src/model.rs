@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How much work the C++ compiler spends on a model.
+/// Optimization level of the C++ compiler for a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Optimization {
     /// `-O0`: compiles fastest, runs several times slower. For models that run a few thousand cycles.
@@ -32,10 +32,10 @@ impl Optimization {
     }
 }
 
-/// What a model is built with, besides its Verilog.
+/// Options with which a model is built.
 #[derive(Clone, Debug, Default)]
 pub struct ModelOptions {
-    /// How hard the C++ compiler tries.
+    /// Optimization level of the C++ compiler.
     pub optimization: Optimization,
     /// Whether instances can write FST waves. Traced models run about 13 times slower while a trace is open, and
     /// are cached apart, so that the plain model stays as it is.

@@ -11,13 +11,13 @@ use std::process::Command;
 /// The part of the environment that decides which tools are found.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// `VERILATOR_ROOT`.
+    /// Value of `VERILATOR_ROOT`.
     pub verilator_root: Option<PathBuf>,
-    /// `PATH`.
+    /// Value of `PATH`.
     pub path: Option<OsString>,
-    /// `VIRTUAL_ENV`, the active Python environment.
+    /// Value of `VIRTUAL_ENV`, the active Python environment.
     pub virtual_env: Option<PathBuf>,
-    /// `CXX`, which may hold arguments.
+    /// Value of `CXX`, which may hold arguments.
     pub cxx: Option<String>,
     /// Where the search for a `.venv` folder starts, upwards.
     pub current_directory: Option<PathBuf>,
@@ -47,7 +47,7 @@ impl Surroundings {
 pub struct Toolchain {
     /// `verilator_bin`, which needs no Perl.
     pub(crate) verilator: PathBuf,
-    /// The folder that holds Verilator's `include`.
+    /// Directory that contains Verilator's `include`.
     pub(crate) root: PathBuf,
     /// The compiler and its first arguments.
     pub(crate) cxx: Vec<String>,
@@ -71,7 +71,7 @@ impl Toolchain {
     /// # Errors
     ///
     /// [`Error::VerilatorNotFound`] names each place that was tried and says what to install. A `VERILATOR_ROOT`
-    /// that holds no Verilator is an error too: whoever sets it means that one and no other.
+    /// that holds no Verilator is an error too: no other is used in its place.
     pub fn find_in(surroundings: &Surroundings) -> Result<Toolchain, Error> {
         let mut looked_at = Vec::new();
         let found = |(verilator, root)| Toolchain {
@@ -211,7 +211,7 @@ fn known_to_python(surroundings: &Surroundings) -> Option<(PathBuf, PathBuf)> {
     program.is_file().then_some((program, root))
 }
 
-/// `CXX`, else g++ behind ccache, else whatever C++ compiler there is. When there is none, `c++` is called all
+/// `CXX`, else g++ through ccache, else any C++ compiler. When there is none, `c++` is called all
 /// the same, so that the error of starting it names it.
 fn compiler(surroundings: &Surroundings) -> Vec<String> {
     if let Some(cxx) = &surroundings.cxx {

@@ -49,13 +49,13 @@ impl Arena {
         let place = self.free.iter().position(|region| region.len() >= gap(region) + piece.length)?;
         let region = self.free.remove(place);
         let gap = gap(&region);
-        let (before, rest) = region.split_at(gap).expect("the stretch is long enough, as was seen above");
-        let (taken, behind) =
-            rest.split_at(piece.length).expect("the stretch is long enough, as was seen above");
+        let (before, rest) = region.split_at(gap).expect("the range is long enough, as was checked above");
+        let (taken, after) =
+            rest.split_at(piece.length).expect("the range is long enough, as was checked above");
         // An empty piece takes nothing from its range.
         let left = match taken.is_empty() {
-            true => vec![before.join(behind).expect("they were cut apart just now")],
-            false => [before, behind].into_iter().filter(|region| !region.is_empty()).collect(),
+            true => vec![before.join(after).expect("they were split just now")],
+            false => [before, after].into_iter().filter(|region| !region.is_empty()).collect(),
         };
         self.free.splice(place..place, left);
         Some(taken)
@@ -82,11 +82,11 @@ impl Arena {
             }
         }
         if place < self.free.len() {
-            let behind = self.free.remove(place);
-            match region.join(behind) {
+            let after = self.free.remove(place);
+            match region.join(after) {
                 Ok(joined) => region = joined,
-                Err((alone, behind)) => {
-                    self.free.insert(place, behind);
+                Err((alone, after)) => {
+                    self.free.insert(place, after);
                     region = alone;
                 }
             }

@@ -1,4 +1,4 @@
-//! Two cards behind the driver. All that is known of their surroundings is [`Function`].
+//! Two cards, each with its driver. They are accessed through [`Function`] only.
 //!
 //! Time advances only in [`Function::idle`] and in register accesses. A completion queue is armed at random, and must then
 //! raise its event when it has a completion, and not before.
@@ -201,7 +201,8 @@ impl Cards {
         Ok(Cards { hosts, random })
     }
 
-    /// Ends the software of both hosts as if the cards were pulled out: nothing is destroyed, and nothing may hang.
+    /// Drops the software of both hosts as if the cards were pulled out: no object is destroyed on the card, and no call may
+    /// hang.
     pub fn pull_out(self) {
         self.hosts.iter().for_each(|host| host.tamper.pull_out());
     }
@@ -281,7 +282,7 @@ impl Host {
         let Completion { wr_id, status, opcode, length, immediate, solicited, signalled, sg_list, .. } =
             completion;
         if let Some(key) = completion.invalidated {
-            ensure!(key == end.ending(false).key, "pair {pair}: key {key:#x} is said to have ended");
+            ensure!(key == end.ending(false).key, "pair {pair}: key {key:#x} is reported as invalidated");
         }
         for piece in sg_list {
             use CompletionOpcode::{CompareSwap, FetchAdd, Read};
@@ -327,7 +328,7 @@ impl Host {
             }
             _ => slot[0] = NO_OPCODE,
         });
-        ensure!(count > 0, "the request to be spoiled is in no ring");
+        ensure!(count > 0, "the request to corrupt is in no ring");
         Ok(())
     }
 }
@@ -361,10 +362,10 @@ fn request(
     }
     let mut rest = payload;
     for mut piece in pieces {
-        let (here, behind) = rest.split_at(piece.len());
+        let (here, tail) = rest.split_at(piece.len());
         piece.bytes_mut().copy_from_slice(here);
         request = request.sge(piece);
-        rest = behind;
+        rest = tail;
     }
     if message.signalled {
         request = request.signalled();

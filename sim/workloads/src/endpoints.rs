@@ -194,9 +194,9 @@ impl Machine for Endpoints {
                     let mut sges = host.sges(pieces)?;
                     let mut rest = *payload;
                     for sge in &sges {
-                        let (here, behind) = rest.split_at(sge.length as usize);
+                        let (here, tail) = rest.split_at(sge.length as usize);
                         host.bytes(sge).copy_from_slice(here);
-                        rest = behind;
+                        rest = tail;
                     }
                     match message.mistake {
                         Some(Mistake::LocalKey) => sges[0].key ^= 0x100,
@@ -307,7 +307,7 @@ impl Machine for Endpoints {
                 contents: Vec::new(),
             };
             if let Some(key) = completion.invalidated {
-                ensure!(key == ENDING_KEYS[0] + pair as u32 * 256, "key {key:#x} is said to have ended");
+                ensure!(key == ENDING_KEYS[0] + pair as u32 * 256, "key {key:#x} is reported as invalidated");
             }
             if outcome.is_receive && shared_index(outcome.wr_id).is_some() {
                 let sges = host.shared.remove(&outcome.wr_id);
@@ -367,7 +367,7 @@ impl Machine for Endpoints {
             let free = host.free;
             let bytes = &host.endpoint.memory().bytes;
             let is_untouched = |part: &[u8]| part.iter().all(|&byte| byte == UNTOUCHED);
-            ensure!(is_untouched(&bytes[..WINDOWS]), "host {side}: memory for nobody was written");
+            ensure!(is_untouched(&bytes[..WINDOWS]), "host {side}: memory that no request uses was written");
             ensure!(is_untouched(&bytes[free..]), "host {side}: free memory was written");
         }
         Ok(())

@@ -6,7 +6,7 @@
 //!                   └──> run ──> Machine ── completions, memory, events ──> equal?
 //!                                   │
 //!                        Endpoints: two reference endpoints, back to back
-//!                        Cards:     two cards behind the driver, in whatever world they live
+//!                        Cards:     two cards with their drivers, in any world
 //! ```
 //!
 //! * A [`Plan`] holds the work requests: messages of all kinds over many queue pairs in both directions, and on some of the

@@ -11,7 +11,7 @@ use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use std::ops::Range;
 
-/// Flag in tags of receives of shared queues.
+/// Flag in the `wr_id` of receives of shared queues.
 const SHARED_WR_ID: u64 = 1 << 60;
 
 impl SendResult {
@@ -27,9 +27,9 @@ impl SendResult {
 /// Result of a message at its requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendResult {
-    /// Status.
+    /// Status of the completion.
     pub status: CompletionStatus,
-    /// Operation.
+    /// Opcode of the completion.
     pub opcode: CompletionOpcode,
     /// It must complete with a CQE.
     pub is_signalled: bool,
@@ -40,7 +40,7 @@ pub struct SendResult {
 /// Result of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveResult {
-    /// Status.
+    /// Status of the completion.
     pub status: CompletionStatus,
     /// Message that arrived; `None` on errors.
     pub arrived: Option<Arrived>,
@@ -57,7 +57,7 @@ impl ReceiveResult {
     }
 }
 
-/// What a receive completion tells of the message.
+/// Fields of a receive completion that describe the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// SEND, or WRITE with immediate.
@@ -99,7 +99,7 @@ struct Verdict {
     requester: CompletionStatus,
     /// Status of the receive that the message had taken.
     receive: Option<CompletionStatus>,
-    /// Event that is raised if no completion can tell the reason (protocol 3.6).
+    /// Event that is raised if no completion can report the reason (protocol 3.6).
     event: Option<AsyncEvent>,
 }
 
@@ -150,7 +150,7 @@ impl Model {
     }
 }
 
-/// Tag of receive `index` of a shared queue.
+/// `wr_id` of receive `index` of a shared queue.
 pub fn shared_wr_id(index: usize) -> u64 {
     SHARED_WR_ID | index as u64
 }
@@ -160,7 +160,7 @@ pub fn shared_index(wr_id: u64) -> Option<usize> {
     (wr_id & SHARED_WR_ID != 0).then_some((wr_id ^ SHARED_WR_ID) as usize)
 }
 
-/// Tag of request `index` of a pair.
+/// `wr_id` of request `index` of a pair.
 pub fn wr_id(pair: usize, index: usize) -> u64 {
     (pair as u64) << 32 | index as u64
 }
@@ -302,9 +302,9 @@ fn arrive(own: Option<(u64, &Receive)>, message: &Message, payload: &[u8]) -> Re
 fn contents(wr_id: u64, pieces: &[Piece], mut message: &[u8]) -> Vec<Vec<u8>> {
     let fill = |piece: &Piece| {
         let mut bytes: Vec<u8> = (0..piece.length).map(|index| background(wr_id, index)).collect();
-        let (here, behind) = message.split_at(message.len().min(piece.length));
+        let (here, tail) = message.split_at(message.len().min(piece.length));
         bytes[..here.len()].copy_from_slice(here);
-        message = behind;
+        message = tail;
         bytes
     };
     pieces.iter().map(fill).collect()

@@ -35,7 +35,7 @@ const ENDING_SHARE: f64 = 0.06;
 /// Kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// SEND.
+    /// SEND without immediate data.
     Send,
     /// SEND with immediate data.
     SendImmediate,
@@ -151,7 +151,7 @@ pub enum Place {
 /// Remote address of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Memory.
+    /// Memory of the peer.
     pub memory: TargetMemory,
     /// Place in the memory.
     pub place: Place,
@@ -257,7 +257,7 @@ impl Mistake {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Kind.
+    /// Operation of the message.
     pub kind: Kind,
     /// Payload, or destination of the answer.
     pub source: Source,
@@ -301,7 +301,7 @@ impl Message {
 /// A receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receive {
-    /// Memory.
+    /// Receive buffer, one piece for each SGE.
     pub pieces: Vec<Piece>,
     /// The L_Key of the first SGE is wrong.
     pub is_mistaken: bool,
@@ -321,7 +321,7 @@ pub struct Lane {
 pub struct Ending {
     /// Host that makes the mistake.
     pub side: usize,
-    /// Mistake.
+    /// The mistake itself.
     pub mistake: Mistake,
     /// Receives that are posted first; the first one of the peer is for the invalid message, if it takes one.
     pub receives: [Vec<Receive>; 2],

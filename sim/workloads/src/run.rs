@@ -20,11 +20,11 @@ const BATCH_MAX: usize = 8;
 /// A message to post, with its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Post<'a> {
-    /// Tag, which is returned in the completion.
+    /// `wr_id`, which is returned in the completion.
     pub wr_id: u64,
-    /// Message.
+    /// Message to post.
     pub message: &'a Message,
-    /// Payload.
+    /// Payload of the message.
     pub payload: &'a [u8],
     /// Compare operand of a compare and swap.
     pub compare: u64,
@@ -33,13 +33,13 @@ pub struct Post<'a> {
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Pair.
+    /// Pair of queue pairs, by index in the plan.
     pub pair: usize,
     /// The request is a receive.
     pub is_receive: bool,
-    /// Tag of the request.
+    /// `wr_id` of the request.
     pub wr_id: u64,
-    /// Status.
+    /// Status of the completion.
     pub status: CompletionStatus,
     /// Operation. Undefined for receives that failed.
     pub opcode: CompletionOpcode,
@@ -77,7 +77,7 @@ pub trait Machine {
     /// If it cannot be posted at all.
     fn post_shared_receive(&mut self, side: usize, wr_id: u64, receive: &Receive) -> Result<bool>;
 
-    /// Waits until the card knows all posted receives.
+    /// Waits until all posted receives have reached the card.
     ///
     /// # Errors
     /// If the card cannot be reached.
@@ -127,7 +127,7 @@ pub struct Totals {
     pub messages: u64,
     /// Bytes of these messages, each of which was compared.
     pub bytes: u64,
-    /// Completions.
+    /// Completions that were compared.
     pub completions: u64,
     /// Asynchronous events.
     pub events: u64,
@@ -155,7 +155,7 @@ struct Counts {
     sends_done: usize,
     receives_posted: usize,
     receives_done: usize,
-    /// Receives that its card knows.
+    /// Number of receives that have reached its card.
     receives_known: usize,
     /// Posted messages that consume a receive of it.
     receives_taken: usize,
@@ -167,7 +167,7 @@ struct Counts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shared {
     posted: usize,
-    /// Receives that its card knows.
+    /// Number of receives that have reached its card.
     known: usize,
     /// Posted messages that consume one.
     taken: usize,
@@ -445,7 +445,7 @@ impl<M: Machine> Runner<'_, M> {
         }
         self.idle = if news { 0 } else { self.idle + 1 };
         if self.idle > IDLE_MAX {
-            bail!("nothing happens any more; missing are {}", self.missing());
+            bail!("the run has stalled; missing are {}", self.missing());
         }
         self.machine.idle()
     }
@@ -494,7 +494,7 @@ impl<M: Machine> Runner<'_, M> {
         ensure!(index >= *next, "receive {index} of the shared queue was taken before its turn");
         *next = index + 1;
         let expected = self.model.sides[side][outcome.pair].receives.get(place);
-        let mut expected = expected.context("nobody has sent it")?.clone();
+        let mut expected = expected.context("no such message was sent")?.clone();
         expected.contents = expected.contents_of(outcome.wr_id, &self.plan.shared[side][index]);
         compare_receive(&expected, outcome)
     }

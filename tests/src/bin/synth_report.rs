@@ -1,4 +1,4 @@
-//! Prints and writes what the generated card takes, block by block and whole.
+//! Prints and writes the resources of the generated card, for each block and in total.
 use anyhow::{Context, Result};
 use clap::Parser;
 use rnic_hdl::card::{self, TOP};
@@ -16,7 +16,7 @@ struct Arguments {
     /// Configurations by file name in configs/, without .toml; the JSON report holds the last one.
     #[arg(default_values = ["w512"])]
     presets: Vec<String>,
-    /// Where the JSON report goes.
+    /// File of the JSON report.
     #[arg(long, default_value = "build/synth_report.json")]
     json: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! How large the generated Verilog is: Yosys maps it to UltraScale+, and the mapped netlist is counted here.
+//! Size of the generated Verilog: Yosys maps it to UltraScale+, and the cells of the netlist are counted here.
 //!
 //! Nothing is placed or routed, so these are sizes and logic levels, not timing.
 mod netlist;
@@ -9,15 +9,15 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Maps modules of one Verilog file and counts what comes out.
+/// Synthesises modules of one Verilog file, and counts their cells.
 pub struct Synthesis {
     yosys: PathBuf,
     directory: PathBuf,
 }
 
 impl Synthesis {
-    /// Puts `verilog` into `directory`, which is made if need be. It must not lie in the system's /tmp, which the wasm
-    /// build of Yosys does not see.
+    /// Writes `verilog` to `directory`, which is created if it is missing. It must not be in the system's /tmp, which the wasm
+    /// build of Yosys cannot access.
     ///
     /// # Errors
     /// If Yosys has not been installed, or the directory cannot be written.
@@ -32,7 +32,7 @@ impl Synthesis {
     /// Synthesises `module` with everything below it, flattened.
     ///
     /// # Errors
-    /// If Yosys fails; the log lies in the directory.
+    /// If Yosys fails; the log is in the directory.
     pub fn figures(&self, module: &str) -> Result<Figures> {
         let script = format!(
             "read_verilog rnic.v; synth_xilinx -family xcup -flatten -noiopad -top {module}; write_json {module}.json"

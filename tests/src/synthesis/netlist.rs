@@ -1,18 +1,18 @@
-//! A mapped netlist: what it takes, and how deep the logic between registers is.
+//! A mapped netlist: its resources, and the depth of the logic between its registers.
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// What a block takes of an UltraScale+ device.
+/// Resources of a block on an UltraScale+ device, and its logic depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Lookup tables, with those used as memory and shift registers.
     pub lut: u32,
-    /// Flip-flops.
+    /// Flip-flops (FDRE, FDSE, FDCE, FDPE).
     pub ff: u32,
     /// Block RAMs of 36 Kbit; one of 18 Kbit is half.
     pub bram: f32,
-    /// UltraRAMs.
+    /// UltraRAMs of 288 Kbit.
     pub uram: u32,
     /// LUT levels between registers; a carry chain counts one, the wide multiplexers of a slice none.
     pub depth: u32,
@@ -44,7 +44,7 @@ enum Bit {
     Constant(#[allow(dead_code, reason = "only its being no net matters")] String),
 }
 
-/// How a cell stands between registers.
+/// Role of a cell in a path between registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// A lookup table: one level.
@@ -59,7 +59,7 @@ enum Role {
     Register,
 }
 
-/// What kinds of cells there are: role, LUTs, FFs, half block RAMs, UltraRAMs.
+/// Kinds of cells: role, LUTs, FFs, half block RAMs, UltraRAMs.
 fn meaning(kind: &str) -> Option<(Role, u32, u32, u32, u32)> {
     let tables = |luts| Some((Role::TableMemory, luts, 0, 0, 0));
     match kind {
@@ -79,7 +79,7 @@ fn meaning(kind: &str) -> Option<(Role, u32, u32, u32, u32)> {
     }
 }
 
-/// Inputs of a memory of lookup tables that decide what is read at once; all others are taken at the clock.
+/// Inputs of a memory of lookup tables that select the read data without a clock; all others are sampled at the clock.
 fn is_read_address(port: &str) -> bool {
     port.starts_with("DPRA")
         || port.starts_with("ADDR") && !port.starts_with("ADDRH")
@@ -105,7 +105,7 @@ impl Netlist {
     /// Counts cells and measures depth.
     ///
     /// # Errors
-    /// For a kind of cell without a meaning here, and for a combinational loop.
+    /// If a cell is of an unknown kind, or there is a combinational loop.
     pub fn figures(&self) -> Result<Figures> {
         let mut figures = Figures { depth: self.depth()?, ..Figures::default() };
         for cell in &self.cells {
@@ -118,7 +118,7 @@ impl Netlist {
         Ok(figures)
     }
 
-    /// The longest way from register to register, in levels: each net's level is settled once all its cell's inputs are.
+    /// The longest path between registers, in levels: the level of a net is known once those of its cell's inputs are.
     fn depth(&self) -> Result<u32> {
         // For each cell: the inputs that its outputs follow at once, and how many of them are still unsettled.
         let mut unsettled = vec![0usize; self.cells.len()];
@@ -171,7 +171,7 @@ impl Netlist {
             }
         }
         if settled != self.cells.len() {
-            bail!("{} cells lie on a combinational loop or behind one", self.cells.len() - settled);
+            bail!("{} cells are in a combinational loop or driven by one", self.cells.len() - settled);
         }
         Ok(level.into_values().max().unwrap_or(0))
     }
@@ -181,7 +181,7 @@ fn cell_meaning(cell: &Cell) -> Result<(Role, u32, u32, u32, u32)> {
     meaning(&cell.kind).with_context(|| format!("cells of kind {} are not known to the report", cell.kind))
 }
 
-/// The inputs that the outputs of a cell follow without a clock.
+/// Inputs of a cell from which a combinational path leads to its outputs.
 fn at_once(cell: &Cell) -> Result<Vec<u32>> {
     let (role, ..) = cell_meaning(cell)?;
     Ok(match role {

@@ -63,8 +63,8 @@ driver and `rnic_regs.h` are made from the same tables.
   configuration that the card was generated with.
 * *Writer* is the part that writes a record while the card runs: `driver` (software), or the part `control` or `complete` of the
   card. `generated` and `fixed` records never change.
-* *Source* cites the rule: `protocol 3.4` is a section of [docs/protocol.md](../../docs/protocol.md); `design 3.2` and `design
-  decision 9` are a section and a decision of [docs/design.md](../../docs/design.md).
+* *Source* cites the rule: `protocol 3.4` is a section of `docs/protocol.md` in the repository of rnic; `design 3.2` and
+  `design decision 9` are a section and a decision of `docs/design.md` there.
 * Ring indices are free-running, modulo their width; the low bits are the index in the ring.
 
 ## Address map

@@ -8,7 +8,7 @@ use rnic_stimulus::captures::flow::{Crossing, Flow, Said};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Receives are posted this long, which is longer than any message of the captures.
+/// Length of the receives, longer than any message of the captures.
 const RECEIVE_BYTES: u32 = 8192;
 /// Address of receive memory, which the peer does not access.
 const RECEIVE_KEY: u32 = 0xffff_ff01;
@@ -18,7 +18,7 @@ fn capture(name: &str) -> Capture {
     Capture::read(&path).unwrap()
 }
 
-/// Makes an endpoint in the place of the host that answered, with memory wherever its peer reaches.
+/// Makes an endpoint in the place of the host that answered, with memory at all addresses that its peer accesses.
 fn stand_in(flow: &Flow) -> Endpoint {
     let (number, first) = (flow.number, &flow.crossings[0].packet);
     let mac = first.ethernet.destination;
@@ -32,7 +32,7 @@ fn stand_in(flow: &Flow) -> Endpoint {
                     let mut answers = flow.answers().map(|answer| Said::of(&answer.packet));
                     let answer = answers.find(|said| said.psn == request.bth.psn.value());
                     let original = answer.and_then(|said| said.original).unwrap_or_default();
-                    // What the first atomic found is what was there; the rest must follow from it.
+                    // The first atomic returned the initial value; all later ones must follow from it.
                     cells.entry(atomic.virtual_address).or_insert(original);
                     (atomic.remote_key, atomic.virtual_address, 8)
                 }
@@ -78,7 +78,7 @@ fn stand_in(flow: &Flow) -> Endpoint {
     endpoint
 }
 
-/// Asks an endpoint what Linux was asked, and returns what each of them said.
+/// Sends an endpoint the requests that Linux received, and returns the responses of both.
 fn replay(capture: &Capture) -> Vec<(Vec<Said>, Vec<Said>)> {
     let replayed = Flow::of(capture).into_iter().map(|flow| {
         let mut endpoint = stand_in(&flow);
@@ -134,7 +134,7 @@ fn the_endpoint_answers_linux_as_linux_does() {
     ] {
         let mut count = 0;
         for (mut ours, mut linux) in replay(&capture(name)) {
-            // Linux answers each packet of a duplicate with the same acknowledgement; the endpoint one that asks for it.
+            // Linux answers each packet of a duplicate with the same acknowledgement; the endpoint only one that requests it.
             ours.dedup();
             linux.dedup();
             // A capture may end before the last acknowledgement.
@@ -172,7 +172,7 @@ fn a_read_that_lost_a_response_is_answered_again_with_the_same_numbers() {
 #[test]
 fn duplicates_are_acknowledged_as_far_as_all_is_done() {
     for (ours, linux) in replay(&capture("drop_ack")) {
-        // Linux answers each packet of a duplicate; one that asks for it is enough (protocol 7.4).
+        // Linux answers each packet of a duplicate; one that requests it is enough (protocol 7.4).
         let furthest = |said: &[Said]| said.iter().map(|said| (said.psn, said.aeth.unwrap().1)).max();
         assert_eq!(furthest(&ours), furthest(&linux));
         assert!(ours.iter().all(|said| said.aeth.unwrap().0 == 0));

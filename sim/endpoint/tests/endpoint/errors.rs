@@ -1,4 +1,4 @@
-//! The cases of the error and fuzz tables against the endpoint itself, and what work requests can have wrong.
+//! The cases of the error and fuzz tables against the endpoint itself, and invalid work requests.
 
 use super::*;
 use rnic_endpoint::cases::{Ending, Fate, Receives, RequestCase, Target, request_cases, response_cases};
@@ -22,7 +22,7 @@ fn target(setup: &QueuePairSetup, expected_psn: Psn, msn: Psn) -> Target {
     }
 }
 
-/// Runs a case against B, and proves that B is well afterwards if it should be.
+/// Runs a case against B, and checks that B still works if it must.
 fn attack(setup: QueuePairSetup, case: &RequestCase, target: &Target) {
     let name = &case.name;
     let mut b = endpoint(MAC_B, 2);
@@ -103,7 +103,7 @@ fn every_row_of_the_error_and_fuzz_tables_has_its_reaction() {
 fn every_answer_that_a_requester_can_get_has_its_effect() {
     for setup in [setup_a(), ipv6(setup_a())] {
         let setup = QueuePairSetup { retry_count: 1, rnr_retry: 1, ..setup };
-        // Here B asks, and A attacks.
+        // Here B is the requester, and A attacks.
         let target = target(&setup, PSN_B, Psn::ZERO);
         for case in response_cases(&target) {
             let name = &case.name;
@@ -172,7 +172,7 @@ fn work_that_is_wrong_in_itself_ends_the_queue_pair_in_its_turn() {
         assert_eq!(pair.statuses_of_a(), expected);
         assert_eq!(pair.seen, []);
 
-        // Behind work that is in flight it waits for its turn.
+        // After work that is in flight it waits for its turn.
         let mut pair = Pair::new();
         pair.a.post_send(A, write(1, 0, 0, 10));
         pair.a.post_send(A, write_of(bad(KEY ^ 1, FIRST, 1)));

@@ -1,4 +1,4 @@
-//! Two endpoints back to back, and an endpoint against what Linux said.
+//! Two endpoints back to back, and an endpoint against the responses of Linux.
 
 mod captured;
 mod errors;
@@ -23,17 +23,17 @@ use std::net::Ipv4Addr;
 /// Numbers of the queue pairs.
 const A: u32 = 0x11;
 const B: u32 = 0x12;
-/// First PSN of A's requests, near the end of the circle as in protocol 3.12, and of B's.
+/// First PSN of A's requests, close to the wrap-around as in protocol 3.12, and of B's.
 const PSN_A: Psn = Psn::wrapping(0xFF_FFFE);
 const PSN_B: Psn = Psn::wrapping(0x12_3456);
 const DOMAIN: u32 = 7;
-/// The same region on both sides: its key, where it begins, and how long it is.
+/// The same region on both sides: its key, first address and length.
 const KEY: u32 = 0x0001_05a7;
 const FIRST: u64 = 0x7f00_0000_1003;
 const LENGTH: u64 = 0x8000;
-/// A region in which the peer may do nothing.
+/// A region without remote rights.
 const LOCAL_KEY: u32 = 0x0001_0601;
-/// A region of another domain.
+/// A region in another protection domain.
 const FOREIGN_KEY: u32 = 0x0001_0702;
 const FOREIGN_DOMAIN: u32 = 8;
 
@@ -75,7 +75,7 @@ impl Seen {
     }
 }
 
-/// Two endpoints, and all that crossed between them.
+/// Two endpoints, and all packets between them.
 struct Pair {
     a: Endpoint,
     b: Endpoint,
@@ -98,7 +98,7 @@ fn setup_a() -> QueuePairSetup {
     }
 }
 
-/// What the peer of a queue pair is set up with.
+/// Setup of a queue pair's peer.
 fn opposite(setup: QueuePairSetup) -> QueuePairSetup {
     QueuePairSetup {
         number: setup.peer,
@@ -139,7 +139,7 @@ impl Pair {
         Self::with(|_| {})
     }
 
-    /// Makes a pair whose setup, the same on both sides, is changed first.
+    /// Makes a pair. `change` changes the setup, which is the same on both sides.
     fn with(change: impl FnOnce(&mut QueuePairSetup)) -> Self {
         let mut setup = setup_a();
         change(&mut setup);
@@ -149,7 +149,7 @@ impl Pair {
         Self { a, b, seen: Vec::new(), now_ps: 0 }
     }
 
-    /// All that A has to say goes to B. Returns how many frames that were.
+    /// Delivers all frames of A to B, and returns their number.
     fn a_speaks(&mut self) -> usize {
         let mut count = 0;
         while let Some(frame) = self.a.transmit() {
@@ -160,7 +160,7 @@ impl Pair {
         count
     }
 
-    /// All that B has to say goes to A.
+    /// Delivers all frames of B to A.
     fn b_speaks(&mut self) -> usize {
         let mut count = 0;
         while let Some(frame) = self.b.transmit() {
@@ -171,7 +171,7 @@ impl Pair {
         count
     }
 
-    /// Lets both speak until neither has anything to say, without time passing.
+    /// Exchanges frames until neither side has any, without advancing time.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.a_speaks() + self.b_speaks() == 0 {
@@ -181,7 +181,7 @@ impl Pair {
         panic!("they never stop talking");
     }
 
-    /// Lets both speak, and timers fire, until nothing more will happen.
+    /// Exchanges frames and lets timers fire, until no frame is left and no timer runs.
     fn run(&mut self) {
         for _ in 0..1000 {
             self.settle();

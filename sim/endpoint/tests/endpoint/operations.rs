@@ -29,7 +29,7 @@ fn a_write_of_any_length_arrives_and_touches_nothing_else() {
 }
 
 #[test]
-fn a_send_of_any_length_fills_the_receive_across_its_elements() {
+fn a_send_of_any_length_fills_the_receive_across_its_sges() {
     for length in lengths(Pmtu::Bytes256) {
         let mut pair = Pair::with(|setup| setup.pmtu = Pmtu::Bytes256);
         let sent = bytes(&mut pair.a, 1, length);
@@ -57,7 +57,7 @@ fn a_send_of_any_length_fills_the_receive_across_its_elements() {
 }
 
 #[test]
-fn a_write_with_immediate_takes_a_receive_and_leaves_its_elements_alone() {
+fn a_write_with_immediate_takes_a_receive_and_leaves_its_memory_alone() {
     for length in lengths(Pmtu::Bytes256) {
         let mut pair = Pair::with(|setup| setup.pmtu = Pmtu::Bytes256);
         let mut expected = pair.b.memory().bytes.clone();
@@ -138,7 +138,7 @@ fn a_send_with_invalidate_frees_the_key_after_its_data_has_arrived() {
 }
 
 #[test]
-fn an_own_key_ends_behind_the_work_before_it() {
+fn an_own_key_is_invalidated_after_the_work_before_it() {
     let mut pair = Pair::with(|setup| setup.ack_request = AckRequest::WhenNeeded);
     let freed = 0x0001_0903;
     let region = *pair.a.memory().region(KEY).unwrap();

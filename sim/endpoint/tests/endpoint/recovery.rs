@@ -1,4 +1,4 @@
-//! Loss, disorder and repetition: with retries all ends well, without them in the right error.
+//! Loss, reordering and duplication: with retries all messages succeed, without them the right error is reported.
 
 use super::*;
 use rand::{Rng, SeedableRng};

@@ -109,7 +109,7 @@ fn trace_c_a_read_response_is_lost() {
 }
 
 #[test]
-fn trace_d_the_acknowledgement_behind_a_read_overtakes_it() {
+fn trace_d_the_acknowledgement_after_a_read_overtakes_it() {
     let mut pair = posted(|_| {});
     // All three responses are lost.
     for _ in 0..3 {

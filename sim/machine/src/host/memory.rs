@@ -27,9 +27,9 @@ pub enum Access {
 /// Direction of an access of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Read.
+    /// The card reads.
     Read,
-    /// Write.
+    /// The card writes.
     Write,
 }
 
@@ -84,10 +84,10 @@ pub enum MemoryError {
     #[error("there is no such buffer")]
     NoBuffer,
     /// Other software owns the bytes of the buffer.
-    #[error("somebody else keeps the buffer, who can be asked for its bytes")]
+    #[error("other software owns the bytes of the buffer")]
     Elsewhere,
     /// The owner of the memory refused.
-    #[error("device address {address:#x} is held by somebody else")]
+    #[error("the owner of device address {address:#x} refuses the access")]
     Held {
         /// First address of the part that was refused.
         address: u64,
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_freed_only_when_nobody_sees_it() {
+    fn memory_is_freed_only_when_it_is_not_mapped() {
         let (mut memory, buffer) = mapped();
         assert_eq!(memory.free(buffer), Err(MemoryError::StillMapped { address: 0x1_0000 }));
         assert_eq!(memory.unmap(0x1_0001), Err(MemoryError::NotMapped { address: 0x1_0001 }));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_others_is_reached_as_far_as_its_keeper_allows() {
+    fn memory_of_other_software_is_accessed_as_far_as_its_owner_allows() {
         let mut memory = Memory::default();
         let kept = memory.adopt(Box::new(Kept(vec![0; 64])));
         memory.map(0x1000, kept, 0, 64, Access::ReadWrite).unwrap();

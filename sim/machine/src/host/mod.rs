@@ -52,7 +52,7 @@ pub struct Word(pub [u8; LANES_MAX]);
 pub struct Interrupt {
     /// Time at which software received it.
     pub time_ps: u64,
-    /// Vector.
+    /// Interrupt vector.
     pub vector: u8,
 }
 
@@ -72,15 +72,15 @@ pub struct FromCard {
 /// Inputs of the card after the edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToCard {
-    /// `host_rd_req_ready`.
+    /// `host_rd_req_ready`: the host takes a read request.
     pub read_request_ready: bool,
-    /// `host_wr_req_ready`.
+    /// `host_wr_req_ready`: the host takes a write request.
     pub write_request_ready: bool,
-    /// `host_wr_data_ready`.
+    /// `host_wr_data_ready`: the host takes a word of write data.
     pub write_data_ready: bool,
-    /// `irq_ready`.
+    /// `irq_ready`: the host takes an interrupt.
     pub interrupt_ready: bool,
-    /// `host_rd_data`.
+    /// Word of read data (`host_rd_data`).
     pub read_word: Option<ReadWord>,
     /// `host_wr_done`, with its error.
     pub write_done: Option<bool>,
@@ -97,7 +97,7 @@ pub struct Traffic {
     pub writes: u64,
     /// Bytes of the write requests.
     pub written_bytes: u64,
-    /// Interrupts.
+    /// Interrupts that the host took.
     pub interrupts: u64,
     /// Register accesses that were answered.
     pub register_accesses: u64,
@@ -166,7 +166,7 @@ impl Host {
         &mut self.memory
     }
 
-    /// Monitor of completions, events and interrupts, which must be told about rings and payload buffers.
+    /// Monitor of completions, events and interrupts; rings and payload buffers must be registered with it.
     pub fn order_mut(&mut self) -> &mut OrderMonitor {
         &mut self.order
     }
@@ -225,7 +225,7 @@ impl Host {
             && self.registers.under_way() == 0
     }
 
-    /// Reports what is in flight, and what went wrong unnoticed.
+    /// Reports what is in flight, and failures that no test has taken.
     pub fn check_end(&self, now_ps: u64, log: &mut Log) {
         check_idle(log, now_ps, "reads", self.reads.under_way());
         check_idle(log, now_ps, "writes", self.writes.under_way());

@@ -58,7 +58,7 @@ pub enum Operation {
 /// A register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterAccess {
-    /// BAR.
+    /// BAR that is accessed.
     pub bar: Bar,
     /// Offset in the BAR, in bytes. A read of eight bytes ignores the low three bits.
     pub offset: u64,
@@ -98,13 +98,13 @@ pub struct Ticket(u64);
 /// What the slave shows before an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FromSlave {
-    /// `awready`.
+    /// `awready`: takes the address of a write.
     pub awready: bool,
-    /// `wready`.
+    /// `wready`: takes the data of a write.
     pub wready: bool,
     /// `bresp`, while `bvalid`.
     pub write_answer: Option<u8>,
-    /// `arready`.
+    /// `arready`: takes the address of a read.
     pub arready: bool,
     /// `rdata` and `rresp`, while `rvalid`.
     pub read_answer: Option<(u64, u8)>,
@@ -115,19 +115,19 @@ pub struct FromSlave {
 pub struct ToSlave {
     /// `awaddr` and `araddr`.
     pub address: u32,
-    /// `wdata`.
+    /// Data of a write (`wdata`).
     pub data: u64,
-    /// `wstrb`.
+    /// Byte enables of a write (`wstrb`).
     pub strobe: u8,
-    /// `awvalid`.
+    /// `awvalid`: the write address is valid.
     pub awvalid: bool,
-    /// `wvalid`.
+    /// `wvalid`: the write data is valid.
     pub wvalid: bool,
-    /// `bready`.
+    /// `bready`: takes the response of a write.
     pub bready: bool,
-    /// `arvalid`.
+    /// `arvalid`: the read address is valid.
     pub arvalid: bool,
-    /// `rready`.
+    /// `rready`: takes the response of a read.
     pub rready: bool,
 }
 

@@ -239,12 +239,12 @@ impl Writes {
         }
         if write.words_left == 0 {
             order.handed(now_ps, address, length as u64);
-            self.launch(now_ps, options, up);
+            self.send(now_ps, options, up);
         }
     }
 
     /// The data of a request is complete: sends it over the link.
-    fn launch(&mut self, now_ps: u64, options: &HostOptions, up: &mut Link) {
+    fn send(&mut self, now_ps: u64, options: &HostOptions, up: &mut Link) {
         let sequence = self.whole;
         let index = sequence as usize % WRITES_MAX;
         let (address, length) = (self.ring[index].address, self.ring[index].length as u64);

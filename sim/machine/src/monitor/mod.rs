@@ -56,9 +56,9 @@ pub struct Violation {
     pub time_ps: u64,
     /// Card that violated the rule, as in `card0`.
     pub owner: String,
-    /// Rule.
+    /// Rule that was violated.
     pub rule: Rule,
-    /// Description.
+    /// What happened, for the error message.
     pub text: String,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations that are kept. The first ones tell the cause, and a broken card may cause one in each cycle.
+/// Maximum of violations that are kept. The first ones show the cause, and a broken card may cause one in each cycle.
 const VIOLATIONS_MAX: usize = 64;
 
 /// Violations of one card.

@@ -4,7 +4,7 @@
 //! of rings and payload buffers registers them here.
 //!
 //! 1. CQEs and EQEs are written completely and once, in the slot and with the phase bit of their index.
-//! 2. An entry that software has not consumed, as far as its doorbells tell, is not overwritten.
+//! 2. An entry that software has not consumed, according to its doorbells, is not overwritten.
 //! 3. An EQE that announces CQEs up to an index becomes visible after them.
 //! 4. An interrupt is sent only if an EQE of its vector is visible that no interrupt has announced, or that was not consumed
 //!    when the queue was armed.
@@ -83,7 +83,7 @@ struct Progress {
     visible: u32,
     /// Indices of entries that are visible after a gap.
     ahead: BTreeSet<u32>,
-    /// Entries that software has consumed, as far as its doorbells tell.
+    /// Number of entries that software has consumed, according to its doorbells.
     consumed: u32,
     /// Event queues: entries that were visible at the last interrupt.
     announced: u32,
@@ -94,7 +94,7 @@ struct Progress {
 /// A work request whose payload the card places in memory.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    /// `None` for receives from a shared queue, which are identified by their tag alone.
+    /// `None` for receives from a shared queue, which are identified by their `wr_id` alone.
     qp_number: Option<u32>,
     tag: u64,
     first: u64,
@@ -345,7 +345,7 @@ impl Progress {
             return;
         }
         if index.wrapping_sub(self.consumed) & INDEX_MASK >= entries {
-            report(log, "the entry is written over one that was not given back");
+            report(log, "the entry overwrites one that software has not consumed");
         }
         self.ahead.insert(index);
         while self.ahead.remove(&self.visible) {

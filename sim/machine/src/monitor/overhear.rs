@@ -1,4 +1,4 @@
-//! Learns of rings and payload buffers from what software tells the card: register writes, commands of the admin queue, and
+//! Learns of rings and payload buffers from what software writes to the card: registers, commands of the admin queue, and
 //! doorbells. The monitors therefore need no help of a test.
 //!
 //! Commands count from the moment at which their doorbell begins, which is before the card can execute them. Doorbells in two
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_behind_its_completion_is_seen_although_nobody_told_of_it() {
+    fn payload_after_its_completion_is_seen_without_registration() {
         let mut bench = Bench::new();
         let region = CreateRegion {
             first_address: 0x7000,
@@ -315,7 +315,7 @@ mod tests {
         bench.order.visible(3, PAYLOAD + 0x10 + 99, &[0], &mut bench.log);
         assert_eq!(bench.log.take()[0].rule, Rule::Order);
         bench.order.visible(4, PAYLOAD + 0x10 + 100, &[0], &mut bench.log);
-        assert_eq!(bench.log.violations(), [], "the byte behind it is free");
+        assert_eq!(bench.log.violations(), [], "the byte after it is free");
     }
 
     #[test]

@@ -5,8 +5,8 @@
 /// Value of the ECN bits: the low two bits of the second byte of IPv4, or of the traffic class of IPv6.
 const CONGESTION_EXPERIENCED: u8 = 3;
 
-/// Marks a frame. Returns false if it was not: only IP packets are marked whose sender supports ECN, and that are not marked
-/// yet.
+/// Marks a frame. Returns false if it was not marked: it is no IP packet, its sender does not support ECN, or it was marked
+/// already.
 pub fn mark(frame: &mut [u8]) -> bool {
     let Some(start) = ip_start(frame) else { return false };
     let Some(header) = frame.get_mut(start..) else { return false };

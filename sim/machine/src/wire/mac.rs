@@ -49,7 +49,7 @@ pub struct Departure {
 /// Counts of frames between a card and its MAC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
     /// Bytes of these frames, without padding.
     pub bytes: u64,

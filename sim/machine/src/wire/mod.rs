@@ -238,18 +238,18 @@ impl Direction {
                 if happens(&mut self.random, self.options.reorder) {
                     held_ps = Some(self.options.reorder_delay.draw_ps(&mut self.random));
                 }
-                self.spoil(&mut frame);
+                self.damage(&mut frame);
             }
         }
         if is_twice {
             self.counts.duplicated += 1;
-            self.launch(now_ps, start_ps, frame.clone(), None);
+            self.enqueue(now_ps, start_ps, frame.clone(), None);
         }
-        self.launch(now_ps, start_ps, frame, held_ps);
+        self.enqueue(now_ps, start_ps, frame, held_ps);
     }
 
     /// Applies random bit flips, damage and congestion marks to a frame.
-    fn spoil(&mut self, frame: &mut Frame) {
+    fn damage(&mut self, frame: &mut Frame) {
         let random = &mut self.random;
         if happens(random, self.options.mark) && ecn::mark(&mut frame.bytes) {
             self.counts.marked += 1;
@@ -267,7 +267,7 @@ impl Direction {
         }
     }
 
-    fn launch(&mut self, now_ps: u64, start_ps: u64, frame: Frame, held_ps: Option<u64>) {
+    fn enqueue(&mut self, now_ps: u64, start_ps: u64, frame: Frame, held_ps: Option<u64>) {
         let delay_ps = self.options.delay.draw_ps(&mut self.random);
         let mut arrives_ps = (start_ps + delay_ps).max(now_ps);
         match held_ps {

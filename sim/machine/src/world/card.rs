@@ -47,7 +47,7 @@ impl Domain {
     }
 }
 
-/// Setup of a card and of what surrounds it.
+/// Options of a card and of its surroundings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CardOptions {
     /// Core clock.
@@ -61,7 +61,7 @@ pub struct CardOptions {
 }
 
 impl CardOptions {
-    /// The setup of the standard bench for a datapath width: 100 Gb/s at 512 bits, and the rate that the datapath carries at
+    /// Options of the standard bench for a datapath width: 100 Gb/s at 512 bits, and the rate that the datapath carries at
     /// smaller widths.
     ///
     /// # Panics
@@ -450,7 +450,7 @@ impl Card {
         &self.name
     }
 
-    /// Setup.
+    /// Options that the card was made with.
     pub fn options(&self) -> &CardOptions {
         &self.options
     }

@@ -1,4 +1,4 @@
-//! What a failing run leaves: its seed, the violations, and the newest frames of every port.
+//! Report of a failing run: its seed, the violations, and the newest frames of every port.
 use crate::monitor::Violation;
 use rnic_stimulus::chance::Seed;
 use std::fmt;

@@ -128,7 +128,7 @@ fn errors_can_be_asked_for() {
     let (_, last) = words.last().unwrap();
     assert!(last.error && last.last);
     assert!(bench.memory.faults().is_empty(), "nothing was out of reach");
-    assert_eq!(bench.words(1000).len(), 0, "nothing comes behind it");
+    assert_eq!(bench.words(1000).len(), 0, "nothing follows it");
 }
 
 #[test]

@@ -143,14 +143,14 @@ fn phases_turn_with_the_passes_and_entries_are_given_back_first() {
     (0..64).for_each(|index| bench.completion(index));
     bench.is_good();
     bench.completion(64);
-    bench.is_violated("not given back");
+    bench.is_violated("has not consumed");
     bench.free(0, 60);
     (65..124).for_each(|index| bench.completion(index));
     bench.is_good();
-    // Nobody else gives them back.
+    // No other part consumes them.
     bench.free(1, 64);
     bench.completion(124);
-    bench.is_violated("not given back");
+    bench.is_violated("has not consumed");
     bench.completion_as(125, true, 0);
     bench.is_violated("phase of another pass");
 }

@@ -4,7 +4,7 @@
 //! `#[kernel]` writes the twin of an ordinary function; those here need the recorder, so theirs are written by hand.
 use crate::ir::Op;
 use crate::node::{IntoNode, Node};
-use crate::recorder;
+use crate::recorder::{self, steps};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
 
@@ -147,7 +147,7 @@ pub mod concat {
     pub fn lower<const N: usize, P: NodeParts>(parts: P) -> Node<Bits<N>> {
         const { assert!(P::WIDTH == N, "the widths of the parts do not add up to that of the result") };
         let parts = parts.nodes();
-        Node::from_id(recorder::with(|recorder| recorder.concat(parts)))
+        Node::from_id(steps::concat(parts))
     }
 }
 

@@ -4,7 +4,7 @@
 //! both copies, so a node has exactly the width of the Rust value. The operators and methods below are those
 //! of `Bits` and `Bit`, under the same names, each with the meaning that Rust gives to it.
 use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
-use crate::recorder;
+use crate::recorder::{self, steps};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
 use std::fmt;
@@ -33,12 +33,11 @@ impl<T> fmt::Debug for Node<T> {
 
 impl<T: Synth> Node<T> {
     pub(crate) fn from_id(id: NodeId) -> Self {
-        debug_assert_eq!(recorder::with(|recorder| recorder.width(id)), T::BITS);
-        Node { id, value: PhantomData }
+        Node { id: steps::checked(id, T::BITS), value: PhantomData }
     }
 
     pub(crate) fn new(op: Op) -> Self {
-        Node::from_id(recorder::with(|recorder| recorder.node(op, T::BITS)))
+        Node::from_id(steps::node(op, T::BITS))
     }
 
     /// A value that is known at generation.
@@ -47,11 +46,11 @@ impl<T: Synth> Node<T> {
     }
 
     pub(crate) fn literal(number: BigUint) -> Self {
-        Node::from_id(recorder::with(|recorder| recorder.literal(number, T::BITS)))
+        Node::from_id(steps::literal(number, T::BITS))
     }
 
     pub(crate) fn slice<F: Synth>(self, offset: usize) -> Node<F> {
-        Node::from_id(recorder::with(|recorder| recorder.slice(self.id, offset, F::BITS)))
+        Node::from_id(steps::slice(self.id, offset, F::BITS))
     }
 
     /// `value.field`: the closures give the type of the field and its offset.
@@ -64,7 +63,7 @@ impl<T: Synth> Node<T> {
 impl Node<Bit> {
     /// The value of a bit that is known at generation.
     pub(crate) fn known(self) -> Option<bool> {
-        recorder::with(|recorder| recorder.known(self.id).map(|value| value.bits() > 0))
+        steps::known_bit(self.id)
     }
 }
 
@@ -176,7 +175,7 @@ operator!(BitXor, bitxor, Bit, []);
 impl<const N: usize> ops::Add<Node<Bit>> for Node<Bits<N>> {
     type Output = Node<Bits<N>>;
     fn add(self, right: Node<Bit>) -> Node<Bits<N>> {
-        self + Node::<Bits<N>>::from_id(recorder::with(|recorder| recorder.resize(right.id, N)))
+        self + Node::<Bits<N>>::from_id(steps::resize(right.id, N))
     }
 }
 
@@ -211,7 +210,7 @@ macro_rules! shift {
                 if distance >= N as u64 {
                     return Node::literal(BigUint::default());
                 }
-                let distance = recorder::with(|recorder| recorder.literal(distance.into(), 32));
+                let distance = steps::literal(distance.into(), 32);
                 binary($op, self.id, distance)
             }
         }
@@ -339,21 +338,19 @@ impl<I> Integer<I> {
 
     fn of<const N: usize>(node: Node<Bits<N>>, width_max: usize, method: &str) -> Self {
         if N > width_max {
-            recorder::with(|recorder| {
-                recorder.fault(format!("`{method}` takes at most {width_max} bits, this value has {N}"));
-            });
+            steps::fault(format!("`{method}` takes at most {width_max} bits, this value has {N}"));
         }
         Integer::from_id(node.id)
     }
 
     pub(crate) fn width(self) -> usize {
-        recorder::with(|recorder| recorder.width(self.id))
+        steps::width(self.id)
     }
 
     /// Extends both to the larger of their widths.
     pub(crate) fn align(self, other: Self) -> (NodeId, NodeId) {
         let width = self.width().max(other.width());
-        recorder::with(|recorder| (recorder.resize(self.id, width), recorder.resize(other.id, width)))
+        (steps::resize(self.id, width), steps::resize(other.id, width))
     }
 }
 
@@ -430,21 +427,7 @@ impl Position for usize {
     }
 
     fn put<const N: usize>(self, base: Node<Bits<N>>, bit: Node<Bit>) -> Node<Bits<N>> {
-        Node::from_id(recorder::with(|recorder| {
-            if self >= N {
-                recorder.fault(format!("bit {self} does not exist in a value of {N} bits"));
-                return base.id;
-            }
-            let mut parts = Vec::new();
-            if self + 1 < N {
-                parts.push(recorder.slice(base.id, self + 1, N - self - 1));
-            }
-            parts.push(bit.id);
-            if self > 0 {
-                parts.push(recorder.slice(base.id, 0, self));
-            }
-            recorder.concat(parts)
-        }))
+        Node::from_id(steps::replace_bit(base.id, N, self, bit.id))
     }
 }
 
@@ -455,10 +438,9 @@ impl Position for Integer<usize> {
     }
 
     fn put<const N: usize>(self, base: Node<Bits<N>>, bit: Node<Bit>) -> Node<Bits<N>> {
-        recorder::with(|recorder| recorder.bind_unless_slice(self.id, "position"));
+        steps::bind_unless_slice(self.id, "position");
         let shifted = |low: NodeId| -> Node<Bits<N>> { binary(BinaryOp::Shl, low, self.id) };
-        let (one, bit) =
-            recorder::with(|recorder| (recorder.literal(1u8.into(), N), recorder.resize(bit.id, N)));
+        let (one, bit) = (steps::literal(1u8.into(), N), steps::resize(bit.id, N));
         (base & !shifted(one)) | shifted(bit)
     }
 }

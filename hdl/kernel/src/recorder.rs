@@ -19,21 +19,31 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
 }
 
-/// Records `body`, which is the kernel of `block`.
-pub(crate) fn record(block: &dyn Block, kernel: Kernel, body: impl FnOnce()) -> Kernel {
-    let recorder = Recorder { kernel, roles: Roles::of(block), ..Recorder::default() };
-    let outer = RECORDER.replace(Some(recorder));
-    body();
-    let recorder = RECORDER.replace(outer).expect("nothing else takes a recorder away");
-    let mut kernel = recorder.kernel;
-    for fault in &mut kernel.faults {
-        if let Some(signal) = fault.signal.filter(|signal| recorder.roles.get(*signal) == Role::Hidden) {
-            // The emitter has names for the signals of a block and the ports of its children only.
-            fault.signal = None;
-            fault.cause = format!("`{}` {}", Search::name(block, signal), fault.cause);
-        }
+/// A kernel that is being recorded.
+pub(crate) struct Recording {
+    outer: Option<Recorder>,
+}
+
+impl Recording {
+    /// Begins to record the kernel of `block`.
+    pub(crate) fn begin(block: &dyn Block, kernel: Kernel) -> Self {
+        let recorder = Recorder { kernel, roles: Roles::of(block), ..Recorder::default() };
+        Recording { outer: RECORDER.replace(Some(recorder)) }
     }
-    kernel
+
+    /// What was recorded since then.
+    pub(crate) fn end(self, block: &dyn Block) -> Kernel {
+        let recorder = RECORDER.replace(self.outer).expect("nothing else takes a recorder away");
+        let mut kernel = recorder.kernel;
+        for fault in &mut kernel.faults {
+            if let Some(signal) = fault.signal.filter(|signal| recorder.roles.get(*signal) == Role::Hidden) {
+                // The emitter has names for the signals of a block and the ports of its children only.
+                fault.signal = None;
+                fault.cause = format!("`{}` {}", Search::name(block, signal), fault.cause);
+            }
+        }
+        kernel
+    }
 }
 
 /// Looks for the name of a signal somewhere in a block.
@@ -87,8 +97,123 @@ pub(crate) fn fault(cause: &str) {
 }
 
 /// Lets `action` use the recorder of the kernel that is being recorded.
+///
+/// For code that is compiled once. Generic code calls the functions of [`steps`] instead: a closure here is compiled again for
+/// every type of its caller, and a card has thousands of them.
 pub(crate) fn with<R>(action: impl FnOnce(&mut Recorder) -> R) -> R {
     RECORDER.with_borrow_mut(|slot| action(slot.as_mut().expect("staged code runs only inside `hdl()`")))
+}
+
+pub(crate) mod steps {
+    //! What generic code asks of the recorder, each compiled once.
+    use super::{Mark, Recorder, with};
+    use crate::ir::{NodeId, Op, SignalKey, Target};
+    use num_bigint::BigUint;
+
+    /// See [`Recorder::node`].
+    pub(crate) fn node(op: Op, width: usize) -> NodeId {
+        with(|recorder| recorder.node(op, width))
+    }
+
+    /// Insists that a node has the width of its Rust type.
+    pub(crate) fn checked(node: NodeId, width: usize) -> NodeId {
+        debug_assert_eq!(with(|recorder| recorder.width(node)), width);
+        node
+    }
+
+    /// See [`Recorder::width`].
+    pub(crate) fn width(node: NodeId) -> usize {
+        with(|recorder| recorder.width(node))
+    }
+
+    /// The value of a bit that is known at generation.
+    pub(crate) fn known_bit(node: NodeId) -> Option<bool> {
+        with(|recorder| recorder.known(node).map(|value| value.bits() > 0))
+    }
+
+    /// See [`Recorder::literal`].
+    pub(crate) fn literal(value: BigUint, width: usize) -> NodeId {
+        with(|recorder| recorder.literal(value, width))
+    }
+
+    /// See [`Recorder::slice`].
+    pub(crate) fn slice(base: NodeId, offset: usize, width: usize) -> NodeId {
+        with(|recorder| recorder.slice(base, offset, width))
+    }
+
+    /// See [`Recorder::resize`].
+    pub(crate) fn resize(node: NodeId, width: usize) -> NodeId {
+        with(|recorder| recorder.resize(node, width))
+    }
+
+    /// See [`Recorder::concat`].
+    pub(crate) fn concat(parts: Vec<NodeId>) -> NodeId {
+        with(|recorder| recorder.concat(parts))
+    }
+
+    /// `base` of `width` bits with one bit replaced.
+    pub(crate) fn replace_bit(base: NodeId, width: usize, position: usize, bit: NodeId) -> NodeId {
+        with(|recorder| {
+            if position >= width {
+                recorder.fault(format!("bit {position} does not exist in a value of {width} bits"));
+                return base;
+            }
+            let mut parts = Vec::new();
+            if position + 1 < width {
+                parts.push(recorder.slice(base, position + 1, width - position - 1));
+            }
+            parts.push(bit);
+            if position > 0 {
+                parts.push(recorder.slice(base, 0, position));
+            }
+            recorder.concat(parts)
+        })
+    }
+
+    /// See [`Recorder::bind`].
+    pub(crate) fn bind(node: NodeId, name: &str) {
+        with(|recorder| recorder.bind(node, name));
+    }
+
+    /// See [`Recorder::bind_unless_slice`].
+    pub(crate) fn bind_unless_slice(node: NodeId, name: &str) {
+        with(|recorder| recorder.bind_unless_slice(node, name));
+    }
+
+    /// See [`Recorder::name_next_literal`].
+    pub(crate) fn name_next_literal(name: Option<&str>) {
+        with(|recorder| recorder.name_next_literal(name));
+    }
+
+    /// See [`Recorder::read`].
+    pub(crate) fn read(signal: SignalKey, width: usize) -> NodeId {
+        with(|recorder| recorder.read(signal, width))
+    }
+
+    /// See [`Recorder::assign`].
+    pub(crate) fn assign(target: Target, value: NodeId) {
+        with(|recorder| recorder.assign(target, value));
+    }
+
+    /// See [`Recorder::fault`].
+    pub(crate) fn fault(cause: String) {
+        with(|recorder| recorder.fault(cause));
+    }
+
+    /// See [`Recorder::take_mark`].
+    pub(crate) fn take_mark() -> Mark {
+        with(Recorder::take_mark)
+    }
+
+    /// See [`Recorder::enter_function`].
+    pub(crate) fn enter_function(name: &'static str) -> Mark {
+        with(|recorder| recorder.enter_function(name))
+    }
+
+    /// See [`Recorder::leave_function`].
+    pub(crate) fn leave_function(caller: Mark) {
+        with(|recorder| recorder.leave_function(caller));
+    }
 }
 
 /// What a signal is to the block whose kernel is recorded.
@@ -441,19 +566,21 @@ impl Arms {
         Arms { log_start: with(|recorder| recorder.reads.log.len()), forgotten: Vec::new() }
     }
 
-    /// Runs one arm and returns its effects beside its value.
-    pub(crate) fn arm<V>(&mut self, body: impl FnOnce() -> V) -> (Vec<Statement>, V) {
+    /// Begins one arm.
+    pub(crate) fn open(&mut self) {
         // A guard may have read something since the last arm; that holds for the arms after it, too.
         self.log_start = with(|recorder| {
             recorder.open_lists.push(Vec::new());
             recorder.reads.log.len()
         });
-        let value = body();
-        let effects = with(|recorder| {
+    }
+
+    /// Ends the arm that was opened last, and returns its effects.
+    pub(crate) fn close(&mut self) -> Vec<Statement> {
+        with(|recorder| {
             self.forgotten.extend(recorder.reads.forget_since(self.log_start));
             recorder.open_lists.pop().expect("lists are opened and closed in pairs")
-        });
-        (effects, value)
+        })
     }
 
     pub(crate) fn end(self) {

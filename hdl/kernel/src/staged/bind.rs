@@ -1,6 +1,6 @@
 //! Names: of `let`s, of parameters, of Rust constants.
 use crate::node::{Integer, Node};
-use crate::recorder;
+use crate::recorder::steps;
 use rust_hdl::core::prelude::*;
 use std::ops::{Range, RangeInclusive};
 
@@ -18,14 +18,14 @@ pub trait Bind: Sized {
 
 impl<T> Bind for Node<T> {
     fn bind(self, name: &str) -> Self {
-        recorder::with(|recorder| recorder.bind(self.id, name));
+        steps::bind(self.id, name);
         self
     }
 }
 
 impl<I> Bind for Integer<I> {
     fn bind(self, name: &str) -> Self {
-        recorder::with(|recorder| recorder.bind(self.id, name));
+        steps::bind(self.id, name);
         self
     }
 }
@@ -73,9 +73,9 @@ impl<A: Bind, const N: usize> Bind for [A; N] {
 
 /// Evaluates `value` so that the first literal that it makes carries the name of its Rust constant.
 pub fn named<R>(name: &str, value: impl FnOnce() -> R) -> R {
-    recorder::with(|recorder| recorder.name_next_literal(Some(name)));
+    steps::name_next_literal(Some(name));
     let result = value();
-    recorder::with(|recorder| recorder.name_next_literal(None));
+    steps::name_next_literal(None);
     result
 }
 

@@ -1,8 +1,8 @@
 //! `if`, as a statement and as a value.
 use crate::functions::multiplex;
-use crate::ir::{NodeId, StatementKind};
+use crate::ir::{NodeId, Op, Statement, StatementKind};
 use crate::node::{Integer, IntoNode, Node};
-use crate::recorder::{self, Arms, Mark};
+use crate::recorder::{self, Arms, Mark, steps};
 use rust_hdl::core::prelude::*;
 
 /// A condition: what is known at generation decides there, anything else becomes hardware.
@@ -49,21 +49,43 @@ fn both_sides<A, B, R>(
     otherwise: impl FnOnce() -> B,
     merge: impl FnOnce(A, B) -> R,
 ) -> R {
-    let mark = recorder::with(|recorder| recorder.take_mark());
-    let mut arms = Arms::begin();
-    let (then_effects, then) = arms.arm(then);
-    let (otherwise_effects, otherwise) = arms.arm(otherwise);
-    arms.end();
-    push_if(mark, condition, then_effects, otherwise_effects);
+    let mut sides = Sides::begin();
+    let then = then();
+    sides.turn();
+    let otherwise = otherwise();
+    sides.end(condition);
     merge(then, otherwise)
 }
 
-fn push_if(
+/// The two sides of a branch while they are recorded.
+struct Sides {
     mark: Mark,
-    condition: NodeId,
-    then: Vec<crate::ir::Statement>,
-    otherwise: Vec<crate::ir::Statement>,
-) {
+    arms: Arms,
+    then: Vec<Statement>,
+}
+
+impl Sides {
+    fn begin() -> Self {
+        let mark = steps::take_mark();
+        let mut arms = Arms::begin();
+        arms.open();
+        Sides { mark, arms, then: Vec::new() }
+    }
+
+    /// Ends the side where the condition holds and begins the other.
+    fn turn(&mut self) {
+        self.then = self.arms.close();
+        self.arms.open();
+    }
+
+    fn end(mut self, condition: NodeId) {
+        let otherwise = self.arms.close();
+        self.arms.end();
+        push_if(self.mark, condition, self.then, otherwise);
+    }
+}
+
+fn push_if(mark: Mark, condition: NodeId, then: Vec<Statement>, otherwise: Vec<Statement>) {
     recorder::with(|recorder| {
         if then.is_empty() && otherwise.is_empty() {
             recorder.restore_comments(mark);
@@ -106,10 +128,8 @@ impl<I> Merge<Integer<I>> for Integer<I> {
     type Output = Integer<I>;
     fn merge(condition: Node<Bit>, then: Self, otherwise: Self) -> Self {
         let (then, otherwise) = then.align(otherwise);
-        Integer::from_id(recorder::with(|recorder| {
-            let width = recorder.width(then);
-            recorder.node(crate::ir::Op::Select { condition: condition.id, then, otherwise }, width)
-        }))
+        let op = Op::Select { condition: condition.id, then, otherwise };
+        Integer::from_id(steps::node(op, steps::width(then)))
     }
     fn only_then(self) -> Self {
         self

@@ -1,7 +1,7 @@
 //! Conversions and struct literals.
 use crate::ir::NodeId;
 use crate::node::{IntoNode, Node};
-use crate::recorder;
+use crate::recorder::{self, steps};
 use rust_hdl::core::prelude::*;
 use std::marker::PhantomData;
 
@@ -24,9 +24,7 @@ impl<const N: usize> ConvertTo<Bits<N>> for u64 {
 impl<T: Synth + Into<Bits<N>>, const N: usize> ConvertTo<Bits<N>> for Node<T> {
     fn convert_to(self) -> Node<Bits<N>> {
         if T::BITS != N {
-            recorder::with(|recorder| {
-                recorder.fault(format!("`into` cannot change the width from {} to {N} bits", T::BITS));
-            });
+            steps::fault(format!("`into` cannot change the width from {} to {N} bits", T::BITS));
             return Node::literal(0u8.into());
         }
         Node::from_id(self.id)
@@ -63,7 +61,7 @@ pub fn bits<const N: usize>(value: u64) -> Node<Bits<N>> {
 /// `bit_cast(value)`: drops high bits, or extends with zeros.
 pub fn bit_cast<const M: usize, const N: usize>(value: impl IntoNode<Bits<N>>) -> Node<Bits<M>> {
     let value = value.into_node().id;
-    Node::from_id(recorder::with(|recorder| recorder.resize(value, M)))
+    Node::from_id(steps::resize(value, M))
 }
 
 /// Takes the place of a field in a literal that is typed but never evaluated.
@@ -73,14 +71,51 @@ pub fn any<T>() -> T {
 
 /// A struct literal, field by field.
 pub struct StructLiteral<T> {
-    fields: Vec<(usize, NodeId)>,
+    fields: Fields,
     value: PhantomData<fn() -> T>,
+}
+
+/// Offset and value of each field of a literal.
+#[derive(Default)]
+struct Fields(Vec<(usize, NodeId)>);
+
+impl Fields {
+    fn push(&mut self, name: &str, offset: usize, value: NodeId) {
+        steps::bind_unless_slice(value, name);
+        self.0.push((offset, value));
+    }
+
+    fn concat(mut self) -> NodeId {
+        self.0.sort_by_key(|&(offset, _)| std::cmp::Reverse(offset));
+        steps::concat(self.0.into_iter().map(|(_, node)| node).collect())
+    }
+
+    /// As [`Fields::concat`], with the bits between the fields taken from `rest`, which has `width` bits.
+    fn concat_with(mut self, rest: NodeId, width: usize) -> NodeId {
+        self.0.sort_by_key(|&(offset, _)| offset);
+        recorder::with(|recorder| {
+            let mut parts = Vec::new();
+            let mut filled = 0;
+            for (offset, node) in self.0 {
+                if offset > filled {
+                    parts.push(recorder.slice(rest, filled, offset - filled));
+                }
+                parts.push(node);
+                filled = offset + recorder.width(node);
+            }
+            if filled < width {
+                parts.push(recorder.slice(rest, filled, width - filled));
+            }
+            parts.reverse();
+            recorder.concat(parts)
+        })
+    }
 }
 
 impl<T: Synth> StructLiteral<T> {
     /// Starts a literal of the type that the closure would return.
     pub fn like(_literal: impl FnOnce() -> T) -> Self {
-        StructLiteral { fields: Vec::new(), value: PhantomData }
+        StructLiteral { fields: Fields::default(), value: PhantomData }
     }
 
     /// Gives one field its value.
@@ -92,37 +127,18 @@ impl<T: Synth> StructLiteral<T> {
         value: impl IntoNode<F>,
     ) -> Self {
         let node = value.into_node().id;
-        recorder::with(|recorder| recorder.bind_unless_slice(node, name));
-        self.fields.push((offset(T::default()), node));
+        self.fields.push(name, offset(T::default()), node);
         self
     }
 
     /// Ends a literal that names every field.
-    pub fn finish(mut self) -> Node<T> {
-        self.fields.sort_by_key(|&(offset, _)| std::cmp::Reverse(offset));
-        let parts = self.fields.into_iter().map(|(_, node)| node).collect();
-        Node::from_id(recorder::with(|recorder| recorder.concat(parts)))
+    pub fn finish(self) -> Node<T> {
+        Node::from_id(self.fields.concat())
     }
 
     /// Ends a literal that takes all other fields from `rest`.
-    pub fn finish_with(mut self, rest: impl IntoNode<T>) -> Node<T> {
+    pub fn finish_with(self, rest: impl IntoNode<T>) -> Node<T> {
         let rest = rest.into_node().id;
-        self.fields.sort_by_key(|&(offset, _)| offset);
-        Node::from_id(recorder::with(|recorder| {
-            let mut parts = Vec::new();
-            let mut filled = 0;
-            for (offset, node) in self.fields {
-                if offset > filled {
-                    parts.push(recorder.slice(rest, filled, offset - filled));
-                }
-                parts.push(node);
-                filled = offset + recorder.width(node);
-            }
-            if filled < T::BITS {
-                parts.push(recorder.slice(rest, filled, T::BITS - filled));
-            }
-            parts.reverse();
-            recorder.concat(parts)
-        }))
+        Node::from_id(self.fields.concat_with(rest, T::BITS))
     }
 }

@@ -1,7 +1,7 @@
 //! Comparisons, `&&` and `||`: of hardware, of numbers of the generator, and mixed.
 use crate::ir::{BinaryOp, NodeId};
 use crate::node::{Integer, IntoNode, Node, binary};
-use crate::recorder;
+use crate::recorder::{self, steps};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
 use rust_hdl::core::type_descriptor::TypeKind;
@@ -22,9 +22,7 @@ pub trait Compare<R> {
 fn refuse_order<T: Synth>(op: BinaryOp) {
     let is_order = !matches!(op, BinaryOp::Eq | BinaryOp::Ne);
     if is_order && matches!(T::descriptor().kind, TypeKind::Composite(_) | TypeKind::Signed(_)) {
-        recorder::with(|recorder| {
-            recorder.fault("structs and signed values have no order in hardware; compare their fields");
-        });
+        recorder::fault("structs and signed values have no order in hardware; compare their fields");
     }
 }
 
@@ -56,14 +54,14 @@ fn foregone(op: BinaryOp, width: usize, right: &BigUint) -> Option<bool> {
 }
 
 fn with_number(left: NodeId, op: BinaryOp, right: BigUint) -> Node<Bit> {
-    let width = recorder::with(|recorder| recorder.width(left));
+    let width = steps::width(left);
     match foregone(op, width, &right) {
         Some(known) => {
-            recorder::with(|recorder| recorder.name_next_literal(None));
+            steps::name_next_literal(None);
             Node::constant(known)
         }
         None => {
-            let right = recorder::with(|recorder| recorder.literal(right, width));
+            let right = steps::literal(right, width);
             binary(op, left, right)
         }
     }

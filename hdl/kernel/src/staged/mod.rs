@@ -19,19 +19,30 @@ pub use pattern::{MatchStatement, MatchValue, Matches, Test, all, alternatives, 
 use crate::ir::{Kernel, Op, RegisterLeaf, SignalKey, Staged, Target};
 use crate::leaf::deposit;
 use crate::node::{IntoNode, Node, number_of};
-use crate::recorder::{self, atom_key};
+use crate::recorder::{self, Recording, atom_key, steps};
 use rust_hdl::core::prelude::*;
 
 /// The `hdl()` of a block with a kernel: records `body` and leaves the graph for the emitter.
 pub fn kernel<B: Block>(block: &B, documentation: &[&str], body: impl FnOnce()) -> Verilog {
-    let type_name = core::any::type_name::<B>();
-    let empty = Kernel {
+    let recording = begin_kernel(block, core::any::type_name::<B>(), documentation);
+    body();
+    end_kernel(block, recording)
+}
+
+fn begin_kernel(block: &dyn Block, type_name: &str, documentation: &[&str]) -> Recording {
+    let kernel = Kernel {
         type_name: type_name.to_owned(),
         documentation: documentation.iter().map(|&line| line.to_owned()).collect(),
         ..Kernel::default()
     };
-    deposit(Staged::Kernel(recorder::record(block, empty, body)));
-    Verilog::Custom(format!("// {type_name} is printed by rnic_kernel\n"))
+    Recording::begin(block, kernel)
+}
+
+fn end_kernel(block: &dyn Block, recording: Recording) -> Verilog {
+    let kernel = recording.end(block);
+    let text = format!("// {} is printed by rnic_kernel\n", kernel.type_name);
+    deposit(Staged::Kernel(kernel));
+    Verilog::Custom(text)
 }
 
 /// The `hdl()` of a register, which its parent prints.
@@ -53,9 +64,9 @@ pub fn describe(block: &[&str], fields: &[(&str, &[&str])]) {
 
 /// Inlines a function; its wires carry its name. The comments of the calling statement wait for its own wire.
 pub fn function<R>(name: &'static str, body: impl FnOnce() -> R) -> R {
-    let mark = recorder::with(|recorder| recorder.enter_function(name));
+    let mark = steps::enter_function(name);
     let result = body();
-    recorder::with(|recorder| recorder.leave_function(mark));
+    steps::leave_function(mark);
     result
 }
 
@@ -76,7 +87,7 @@ pub trait StagedVal {
 impl<D: Direction, T: Synth> StagedVal for Signal<D, T> {
     type Value = T;
     fn staged_val(&self) -> Node<T> {
-        Node::from_id(recorder::with(|recorder| recorder.read(key(self), T::BITS)))
+        Node::from_id(steps::read(key(self), T::BITS))
     }
 }
 
@@ -91,7 +102,7 @@ impl<T: Synth> StagedVal for Constant<T> {
 pub fn assign<D: Direction, T: Synth>(signal: &Signal<D, T>, value: impl IntoNode<T>) {
     let target = Target { signal: key(signal), part: None };
     let value = value.into_node().id;
-    recorder::with(|recorder| recorder.assign(target, value));
+    steps::assign(target, value);
 }
 
 /// `signal.next.field = value`, also for fields of fields.
@@ -103,7 +114,7 @@ pub fn assign_field<D: Direction, T: Synth, F: Synth>(
 ) {
     let target = Target { signal: key(signal), part: Some((offset(T::default()), F::BITS)) };
     let value = value.into_node().id;
-    recorder::with(|recorder| recorder.assign(target, value));
+    steps::assign(target, value);
 }
 
 /// One port of an interface.

@@ -1,7 +1,7 @@
 //! `match`: patterns become tests, and a match on constants becomes a `case`.
 use crate::ir::{BinaryOp, CaseArm, NodeId, Statement, StatementKind};
 use crate::node::{Integer, Node, binary};
-use crate::recorder::{self, Arms, Mark};
+use crate::recorder::{self, Arms, Mark, steps};
 use crate::staged::branch::Merge;
 use crate::staged::compare::{Compare, join};
 use rust_hdl::core::prelude::*;
@@ -163,37 +163,35 @@ pub fn within<S: Compare<V, Output: Into<Test>>, V>(subject: S, op: BinaryOp, bo
 
 /// The arms of a match so far.
 struct Recorded<V> {
-    arms: Vec<(Test, Vec<Statement>, V)>,
+    effects: Vec<(Test, Vec<Statement>)>,
+    values: Vec<V>,
     paths: Arms,
     mark: Mark,
 }
 
 impl<V> Recorded<V> {
     fn begin() -> Self {
-        let mark = recorder::with(|recorder| recorder.take_mark());
-        Recorded { arms: Vec::new(), paths: Arms::begin(), mark }
+        let mark = steps::take_mark();
+        Recorded { effects: Vec::new(), values: Vec::new(), paths: Arms::begin(), mark }
     }
 
     /// An arm that can never be reached is not recorded at all.
     fn arm(&mut self, test: Test, body: impl FnOnce() -> V) {
-        let is_decided = matches!(self.arms.last(), Some((Test::Known(true), ..)));
+        let is_decided = matches!(self.effects.last(), Some((Test::Known(true), _)));
         if !is_decided && !matches!(test, Test::Known(false)) {
-            let (effects, value) = self.paths.arm(body);
-            self.arms.push((test, effects, value));
+            self.paths.open();
+            let value = body();
+            self.effects.push((test, self.paths.close()));
+            self.values.push(value);
         }
     }
 
     /// Pushes the effects and returns the tests with their values.
     fn finish(self) -> Vec<(Test, V)> {
         self.paths.end();
-        let mut arms = Vec::new();
-        let mut values = Vec::new();
-        for (test, effects, value) in self.arms {
-            arms.push((test.clone(), effects));
-            values.push((test, value));
-        }
-        push_effects(self.mark, arms);
-        values
+        let tests: Vec<Test> = self.effects.iter().map(|(test, _)| test.clone()).collect();
+        push_effects(self.mark, self.effects);
+        tests.into_iter().zip(self.values).collect()
     }
 }
 

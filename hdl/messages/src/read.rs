@@ -56,7 +56,8 @@ pub struct ReadsServed {
     pub count: Bits<READ_COUNT_BITS>,
 }
 
-/// Meaning of a response of the peer for the requester, in order: sent when the payload of all responses before it is written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected` at most one is set.
+/// Meaning of a response of the peer for the requester. Place sends the notices in order, each when the payload of all responses
+/// before it is written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected` at most one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ResponseNotice {
     /// Queue pair the response belongs to.

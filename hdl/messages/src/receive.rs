@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_pass_through_a_notice_unchanged_whatever_fills_it() {
+    fn responses_pass_through_a_notice_unchanged_with_any_filler() {
         for seed in 0..64 {
             let response = ResponseNotice {
                 queue_pair: number(seed + 1),

@@ -72,7 +72,7 @@ pub struct SrqSetup {
     pub limit_generation: Bits<GENERATION_BITS>,
 }
 
-/// What a stage has found out about a queue pair. The errors are `rnic_layout::state::Cause`s.
+/// What a stage reports about a queue pair. The errors are `rnic_layout::state::Cause`s.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum NoticeKind {
     /// One of its own requests completed in error; the queue pair fails.

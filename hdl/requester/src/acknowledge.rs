@@ -28,7 +28,7 @@
 //! 6.0 with a response each.
 //!
 //! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the status of their own when they
-//!    were never sent, or with that of the NAK, of the failed read, or of a key after their first packet. Those after the first one
+//!    were never sent, or with that of the NAK, of the failed read, or of a failed access check after their first packet. Those after the first one
 //!    in error are flushed.
 //! 2. Only signalled messages and those in error write a CQE. A message whose slot was never read has no `wr_id` for a CQE: it
 //!    raises an event instead, and none of its queue follows it.
@@ -41,7 +41,7 @@
 //!    So a queue pair in SQD whose path asks for it raises the event of protocol 3.10 once nothing of it is left, after the completions;
 //!    once for each transition to SQD.
 //! 7. Data, and every response while a READ is outstanding, pass read_response and the place stage, and take effect when they return, in
-//!    order. So a READ completes when its data is in host memory, and a response to a message after it is believed then. Responses that
+//!    order. So a READ completes when its data is in host memory, and responses to messages after it take effect later. Responses that
 //!    return are taken before others. Between the first and the last data of a READ no message completes, so that only moves the PSN.
 //! 8. Every payload makes one `response`, in order, whatever becomes of the packet.
 //! 9. A LOCAL_INVALIDATE completes when control has invalidated the key, or has refused to; control answers with a local completion,
@@ -124,7 +124,7 @@ enum Step {
     Idle,
     Setup,
     Local,
-    /// A failure of gather: compares the PSNs, then writes the record.
+    /// A packet that was not sent: compares the PSNs, then writes the record.
     Failure,
     Lost,
     /// A response: checks it, then its PSN.
@@ -139,7 +139,7 @@ enum Step {
     AskHeld,
 }
 
-/// Why a response is dropped.
+/// Why a response is dropped, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Fault {
     None,
@@ -158,7 +158,7 @@ enum Verdict {
     Stays,
     /// It leaves without a CQE.
     Silent,
-    /// The peer has it.
+    /// The peer has acknowledged it.
     Success,
     /// A message before it was in error.
     Flushed,
@@ -216,7 +216,7 @@ pub struct Acknowledge {
     pub is_sweeping: Signal<In, Bit>,
     /// Queue pair whose records are cleared.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From control: a row of the table of own addresses.
+    /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
     /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
@@ -230,7 +230,7 @@ pub struct Acknowledge {
     pub responses: StreamRx<PacketToken>,
     /// To read_response; registered.
     pub response: StreamTx<Response>,
-    /// From the place stage: what a `response` has come to.
+    /// From the place stage: result of a `response`.
     pub returned: StreamRx<ResponseNotice>,
     /// Responses sent to read_response, and returned; registered.
     pub in_flight: Signal<Out, InFlight>,
@@ -416,7 +416,7 @@ impl Logic for Acknowledge {
         let issued = self.issued.val();
         let begun = self.begun.val();
 
-        // Path and state.
+        // The record of path and state.
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;
         self.peers.write_address.next = select(is_sweeping, sweep_index, queue_pair);
         self.peers.write_data.next = Peer {

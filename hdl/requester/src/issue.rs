@@ -1,6 +1,6 @@
 //! Issue: writes each message into the pool with its first packet, and sends packets, once their access checks have succeeded.
 //!
-//! Only here it is known whether a packet can be sent. A message that is not sent is written into the pool all the same, with
+//! This is the first stage that knows whether a packet can be sent. A message that is not sent is written into the pool all the same, with
 //! its status, so that it completes in order.
 //!
 //! ```text
@@ -97,7 +97,7 @@ pub struct Issue {
     pub issued_psn: Signal<Out, IssuedPsn>,
     /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,
-    /// To gather: the head of the queue before, gated by registers.
+    /// To gather: the head of the queue before this block, gated by registers.
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge, through a queue: a message that no response completes, or a packet that was not sent.
     pub local_completion: StreamTx<LocalCompletion>,

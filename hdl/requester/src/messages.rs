@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn key_and_domain_of_an_invalidation_stand_where_a_packet_has_extended_headers() {
+    fn key_and_domain_of_an_invalidation_are_in_the_extended_headers() {
         let extended_or_key = cat!(bits::<168>(0), bits::<24>(0xab_cdef), bits::<32>(0x8765_4321));
         assert_eq!(invalidated_key(extended_or_key), bits(0x8765_4321));
         assert_eq!(invalidated_domain(extended_or_key), bits(0xab_cdef));

@@ -1,7 +1,7 @@
 //! ReadResponse: places the data of READs and atomics, and detects responses that were lost.
 //!
 //! Responses to a READ carry nothing but a PSN and data, so what was requested is kept here, up to 16 READs a queue pair.
-//! An acknowledgement that follows data must not be believed before the data is in host memory; so such acknowledgements pass here
+//! An acknowledgement that follows data must not take effect before the data is in host memory; so such acknowledgements pass here
 //! too, and all go through the place stage, in the order in which they were received.
 //!
 //! ```text

@@ -123,7 +123,7 @@ mod tests {
         let mut bench = Bench::clocked(ReadyQueue::default(), |block| &mut block.clock).in_lock_step();
         let mut sink = Sink::new(Stalls::Sink);
         let mut again = Source::new([], Stalls::Source);
-        // What was written for each, and the newest that was read.
+        // Last value written for each queue pair, and last value that was read.
         let (mut written, mut seen) = ([0u32; 4], [0u32; 4]);
         let mut due = VecDeque::new();
         for cycle in 0..6000 {

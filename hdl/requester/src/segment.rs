@@ -27,7 +27,7 @@
 //!    packet are not counted, but leave on `sge_parts`.
 //! 3. FIRST and MIDDLE have PMTU bytes. FIRST and ONLY have a RETH, with the length of the message; LAST and ONLY have ImmDt, IETH and SE.
 //!    AckReq is set where the WQE asks for it, in its last packet, and in every 32nd one (protocol 2.2, 2.4).
-//! 4. While both have something to do, the ready queue gets a quantum after WQEs have got theirs, a packet counted as 64 bytes more than
+//! 4. While both have something to do, the ready queue gets a quantum after WQEs have had theirs, a packet counted as 64 bytes more than
 //!    its payload; queue pairs in the ready queue get theirs one after the other.
 //! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair goes to the end of the ready queue.
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made: what is left of a message is
@@ -233,7 +233,7 @@ pub struct Segment {
     packets_left: DFF<Bits<7>>,
     /// The WQE at the input waits for the ready queue.
     is_blocked: Reg<Bit>,
-    /// Bytes that WQEs have got since the last turn, in units of 64.
+    /// Bytes of packets of WQEs since the last turn, in units of 64.
     share: Reg<Bits<9>>,
     turns_begun: Reg<Bits<16>>,
 }
@@ -257,7 +257,7 @@ impl Logic for Segment {
         let is_turn = self.is_turn.q.val();
         let next_turn = self.ready_queue.tx.beat.val();
 
-        // WQEs go first until they have got a quantum, if the ready queue is not empty.
+        // WQEs go first until they have had a quantum, if the ready queue is not empty.
         let share = self.share.q.val();
         let is_blocked = self.is_blocked.q.val();
         let has_wqe = self.checked.valid.val() && !is_blocked;

@@ -19,8 +19,8 @@
 //! 1. WQEs of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is wanted if it is the
 //!    one after the last WQE, is of the queue pair's generation, and the queue pair is not held.
 //! 2. Each WQE that leaves has its own pool slot, and the slots of a queue pair make one chain in order.
-//! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there is no other. Its
-//!    last block is another one when none of its messages is in flight. WqeFetch stops for a held queue pair, and resumes at the slot
+//! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there is no other. With
+//!    none of its messages in flight, its last block counts as another one. WqeFetch stops for a held queue pair, and resumes at the slot
 //!    that was not taken when the queue pair is woken.
 //! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so what holds a
 //!    queue pair is acknowledged.
@@ -118,7 +118,7 @@ struct Send {
     waits_for_long: Bit,
     /// The last WQE was a LOCAL_INVALIDATE.
     follows_local: Bit,
-    /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
+    /// No slot is wanted any more: the producer index overran the ring, or a slot could not be read.
     has_ended: Bit,
     /// A WQE was taken since the queue pair was created or reset.
     has_begun: Bit,
@@ -408,7 +408,7 @@ impl Logic for WqeParse {
                 in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads || waits_for_all;
             self.is_open.d.next = is_read && life.read_atomic.any();
             let has_packets = is_plain && !is_local && !fields.inline && fields.length <= LENGTH_MAX;
-            // Its last PSN is the one before it.
+            // A LOCAL_INVALIDATE takes no PSN: its last PSN is the one before its first.
             self.further_packets.d.next = if is_local {
                 !bits::<24>(0)
             } else if has_packets {

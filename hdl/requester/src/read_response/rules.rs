@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_accepted_while_a_queue_pair_works() {
+    fn responses_are_accepted_in_rtr_rts_sqd_and_sqe() {
         use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError};
         let states = [ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError];
         for number in 0..8 {

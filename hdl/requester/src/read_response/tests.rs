@@ -579,7 +579,7 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
 
 /// At 512 bits, a packet of 256 bytes lasts 8 cycles on the wire.
 #[test]
-fn a_response_takes_six_cycles_at_most_and_events_wait_for_nobody() {
+fn a_response_takes_six_cycles_at_most_and_events_wait_for_no_output() {
     let mut world = World::new(Stalls::None);
     for _ in 0..10 {
         // No response is wrong.

@@ -38,7 +38,7 @@ pub struct CompleteCounts {
     pub interrupts_raised: Bit,
 }
 
-/// Completion queues, event queues and interrupts, joined.
+/// Completion queues, event queues and interrupts; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Complete {
     /// Core clock.

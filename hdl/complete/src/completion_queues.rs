@@ -43,7 +43,7 @@ const QUEUES: usize = COMPLETION_QUEUE_BITS;
 const COUNT: usize = QUEUES + 1;
 const _: () = assert!(Cqe::RECORD.bits as usize == CQE_BITS);
 
-/// What leaves for the event queues: a CQE, an EQE, or both, in this order.
+/// Message to the event queues: a CQE, an EQE, or both, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Delivery {
     /// There is a CQE.
@@ -114,7 +114,7 @@ enum Operation {
     Setup,
     /// Software has read CQEs, and may arm the queue.
     Read,
-    /// A queue whose EQE waits is looked at.
+    /// A queue whose EQE waits is checked.
     Check,
     /// A CQE is written.
     Token,

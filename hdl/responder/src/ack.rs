@@ -1,6 +1,6 @@
 //! Ack: sends acknowledgements and NAKs, each when the host writes that it covers are done.
 //!
-//! What is owed to a peer is state of its queue pair, not an entry of a queue, so a transmit path that is blocked never blocks the
+//! The replies that a queue pair owes are state of the queue pair, not entries of a queue, so a blocked transmit path never blocks the
 //! receive path (design decision 4).
 //!
 //! ```text
@@ -61,7 +61,7 @@ struct Ready {
 enum Step {
     /// Clears the records after a reset.
     Clear,
-    /// Chooses.
+    /// Chooses an event, or the head of the ready queue.
     Idle,
     /// Applies a setup event.
     Setup,
@@ -75,7 +75,7 @@ enum Step {
     Send,
 }
 
-/// The stage.
+/// Sends acknowledgements and NAKs; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Ack {
     /// Core clock.
@@ -217,7 +217,7 @@ impl Logic for Ack {
             self.step.d.next = Step::Idle;
         }
 
-        // What the event changes.
+        // The record after the event.
         let is_set = step == Step::Setup;
         let is_owe = step == Step::Owe;
         let is_turn = step == Step::Send;
@@ -245,7 +245,7 @@ impl Logic for Ack {
             record_after(record, change, event, newer, done)
         };
 
-        // What leaves.
+        // The packet that leaves.
         self.releases.rx.valid.next = change.releases;
         self.releases.rx.beat.next = ReadRelease { queue_pair, generation: event.generation };
         self.atomic_releases.rx.valid.next = is_owe && event.is_atomic;

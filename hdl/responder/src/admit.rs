@@ -1,11 +1,11 @@
-//! Admission: decides for every request its place in the order of its queue pair, and whether it is valid.
+//! Admission: checks every request against the state of its queue pair (PSN order, opcode, rights, length).
 //!
-//! Everything about a queue pair that a packet can change is changed here, one packet at a time, so later stages do not
+//! All state of a queue pair that a packet can change is changed here, one packet at a time, so later stages do not
 //! depend on the order. What needs memory, keys or receive WQEs is only requested here: if it fails,
 //! [`Resolve`](crate::resolve::Resolve) drops the packets that were admitted after it, and stops the queue pair here.
 //!
 //! ```text
-//!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
+//!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (the decision about the packet)
 //!  srq_setup ────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> wqe_request
 //!  requests ─────┤   └───┬───┘      ^  (Share)  │   └──────────> srq_limit
 //!  sweep (ERR) ──┘       v          │          v
@@ -29,8 +29,8 @@
 //! 3. After a packet that is refused, here or by resolve, no packet of the queue pair is admitted until it is restarted.
 //! 4. Receive WQEs are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with immediate data.
 //!    In ERR the WQE of a SEND that has not ended is flushed, and then the remaining ones, one after the other:
-//!    a sweep over the queue pairs proceeds when nothing else is to do, and after sixteen packets in any case; it
-//!    goes to a queue pair at once when that enters ERR.
+//!    a sweep over the queue pairs proceeds when the stage is idle, and after sixteen packets in any case; it
+//!    moves to a queue pair at once when that enters ERR.
 //!    An SRQ keeps its WQEs; last of all the queue pair reports that it holds none of them any more (last WQE reached, protocol 4.3).
 //! 5. A producer index that claims more WQEs than the ring has is ignored: nothing is posted.
 //! 6. Packets of a message arrive in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9: FIRST and MIDDLE
@@ -148,7 +148,7 @@ enum Message {
     Write,
 }
 
-/// Record of a queue pair that packets change.
+/// State of a queue pair that packets change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct AdmitRecord {
     expected_psn: Bits<24>,
@@ -185,7 +185,7 @@ struct Stopped {
 enum Step {
     /// Clears the records after a reset.
     Clear,
-    /// Chooses.
+    /// Chooses a setup event, a packet or a step of the sweep.
     Idle,
     /// Applies a setup event.
     Setup,
@@ -241,7 +241,7 @@ struct Findings {
     message_bytes: Bits<32>,
 }
 
-/// The stage.
+/// Admits requests; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Admit {
     /// Core clock.
@@ -315,7 +315,7 @@ pub struct Admit {
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
-    /// Clear: the next record. Else: the queue pair whose WQEs are flushed next, if it is in ERR.
+    /// In `Clear`: the next record. Else: the queue pair whose WQEs are flushed next, if it is in ERR.
     sweep: Reg<Bits<SWEEP_BITS>>,
     /// Packets since the last step of the sweep.
     packets_since_sweep: Reg<Bits<4>>,

@@ -1,6 +1,6 @@
 //! Atomics: executes atomics in host memory.
 //!
-//! An atomic takes two round trips through the host link, so many of them are in flight at a time, each on a word of its own. A table of
+//! An atomic takes two round trips through the host link, so many of them are in flight at a time, each on a different word. A table of
 //! locks, indexed by a few bits of the address, keeps them apart: two that share a lock run one after the other, which is
 //! always correct and seldom needless. A queue pair that finds a lock taken draws a ticket and comes back in turn until it is called.
 //!
@@ -69,7 +69,7 @@ const OPEN_BITS: usize = RING_BITS + 1;
 enum Step {
     /// Clears the records after a reset.
     Clear,
-    /// Chooses.
+    /// Chooses an event, or the head of the ready queue.
     Idle,
     /// An atomic is done.
     Finish,
@@ -162,7 +162,7 @@ impl Logic for Atomics {
         let release = self.release.beat.val();
         let queue_pair = self.queue_pair.q.val();
 
-        // What is done comes first, since others wait for its word; then events and the ready queue in turn.
+        // Completed atomics come first, since others wait for their word; then events and the ready queue in turn.
         let finished = self.written.tx.beat.val();
         let is_done = self.written.tx.valid.val() && (!finished.has_write || self.dones.tx.valid.val());
         let finishes = is_idle && is_done && !self.has_result.q.val();

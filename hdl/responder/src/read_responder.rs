@@ -25,8 +25,8 @@
 //!
 //! 1. READs of a queue pair are answered in the order of their requests, each once and only when released. Their responses are
 //!    FIRST, MIDDLE, LAST, or ONLY, with the bytes of the region as they are when they are read (protocol 2.2, 3.7).
-//! 2. Each response makes an access request for its own bytes: if the region was invalidated meanwhile, NAK 0x62 takes the place of
-//!    the response; if the host does not deliver the bytes, NAK 0x63 does. Then the queue pair fails, and no response of it follows.
+//! 2. Each response makes an access request for its own bytes: if the region was invalidated meanwhile, NAK 0x62 is sent instead of
+//!    the response; if the host does not deliver the bytes, NAK 0x63. Then the queue pair fails, and no response of it follows.
 //! 3. READs of length zero make no access request (protocol 3.6).
 //! 4. An atomic is answered when its result is there, and requests after it are not answered before: so a READ returns what an earlier
 //!    atomic has written. While it waits, its queue pair is not in the ready queue. An atomic that the host failed ends in NAK 0x63. The
@@ -65,7 +65,7 @@ const RESPONSE_COUNT: usize = RESPONSES + 1;
 const WAITING_MAX: u64 = 1 << TURN_LOG2;
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
-/// The stage.
+/// Answers READs and atomics; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct ReadResponder {
     /// Core clock.

@@ -1,6 +1,6 @@
 //! Resolve: decides the outcome of a packet, once the access answers for the memory that it names are there.
 //!
-//! Only here is everything known that decides whether a packet is executed: the decision of admission, its receive WQE, and its
+//! This is the first stage that knows all that decides whether a packet is executed: the decision of admission, its receive WQE, and its
 //! access rights.
 //!
 //! ```text
@@ -64,7 +64,7 @@ enum Step {
     Emit,
 }
 
-/// The stage.
+/// Resolves packets; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Resolve {
     /// Core clock.

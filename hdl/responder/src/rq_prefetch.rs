@@ -21,11 +21,11 @@
 //! A line is freed when the first WQE after it is given; a ring without WQEs here fetches into its last line
 //! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have less than their share
 //! here, because too many doorbells rang at once, or other rings had the lines. When a ring was denied a line that it may
-//! have, the walk asks the next 127 rings for theirs: those that hold more than they may, and those that consumed nothing while
+//! have, the walk frees lines of the next 127 rings: those that hold more than they may, and those that consumed nothing while
 //! 14,000 WQEs were given to other rings. Such a ring is as after a restart, but for its index, and the next WQEs that it needs are
 //! fetched into its own line.
 //!
-//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. At the same time a ring is looked at,
+//! Throughput 2.25 cycles a request, of any rings: two, and one more where a line begins. At the same time a ring is looked at,
 //! and a line of it fetched, in 2 cycles, and each further line in 3; at most 64 reads are in flight. Latency 7 cycles, and one
 //! more where a line begins. WQEs leave in the order of the requests, as payload does: a request whose WQE is not here blocks
 //! later ones for a read of the host, while lines of other rings are fetched. A setup event is taken between two requests,
@@ -313,12 +313,12 @@ pub struct RqPrefetch {
     /// Shared lines that are in no list.
     #[init(Fifo::new(Storage::Block))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
-    /// Rings whose doorbell rang; the walk finds those for which this has no room.
+    /// Rings whose doorbell rang; the walk finds those for which this queue has no room.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or have no WQE left.
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
-    /// Rings that gave way to others before enough of them was fetched; the walk, or the consumption of their next line, finds those
-    /// for which this has no room.
+    /// Rings that gave way to others before enough of their WQEs were fetched; the walk, or the consumption of their next line, finds
+    /// those for which this queue has no room.
     #[init(Fifo::new(Storage::Distributed))]
     unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
     fetch_queue: Fifo<Fetch, 6, 7>,
@@ -340,7 +340,7 @@ pub struct RqPrefetch {
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
     ring: DFF<Bits<RING_BITS>>,
-    /// Why the ring is looked at.
+    /// Reason for which the ring is looked at.
     is_demand: Reg<Bit>,
     is_notice: Reg<Bit>,
     is_walk: Reg<Bit>,

@@ -20,9 +20,8 @@
 //! 2. The first packet of a WRITE checks the whole message, so nothing of one that is out of bounds is written; later packets
 //!    check their own part again, since the region can be invalidated in between.
 //! 3. The WQE of a SEND of several packets is held from the first to the last. The held word has what the next packet needs:
-//!    address and remaining length of each SGE, and the bytes received. It is written by packets that are
-//!    executed and do not end their message, and by nothing else; whether it is still valid is for [`Resolve`](crate::resolve::Resolve)
-//!    to say.
+//!    address and remaining length of each SGE, and the bytes received. Only packets that are executed and do not end
+//!    their message write it; [`Resolve`](crate::resolve::Resolve) decides whether it is still valid.
 //! 4. Lengths are added in 34 bits (design decision 14). A SEND of more than 2 GiB is too long for any WQE.
 //! 5. A WQE that could not be read, has reserved bits set, or is too short for the SEND makes no access request.
 //! 6. Packets that are not executed make no access request.
@@ -54,7 +53,7 @@ enum Step {
     Load,
     /// Reads the held WQE.
     Recall,
-    /// Cuts the payload into parts.
+    /// Splits the payload into parts.
     Measure,
     /// Makes their access requests.
     Ask,
@@ -62,7 +61,7 @@ enum Step {
     Hold,
 }
 
-/// The stage.
+/// Requests access checks; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Scatter {
     /// Core clock.

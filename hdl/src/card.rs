@@ -17,8 +17,8 @@
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
 //!
-//! Data of READ responses goes from receive through place too: the requester sends a `ReadResponseCommand`, and place returns a
-//! `ResponseNotice` when the data is in host memory.
+//! Data of READ responses goes from receive through place too: the requester sends a `ReadResponseCommand`, and
+//! place returns a `ResponseNotice` when the data is in host memory.
 use crate::config::Config;
 use crate::stack::{self, Build};
 use rnic_blocks::pulse::PulseSum;
@@ -77,8 +77,9 @@ const fn line(name: &str) -> usize {
     counter(name) - FIRST_EVENT
 }
 
-/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the buffer of host read
-/// data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more than these.
+/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the
+/// buffer of host read data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`; `COUNT`, `CHUNKS` and
+/// `PAYLOADS` are one more than these.
 #[derive(LogicBlock, Registers, Construct)]
 #[domain(clock = core_clock, reset = control.core_reset)]
 #[new(
@@ -207,7 +208,8 @@ pub struct Card<
     pub mac_tx_clock: Signal<In, Clock>,
     /// Synchronous to `mac_tx_clock`, active high.
     pub mac_tx_reset: Signal<In, Bit>,
-    /// A beat of a frame to send is valid. Frames are without FCS, and not padded to 60 bytes; inside a frame there are no gaps.
+    /// A beat of a frame to send is valid. Frames are without FCS, and not padded to 60 bytes; inside a frame
+    /// there are no gaps.
     pub mac_tx_tvalid: Signal<Out, Bit>,
     /// The MAC takes the beat.
     pub mac_tx_tready: Signal<In, Bit>,
@@ -223,7 +225,8 @@ pub struct Card<
     /// For measurements, else unconnected: a received frame has passed all checks, ICRC included.
     pub observe_accepted: Signal<Out, Bit>,
 
-    // The reset by software covers everything except control, the crossings to the MAC, and the sums for the counters.
+    // The reset by software covers everything except control, the crossings to the MAC, and the sums for the
+    // counters.
     #[domain(reset = core_reset)]
     #[init(Control::new(DATA as u16, clock_khz))]
     control: Control,
@@ -479,7 +482,8 @@ impl<
             &mut self.gather_mux.responder_failure,
             &mut self.responder.read_lost,
         );
-        // The address vector stage keeps the order of what it takes, so an ACK that is made now leaves after this packet.
+        // The address vector stage keeps the order of what it takes, so an ACK that is made now leaves after
+        // this packet.
         let packet = self.gather.token.beat.val();
         let is_launched = self.gather.token.valid.val() && self.address_vector.request.ready.val();
         self.address_vector.request.beat.next = packet;
@@ -677,8 +681,8 @@ pub fn generate(config: &Config) -> Result<Design, GenerateError> {
     stack::run(builder(config.datapath.width_bits, config.receive.buffer_kib), config)
 }
 
-/// Selects the card of a width and a buffer size. Widths and depths are const parameters, so every card that can be configured is
-/// compiled. The buffers of host read data and of payload to send have 32 KiB each.
+/// Selects the card of a width and a buffer size. Widths and depths are const parameters, so every card that
+/// can be configured is compiled. The buffers of host read data and of payload to send have 32 KiB each.
 fn builder(width_bits: u32, buffer_kib: u32) -> Build {
     match (width_bits, buffer_kib) {
         (64, 32) => build::<64, 4, 8, 6, 12, 13, 12, 13, 12, 13>,

@@ -1,7 +1,8 @@
 //! Configuration of the card, read from TOML and checked before any hardware is generated.
 //!
-//! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first in the
-//! order of the sections. Every setting must be given, and an unknown one is an error, so that a misspelt name is not ignored.
+//! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first
+//! in the order of the sections. Every setting must be given, and an unknown one is an error, so that a
+//! misspelt name is not ignored.
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 

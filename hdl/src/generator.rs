@@ -82,7 +82,8 @@ fn constraints(config: &Config) -> String {
     )
 }
 
-/// Period of the MAC clocks: from 40 Gb/s on that of a 100G MAC (322 MHz), else the period that the line rate needs.
+/// Period of the MAC clocks: from 40 Gb/s on that of a 100G MAC (322 MHz), else the period that the line rate
+/// needs.
 fn mac_period_ns(config: &Config) -> f64 {
     match config.network.line_rate_gbps {
         40.. => 3.103,

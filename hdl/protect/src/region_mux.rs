@@ -1,7 +1,8 @@
 //! RegionMux: two clients share one region table.
 //!
-//! Two stages of the requester, or of the responder, use the same table, and neither must wait for the other (design decision 4).
-//! So a request is passed on only with room for its answer, and the table is never blocked.
+//! Two stages of the requester, or of the responder, use the same table, and neither must wait for the other
+//! (design decision 4). So a request is passed on only with room for its answer, and the table is never
+//! blocked.
 //!
 //! ```text
 //!  request[0] ──> room? ─┐                             ┌──> answers (16) ──> answer[0]
@@ -9,8 +10,8 @@
 //!  request[1] ──> room? ─┘                             └──> answers (16) ──> answer[1]
 //! ```
 //!
-//! Throughput one request a cycle for both ports together; latency 2 cycles more than the table. Each port may have 16 answers
-//! outstanding.
+//! Throughput one request a cycle for both ports together; latency 2 cycles more than the table. Each port may
+//! have 16 answers outstanding.
 //!
 //! 1. Each answer goes to the port of its request, in the order of the requests.
 //! 2. An answer that is not taken blocks its own port only.

@@ -1,7 +1,7 @@
 //! Region table: checks whether an access is allowed, and gives its device address.
 //!
-//! Every access to memory for a queue pair is checked here. Requester and responder have a table each, so neither waits for
-//! the other; commands write both at once.
+//! Every access to memory for a queue pair is checked here. Requester and responder have a table each, so
+//! neither waits for the other; commands write both at once.
 //!
 //! ```text
 //!          ┌─────────────────────────────────────────────────────────────────────────┐
@@ -19,17 +19,19 @@
 #![doc = include_str!("waves/region_table.txt")]
 //! ```
 //!
-//! Latency [`LATENCY`] cycles; throughput one request a cycle. 276 LUT, 852 FF, 15 RAMB18; depth 18, of which 16 are the
-//! carry chain of an address.
+//! Latency [`LATENCY`] cycles; throughput one request a cycle. 276 LUT, 852 FF, 15 RAMB18; depth 18, of which
+//! 16 are the carry chain of an address.
 //!
 //! 1. Answers leave in the order of the requests.
-//! 2. An access is allowed if all checks hold; their order is not observable. All 32 bits of the key are compared, so an index beyond
-//!    the table and a variant that is no longer valid match no region (protocol 4.6).
+//! 2. An access is allowed if all checks hold; their order is not observable. All 32 bits of the key are
+//!    compared, so an index beyond the table and a variant that is no longer valid match no region
+//!    (protocol 4.6).
 //! 3. Addresses and lengths are compared in 65 bits: an access that wraps at 2^64 is out of bounds.
 //! 4. A write applies to requests that are taken in later cycles.
 //! 5. Reset drops requests, not regions: those are invalidated by writes.
 //!
-//! Refuses nothing: an access of length zero needs no permission, and must not be requested (protocol 3.6). Protocol 4.6; design decision 14.
+//! Refuses nothing: an access of length zero needs no permission, and must not be requested (protocol 3.6).
+//! Protocol 4.6; design decision 14.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;

@@ -1,7 +1,7 @@
 //! ReadyQueue: the queue pairs that may have something to fetch, each in it at most once.
 //!
-//! A doorbell can ring in every cycle and cannot be made to wait; a queue of doorbells could fill up. A queue that holds every queue
-//! pair at most once cannot: it has a place for each.
+//! A doorbell can ring in every cycle and cannot be made to wait; a queue of doorbells could fill up. A queue
+//! that holds every queue pair at most once cannot: it has a place for each.
 //!
 //! ```text
 //!            ┌────────────────────────────────────────────────────┐
@@ -12,14 +12,15 @@
 //!            └────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A queue pair is queued while `entered` and `left`, one bit each, differ. Each has one writer: the entrance toggles
-//! the first, the exit the second.
+//! A queue pair is queued while `entered` and `left`, one bit each, differ. Each has one writer: the entrance
+//! toggles the first, the exit the second.
 //!
-//! Latency 4 cycles from a doorbell to `to_fetch`; one entrance and one exit a cycle. `again` waits while a doorbell rings.
+//! Latency 4 cycles from a doorbell to `to_fetch`; one entrance and one exit a cycle. `again` waits while a
+//! doorbell rings.
 //!
 //! 1. A queue pair is queued at most once.
-//! 2. What was written for a queue pair before or in the cycle of its doorbell is seen by a reader from the cycle after
-//!    `to_fetch` on, in this turn or in a later one. So no doorbell is lost.
+//! 2. What was written for a queue pair before or in the cycle of its doorbell is seen by a reader from the
+//!    cycle after `to_fetch` on, in this turn or in a later one. So no doorbell is lost.
 //! 3. Turns are in the order in which queue pairs entered.
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -115,8 +116,8 @@ mod tests {
     use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
     use std::collections::VecDeque;
 
-    /// Doorbells and returns at random, over few queue pairs so that they meet: the queue holds each at most once, and a
-    /// queue pair whose doorbell rang is in it.
+    /// Doorbells and returns at random, over few queue pairs so that they meet: the queue holds each at most
+    /// once, and a queue pair whose doorbell rang is in it.
     #[test]
     fn every_queue_pair_gets_a_turn_after_each_doorbell_and_is_queued_once() {
         let mut random = random();

@@ -19,16 +19,18 @@
 //!           READs: segment, issue ──> read_response ──> place ──> returned ──> acknowledge
 //! ```
 //!
-//! A message of one slot, one SGE and one packet takes 3.4 cycles in its slowest stage, wqe_parse: measured over 1,000
-//! messages of one queue pair, with a host that answers after 150 cycles. With the same host, packets of messages of 4 KiB and 16 KiB
-//! at a PMTU of 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2. The header of each stage lists what it guarantees.
+//! A message of one slot, one SGE and one packet takes 3.4 cycles in its slowest stage, wqe_parse: measured
+//! over 1,000 messages of one queue pair, with a host that answers after 150 cycles. With the same host,
+//! packets of messages of 4 KiB and 16 KiB at a PMTU of 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2.
+//! The header of each stage lists what it guarantees.
 //!
-//! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
+//! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are
+//! lost then.
 //!
-//! `in_flight` counts rounds of: bursts of slots, from their request until gather has taken the last packet made from them; turns
-//! of long messages; and responses, from acceptance until the place stage has executed their command. A burst has left when the rest
-//! of its last message is in the record of segment: no packet of that rest is sent without a turn, and it is dropped with its queue
-//! pair.
+//! `in_flight` counts rounds of: bursts of slots, from their request until gather has taken the last packet
+//! made from them; turns of long messages; and responses, from acceptance until the place stage has executed
+//! their command. A burst has left when the rest of its last message is in the record of segment: no packet of
+//! that rest is sent without a turn, and it is dropped with its queue pair.
 use crate::acknowledge::Acknowledge;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
@@ -100,7 +102,8 @@ pub struct Requester {
 
     /// To gather: packets to send; registered.
     pub gather: StreamTx<GatherCommand>,
-    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left; registered.
+    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left;
+    /// registered.
     pub issued_psn: Signal<Out, IssuedPsn>,
     /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,

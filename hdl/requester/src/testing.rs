@@ -55,8 +55,8 @@ pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
     slots
 }
 
-/// A WQE of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, with all kinds of faults; never an
-/// atomic.
+/// A WQE of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, with all kinds of
+/// faults; never an atomic.
 pub(crate) fn random_wqe(random: &mut Random) -> [Bytes; 2] {
     let mut wqe = [0; 2 * WQE_SLOT_BYTES];
     random.fill(&mut wqe[..]);

@@ -69,7 +69,8 @@ pub struct Admitted {
     pub with_invalidate: Bit,
     /// The sender asked for a solicited event.
     pub solicited: Bit,
-    /// Free-running count of receive WQEs that the queue pair has consumed, with this one; zero if they are of an SRQ.
+    /// Free-running count of receive WQEs that the queue pair has consumed, with this one; zero if they are of
+    /// an SRQ.
     pub consumer_index: Bits<WORK_INDEX_BITS>,
     /// The peer gets a reply, or responses, if all goes well.
     pub has_reply: Bit,
@@ -92,7 +93,8 @@ pub struct Responses {
     pub slot: Bits<READ_SLOT_BITS>,
 }
 
-/// A packet of a queue pair has failed after admission, which admits no more packets of it. There is no `ready`.
+/// A packet of a queue pair has failed after admission, which admits no more packets of it. There is no
+/// `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Stop {
     /// Queue pair of the packet.
@@ -270,7 +272,8 @@ pub struct AckCounts {
     pub stale_dropped: Bit,
 }
 
-/// Counters of [`ReadResponder`](crate::read_responder::ReadResponder); each bit is high for one cycle per event.
+/// Counters of [`ReadResponder`](crate::read_responder::ReadResponder); each bit is high for one cycle per
+/// event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadResponderCounts {
     /// A NAK 0x62 was sent in place of a response: the remote key does not allow the access any more.

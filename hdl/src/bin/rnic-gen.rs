@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 /// Generate the rnic card as Verilog-2005.
 ///
-/// Writes rnic.v, rnic.xdc, rnic_regs.h, REGISTERS.md and manifest.json. The same configuration gives the same bytes.
+/// Writes rnic.v, rnic.xdc, rnic_regs.h, REGISTERS.md and manifest.json. The same configuration gives the same
+/// bytes.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

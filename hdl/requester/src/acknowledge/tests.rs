@@ -1,6 +1,6 @@
-//! The block between models of the pool, wqe_parse, issue, the peer and control, in plain Rust. When
-//! turns take place is left to the block; what it does in each of them is not. ReadResponse and the place stage return anything,
-//! but in order.
+//! The block between models of the pool, wqe_parse, issue, the peer and control, in plain Rust. When turns take
+//! place is left to the block; what it does in each of them is not. ReadResponse and the place stage return
+//! anything, but in order.
 use super::*;
 use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
 use crate::opcode::{CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
@@ -236,8 +236,8 @@ impl Model {
         !self.has_failed && states.iter().any(|&state| self.event.state == state as u64)
     }
 
-    /// What a response means, given how many messages had been issued: the names of the counters that it moves, and what read_response
-    /// gets of it.
+    /// What a response means, given how many messages had been issued: the names of the counters that it moves,
+    /// and what read_response gets of it.
     fn takes_answer(
         &mut self,
         packet: &PacketToken,
@@ -403,7 +403,8 @@ impl Model {
         std::iter::once(counter).chain(exhausted.filter(|_| ends)).collect()
     }
 
-    /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no CQE.
+    /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no
+    /// CQE.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
         let status = message.token.completion.status.to_u64();
@@ -789,7 +790,8 @@ impl World {
         self.kicks.push(local);
     }
 
-    /// Issue: the oldest message is written into the pool with its first packet, or another of its packets is sent.
+    /// Issue: the oldest message is written into the pool with its first packet, or another of its packets is
+    /// sent.
     fn issue(&mut self, fails: bool) {
         let Some(mut item) = self.items.pop_front() else { return };
         let sender = self.senders.get_mut(&item.queue_pair).unwrap();

@@ -1,6 +1,7 @@
 //! Grant: waits for the access checks of a response, and sends its command.
 //!
-//! An access check takes some cycles, in which the next responses are compared; so a response waits here, not in the stage before.
+//! An access check takes some cycles, in which the next responses are compared; so a response waits here, not
+//! in the stage before.
 //!
 //! ```text
 //!                  ┌──────────────────────────────┐

@@ -33,7 +33,8 @@ struct PostedWqe {
     wr_id: u64,
     is_signalled: bool,
     next_slot: u16,
-    /// Status in a queue pair that sends; and the commands of its packets, without the fields that depend on the order in the queue.
+    /// Status in a queue pair that sends; and the commands of its packets, without the fields that depend on
+    /// the order in the queue.
     status: u64,
     commands: Vec<GatherCommand>,
     /// The further commands of each packet.
@@ -1056,8 +1057,8 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     assert!(cycles < 3600, "{cycles} cycles for 1,000 WQEs");
 }
 
-/// Resets the queue pairs that have failed, runs all neighbours at random, completes everything, and checks that nothing is left
-/// in flight.
+/// Resets the queue pairs that have failed, runs all neighbours at random, completes everything, and checks
+/// that nothing is left in flight.
 fn runs(world: &mut World, cycles: u64, error_rate: f64) {
     world.error_rate = error_rate;
     world.statuses.clear();
@@ -1163,12 +1164,14 @@ fn wqes_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     );
 }
 
-/// A key is invalidated when all WQEs before were executed, although none of them is signalled, and before any WQE after it begins. Peers respond only where they must.
+/// A key is invalidated when all WQEs before were executed, although none of them is signalled, and before any
+/// WQE after it begins. Peers respond only where they must.
 #[test]
 fn a_key_is_invalidated_after_earlier_and_before_later_wqes() {
     let mut world = World::new(&[(3, 6)], Stalls::None);
     (world.host_delay, world.answer_delay, world.is_strict) = (40, 20, true);
-    // The invalidation alone, after a WQE that was posted before, and in the middle of a burst; then WQEs of two slots.
+    // The invalidation alone, after a WQE that was posted before, and in the middle of a burst; then WQEs of
+    // two slots.
     let rounds: [&[&[u8]]; 5] =
         [&[&[7]], &[&[2], &[7]], &[&[2, 0, 7, 2, 7, 7, 4, 7]], &[&[0; 7], &[7, 0]], &[&[0x82, 7, 0x82, 7]]];
     let mut expected = 0;
@@ -1208,7 +1211,8 @@ fn a_key_is_invalidated_after_earlier_and_before_later_wqes() {
     assert!(world.pairs[0].has_failed && world.pairs[0].failure_seen);
 }
 
-/// A requester that is not enabled fetches nothing, completes what it has, takes doorbells and commands, and continues where it stopped.
+/// A requester that is not enabled fetches nothing, completes what it has, takes doorbells and commands, and
+/// continues where it stopped.
 #[test]
 fn nothing_is_begun_while_the_card_rests() {
     let mut world = World::new(&[(3, 8), (512, 8)], Stalls::None);

@@ -1,5 +1,5 @@
-//! The block against a list: every packet of every message follows here from its length alone; what the block decides
-//! is when each one is made, and that is held to its rules.
+//! The block against a list: every packet of every message follows here from its length alone; what the block
+//! decides is when each one is made, and that is held to its rules.
 use super::*;
 use crate::messages::SegmentPlan;
 use crate::testing::event;
@@ -763,7 +763,8 @@ fn long_messages_and_short_ones_share_the_wire() {
         world.step();
         assert!(world.cycle < 40_000);
     }
-    // A quantum each at once, then by turns, with a quantum of the short ones in between: 128 packets of 64 bytes and 64 more.
+    // A quantum each at once, then by turns, with a quantum of the short ones in between: 128 packets of 64
+    // bytes and 64 more.
     let turns: Vec<_> = world.goes.iter().filter(|go| go.1).map(|go| go.0).collect();
     assert_eq!(turns.len(), 45);
     assert!(turns[4..43].windows(3).all(|turns| turns.iter().sum::<usize>() == 6), "{turns:?}");

@@ -94,7 +94,8 @@ pub(super) fn sge_use(length: Bits<32>, is_operands: Bit, has_first: Bit) -> Sge
     }
 }
 
-/// Tells how a WQE ends. `sum` is that of the lengths of its SGEs, `reason` is the `vendor_error` of a WQE that must not be read.
+/// Tells how a WQE ends. `sum` is that of the lengths of its SGEs, `reason` is the `vendor_error` of a WQE that
+/// must not be read.
 #[kernel]
 pub(super) fn status_of(
     is_flushed: Bit,
@@ -125,7 +126,8 @@ pub(super) fn status_of(
     }
 }
 
-/// Slots of inline data that leave with a WQE, 0 to 2; `is_sent` says that it is there and its status is success.
+/// Slots of inline data that leave with a WQE, 0 to 2; `is_sent` says that it is there and its status is
+/// success.
 #[kernel]
 pub(super) fn inline_count(fields: WqeFields, is_sent: Bit) -> Bits<2> {
     let has_inline = fields.inline && is_sent && fields.length.any();

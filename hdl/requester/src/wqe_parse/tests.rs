@@ -314,9 +314,9 @@ impl Model {
     }
 }
 
-/// Runs the block between models of its neighbours, and compares it with its own model event by event. Only the first
-/// `busy` queue pairs have WQEs; without changes of their state, no ring is overrun
-/// either, all slots can be read, and no message is long.
+/// Runs the block between models of its neighbours, and compares it with its own model event by event. Only the
+/// first `busy` queue pairs have WQEs; without changes of their state, no ring is overrun either, all slots can
+/// be read, and no message is long.
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
     let mut bench = Bench::clocked(WqeParse::default(), |block| &mut block.clock).in_lock_step();

@@ -19,7 +19,8 @@ pub(super) struct Addresses {
     pub third: Bits<64>,
 }
 
-/// Gives the addresses of `count` parts from the last three access answers, of which the last `count` belong to the packet.
+/// Gives the addresses of `count` parts from the last three access answers, of which the last `count` belong to
+/// the packet.
 #[kernel]
 pub(super) fn addresses_of(
     count: Bits<2>,
@@ -66,8 +67,8 @@ fn cqe_of(scattered: Scattered, outcome: Outcome, syndrome: Bits<8>) -> CqeToken
     }
 }
 
-/// Makes the command to place. Payload is placed only if the packet is executed; a failure raises an event unless a CQE
-/// reports it.
+/// Makes the command to place. Payload is placed only if the packet is executed; a failure raises an event
+/// unless a CQE reports it.
 #[kernel]
 pub(super) fn place_command_of(
     scattered: Scattered,

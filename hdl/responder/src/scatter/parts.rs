@@ -1,4 +1,5 @@
-//! Rules of [`Scatter`](super::Scatter): faults of a receive WQE, and how a payload is split at the ends of its SGEs (protocol 3.7, 4.6).
+//! Rules of [`Scatter`](super::Scatter): faults of a receive WQE, and how a payload is split at the ends of its
+//! SGEs (protocol 3.7, 4.6).
 use crate::messages::{Admitted, Parts, ReceiveWqe, ReceiveWqeFault};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
@@ -121,7 +122,8 @@ pub(super) fn parts_of(is_send: Bit, payload: Bits<SPAN_BITS>, sums: Sums) -> Pa
     }
 }
 
-/// Says which parts need an access check, the first in bit 0. A READ or an atomic has one for all that it reads.
+/// Says which parts need an access check, the first in bit 0. A READ or an atomic has one for all that it
+/// reads.
 #[kernel]
 pub(super) fn checks_of(packet: Admitted, parts: Parts) -> Bits<3> {
     let first = select(packet.is_read, packet.message_length.any(), parts.first.any());
@@ -136,8 +138,8 @@ pub(super) fn count_ones(mask: Bits<3>) -> Bits<2> {
         + bit_cast::<2, 1>(mask.get_bits::<1>(2))
 }
 
-/// Makes the access check of the first part in `waiting`: of a SEND with the local key of its SGE, of others with the remote key;
-/// the first packet of a WRITE checks the whole message.
+/// Makes the access check of the first part in `waiting`: of a SEND with the local key of its SGE, of others
+/// with the remote key; the first packet of a WRITE checks the whole message.
 #[kernel]
 pub(super) fn access_request_of(
     packet: Admitted,

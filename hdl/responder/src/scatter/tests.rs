@@ -1,4 +1,5 @@
-//! Scatter by itself: a few packets, with and without stalls, against the access requests and parts that they must make.
+//! Scatter by itself: a few packets, with and without stalls, against the access requests and parts that they
+//! must make.
 use super::*;
 use num_bigint::BigUint;
 use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};

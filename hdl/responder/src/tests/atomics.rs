@@ -1,5 +1,5 @@
-//! Atomics by itself: random requests and releases, few words and many, a slow host that fails, against a model that executes the
-//! atomics one after the other.
+//! Atomics by itself: random requests and releases, few words and many, a slow host that fails, against a model
+//! that executes the atomics one after the other.
 use crate::atomics::{Atomics, lock_of};
 use crate::messages::{AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult};
 use rand::Rng;

@@ -77,7 +77,8 @@ fn a_key_that_must_not_be_invalidated_fails_the_queue_pair() {
     post(&mut machine, 3, &[work(0x11), work(0x22)]);
     let foreign = Region { key: 0x1_4505, domain: 8, ..machine.model.regions.last().copied().unwrap() };
     machine.model.regions.push(foreign);
-    // A region that does not permit it, one of another domain, another variant, and a key that is invalid already.
+    // A region that does not permit it, one of another domain, another variant, and a key that is invalid
+    // already.
     for (place, key) in [0x142, 0x1_4505, KEY + 1, KEY].into_iter().enumerate() {
         let psn = request(&machine, place, Operation::SendOnly, 0).psn;
         if place == 3 {

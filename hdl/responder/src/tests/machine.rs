@@ -1,5 +1,5 @@
-//! A responder between its neighbours: control, a host, a region table, place, a host writer and the transmit path. Its outputs are
-//! compared with the model while it runs, and again when it is idle.
+//! A responder between its neighbours: control, a host, a region table, place, a host writer and the transmit
+//! path. Its outputs are compared with the model while it runs, and again when it is idle.
 use super::model::{
     Attributes, Command, Completion, Failure, Model, Owed, Received, Region, Request, Shared, Work,
     own_address,

@@ -157,7 +157,8 @@ fn gaps_duplicates_and_missing_receives_leave_the_message_as_it_is() {
 fn a_failed_message_completes_its_receive_wqe_once_and_first() {
     use CompletionStatus::{Flushed, LocalLength, LocalProtection, RemoteInvalidRequest};
     use Operation::{SendFirst, SendLast, SendMiddle, SendOnly, WriteFirst, WriteMiddle};
-    // A command, an opcode out of order, a message that is too long, a bad SGE; later packets are in flight when the fault is found.
+    // A command, an opcode out of order, a message that is too long, a bad SGE; later packets are in flight
+    // when the fault is found.
     for (cause, status) in
         [Flushed, RemoteInvalidRequest, LocalLength, LocalProtection].into_iter().enumerate()
     {

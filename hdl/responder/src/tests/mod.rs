@@ -99,8 +99,8 @@ fn work(wr_id: u64) -> Work {
     Work { fields, is_malformed: false, is_unreadable: false }
 }
 
-/// The packets of a message, one after the other; each has the PSN that is expected when it is offered. The last may have
-/// immediate data.
+/// The packets of a message, one after the other; each has the PSN that is expected when it is offered. The
+/// last may have immediate data.
 fn message(machine: &mut Machine, place: usize, first: Operation, bytes: u32, with_immediate: bool) {
     use Operation::{
         SendFirst, SendLast, SendLastImmediate, SendMiddle, WriteLast, WriteLastImmediate, WriteMiddle,
@@ -235,7 +235,8 @@ impl Traffic {
         let mut length = || [0, 60, 400, 5000].choose(random).copied().unwrap();
         let lengths = [length(), length(), length()];
         let good = [0x142, 0x207];
-        // Faults are a reserved bit, a WQE that may be too short, and a key without write permission; many are never used.
+        // Faults are a reserved bit, a WQE that may be too short, and a key without write permission; many are
+        // never used.
         let fault = random.random_ratio(3, self.fault_rate).then(|| random.random_range(0..5));
         let is_short = fault == Some(1);
         let mut key = || if fault >= Some(2) { 0x307 } else { *good.choose(random).unwrap() };
@@ -257,7 +258,8 @@ impl Traffic {
         Work { fields, is_malformed: fault == Some(0), is_unreadable: false }
     }
 
-    /// Posts a few WQEs. Unreadable WQEs fill whole lines of the ring, so that the result does not depend on how lines are read.
+    /// Posts a few WQEs. Unreadable WQEs fill whole lines of the ring, so that the result does not depend on
+    /// how lines are read.
     fn post(&mut self, machine: &mut Machine, place: usize) {
         let index = attributes(place).index();
         let Some(queue) = machine.model.queues.get(&index) else { return };

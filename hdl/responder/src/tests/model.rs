@@ -1,5 +1,5 @@
-//! Model of a responder of SEND, WRITE and atomics after protocol chapter 3, in plain Rust: without stages or records, one packet
-//! after the other.
+//! Model of a responder of SEND, WRITE and atomics after protocol chapter 3, in plain Rust: without stages or
+//! records, one packet after the other.
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -580,7 +580,8 @@ impl Model {
             (Arriving::Write { length: 0, .. }, _) => (Ok(Vec::new()), 0),
             (Arriving::Write { address, key, length, bytes }, _) => {
                 let find = |at, bytes| Region::find(&self.regions, key, attributes.domain, true, at, bytes);
-                // The whole message is checked before the first byte is written, and each packet when it arrives.
+                // The whole message is checked before the first byte is written, and each packet when it
+                // arrives.
                 let is_in_bounds = bytes > 0 || find(address, length).is_some();
                 let device = find(address.wrapping_add(bytes.into()), came).filter(|_| is_in_bounds);
                 (device.map_or(Err(NO_ACCESS), |device| Ok(vec![(device, came)])), length)

@@ -1,5 +1,5 @@
-//! ReadResponder by itself: random requests, releases, results, commands and failures, against the responses that each queue pair
-//! is owed.
+//! ReadResponder by itself: random requests, releases, results, commands and failures, against the responses
+//! that each queue pair is owed.
 use crate::messages::AtomicResult;
 use crate::read_responder::ReadResponder;
 use rand::Rng;

@@ -1,5 +1,6 @@
-//! RqPrefetch by itself, between models of software that posts, admission that requests, and a slow host. Each WQE has its ring and
-//! index in its data, so WQEs are compared with what was posted; and the host model rejects reads that are not needed.
+//! RqPrefetch by itself, between models of software that posts, admission that requests, and a slow host. Each
+//! WQE has its ring and index in its data, so WQEs are compared with what was posted; and the host model
+//! rejects reads that are not needed.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use crate::rq_prefetch::RqPrefetch;
 use num_bigint::BigUint;
@@ -395,8 +396,8 @@ fn every_request_gets_the_wqe_that_was_posted_for_it() {
     assert!(*stale > 3 && *errors > 20 && given.len() > 500);
 }
 
-/// Rings in turn, `burst` requests each, all with WQEs posted long before, whose software posts a few when they are consumed. Returns the
-/// cycles of a request, over the last 2,000.
+/// Rings in turn, `burst` requests each, all with WQEs posted long before, whose software posts a few when they
+/// are consumed. Returns the cycles of a request, over the last 2,000.
 fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machine: &mut Machine) -> f64 {
     let rings: Vec<u16> = (0..count).map(|place| (place * 37 + 5) % 1024).collect();
     for &ring in &rings {
@@ -441,7 +442,8 @@ fn wqes_that_were_posted_in_time_take_less_than_a_frame_on_the_wire() {
     }
 }
 
-/// All messages that a queue pair may have in flight can arrive at once: WQEs that were posted before are on the card.
+/// All messages that a queue pair may have in flight can arrive at once: WQEs that were posted before are on
+/// the card.
 #[test]
 fn each_of_64_rings_has_what_it_needs_before_the_first_message() {
     let mut machine = Machine::new(Stalls::None);
@@ -475,8 +477,8 @@ fn a_thousand_rings_are_as_fast_as_one() {
     assert!(cycles <= 2.6, "{cycles} cycles");
 }
 
-/// A queue pair that sends eight messages at once finds eight WQEs before long, also if that is all that its ring has room for:
-/// 62 million a second are 4.03 cycles.
+/// A queue pair that sends eight messages at once finds eight WQEs before long, also if that is all that its
+/// ring has room for: 62 million a second are 4.03 cycles.
 #[test]
 fn a_thousand_rings_soon_have_eight_wqes_each() {
     let mut machine = Machine::new(Stalls::None);
@@ -485,7 +487,8 @@ fn a_thousand_rings_soon_have_eight_wqes_each() {
     assert!(cycles <= 2.6, "{cycles} cycles");
 }
 
-/// Software that keeps two WQEs posted on each of many rings rings for every message, and the card reads each WQE alone.
+/// Software that keeps two WQEs posted on each of many rings rings for every message, and the card reads each
+/// WQE alone.
 #[test]
 fn two_wqes_per_ring_are_enough_for_many_rings() {
     let mut machine = Machine::new(Stalls::None);

@@ -38,8 +38,8 @@ impl Machine {
             self.placed.push((self.cycle, command));
             return;
         }
-        // A packet of a generation that has ended may not have failed, if its WQE did not arrive any more; then later packets are
-        // answered.
+        // A packet of a generation that has ended may not have failed, if its WQE did not arrive any more; then
+        // later packets are answered.
         let is_ended = self.is_loose && command.payload_bytes == 0 && !self.is_current(key.0, key.1);
         if is_ended && self.expected.iter().all(|(expected, _)| *expected != command) {
             self.placed.push((self.cycle, command));

@@ -1,23 +1,24 @@
-//! The card: its parts and their wires. Nothing is decided here.
+//! The card: its parts and the wires between them.
 //!
 //! ```text
 //!             registers, doorbells, commands, life of queue pairs            host memory
 //!  s_axil ──> control ──────────────────────────────────────────┐        ^              ^
 //!               │ setup events to every stage                   │        │              │
 //!               │ ┌─────────────────────────────────────┐  host_reader   │         host_writer
-//!               │ │ work, receive entries, commands, payload <──┘        │              ^
+//!               │ │ send and receive WQEs, commands, payload <──┘        │              ^
 //!               v v                                                      │   payload,   │
-//!            requester ──GatherCommand──> gather ──> launch ──> assemble │   entries,   │
+//!            requester ─GatherCommand─> gather ─> address_vector ─> assemble   CQEs,     │
 //!               │  ^ └─ regions            payload     ^           │     │   answers    │
-//!               │  └──────────────┐                    │ replies   v     │              │
+//!               │  └──────────────┐                    │ ACKs      v     │              │
 //!               │   responses     │        ┌───────────┘         exit ──> mac_tx        │
 //!               │              receive <───┼── entry <── mac_rx                         │
 //!               │                 └─> responder ──PlaceCommand──> place ────────────────┤
-//!               │                      └─ regions                  │ completions        │
+//!               │                      └─ regions                  │ CQEs               │
 //!               └────────────────────────────────────────────> complete ────────────────┴─> irq
 //! ```
 //!
-//! Data that the card has READ goes from receive through place too: requester ──ReadResponseCommand──> place, and back when it is there.
+//! Data of READ responses goes from receive through place too: the requester sends a `ReadResponseCommand`, and
+//! place returns a `ResponseNotice` when the data is in host memory.
 use crate::config::Config;
 use crate::stack::{self, Build};
 use rnic_blocks::pulse::PulseSum;
@@ -56,28 +57,29 @@ use rnic_responder::Responder;
 
 /// Name of the top module.
 pub const TOP: &str = "rnic";
-/// Tags of host reads.
+/// Bits of the tag of a host read.
 const TAG: usize = 8;
 const TAGS: usize = TAG + 1;
-/// Packets that each receive buffer holds, as a power of two.
+/// log2 of the packets that each receive buffer holds.
 const TOKENS: usize = 9;
 const TOKEN_COUNT: usize = TOKENS + 1;
-/// Beats between the clocks, as a power of two.
+/// log2 of the beats in each clock-domain crossing.
 const CROSSING: usize = 5;
 const CROSSING_COUNT: usize = CROSSING + 1;
 /// Sections that must be empty for the card to be drained.
 const SECTIONS: usize = 8;
-/// Counters that stand behind the packet path's.
+/// First counter after those of the packet path.
 const FIRST_EVENT: usize = counter("unknown_qp");
 const LINES: usize = COUNTERS.len() - FIRST_EVENT;
 
-/// Line of a counter in the tally.
+/// Input of a counter at [`Counters`].
 const fn line(name: &str) -> usize {
     counter(name) - FIRST_EVENT
 }
 
-/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the answers of the
-/// host `2^CHUNK`, payload to be sent `2^PAYLOAD`; `COUNT`, `CHUNKS` and `PAYLOADS` are one more.
+/// The card. `LANES` is `DATA / 8`, `WORD` is `10 - BYTES`. Each receive buffer holds `2^ADDRESS` beats, the
+/// buffer of host read data `2^CHUNK`, the buffer of payload to send `2^PAYLOAD`; `COUNT`, `CHUNKS` and
+/// `PAYLOADS` are one more than these.
 #[derive(LogicBlock, Registers, Construct)]
 #[domain(clock = core_clock, reset = control.core_reset)]
 #[new(
@@ -96,91 +98,135 @@ pub struct Card<
     const PAYLOAD: usize,
     const PAYLOADS: usize,
 > {
-    /// Clock of everything but the MAC's side of the crossings.
+    /// Core clock: of everything except the MAC side of the clock-domain crossings.
     pub core_clock: Signal<In, Clock>,
     /// Synchronous to `core_clock`, active high.
     pub core_reset: Signal<In, Bit>,
 
-    /// Register slave: address of a write in bytes. Bit 24 chooses BAR 2, the doorbells, over BAR 0.
+    /// AXI4-Lite slave, write address in bytes. Bit 24 selects BAR 2 (doorbells) instead of BAR 0 (registers).
     pub s_axil_awaddr: Signal<In, Bits<SLAVE_BITS>>,
+    /// `s_axil_awaddr` is valid.
     pub s_axil_awvalid: Signal<In, Bit>,
+    /// The card takes the write address.
     pub s_axil_awready: Signal<Out, Bit>,
+    /// Write data, byte 0 in bits 7:0.
     pub s_axil_wdata: Signal<In, Bits<64>>,
+    /// Write strobe, one bit for each byte of `s_axil_wdata`.
     pub s_axil_wstrb: Signal<In, Bits<8>>,
+    /// `s_axil_wdata` and `s_axil_wstrb` are valid.
     pub s_axil_wvalid: Signal<In, Bit>,
+    /// The card takes the write data.
     pub s_axil_wready: Signal<Out, Bit>,
+    /// Response to a write: always OKAY.
     pub s_axil_bresp: Signal<Out, Bits<2>>,
+    /// `s_axil_bresp` is valid.
     pub s_axil_bvalid: Signal<Out, Bit>,
+    /// The master takes the response to a write.
     pub s_axil_bready: Signal<In, Bit>,
-    /// Register slave: address of a read, as that of a write.
+    /// AXI4-Lite slave, read address in bytes; bit 24 as in `s_axil_awaddr`.
     pub s_axil_araddr: Signal<In, Bits<SLAVE_BITS>>,
+    /// `s_axil_araddr` is valid.
     pub s_axil_arvalid: Signal<In, Bit>,
+    /// The card takes the read address.
     pub s_axil_arready: Signal<Out, Bit>,
+    /// Read data, byte 0 in bits 7:0.
     pub s_axil_rdata: Signal<Out, Bits<64>>,
+    /// Response to a read: always OKAY.
     pub s_axil_rresp: Signal<Out, Bits<2>>,
+    /// `s_axil_rdata` and `s_axil_rresp` are valid.
     pub s_axil_rvalid: Signal<Out, Bit>,
+    /// The master takes the read data.
     pub s_axil_rready: Signal<In, Bit>,
 
-    /// Reads of host memory: 1 to 512 bytes that cross no multiple of 512. A tag is free again after the last word.
+    /// A host read request is valid: 1 to 512 bytes that cross no multiple of 512.
     pub host_rd_req_valid: Signal<Out, Bit>,
+    /// The host takes the read request.
     pub host_rd_req_ready: Signal<In, Bit>,
+    /// Address of the first byte to read.
     pub host_rd_req_address: Signal<Out, Bits<64>>,
+    /// Length of the read in bytes.
     pub host_rd_req_length: Signal<Out, Bits<LENGTH_BITS>>,
+    /// Tag of the read; the card uses it again after the last word of its data.
     pub host_rd_req_tag: Signal<Out, Bits<TAG>>,
-    /// Answers, in any order of tags. The card takes every word. Bytes stand in the lanes of their address.
+    /// A word of host read data is valid. Tags may be answered in any order; the card takes every word.
     pub host_rd_data_valid: Signal<In, Bit>,
+    /// The word. Bytes are in the lanes of their address.
     pub host_rd_data_data: Signal<In, Bits<DATA>>,
+    /// Number of bytes of the read in this word.
     pub host_rd_data_bytes: Signal<In, Bits<BYTES>>,
+    /// Last word of its read.
     pub host_rd_data_last: Signal<In, Bit>,
+    /// Tag of the read that the word belongs to.
     pub host_rd_data_tag: Signal<In, Bits<TAG>>,
+    /// The host failed to read this word.
     pub host_rd_data_error: Signal<In, Bit>,
 
-    /// Writes of host memory: 1 to 512 bytes that cross no multiple of 512.
+    /// A host write request is valid: 1 to 512 bytes that cross no multiple of 512.
     pub host_wr_req_valid: Signal<Out, Bit>,
+    /// The host takes the write request.
     pub host_wr_req_ready: Signal<In, Bit>,
+    /// Address of the first byte to write.
     pub host_wr_req_address: Signal<Out, Bits<64>>,
+    /// Length of the write in bytes.
     pub host_wr_req_length: Signal<Out, Bits<LENGTH_BITS>>,
-    /// Their words, in the order of the requests; bytes stand in the lanes of their address.
+    /// A word of host write data is valid. Words are in the order of the requests.
     pub host_wr_data_valid: Signal<Out, Bit>,
+    /// The host takes the word.
     pub host_wr_data_ready: Signal<In, Bit>,
+    /// The word. Bytes are in the lanes of their address.
     pub host_wr_data_data: Signal<Out, Bits<DATA>>,
+    /// Last word of its write.
     pub host_wr_data_last: Signal<Out, Bit>,
-    /// The oldest write is done.
+    /// The oldest host write is done.
     pub host_wr_done_valid: Signal<In, Bit>,
+    /// The host refused that write.
     pub host_wr_done_error: Signal<In, Bit>,
 
-    /// An interrupt for a vector of MSI-X.
+    /// An MSI-X interrupt is requested.
     pub irq_valid: Signal<Out, Bit>,
+    /// The host interface takes the interrupt.
     pub irq_ready: Signal<In, Bit>,
+    /// Vector to raise.
     pub irq_vector: Signal<Out, Bits<VECTOR_BITS>>,
 
-    /// Clock of the MAC's receive side.
+    /// Receive clock of the MAC.
     pub mac_rx_clock: Signal<In, Clock>,
-    /// Synchronous to it, active high.
+    /// Synchronous to `mac_rx_clock`, active high.
     pub mac_rx_reset: Signal<In, Bit>,
-    /// Frames from the MAC, without FCS; the card takes every beat.
+    /// A beat of a received frame, without FCS, is valid; the card takes every beat.
     pub mac_rx_tvalid: Signal<In, Bit>,
+    /// The beat; the first byte on the wire is in bits 7:0.
     pub mac_rx_tdata: Signal<In, Bits<DATA>>,
+    /// Bytes of the beat that belong to the frame; all ones except in the last beat.
     pub mac_rx_tkeep: Signal<In, Bits<LANES>>,
+    /// Last beat of its frame.
     pub mac_rx_tlast: Signal<In, Bit>,
+    /// In the last beat: the MAC marks the frame as bad.
     pub mac_rx_tuser: Signal<In, Bit>,
 
-    /// Clock of the MAC's transmit side.
+    /// Transmit clock of the MAC.
     pub mac_tx_clock: Signal<In, Clock>,
-    /// Synchronous to it, active high.
+    /// Synchronous to `mac_tx_clock`, active high.
     pub mac_tx_reset: Signal<In, Bit>,
-    /// Frames to the MAC, without FCS, and not padded to the 60 bytes of Ethernet. Once a frame has begun, it never waits.
+    /// A beat of a frame to send is valid. Frames are without FCS, and not padded to 60 bytes; inside a frame
+    /// there are no gaps.
     pub mac_tx_tvalid: Signal<Out, Bit>,
+    /// The MAC takes the beat.
     pub mac_tx_tready: Signal<In, Bit>,
+    /// The beat; the first byte on the wire is in bits 7:0.
     pub mac_tx_tdata: Signal<Out, Bits<DATA>>,
+    /// Bytes of the beat that belong to the frame; all ones except in the last beat.
     pub mac_tx_tkeep: Signal<Out, Bits<LANES>>,
+    /// Last beat of its frame.
     pub mac_tx_tlast: Signal<Out, Bit>,
+    /// In the last beat: the frame is bad and must not be delivered.
     pub mac_tx_tuser: Signal<Out, Bit>,
 
-    /// To measure with, else left open: the ICRC of a frame has been proven, and all that was checked with it.
+    /// For measurements, else unconnected: a received frame has passed all checks, ICRC included.
     pub observe_accepted: Signal<Out, Bit>,
 
-    // Software resets all but the slave, the registers and what must not lose count of the wire.
+    // The reset by software covers everything except control, the crossings to the MAC, and the sums for the
+    // counters.
     #[domain(reset = core_reset)]
     #[init(Control::new(DATA as u16, clock_khz))]
     control: Control,
@@ -364,7 +410,7 @@ impl<
         StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);
         StreamTx::<SrqLimitNotice>::join(&mut self.responder.srq_limit, &mut self.control.srq_limit);
 
-        // Host memory: who reads and who writes.
+        // Host memory: reads and writes.
         StreamTx::<HostSpan>::join(&mut self.requester.wqe_read, &mut self.host_reader.sq_read);
         self.requester.wqe_slot.next = self.host_reader.sq_slot.val();
         self.requester.wqe_slot_valid.next = self.host_reader.sq_slot_valid.val();
@@ -436,7 +482,8 @@ impl<
             &mut self.gather_mux.responder_failure,
             &mut self.responder.read_lost,
         );
-        // What launch has taken leaves in its order, so a reply that is made now comes behind it.
+        // The address vector stage keeps the order of what it takes, so an ACK that is made now leaves after
+        // this packet.
         let packet = self.gather.token.beat.val();
         let is_launched = self.gather.token.valid.val() && self.address_vector.request.ready.val();
         self.address_vector.request.beat.next = packet;
@@ -603,7 +650,7 @@ impl<
         self.counters.pulses[line("host_writes")].next = self.host_writer.counts.val().host_writes;
         self.counters.pulses[line("host_write_errors")].next =
             self.host_writer.counts.val().host_write_errors;
-        // These belong to operations that are not there yet.
+        // Events of features that are not implemented yet.
         self.counters.pulses[line("queue_key")].next = false;
         self.counters.pulses[line("no_receive_entry")].next = false;
         self.counters.pulses[line("unreliable_refused")].next = false;
@@ -617,7 +664,7 @@ impl<
         self.control.event_counter.next = self.counters.value.val();
         self.control.event_counters_latching.next = self.counters.is_latching.val();
 
-        // What no block says yet: a board knows its link, and no pool can run empty.
+        // Status that no block reports: the board knows the state of the link, and no pool can run empty.
         self.control.link_up.next = true;
         self.control.pool_exhausted.next = false;
     }
@@ -626,7 +673,7 @@ impl<
 /// Generates the card of a checked configuration, module by module.
 ///
 /// # Errors
-/// [`GenerateError`] if a block says something that has no exact Verilog.
+/// [`GenerateError`] if a block uses a construct that has no exact Verilog.
 ///
 /// # Panics
 /// If the configuration was not checked.
@@ -634,8 +681,8 @@ pub fn generate(config: &Config) -> Result<Design, GenerateError> {
     stack::run(builder(config.datapath.width_bits, config.receive.buffer_kib), config)
 }
 
-/// Widths and depths are types, so every card that can be chosen is compiled. Answers of the host and payload to be sent
-/// have 32 KiB each.
+/// Selects the card of a width and a buffer size. Widths and depths are const parameters, so every card that
+/// can be configured is compiled. The buffers of host read data and of payload to send have 32 KiB each.
 fn builder(width_bits: u32, buffer_kib: u32) -> Build {
     match (width_bits, buffer_kib) {
         (64, 32) => build::<64, 4, 8, 6, 12, 13, 12, 13, 12, 13>,

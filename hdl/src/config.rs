@@ -1,41 +1,41 @@
-//! What a user can choose about the card, read from TOML and checked before any hardware exists.
+//! Configuration of the card, read from TOML and checked before any hardware is generated.
 //!
-//! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first in the
-//! order of the file's sections. A setting without a default must be given, and an unknown one is an error, so that a
-//! misspelt name cannot pass for a choice.
+//! Every refusal names the setting, the value found and the values allowed; [`Config::parse`] reports the first
+//! in the order of the sections. Every setting must be given, and an unknown one is an error, so that a
+//! misspelt name is not ignored.
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
-/// Widths of the datapath that the library is built and tested for, in bits.
+/// Allowed widths of the datapath, in bits.
 pub const WIDTHS_BITS: [u32; 4] = [64, 128, 256, 512];
-/// Core clocks that the timing of the blocks is meant for, in MHz.
+/// Range of the core clock, in MHz.
 pub const CORE_CLOCK_MHZ: std::ops::RangeInclusive<u32> = 50..=500;
-/// Sizes of each receive buffer, in KiB.
+/// Allowed sizes of each receive buffer, in KiB.
 pub const BUFFERS_KIB: [u32; 3] = [32, 64, 128];
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The wide path.
+    /// Width and clock of the datapath.
     pub datapath: Datapath,
-    /// What hangs on the MAC.
+    /// The network port.
     pub network: Network,
-    /// Where received packets wait.
+    /// The receive buffers.
     pub receive: Receive,
 }
 
-/// The wide path.
+/// Width and clock of the datapath.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Datapath {
-    /// Bits that move in one cycle: one of [`WIDTHS_BITS`].
+    /// Width in bits: one of [`WIDTHS_BITS`].
     pub width_bits: u32,
     /// Frequency of the core clock, within [`CORE_CLOCK_MHZ`].
     pub core_clock_mhz: u32,
 }
 
-/// What hangs on the MAC.
+/// The network port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
@@ -43,7 +43,7 @@ pub struct Network {
     pub line_rate_gbps: u32,
 }
 
-/// Where received packets wait. Requests and responses have a buffer each, so that neither can fill the other's.
+/// The receive buffers. Requests and responses have one each, so that neither can fill the buffer of the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receive {
@@ -62,9 +62,9 @@ pub enum ConfigError {
     Setting {
         /// Path of the setting, as `section.name`.
         setting: &'static str,
-        /// What the file says.
+        /// Value in the file.
         value: String,
-        /// What it may say.
+        /// Allowed values, as text.
         allowed: String,
     },
 }
@@ -84,7 +84,7 @@ impl Config {
     /// Checks every setting alone, then those that must agree with each other.
     ///
     /// # Errors
-    /// [`ConfigError::Setting`] for the first setting that does not hold.
+    /// [`ConfigError::Setting`] for the first setting with a value that is not allowed.
     pub fn check(&self) -> Result<(), ConfigError> {
         let width = self.datapath.width_bits;
         let clock = self.datapath.core_clock_mhz;
@@ -137,7 +137,7 @@ mod tests {
 
     /// The message for `GOOD` with one line replaced.
     fn refusal(from: &str, to: &str) -> String {
-        assert!(GOOD.contains(from), "the test changes a line that is there");
+        assert!(GOOD.contains(from), "GOOD has the text that the test replaces");
         Config::parse(&GOOD.replace(from, to)).expect_err("the setting is refused").to_string()
     }
 

@@ -1,4 +1,4 @@
-//! From a configuration to the files that hardware engineers put into their tools.
+//! Generates the files of a configuration: Verilog, constraints, C header, register manual and manifest.
 use crate::card;
 use crate::config::Config;
 use rnic_kernel::GenerateError;
@@ -7,16 +7,16 @@ use sha2::{Digest, Sha256};
 
 pub use crate::card::TOP;
 
-/// Everything that one configuration gives.
+/// The files of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Product {
     /// The card, in Verilog-2005; its top module is [`TOP`].
     pub verilog: String,
     /// Clock constraints of the core for synthesis out of context, in Xilinx's XDC.
     pub constraints: String,
-    /// Registers and host formats for C.
+    /// Registers and formats of host memory as a C header.
     pub header: String,
-    /// Registers and host formats for people.
+    /// Registers and formats of host memory as a manual, in Markdown.
     pub manual: String,
     /// Configuration, versions and the hash of the Verilog, in JSON.
     pub manifest: String,
@@ -38,7 +38,7 @@ impl Product {
 /// Generates the card. Equal configurations give equal bytes.
 ///
 /// # Errors
-/// [`GenerateError`] if a block says something that has no exact Verilog; a released configuration never does.
+/// [`GenerateError`] if a block uses a construct that has no exact Verilog; no allowed configuration does.
 pub fn generate(config: &Config) -> Result<Product, GenerateError> {
     let verilog = format!("{}\n{}", banner(config), card::generate(config)?.verilog());
     let manifest = manifest(config, &verilog);
@@ -72,17 +72,18 @@ fn constraints(config: &Config) -> String {
     let period_ns = f64::from(config.core_period_ps()) / 1000.0;
     let mac_ns = mac_period_ns(config);
     format!(
-        "# The card alone, out of context, its core at {} MHz. A board's own constraints take the place of this file.\n\
+        "# The card alone, out of context, its core at {} MHz. The constraints of a board replace this file.\n\
          create_clock -name core -period {period_ns:.3} [get_ports core_clock]\n\
          create_clock -name mac_rx -period {mac_ns:.3} [get_ports mac_rx_clock]\n\
          create_clock -name mac_tx -period {mac_ns:.3} [get_ports mac_tx_clock]\n\
-         # Between the clocks stand queues with Gray-coded pointers, and nothing else.\n\
+         # The clock domains are connected by asynchronous FIFOs with Gray-coded pointers only.\n\
          set_clock_groups -asynchronous -group core -group mac_rx -group mac_tx\n",
         config.datapath.core_clock_mhz,
     )
 }
 
-/// Period of the MAC's clocks: that of the usual 100G MAC, which is faster than its wire needs, else just that of the wire.
+/// Period of the MAC clocks: from 40 Gb/s on that of a 100G MAC (322 MHz), else the period that the line rate
+/// needs.
 fn mac_period_ns(config: &Config) -> f64 {
     match config.network.line_rate_gbps {
         40.. => 3.103,

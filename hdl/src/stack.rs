@@ -1,4 +1,4 @@
-//! Building a design on a stack that is large enough: blocks hold their signals by value.
+//! Builds a design on a thread with a large stack, since blocks hold their signals by value.
 use crate::config::Config;
 use rnic_kernel::{Design, GenerateError};
 
@@ -7,7 +7,7 @@ const STACK_BYTES: usize = 256 << 20;
 /// Generates a design; the parameter is the frequency of its core clock in kHz.
 pub type Build = fn(u32) -> Result<Design, GenerateError>;
 
-/// Runs `build` with the core clock of the configuration, on a stack that is large enough.
+/// Runs `build` with the core clock of the configuration, on a thread with a stack of 256 MiB.
 ///
 /// # Errors
 /// Those of `build`.

@@ -9,7 +9,8 @@
 //!                                                                               └────────────┘
 //! ```
 //!
-//! One CQE in 3 cycles; latency 6 cycles from a token to its write. The headers of the three parts list what they guarantee.
+//! One CQE in 3 cycles; latency 6 cycles from a token to its write. The headers of the three parts list what
+//! they guarantee.
 use crate::completion_queues::{CompletionQueues, Delivery};
 use crate::event_queues::EventQueues;
 use crate::interrupts::Interrupts;
@@ -38,7 +39,7 @@ pub struct CompleteCounts {
     pub interrupts_raised: Bit,
 }
 
-/// Completion queues, event queues and interrupts, joined.
+/// Completion queues, event queues and interrupts; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Complete {
     /// Core clock.

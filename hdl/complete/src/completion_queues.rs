@@ -9,15 +9,16 @@
 //!     └── queues whose EQE waits <───────────────────┘
 //! ```
 //!
-//! One machine writes all records, so no record is ever half written: an operation takes [`OPERATION_CYCLES`] cycles, and the
-//! next one begins when the last has written. 83 million CQEs a second at 250 MHz; latency 3 cycles to `delivery`.
+//! One machine writes all records, so no record is ever half written: an operation takes [`OPERATION_CYCLES`]
+//! cycles, and the next one begins when the last has written. 83 million CQEs a second at 250 MHz; latency 3
+//! cycles to `delivery`.
 //!
-//! 1. Setups and doorbells come without `ready` and never wait for the host: they change records only. At most one
-//!    doorbell arrives in four cycles.
-//! 2. A CQE is written only where software has read the one before it. A CQE that finds no room ends the queue: it is
-//!    counted, reported once as an asynchronous event, and fails its queue pair, as does every later one.
-//! 3. An EQE leaves after the CQE that made it. Arming a queue that has unread CQEs that match makes the EQE
-//!    at once (protocol 4.4); an EQE that waits for more CQEs leaves after the period of the queue at the latest.
+//! 1. Setups and doorbells come without `ready` and never wait for the host: they change records only. At most
+//!    one doorbell arrives in four cycles.
+//! 2. A CQE is written only where software has read the one before it. A CQE that finds no room ends the queue:
+//!    it is counted, reported once as an asynchronous event, and fails its queue pair, as does every later one.
+//! 3. An EQE leaves after the CQE that made it. Arming a queue that has unread CQEs that match makes the EQE at
+//!    once (protocol 4.4); an EQE that waits for more CQEs leaves after the period of the queue at the latest.
 //! 4. That a queue pair has no WQE of its SRQ any more is an asynchronous event, after all its CQEs.
 //! 5. Tokens, doorbells and checks of a queue that does not exist do nothing.
 //!
@@ -43,7 +44,7 @@ const QUEUES: usize = COMPLETION_QUEUE_BITS;
 const COUNT: usize = QUEUES + 1;
 const _: () = assert!(Cqe::RECORD.bits as usize == CQE_BITS);
 
-/// What leaves for the event queues: a CQE, an EQE, or both, in this order.
+/// Message to the event queues: a CQE, an EQE, or both, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Delivery {
     /// There is a CQE.
@@ -114,7 +115,7 @@ enum Operation {
     Setup,
     /// Software has read CQEs, and may arm the queue.
     Read,
-    /// A queue whose EQE waits is looked at.
+    /// A queue whose EQE waits is checked.
     Check,
     /// A CQE is written.
     Token,
@@ -291,7 +292,8 @@ fn record_after(
     }
 }
 
-/// The record of a queue that is made or destroyed. It may still be among those whose EQE waits, where it is passed over.
+/// The record of a queue that is made or destroyed. It may still be among those whose EQE waits, where it is
+/// passed over.
 #[kernel]
 fn record_at_start(record: Record) -> Record {
     Record { is_waiting: record.is_waiting, ..Default::default() }

@@ -1,7 +1,8 @@
 //! Counters: a 64-bit counter for each input, of which any number may be high in a cycle.
 //!
-//! Sixty adders of 64 bits would be large. So each input has a small counter, and one adder visits them in turn and adds
-//! their values to sums in a memory. A snapshot takes the small counters of one moment, and the next round adds them to copies of the sums.
+//! Sixty adders of 64 bits would be large. So each input has a small counter, and one adder visits them in turn
+//! and adds their values to sums in a memory. A snapshot takes the small counters of one moment, and the next
+//! round adds them to copies of the sums.
 //!
 //! ```text
 //!  pulses ─> small counters ─┬────────────> adder ─> counts
@@ -11,7 +12,8 @@
 //! A round takes `N` cycles, a snapshot `N + 2`; latency 2 cycles from `index` to `value`.
 //!
 //! 1. Every pulse is counted once: a small counter cannot overflow in a round.
-//! 2. `value` is the count at the last `latch`: pulses of the cycle before are counted, those of the same cycle are not.
+//! 2. `value` is the count at the last `latch`: pulses of the cycle before are counted, those of the same cycle
+//!    are not.
 //! 3. Reset does not clear the counts: readers take differences.
 //!
 //! Refuses more than 62 counters. Design decision 13.

@@ -8,15 +8,17 @@
 //!  delivery ────────────┘                                                            EQE done? └──> interrupt
 //! ```
 //!
-//! A delivery without an EQE passes in one cycle, one with an EQE in [`EVENT_CYCLES`]; latency 2 cycles more to `write`. An EQE
-//! also waits for the host's report that the CQEs before it are done.
+//! A delivery without an EQE passes in one cycle, one with an EQE in [`EVENT_CYCLES`]; latency 2 cycles more to
+//! `write`. An EQE also waits for the host's report that the CQEs before it are done.
 //!
-//! 1. CQEs are written in the order of the deliveries, and so are EQEs. An EQE is written when all that was written before
-//!    its delivery is done: hosts promise no order of writes that are in flight. CQEs do not wait for EQEs.
+//! 1. CQEs are written in the order of the deliveries, and so are EQEs. An EQE is written when all that was
+//!    written before its delivery is done: hosts promise no order of writes that are in flight. CQEs do not
+//!    wait for EQEs.
 //! 2. Setups and doorbells come without `ready` and never wait for the host.
-//! 3. A queue that is armed makes one interrupt, when the host has reported the write of its next EQE done; arming a queue
-//!    that has unread EQEs makes the interrupt when all that was written before is done.
-//! 4. An EQE that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0` reports it.
+//! 3. A queue that is armed makes one interrupt, when the host has reported the write of its next EQE done;
+//!    arming a queue that has unread EQEs makes the interrupt when all that was written before is done.
+//! 4. An EQE that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0`
+//!    reports it.
 //!
 //! Protocol 4.4, design decision 11.
 use crate::completion_queues::{CQE_BITS, Delivery};
@@ -108,7 +110,8 @@ struct Choice {
     event: Bit,
 }
 
-/// What follows from an operation. All fields but `restarts` and `rearms` are false for a queue that does not exist.
+/// What follows from an operation. All fields but `restarts` and `rearms` are false for a queue that does not
+/// exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Outcome {
     /// An EQE is written.
@@ -136,8 +139,8 @@ fn eqe_of(event: EqeToken, phase: Bit) -> Bits<CQE_BITS> {
     cat!(bits::<128>(0), high, event.detail, bits::<8>(0), event.object_number)
 }
 
-/// Chooses what is served: setups and doorbells first, which need no room; then queues that are to be looked at again; then a delivery,
-/// if it is wanted before an event.
+/// Chooses what is served: setups and doorbells first, which need no room; then queues that are to be looked at
+/// again; then a delivery, if it is wanted before an event.
 #[kernel]
 fn choose(
     has_setup: Bit,
@@ -276,7 +279,8 @@ fn slot_write(write: PendingWrite) -> SlotWrite {
     }
 }
 
-/// The interrupt of an event: after its EQE if it has one, which is write `issued + 1`, else after the writes that are issued.
+/// The interrupt of an event: after its EQE if it has one, which is write `issued + 1`, else after the writes
+/// that are issued.
 #[kernel]
 fn interrupt_after(write: PendingWrite, issued: Bits<WRITE_COUNT_BITS>) -> HeldInterrupt {
     HeldInterrupt { vector: write.vector, write_count: select(write.has_write, issued + 1, issued) }

@@ -8,8 +8,8 @@
 //!     └──── masked, too soon <─┘
 //! ```
 //!
-//! Latency 2 cycles for a vector that may be raised; one request in two cycles. Each pending vector is looked at again within
-//! 128 cycles without a request.
+//! Latency 2 cycles for a vector that may be raised; one request in two cycles. Each pending vector is looked
+//! at again within 128 cycles without a request.
 //!
 //! 1. A vector that is masked stays pending until it is unmasked, and is then raised once.
 //! 2. Two interrupts of a vector are at least its period apart; until then the second one is pending.

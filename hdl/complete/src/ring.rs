@@ -1,7 +1,7 @@
 //! Ring: where the next CQE or EQE of a queue in host memory is written.
 //!
-//! Indices are free-running and have 24 bits, and a ring has at most 2^23 slots. The phase bit is one in the first pass of the ring and changes
-//! with each pass (protocol 4.4), so that software sees which slots are new.
+//! Indices are free-running and have 24 bits, and a ring has at most 2^23 slots. The phase bit is one in the
+//! first pass of the ring and changes with each pass (protocol 4.4), so that software sees which slots are new.
 use rnic_kernel::prelude::*;
 
 /// Bits of a producer or consumer index.

@@ -1,4 +1,4 @@
-//! Stage: the three cycles in which a machine serves an operation on a queue.
+//! Stage: the three cycles of an operation on a queue.
 use rnic_kernel::prelude::*;
 
 /// State of the machine.

@@ -31,12 +31,13 @@ pub struct CqeToken {
     pub with_invalidate: Bit,
     /// The sender requested a solicited event.
     pub solicited: Bit,
-    /// Not a CQE: the queue pair in ERR holds no WQE of its SRQ any more, and all its CQEs came before this token. Raises the
-    /// asynchronous event `last_wqe_reached`.
+    /// Not a CQE: the queue pair in ERR holds no WQE of its SRQ any more, and all its CQEs came before this
+    /// token. Raises the asynchronous event `last_wqe_reached`.
     pub is_last: Bit,
 }
 
-/// An EQE for event queue 0 (`rnic_layout::queue::event::Eqe`): an asynchronous event, or the event of an admin answer.
+/// An EQE for event queue 0 (`rnic_layout::queue::event::Eqe`): an asynchronous event, or the event of an admin
+/// answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct EqeToken {
     /// QPN, or number of the object.

@@ -1,7 +1,7 @@
 //! Reasons for which frames are dropped, in the order of the checks (protocol 8.3).
 //!
-//! Only the first reason that applies is counted, so that the counters add up to the number of frames. The numbers are those of
-//! [`DropReason`], as constants that kernels can use.
+//! Only the first reason that applies is counted, so that the counters add up to the number of frames. The
+//! numbers are those of [`DropReason`], as constants that kernels can use.
 use rnic_layout::wire::DropReason;
 
 /// Bits of the number of a drop reason.

@@ -14,7 +14,8 @@ pub const OUTCOME_COUNT: usize = ACCEPTED_CONGESTION as usize + 1;
 /// Outcome of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct FrameOutcome {
-    /// A [drop reason](crate::drop_reason), [`ACCEPTED_REQUEST`], [`ACCEPTED_RESPONSE`] or [`ACCEPTED_CONGESTION`].
+    /// A [drop reason](crate::drop_reason), [`ACCEPTED_REQUEST`], [`ACCEPTED_RESPONSE`] or
+    /// [`ACCEPTED_CONGESTION`].
     pub number: Bits<REASON_BITS>,
     /// Length of the frame in bytes, without FCS.
     pub frame_bytes: Bits<16>,

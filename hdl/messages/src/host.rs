@@ -11,15 +11,16 @@ pub struct HostSpan {
     pub length: Bits<SPAN_BITS>,
 }
 
-/// 64 bytes of host memory, read at a multiple of 64, byte 0 in bits 7:0. There is no `ready`: the reader has reserved room.
+/// 64 bytes of host memory, read at a multiple of 64, byte 0 in bits 7:0. There is no `ready`: the reader has
+/// reserved room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Slot {
     /// The bytes. Those outside the span are undefined.
     pub data: Bits<512>,
     /// The last slot of its span.
     pub last: Bit,
-    /// The host failed to read this or an earlier byte of the span. Stays set until the last slot; the number of slots does not
-    /// change.
+    /// The host failed to read this or an earlier byte of the span. Stays set until the last slot; the number
+    /// of slots does not change.
     pub error: Bit,
 }
 
@@ -34,7 +35,8 @@ pub struct SlotWrite {
     pub data: Bits<512>,
 }
 
-/// The 8 bytes of host memory that an atomic reads, as an integer. There is no `ready`: the reader has reserved room.
+/// The 8 bytes of host memory that an atomic reads, as an integer. There is no `ready`: the reader has reserved
+/// room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct HostWord {
     /// The bytes, the first one least significant.
@@ -83,7 +85,8 @@ pub struct WriteFailure {
 /// One word of a payload write. Bytes are in the lanes of their address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PayloadWrite<const DATA: usize> {
-    /// Device address of the first byte of the write; the same in all words of the write, as are the fields up to `data`.
+    /// Device address of the first byte of the write; the same in all words of the write, as are the fields up
+    /// to `data`.
     pub address: Bits<64>,
     /// Length of the write in bytes, 1 to 512.
     pub length: Bits<LENGTH_BITS>,
@@ -99,7 +102,8 @@ pub struct PayloadWrite<const DATA: usize> {
     pub last: Bit,
 }
 
-/// The writes up to `target` are done: the free-running count `done` is less than half of its range ahead of it.
+/// The writes up to `target` are done: the free-running count `done` is less than half of its range ahead of
+/// it.
 #[kernel]
 pub fn has_reached(done: Bits<WRITE_COUNT_BITS>, target: Bits<WRITE_COUNT_BITS>) -> Bit {
     !(done - target).get_bit(WRITE_COUNT_BITS - 1)

@@ -6,8 +6,8 @@ pub const EXTENDED_BITS: usize = 28 * 8;
 
 /// The headers of one packet, as fields (protocol 1.1 to 1.5).
 ///
-/// Numbers are integers: the first byte on the wire is the most significant. Only `extended` is in wire order: its first byte is
-/// in bits 7:0.
+/// Numbers are integers: the first byte on the wire is the most significant. Only `extended` is in wire order:
+/// its first byte is in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PacketToken {
     /// Destination MAC address.
@@ -66,7 +66,8 @@ mod tests {
     use rnic_layout::wire::header::Field;
     use rnic_layout::wire::{bth, ethernet, ip, udp};
 
-    /// The fields of the token in its order, with the fields of the tables that they mirror, and the names they have there.
+    /// The fields of the token in its order, with the fields of the tables that they mirror, and the names they
+    /// have there.
     const MIRRORED: [(&str, &[(&str, Field)]); 21] = [
         ("destination_mac", &[("destination", ethernet::fields::DESTINATION)]),
         ("source_mac", &[("source", ethernet::fields::SOURCE)]),

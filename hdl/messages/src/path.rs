@@ -1,7 +1,8 @@
 //! Path of a queue pair: what commands set and packets only read.
 use rnic_kernel::prelude::*;
 
-/// Mirror of `rnic_layout::context::PathRecord`, in its order and widths. Every stage keeps the fields that it needs.
+/// Mirror of `rnic_layout::context::PathRecord`, in its order and widths. Every stage keeps the fields that it
+/// needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Path {
     /// QPN of this queue pair, all 24 bits.

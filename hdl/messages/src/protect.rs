@@ -84,7 +84,8 @@ pub const IS_PAGED: usize = 63;
 pub const PAGE_SIZE: usize = 58;
 /// Bits of the page size in a paged address.
 pub const PAGE_SIZE_BITS: usize = 5;
-/// Bits of the offset in a paged address: offset of the byte from the start of entry 0, if all entries had this page size.
+/// Bits of the offset in a paged address: offset of the byte from the start of entry 0, if all entries had this
+/// page size.
 pub const PAGED_BITS: usize = PAGE_ENTRY_BITS + PAGE_LOG2_MAX as usize;
 
 /// Request of a WQE or of the peer to invalidate a key (protocol 4.6).

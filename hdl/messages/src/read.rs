@@ -1,14 +1,17 @@
-//! READs and atomics of the peer, from admission to their responses; and responses of the peer, from the wire to host memory.
+//! READs and atomics of the peer, from admission to their responses; and responses of the peer, from the wire
+//! to host memory.
 use crate::host::HostSpan;
 use crate::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS};
 use rnic_kernel::prelude::*;
 
-/// Slots for READs and atomics of a queue pair in flight, log2: the largest `destination_read_atomic` (protocol 3.5).
+/// Slots for READs and atomics of a queue pair in flight, log2: the largest `destination_read_atomic`
+/// (protocol 3.5).
 pub const READ_SLOT_BITS: usize = 4;
 /// Bits of a free-running count of READs and atomics.
 pub const READ_COUNT_BITS: usize = READ_SLOT_BITS + 1;
 
-/// A READ with a valid range, to be executed when the writes before it are done; or an atomic, to be answered when it is executed.
+/// A READ with a valid range, to be executed when the writes before it are done; or an atomic, to be answered
+/// when it is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadRequest {
     /// Index of the queue pair.
@@ -56,7 +59,9 @@ pub struct ReadsServed {
     pub count: Bits<READ_COUNT_BITS>,
 }
 
-/// Meaning of a response of the peer for the requester, in order: sent when the payload of all responses before it is written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected` at most one is set.
+/// Meaning of a response of the peer for the requester. Place sends the notices in order, each when the payload
+/// of all responses before it is written. Of `is_placed`, `is_acknowledge`, `is_read_error` and `is_unexpected`
+/// at most one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ResponseNotice {
     /// Queue pair the response belongs to.
@@ -67,7 +72,8 @@ pub struct ResponseNotice {
     pub psn: Bits<24>,
     /// READ or atomic data up to this PSN is in host memory.
     pub is_placed: Bit,
-    /// With `is_placed`: neither the first nor the last response of its READ, so no message begins or ends here.
+    /// With `is_placed`: neither the first nor the last response of its READ, so no message begins or ends
+    /// here.
     pub is_middle: Bit,
     /// An ACK or NAK, after all READ data that it acknowledges.
     pub is_acknowledge: Bit,
@@ -83,7 +89,8 @@ pub struct ResponseNotice {
     pub write_failed: Bit,
 }
 
-/// Placement of a response of the peer: like [`PlaceCommand`](crate::receive::PlaceCommand), for READ and atomic responses.
+/// Placement of a response of the peer: like [`PlaceCommand`](crate::receive::PlaceCommand), for READ and
+/// atomic responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadResponseCommand {
     /// Bytes to write or drop, 0 to 4,096: the next in the payload stream of responses, unless `is_literal`.

@@ -21,8 +21,9 @@ pub enum PlaceNoticeKind {
     Response,
 }
 
-/// Notice of place: the host has reported the payload writes of a packet and of all packets before it as done. Both kinds have the
-/// same width; depending on `kind`, the notice is unpacked with [`ack_of`] or [`response_of`].
+/// Notice of place: the host has reported the payload writes of a packet and of all packets before it as done.
+/// Both kinds have the same width; depending on `kind`, the notice is unpacked with [`ack_of`] or
+/// [`response_of`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PlaceNotice {
     /// Kind of the notice.
@@ -43,8 +44,8 @@ pub struct PlaceNotice {
     pub body: Bits<NOTICE_BODY_BITS>,
 }
 
-/// Acknowledgement, or release of a READ or atomic, that the responder sends once the writes before it are done. A newer one of the
-/// same queue pair replaces an older one.
+/// Acknowledgement, or release of a READ or atomic, that the responder sends once the writes before it are
+/// done. A newer one of the same queue pair replaces an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AckNotice {
     /// Queue pair that the request belongs to.
@@ -98,8 +99,9 @@ pub fn ack_of(notice: PlaceNotice) -> AckNotice {
     }
 }
 
-/// Packs a response into a notice. Bits that a response does not have, and fields that place fills in, are those of `filler`. Where
-/// one of both kinds is selected, `filler` is the notice of the other kind, so that these bits need no multiplexer.
+/// Packs a response into a notice. Bits that a response does not have, and fields that place fills in, are
+/// those of `filler`. Where one of both kinds is selected, `filler` is the notice of the other kind, so that
+/// these bits need no multiplexer.
 #[kernel]
 pub fn response_notice(response: ResponseNotice, filler: PlaceNotice) -> PlaceNotice {
     PlaceNotice {
@@ -139,8 +141,8 @@ pub fn response_of(notice: PlaceNotice) -> ResponseNotice {
     }
 }
 
-/// Placement of an admitted packet. One command for every packet, in order; its payload is the next in the payload stream if
-/// `payload_bytes` is not zero.
+/// Placement of an admitted packet. One command for every packet, in order; its payload is the next in the
+/// payload stream if `payload_bytes` is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PlaceCommand {
     /// Queue pair that the packet belongs to.
@@ -149,8 +151,8 @@ pub struct PlaceCommand {
     pub generation: Bits<GENERATION_BITS>,
     /// Bytes of payload in the payload stream, 0 to 4,096.
     pub payload_bytes: Bits<13>,
-    /// Spans that the payload is written to, 0 to 3. Their lengths add up to `payload_bytes`; without a span the payload
-    /// is dropped.
+    /// Spans that the payload is written to, 0 to 3. Their lengths add up to `payload_bytes`; without a span
+    /// the payload is dropped.
     pub span_count: Bits<2>,
     /// First span of host memory.
     pub first: HostSpan,
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_pass_through_a_notice_unchanged_whatever_fills_it() {
+    fn responses_pass_through_a_notice_unchanged_with_any_filler() {
         for seed in 0..64 {
             let response = ResponseNotice {
                 queue_pair: number(seed + 1),

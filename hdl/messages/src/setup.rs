@@ -1,8 +1,8 @@
 //! Setup events from commands to the stages that keep records, and notices from the stages to commands.
 //!
-//! Every field of a record has one writer (design decision 6), so commands write no records: control sends an event to all
-//! stages that keep a record of the object, and each stage writes its own. Control offers an event to all of them and
-//! continues when each has taken it; a stage takes it between two packets, in bounded time.
+//! Every field of a record has one writer (design decision 6), so commands write no records: control sends an
+//! event to all stages that keep a record of the object, and each stage writes its own. Control offers an event
+//! to all of them and continues when each has taken it; a stage takes it between two packets, in bounded time.
 use crate::path::Path;
 use crate::sizes::{
     GENERATION_BITS, QUEUE_PAIR_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, WORK_INDEX_BITS,
@@ -14,7 +14,8 @@ use rnic_kernel::prelude::*;
 pub enum SetupKind {
     /// State and generation only. In ERR, posted WQEs are flushed; in RESET, work in flight is dropped.
     Life,
-    /// The queue pair was created or reset: state and generation change, and all records start anew with indices of zero.
+    /// The queue pair was created or reset: state and generation change, and all records start anew with
+    /// indices of zero.
     Restart,
     /// The path; state and generation are unchanged.
     Path,
@@ -52,8 +53,8 @@ pub enum SrqSetupKind {
     Limit,
 }
 
-/// Setup of a shared receive queue, sent to admission and, for [`SrqSetupKind::Restart`], to the prefetch of receive WQEs.
-/// All fields are valid in events of both kinds.
+/// Setup of a shared receive queue, sent to admission and, for [`SrqSetupKind::Restart`], to the prefetch of
+/// receive WQEs. All fields are valid in events of both kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SrqSetup {
     /// What changes.
@@ -72,7 +73,7 @@ pub struct SrqSetup {
     pub limit_generation: Bits<GENERATION_BITS>,
 }
 
-/// What a stage has found out about a queue pair. The errors are `rnic_layout::state::Cause`s.
+/// What a stage reports about a queue pair. The errors are `rnic_layout::state::Cause`s.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 pub enum NoticeKind {
     /// One of its own requests completed in error; the queue pair fails.
@@ -85,8 +86,8 @@ pub enum NoticeKind {
     Drained,
 }
 
-/// Notice of a stage to control about a queue pair. Control changes its state if `kind` is an error, and sends the new state
-/// to all stages.
+/// Notice of a stage to control about a queue pair. Control changes its state if `kind` is an error, and sends
+/// the new state to all stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct QpNotice {
     /// Index of the queue pair.
@@ -123,8 +124,9 @@ pub struct SourceAddressWrite {
     pub mac: Bits<48>,
 }
 
-/// Progress of a section of the card: packets or WQEs that ever entered and ever left it, modulo 2^16. What was in the section
-/// when `entered` was n has left when `left` has reached n; destroying an object waits for that (design decision 8).
+/// Progress of a section of the card: packets or WQEs that ever entered and ever left it, modulo 2^16. What was
+/// in the section when `entered` was n has left when `left` has reached n; destroying an object waits for that
+/// (design decision 8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct InFlight {
     /// Count of what has entered.

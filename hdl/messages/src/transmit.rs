@@ -45,14 +45,14 @@ pub struct IssuedPsn {
 pub struct GatherCommand {
     /// Headers of the packet.
     pub headers: TransmitRequest,
-    /// The payload is in the stream of inline data, from byte 32 of its first slot on: no slot for no payload, one slot for up to
-    /// 32 bytes, two for up to 96. The slots may arrive before or after this command.
+    /// The payload is in the stream of inline data, from byte 32 of its first slot on: no slot for no payload,
+    /// one slot for up to 32 bytes, two for up to 96. The slots may arrive before or after this command.
     pub is_inline: Bit,
-    /// The next command has more spans of the payload of this packet; its other fields are equal. Each of these commands has at
-    /// least one byte in its spans.
+    /// The next command has more spans of the payload of this packet; its other fields are equal. Each of these
+    /// commands has at least one byte in its spans.
     pub continues: Bit,
-    /// Spans in use, 0 to 2, concatenated, if the payload is not inline. The lengths in all commands of the packet add up to
-    /// `payload_bytes`.
+    /// Spans in use, 0 to 2, concatenated, if the payload is not inline. The lengths in all commands of the
+    /// packet add up to `payload_bytes`.
     pub span_count: Bits<2>,
     /// First span of the payload in host memory.
     pub first: HostSpan,

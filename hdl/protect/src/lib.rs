@@ -1,9 +1,8 @@
 //! Memory protection: checks keys, domains, rights and bounds, and gives device addresses.
 //!
 //! ```text
-//!  requester, READ responses ──┐                 ┌──> region table (one for each direction)
-//!                              ├──> region_mux ──┤
-//!  responder ──────────────────┘                 └──> answers, each to its requester
+//!  requester: segment, read_response ──> region_mux ──> region_table
+//!  responder: scatter, read_responder ─> region_mux ──> region_table
 //! ```
 #![allow(
     missing_docs,

@@ -1,7 +1,8 @@
-//! RegionMux: two requesters share one region table.
+//! RegionMux: two clients share one region table.
 //!
-//! The receive path and the READ responder use the same table, and neither must wait for the other (design decision 4). So each has
-//! room for its answers before its request is passed on, and the table is never blocked.
+//! Two stages of the requester, or of the responder, use the same table, and neither must wait for the other
+//! (design decision 4). So a request is passed on only with room for its answer, and the table is never
+//! blocked.
 //!
 //! ```text
 //!  request[0] ──> room? ─┐                             ┌──> answers (16) ──> answer[0]
@@ -9,7 +10,8 @@
 //!  request[1] ──> room? ─┘                             └──> answers (16) ──> answer[1]
 //! ```
 //!
-//! Throughput one request a cycle for both together; latency 2 cycles more than the table's. Each may have 16 outstanding answers.
+//! Throughput one request a cycle for both ports together; latency 2 cycles more than the table. Each port may
+//! have 16 answers outstanding.
 //!
 //! 1. Each answer goes to the port of its request, in the order of the requests.
 //! 2. An answer that is not taken blocks its own port only.
@@ -101,7 +103,7 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn answers_come_to_who_has_asked_and_nobody_waits_for_the_other() {
+    fn answers_return_to_their_port_and_no_port_blocks_the_other() {
         let mut random = random();
         for stalls in Stalls::ALL {
             let mut bench = Bench::clocked(RegionMux::default(), |block| &mut block.clock).in_lock_step();
@@ -117,7 +119,7 @@ mod tests {
             let mut answers = Source::of_tokens([], Stalls::None);
             let mut due: VecDeque<(u64, AccessAnswer)> = VecDeque::new();
             let mut cycle = 0;
-            // The second takes nothing until the first has all.
+            // The second port takes no answer until the first has all of its answers.
             while sinks[1].received.len() < 300 {
                 while due.front().is_some_and(|due| due.0 <= cycle) {
                     answers.push(due.pop_front().expect("it is there").1);
@@ -134,7 +136,7 @@ mod tests {
                     sources[i].sample(&bench.block.request[i]);
                     sinks[i].sample(&bench.block.answer[i]);
                 }
-                assert!(bench.block.table_answer.ready.val(), "the table is never held up");
+                assert!(bench.block.table_answer.ready.val(), "the table is never blocked");
                 answers.sample(&bench.block.table_answer);
                 if let Some(request) = table.sample(&bench.block.table_request) {
                     let device_address = request.address + (request.key.to_u64() << 32);
@@ -144,7 +146,7 @@ mod tests {
                 }
                 bench.tick();
                 cycle += 1;
-                assert!(cycle < 20_000, "both get all answers");
+                assert!(cycle < 20_000, "both ports get all answers");
             }
             for (client, sink) in sinks.iter().enumerate() {
                 let expected = (0..300).map(|number| AccessAnswer {

@@ -1,7 +1,7 @@
 //! Region table: checks whether an access is allowed, and gives its device address.
 //!
-//! Every access to memory for a queue pair is checked here. Requester and responder have a table each,
-//! so neither waits for the other; commands write both at once.
+//! Every access to memory for a queue pair is checked here. Requester and responder have a table each, so
+//! neither waits for the other; commands write both at once.
 //!
 //! ```text
 //!          ┌─────────────────────────────────────────────────────────────────────────┐
@@ -19,17 +19,19 @@
 #![doc = include_str!("waves/region_table.txt")]
 //! ```
 //!
-//! Latency [`LATENCY`] cycles; throughput one request a cycle. 276 LUT, 852 FF, 15 RAMB18; depth 18, of which 16 are the
-//! carry chain of an address.
+//! Latency [`LATENCY`] cycles; throughput one request a cycle. 276 LUT, 852 FF, 15 RAMB18; depth 18, of which
+//! 16 are the carry chain of an address.
 //!
 //! 1. Answers leave in the order of the requests.
-//! 2. An access is allowed if all checks hold; their order is not observable. All 32 bits of the key are compared, so an index beyond
-//!    the table and a variant that is no longer valid match no region (protocol 4.6).
+//! 2. An access is allowed if all checks hold; their order is not observable. All 32 bits of the key are
+//!    compared, so an index beyond the table and a variant that is no longer valid match no region
+//!    (protocol 4.6).
 //! 3. Addresses and lengths are compared in 65 bits: an access that wraps at 2^64 is out of bounds.
 //! 4. A write applies to requests that are taken in later cycles.
 //! 5. Reset drops requests, not regions: those are invalidated by writes.
 //!
-//! Refuses nothing: an access of length zero needs no permission, and must not be requested (protocol 3.6). Protocol 4.6; design decision 14.
+//! Refuses nothing: an access of length zero needs no permission, and must not be requested (protocol 3.6).
+//! Protocol 4.6; design decision 14.
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
@@ -71,7 +73,7 @@ struct Added {
     device_address: Bits<64>,
 }
 
-/// The table.
+/// Region table; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct RegionTable {
     /// Core clock.
@@ -113,7 +115,7 @@ impl Logic for RegionTable {
         self.regions.write_address.next = write.index;
         self.regions.write_data.next = write.region;
 
-        // A request comes in when its answer has a place, so that the pipeline never waits.
+        // A request is taken only with room for its answer, so the pipeline never stalls.
         let count = self.count.q.val();
         let has_room = !count.get_bit(ROOM_BITS);
         let takes = self.request.valid.val() && has_room;
@@ -134,7 +136,7 @@ impl Logic for RegionTable {
         self.asked[0].d.next = request;
         self.asked[1].d.next = self.asked[0].q.val();
 
-        // Cycle 2: all that is compared for itself, and the place in the region.
+        // Cycle 2: key, domain and rights are compared, and the offset in the region is computed.
         let asked = self.asked[1].q.val();
         let region = self.regions.read_data.val();
         let rights = (region.local_write || !asked.local_write)
@@ -152,7 +154,7 @@ impl Logic for RegionTable {
             translation_base: region.translation_base,
         };
 
-        // Cycle 3: where it ends, and where it is.
+        // Cycle 3: the end of the access, and its device address.
         let compared = self.compared.q.val();
         self.added.d.next = Added {
             permitted: compared.permitted && !compared.before,
@@ -162,7 +164,7 @@ impl Logic for RegionTable {
             device_address: compared.translation_base + compared.offset,
         };
 
-        // Cycle 4: whether that is inside.
+        // Cycle 4: the end is compared with the length of the region.
         let added = self.added.q.val();
         self.result.d.next = AccessAnswer {
             ok: added.permitted && added.end <= bit_cast::<WIDE_BITS, 64>(added.region_bytes),
@@ -188,7 +190,7 @@ mod tests {
         Bench::clocked(RegionTable::default(), |block| &mut block.clock)
     }
 
-    /// What the notes say of an access, in arithmetic that cannot wrap.
+    /// Result that the rules require, in arithmetic that cannot wrap.
     fn expected(regions: &[Region], request: &AccessRequest) -> Option<u64> {
         let region = regions.iter().find(|region| region.valid && region.key == request.key)?;
         let rights = [
@@ -218,7 +220,7 @@ mod tests {
     fn some_region(index: u64, random: &mut Random) -> Region {
         let length: u64 =
             *[1, 4096, 1 << 31, 1 << 40, random.random_range(1..100_000)].choose(random).unwrap();
-        // Some regions end where addresses do.
+        // Some regions end at 2^64.
         let highest = (u64::MAX - length).wrapping_add(1);
         let first = *[0, highest, random.random_range(0..=highest)].choose(random).unwrap();
         Region {
@@ -236,7 +238,7 @@ mod tests {
         }
     }
 
-    /// An access that is allowed in many cases, and in many others by one byte or bit not.
+    /// An access that is allowed, or refused for one byte or bit.
     fn some_request(regions: &[Region], random: &mut Random) -> AccessRequest {
         let region = regions.choose(random).unwrap();
         let variant = if random.random_ratio(1, 12) { 1 } else { 0 };
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_agree_with_the_notes_whoever_stalls() {
+    fn answers_follow_the_rules_with_all_stalls() {
         let mut random = random();
         for stalls in Stalls::ALL {
             let mut bench = bench().in_lock_step();

@@ -1,7 +1,8 @@
 //! Acknowledge: takes the peer's responses, and completes messages in the order in which they were posted.
 //!
-//! One response may acknowledge many messages. So it only moves the acknowledged PSN and puts the queue pair into a ready queue, and its
-//! messages are completed by up to eight a turn: no queue pair waits for all messages of another.
+//! One response may acknowledge many messages. So it only moves the acknowledged PSN and puts the queue pair
+//! into a ready queue, and its messages are completed by up to eight a turn: no queue pair waits for all
+//! messages of another.
 //!
 //! ```text
 //!                        ┌────────────────────────────────────────────┐
@@ -22,36 +23,39 @@
 #![doc = include_str!("waves/acknowledge.txt")]
 //! ```
 //!
-//! Latency 9 cycles from a response to its first completion, when there is nothing else to do. Cycles, each with the one in which
-//! the input was chosen: a response 3, and 3 when it returns from the place stage; a turn 3, with 2 for each message, 1 where a block ends,
-//! and 1 to ask whether the queue pair is held. Measured over 256 messages: 2.6 cycles each with one response for all of a queue pair,
-//! 6.0 with a response each.
+//! Latency 9 cycles from a response to its first completion, when there is nothing else to do. Cycles, each
+//! with the one in which the input was chosen: a response 3, and 3 when it returns from the place stage; a turn
+//! 3, with 2 for each message, 1 where a block ends, and 1 to ask whether the queue pair is held. Measured over
+//! 256 messages: 2.6 cycles each with one response for all of a queue pair, 6.0 with a response each.
 //!
-//! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the status of their own when they
-//!    were never sent, or with that of the NAK, of the failed read, or of a key after their first packet. Those after the first one
-//!    in error are flushed.
-//! 2. Only signalled messages and those in error write a CQE. A message whose slot was never read has no `wr_id` for a CQE: it
-//!    raises an event instead, and none of its queue follows it.
+//! 1. Messages of a queue pair complete in order, each once: with success when acknowledged, with the status of
+//!    their own when they were never sent, or with that of the NAK, of the failed read, or of a failed access
+//!    check after their first packet. Those after the first one in error are flushed.
+//! 2. Only signalled messages and those in error write a CQE. A message whose slot was never read has no
+//!    `wr_id` for a CQE: it raises an event instead, and none of its queue follows it.
 //! 3. Messages of an older generation, or of a queue pair in RESET, leave the pool without a CQE.
 //! 4. Of several failures of a queue pair the one with the earliest PSN counts, whatever their order.
-//! 5. Setup events, failures of gather, local completions and responses are taken between two turns whatever the outputs do; a turn
-//!    starts only with room for all that it can send. A turn waits for seven responses at most.
-//! 6. After a change of state or a restart the queue pair stays in the ready queue until the messages that were parsed before have left:
-//!    such messages are written into the pool without a local completion. WqeParse must have taken the event before.
-//!    So a queue pair in SQD whose path asks for it raises the event of protocol 3.10 once nothing of it is left, after the completions;
-//!    once for each transition to SQD.
-//! 7. Data, and every response while a READ is outstanding, pass read_response and the place stage, and take effect when they return, in
-//!    order. So a READ completes when its data is in host memory, and a response to a message after it is believed then. Responses that
-//!    return are taken before others. Between the first and the last data of a READ no message completes, so that only moves the PSN.
+//! 5. Setup events, failures of gather, local completions and responses are taken between two turns whatever
+//!    the outputs do; a turn starts only with room for all that it can send. A turn waits for seven responses
+//!    at most.
+//! 6. After a change of state or a restart the queue pair stays in the ready queue until the messages that were
+//!    parsed before have left: such messages are written into the pool without a local completion. WqeParse
+//!    must have taken the event before. So a queue pair in SQD whose path asks for it raises the event of
+//!    protocol 3.10 once nothing of it is left, after the completions; once for each transition to SQD.
+//! 7. Data, and every response while a READ is outstanding, pass read_response and the place stage, and take
+//!    effect when they return, in order. So a READ completes when its data is in host memory, and responses to
+//!    messages after it take effect later. Responses that return are taken before others. Between the first and
+//!    the last data of a READ no message completes, so that only moves the PSN.
 //! 8. Every payload makes one `response`, in order, whatever becomes of the packet.
-//! 9. A LOCAL_INVALIDATE completes when control has invalidated the key, or has refused to; control answers with a local completion,
-//!    which counts as long as the generation is the same.
-//! 10. `in_flight` counts the responses that read_response and the place stage have, from one cycle after the response was taken until it
-//!     has returned.
+//! 9. A LOCAL_INVALIDATE completes when control has invalidated the key, or has refused to; control answers
+//!    with a local completion, which counts as long as the generation is the same.
+//! 10. `in_flight` counts the responses that read_response and the place stage have, from one cycle after the
+//!     response was taken until it has returned.
 //!
-//! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are right, in this order, and
-//! its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK fail the queue pair as if no retry were left, and a message
-//! in error waits for the responses to those before it. Credits are ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
+//! A response is dropped and counted unless whole QPN, state, service, partition and both addresses are right,
+//! in this order, and its PSN is in flight. Nothing is sent again yet: NAK 0x60 and RNR NAK fail the queue pair
+//! as if no retry were left, and a message in error waits for the responses to those before it. Credits are
+//! ignored (protocol 2.9). Protocol 1.6, 2.5, 2.11, 8.3.
 use crate::messages::{
     BLOCK_BITS, Begun, Issued, LocalCompletion, MESSAGE_COUNT_BITS, OutstandingMessage, POOL_SLOT_BITS,
     Response, Retired,
@@ -124,7 +128,7 @@ enum Step {
     Idle,
     Setup,
     Local,
-    /// A failure of gather: compares the PSNs, then writes the record.
+    /// A packet that was not sent: compares the PSNs, then writes the record.
     Failure,
     Lost,
     /// A response: checks it, then its PSN.
@@ -139,7 +143,7 @@ enum Step {
     AskHeld,
 }
 
-/// Why a response is dropped.
+/// Why a response is dropped, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum Fault {
     None,
@@ -158,7 +162,7 @@ enum Verdict {
     Stays,
     /// It leaves without a CQE.
     Silent,
-    /// The peer has it.
+    /// The peer has acknowledged it.
     Success,
     /// A message before it was in error.
     Flushed,
@@ -216,7 +220,7 @@ pub struct Acknowledge {
     pub is_sweeping: Signal<In, Bit>,
     /// Queue pair whose records are cleared.
     pub sweep_index: Signal<In, Bits<QUEUE_PAIR_BITS>>,
-    /// From control: a row of the table of own addresses.
+    /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
     /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
@@ -224,13 +228,14 @@ pub struct Acknowledge {
     pub setup: StreamRx<SetupEvent>,
     /// From gather: a packet that was not sent.
     pub gather_failure: StreamRx<GatherFailure>,
-    /// From issue: a message that no response completes, or a packet that was not sent; from control: the result of an invalidation.
+    /// From issue: a message that no response completes, or a packet that was not sent; from control: the
+    /// result of an invalidation.
     pub local_completion: StreamRx<LocalCompletion>,
     /// From the packet path.
     pub responses: StreamRx<PacketToken>,
     /// To read_response; registered.
     pub response: StreamTx<Response>,
-    /// From the place stage: what a `response` has come to.
+    /// From the place stage: result of a `response`.
     pub returned: StreamRx<ResponseNotice>,
     /// Responses sent to read_response, and returned; registered.
     pub in_flight: Signal<Out, InFlight>,
@@ -310,8 +315,8 @@ pub struct Acknowledge {
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 /// A turn starts with fewer completions in the queue; it adds eight, and the queue holds 32.
 const COMPLETIONS_MAX: u64 = 24;
-/// A turn starts with fewer failures in the queue; it adds two, of an error and of a slot after it, or the event of SQD, and
-/// the queue holds four.
+/// A turn starts with fewer failures in the queue; it adds two, of an error and of a slot after it, or the
+/// event of SQD, and the queue holds four.
 const FAILURES_MAX: u64 = 3;
 /// A turn starts with fewer wakes in the queue; one may be on its way, it adds one, and the queue holds four.
 const WAKES_MAX: u64 = 3;
@@ -416,7 +421,7 @@ impl Logic for Acknowledge {
         let issued = self.issued.val();
         let begun = self.begun.val();
 
-        // Path and state.
+        // The record of path and state.
         self.peers.write_enable.next = is_sweeping || step == Step::Setup;
         self.peers.write_address.next = select(is_sweeping, sweep_index, queue_pair);
         self.peers.write_data.next = Peer {
@@ -434,7 +439,8 @@ impl Logic for Acknowledge {
         let is_send_psn = step == Step::Setup && event.kind == SetupKind::SendPsn;
         let has_ended = event.state == QpState::Error as u64 || event.state == QpState::SendQueueError as u64;
 
-        // A response is held from Idle to Response. It is for the address that its queue pair sends from (protocol 1.2).
+        // A response is held from Idle to Response. It is for the address that its queue pair sends from
+        // (protocol 1.2).
         let own = self.source_address_write.val();
         self.own_addresses.write_enable.next = self.source_address_write_valid.val();
         self.own_addresses.write_index.next = own.index;
@@ -653,7 +659,8 @@ impl Logic for Acknowledge {
             };
         }
 
-        // A turn. The pool shows the message at `pool_slot` in the next cycle, and the block that follows its block.
+        // A turn. The pool shows the message at `pool_slot` in the next cycle, and the block that follows its
+        // block.
         let is_completed = step == Step::Complete && self.verdict.q.val() != Verdict::Stays;
         let next_count = self.head_count.q.val() + 1;
         self.pool_slot.next = if step == Step::Load {

@@ -1,9 +1,10 @@
 //! InFlightRounds: counts tokens of three lines, each of which keeps its order, as if they were one line.
 //!
-//! A burst of slots takes a microsecond from its request to its last packet, a turn of a long message some cycles, a response
-//! as long as the host takes to write. Each kind leaves in order, but all together do not; so control, which waits for what is in flight
-//! before it releases memory, cannot wait for the sum of the counts. It waits for rounds: a round ends when everything has left, of all
-//! kinds, that had entered when the round began.
+//! A burst of slots takes a microsecond from its request to its last packet, a turn of a long message some
+//! cycles, a response as long as the host takes to write. Tokens of one kind leave in order, but not those of
+//! different kinds; so control, which waits for what is in flight before it releases memory, cannot wait for
+//! the sum of the counts. It waits for rounds: a round ends when everything has left, of all kinds, that had
+//! entered when the round began.
 //!
 //! ```text
 //!             ┌───────────────────────────────────────────────────┐
@@ -13,11 +14,13 @@
 //!             └───────────────────────────────────────────────────┘
 //! ```
 //!
-//! `in_flight.entered` counts the round after the one that is running: that one begins after now. At rest nothing is due.
+//! `in_flight.entered` includes the round after the current one, since the current one began earlier. At rest
+//! no round is due.
 //!
 //! Latency 2 cycles from `entered` to `in_flight.entered`, and from the leaving of the last token to rest.
 //!
-//! 1. What had entered two cycles before `in_flight.entered` was n has left when `in_flight.left` has reached n.
+//! 1. What had entered two cycles before `in_flight.entered` was n has left when `in_flight.left` has reached
+//!    n.
 //! 2. `in_flight.left` reaches every n as long as tokens that have entered leave, however many more enter.
 //! 3. When nothing enters any more and all has left, both counts become the same.
 use rnic_kernel::prelude::*;
@@ -131,7 +134,7 @@ mod tests {
             bench.tick();
         }
         let in_flight = bench.block.in_flight.val();
-        assert!(waiting.is_empty() && in_flight.entered == in_flight.left, "it comes to rest");
+        assert!(waiting.is_empty() && in_flight.entered == in_flight.left, "both counts become equal");
         assert!(waited > 400 && longest < 600, "{waited} waits of at most {longest} cycles");
     }
 }

@@ -1,7 +1,8 @@
-//! Issue: writes each message into the pool with its first packet, and sends packets, once their access checks have succeeded.
+//! Issue: writes each message into the pool with its first packet, and sends packets, once their access checks
+//! have succeeded.
 //!
-//! Only here it is known whether a packet can be sent. A message that is not sent is written into the pool all the same, with
-//! its status, so that it completes in order.
+//! This is the first stage that knows whether a packet can be sent. A message that is not sent is written into
+//! the pool all the same, with its status, so that it completes in order.
 //!
 //! ```text
 //!                              ┌─────────────────────────────────────────────┐
@@ -12,19 +13,21 @@
 //!                              └─────────────────────────────────────────────┘
 //! ```
 //!
-//! A packet takes 2 cycles, one more for each access check and for each slot of inline data. Access checks after the first one of a list
-//! take one more each, as each makes a command of its own.
+//! A packet takes 2 cycles, one more for each access check and for each slot of inline data. Access checks
+//! after the first one of a list take one more each, as each makes a command of its own.
 //!
 //! 1. Messages are written into the pool in order, each into its slot, before their first packet can be seen.
-//! 2. After a WQE or a packet in error, nothing of the same queue pair is sent, until it is created anew or reset: WQEs
-//!    are flushed, other packets are dropped.
+//! 2. After a WQE or a packet in error, nothing of the same queue pair is sent, until it is created anew or
+//!    reset: WQEs are flushed, other packets are dropped.
 //! 3. The slots of inline data that leave are those of the packets that leave, in order.
-//! 4. `unsent_psn` is the PSN after the last packet that left, and after the last response to it if it was a READ (protocol 2.1).
+//! 4. `unsent_psn` is the PSN after the last packet that left, and after the last response to it if it was a
+//!    READ (protocol 2.1).
 //! 5. A READ that leaves is announced on `issued_read` before, with the slot that wqe_parse has given to it.
 //! 6. A packet from a list leaves as one command for each of its SGEs, all or none.
-//! 7. A LOCAL_INVALIDATE is written into the pool, and sent to control after everything that has left; control's answer completes it.
-//! 8. `issued_psn` reports for each packet how far its queue pair's packets go, before what is issued with it can reach the wire; so a
-//!    packet that leaves knows whether another one follows (protocol 2.4).
+//! 7. A LOCAL_INVALIDATE is written into the pool, and sent to control after everything that has left;
+//!    control's answer completes it.
+//! 8. `issued_psn` reports for each packet how far its queue pair's packets go, before what is issued with it
+//!    can reach the wire; so a packet that leaves knows whether another one follows (protocol 2.4).
 //! 9. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
     Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, SLOT_BITS, SgePart,
@@ -97,7 +100,7 @@ pub struct Issue {
     pub issued_psn: Signal<Out, IssuedPsn>,
     /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,
-    /// To gather: the head of the queue before, gated by registers.
+    /// To gather: the head of the queue before this block, gated by registers.
     pub inline_slot: StreamTx<Slot>,
     /// To acknowledge, through a queue: a message that no response completes, or a packet that was not sent.
     pub local_completion: StreamTx<LocalCompletion>,

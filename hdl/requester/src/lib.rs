@@ -12,17 +12,20 @@
 //! The stages, in the order in which a message passes them:
 //!
 //! 1. [`ready_queue`] holds the queue pairs that may have something to fetch.
-//! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its successor.
-//! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool, [`outstanding`].
+//! 2. [`wqe_fetch`] requests slots of their rings from the host, and [`wqe_pair`] shows each slot with its
+//!    successor.
+//! 3. [`wqe_parse`] decides which slots are the next WQE, and gives it PSNs and a slot in the pool,
+//!    [`outstanding`].
 //! 4. [`wqe_check`] checks its fields and finds its SGEs.
 //! 5. [`segment`] makes packets, and requests an access check for each part of their payload.
 //! 6. [`issue`] writes the message into the pool, and hands packets to gather.
 //! 7. [`acknowledge`] takes responses, and completes messages in order.
 //! 8. [`read_response`] places the data of READs and atomics.
 //!
-//! Messages of one queue pair keep their order from end to end; no stage waits for the host while it holds a message of
-//! another queue pair. [`messages`] has the records that the stages pass, and [`requester`] wires them. [`sweep`] clears their records
-//! after a reset, [`setup_fork`] hands them commands, and [`in_flight_rounds`] tells control when work in flight has left.
+//! Messages of one queue pair keep their order from end to end; no stage waits for the host while it holds a
+//! message of another queue pair. [`messages`] has the records that the stages pass, and [`requester`] wires
+//! them. [`sweep`] clears their records after a reset, [`setup_fork`] hands them commands, and
+//! [`in_flight_rounds`] tells control when work in flight has left.
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"

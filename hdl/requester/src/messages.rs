@@ -1,14 +1,17 @@
-//! Records that the stages of the requester pass to each other, and records of the pool of outstanding messages.
+//! Records that the stages of the requester pass to each other, and records of the pool of outstanding
+//! messages.
 //!
-//! A WQE travels as [`ParsedWqe`], [`CheckedWqe`] and [`Packet`]. What all three carry is one record, [`WqeHeader`]; what a completion
-//! needs is another, [`WqeCompletion`], which enters the pool as part of [`OutstandingMessage`].
+//! A WQE travels as [`ParsedWqe`], [`CheckedWqe`] and [`Packet`]. What all three carry is one record,
+//! [`WqeHeader`]; what a completion needs is another, [`WqeCompletion`], which enters the pool as part of
+//! [`OutstandingMessage`].
 use crate::wqe::SGE_BITS;
 use rnic_kernel::prelude::*;
 use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
 use rnic_messages::sizes::{GENERATION_BITS, QUEUE_PAIR_BITS, WORK_INDEX_BITS};
 
-/// Width of the number of a pool block: the first 2^10 blocks are the homes of the queue pairs, the others are shared.
+/// Width of the number of a pool block: the first 2^10 blocks are the homes of the queue pairs, the others are
+/// shared.
 pub const BLOCK_BITS: usize = QUEUE_PAIR_BITS + 1;
 /// Width of the number of a pool slot: a block, and one of its eight slots.
 pub const POOL_SLOT_BITS: usize = BLOCK_BITS + 3;
@@ -20,7 +23,8 @@ pub const BLOCK_MESSAGES: u64 = rnic_layout::limits::OUTSTANDING_BLOCK_MESSAGES 
 pub const WINDOW: u64 = 1024;
 /// `log2` of the PSNs in flight below which a message, or a quantum of a long one, may begin (protocol 2.1).
 pub const PSN_WINDOW_BITS: usize = 15;
-/// `log2` of the bytes above which a message is long; a long one is segmented in quanta of that size (design decision 10).
+/// `log2` of the bytes above which a message is long; a long one is segmented in quanta of that size
+/// (design decision 10).
 pub const QUANTUM_BITS: usize = 14;
 /// Most slots in a burst.
 pub const BURST_SLOTS: u64 = 8;
@@ -197,8 +201,9 @@ pub struct AtomicOperands {
     pub swap_add: Bits<64>,
 }
 
-/// The last 16 bytes of a checked WQE, as the WQE has them: read them with [`atomic_operands`] for an atomic, and with [`second_sge`]
-/// for everything else. One field for both saves 128 bits in the queue before segment, and as many registers.
+/// The last 16 bytes of a checked WQE, as the WQE has them: read them with [`atomic_operands`] for an atomic,
+/// and with [`second_sge`] for everything else. One field for both saves 128 bits in the queue before segment,
+/// and as many registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeTail {
     /// Byte 0 in bits 7:0.
@@ -245,7 +250,8 @@ pub struct CheckedWqe {
 pub struct Packet {
     /// Identity of the message. `is_first` and `is_open` are set in its first packet only.
     pub header: WqeHeader,
-    /// How the message completes. Valid in its first packet, but for the status: with any but success, nothing is sent.
+    /// How the message completes. Valid in its first packet, but for the status: with any but success, nothing
+    /// is sent.
     pub completion: WqeCompletion,
     /// Operation of the message.
     pub kind: WqeKind,
@@ -261,8 +267,8 @@ pub struct Packet {
     pub ack_request: Bit,
     /// BTH PSN.
     pub psn: Bits<24>,
-    /// Extended headers as on the wire: RETH and ImmDt, or IETH, or AtomicETH. Of a LOCAL_INVALIDATE, which sends none, key and
-    /// protection domain: read them with [`invalidated_key`] and [`invalidated_domain`].
+    /// Extended headers as on the wire: RETH and ImmDt, or IETH, or AtomicETH. Of a LOCAL_INVALIDATE, which
+    /// sends none, key and protection domain: read them with [`invalidated_key`] and [`invalidated_domain`].
     pub extended_or_key: Bits<EXTENDED_BITS>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
@@ -278,7 +284,8 @@ pub struct Packet {
     pub second_length: Bits<13>,
 }
 
-/// Bytes that a packet takes of an SGE after the first of a list; one for each access request that `request_count` leaves out.
+/// Bytes that a packet takes of an SGE after the first of a list; one for each access request that
+/// `request_count` leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SgePart {
     /// In bytes.
@@ -317,7 +324,8 @@ pub struct IssuedRead {
     pub slot: Bits<READ_SLOT_BITS>,
 }
 
-/// A response of the peer whose payload is to be placed or dropped, or an acknowledgement that must not overtake data.
+/// A response of the peer whose payload is to be placed or dropped, or an acknowledgement that must not
+/// overtake data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Response {
     /// Queue pair that it is for.
@@ -340,7 +348,8 @@ pub struct Response {
     pub original: Bits<64>,
 }
 
-/// Progress that no response of the peer reports: a message that was not sent, or the result of an invalidation.
+/// Progress that no response of the peer reports: a message that was not sent, or the result of an
+/// invalidation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct LocalCompletion {
     /// Queue pair that is concerned.
@@ -505,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn key_and_domain_of_an_invalidation_stand_where_a_packet_has_extended_headers() {
+    fn key_and_domain_of_an_invalidation_are_in_the_extended_headers() {
         let extended_or_key = cat!(bits::<168>(0), bits::<24>(0xab_cdef), bits::<32>(0x8765_4321));
         assert_eq!(invalidated_key(extended_or_key), bits(0x8765_4321));
         assert_eq!(invalidated_domain(extended_or_key), bits(0xab_cdef));

@@ -1,8 +1,10 @@
-//! Outstanding: the pool of messages that are not completed, and the counts that the stages around it keep of them.
+//! Outstanding: the pool of messages that are not completed, and the counts that the stages around it keep of
+//! them.
 //!
-//! A message completes when the peer acknowledges it, in order; until then its `wr_id` and its PSN are kept here. A queue
-//! pair with much in flight needs many slots and most have nothing in flight; so all share one pool, in blocks of eight messages,
-//! and each has one block of its own, its home, so that none can be starved (design decision 9).
+//! A message completes when the peer acknowledges it, in order; until then its `wr_id` and its PSN are kept
+//! here. A queue pair with much in flight needs many slots and most have nothing in flight; so all share one
+//! pool, in blocks of eight messages, and each has one block of its own, its home, so that none can be starved
+//! (design decision 9).
 //!
 //! ```text
 //!                 ┌──────────────────────────────────────────────────────────┐
@@ -14,18 +16,19 @@
 //!                 └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Messages of a queue pair are in a chain of blocks. WqeParse assigns slots at its end, issue fills them, acknowledge
-//! empties them from its beginning. Each of the three keeps a count that only rises, modulo 2^16, and reads the counts of the
-//! others. The first chain of a queue pair begins at its home. A block leaves its chain when the first message
-//! of the next one is read; the last one stays, and follows itself when no other is free and all its messages have
-//! completed. So a queue pair always has a block, and can always continue when its messages have completed.
+//! Messages of a queue pair are in a chain of blocks. WqeParse assigns slots at its end, issue fills them,
+//! acknowledge empties them from its beginning. Each of the three keeps a count that only rises, modulo 2^16,
+//! and reads the counts of the others. The first chain of a queue pair begins at its home. A block leaves its
+//! chain when the first message of the next one is read; the last one stays, and follows itself when no other
+//! is free and all its messages have completed. So a queue pair always has a block, and can always continue
+//! when its messages have completed.
 //!
 //! Latency 1 cycle for each read; every port once a cycle. UltraRAM for the messages, block RAM for the rest.
 //!
 //! 1. Every memory has one writer.
 //! 2. A shared block is in one chain or free.
-//! 3. Of two stages that each write a count and then read that of the other, at least one sees the other's write: reads see all writes of
-//!    earlier cycles. So a held queue pair is woken exactly when there is room.
+//! 3. Of two stages that each write a count and then read that of the other, at least one sees the other's
+//!    write: reads see all writes of earlier cycles. So a held queue pair is woken exactly when there is room.
 use crate::messages::{BLOCK_BITS, Begun, Issued, Link, OutstandingMessage, POOL_SLOT_BITS, Retired};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamTx};

@@ -1,8 +1,9 @@
 //! ReadResponse: places the data of READs and atomics, and detects responses that were lost.
 //!
-//! Responses to a READ carry nothing but a PSN and data, so what was requested is kept here, up to 16 READs a queue pair.
-//! An acknowledgement that follows data must not be believed before the data is in host memory; so such acknowledgements pass here
-//! too, and all go through the place stage, in the order in which they were received.
+//! Responses to a READ carry nothing but a PSN and data, so what was requested is kept here, up to 16 READs a
+//! queue pair. An acknowledgement that follows data must not take effect before the data is in host memory; so
+//! such acknowledgements pass here too, and all go through the place stage, in the order in which they were
+//! received.
 //!
 //! ```text
 //!                 ┌─────────────────────────────────────────────────────────────────┐
@@ -21,16 +22,18 @@
 //! A response takes 5 cycles, 6 if its data goes to two SGEs. Latency 8 cycles to `place` for one without data.
 //!
 //! 1. Each response makes exactly one command, in order. Payload that is not placed is dropped by its command.
-//! 2. Data, and the original value of an atomic, is placed if it has the PSN that is due, the opcode and the length that the READ
-//!    calls for at this PSN, and, where there is an AETH, an ACK in it (protocol 2.2, 2.5). Other data with the PSN that is due
-//!    fails the READ with BAD_RESP.
-//! 3. Data with an earlier PSN is dropped, and so is the response to an atomic where a READ is due. Data with a later PSN, an ACK of
-//!    the PSN that is due or a later one, and a NAK of a later one mean that a response was lost (protocol 2.5); nothing is sent again
-//!    yet, so the READ fails with RETRY_EXC.
+//! 2. Data, and the original value of an atomic, is placed if it has the PSN that is due, the opcode and the
+//!    length that the READ calls for at this PSN, and, where there is an AETH, an ACK in it (protocol 2.2,
+//!    2.5). Other data with the PSN that is due fails the READ with BAD_RESP.
+//! 3. Data with an earlier PSN is dropped, and so is the response to an atomic where a READ is due. Data with a
+//!    later PSN, an ACK of the PSN that is due or a later one, and a NAK of a later one mean that a response
+//!    was lost (protocol 2.5); nothing is sent again yet, so the READ fails with RETRY_EXC.
 //! 4. Data for which no READ waits fails the oldest message, unless it was received before.
-//! 5. Each part of the data has an access check of its own, so a key that was invalidated fails the READ with LOC_PROT.
-//! 6. A failure reports the PSN that is due; everything before it has been acknowledged. After a failure that is found here, nothing more
-//!    of the queue pair is placed. After one of the access check or the host, what is in flight may be.
+//! 5. Each part of the data has an access check of its own, so a key that was invalidated fails the READ with
+//!    LOC_PROT.
+//! 6. A failure reports the PSN that is due; everything before it has been acknowledged. After a failure that
+//!    is found here, nothing more of the queue pair is placed. After one of the access check or the host, what
+//!    is in flight may be.
 //! 7. In ERR, INIT and RESET, and after a restart, READs are forgotten with the event; payload is dropped.
 //! 8. Setup events and issued READs are taken within 7 cycles, whatever the outputs do.
 //!
@@ -75,7 +78,8 @@ enum Step {
     Setup,
     /// A READ was issued.
     Issued,
-    /// A response: reads the record of the READ, finds what is due, compares, acts, and requests access for the second part of the data.
+    /// A response: reads the record of the READ, finds what is due, compares, acts, and requests access for the
+    /// second part of the data.
     Load,
     Look,
     Compare,

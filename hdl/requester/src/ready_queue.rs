@@ -1,7 +1,7 @@
 //! ReadyQueue: the queue pairs that may have something to fetch, each in it at most once.
 //!
-//! A doorbell can ring in every cycle and cannot be made to wait; a queue of doorbells could fill up. A queue that holds every queue
-//! pair at most once cannot: it has a place for each.
+//! A doorbell can ring in every cycle and cannot be made to wait; a queue of doorbells could fill up. A queue
+//! that holds every queue pair at most once cannot: it has a place for each.
 //!
 //! ```text
 //!            ┌────────────────────────────────────────────────────┐
@@ -12,14 +12,15 @@
 //!            └────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A queue pair is queued while `entered` and `left`, one bit each, differ. Each has one writer: the entrance toggles
-//! the first, the exit the second.
+//! A queue pair is queued while `entered` and `left`, one bit each, differ. Each has one writer: the entrance
+//! toggles the first, the exit the second.
 //!
-//! Latency 4 cycles from a doorbell to `to_fetch`; one entrance and one exit a cycle. `again` waits while a doorbell rings.
+//! Latency 4 cycles from a doorbell to `to_fetch`; one entrance and one exit a cycle. `again` waits while a
+//! doorbell rings.
 //!
 //! 1. A queue pair is queued at most once.
-//! 2. What was written for a queue pair before or in the cycle of its doorbell is seen by a reader from the cycle after
-//!    `to_fetch` on, in this turn or in a later one. So no doorbell is lost.
+//! 2. What was written for a queue pair before or in the cycle of its doorbell is seen by a reader from the
+//!    cycle after `to_fetch` on, in this turn or in a later one. So no doorbell is lost.
 //! 3. Turns are in the order in which queue pairs entered.
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
@@ -115,15 +116,15 @@ mod tests {
     use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
     use std::collections::VecDeque;
 
-    /// Doorbells and returns at random, over few queue pairs so that they meet: the queue holds each at most once, and a
-    /// queue pair whose doorbell rang is in it.
+    /// Doorbells and returns at random, over few queue pairs so that they meet: the queue holds each at most
+    /// once, and a queue pair whose doorbell rang is in it.
     #[test]
     fn every_queue_pair_gets_a_turn_after_each_doorbell_and_is_queued_once() {
         let mut random = random();
         let mut bench = Bench::clocked(ReadyQueue::default(), |block| &mut block.clock).in_lock_step();
         let mut sink = Sink::new(Stalls::Sink);
         let mut again = Source::new([], Stalls::Source);
-        // What was written for each, and the newest that was read.
+        // Last value written for each queue pair, and last value that was read.
         let (mut written, mut seen) = ([0u32; 4], [0u32; 4]);
         let mut due = VecDeque::new();
         for cycle in 0..6000 {

@@ -19,15 +19,18 @@
 //!           READs: segment, issue ──> read_response ──> place ──> returned ──> acknowledge
 //! ```
 //!
-//! A message of one slot, one SGE and one packet takes 3.4 cycles in its slowest stage, wqe_parse; so measured over 1,000
-//! messages of one queue pair, with a host that answers after 150 cycles. With it, packets of messages of 4 KiB and 16 KiB at a PMTU of
-//! 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2. What each stage promises is in its own header.
+//! A message of one slot, one SGE and one packet takes 3.4 cycles in its slowest stage, wqe_parse: measured
+//! over 1,000 messages of one queue pair, with a host that answers after 150 cycles. With the same host,
+//! packets of messages of 4 KiB and 16 KiB at a PMTU of 1,024 leave every 3.0 cycles, and of 512 KiB every 3.2.
+//! The header of each stage lists what it guarantees.
 //!
-//! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are lost then.
+//! After reset and at power-up, records are cleared for 1,024 cycles, in which nothing is taken; doorbells are
+//! lost then.
 //!
-//! `in_flight` counts rounds of bursts of slots, from their request until gather has taken the last packet that was made of
-//! them, of turns of long messages, and of responses from their being taken until the place stage has done what they ask for. A burst has
-//! left when the rest of its last message is in segment's record: that sends nothing without a turn, and is dropped with its queue pair.
+//! `in_flight` counts rounds of: bursts of slots, from their request until gather has taken the last packet
+//! made from them; turns of long messages; and responses, from acceptance until the place stage has executed
+//! their command. A burst has left when the rest of its last message is in the record of segment: no packet of
+//! that rest is sent without a turn, and it is dropped with its queue pair.
 use crate::acknowledge::Acknowledge;
 use crate::in_flight_rounds::InFlightRounds;
 use crate::issue::Issue;
@@ -68,7 +71,7 @@ pub struct Requester {
 
     /// From control: bursts and turns may begin; what has begun continues without it.
     pub enable: Signal<In, Bit>,
-    /// From control: a row of the table of own addresses.
+    /// From control: write of the table of source addresses.
     pub source_address_write: Signal<In, SourceAddressWrite>,
     /// `source_address_write` is valid.
     pub source_address_write_valid: Signal<In, Bit>,
@@ -99,7 +102,8 @@ pub struct Requester {
 
     /// To gather: packets to send; registered.
     pub gather: StreamTx<GatherCommand>,
-    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left; registered.
+    /// To address_vector: PSN after the last packet of a queue pair, before that packet can have left;
+    /// registered.
     pub issued_psn: Signal<Out, IssuedPsn>,
     /// `issued_psn` is valid; registered.
     pub issued_psn_valid: Signal<Out, Bit>,
@@ -113,9 +117,9 @@ pub struct Requester {
     pub response_access_request: StreamTx<AccessRequest>,
     /// From the region table, in order.
     pub response_access_answer: StreamRx<AccessAnswer>,
-    /// To the place stage: what becomes of the data of responses; registered.
+    /// To the place stage: where the data of responses is written; registered.
     pub place: StreamTx<ReadResponseCommand>,
-    /// From the place stage: a command is done; taken whatever the outputs do.
+    /// From the place stage: a command is done; taken in bounded time, whatever the outputs do.
     pub returned: StreamRx<ResponseNotice>,
     /// To the completion queues; registered.
     pub completion: StreamTx<CqeToken>,
@@ -206,7 +210,7 @@ impl Logic for Requester {
         StreamTx::<Bits<QUEUE_PAIR_BITS>>::join(&mut self.wqe_fetch.again, &mut self.ready_queue.again);
         StreamTx::<FetchResume>::join(&mut self.wqe_parse.resume, &mut self.wqe_fetch.resume);
         StreamTx::<HostSpan>::link(&mut self.wqe_read, &mut self.wqe_fetch.wqe_read);
-        // WqeFetch has counted the room.
+        // WqeFetch has reserved the room.
         self.slots.rx.beat.next = self.wqe_slot.val();
         self.slots.rx.valid.next = self.wqe_slot_valid.val();
         StreamTx::<Slot>::join(&mut self.slots.tx, &mut self.wqe_pair.slots);

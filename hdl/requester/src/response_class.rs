@@ -36,7 +36,7 @@ pub(crate) enum ResponseClass {
     Reserved,
     /// A response to a READ or an atomic.
     ReadData,
-    /// Anything else.
+    /// Any other packet: it answers no request.
     Other,
     /// A CNP.
     Congestion,
@@ -67,7 +67,7 @@ pub(crate) fn classify(opcode: Bits<8>, syndrome: Bits<8>) -> ResponseClass {
     }
 }
 
-/// Classifies what returns from the place stage.
+/// Classifies a notice of the place stage.
 #[kernel]
 pub(crate) fn classify_returned(notice: ResponseNotice) -> ResponseClass {
     let acknowledge = classify(bits::<8>(ACKNOWLEDGE), notice.syndrome);

@@ -1,7 +1,8 @@
 //! Segment: makes packets of messages, and gives each queue pair its share of the wire.
 //!
-//! A message of up to 2 GiB is one WQE, and its packets would delay all other queue pairs. So a long one is segmented in quanta of 16 KiB;
-//! what is left of it is a record, and its queue pair is in a ready queue. New WQEs and turns of the ready queue alternate.
+//! A message of up to 2 GiB is one WQE, and its packets would delay all other queue pairs. So a long one is
+//! segmented in quanta of 16 KiB; what is left of it is a record, and its queue pair is in a ready queue. New
+//! WQEs and turns of the ready queue alternate.
 //!
 //! ```text
 //!                 ┌──────────────────────────────────────────────────────┐
@@ -15,29 +16,33 @@
 //!  step     Idle  Load (Fill)        Plan  Make (Second, Listed)  Store
 //! ```
 //!
-//! A message of one packet takes 3 cycles, 4 with two access requests, 14 with six. A packet of a longer one takes 2 cycles, and one more
-//! for each access request after the first; 3 more cycles begin and end a quantum, and a list of SGEs takes one for each when it begins.
-//! Measured: 2.50 cycles a packet in messages of 4 packets, 2.12 in those of 16, 2.25 in those of 512.
-//! 2,558 LUTs with those used as memory, 1,251 FF, 27 RAMB18, 4 UltraRAMs, depth 11.
+//! A message of one packet takes 3 cycles, 4 with two access requests, 14 with six. A packet of a longer one
+//! takes 2 cycles, and one more for each access request after the first; 3 more cycles begin and end a quantum,
+//! and a list of SGEs takes one for each when it begins. Measured: 2.50 cycles a packet in messages of 4
+//! packets, 2.12 in those of 16, 2.25 in those of 512. 2,558 LUTs with those used as memory, 1,251 FF, 27
+//! RAMB18, 4 UltraRAMs, depth 11.
 //!
-//! 1. WQEs leave in order, and packets of a message in the order of their PSNs. The next message of a queue pair begins when all packets of
-//!    the one before it have been made.
-//! 2. Exactly `request_count` access requests leave for each packet, in its order: one for each SGE that it takes bytes of. So a
-//!    key that is invalidated in the middle of a message stops it there. Of a list of more than two SGEs, those after the first one in the
-//!    packet are not counted, but leave on `sge_parts`.
-//! 3. FIRST and MIDDLE have PMTU bytes. FIRST and ONLY have a RETH, with the length of the message; LAST and ONLY have ImmDt, IETH and SE.
-//!    AckReq is set where the WQE asks for it, in its last packet, and in every 32nd one (protocol 2.2, 2.4).
-//! 4. While both have something to do, the ready queue gets a quantum after WQEs have got theirs, a packet counted as 64 bytes more than
-//!    its payload; queue pairs in the ready queue get theirs one after the other.
-//! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair goes to the end of the ready queue.
+//! 1. WQEs leave in order, and packets of a message in the order of their PSNs. The next message of a queue
+//!    pair begins when all packets of the one before it have been made.
+//! 2. Exactly `request_count` access requests leave for each packet, in its order: one for each SGE that it
+//!    takes bytes of. So a key that is invalidated in the middle of a message stops it there. Of a list of more
+//!    than two SGEs, those after the first one in the packet are not counted, but leave on `sge_parts`.
+//! 3. FIRST and MIDDLE have PMTU bytes. FIRST and ONLY have a RETH, with the length of the message; LAST and
+//!    ONLY have ImmDt, IETH and SE. AckReq is set where the WQE asks for it, in its last packet, and in every
+//!    32nd one (protocol 2.2, 2.4).
+//! 4. While both have something to do, the ready queue gets a quantum after WQEs have had theirs, a packet
+//!    counted as 64 bytes more than its payload; queue pairs in the ready queue get theirs one after the other.
+//! 5. A turn begins with fewer than 2^15 packets of its queue pair in flight; else the queue pair goes to the
+//!    end of the ready queue.
 //! 6. In any state but RTS and SQD, and for another generation, no packet is made: what is left of a message is
 //!    dropped with the event, also in the middle of a quantum, and WQEs become flushed ones.
 //! 7. Setup events are taken within 4 cycles, whatever the outputs do; within 10 where there are lists.
-//! 8. WqeParse is woken once for each long message: when its last turn begins, or 32 KiB before its end if no other queue pair is in the
-//!    ready queue and half of the window is open. So a queue pair that is woken waits for no response.
+//! 8. WqeParse is woken once for each long message: when its last turn begins, or 32 KiB before its end if no
+//!    other queue pair is in the ready queue and half of the window is open. So a queue pair that is woken
+//!    waits for no response.
 //! 9. While `enable` is low, the ready queue waits, unless a new WQE waits for it.
-//! 10. A READ is one packet without payload, and its SGEs are checked as a whole for local write. What its responses need leaves on
-//!     `read` with it.
+//! 10. A READ is one packet without payload, and its SGEs are checked as a whole for local write. What its
+//!     responses need leaves on `read` with it.
 //! 11. A LOCAL_INVALIDATE is no packet, and leaves with key and protection domain.
 //!
 //! `turn_count` counts turns that have made a packet, before their first one; `ends_turn` is set in the last.
@@ -233,7 +238,7 @@ pub struct Segment {
     packets_left: DFF<Bits<7>>,
     /// The WQE at the input waits for the ready queue.
     is_blocked: Reg<Bit>,
-    /// Bytes that WQEs have got since the last turn, in units of 64.
+    /// Bytes of packets of WQEs since the last turn, in units of 64.
     share: Reg<Bits<9>>,
     turns_begun: Reg<Bits<16>>,
 }
@@ -257,7 +262,7 @@ impl Logic for Segment {
         let is_turn = self.is_turn.q.val();
         let next_turn = self.ready_queue.tx.beat.val();
 
-        // WQEs go first until they have got a quantum, if the ready queue is not empty.
+        // WQEs go first until they have had a quantum, if the ready queue is not empty.
         let share = self.share.q.val();
         let is_blocked = self.is_blocked.q.val();
         let has_wqe = self.checked.valid.val() && !is_blocked;
@@ -642,7 +647,8 @@ impl Logic for Segment {
             }
         }
 
-        // What is left waits for its turn; a queue pair whose message was dropped stays in the ready queue until its turn comes.
+        // What is left waits for its turn; a queue pair whose message was dropped stays in the ready queue
+        // until its turn comes.
         let stores = step == Step::Store;
         let has_rest = !has_ended;
         self.ready_queue.rx.valid.next = stores && has_rest && !self.was_queued.q.val();

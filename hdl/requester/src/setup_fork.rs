@@ -9,12 +9,14 @@
 //!        └───────────────────────┘
 //! ```
 //!
-//! Latency 1 cycle to the first stage; the next event is taken when all stages have this one. All outputs are registers.
+//! Latency 1 cycle to the first stage; the next event is taken when all stages have this one. All outputs are
+//! registers.
 //!
 //! 1. Each stage sees every event once, in order.
-//! 2. A stage is offered an event when the one before it has taken it, and so sees everything that one did before.
-//! 3. `rx.ready` is high one cycle after the last stage has taken the event, and the offer lasts until then: when an event
-//!    is taken, all stages have acted on it.
+//! 2. A stage is offered an event when the one before it has taken it, and so sees everything that one did
+//!    before.
+//! 3. `rx.ready` is high one cycle after the last stage has taken the event, and the offer lasts until then:
+//!    when an event is taken, all stages have acted on it.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::setup::SetupEvent;

@@ -1,7 +1,8 @@
-//! Sweep: counts once through the indices of all queue pairs after a reset, so that every stage can clear its records.
+//! Sweep: counts once through the indices of all queue pairs after a reset, so that every stage can clear its
+//! records.
 //!
-//! The contents of memories outlive a reset, and what was in flight does not: counts that two stages keep of the same
-//! messages would no longer agree.
+//! The contents of memories outlive a reset, and what was in flight does not: counts that two stages keep of
+//! the same messages would no longer agree.
 //!
 //! ```text
 //!  reset ──> index: 0 ... 2^10 - 1 ──> is_sweeping, index

@@ -34,45 +34,45 @@ pub(crate) fn event(kind: SetupKind, queue_pair: usize, state: QpState, generati
 pub(crate) fn random_atomic(random: &mut Random) -> [Bytes; 2] {
     let mut slots = [[0; WQE_SLOT_BYTES]; 2];
     slots.iter_mut().for_each(|slot| random.fill(&mut slot[..]));
-    let entry = &mut slots[0];
-    entry[0] = random.random_range(5..7);
-    entry[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
-    (entry[2], entry[3]) = (1, 0);
-    entry[4..8].fill(0);
+    let wqe = &mut slots[0];
+    wqe[0] = random.random_range(5..7);
+    wqe[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
+    (wqe[2], wqe[3]) = (1, 0);
+    wqe[4..8].fill(0);
     for length in [28, 44] {
-        entry[length..][..4].copy_from_slice(&8u32.to_le_bytes());
+        wqe[length..][..4].copy_from_slice(&8u32.to_le_bytes());
     }
     match random.random_range(0..20) {
-        0 => entry[1] |= INLINE,
-        1 => entry[1] |= TWO_SLOTS,
-        2 => entry[1] |= 1 << random.random_range(5..8),
-        3 => entry[2] = random.random_range(0..16),
-        4 => entry[4 + random.random_range(0..4)] = 1,
-        5 => entry[28 + random.random_range(0..4)] ^= 1 << random.random_range(0..8),
-        6 => entry[44 + random.random_range(0..4)] ^= 1 << random.random_range(0..8),
+        0 => wqe[1] |= INLINE,
+        1 => wqe[1] |= TWO_SLOTS,
+        2 => wqe[1] |= 1 << random.random_range(5..8),
+        3 => wqe[2] = random.random_range(0..16),
+        4 => wqe[4 + random.random_range(0..4)] = 1,
+        5 => wqe[28 + random.random_range(0..4)] ^= 1 << random.random_range(0..8),
+        6 => wqe[44 + random.random_range(0..4)] ^= 1 << random.random_range(0..8),
         _ => {}
     }
     slots
 }
 
-/// A WQE of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, with all kinds of faults; never an
-/// atomic.
+/// A WQE of two slots, of which the first alone counts without [`TWO_SLOTS`]: mostly right, with all kinds of
+/// faults; never an atomic.
 pub(crate) fn random_wqe(random: &mut Random) -> [Bytes; 2] {
-    let mut entry = [0; 2 * WQE_SLOT_BYTES];
-    random.fill(&mut entry[..]);
-    entry[0] = match random.random_range(0..20) {
+    let mut wqe = [0; 2 * WQE_SLOT_BYTES];
+    random.fill(&mut wqe[..]);
+    wqe[0] = match random.random_range(0..20) {
         0 => [0, 1, 2, 3, 4, 7, 8, 9, 10, 15, 16][random.random_range(0..11)],
         1 => random.random_range(7..=255),
         2 => 7,
         3 => 9,
         _ => random.random_range(0..5),
     };
-    let is_read = entry[0] == 4;
+    let is_read = wqe[0] == 4;
     let two_slots: bool = random.random_bool(0.4);
     let inline: bool = random.random_bool(if is_read { 0.05 } else { 0.3 });
-    entry[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
-    entry[1] |= if two_slots { TWO_SLOTS } else { 0 } | if inline { INLINE } else { 0 };
-    entry[3] = 0;
+    wqe[1] = random.random::<u8>() & (SIGNALLED | SOLICITED);
+    wqe[1] |= if two_slots { TWO_SLOTS } else { 0 } | if inline { INLINE } else { 0 };
+    wqe[3] = 0;
     let room = if two_slots && !is_read { 6 } else { 2 };
     let count = match random.random_range(0..20) {
         0 => random.random_range(0..16),
@@ -80,7 +80,7 @@ pub(crate) fn random_wqe(random: &mut Random) -> [Bytes; 2] {
         _ if inline => 0,
         _ => random.random_range(0..=room),
     };
-    entry[2] = count;
+    wqe[2] = count;
     let mut sum = 0u64;
     for index in 0..6 {
         let length: u32 = match random.random_range(0..30) {
@@ -92,7 +92,7 @@ pub(crate) fn random_wqe(random: &mut Random) -> [Bytes; 2] {
         if index < count.into() {
             sum += u64::from(length);
         }
-        entry[32 + 16 * index + 12..][..4].copy_from_slice(&length.to_le_bytes());
+        wqe[32 + 16 * index + 12..][..4].copy_from_slice(&length.to_le_bytes());
     }
     let inline_room = if two_slots { 96 } else { 32 };
     let length = match random.random_range(0..20) {
@@ -105,17 +105,17 @@ pub(crate) fn random_wqe(random: &mut Random) -> [Bytes; 2] {
         _ if inline => random.random_range(0..=inline_room),
         _ => sum as u32,
     };
-    entry[28..32].copy_from_slice(&length.to_le_bytes());
+    wqe[28..32].copy_from_slice(&length.to_le_bytes());
     match random.random_range(0..40) {
-        0 => entry[1] |= 1 << random.random_range(5..8),
-        1 => entry[2] |= 1 << random.random_range(4..8),
-        2 => entry[3] |= 1 << random.random_range(0..8),
+        0 => wqe[1] |= 1 << random.random_range(5..8),
+        1 => wqe[2] |= 1 << random.random_range(4..8),
+        2 => wqe[3] |= 1 << random.random_range(0..8),
         _ => {}
     }
-    if entry[0] == 7 && random.random_bool(0.7) {
+    if wqe[0] == 7 && random.random_bool(0.7) {
         // A LOCAL_INVALIDATE has neither SGEs nor bytes.
-        (entry[1], entry[2]) = (entry[1] & !INLINE, 0);
-        entry[28..32].fill(0);
+        (wqe[1], wqe[2]) = (wqe[1] & !INLINE, 0);
+        wqe[28..32].fill(0);
     }
-    [entry[..64].try_into().unwrap(), entry[64..].try_into().unwrap()]
+    [wqe[..64].try_into().unwrap(), wqe[64..].try_into().unwrap()]
 }

@@ -1,7 +1,7 @@
 //! WqeCheck: checks the fields of a WQE, and finds the SGEs that its message is gathered from.
 //!
-//! A WQE is written by an untrusted process: no field is used before it is checked, and lengths are added in wide arithmetic.
-//! Whether the SGEs may be read is checked for each packet, when it is made.
+//! A WQE is written by an untrusted process: no field is used before it is checked, and lengths are added in
+//! wide arithmetic. Whether the SGEs may be read is checked for each packet, when it is made.
 //!
 //! ```text
 //!           ┌──────────────────────────────────────────────────┐
@@ -13,18 +13,18 @@
 //!  step       Begin   Sge (Listed)   Finish (SecondSlot)
 //! ```
 //!
-//! A WQE takes 2 cycles, one more for each SGE, and one for the second slot of inline data: 3 for a message from one SGE. One with
-//! more than two SGEs that are not empty takes one more.
+//! A WQE takes 2 cycles, one more for each SGE, and one for the second slot of inline data: 3 for a message
+//! from one SGE. One with more than two SGEs that are not empty takes one more.
 //!
 //! 1. WQEs leave in order, each once, with a status.
 //! 2. Exactly `inline_count` slots leave on `inline_data` for each WQE, in its order.
 //! 3. Empty SGEs are skipped, whatever their key is (protocol 4.6).
-//! 4. Of more than two SGEs that are not empty, those after the first leave on `listed_sges`, in order and before the WQE, which has
-//!    their number; also for a WQE that is refused.
+//! 4. Of more than two SGEs that are not empty, those after the first leave on `listed_sges`, in order and
+//!    before the WQE, which has their number; also for a WQE that is refused.
 //!
-//! Refuses what `rnic_layout::queue::send::Wqe::parse` refuses, with the same status; then, with LOC_QP_OP, what this card does not
-//! execute: memory windows, fast registration, persistence, and READs and atomics of a queue pair that may have none outstanding.
-//! Protocol 2.2, 2.3, 2.11, 8.3.
+//! Refuses what `rnic_layout::queue::send::Wqe::parse` refuses, with the same status; then, with LOC_QP_OP,
+//! what this card does not execute: memory windows, fast registration, persistence, and READs and atomics of a
+//! queue pair that may have none outstanding. Protocol 2.2, 2.3, 2.11, 8.3.
 mod rules;
 
 use crate::messages::{CheckedWqe, ParsedWqe, SLOT_BITS, Sge, WqeCompletion, WqeTail, second_sge};

@@ -1,9 +1,9 @@
 //! WqeFetch: reads WQEs of the next ready queue pair from the host, up to eight slots at once.
 //!
-//! A host answers after a microsecond, in which the card could send fifty small messages; so fetches overlap, across queue pairs
-//! and within one. Where a WQE begins and ends is not known here. That matters at the end of a burst only, where the second
-//! slot of a WQE may be cut off; so a burst overlaps the next one by one slot, if there is a next one, and wqe_parse takes from
-//! each what it wants.
+//! A host answers after a microsecond, in which the card could send fifty small messages; so fetches overlap,
+//! across queue pairs and within one. Where a WQE begins and ends is not known here. That matters at the end of
+//! a burst only, where the second slot of a WQE may be cut off; so a burst overlaps the next one by one slot,
+//! if there is a next one, and wqe_parse takes from each what it wants.
 //!
 //! ```text
 //!                       ┌──────────────────────────────────────────────┐
@@ -18,14 +18,17 @@
 //! A burst takes 4 cycles, 5 where the ring ends in it: with 7 new slots a burst, 0.6 cycles a slot.
 //!
 //! 1. A burst is requested only with room for all of its slots in the queue of slots from the host.
-//! 2. Slots lie within the ring, whatever the producer index is. If it claims more than a ring beyond what was fetched, the
-//!    burst reports that and has no slots, and nothing more is fetched until wqe_parse requests it.
-//! 3. WQEs are fetched in RTS, and in ERR and SQE to be flushed. In other states they wait; each change of the state makes fetch
-//!    look again.
+//! 2. Slots lie within the ring, whatever the producer index is. If it claims more than a ring beyond what was
+//!    fetched, the burst reports that and has no slots, and nothing more is fetched until wqe_parse requests
+//!    it.
+//! 3. WQEs are fetched in RTS, and in ERR and SQE to be flushed. In other states they wait; each change of the
+//!    state makes fetch look again.
 //! 4. A setup event or a resume is taken between two bursts; neither waits for the outputs.
-//! 5. While `enable` is low no burst begins, so what was requested drains; queue pairs keep their places in the ready queue, and
-//!    doorbells are recorded (design decision 12). Three cycles after `enable` falls the last burst has been counted.
-//! 6. The room that a burst needs in the queues after this block is checked before a queue pair is taken, so a burst never waits.
+//! 5. While `enable` is low no burst begins, so what was requested drains; queue pairs keep their places in the
+//!    ready queue, and doorbells are recorded (design decision 12). Three cycles after `enable` falls the last
+//!    burst has been counted.
+//! 6. The room that a burst needs in the queues after this block is checked before a queue pair is taken, so a
+//!    burst never waits.
 mod rules;
 
 use crate::messages::{BURST_SLOTS, FetchResume, WqeBurst};
@@ -129,7 +132,8 @@ impl Logic for WqeFetch {
             self.has_again.d.next = false;
         }
 
-        // Doorbells overwrite the producer index; only a restart writes it besides, in a cycle without a doorbell.
+        // Doorbells overwrite the producer index; only a restart writes it besides, in a cycle without a
+        // doorbell.
         let posted = self.posted.val();
         let is_restart = step == Step::Setup && event.kind == SetupKind::Restart;
         let clears_producer = is_restart && !self.posted_valid.val();
@@ -173,7 +177,8 @@ impl Logic for WqeFetch {
                 Step::Idle
             };
         }
-        // The producer index is read a cycle after the queue pair was chosen: what a doorbell wrote until then is seen.
+        // The producer index is read a cycle after the queue pair was chosen: what a doorbell wrote until then
+        // is seen.
         self.rings.read_enable.next = step == Step::Idle;
         self.rings.read_address.next = chosen;
         self.fetched.read_enable.next = step == Step::Idle;

@@ -1,8 +1,8 @@
 //! WqePair: gives each fetched slot its queue pair and index, and shows it with its successor.
 //!
-//! A WQE of two slots is one message, and whether it has two is written in its first slot. So every slot is shown
-//! with its successor of the same burst, and wqe_parse takes one or both. What waits for the host waits here, where
-//! it delays no other queue pair.
+//! A WQE of two slots is one message, and whether it has two is written in its first slot. So every slot is
+//! shown with its successor of the same burst, and wqe_parse takes one or both. What waits for the host waits
+//! here, where it delays no other queue pair.
 //!
 //! ```text
 //!            ┌─────────────────────────────────────────┐
@@ -34,7 +34,8 @@ pub struct WqePair {
     pub bursts: StreamRx<WqeBurst>,
     /// From the host; `ready` is combinational from `wqe_slot.ready`.
     pub slots: StreamRx<Slot>,
-    /// To wqe_parse; `second` may change while `has_second` is low. `valid` depends on registers and on the valid of `slots` and `bursts`.
+    /// To wqe_parse; `second` may change while `has_second` is low. `valid` depends on registers and on the
+    /// valid of `slots` and `bursts`.
     pub wqe_slot: StreamTx<WqeSlot>,
     /// A slot has left the queue from the host.
     pub slot_returned: Signal<Out, Bit>,

@@ -1,7 +1,8 @@
-//! WqeParse: decides which slots are the next WQE of their queue pair, and gives each WQE its PSNs and its pool slot.
+//! WqeParse: decides which slots are the next WQE of their queue pair, and gives each WQE its PSNs and its pool
+//! slot.
 //!
-//! The one stage that knows how far a queue pair has come: every fetched slot passes here in order, wanted or not.
-//! A WQE that does not fit into the window or the pool is dropped, and fetched again when there is room.
+//! The one stage that knows how far a queue pair has come: every fetched slot passes here in order, wanted or
+//! not. A WQE that does not fit into the window or the pool is dropped, and fetched again when there is room.
 //!
 //! ```text
 //!                  ┌──────────────────────────────────────────────────┐
@@ -14,34 +15,39 @@
 //!  step              Idle               Decide            Act (Recheck)
 //! ```
 //!
-//! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles a WQE of one slot, 6.9 one of two.
+//! A slot takes 3 cycles, wanted or not: with one slot in eight fetched twice, 3.4 cycles a WQE of one slot,
+//! 6.9 one of two.
 //!
-//! 1. WQEs of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is wanted if it is the
-//!    one after the last WQE, is of the queue pair's generation, and the queue pair is not held.
+//! 1. WQEs of a queue pair leave in order, none left out, none twice, whatever was fetched twice. A slot is
+//!    wanted if it is the one after the last WQE, is of the queue pair's generation, and the queue pair is not
+//!    held.
 //! 2. Each WQE that leaves has its own pool slot, and the slots of a queue pair make one chain in order.
-//! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there is no other. Its
-//!    last block is another one when none of its messages is in flight. WqeFetch stops for a held queue pair, and resumes at the slot
-//!    that was not taken when the queue pair is woken.
-//! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so what holds a
-//!    queue pair is acknowledged.
+//! 3. A queue pair is held while 1,024 of its messages are in flight, or while its last block is full and there
+//!    is no other. With none of its messages in flight, its last block counts as another one. WqeFetch stops
+//!    for a held queue pair, and resumes at the slot that was not taken when the queue pair is woken.
+//! 4. The last message of a block requests an acknowledgement, as every signalled one does (protocol 2.4); so
+//!    what holds a queue pair is acknowledged.
 //! 5. Setup events and wakes are taken between two slots, whether `parsed` is full or not.
 //! 6. In RTS WQEs are sent, in ERR and SQE they leave as flushed, in other states they wait in their ring.
-//! 7. After a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is created or reset:
-//!    where the next WQE begins is not known.
-//! 8. A message takes as many PSNs as its length needs packets, which is not checked yet; one if it needs none, if it is
-//!    inline, and if it is longer than any message may be (protocol 2.1, 2.2). A flushed WQE takes none.
-//! 9. A queue pair with messages in flight is held, too, while 2^15 of its PSNs or more are in flight, and while the next message
-//!    would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
-//! 10. After a message of more than 16 KiB nothing is taken and fetch stops, until segment wakes the queue pair; a change to a state in
-//!     which nothing is sent ends that, too. A READ or an atomic is one packet, and never long.
-//! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are outstanding, and before a WQE with a fence
-//!     while any is: each is outstanding from here until it leaves the pool (protocol 2.3, 2.10), and has a slot of its own until then.
-//!     Where `read_atomic` is zero, none is ever outstanding, and wqe_check refuses it.
-//! 12. A queue pair is held, too, before a LOCAL_INVALIDATE while any message is in flight, and after it until it has left
-//!     the pool (protocol 2.10). It takes no PSN.
-//! 13. So the last message that was posted requests an acknowledgement, too, and the last one before a LOCAL_INVALIDATE; and each of two
-//!     slots, as the slot after it is not seen here. A WQE at the end of a burst is taken with the next one, if there is a next one,
-//!     where it is first.
+//! 7. After a slot that could not be read, or an overrun of the ring, nothing is wanted until the queue pair is
+//!    created or reset: where the next WQE begins is not known.
+//! 8. A message takes as many PSNs as its length needs packets, which is not checked yet; one if it needs none,
+//!    if it is inline, and if it is longer than any message may be (protocol 2.1, 2.2). A flushed WQE takes
+//!    none.
+//! 9. A queue pair with messages in flight is held, too, while 2^15 of its PSNs or more are in flight, and
+//!    while the next message would make that more than 2^23 (protocol 2.1). Acknowledge wakes it as for rule 3.
+//! 10. After a message of more than 16 KiB nothing is taken and fetch stops, until segment wakes the queue
+//!     pair; a change to a state in which nothing is sent ends that, too. A READ or an atomic is one packet,
+//!     and never long.
+//! 11. A queue pair is held, too, before a READ or an atomic while `read_atomic` of these are outstanding, and
+//!     before a WQE with a fence while any is: each is outstanding from here until it leaves the pool
+//!     (protocol 2.3, 2.10), and has a slot of its own until then. Where `read_atomic` is zero, none is ever
+//!     outstanding, and wqe_check refuses it.
+//! 12. A queue pair is held, too, before a LOCAL_INVALIDATE while any message is in flight, and after it until
+//!     it has left the pool (protocol 2.10). It takes no PSN.
+//! 13. So the last message that was posted requests an acknowledgement, too, and the last one before a
+//!     LOCAL_INVALIDATE; and each of two slots, as the slot after it is not seen here. A WQE at the end of a
+//!     burst is taken with the next one, if there is a next one, where it is first.
 use crate::messages::{
     BLOCK_BITS, BLOCK_MESSAGES, Begun, FetchResume, Link, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe,
     QUANTUM_BITS, Retired, SegmentPlan, WINDOW, WqeHeader, WqeSlot,
@@ -118,7 +124,7 @@ struct Send {
     waits_for_long: Bit,
     /// The last WQE was a LOCAL_INVALIDATE.
     follows_local: Bit,
-    /// Nothing is wanted any more: the producer index overran the ring, or a slot of it could not be read.
+    /// No slot is wanted any more: the producer index overran the ring, or a slot could not be read.
     has_ended: Bit,
     /// A WQE was taken since the queue pair was created or reset.
     has_begun: Bit,
@@ -386,7 +392,8 @@ impl Logic for WqeParse {
             let needs_block = send.tail_count.get_bit(3);
             let has_home = send.home_lap != retired.home_lap;
             let reuses = !has_home && !self.free.valid.val();
-            // A block that is used again links to itself: that link must be read before the next one is written.
+            // A block that is used again links to itself: that link must be read before the next one is
+            // written.
             let waits_for_long = send.is_reused && in_flight >= BLOCK_MESSAGES;
             let has_block = if reuses { in_flight == 0 } else { !waits_for_long };
             self.takes.d.next =
@@ -408,7 +415,7 @@ impl Logic for WqeParse {
                 in_flight >= WINDOW || (needs_block && !has_block) || waits_for_reads || waits_for_all;
             self.is_open.d.next = is_read && life.read_atomic.any();
             let has_packets = is_plain && !is_local && !fields.inline && fields.length <= LENGTH_MAX;
-            // Its last PSN is the one before it.
+            // A LOCAL_INVALIDATE takes no PSN: its last PSN is the one before its first.
             self.further_packets.d.next = if is_local {
                 !bits::<24>(0)
             } else if has_packets {

@@ -1,7 +1,7 @@
 //! Ack: sends acknowledgements and NAKs, each when the host writes that it covers are done.
 //!
-//! What is owed to a peer is state of its queue pair, not an entry of a queue, so a transmit path that is blocked never blocks the
-//! receive path (design decision 4).
+//! The replies that a queue pair owes are state of the queue pair, not entries of a queue, so a blocked
+//! transmit path never blocks the receive path (design decision 4).
 //!
 //! ```text
 //!  setup ─────────┐    ┌──────┐     ┌──────────────────────────────────┐
@@ -12,18 +12,19 @@
 //!                 a reply, each once
 //! ```
 //!
-//! Two cycles for an event and two for a packet that leaves. Latency 4 cycles from an event whose writes are done to its packet.
+//! Two cycles for an event and two for a packet that leaves. Latency 4 cycles from an event whose writes are
+//! done to its packet.
 //!
-//! 1. A queue pair holds two replies: the one that leaves next, and the newest. An acknowledgement replaces the newest,
-//!    but not a NAK that it does not cover; so while packets keep arriving, the older one still leaves.
-//! 2. A reply leaves when `write_count` host writes are done (design decision 11). Counts are kept in 32 bits here, so they do not wrap
-//!    while the transmit path is blocked.
-//! 3. A payload write that the host refused becomes NAK 0x63 for the first PSN that is not yet acknowledged, and fails
-//!    the queue pair at once; no reply leaves after it.
+//! 1. A queue pair holds two replies: the one that leaves next, and the newest. An acknowledgement replaces the
+//!    newest, but not a NAK that it does not cover; so while packets keep arriving, the older one still leaves.
+//! 2. A reply leaves when `write_count` host writes are done (design decision 11). Counts are kept in 32 bits
+//!    here, so they do not wrap while the transmit path is blocked.
+//! 3. A payload write that the host refused becomes NAK 0x63 for the first PSN that is not yet acknowledged,
+//!    and fails the queue pair at once; no reply leaves after it.
 //! 4. Replies of another generation, and those of a queue pair in RESET, are dropped.
-//! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response is on its way to the wire.
-//!    Replies of a queue pair wait while one is open, so none overtakes a response; in ERR there are no more responses (protocol 3.5,
-//!    3.8).
+//! 5. A READ or an atomic is released when the writes before it are done, and is open until its last response
+//!    is on its way to the wire. Replies of a queue pair wait while one is open, so none overtakes a response;
+//!    in ERR there are no more responses (protocol 3.5, 3.8).
 //! 6. An atomic that was admitted is released whatever becomes of its queue pair.
 //! 7. A NAK that fails the queue pair does so when it leaves (protocol 3.6), so earlier replies have left.
 //!
@@ -61,7 +62,7 @@ struct Ready {
 enum Step {
     /// Clears the records after a reset.
     Clear,
-    /// Chooses.
+    /// Chooses an event, or the head of the ready queue.
     Idle,
     /// Applies a setup event.
     Setup,
@@ -75,7 +76,7 @@ enum Step {
     Send,
 }
 
-/// The stage.
+/// Sends acknowledgements and NAKs; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct Ack {
     /// Core clock.
@@ -217,7 +218,7 @@ impl Logic for Ack {
             self.step.d.next = Step::Idle;
         }
 
-        // What the event changes.
+        // The record after the event.
         let is_set = step == Step::Setup;
         let is_owe = step == Step::Owe;
         let is_turn = step == Step::Send;
@@ -245,7 +246,7 @@ impl Logic for Ack {
             record_after(record, change, event, newer, done)
         };
 
-        // What leaves.
+        // The packet that leaves.
         self.releases.rx.valid.next = change.releases;
         self.releases.rx.beat.next = ReadRelease { queue_pair, generation: event.generation };
         self.atomic_releases.rx.valid.next = is_owe && event.is_atomic;

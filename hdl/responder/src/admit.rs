@@ -1,11 +1,12 @@
-//! Admission: decides for every request its place in the order of its queue pair, and whether it is valid.
+//! Admission: checks every request against the state of its queue pair (PSN order, opcode, rights, length).
 //!
-//! Everything about a queue pair that a packet can change is changed here, one packet at a time, so later stages do not
-//! depend on the order. What needs memory, keys or receive WQEs is only requested here: if it fails,
-//! [`Resolve`](crate::resolve::Resolve) drops the packets that were admitted after it, and stops the queue pair here.
+//! All state of a queue pair that a packet can change is changed here, one packet at a time, so later stages do
+//! not depend on the order. What needs memory, keys or receive WQEs is only requested here: if it fails,
+//! [`Resolve`](crate::resolve::Resolve) drops the packets that were admitted after it, and stops the queue pair
+//! here.
 //!
 //! ```text
-//!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (what to do with the packet)
+//!  setup ────────┐   ┌───────┐                      ┌──────────> admitted (the decision about the packet)
 //!  srq_setup ────┼──>│ Idle  ├─> Compare ─> Decide ─┼──────────> wqe_request
 //!  requests ─────┤   └───┬───┘      ^  (Share)  │   └──────────> srq_limit
 //!  sweep (ERR) ──┘       v          │          v
@@ -13,8 +14,8 @@
 //! ```
 //!
 //! Three cycles a packet, four for one that needs a WQE of an SRQ, from the records of the queue pair to their
-//! new values, so the next packet finds them. Latency 5 cycles to `admitted`. A setup event is taken between two packets,
-//! whatever the outputs do, in two cycles.
+//! new values, so the next packet finds them. Latency 5 cycles to `admitted`. A setup event is taken between
+//! two packets, whatever the outputs do, in two cycles.
 //!
 //! | Word of a queue pair | Holds | Written in |
 //! |---|---|---|
@@ -22,29 +23,34 @@
 //! | producer | WQEs posted | any cycle, by the doorbell; Setup |
 //! | record | expected PSN, MSN, NAK sent, failed, WQEs consumed; kind of the message that is arriving; of a WRITE its key, its length, the bytes received, and the address of the next | Setup, Decide, Flush |
 //!
-//! 1. Checks are made in the order of protocol 3.1: a packet that fails the first step is dropped and moves one counter; then PSN,
-//!    opcode, rights, receive WQE, length.
-//! 2. A gap gets one NAK for each expected PSN (protocol 3.2), a duplicate SEND or WRITE a reply when its sender asks for it
-//!    (protocol 3.4); nothing is executed twice.
-//! 3. After a packet that is refused, here or by resolve, no packet of the queue pair is admitted until it is restarted.
-//! 4. Receive WQEs are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with immediate data.
-//!    In ERR the WQE of a SEND that has not ended is flushed, and then the remaining ones, one after the other:
-//!    a sweep over the queue pairs proceeds when nothing else is to do, and after sixteen packets in any case; it
-//!    goes to a queue pair at once when that enters ERR.
-//!    An SRQ keeps its WQEs; last of all the queue pair reports that it holds none of them any more (last WQE reached, protocol 4.3).
+//! 1. Checks are made in the order of protocol 3.1: a packet that fails the first step is dropped and moves one
+//!    counter; then PSN, opcode, rights, receive WQE, length.
+//! 2. A gap gets one NAK for each expected PSN (protocol 3.2), a duplicate SEND or WRITE a reply when its
+//!    sender asks for it (protocol 3.4); nothing is executed twice.
+//! 3. After a packet that is refused, here or by resolve, no packet of the queue pair is admitted until it is
+//!    restarted.
+//! 4. Receive WQEs are consumed in order, each by one packet: the first of a SEND, the last of a WRITE with
+//!    immediate data. In ERR the WQE of a SEND that has not ended is flushed, and then the remaining ones, one
+//!    after the other: a sweep over the queue pairs proceeds when the stage is idle, and after sixteen packets
+//!    in any case; it moves to a queue pair at once when that enters ERR. An SRQ keeps its WQEs; last of all
+//!    the queue pair reports that it holds none of them any more (last WQE reached, protocol 4.3).
 //! 5. A producer index that claims more WQEs than the ring has is ignored: nothing is posted.
-//! 6. Packets of a message arrive in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9: FIRST and MIDDLE
-//!    have the length of the path MTU, LAST is not empty, and those of a WRITE add up to the length in its RETH.
-//! 7. A packet that is not executed, as a gap, a duplicate or a LAST without a receive WQE, leaves its message as it is.
-//! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most `destination_read_atomic` of them
-//!    are in flight for a queue pair: those that were admitted and not served yet. One more is refused.
-//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands leave on a port of their own, in order.
-//! 10. WQEs of an SRQ are given to its queue pairs in the order in which their packets arrive. When one needs a WQE and
-//!     fewer than the limit are left before or after it, even if none is, the event of the limit is raised, once for
-//!     each setting of the limit (protocol 4.5).
+//! 6. Packets of a message arrive in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9:
+//!    FIRST and MIDDLE have the length of the path MTU, LAST is not empty, and those of a WRITE add up to the
+//!    length in its RETH.
+//! 7. A packet that is not executed, as a gap, a duplicate or a LAST without a receive WQE, leaves its message
+//!    as it is.
+//! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most
+//!    `destination_read_atomic` of them are in flight for a queue pair: those that were admitted and not served
+//!    yet. One more is refused.
+//! 9. An atomic is executed as a READ of its eight bytes, which must be aligned; its operands leave on a port
+//!    of their own, in order.
+//! 10. WQEs of an SRQ are given to its queue pairs in the order in which their packets arrive. When one needs a
+//!     WQE and fewer than the limit are left before or after it, even if none is, the event of the limit is
+//!     raised, once for each setting of the limit (protocol 4.5).
 //!
-//! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records, which takes 1,024
-//! cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
+//! SEND, WRITE, READ and atomics are served. Duplicate READs and atomics are dropped. Reset sweeps all records,
+//! which takes 1,024 cycles. Protocol 3.1 to 3.8; design decisions 6 and 8.
 use crate::messages::{AdmitCounts, Admitted, AtomicOperands, Decision, ReceiveWqeRequest, Responses, Stop};
 use rnic_blocks::logic::match_table::MatchTable;
 use rnic_blocks::logic::psn::{self, PsnCheck};
@@ -148,7 +154,7 @@ enum Message {
     Write,
 }
 
-/// Record of a queue pair that packets change.
+/// State of a queue pair that packets change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct AdmitRecord {
     expected_psn: Bits<24>,
@@ -185,7 +191,7 @@ struct Stopped {
 enum Step {
     /// Clears the records after a reset.
     Clear,
-    /// Chooses.
+    /// Chooses a setup event, a packet or a step of the sweep.
     Idle,
     /// Applies a setup event.
     Setup,
@@ -241,7 +247,7 @@ struct Findings {
     message_bytes: Bits<32>,
 }
 
-/// The stage.
+/// Admits requests; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Admit {
     /// Core clock.
@@ -315,7 +321,7 @@ pub struct Admit {
 
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
-    /// Clear: the next record. Else: the queue pair whose WQEs are flushed next, if it is in ERR.
+    /// In `Clear`: the next record. Else: the queue pair whose WQEs are flushed next, if it is in ERR.
     sweep: Reg<Bits<SWEEP_BITS>>,
     /// Packets since the last step of the sweep.
     packets_since_sweep: Reg<Bits<4>>,
@@ -576,8 +582,8 @@ impl Logic for Admit {
         let naks_gap = is_gap && !record.nak_sent;
         let repeats = is_duplicate && can_repeat && token.ack_request;
 
-        // The sweep flushes a WQE of a queue pair in ERR, and stays there until none is left. The WQE of a SEND that
-        // has not ended was consumed before the others.
+        // The sweep flushes a WQE of a queue pair in ERR, and stays there until none is left. The WQE of a SEND
+        // that has not ended was consumed before the others.
         let is_sending = record.message == Message::Send;
         let owes_last_wqe = path.is_shared && !record.is_last_wqe_reported;
         let flushes = step == Step::Flush && found.is_error && (is_sending || found.has_wqe || owes_last_wqe);

@@ -1,8 +1,9 @@
 //! Atomics: executes atomics in host memory.
 //!
-//! An atomic takes two round trips through the host link, so many of them are in flight at a time, each on a word of its own. A table of
-//! locks, indexed by a few bits of the address, keeps them apart: two that share a lock run one after the other, which is
-//! always correct and seldom needless. A queue pair that finds a lock taken draws a ticket and comes back in turn until it is called.
+//! An atomic takes two round trips through the host link, so many of them are in flight at a time, each on a
+//! different word. A table of locks, indexed by a few bits of the address, keeps them apart: two that share a
+//! lock run one after the other, which is always correct and seldom needless. A queue pair that finds a lock
+//! taken draws a ticket and comes back in turn until it is called.
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────────────────┐
@@ -19,23 +20,26 @@
 //!             └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! An atomic takes 10 cycles of the machine, 4 more each time it finds its word locked. Latency 7 cycles from `release` to `read`, 3
-//! from `word` to `write`, 4 from `write_done` to `result`.
+//! An atomic takes 10 cycles of the machine, 4 more each time it finds its word locked. Latency 7 cycles from
+//! `release` to `read`, 3 from `word` to `write`, 4 from `write_done` to `result`.
 //!
-//! 1. Atomics of a queue pair are executed in the order of their requests, each once and only when released, and one at a time: the
-//!    next one begins when the host has done the write of the one before.
-//! 2. From the read of a word to the end of its write no other atomic reads it, of whatever queue pair. There is no order
-//!    between queue pairs; those that wait for a lock get it in the order in which they drew their tickets.
+//! 1. Atomics of a queue pair are executed in the order of their requests, each once and only when released,
+//!    and one at a time: the next one begins when the host has done the write of the one before.
+//! 2. From the read of a word to the end of its write no other atomic reads it, of whatever queue pair. There
+//!    is no order between queue pairs; those that wait for a lock get it in the order in which they drew their
+//!    tickets.
 //! 3. FETCH_ADD always writes, COMPARE_SWAP only when the word compares equal.
-//! 4. A word that the host does not deliver is not written; an atomic whose read or write fails has a result that says so.
+//! 4. A word that the host does not deliver is not written; an atomic whose read or write fails has a result
+//!    that says so.
 //! 5. Nothing here waits for the wire, so an atomic waits for the host only (design decision 4).
-//! 6. Every request is executed once it was taken, whatever becomes of its queue pair: like a WRITE that was admitted.
-//! 7. `in_flight`: atomics belong to periods, of which two can be open. A new one begins when there are atomics in the newer one and
-//!    none in the older, and counts as entered; it has left when all its atomics and those of earlier periods are done. So
-//!    later atomics are not waited for, although atomics overtake each other.
+//! 6. Every request is executed once it was taken, whatever becomes of its queue pair: like a WRITE that was
+//!    admitted.
+//! 7. `in_flight`: atomics belong to periods, of which two can be open. A new one begins when there are atomics
+//!    in the newer one and none in the older, and counts as entered; it has left when all its atomics and those
+//!    of earlier periods are done. So later atomics are not waited for, although atomics overtake each other.
 //!
-//! A queue pair may have 16 requests that have not begun; one more waits, and all requests after it. Reset forgets all, in 1,024 cycles.
-//! Protocol 3.5, 3.7.
+//! A queue pair may have 16 requests that have not begun; one more waits, and all requests after it. Reset
+//! forgets all, in 1,024 cycles. Protocol 3.5, 3.7.
 use crate::messages::{AtomicRelease, AtomicRequest, AtomicResult};
 use periods::Periods;
 pub(crate) use record::lock_of;
@@ -69,7 +73,7 @@ const OPEN_BITS: usize = RING_BITS + 1;
 enum Step {
     /// Clears the records after a reset.
     Clear,
-    /// Chooses.
+    /// Chooses an event, or the head of the ready queue.
     Idle,
     /// An atomic is done.
     Finish,
@@ -162,7 +166,8 @@ impl Logic for Atomics {
         let release = self.release.beat.val();
         let queue_pair = self.queue_pair.q.val();
 
-        // What is done comes first, since others wait for its word; then events and the ready queue in turn.
+        // Completed atomics come first, since others wait for their word; then events and the ready queue in
+        // turn.
         let finished = self.written.tx.beat.val();
         let is_done = self.written.tx.valid.val() && (!finished.has_write || self.dones.tx.valid.val());
         let finishes = is_idle && is_done && !self.has_result.q.val();

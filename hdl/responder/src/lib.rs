@@ -16,12 +16,14 @@
 //! 2. [`rq_prefetch`] delivers the receive WQEs that packets consume.
 //! 3. [`scatter`] pairs a packet with its receive WQE, and requests the access checks for its payload.
 //! 4. [`resolve`] decides its outcome, and sends payload, CQE and reply to place.
-//! 5. [`ack`] sends acknowledgements and NAKs when the host writes before them are done, and releases READs and atomics.
+//! 5. [`ack`] sends acknowledgements and NAKs when the host writes before them are done, and releases READs and
+//!    atomics.
 //! 6. [`atomics`] executes atomics in host memory.
 //! 7. [`read_responder`] makes the responses to READs and atomics.
 //!
-//! Packets of one queue pair keep their order from end to end; nothing that is received waits for the wire. [`messages`] has the
-//! records that the stages pass, [`merge`] the small blocks between them, and [`responder`] wires them.
+//! Packets of one queue pair keep their order from end to end; nothing that is received waits for the wire.
+//! [`messages`] has the records that the stages pass, [`merge`] the small blocks between them, and
+//! [`responder`] wires them.
 #![allow(
     missing_docs,
     reason = "rust-hdl's derives write undocumented methods; the tidy test checks our own items"

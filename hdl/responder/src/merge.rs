@@ -32,7 +32,8 @@ impl Logic for FailureMerge {
     }
 }
 
-/// Counts what enters the responder and what leaves it: packets, receive WQEs that are flushed, and reads of receive WQEs.
+/// Counts what enters the responder and what leaves it: packets, receive WQEs that are flushed, and reads of
+/// receive WQEs.
 #[derive(Default, LogicBlock, Registers)]
 pub struct InFlightCount {
     /// Core clock.

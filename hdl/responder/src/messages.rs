@@ -69,7 +69,8 @@ pub struct Admitted {
     pub with_invalidate: Bit,
     /// The sender asked for a solicited event.
     pub solicited: Bit,
-    /// Free-running count of receive WQEs that the queue pair has consumed, with this one; zero if they are of an SRQ.
+    /// Free-running count of receive WQEs that the queue pair has consumed, with this one; zero if they are of
+    /// an SRQ.
     pub consumer_index: Bits<WORK_INDEX_BITS>,
     /// The peer gets a reply, or responses, if all goes well.
     pub has_reply: Bit,
@@ -92,7 +93,8 @@ pub struct Responses {
     pub slot: Bits<READ_SLOT_BITS>,
 }
 
-/// A packet of a queue pair has failed after admission, which admits no more packets of it. There is no `ready`.
+/// A packet of a queue pair has failed after admission, which admits no more packets of it. There is no
+/// `ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Stop {
     /// Queue pair of the packet.
@@ -161,7 +163,7 @@ pub struct Scattered {
     pub message_bytes: Bits<32>,
     /// Access answers to wait for, 0 to 3: one for each part that is not empty.
     pub answer_count: Bits<2>,
-    /// Bytes of the place of each access answer, in their order.
+    /// Bytes of the part that each access answer is for, in the order of the answers.
     pub parts: Parts,
 }
 
@@ -213,7 +215,7 @@ pub struct AtomicResult {
     pub has_failed: Bit,
 }
 
-/// Counters of admission; each bit is high for one cycle an event.
+/// Counters of admission; each bit is high for one cycle per event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AdmitCounts {
     /// A request for a QPN that does not exist was dropped.
@@ -236,7 +238,7 @@ pub struct AdmitCounts {
     pub requests_after_failure: Bit,
 }
 
-/// Counters of [`Resolve`](crate::resolve::Resolve); each bit is high for one cycle an event.
+/// Counters of [`Resolve`](crate::resolve::Resolve); each bit is high for one cycle per event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ResolveCounts {
     /// A packet was dropped because an earlier one of its queue pair has failed.
@@ -251,7 +253,7 @@ pub struct ResolveCounts {
     pub stale_dropped: Bit,
 }
 
-/// Counters of [`Ack`](crate::ack::Ack); each bit is high for one cycle an event.
+/// Counters of [`Ack`](crate::ack::Ack); each bit is high for one cycle per event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AckCounts {
     /// An ACK was sent.
@@ -270,7 +272,8 @@ pub struct AckCounts {
     pub stale_dropped: Bit,
 }
 
-/// Counters of [`ReadResponder`](crate::read_responder::ReadResponder); each bit is high for one cycle an event.
+/// Counters of [`ReadResponder`](crate::read_responder::ReadResponder); each bit is high for one cycle per
+/// event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ReadResponderCounts {
     /// A NAK 0x62 was sent in place of a response: the remote key does not allow the access any more.
@@ -279,7 +282,7 @@ pub struct ReadResponderCounts {
     pub nak_operational_sent: Bit,
 }
 
-/// Counters of the responder; each bit is high for one cycle an event.
+/// Counters of the responder; each bit is high for one cycle per event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct ResponderCounts {
     /// A request for a QPN that does not exist was dropped.

@@ -1,9 +1,10 @@
 //! ReadResponder: answers READs, packet by packet, and atomics.
 //!
-//! A READ of 2 GiB is one request, and its responses would block all other queue pairs. So queue pairs with READs to
-//! answer are in a ready queue, and each turn makes responses of 16 KiB at most. A READ waits in a slot that its queue pair owns, so
-//! admission never waits for the wire (design decision 4). Atomics are answered between them, in the order of their requests; their
-//! results come from [`Atomics`](crate::atomics::Atomics), and wait in a slot too.
+//! A READ of 2 GiB is one request, and its responses would block all other queue pairs. So queue pairs with
+//! READs to answer are in a ready queue, and each turn makes responses of 16 KiB at most. A READ waits in a
+//! slot that its queue pair owns, so admission never waits for the wire (design decision 4). Atomics are
+//! answered between them, in the order of their requests; their results come from
+//! [`Atomics`](crate::atomics::Atomics), and wait in a slot too.
 //!
 //! ```text
 //!             ┌──────────────────────────────────────────────────────────────────┐
@@ -20,20 +21,23 @@
 //!             └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A response takes 2 cycles, a turn 5 more. Latency 13 cycles from `release` to `gather`, with a region table that answers in
-//! one.
+//! A response takes 2 cycles, a turn 5 more. Latency 13 cycles from `release` to `gather`, with a region table
+//! that answers in one.
 //!
-//! 1. READs of a queue pair are answered in the order of their requests, each once and only when released. Their responses are
-//!    FIRST, MIDDLE, LAST, or ONLY, with the bytes of the region as they are when they are read (protocol 2.2, 3.7).
-//! 2. Each response makes an access request for its own bytes: if the region was invalidated meanwhile, NAK 0x62 takes the place of
-//!    the response; if the host does not deliver the bytes, NAK 0x63 does. Then the queue pair fails, and no response of it follows.
+//! 1. READs of a queue pair are answered in the order of their requests, each once and only when released.
+//!    Their responses are FIRST, MIDDLE, LAST, or ONLY, with the bytes of the region as they are when they are
+//!    read (protocol 2.2, 3.7).
+//! 2. Each response makes an access request for its own bytes: if the region was invalidated meanwhile, NAK
+//!    0x62 is sent instead of the response; if the host does not deliver the bytes, NAK 0x63. Then the queue
+//!    pair fails, and no response of it follows.
 //! 3. READs of length zero make no access request (protocol 3.6).
-//! 4. An atomic is answered when its result is there, and requests after it are not answered before: so a READ returns what an earlier
-//!    atomic has written. While it waits, its queue pair is not in the ready queue. An atomic that the host failed ends in NAK 0x63. The
-//!    original value stays in the slot of the atomic.
+//! 4. An atomic is answered when its result is there, and requests after it are not answered before: so a READ
+//!    returns what an earlier atomic has written. While it waits, its queue pair is not in the ready queue. An
+//!    atomic that the host failed ends in NAK 0x63. The original value stays in the slot of the atomic.
 //! 5. In ERR, INIT and RESET, and after a restart, the requests of the queue pair are dropped with the event.
 //! 6. Setup events, requests, releases and results are taken within 4 cycles, whatever the outputs do.
-//! 7. `served` counts READs and atomics that were answered or dropped, for admission, which counts those in flight.
+//! 7. `served` counts READs and atomics that were answered or dropped, for admission, which counts those in
+//!    flight.
 //! 8. `in_flight` counts responses between the ready queue and gather.
 //!
 //! Reset forgets all requests, in 1,024 cycles.
@@ -65,7 +69,7 @@ const RESPONSE_COUNT: usize = RESPONSES + 1;
 const WAITING_MAX: u64 = 1 << TURN_LOG2;
 const READY_COUNT_BITS: usize = QUEUE_PAIR_BITS + 1;
 
-/// The stage.
+/// Answers READs and atomics; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub struct ReadResponder {
     /// Core clock.

@@ -1,7 +1,7 @@
 //! Resolve: decides the outcome of a packet, once the access answers for the memory that it names are there.
 //!
-//! Only here is everything known that decides whether a packet is executed: the decision of admission, its receive WQE, and its
-//! access rights.
+//! This is the first stage that knows all that decides whether a packet is executed: the decision of admission,
+//! its receive WQE, and its access rights.
 //!
 //! ```text
 //!  scattered ─────> Load ─> Gather ──────────> Emit ──┬──> place (payload, completion, reply)
@@ -12,27 +12,32 @@
 //!                  verdicts (two bits a queue pair: failed, holds a receive WQE)
 //! ```
 //!
-//! Three cycles a packet, one more for each access answer after the first; for a SEND with Invalidate two more and those that control
-//! takes. A packet is finished before the next one is looked at, so the next one finds the verdict on it.
+//! Three cycles a packet, one more for each access answer after the first; for a SEND with Invalidate two more
+//! and those that control takes. A packet is finished before the next one is looked at, so the next one finds
+//! the verdict on it.
 //!
-//! 1. Every packet that has payload, a completion or a reply becomes one command to place, in the order of the packets.
-//! 2. A queue pair fails once: packets that were admitted after the one that failed are dropped, and the receive WQEs that they
-//!    consumed are flushed. Control gets the notice from [`Ack`](crate::ack::Ack) when the NAK leaves, so responses to earlier requests
-//!    are still sent.
-//! 3. Statuses, NAKs and events are those of protocol 3.6: a packet that holds a receive WQE completes it in error, one
-//!    that holds none raises an event. The WQE of a SEND of several packets is held from its first executed packet to
-//!    its last, and completes once: with the last packet, with the packet that fails, or flushed in ERR.
+//! 1. Every packet that has payload, a completion or a reply becomes one command to place, in the order of the
+//!    packets.
+//! 2. A queue pair fails once: packets that were admitted after the one that failed are dropped, and the
+//!    receive WQEs that they consumed are flushed. Control gets the notice from [`Ack`](crate::ack::Ack) when
+//!    the NAK leaves, so responses to earlier requests are still sent.
+//! 3. Statuses, NAKs and events are those of protocol 3.6: a packet that holds a receive WQE completes it in
+//!    error, one that holds none raises an event. The WQE of a SEND of several packets is held from its first
+//!    executed packet to its last, and completes once: with the last packet, with the packet that fails, or
+//!    flushed in ERR.
 //! 4. No CQE is written for a receive WQE that could not be read, since its `wr_id` is not known.
-//! 5. A packet whose queue pair was restarted before its receive WQE arrived is dropped, and so is the rest of its message.
+//! 5. A packet whose queue pair was restarted before its receive WQE arrived is dropped, and so is the rest of
+//!    its message.
 //! 6. A message counts in the MSN with its last packet (protocol 3.7).
-//! 7. A READ whose range is accessible becomes a request to the READ responder, in the cycle of its command to place; the reply of
-//!    that command releases it. An atomic becomes two requests: one to be executed and one to be answered. The device address of its
-//!    word must be aligned too.
+//! 7. A READ whose range is accessible becomes a request to the READ responder, in the cycle of its command to
+//!    place; the reply of that command releases it. An atomic becomes two requests: one to be executed and one
+//!    to be answered. The device address of its word must be aligned too.
 //! 8. Each atomic that admission executes takes its operands, whatever its outcome.
-//! 9. A SEND with Invalidate whose data may be placed invalidates its key before its command leaves, so the key is invalid before the
-//!    CQE is written (protocol 3.7). A key that must not be invalidated fails the queue pair as a remote access error, with
-//!    NAK 0x62 and the receive WQE in error, and nothing of the last packet is placed: implementations disagree on row 15 of protocol
-//!    3.6, and a peer that gets a NAK does not wait for a time-out.
+//! 9. A SEND with Invalidate whose data may be placed invalidates its key before its command leaves, so the key
+//!    is invalid before the CQE is written (protocol 3.7). A key that must not be invalidated fails the queue
+//!    pair as a remote access error, with NAK 0x62 and the receive WQE in error, and nothing of the last packet
+//!    is placed: implementations disagree on row 15 of protocol 3.6, and a peer that gets a NAK does not wait
+//!    for a time-out.
 use crate::messages::{AtomicOperands, AtomicRequest, Decision, ResolveCounts, Scattered, Stop};
 use command::{addresses_of, place_command_of, read_request_of};
 use outcome::{Verdict, counts_of, has_completion, has_reply, outcome_of, verdict_after, verdict_before};
@@ -64,7 +69,7 @@ enum Step {
     Emit,
 }
 
-/// The stage.
+/// Resolves packets; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Resolve {
     /// Core clock.

@@ -20,16 +20,20 @@
 //!                                             └──────────┘
 //! ```
 //!
-//! Throughput a packet in 3 cycles, in one more for each SGE of a SEND after the first, and in one more for a packet of
-//! a SEND after its first; three more cycles after each sixteen packets. Latency from a request to its command 15 cycles, with a
-//! region table that answers in one, and 16 for a packet of a SEND after its first.
+//! Throughput one packet in 3 cycles; one cycle more for each SGE of a SEND after the first, one more for each
+//! packet of a SEND after its first, and three more after every sixteen packets. Latency from a request to its
+//! command 15 cycles, with a region table that answers in one cycle, and 16 for a packet of a SEND after its
+//! first.
 //!
 //! 1. Each packet makes at most one command to place, in the order of the packets.
-//! 2. Nothing that is received waits for what is sent: [`Ack`] takes `place_reply` in bounded time, whatever `ack` does.
-//! 3. `in_flight` counts packets and reads of receive WQEs; a packet that was sent to place has left, or waits in [`Atomics`].
-//! 4. A SEND with Invalidate blocks later packets until its key is invalidated, for some 20 cycles and those of control.
-//! 5. An atomic is executed after all earlier writes of its queue pair. Later WRITEs and SENDs do not wait for it, unless the peer uses
-//!    a fence (protocol 2.10).
+//! 2. Nothing that is received waits for what is sent: [`Ack`] takes `place_reply` in bounded time, whatever
+//!    `ack` does.
+//! 3. `in_flight` counts packets and reads of receive WQEs; a packet that was sent to place has left, or waits
+//!    in [`Atomics`].
+//! 4. A SEND with Invalidate blocks later packets until its key is invalidated, for some 20 cycles and those of
+//!    control.
+//! 5. An atomic is executed after all earlier writes of its queue pair. Later WRITEs and SENDs do not wait for
+//!    it, unless the peer uses a fence (protocol 2.10).
 //!
 //! The stages document what they refuse. Protocol chapter 3.
 use crate::ack::Ack;
@@ -58,7 +62,7 @@ use rnic_messages::sizes::WRITE_COUNT_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
 use rnic_protect::RegionMux;
 
-/// All stages of the responder, joined.
+/// The responder; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Responder {
     /// Core clock.

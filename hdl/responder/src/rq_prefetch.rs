@@ -1,4 +1,5 @@
-//! Prefetch of receive WQEs: keeps the next WQEs of each ring on the card, since the host takes a microsecond to deliver one.
+//! Prefetch of receive WQEs: keeps the next WQEs of each ring on the card, since the host takes a microsecond
+//! to deliver one.
 //!
 //! ```text
 //!  request ──> Choose ─> Check (─> Turn) ──> granted ──────────────────> entries ──> errors ──> wqe
@@ -9,45 +10,49 @@
 //!  doorbells ──────^         ^────────┘ links, shared lines
 //! ```
 //!
-//! A line holds four WQEs of a ring. Every ring has a line of its own, so that whatever other rings do, its next four WQEs can wait
-//! here; 2,048 further lines are shared. Each live ring may have its share of them: 2,048 divided by the number of rings, rounded to a
-//! power of two; 124 WQEs at most, which hide 1.4 us of a full wire (2.9 cycles a SEND), and eight at least, as many as the
-//! sender's card fetches of a queue pair at once. A ring that misses a WQE may have more until it is idle: while a quarter of
-//! the lines is free, as many WQEs as an eighth of the free lines holds; below that, twice as many each time it misses
-//! a WQE for the second time within a walk.
-//! 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own lines, and a quarter unused.
+//! A line holds four WQEs of a ring. Every ring has a line of its own, so that whatever other rings do, its
+//! next four WQEs can wait here; 2,048 further lines are shared. Each live ring may have its share of them:
+//! 2,048 divided by the number of rings, rounded to a power of two; 124 WQEs at most, which hide 1.4 us of a
+//! full wire (2.9 cycles a SEND), and eight at least, as many as the sender's card fetches of a queue pair at
+//! once. A ring that misses a WQE may have more until it is idle: while a quarter of the lines is free, as many
+//! WQEs as an eighth of the free lines holds; below that, twice as many each time it misses a WQE for the
+//! second time within a walk. 16,384 words, 32 UltraRAMs by count: half for the shared lines, a quarter for own
+//! lines, and a quarter unused.
 //!
-//! The lines of a ring are a list (`links`), from the line of the last WQE that was given to that of the last one that was fetched.
-//! A line is freed when the first WQE after it is given; a ring without WQEs here fetches into its last line
-//! again. A walk over the rings, one in eight cycles when nothing else is to be done, finds those that have less than their share
-//! here, because too many doorbells rang at once, or other rings had the lines. When a ring was denied a line that it may
-//! have, the walk asks the next 127 rings for theirs: those that hold more than they may, and those that consumed nothing while
-//! 14,000 WQEs were given to other rings. Such a ring is as after a restart, but for its index, and the next WQEs that it needs are
-//! fetched into its own line.
+//! The lines of a ring are a list (`links`), from the line of the last WQE that was given to that of the last
+//! one that was fetched. A line is freed when the first WQE after it is given; a ring without WQEs here fetches
+//! into its last line again. A walk over the rings, one in eight cycles when nothing else is to be done, finds
+//! those that have less than their share here, because too many doorbells rang at once, or other rings had the
+//! lines. When a ring was denied a line that it may have, the walk frees lines of the next 127 rings: those
+//! that hold more than they may, and those that consumed nothing while 14,000 WQEs were given to other rings.
+//! Such a ring is as after a restart, but for its index, and the next WQEs that it needs are fetched into its
+//! own line.
 //!
-//! Throughput 2.25 cycles a request, of whichever ring: two, and one more where a line begins. At the same time a ring is looked at,
-//! and a line of it fetched, in 2 cycles, and each further line in 3; at most 64 reads are in flight. Latency 7 cycles, and one
-//! more where a line begins. WQEs leave in the order of the requests, as payload does: a request whose WQE is not here blocks
-//! later ones for a read of the host, while lines of other rings are fetched. A setup event is taken between two requests,
-//! in 4 cycles; after one that ends a ring, requests wait for two cycles for each of its lines, 64 at most.
+//! Throughput 2.25 cycles a request, of any rings: two, and one more where a line begins. At the same time a
+//! ring is looked at, and a line of it fetched, in 2 cycles, and each further line in 3; at most 64 reads are
+//! in flight. Latency 7 cycles, and one more where a line begins. WQEs leave in the order of the requests, as
+//! payload does: a request whose WQE is not here blocks later ones for a read of the host, while lines of other
+//! rings are fetched. A setup event is taken between two requests, in 4 cycles; after one that ends a ring,
+//! requests wait for two cycles for each of its lines, 64 at most.
 //!
 //! 1. WQEs of a ring are given in its order, each as host memory held it after it was posted. None is read
 //!    after it was consumed.
 //! 2. A valid request is answered, whatever other rings hold: the own line of its ring is free, or in its list.
 //! 3. Reads of an earlier owner of a line complete before those of the next, as reads complete in their order.
-//! 4. A WQE that was fetched before a restart is never given: WQEs are here only if the last read of the ring that completed was
-//!    requested by the generation that asks.
+//! 4. A WQE that was fetched before a restart is never given: WQEs are here only if the last read of the ring
+//!    that completed was requested by the generation that asks.
 //! 5. A request of another generation is answered as stale, without a read.
-//! 6. Only posted WQEs are prefetched, and none if a doorbell claims more than the ring has; WQEs that admission requests
-//!    are fetched in any case.
+//! 6. Only posted WQEs are prefetched, and none if a doorbell claims more than the ring has; WQEs that
+//!    admission requests are fetched in any case.
 //! 7. While `enable` is low nothing is prefetched: packets in flight get their WQEs, and the ring comes to rest
 //!    (design decision 12).
 //!
 //! Rings are those of the queue pairs and, after them, of the SRQs (protocol 4.5). The card makes the
-//! generation of an SRQ itself: its queue pairs come and go, and it is destroyed only when none of them can request a WQE.
+//! generation of an SRQ itself: its queue pairs come and go, and it is destroyed only when none of them can
+//! request a WQE.
 //!
-//! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and frees all lines, in
-//! 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
+//! A part of a line is fetched only if less than a line is here. Reset sweeps the records of all rings and
+//! frees all lines, in 2,048 cycles. Protocol 3.7; design decisions 8 and 9.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, RegisterSlice, StreamRx, StreamTx};
@@ -67,7 +72,8 @@ const RING_BITS: usize = RECEIVE_RING_BITS;
 const LAST_RING: u64 = RECEIVE_RINGS - 1;
 /// log2 of the shared lines.
 const SHARED_BITS: usize = 11;
-/// Bits of a line number: a line in the lower half belongs to the ring of the same number, the upper half is shared.
+/// Bits of a line number: a line in the lower half belongs to the ring of the same number, the upper half is
+/// shared.
 const LINE_BITS: usize = SHARED_BITS + 1;
 /// log2 of the WQEs of a line.
 const PLACE_BITS: usize = 2;
@@ -87,8 +93,8 @@ const QUOTA_MAX: u64 = 4;
 const SHARE_BITS: usize = 8;
 /// With this many free shared lines, rings that miss WQEs may have more.
 const PLENTY: u64 = 512;
-/// log2 of the WQEs given to all rings between two walks that age the rings, so idleness does not depend on the speed of the
-/// others.
+/// log2 of the WQEs given to all rings between two walks that age the rings, so idleness does not depend on the
+/// speed of the others.
 const SPAN_OF_AGE_BITS: usize = 11;
 /// Width of the count of these WQEs.
 const GIVEN_BITS: usize = SPAN_OF_AGE_BITS + 1;
@@ -154,7 +160,8 @@ struct Arrived {
     generation: Bits<GENERATION_BITS>,
     /// Free-running count of WQEs that arrived for this generation.
     index: Bits<WORK_INDEX_BITS>,
-    /// As in [`Progress`] when the last of them was requested; while it differs from [`Taken`], the next line is the same again.
+    /// As in [`Progress`] when the last of them was requested; while it differs from [`Taken`], the next line
+    /// is the same again.
     stay: Bit,
 }
 
@@ -313,12 +320,12 @@ pub struct RqPrefetch {
     /// Shared lines that are in no list.
     #[init(Fifo::new(Storage::Block))]
     lines: Fifo<Bits<SHARED_BITS>, SHARED_BITS, LINE_BITS>,
-    /// Rings whose doorbell rang; the walk finds those for which this has no room.
+    /// Rings whose doorbell rang; the walk finds those for which this queue has no room.
     rung: Fifo<Bits<RING_BITS>, 6, 7>,
     /// Rings that have room for a line, or have no WQE left.
     notices: Fifo<Bits<RING_BITS>, 10, 11>,
-    /// Rings that gave way to others before enough of them was fetched; the walk, or the consumption of their next line, finds those
-    /// for which this has no room.
+    /// Rings that gave way to others before enough of their WQEs were fetched; the walk, or the consumption of
+    /// their next line, finds those for which this queue has no room.
     #[init(Fifo::new(Storage::Distributed))]
     unfinished: Fifo<Bits<RING_BITS>, 7, 8>,
     fetch_queue: Fifo<Fetch, 6, 7>,
@@ -340,7 +347,7 @@ pub struct RqPrefetch {
     #[init(Reg::new(Step::Clear))]
     step: Reg<Step>,
     ring: DFF<Bits<RING_BITS>>,
-    /// Why the ring is looked at.
+    /// Reason for which the ring is looked at.
     is_demand: Reg<Bit>,
     is_notice: Reg<Bit>,
     is_walk: Reg<Bit>,
@@ -613,7 +620,8 @@ impl Logic for RqPrefetch {
             self.step.d.next = Step::Look;
         }
 
-        // The next ring: setup events first, then requested WQEs. A ring whose records are being written waits a cycle.
+        // The next ring: setup events first, then requested WQEs. A ring whose records are being written waits
+        // a cycle.
         let may_run_ahead = may_fetch && self.enable.val();
         let has_notice = self.notices.tx.valid.val() && may_run_ahead;
         let has_bell = self.rung.tx.valid.val() && may_run_ahead;
@@ -721,7 +729,8 @@ impl Logic for RqPrefetch {
         self.fetches_now.d.next = fetches;
         self.fetches.next = self.fetches_now.q.val();
 
-        // Setup events, and rings that yield. A doorbell or a completed read comes first: the memories have one write port.
+        // Setup events, and rings that yield. A doorbell or a completed read comes first: the memories have one
+        // write port.
         let is_event = self.is_event.q.val();
         let clears = step == Step::Clear && !rings;
         let applies = step == Step::Apply && !rings && !completes;

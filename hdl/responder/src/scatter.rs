@@ -1,6 +1,8 @@
-//! Scatter: pairs a packet with its receive WQE, and requests the access checks for the memory that its payload goes to.
+//! Scatter: pairs a packet with its receive WQE, and requests the access checks for the memory that its payload
+//! goes to.
 //!
-//! A payload may end in another SGE than it begins, and a SEND of several packets continues where the packet before it ended.
+//! A payload may end in another SGE than it begins, and a SEND of several packets continues where the packet
+//! before it ended.
 //!
 //! ```text
 //!  admitted ──┬─> Load ──────────> Measure ─> Ask ──┬──> scattered
@@ -10,24 +12,26 @@
 //!                       └────────────────── held WQEs (one word a queue pair)
 //! ```
 //!
-//! Three cycles a packet, one more for each access request after the first, and one more for a packet that belongs to a held WQE. A
-//! packet is finished before the next one is looked at, so the next one finds what is left of the WQE; a SEND with Invalidate is
-//! finished when its key is invalidated.
+//! Three cycles a packet, one more for each access request after the first, and one more for a packet that
+//! belongs to a held WQE. A packet is finished before the next one is looked at, so the next one finds what is
+//! left of the WQE; a SEND with Invalidate is finished when its key is invalidated.
 //!
-//! 1. A WRITE with payload makes one access request with the remote key; a SEND one for each SGE that takes bytes, with the
-//!    local keys. SGEs of length zero and those that the message does not reach are not checked (protocol 4.6).
-//!    A READ makes one for all that is to be read, with the remote key, and so does an atomic for its word; a READ of length zero none.
-//! 2. The first packet of a WRITE checks the whole message, so nothing of one that is out of bounds is written; later packets
-//!    check their own part again, since the region can be invalidated in between.
-//! 3. The WQE of a SEND of several packets is held from the first to the last. The held word has what the next packet needs:
-//!    address and remaining length of each SGE, and the bytes received. It is written by packets that are
-//!    executed and do not end their message, and by nothing else; whether it is still valid is for [`Resolve`](crate::resolve::Resolve)
-//!    to say.
+//! 1. A WRITE with payload makes one access request with the remote key; a SEND one for each SGE that takes
+//!    bytes, with the local keys. SGEs of length zero and those that the message does not reach are not checked
+//!    (protocol 4.6). A READ makes one for all that is to be read, with the remote key, and so does an atomic
+//!    for its word; a READ of length zero none.
+//! 2. The first packet of a WRITE checks the whole message, so nothing of one that is out of bounds is written;
+//!    later packets check their own part again, since the region can be invalidated in between.
+//! 3. The WQE of a SEND of several packets is held from the first to the last. The held word has what the next
+//!    packet needs: address and remaining length of each SGE, and the bytes received. Only packets that are
+//!    executed and do not end their message write it; [`Resolve`](crate::resolve::Resolve) decides whether it
+//!    is still valid.
 //! 4. Lengths are added in 34 bits (design decision 14). A SEND of more than 2 GiB is too long for any WQE.
-//! 5. A WQE that could not be read, has reserved bits set, or is too short for the SEND makes no access request.
+//! 5. A WQE that could not be read, has reserved bits set, or is too short for the SEND makes no access
+//!    request.
 //! 6. Packets that are not executed make no access request.
-//! 7. After a SEND with Invalidate no access request is made before the region tables are updated, so later packets find the
-//!    key invalid.
+//! 7. After a SEND with Invalidate no access request is made before the region tables are updated, so later
+//!    packets find the key invalid.
 //!
 //! Protocol 3.6, 3.7.
 use crate::messages::{Admitted, Decision, Parts, ReceiveWqe, ReceiveWqeFault, Scattered};
@@ -54,7 +58,7 @@ enum Step {
     Load,
     /// Reads the held WQE.
     Recall,
-    /// Cuts the payload into parts.
+    /// Splits the payload into parts.
     Measure,
     /// Makes their access requests.
     Ask,
@@ -62,7 +66,7 @@ enum Step {
     Hold,
 }
 
-/// The stage.
+/// Requests access checks; see the module.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct Scatter {
     /// Core clock.

@@ -9,19 +9,20 @@ use std::process::ExitCode;
 
 /// Generate the rnic card as Verilog-2005.
 ///
-/// Writes rnic.v, rnic.xdc, rnic_regs.h, REGISTERS.md and manifest.json. The same configuration gives the same bytes.
+/// Writes rnic.v, rnic.xdc, rnic_regs.h, REGISTERS.md and manifest.json. The same configuration gives the same
+/// bytes.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
     /// The configuration, in TOML; configs/ has one for each width of the datapath.
     #[arg(long)]
     config: PathBuf,
-    /// The directory to write into; made if it is not there.
+    /// The directory to write into; created if it does not exist.
     #[arg(long)]
     out: PathBuf,
 }
 
-/// A configuration that cannot be built, or could not be read: nothing has been written.
+/// Exit code if the configuration could not be read, or is refused: nothing has been written.
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -49,7 +50,7 @@ fn read(path: &Path) -> Result<Product> {
 }
 
 fn write(product: &Product, directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     for (name, text) in product.files() {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -58,7 +59,7 @@ fn write(product: &Product, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line; nothing if its reader has gone (`rnic-gen | head -1`), for the files are what is wanted.
+/// Prints a line. A closed pipe (`rnic-gen | head -1`) is not an error, since the files are written anyway.
 fn say(line: &str) -> Result<()> {
     match writeln!(stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),

@@ -9,7 +9,8 @@ use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use rnic_layout::queue::phase;
 use std::collections::{HashMap, VecDeque};
 
-/// The ring of completion queue `n` is at page `0x1000 + n`, of event queue `n` at `0x2000 + n`; all have 64 entries.
+/// The ring of completion queue `n` is at page `0x1000 + n`, of event queue `n` at `0x2000 + n`; all have 64
+/// entries.
 const LOG2: u64 = 6;
 const ENTRIES: u32 = 1 << LOG2;
 const COMPLETION_PAGE: u64 = 0x1000;

@@ -1,6 +1,6 @@
-//! The block between models of the pool, wqe_parse, issue, the peer and control, in plain Rust. When
-//! turns take place is left to the block; what it does in each of them is not. ReadResponse and the place stage return anything,
-//! but in order.
+//! The block between models of the pool, wqe_parse, issue, the peer and control, in plain Rust. When turns take
+//! place is left to the block; what it does in each of them is not. ReadResponse and the place stage return
+//! anything, but in order.
 use super::*;
 use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
 use crate::opcode::{CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
@@ -180,7 +180,7 @@ fn counts_of(block: &Acknowledge) -> [(&'static str, Bit); 16] {
     ]
 }
 
-/// The card's own address in a row of its table; the last row is not in use.
+/// The source address of the card in a row of its table; the last row is not in use.
 fn own_address(place: Bits<SOURCE_ADDRESS_BITS>) -> Bits<128> {
     bits::<128>(0x0200_00ff_fe00_0000 | place.to_u64())
 }
@@ -236,8 +236,8 @@ impl Model {
         !self.has_failed && states.iter().any(|&state| self.event.state == state as u64)
     }
 
-    /// What a response means, given how many messages had been issued: the names of the counters that it moves, and what read_response
-    /// gets of it.
+    /// What a response means, given how many messages had been issued: the names of the counters that it moves,
+    /// and what read_response gets of it.
     fn takes_answer(
         &mut self,
         packet: &PacketToken,
@@ -403,7 +403,8 @@ impl Model {
         std::iter::once(counter).chain(exhausted.filter(|_| ends)).collect()
     }
 
-    /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no CQE.
+    /// How the oldest message would end now: `None` if it stays, else status and reason, or that it makes no
+    /// CQE.
     fn verdict(&self) -> Option<Option<(u64, u64)>> {
         let message = self.messages.front()?;
         let status = message.token.completion.status.to_u64();
@@ -526,7 +527,7 @@ impl World {
             assert!(name == "messages_completed" || self.counts[name] == expected, "{name}: {expected}");
         }
 
-        // What the pool shows in the next cycle is what was there before this one.
+        // The pool shows in the next cycle what was there before this cycle.
         let asked = block.queue_pair.val().to_u64() as usize;
         let place = block.pool_slot.val().to_u64();
         let (reads_issued, reads_begun) = (block.issued_read.val(), block.begun_read.val());
@@ -599,7 +600,7 @@ impl World {
         }
         if let Some(response) = deferred {
             let number = self.deferred.received.len() - 1;
-            assert_eq!(response, self.deferred_expected[number], "answer {number} to deposit");
+            assert_eq!(response, self.deferred_expected[number], "response {number} to read_response");
             let returned = self.place(response);
             let soonest = self.placing.back().map_or(0, |placing| placing.0);
             let due = soonest.max(self.cycle + self.random.random_range(0..60));
@@ -614,7 +615,7 @@ impl World {
         }
         if let Some(block) = freed {
             let owner = self.senders.values_mut().find(|sender| sender.chain.contains(&block));
-            let owner = owner.expect("a freed block is somebody's");
+            let owner = owner.expect("a freed block is in a chain");
             let position = owner.chain.iter().position(|&other| other == block).unwrap();
             assert!(position <= 1 && owner.chain.len() > position + 1, "it is at the beginning of its chain");
             owner.chain.remove(position);
@@ -789,7 +790,8 @@ impl World {
         self.kicks.push(local);
     }
 
-    /// Issue: the oldest message is written into the pool with its first packet, or another of its packets is sent.
+    /// Issue: the oldest message is written into the pool with its first packet, or another of its packets is
+    /// sent.
     fn issue(&mut self, fails: bool) {
         let Some(mut item) = self.items.pop_front() else { return };
         let sender = self.senders.get_mut(&item.queue_pair).unwrap();
@@ -1169,7 +1171,7 @@ impl World {
         }
     }
 
-    /// One cycle of everything.
+    /// One cycle of the block and all models.
     fn live(&mut self, habits: Habits) {
         let mut happens = |out_of_thousand| self.random.random_range(0..1000) < out_of_thousand;
         let (commands, answers, loses) =
@@ -1214,7 +1216,7 @@ impl World {
             assert_eq!(*token, self.completions_expected[index], "completion {index}");
         }
         let (failures, expected) = (&self.failures.received, &self.failures_expected);
-        assert!(expected.starts_with(failures), "{failures:?} are said, and {expected:?} expected");
+        assert!(expected.starts_with(failures), "{failures:?} are reported, and {expected:?} expected");
     }
 
     /// Nothing more is posted; everything must come to rest, flushed, and every block must be free or a home.
@@ -1273,7 +1275,7 @@ impl World {
         {
             self.live(CALM);
             cycles += 1;
-            assert!(cycles < 20_000, "entries are issued");
+            assert!(cycles < 20_000, "WQEs are issued");
         }
     }
 
@@ -1310,7 +1312,7 @@ impl World {
     }
 }
 
-/// Nothing happens but what a test does.
+/// No random behaviour: only what a test does.
 const CALM: Habits = Habits { events: 0, failures: 0, answers: 0 };
 
 /// Random queue pairs, WQEs, responses, failures and commands, with all ways to stall.
@@ -1371,7 +1373,7 @@ fn a_queue_pair_in_sqd_says_once_that_nothing_is_left() {
     assert_eq!((world.completions.received.len(), world.drained()), (3, 1));
     world.drain(5, true);
     lives(&mut world);
-    assert_eq!(world.drained(), 1, "it was said");
+    assert_eq!(world.drained(), 1, "the event was raised");
     // With nothing in flight the event is raised at once, and not where it is not enabled.
     for notifies in [true, false] {
         world.move_to(5, QpState::ReadyToSend);
@@ -1451,7 +1453,7 @@ fn events_and_answers_are_taken_while_completions_stall() {
 }
 
 #[test]
-fn nothing_is_left_behind_a_reset_and_its_sweep() {
+fn nothing_is_left_after_a_reset_and_its_sweep() {
     let mut world = World::roomy(Stalls::None);
     world.post(5, 20);
     world.acknowledge(5, 10);

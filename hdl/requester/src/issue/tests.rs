@@ -62,7 +62,7 @@ fn random_packet(random: &mut Random) -> Packet {
 }
 
 #[test]
-fn messages_are_written_down_and_sent_in_order() {
+fn messages_are_written_into_the_pool_and_sent_in_order() {
     let mut random = random();
     // Commands that continue, READs issued, packets dropped, WQEs refused, access checks failed, commands,
     // invalidations.
@@ -270,7 +270,7 @@ fn messages_are_written_down_and_sent_in_order() {
             ending.sample(&bench.block.invalidate);
             if bench.block.gather.valid.val() {
                 let number = gather.received.len();
-                assert!(written >= says_of[number], "a packet is seen before it is written down");
+                assert!(written >= says_of[number], "a packet is sent before its message is in the pool");
             }
             if let Some(mut command) = gather.sample(&bench.block.gather) {
                 let expected = commands[gather.received.len() - 1];

@@ -1,6 +1,7 @@
 //! Grant: waits for the access checks of a response, and sends its command.
 //!
-//! An access check takes some cycles, in which the next responses are looked at; so a response waits here, not in front.
+//! An access check takes some cycles, in which the next responses are compared; so a response waits here, not
+//! in the stage before.
 //!
 //! ```text
 //!                  ┌──────────────────────────────┐
@@ -45,7 +46,7 @@ enum Step {
     Send,
 }
 
-/// Turns access checks into commands; see the module.
+/// Waits for access checks, and sends commands; see the module.
 #[derive(Default, LogicBlock, Registers)]
 pub(super) struct Grant {
     /// Core clock.

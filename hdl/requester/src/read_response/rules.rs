@@ -160,8 +160,8 @@ fn is_nak(syndrome: Bits<8>) -> Bit {
     syndrome.get_bits::<3>(SYNDROME_CLASS).any()
 }
 
-/// Says what becomes of a response. One that is not live is dropped: it is not from the peer, or of an older generation, or for a
-/// queue pair that has failed or takes none.
+/// Says what becomes of a response. One that is not live is dropped: it is not from the peer, or of an older
+/// generation, or for a queue pair that has failed or takes none.
 #[kernel]
 pub(super) fn decide(
     is_live: Bit,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_accepted_while_a_queue_pair_works() {
+    fn responses_are_accepted_in_rtr_rts_sqd_and_sqe() {
         use QpState::{ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError};
         let states = [ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError];
         for number in 0..8 {
@@ -364,7 +364,8 @@ mod tests {
     fn a_response_is_right_with_opcode_length_and_syndrome_of_its_place() {
         let (first, middle, last, only) =
             (READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE, READ_RESPONSE_LAST, READ_RESPONSE_ONLY);
-        // Length of the READ, responses so far, opcode, payload, syndrome; whether it is right, and the last one.
+        // Length of the READ, responses so far, opcode, payload, syndrome; whether it is right, and the last
+        // one.
         for (length, responses, opcode, bytes, syndrome, is_right, is_last) in [
             (1024, 0, only, 1024, 0x1f, true, true),
             (1024, 0, only, 1023, 0x1f, false, true),
@@ -484,7 +485,8 @@ mod tests {
         let bad = Outcome { is_bad: true, ..Outcome::default() };
         let missing = Outcome { is_missing: true, ..Outcome::default() };
         let acknowledged = Outcome { is_acknowledge: true, ..Outcome::default() };
-        // Outcome, whether the READ has begun and whether it ends; PSN, status, whether no message can end with it.
+        // Outcome, whether the READ has begun and whether it ends; PSN, status, whether no message can end with
+        // it.
         for (outcome, has_begun, is_last, psn, status, is_middle) in [
             (places, false, false, 105, Success, false),
             (places, true, false, 105, Success, true),

@@ -1,5 +1,5 @@
-//! The block between models of segment, issue, a peer that may be wrong, the region table and the place stage; all that it
-//! does is compared with a model that splits messages as the protocol does, byte by byte.
+//! The block between models of segment, issue, a peer that may be wrong, the region table and the place stage;
+//! all that it does is compared with a model that splits messages as the protocol does, byte by byte.
 use super::*;
 use crate::messages::Sge;
 use crate::testing::event;
@@ -496,7 +496,8 @@ impl World {
             self.opened.push(opened);
         }
         self.cycle += 1;
-        // A READ is not outstanding any more when its last data has been placed, or its queue pair has been emptied.
+        // A READ is not outstanding any more when its last data has been placed, or its queue pair has been
+        // emptied.
         for pair in &mut self.pairs {
             while let Some(&behind) = pair.held.front()
                 && (pair.behind.is_some_and(|done| !done.is_before(behind))
@@ -579,7 +580,7 @@ fn data_goes_where_it_was_asked_for_and_nothing_overtakes_it() {
 
 /// At 512 bits, a packet of 256 bytes lasts 8 cycles on the wire.
 #[test]
-fn a_response_takes_six_cycles_at_most_and_events_wait_for_nobody() {
+fn a_response_takes_six_cycles_at_most_and_events_wait_for_no_output() {
     let mut world = World::new(Stalls::None);
     for _ in 0..10 {
         // No response is wrong.

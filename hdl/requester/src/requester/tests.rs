@@ -20,7 +20,7 @@ use rnic_messages::transmit::TransmitRequest;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 const PSN_MASK: u32 = 0xff_ffff;
-/// The card's own address, and its place in the table.
+/// The source address of the card, and its index in the table.
 const OWN_ADDRESS: u64 = 0x0200_00ff_fe00_0001;
 const OWN_PLACE: u64 = 6;
 /// Where the region of a queue pair is, and how long.
@@ -28,17 +28,18 @@ const REGION_BYTES: u64 = 1 << 20;
 /// READs that a queue pair may have outstanding.
 const READ_ATOMIC: u64 = 3;
 
-/// A posted WQE, what it must become, and what has become of it.
-struct Entry {
+/// A posted WQE, the expected outcome, and the outcome so far.
+struct PostedWqe {
     wr_id: u64,
     is_signalled: bool,
     next_slot: u16,
-    /// As judged in a queue pair that sends, and the commands of its packets without what depends on the place in the queue.
+    /// Status in a queue pair that sends; and the commands of its packets, without the fields that depend on
+    /// the order in the queue.
     status: u64,
     commands: Vec<GatherCommand>,
     /// The further commands of each packet.
     lists: Vec<VecDeque<HostSpan>>,
-    /// The first packet after the first of all whose access check fails.
+    /// First packet, except packet 0, whose access check fails.
     fails_at: Option<usize>,
     inline: Vec<Bits<SLOT_BITS>>,
     read: Option<Read>,
@@ -78,7 +79,7 @@ impl Read {
     }
 }
 
-/// A queue pair as its owner, control, and the peer see it.
+/// A queue pair as software, control and the peer see it.
 struct Pair {
     number: usize,
     qpn: u32,
@@ -86,7 +87,7 @@ struct Pair {
     state: QpState,
     ring_log2: u32,
     path_mtu: u64,
-    entries: Vec<Entry>,
+    wqes: Vec<PostedWqe>,
     producer: u16,
     consumer: u16,
     /// WQEs that were sent or can no longer be, and packets of the next one.
@@ -129,8 +130,8 @@ impl Pair {
 
     /// The peer has executed all WQEs before this one; of a READ, only its data tells.
     fn acknowledges(&mut self, end: usize) {
-        let entries = self.entries[..end].iter_mut();
-        entries.filter(|entry| entry.read.is_none()).for_each(|entry| entry.is_acknowledged = true);
+        let wqes = self.wqes[..end].iter_mut();
+        wqes.filter(|wqe| wqe.read.is_none()).for_each(|wqe| wqe.is_acknowledged = true);
     }
 }
 
@@ -168,7 +169,7 @@ struct World {
     /// When slots and responses are due.
     reads: VecDeque<(u64, u64, bool)>,
     answers: VecDeque<(u64, AccessAnswer)>,
-    deposit_answers: VecDeque<(u64, AccessAnswer)>,
+    response_answers: VecDeque<(u64, AccessAnswer)>,
     /// What the place stage has, and when it returns that.
     placing: VecDeque<(u64, ResponseNotice)>,
     /// Payload of responses that is neither placed nor dropped.
@@ -204,7 +205,7 @@ impl World {
             state: QpState::Reset,
             ring_log2,
             path_mtu: 3,
-            entries: Vec::new(),
+            wqes: Vec::new(),
             producer: 0,
             consumer: 0,
             sent: 0,
@@ -249,7 +250,7 @@ impl World {
             doorbells: VecDeque::new(),
             reads: VecDeque::new(),
             answers: VecDeque::new(),
-            deposit_answers: VecDeque::new(),
+            response_answers: VecDeque::new(),
             placing: VecDeque::new(),
             payload: VecDeque::new(),
             reads_done: 0,
@@ -330,7 +331,7 @@ impl World {
         let pair = &mut self.pairs[index];
         pair.generation = pair.generation.wrapping_add(1);
         pair.state = QpState::Reset;
-        pair.entries.clear();
+        pair.wqes.clear();
         (pair.producer, pair.consumer, pair.sent, pair.completed) = (0, 0, 0, 0);
         (pair.sent_packets, pair.path_mtu) = (0, path_mtu);
         (pair.next_psn, pair.unasked, pair.unasked_packets) = (psn, 0, 0);
@@ -351,28 +352,28 @@ impl World {
     }
 
     /// A WQE without faults, of one slot or two.
-    fn right_entry(&mut self, index: usize, two: bool) -> [Bytes; 2] {
+    fn right_wqe(&mut self, index: usize, two: bool) -> [Bytes; 2] {
         let pair = &self.pairs[index];
         let random = &mut self.random;
-        let mut entry: [Bytes; 2] = [[0; 64]; 2];
-        random.fill(&mut entry[0][4..]);
-        random.fill(&mut entry[1][..]);
-        entry[0][0] = match random.random_range(0..20) {
+        let mut wqe: [Bytes; 2] = [[0; 64]; 2];
+        random.fill(&mut wqe[0][4..]);
+        random.fill(&mut wqe[1][..]);
+        wqe[0][0] = match random.random_range(0..20) {
             0 | 1 => 9,
             2 => 7,
             _ => random.random_range(0..5),
         };
-        let is_local = entry[0][0] == 7;
-        let is_read = entry[0][0] == 4;
-        entry[0][1] = random.random::<u8>() & 3;
+        let is_local = wqe[0][0] == 7;
+        let is_read = wqe[0][0] == 4;
+        wqe[0][1] = random.random::<u8>() & 3;
         let length: u32 = if is_local {
             0
         } else if !is_read && random.random_bool(0.4) {
-            entry[0][1] |= INLINE;
+            wqe[0][1] |= INLINE;
             random.random_range(0..=if two { 96 } else { 32 })
         } else {
             let count = random.random_range(0..=if two && !is_read { 6 } else { 2 });
-            entry[0][2] = count;
+            wqe[0][2] = count;
             let length_max = match random.random_range(0..20) {
                 0..12 => 500,
                 12..19 => 6_000,
@@ -382,7 +383,7 @@ impl World {
                 .map(|number| {
                     let length = random.random_range(0..length_max);
                     let (slot, place) = if number < 2 { (0, 2 + number) } else { (1, number - 2) };
-                    let sge = &mut entry[slot][16 * usize::from(place)..];
+                    let sge = &mut wqe[slot][16 * usize::from(place)..];
                     let mut address = pair.region() + random.random_range(0..REGION_BYTES - length_max);
                     if random.random_bool(self.error_rate * if length_max > 500 { 10.0 } else { 1.0 }) {
                         // Its end is beyond the end of the region.
@@ -396,15 +397,15 @@ impl World {
                 .sum()
         };
         if two {
-            entry[0][1] |= TWO_SLOTS;
+            wqe[0][1] |= TWO_SLOTS;
         }
-        entry[0][28..32].copy_from_slice(&length.to_le_bytes());
-        entry
+        wqe[0][28..32].copy_from_slice(&length.to_le_bytes());
+        wqe
     }
 
     /// Writes a WQE into its ring if there is room; the caller rings the doorbell.
-    fn post(&mut self, index: usize, mut entry: [Bytes; 2]) -> bool {
-        let two_slots = entry[0][1] & TWO_SLOTS != 0;
+    fn post(&mut self, index: usize, mut wqe: [Bytes; 2]) -> bool {
+        let two_slots = wqe[0][1] & TWO_SLOTS != 0;
         let slots = 1 + u16::from(two_slots);
         let wr_id = self.next_tag;
         let pair = &mut self.pairs[index];
@@ -413,8 +414,8 @@ impl World {
             return false;
         }
         self.next_tag += 1;
-        entry[0][8..16].copy_from_slice(&wr_id.to_le_bytes());
-        for (slot, bytes) in entry.iter().enumerate().take(slots.into()) {
+        wqe[0][8..16].copy_from_slice(&wr_id.to_le_bytes());
+        for (slot, bytes) in wqe.iter().enumerate().take(slots.into()) {
             let offset = pair.producer.wrapping_add(slot as u16) % size;
             self.memory.insert(pair.ring() + 64 * u64::from(offset), *bytes);
         }
@@ -423,11 +424,11 @@ impl World {
         item.header.queue_pair = bits(pair.number as u64);
         item.plan.path_mtu = bits(pair.path_mtu);
         item.plan.domain = bits(pair.number as u64);
-        item.header.is_open = entry[0][0] == 4;
-        (item.first, item.second) = (slot_bits(&entry[0]), slot_bits(&entry[1]));
-        let judged = judge(&item, &entry);
+        item.header.is_open = wqe[0][0] == 4;
+        (item.first, item.second) = (slot_bits(&wqe[0]), slot_bits(&wqe[1]));
+        let judged = judge(&item, &wqe);
         let checked = judged.checked;
-        // What is not sent makes no packets.
+        // A WQE that is not sent makes no packets.
         let is_sent = checked.completion.status == CompletionStatus::Success as u64 && !checked.kind.is_local;
         let made = if is_sent { packets(&checked, &judged.listed) } else { vec![] };
         let mut lists = Vec::new();
@@ -487,7 +488,7 @@ impl World {
             checked.completion.status.to_u64()
         };
         let next_slot = pair.producer.wrapping_add(slots);
-        pair.entries.push(Entry {
+        pair.wqes.push(PostedWqe {
             wr_id,
             is_signalled: checked.completion.is_signalled,
             next_slot,
@@ -513,7 +514,7 @@ impl World {
     /// The peer executes what it has received from one queue pair.
     fn answer(&mut self, index: usize) {
         let pair = &mut self.pairs[index];
-        let Some((entry, is_last, psn, asks)) = pair.wire.pop_front() else { return };
+        let Some((wqe, is_last, psn, asks)) = pair.wire.pop_front() else { return };
         if pair.peer_is_silent {
             return;
         }
@@ -526,7 +527,7 @@ impl World {
             psn: bits(psn.into()),
             ..PacketToken::default()
         };
-        let read = pair.entries[entry].read.clone();
+        let read = pair.wqes[wqe].read.clone();
         let mut tokens = vec![];
         if self.random.random_bool(self.error_rate) {
             let (syndrome, status) = [
@@ -538,8 +539,8 @@ impl World {
             ][self.random.random_range(0..5)];
             token.extended = bits(syndrome);
             pair.peer_is_silent = true;
-            pair.entries[entry].refusals.push((status, syndrome));
-            pair.acknowledges(entry);
+            pair.wqes[wqe].refusals.push((status, syndrome));
+            pair.acknowledges(wqe);
             tokens.push(token);
         } else if let Some(read) = read {
             let pmtu = 128 << pair.path_mtu;
@@ -562,7 +563,7 @@ impl World {
             }
             let number = self.random.random_range(0..tokens.len());
             if self.random.random_bool(self.error_rate) {
-                // One is lost, which the one after it shows.
+                // One response is lost, which the next one shows.
                 let lost = tokens.remove(number);
                 let rest = tokens.split_off(number);
                 tokens.push(rest.first().copied().unwrap_or(PacketToken {
@@ -570,10 +571,10 @@ impl World {
                     payload_bytes: bits(0),
                     ..lost
                 }));
-                pair.entries[entry].refusals.push((CompletionStatus::RetryExceeded as u64, 0));
+                pair.wqes[wqe].refusals.push((CompletionStatus::RetryExceeded as u64, 0));
                 pair.peer_is_silent = true;
             } else if self.random.random_bool(self.error_rate) {
-                // One is not what it should be.
+                // One response is wrong.
                 tokens.truncate(number + 1);
                 let token = tokens.last_mut().unwrap();
                 if self.random.random() {
@@ -581,13 +582,13 @@ impl World {
                 } else {
                     token.opcode = bits(READ_RESPONSE_FIRST + (token.opcode.to_u64() + 2) % 4);
                 }
-                pair.entries[entry].refusals.push((CompletionStatus::BadResponse as u64, 0));
+                pair.wqes[wqe].refusals.push((CompletionStatus::BadResponse as u64, 0));
                 pair.peer_is_silent = true;
             }
-            pair.acknowledges(entry);
+            pair.acknowledges(wqe);
         } else if asks || (!self.is_strict && (pair.wire.is_empty() || self.random.random_bool(0.1))) {
             token.extended = bits(0x1f);
-            let whole = entry + usize::from(is_last);
+            let whole = wqe + usize::from(is_last);
             pair.acknowledges(whole);
             tokens.push(token);
         } else {
@@ -611,7 +612,7 @@ impl World {
         self.responses.push(token);
     }
 
-    /// The place stage gets data to place or drop, and what to return.
+    /// The place stage takes a command: data to place or drop, and the notice to return.
     fn take_placing(&mut self, command: ReadResponseCommand) {
         if command.payload_bytes.any() {
             assert_eq!(self.payload.pop_front(), Some(command.payload_bytes.to_u64()));
@@ -629,22 +630,22 @@ impl World {
         {
             let pmtu = 128 << pair.path_mtu;
             let behind = |read: &Read| answer.psn.to_u64().wrapping_sub(read.first_psn.into()) & 0xff_ffff;
-            let entry = pair.entries[..pair.sent]
+            let wqe = pair.wqes[..pair.sent]
                 .iter_mut()
-                .rfind(|entry| entry.read.as_ref().is_some_and(|read| behind(read) < read.responses(pmtu)))
+                .rfind(|wqe| wqe.read.as_ref().is_some_and(|read| behind(read) < read.responses(pmtu)))
                 .expect("a READ was sent");
-            let read = entry.read.as_ref().unwrap();
+            let read = wqe.read.as_ref().unwrap();
             let before = behind(read) * pmtu;
             answer.write_failed = answer.is_placed && self.random.random_bool(self.error_rate / 4.0);
             let all = read.spans(before, pmtu.min(read.length - before));
             assert_eq!(spans, if is_refused { vec![] } else { all });
             if is_refused {
-                entry.refusals.push((CompletionStatus::LocalProtection as u64, 0));
+                wqe.refusals.push((CompletionStatus::LocalProtection as u64, 0));
             } else if answer.write_failed {
-                entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
+                wqe.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             } else if behind(read) + 1 == read.responses(pmtu) {
                 self.reads_done += 1;
-                entry.is_acknowledged = entry.refusals.is_empty();
+                wqe.is_acknowledged = wqe.refusals.is_empty();
             }
         }
         let soonest = self.placing.back().map_or(0, |placing| placing.0);
@@ -654,7 +655,7 @@ impl World {
 
     fn take_command(&mut self, mut command: GatherCommand) {
         if let Some((mut before, mut spans)) = self.continued.take() {
-            before.first = spans.pop_front().expect("the packet goes on");
+            before.first = spans.pop_front().expect("the packet continues");
             before.continues = !spans.is_empty();
             assert_eq!(command, before);
             self.continued = command.continues.then_some((command, spans));
@@ -675,17 +676,16 @@ impl World {
             }
             return;
         }
-        let is_open = |entry: &&Entry| entry.read.is_some() && !entry.is_acknowledged;
-        let open =
-            pair.entries[pair.completed.min(pair.sent)..=pair.sent].iter().filter(is_open).count() as u64;
+        let is_open = |wqe: &&PostedWqe| wqe.read.is_some() && !wqe.is_acknowledged;
+        let open = pair.wqes[pair.completed.min(pair.sent)..=pair.sent].iter().filter(is_open).count() as u64;
         assert!(pair.has_failed || open <= READ_ATOMIC, "{open} READs are open");
-        let is_open = |entry: &Entry| entry.key.is_some() && !entry.is_acknowledged;
-        assert!(!pair.entries[..pair.sent].iter().any(is_open), "nothing leaves before the key is ended");
-        let entry = &mut pair.entries[pair.sent];
-        assert_eq!(entry.status, CompletionStatus::Success as u64, "an entry in error is not sent");
-        assert!(entry.fails_at != Some(pair.sent_packets), "a packet whose key does not hold is not sent");
-        let mut expected = entry.commands[pair.sent_packets];
-        let is_last = entry.fails_at.is_none() && pair.sent_packets + 1 == entry.commands.len();
+        let is_open = |wqe: &PostedWqe| wqe.key.is_some() && !wqe.is_acknowledged;
+        assert!(!pair.wqes[..pair.sent].iter().any(is_open), "nothing leaves before the key is invalidated");
+        let wqe = &mut pair.wqes[pair.sent];
+        assert_eq!(wqe.status, CompletionStatus::Success as u64, "a WQE in error is not sent");
+        assert!(wqe.fails_at != Some(pair.sent_packets), "a packet whose access check fails is not sent");
+        let mut expected = wqe.commands[pair.sent_packets];
+        let is_last = wqe.fails_at.is_none() && pair.sent_packets + 1 == wqe.commands.len();
         assert_eq!(command.headers.psn, u64::from(pair.next_psn));
         pair.unasked += usize::from(is_last);
         pair.unasked_packets += 1;
@@ -705,17 +705,17 @@ impl World {
             (command.first, expected.first) = (HostSpan::default(), HostSpan::default());
         }
         assert_eq!(command, expected);
-        self.continued = command.continues.then(|| (taken, entry.lists[pair.sent_packets].clone()));
-        for (position, &data) in entry.inline.iter().enumerate() {
+        self.continued = command.continues.then(|| (taken, wqe.lists[pair.sent_packets].clone()));
+        for (position, &data) in wqe.inline.iter().enumerate() {
             self.expected_inline.push_back(Slot { data, last: position + 1 == inline_count, error: false });
         }
         let mut psns = 1;
-        if let Some(read) = &mut entry.read {
+        if let Some(read) = &mut wqe.read {
             read.first_psn = pair.next_psn;
             psns = read.responses(128 << pair.path_mtu) as u32;
         }
-        if is_lost && !pair.peer_is_silent && entry.read.is_none() {
-            entry.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
+        if is_lost && !pair.peer_is_silent && wqe.read.is_none() {
+            wqe.refusals.push((CompletionStatus::LocalProtection as u64, vendor_error::PAYLOAD));
             let number = pair.wire.pop_back().expect("it was pushed").0;
             // The peer still responds to what was sent before.
             while !self.pairs[index].wire.is_empty() {
@@ -747,10 +747,10 @@ impl World {
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
         let ok = self.random.random_bool(1.0 - self.error_rate);
         if asked.generation == u64::from(pair.generation) {
-            let is_done = |entry: &Entry| entry.is_acknowledged;
-            assert!(pair.has_failed || pair.entries[..pair.sent].iter().all(is_done), "all has arrived");
-            let entry = &pair.entries[pair.sent];
-            assert_eq!(entry.key, Some(asked.key.to_u64()));
+            let is_done = |wqe: &PostedWqe| wqe.is_acknowledged;
+            assert!(pair.has_failed || pair.wqes[..pair.sent].iter().all(is_done), "all has arrived");
+            let wqe = &pair.wqes[pair.sent];
+            assert_eq!(wqe.key, Some(asked.key.to_u64()));
             assert_eq!(asked.domain, pair.number as u64);
             pair.sent += 1;
         }
@@ -765,13 +765,13 @@ impl World {
         let number = answer.queue_pair.to_u64() as usize;
         let pair = self.pairs.iter_mut().find(|pair| pair.number == number).expect("it exists");
         if answer.generation == u64::from(pair.generation) {
-            let entry = pair.entries[..pair.sent].last_mut().expect("it was asked for");
-            assert!(entry.key.is_some(), "nothing leaves behind it");
+            let wqe = pair.wqes[..pair.sent].last_mut().expect("it was asked for");
+            assert!(wqe.key.is_some(), "nothing is sent after a LOCAL_INVALIDATE");
             if answer.ok {
-                entry.is_acknowledged = true;
+                wqe.is_acknowledged = true;
                 self.ended += 1;
             } else {
-                entry.refusals.push((CompletionStatus::LocalQueuePairOperation as u64, vendor_error::KEY));
+                wqe.refusals.push((CompletionStatus::LocalQueuePairOperation as u64, vendor_error::KEY));
             }
         }
         self.invalidated.push(answer);
@@ -789,29 +789,29 @@ impl World {
         assert_eq!(token.completion_queue, pair.number as u64);
         let consumer = token.consumer_index.to_u64() as u16;
         loop {
-            let entry = &pair.entries[pair.completed];
+            let wqe = &pair.wqes[pair.completed];
             pair.completed += 1;
-            if token.wr_id != entry.wr_id {
-                let is_silent = !entry.is_signalled && entry.is_acknowledged && !pair.has_failed;
-                assert!(is_silent, "entry {} of {}: {token:?}", pair.completed - 1, pair.number);
+            if token.wr_id != wqe.wr_id {
+                let is_silent = !wqe.is_signalled && wqe.is_acknowledged && !pair.has_failed;
+                assert!(is_silent, "WQE {} of {}: {token:?}", pair.completed - 1, pair.number);
                 continue;
             }
-            assert_eq!(consumer, entry.next_slot);
+            assert_eq!(consumer, wqe.next_slot);
             if pair.has_failed {
                 assert_eq!(status, CompletionStatus::Flushed as u64);
             } else if status == CompletionStatus::Success as u64 {
-                assert!(entry.is_signalled && entry.is_acknowledged);
-                assert_eq!(token.opcode == CompletionOpcode::LocalInvalidate as u64, entry.key.is_some());
-                assert_eq!(token.length, entry.read.as_ref().map_or(0, |read| read.length));
+                assert!(wqe.is_signalled && wqe.is_acknowledged);
+                assert_eq!(token.opcode == CompletionOpcode::LocalInvalidate as u64, wqe.key.is_some());
+                assert_eq!(token.length, wqe.read.as_ref().map_or(0, |read| read.length));
             } else {
                 pair.has_failed = true;
                 if status == CompletionStatus::Flushed as u64 {
-                    assert_eq!(pair.state, QpState::Error, "flushed because control said so");
-                } else if entry.status != CompletionStatus::Success as u64 {
-                    assert_eq!(status, entry.status);
+                    assert_eq!(pair.state, QpState::Error, "flushed as the queue pair is in ERR");
+                } else if wqe.status != CompletionStatus::Success as u64 {
+                    assert_eq!(status, wqe.status);
                 } else {
-                    assert!(entry.refusals.contains(&(status, token.vendor_error.to_u64())), "{token:?}");
-                    self.failed_behind += usize::from(entry.fails_at.is_some() && token.vendor_error == 0);
+                    assert!(wqe.refusals.contains(&(status, token.vendor_error.to_u64())), "{token:?}");
+                    self.failed_behind += usize::from(wqe.fails_at.is_some() && token.vendor_error == 0);
                 }
             }
             break;
@@ -853,8 +853,8 @@ impl World {
             let answer = self.answers.pop_front().expect("it is there");
             self.access_answer.push(answer.1);
         }
-        if self.deposit_answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
-            let answer = self.deposit_answers.pop_front().expect("it is there");
+        if self.response_answers.front().is_some_and(|answer| answer.0 <= self.cycle) {
+            let answer = self.response_answers.pop_front().expect("it is there");
             self.response_access_answer.push(answer.1);
         }
         if self.placing.front().is_some_and(|placing| placing.0 <= self.cycle) {
@@ -941,7 +941,7 @@ impl World {
                 // The region was invalidated meanwhile.
                 answer.ok = false;
             }
-            self.deposit_answers.push_back((self.cycle + self.answer_delay, answer));
+            self.response_answers.push_back((self.cycle + self.answer_delay, answer));
         }
         let command = self.gather.sample(&block.gather);
         let slot = self.inline_slot.sample(&block.inline_slot);
@@ -1005,12 +1005,12 @@ impl World {
     /// Whether everything that was posted has completed.
     fn has_ended(&self, index: usize) -> bool {
         let pair = &self.pairs[index];
-        let rest = &pair.entries[pair.completed..];
+        let rest = &pair.wqes[pair.completed..];
         self.setups.is_empty()
             && self.setup_parse.is_done()
             && self.doorbells.is_empty()
             && (pair.is_untold
-                || rest.iter().all(|entry| !entry.is_signalled && entry.is_acknowledged && !pair.has_failed))
+                || rest.iter().all(|wqe| !wqe.is_signalled && wqe.is_acknowledged && !pair.has_failed))
     }
 }
 
@@ -1030,14 +1030,14 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     world.host_delay = 150;
     let mut ends = Vec::new();
     for number in 0..1200 {
-        let mut entry = [[0; 64]; 2];
-        entry[0][1] = if number % 16 == 15 { SIGNALLED } else { 0 };
-        entry[0][2] = 1;
-        entry[0][28] = 64;
-        entry[0][32..40].copy_from_slice(&(world.pairs[0].region() + 64 * number).to_le_bytes());
-        entry[0][40..44].copy_from_slice(&world.pairs[0].key().to_le_bytes());
-        entry[0][44] = 64;
-        assert!(world.post(0, entry));
+        let mut wqe = [[0; 64]; 2];
+        wqe[0][1] = if number % 16 == 15 { SIGNALLED } else { 0 };
+        wqe[0][2] = 1;
+        wqe[0][28] = 64;
+        wqe[0][32..40].copy_from_slice(&(world.pairs[0].region() + 64 * number).to_le_bytes());
+        wqe[0][40..44].copy_from_slice(&world.pairs[0].key().to_le_bytes());
+        wqe[0][44] = 64;
+        assert!(world.post(0, wqe));
     }
     world.ring(0);
     while !world.has_ended(0) || world.pairs[0].completed < 1200 {
@@ -1053,12 +1053,12 @@ fn writes_of_one_queue_pair_go_out_and_complete() {
     let in_flight = world.bench.block.in_flight.val();
     assert_eq!(in_flight.entered, in_flight.left);
     let cycles = ends[1199] - ends[199];
-    println!("{cycles} cycles for 1,000 entries");
-    assert!(cycles < 3600, "{cycles} cycles for 1,000 entries");
+    println!("{cycles} cycles for 1,000 WQEs");
+    assert!(cycles < 3600, "{cycles} cycles for 1,000 WQEs");
 }
 
-/// Resets what has failed, runs all neighbours at random, lets everything complete, and checks that nothing is
-/// left in flight.
+/// Resets the queue pairs that have failed, runs all neighbours at random, completes everything, and checks
+/// that nothing is left in flight.
 fn runs(world: &mut World, cycles: u64, error_rate: f64) {
     world.error_rate = error_rate;
     world.statuses.clear();
@@ -1079,11 +1079,11 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
             let mut has_posted = false;
             for _ in 0..world.random.random_range(1..6) {
                 let two = world.random.random_bool(0.3);
-                let mut entry = world.right_entry(index, two);
+                let mut wqe = world.right_wqe(index, two);
                 if world.random.random_bool(error_rate / 2.0) {
-                    entry = random_wqe(&mut world.random);
+                    wqe = random_wqe(&mut world.random);
                 }
-                has_posted |= world.post(index, entry);
+                has_posted |= world.post(index, wqe);
             }
             if has_posted {
                 world.ring(index);
@@ -1103,7 +1103,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
             let event = world.event(SetupKind::Life, index);
             world.setups.push_back(event);
         }
-        // Some are reset in the middle of their work, most when all has completed.
+        // Some are reset with messages in flight, most when all have completed.
         let is_failed = world.pairs[index].state == QpState::Error;
         if is_failed && world.setups.is_empty() && world.doorbells.is_empty() {
             if world.has_ended(index) && world.random.random_bool(0.05) {
@@ -1137,7 +1137,7 @@ fn runs(world: &mut World, cycles: u64, error_rate: f64) {
 }
 
 #[test]
-fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
+fn wqes_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     let (mut statuses, mut failed_behind) = (BTreeMap::new(), 0);
     let mut world = World::new(&[(3, 6), (0, 11), (1023, 6), (512, 7), (513, 6)], Stalls::None);
     world.peer_rate = 0.3;
@@ -1164,61 +1164,63 @@ fn entries_complete_once_in_order_and_errors_end_their_queue_pair_alone() {
     );
 }
 
-/// A key is invalidated when everything before it was executed, though nothing before it is signalled, and before anything after it
-/// begins. Peers respond only where they must.
+/// A key is invalidated when all WQEs before were executed, although none of them is signalled, and before any
+/// WQE after it begins. Peers respond only where they must.
 #[test]
-fn a_key_ends_between_what_is_before_and_what_is_behind() {
+fn a_key_is_invalidated_after_earlier_and_before_later_wqes() {
     let mut world = World::new(&[(3, 6)], Stalls::None);
     (world.host_delay, world.answer_delay, world.is_strict) = (40, 20, true);
-    // The invalidation alone, after a WQE that was posted before, and in the middle of a burst; then WQEs of two slots.
+    // The invalidation alone, after a WQE that was posted before, and in the middle of a burst; then WQEs of
+    // two slots.
     let rounds: [&[&[u8]]; 5] =
         [&[&[7]], &[&[2], &[7]], &[&[2, 0, 7, 2, 7, 7, 4, 7]], &[&[0; 7], &[7, 0]], &[&[0x82, 7, 0x82, 7]]];
     let mut expected = 0;
     for bells in rounds {
         for bell in bells {
             for &opcode in *bell {
-                let mut entry = world.right_entry(0, opcode & 0x80 != 0);
-                entry[0][0] = opcode & 0x7f;
-                // Empty, and nobody is told.
-                entry[0][1] &= TWO_SLOTS;
-                entry[0][2] = 0;
-                entry[0][28..32].fill(0);
-                assert!(world.post(0, entry));
+                let mut wqe = world.right_wqe(0, opcode & 0x80 != 0);
+                wqe[0][0] = opcode & 0x7f;
+                // Empty and not signalled.
+                wqe[0][1] &= TWO_SLOTS;
+                wqe[0][2] = 0;
+                wqe[0][28..32].fill(0);
+                assert!(world.post(0, wqe));
                 expected += usize::from(opcode == 7);
             }
             world.ring(0);
             (0..200).for_each(|_| world.step());
         }
         let posted_at = world.cycle;
-        while world.counts["messages_completed"] < world.pairs[0].entries.len() as u64 {
+        while world.counts["messages_completed"] < world.pairs[0].wqes.len() as u64 {
             world.step();
             assert!(world.cycle < posted_at + 8_000, "{bells:?} ends");
         }
-        // What is completed leaves room, though nothing is signalled.
+        // Completed WQEs leave room in the ring, although none is signalled.
         world.pairs[0].consumer = world.pairs[0].producer;
     }
     assert_eq!(world.ended, expected);
     // A key that must not be invalidated fails the queue pair.
     world.error_rate = 1.0;
-    let mut entry = world.right_entry(0, false);
-    (entry[0][0], entry[0][1], entry[0][2]) = (7, 0, 0);
-    entry[0][28..32].fill(0);
-    assert!(world.post(0, entry));
+    let mut wqe = world.right_wqe(0, false);
+    (wqe[0][0], wqe[0][1], wqe[0][2]) = (7, 0, 0);
+    wqe[0][28..32].fill(0);
+    assert!(world.post(0, wqe));
     world.ring(0);
     (0..2_000).for_each(|_| world.step());
     assert_eq!(world.completion.received.len(), 1);
     assert!(world.pairs[0].has_failed && world.pairs[0].failure_seen);
 }
 
-/// A requester that is not enabled fetches nothing, completes what it has, takes doorbells and commands, and continues where it stopped.
+/// A requester that is not enabled fetches nothing, completes what it has, takes doorbells and commands, and
+/// continues where it stopped.
 #[test]
 fn nothing_is_begun_while_the_card_rests() {
     let mut world = World::new(&[(3, 8), (512, 8)], Stalls::None);
     (world.host_delay, world.answer_delay) = (40, 20);
     for index in 0..2 {
         for _ in 0..100 {
-            let entry = world.right_entry(index, false);
-            assert!(world.post(index, entry));
+            let wqe = world.right_wqe(index, false);
+            assert!(world.post(index, wqe));
         }
         world.ring(index);
     }
@@ -1234,15 +1236,15 @@ fn nothing_is_begun_while_the_card_rests() {
     let stopped_at = world.cycle;
     while is_busy(&world) || !world.is_quiet() {
         world.step();
-        assert!(world.cycle < stopped_at + 6_000, "it comes to rest");
+        assert!(world.cycle < stopped_at + 6_000, "what is in flight completes");
     }
-    // The last one may have stood in its queue.
+    // The last one may have waited in its queue.
     let reads = world.wqe_read.received.len();
     assert!(reads <= begun + 1);
     let entered = world.bench.block.in_flight.val().entered;
     for index in 0..2 {
-        let entry = world.right_entry(index, false);
-        assert!(world.post(index, entry));
+        let wqe = world.right_wqe(index, false);
+        assert!(world.post(index, wqe));
         world.ring(index);
     }
     let probe = world.event(SetupKind::Probe, 0);
@@ -1254,10 +1256,10 @@ fn nothing_is_begun_while_the_card_rests() {
     let rested_until = world.cycle;
     while !(0..2).all(|index| world.has_ended(index)) {
         world.step();
-        assert!(world.cycle < rested_until + 10_000, "it goes on");
+        assert!(world.cycle < rested_until + 10_000, "it continues");
     }
     assert!(world.wqe_read.received.len() > reads);
-    // Of a message that is not signalled nothing is seen but the response that completes it.
+    // A message that is not signalled shows only in the response that completes it.
     (0..100).for_each(|_| world.step());
     assert_eq!(world.counts["messages_completed"], 202);
 }
@@ -1266,18 +1268,18 @@ fn nothing_is_begun_while_the_card_rests() {
 #[test]
 fn an_overrun_ends_its_queue_pair() {
     let mut world = World::new(&[(7, 6)], Stalls::None);
-    let entry = world.right_entry(0, false);
-    assert!(world.post(0, entry));
+    let wqe = world.right_wqe(0, false);
+    assert!(world.post(0, wqe));
     world.doorbells.push_back((7, 1));
     (0..200).for_each(|_| world.step());
     world.doorbells.push_back((7, 66));
     (0..300).for_each(|_| world.step());
     assert!(world.pairs[0].is_untold && !world.pairs[0].failure_seen);
     assert_eq!((world.failure.received.len(), world.counts["work_refused"]), (1, 1));
-    assert_eq!(world.completion.received.len(), usize::from(world.pairs[0].entries[0].is_signalled));
+    assert_eq!(world.completion.received.len(), usize::from(world.pairs[0].wqes[0].is_signalled));
 }
 
-/// WRITEs from one SGE; cycles for each packet, in the middle of all.
+/// Cycles per packet of WRITEs from one SGE, measured in the middle of the run.
 fn cycles(messages: u64, length: u32) -> f64 {
     let mut world = World::new(&[(5, 8)], Stalls::None);
     world.host_delay = 150;
@@ -1290,14 +1292,14 @@ fn cycles(messages: u64, length: u32) -> f64 {
     }
     let mut ends = Vec::new();
     for number in 0..messages {
-        let mut entry = [[0; 64]; 2];
-        entry[0][1] = if number % 16 == 15 { SIGNALLED } else { 0 };
-        entry[0][2] = 1;
-        entry[0][28..32].copy_from_slice(&length.to_le_bytes());
-        entry[0][32..40].copy_from_slice(&world.pairs[0].region().to_le_bytes());
-        entry[0][40..44].copy_from_slice(&world.pairs[0].key().to_le_bytes());
-        entry[0][44..48].copy_from_slice(&length.to_le_bytes());
-        assert!(world.post(0, entry));
+        let mut wqe = [[0; 64]; 2];
+        wqe[0][1] = if number % 16 == 15 { SIGNALLED } else { 0 };
+        wqe[0][2] = 1;
+        wqe[0][28..32].copy_from_slice(&length.to_le_bytes());
+        wqe[0][32..40].copy_from_slice(&world.pairs[0].region().to_le_bytes());
+        wqe[0][40..44].copy_from_slice(&world.pairs[0].key().to_le_bytes());
+        wqe[0][44..48].copy_from_slice(&length.to_le_bytes());
+        assert!(world.post(0, wqe));
     }
     world.ring(0);
     let packets = (messages * u64::from(length.div_ceil(1024))) as usize;

@@ -1,5 +1,5 @@
-//! The block against a list: every packet of every message follows here from its length alone; what the block decides
-//! is when each one is made, and that is held to its rules.
+//! The block against a list: every packet of every message follows here from its length alone; what the block
+//! decides is when each one is made, and that is held to its rules.
 use super::*;
 use crate::messages::SegmentPlan;
 use crate::testing::event;
@@ -468,7 +468,7 @@ impl World {
             self.go = Some(Go { pair, is_turn: true, packets: 0, ends_burst: false });
         }
         let go = self.go.as_mut().unwrap();
-        assert_eq!(go.pair, pair, "a quantum is cut in one go");
+        assert_eq!(go.pair, pair, "a quantum is segmented without interruption");
         go.packets += 1;
         let (is_turn, count, ends_burst) = (go.is_turn, go.packets, go.ends_burst);
         let began = self.pairs[pair].message.as_ref().expect("its message has begun").began;
@@ -623,19 +623,19 @@ impl World {
         }
         assert_eq!(idle, 200, "everything ends");
         assert!(self.go.is_none());
-        assert!(self.request.received == self.requests, "keys are asked for in the order of packets");
+        assert!(self.request.received == self.requests, "access requests are in the order of packets");
         assert!(
             self.part.received == self.parts && self.listed.is_done(),
             "and parts are those of their packets"
         );
         assert_eq!(self.bench.block.turn_count.val(), self.turns & 0xffff);
-        assert!(self.pairs.iter().all(|pair| !pair.waits), "who waits is woken");
-        assert_eq!(self.reads[0], self.reads[1], "a READ is written down once, if it comes");
+        assert!(self.pairs.iter().all(|pair| !pair.waits), "a queue pair that waits is woken");
+        assert_eq!(self.reads[0], self.reads[1], "the record of a READ is written once, if it is issued");
     }
 }
 
 #[test]
-fn packets_are_those_of_their_messages_whatever_happens() {
+fn packets_are_those_of_their_messages_with_all_stalls_and_events() {
     let rounds = std::env::var("RNIC_SEEDS").map_or(1, |text| text.parse().expect("RNIC_SEEDS is a number"));
     // Turns, looks without a turn, messages dropped and flushed.
     let (mut all, mut reads, mut parts) = ([0; 4], 0, 0);
@@ -671,7 +671,7 @@ fn packets_are_those_of_their_messages_whatever_happens() {
                 match (state, pick) {
                     (QpState::Error | QpState::Reset, _) | (_, 0) => {
                         world.says(SetupKind::Restart, number, QpState::ReadyToSend);
-                        // Some begin with a window that will soon be full, or is.
+                        // Some begin with a window that is full, or almost full.
                         let behind = [0, (1 << 15) - 40, (1 << 15) + 5][world.random.random_range(0..3)];
                         let una = world.pairs[number].next_psn.wrapping_sub(behind);
                         world.acknowledges(number, una);
@@ -735,7 +735,7 @@ fn cycles(path_mtu: PathMtu, sges: u32, messages: u32, length: u32) -> f64 {
 }
 
 #[test]
-fn a_packet_takes_three_cycles_and_fewer_behind_another_of_its_message() {
+fn a_packet_takes_three_cycles_and_fewer_after_another_of_its_message() {
     let alone = cycles(PathMtu::Bytes1024, 1, 300, 64);
     let alone_of_two = cycles(PathMtu::Bytes1024, 2, 300, 64);
     let few = cycles(PathMtu::Bytes1024, 1, 100, 4096);
@@ -763,7 +763,8 @@ fn long_messages_and_short_ones_share_the_wire() {
         world.step();
         assert!(world.cycle < 40_000);
     }
-    // A quantum each at once, then by turns, with a quantum of the short ones in between: 128 packets of 64 bytes and 64 more.
+    // A quantum each at once, then by turns, with a quantum of the short ones in between: 128 packets of 64
+    // bytes and 64 more.
     let turns: Vec<_> = world.goes.iter().filter(|go| go.1).map(|go| go.0).collect();
     assert_eq!(turns.len(), 45);
     assert!(turns[4..43].windows(3).all(|turns| turns.iter().sum::<usize>() == 6), "{turns:?}");

@@ -94,7 +94,8 @@ pub(super) fn sge_use(length: Bits<32>, is_operands: Bit, has_first: Bit) -> Sge
     }
 }
 
-/// Tells how a WQE ends. `sum` is that of the lengths of its SGEs, `reason` that of a WQE which must not be read.
+/// Tells how a WQE ends. `sum` is that of the lengths of its SGEs, `reason` is the `vendor_error` of a WQE that
+/// must not be read.
 #[kernel]
 pub(super) fn status_of(
     is_flushed: Bit,
@@ -125,7 +126,8 @@ pub(super) fn status_of(
     }
 }
 
-/// Slots of inline data that leave with a WQE, 0 to 2; `is_sent` says that it is there and its status is success.
+/// Slots of inline data that leave with a WQE, 0 to 2; `is_sent` says that it is there and its status is
+/// success.
 #[kernel]
 pub(super) fn inline_count(fields: WqeFields, is_sent: Bit) -> Bits<2> {
     let has_inline = fields.inline && is_sent && fields.length.any();
@@ -133,7 +135,7 @@ pub(super) fn inline_count(fields: WqeFields, is_sent: Bit) -> Bits<2> {
     cat!(has_two, has_inline && !has_two)
 }
 
-/// SE bit of the last packet: a WRITE without immediate data makes no completion at the peer, and a READ none at all.
+/// SE bit of the last packet: a WRITE without immediate data and a READ make no completion at the peer.
 #[kernel]
 pub(super) fn is_solicited(fields: WqeFields, operation: WqeOperation) -> Bit {
     let kind = operation.kind;

@@ -22,8 +22,8 @@ pub(crate) struct Expected {
 }
 
 fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
-    let entry = if random.random_bool(0.2) { random_atomic(random) } else { random_wqe(random) };
-    let has_two = entry[0][1] & TWO_SLOTS != 0;
+    let wqe = if random.random_bool(0.2) { random_atomic(random) } else { random_wqe(random) };
+    let has_two = wqe[0][1] & TWO_SLOTS != 0;
     let reason = match random.random_range(0..20) {
         0 => vendor_error::UNREADABLE,
         1 if has_two => vendor_error::HALF_WQE,
@@ -37,7 +37,7 @@ fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
             is_empty: random.random_bool(0.05),
             is_first: random.random(),
             ends_burst: random.random(),
-            is_open: entry[0][0] == 4 && random.random_bool(0.9),
+            is_open: wqe[0][0] == 4 && random.random_bool(0.9),
             last_psn: Stimulus::sample(random),
             pool_slot: Stimulus::sample(random),
             message_count: Stimulus::sample(random),
@@ -56,14 +56,14 @@ fn random_item(random: &mut Random) -> (ParsedWqe, [[u8; 64]; 2]) {
         reason: bits(reason),
         signal_all: random.random_bool(0.2),
         is_reliable: random.random_bool(0.95),
-        first: slot_bits(&entry[0]),
-        second: slot_bits(&entry[1]),
+        first: slot_bits(&wqe[0]),
+        second: slot_bits(&wqe[1]),
     };
-    (item, entry)
+    (item, wqe)
 }
 
-pub(crate) fn judge(item: &ParsedWqe, entry: &[[u8; 64]; 2]) -> Expected {
-    let [first, second] = entry;
+pub(crate) fn judge(item: &ParsedWqe, wqe: &[[u8; 64]; 2]) -> Expected {
+    let [first, second] = wqe;
     let slots = [&first[..], &second[..]].concat();
     let is_known = first[0] < 8 || first[0] == 9;
     let is_write = first[0] < 2;
@@ -144,13 +144,13 @@ pub(crate) fn judge(item: &ParsedWqe, entry: &[[u8; 64]; 2]) -> Expected {
 }
 
 #[test]
-fn every_entry_gets_the_verdict_of_the_table() {
+fn every_wqe_gets_the_status_of_the_model() {
     let mut random = random();
     let mut statuses = std::collections::BTreeMap::new();
     let mut lists = [0; 6];
     for stalls in Stalls::ALL {
         let items: Vec<_> = (0..700).map(|_| random_item(&mut random)).collect();
-        let expected: Vec<_> = items.iter().map(|(item, entry)| judge(item, entry)).collect();
+        let expected: Vec<_> = items.iter().map(|(item, wqe)| judge(item, wqe)).collect();
         let mut bench = Bench::clocked(WqeCheck::default(), |block| &mut block.clock).in_lock_step();
         let mut source = Source::of_tokens(items.iter().map(|(item, _)| *item), stalls);
         let (mut checked, mut inline) = (Sink::new(stalls), Sink::new(stalls));

@@ -50,7 +50,7 @@ pub(super) struct BurstPlan {
     pub to_end: Bits<4>,
 }
 
-/// Work is fetched in RTS, and in ERR and SQE to be flushed.
+/// WQEs are fetched in RTS, and in ERR and SQE to be flushed.
 #[kernel]
 pub(super) fn fetches(state: Bits<3>) -> Bit {
     state == QpState::ReadyToSend as u64
@@ -77,7 +77,8 @@ pub(super) fn plan_burst(ring: Ring, fetched: Fetched, producer: Bits<WORK_INDEX
     let slot = fetched.index & (ring_slots - 1);
     let slots_to_end = ring_slots - slot;
     let has_more = available > BURST_SLOTS;
-    // One more than the ring has: the slot of the overlap has been posted anew after all others.
+    // One slot more than the ring has: the slot of the overlap has completed and was posted again, after all
+    // others.
     let is_posted_anew = fetched.overlaps && available == ring_slots | 1;
     BurstPlan {
         is_due: fetches(ring.state) && !fetched.is_stopped && available.any(),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_fetched_to_be_sent_or_flushed() {
+    fn wqes_are_fetched_to_be_sent_or_flushed() {
         for number in 0..8 {
             let expected = [QpState::ReadyToSend, QpState::Error, QpState::SendQueueError]
                 .iter()
@@ -170,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_burst_takes_what_was_posted_up_to_eight_slots_and_splits_where_the_ring_ends() {
-        // log2 of the ring, index, slots posted; then slots of the burst, whether more follow, offset, slots to the end.
+        // log2 of the ring, index, slots posted; then slots of the burst, whether more follow, offset, slots to
+        // the end.
         for (slots_log2, index, posted, count, has_more, offset, to_end) in [
             (6, 0, 1, 1, false, 0, 8),
             (6, 0, 8, 8, false, 0, 8),

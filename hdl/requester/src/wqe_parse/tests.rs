@@ -314,9 +314,9 @@ impl Model {
     }
 }
 
-/// Runs the block between models of its neighbours, and compares it with its own model event by event. Only the first
-/// `busy` queue pairs have WQEs; without changes of their state, no ring is overrun
-/// either, all slots can be read, and no message is long.
+/// Runs the block between models of its neighbours, and compares it with its own model event by event. Only the
+/// first `busy` queue pairs have WQEs; without changes of their state, no ring is overrun either, all slots can
+/// be read, and no message is long.
 fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, stalls: Stalls) -> Expected {
     let mut random = random();
     let mut bench = Bench::clocked(WqeParse::default(), |block| &mut block.clock).in_lock_step();
@@ -371,7 +371,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
         {
             break;
         }
-        assert!(cycle + 1 < cycles + 100_000, "everything that was posted is begun at last");
+        assert!(cycle + 1 < cycles + 100_000, "every posted WQE begins in the end");
         let starts = states.contains(&QpState::Reset);
         if setup.is_done() && late.is_none() && !is_end && (starts || random.random_bool(changes)) {
             let number = states.iter().position(|&state| state == QpState::Reset).unwrap_or(number);
@@ -585,7 +585,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
                     }
                     (chain.head, chain.head_count) = (next, 0);
                 }
-                assert_eq!(place, chain.head << 3 | chain.head_count, "the places make one chain");
+                assert_eq!(place, chain.head << 3 | chain.head_count, "the slots make one chain");
                 chain.head_count += 1;
                 chain.retired.count = chain.retired.count + 1;
             }
@@ -601,7 +601,7 @@ fn runs(busy: usize, shared: u64, retires: f64, cycles: usize, changes: f64, sta
 }
 
 #[test]
-fn entries_leave_once_and_in_order_with_few_blocks() {
+fn wqes_leave_once_and_in_order_with_few_blocks() {
     let (mut stale, mut full_spans, mut full_reads, mut fenced) = (0, 0, 0, 0);
     let mut local = [0, 0];
     for stalls in Stalls::ALL {

@@ -63,7 +63,8 @@ pub(super) struct ReplyRecord {
     pub newest: Pending,
 }
 
-/// What happens to a record in a cycle; a bit for each event, of which only those of the same step occur together.
+/// What happens to a record in a cycle; a bit for each event, of which only those of the same step occur
+/// together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Change {
     /// A host write of the queue pair has failed.
@@ -127,8 +128,8 @@ fn drops_replies(event: SetupEvent) -> Bit {
     event.kind == SetupKind::Restart || event.state == QpState::Reset as u64
 }
 
-/// Says whether a setup event puts a queue pair into the ready queue: in ERR no READ is answered any more, so a reply that waits
-/// for responses may leave.
+/// Says whether a setup event puts a queue pair into the ready queue: in ERR no READ is answered any more, so a
+/// reply that waits for responses may leave.
 #[kernel]
 pub(super) fn resumes(record: ReplyRecord, event: SetupEvent) -> Bit {
     event.state == QpState::Error as u64
@@ -171,15 +172,16 @@ pub(super) fn is_current(record: ReplyRecord, generation: Bits<GENERATION_BITS>)
     generation == record.generation && record.is_alive
 }
 
-/// Says whether a reply takes the place of the newest one: a NAK always does, an acknowledgement unless that is a NAK which it does
-/// not cover. A NAK covers the PSNs before its own, an acknowledgement its own too.
+/// Says whether a reply takes the place of the newest one: a NAK always does, an acknowledgement unless that is
+/// a NAK which it does not cover. A NAK covers the PSNs before its own, an acknowledgement its own too.
 #[kernel]
 pub(super) fn replaces(newest: Pending, syndrome: Bits<8>, reply_psn: Bits<24>) -> Bit {
     let newest_is_nak = newest.is_owed && is_nak(newest.syndrome);
     !newest_is_nak || is_nak(syndrome) || !psn::is_before(reply_psn, newest.psn)
 }
 
-/// Says whether the first reply may leave: its host writes are done, and no response is still to leave before it.
+/// Says whether the first reply may leave: its host writes are done, and no response is still to leave before
+/// it.
 #[kernel]
 pub(super) fn may_leave(record: ReplyRecord, done: Bits<COUNT_BITS>) -> Bit {
     record.first.is_owed
@@ -188,15 +190,16 @@ pub(super) fn may_leave(record: ReplyRecord, done: Bits<COUNT_BITS>) -> Bit {
         && !record.reads_open.any()
 }
 
-/// Says whether a queue pair at the head of the ready queue goes to its end: it still owes a reply that waits for no response.
+/// Says whether a queue pair at the head of the ready queue goes to its end: it still owes a reply that waits
+/// for no response.
 #[kernel]
 pub(super) fn stays_queued(record: ReplyRecord, leaves: Bit) -> Bit {
     let has_next = select(leaves, record.newest.is_owed, record.first.is_owed);
     record.is_alive && has_next && !record.reads_open.any()
 }
 
-/// Says whether a change puts a queue pair into the ready queue: it is not there, and owes its first reply, or the last response before
-/// that is on its way.
+/// Says whether a change puts a queue pair into the ready queue: it is not there, and owes its first reply, or
+/// the last response before that is on its way.
 #[kernel]
 pub(super) fn enters_queue(record: ReplyRecord, change: Change) -> Bit {
     let is_only = change.owes && !record.first.is_owed;
@@ -302,7 +305,8 @@ pub(super) fn record_after(
     }
 }
 
-/// Says whether control gets a notice: of a host write that failed, or of a fatal NAK that leaves, unless a write has failed before.
+/// Says whether control gets a notice: of a host write that failed, or of a fatal NAK that leaves, unless a
+/// write has failed before.
 #[kernel]
 pub(super) fn has_notice(record: ReplyRecord, change: Change) -> Bit {
     change.is_hit || (change.leaves && is_fatal(record.first.syndrome) && !record.failed)

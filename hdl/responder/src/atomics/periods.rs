@@ -1,7 +1,8 @@
-//! Periods: tells how far atomics are, although they overtake each other.
+//! Periods: reports the progress of atomics, which may overtake each other.
 //!
-//! Whoever waits for the atomics that have entered must not wait for those that come later. So atomics belong to periods, of which the
-//! newer and the older can be open; the newer becomes the older when that has no atomics left.
+//! A wait for the atomics that have entered must not include those that enter later. So atomics belong to
+//! periods, of which the newer and the older can be open; the newer becomes the older when that has no atomics
+//! left.
 //!
 //! ```text
 //!  stores ──> open[newer] ──┐

@@ -1,5 +1,5 @@
-//! Records and rules of [`Atomics`](super::Atomics): tickets of locks, when an atomic may begin, and what it does to its word
-//! (protocol 3.5, 3.7).
+//! Records and rules of [`Atomics`](super::Atomics): tickets of locks, when an atomic may begin, and what it
+//! does to its word (protocol 3.5, 3.7).
 use crate::messages::{AtomicOperands, AtomicRequest, AtomicResult};
 use rnic_kernel::prelude::*;
 use rnic_messages::host::{HostWord, WordWrite};
@@ -100,7 +100,8 @@ pub(super) struct Change {
     pub ends: Bit,
 }
 
-/// Gives the lock of a word: its offset in a page, which is the same by whatever region and page list it is reached.
+/// Gives the lock of a word: its offset in a page, which is the same by whatever region and page list it is
+/// reached.
 #[kernel]
 pub(crate) fn lock_of(address: Bits<64>) -> Bits<LOCK_BITS> {
     address.get_bits::<LOCK_BITS>(3)
@@ -130,7 +131,8 @@ pub(super) fn may_begin(progress: Progress) -> Bit {
     progress.stored != progress.started && progress.released != progress.started && !progress.is_in_flight
 }
 
-/// Gives the progress after a change, and before the queue pair enters the ready queue; `ticket` is that of the oldest request.
+/// Gives the progress after a change, and before the queue pair enters the ready queue; `ticket` is that of the
+/// oldest request.
 #[kernel]
 pub(super) fn progress_after(progress: Progress, change: Change, ticket: Bits<TICKET_BITS>) -> Progress {
     Progress {
@@ -156,8 +158,8 @@ pub(super) fn waiting_of(request: AtomicRequest, period: Bit) -> Waiting {
     }
 }
 
-/// Says whether an atomic writes its word: FETCH_ADD always, COMPARE_SWAP if the word compares equal; never if it could not be
-/// read.
+/// Says whether an atomic writes its word: FETCH_ADD always, COMPARE_SWAP if the word compares equal; never if
+/// it could not be read.
 #[kernel]
 pub(super) fn writes_word(operands: AtomicOperands, word: HostWord) -> Bit {
     (!operands.is_compare || word.data == operands.compare) && !word.error
@@ -213,8 +215,8 @@ pub(super) fn begins_period(has_newer: Bit, has_older: Bit) -> Bit {
     has_newer && !has_older
 }
 
-/// Gives the progress of the section: all periods up to the newer one have entered, and those before the oldest with atomics have
-/// left. A newer period without atomics counts as left.
+/// Gives the progress of the section: all periods up to the newer one have entered, and those before the oldest
+/// with atomics have left. A newer period without atomics counts as left.
 #[kernel]
 pub(super) fn in_flight_of(period: Bits<16>, has_newer: Bit, has_older: Bit) -> InFlight {
     InFlight {

@@ -1,5 +1,5 @@
-//! Records and rules of [`ReadResponder`](super::ReadResponder): the requests of a queue pair, and the responses that are made of them
-//! (protocol 2.2, 3.6).
+//! Records and rules of [`ReadResponder`](super::ReadResponder): the requests of a queue pair, and the
+//! responses that are made of them (protocol 2.2, 3.6).
 use rnic_kernel::prelude::*;
 use rnic_layout::opcode::{Operation, Transport};
 use rnic_layout::state::QpState;

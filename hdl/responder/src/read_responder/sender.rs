@@ -1,4 +1,5 @@
-//! ResponseSender: sends responses to READs and atomics once their access answers are there, or a NAK in their place.
+//! ResponseSender: sends responses to READs and atomics once their access answers are there, or a NAK in their
+//! place.
 //!
 //! ```text
 //!  response ──────┐    ┌──────┐     ┌──────────────┐
@@ -9,9 +10,10 @@
 //!
 //! Two cycles a response.
 //!
-//! 1. Responses leave in order. A response that is not allowed, or that the host has failed, becomes a NAK, and later responses
-//!    of the same queue pair are dropped.
-//! 2. A response whose payload gather could not read becomes NAK 0x63 at its PSN, unless the queue pair has failed before.
+//! 1. Responses leave in order. A response that is not allowed, or that the host has failed, becomes a NAK, and
+//!    later responses of the same queue pair are dropped.
+//! 2. A response whose payload gather could not read becomes NAK 0x63 at its PSN, unless the queue pair has
+//!    failed before.
 use super::record::{ACKNOWLEDGE, RESPONSE_MIDDLE, Response};
 use crate::messages::ReadResponderCounts;
 use rnic_blocks::memory::Memory;
@@ -65,7 +67,8 @@ enum Sending {
     Lose,
 }
 
-/// Says how far a verdict concerns a response or a lost payload: those of an earlier life of the queue pair don't count.
+/// Says how far a verdict concerns a response or a lost payload: those of an earlier life of the queue pair
+/// don't count.
 #[kernel]
 fn outcome_of(
     verdict: Verdict,
@@ -96,7 +99,8 @@ fn syndrome_of(is_broken: Bit, is_allowed: Bit) -> Bits<8> {
     }
 }
 
-/// Gives the extended headers: an AETH unless the response is neither first nor last, and the original value of an atomic.
+/// Gives the extended headers: an AETH unless the response is neither first nor last, and the original value of
+/// an atomic.
 #[kernel]
 fn headers_of(syndrome: Bits<8>, msn: Bits<24>, original: Bits<64>, has_aeth: Bit) -> Bits<HEADER_BITS> {
     let aeth: Bits<32> = cat!(swap_bytes(msn), syndrome);

@@ -6,7 +6,8 @@
 //!  fetch ─────> slot, value ──> one cycle later
 //! ```
 //!
-//! 1. `read` is followed by at most one of `sets`, `stores` and `results`, which belongs to the queue pair that was read.
+//! 1. `read` is followed by at most one of `sets`, `stores` and `results`, which belongs to the queue pair that
+//!    was read.
 //! 2. Requests and results of another generation, or of a queue pair in a state without responses, are dropped.
 use super::record::{Life, Slot, Value, life_of, slot_of};
 use crate::messages::AtomicResult;

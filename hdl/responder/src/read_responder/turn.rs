@@ -6,8 +6,8 @@
 //!                                   ^─────────────┴─> progress_after
 //! ```
 //!
-//! The state machine is that of [`ReadResponder`](super::ReadResponder): each of `loads`, `fetches`, `plans` and `makes` is high for one
-//! cycle, in this order; the last two repeat for each response.
+//! The state machine is that of [`ReadResponder`](super::ReadResponder): each of `loads`, `fetches`, `plans`
+//! and `makes` is high for one cycle, in this order; the last two repeat for each response.
 //!
 //! 1. All outputs are functions of registers.
 use super::record::{

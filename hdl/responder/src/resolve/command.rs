@@ -19,7 +19,8 @@ pub(super) struct Addresses {
     pub third: Bits<64>,
 }
 
-/// Gives the addresses of `count` parts from the last three access answers, of which the last `count` belong to the packet.
+/// Gives the addresses of `count` parts from the last three access answers, of which the last `count` belong to
+/// the packet.
 #[kernel]
 pub(super) fn addresses_of(
     count: Bits<2>,
@@ -66,8 +67,8 @@ fn cqe_of(scattered: Scattered, outcome: Outcome, syndrome: Bits<8>) -> CqeToken
     }
 }
 
-/// Makes the command to place. Payload is placed only if the packet is executed; a failure raises an event unless a CQE
-/// reports it.
+/// Makes the command to place. Payload is placed only if the packet is executed; a failure raises an event
+/// unless a CQE reports it.
 #[kernel]
 pub(super) fn place_command_of(
     scattered: Scattered,
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_stand_in_the_order_of_the_parts() {
+    fn addresses_are_in_the_order_of_the_parts() {
         for (count, expected) in [(1, [3, 3, 3]), (2, [2, 3, 3]), (3, [1, 2, 3])] {
             let addresses = addresses_of(bits(count), bits(1), bits(2), bits(3));
             let expected = expected.map(bits);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atomic_asks_the_read_responder_for_no_bytes() {
+    fn an_atomic_requests_no_bytes_of_the_read_responder() {
         let atomic = Admitted { is_read: true, is_atomic: true, ..packet() };
         assert_eq!(read_request_of(atomic).length, bits(0));
         let read = read_request_of(Admitted { is_read: true, ..packet() });

@@ -1,4 +1,5 @@
-//! Rules of [`Resolve`](super::Resolve): the outcome of a packet, and its status, syndrome and completion (protocol 3.6, 3.7).
+//! Rules of [`Resolve`](super::Resolve): the outcome of a packet, and its status, syndrome and completion
+//! (protocol 3.6, 3.7).
 use crate::messages::{Admitted, Decision, ReceiveWqeFault, ResolveCounts};
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
@@ -17,7 +18,8 @@ pub(super) struct Verdict {
     pub holds: Bit,
 }
 
-/// Outcome of a packet. At most one of `is_late`, `is_invalid`, `is_broken`, `is_kept_out` and `is_done` is set.
+/// Outcome of a packet. At most one of `is_late`, `is_invalid`, `is_broken`, `is_kept_out` and `is_done` is
+/// set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub(super) struct Outcome {
     /// Its queue pair was restarted before its receive WQE arrived; the packet is dropped.
@@ -49,8 +51,8 @@ pub(super) fn verdict_before(packet: Admitted, found: Verdict) -> Verdict {
     }
 }
 
-/// Decides what happens to a packet. `refused` says that memory which it names is not accessible, `denied` that the key which it
-/// invalidates must not be invalidated.
+/// Decides what happens to a packet. `refused` says that memory which it names is not accessible, `denied` that
+/// the key which it invalidates must not be invalidated.
 #[kernel]
 pub(super) fn outcome_of(
     packet: Admitted,
@@ -119,7 +121,8 @@ pub(super) fn status_of(packet: Admitted, fault: ReceiveWqeFault, outcome: Outco
     }
 }
 
-/// Decides whether a CQE is written, or the last WQE is reported. The `wr_id` of an unreadable WQE is not known.
+/// Decides whether a CQE is written, or the last WQE is reported. The `wr_id` of an unreadable WQE is not
+/// known.
 #[kernel]
 pub(super) fn has_completion(
     packet: Admitted,
@@ -139,14 +142,16 @@ pub(super) fn has_reply(packet: Admitted, before: Verdict, outcome: Outcome) -> 
     outcome.fails || ((outcome.is_done || only_replies) && packet.has_reply)
 }
 
-/// Gives the MSN of the reply: admission has counted the message, but one that fails does not count (protocol 3.7).
+/// Gives the MSN of the reply: admission has counted the message, but one that fails does not count
+/// (protocol 3.7).
 #[kernel]
 pub(super) fn reply_msn(packet: Admitted, outcome: Outcome) -> Bits<24> {
     let was_counted = packet.decision == Decision::Execute && packet.ends && outcome.fails;
     select(was_counted, packet.msn - 1, packet.msn)
 }
 
-/// Gives the outcome of the packets up to this one. A packet that only gets a reply leaves its message as it is.
+/// Gives the outcome of the packets up to this one. A packet that only gets a reply leaves its message as it
+/// is.
 #[kernel]
 pub(super) fn verdict_after(packet: Admitted, before: Verdict, outcome: Outcome) -> Verdict {
     let only_replies = packet.decision == Decision::Reply;

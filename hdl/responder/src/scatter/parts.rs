@@ -1,4 +1,5 @@
-//! Rules of [`Scatter`](super::Scatter): faults of a receive WQE, and how a payload is cut at the ends of its SGEs (protocol 3.7, 4.6).
+//! Rules of [`Scatter`](super::Scatter): faults of a receive WQE, and how a payload is split at the ends of its
+//! SGEs (protocol 3.7, 4.6).
 use crate::messages::{Admitted, Parts, ReceiveWqe, ReceiveWqeFault};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits::MESSAGE_BYTES_MAX;
@@ -108,7 +109,7 @@ pub(super) fn is_too_short(payload: Bits<SPAN_BITS>, sums: Sums, before: Bits<32
     bytes_before(payload, sums.third) != payload || exceeds(before, payload)
 }
 
-/// Cuts the payload of a SEND at the ends of its SGEs; that of another packet is one part, the first.
+/// Splits the payload of a SEND at the ends of its SGEs; that of another packet is one part, the first.
 #[kernel]
 pub(super) fn parts_of(is_send: Bit, payload: Bits<SPAN_BITS>, sums: Sums) -> Parts {
     let first = bytes_before(payload, sums.first);
@@ -121,14 +122,15 @@ pub(super) fn parts_of(is_send: Bit, payload: Bits<SPAN_BITS>, sums: Sums) -> Pa
     }
 }
 
-/// Says which parts need an access check, the first in bit 0. A READ or an atomic has one for all that it reads.
+/// Says which parts need an access check, the first in bit 0. A READ or an atomic has one for all that it
+/// reads.
 #[kernel]
 pub(super) fn checks_of(packet: Admitted, parts: Parts) -> Bits<3> {
     let first = select(packet.is_read, packet.message_length.any(), parts.first.any());
     cat!(parts.third.any(), parts.second.any(), first)
 }
 
-/// Counts bits.
+/// Counts the bits that are set.
 #[kernel]
 pub(super) fn count_ones(mask: Bits<3>) -> Bits<2> {
     bit_cast::<2, 1>(mask.get_bits::<1>(0))
@@ -136,8 +138,8 @@ pub(super) fn count_ones(mask: Bits<3>) -> Bits<2> {
         + bit_cast::<2, 1>(mask.get_bits::<1>(2))
 }
 
-/// Makes the access check of the first part in `waiting`: of a SEND with the local key of its SGE, of others with the remote key;
-/// the first packet of a WRITE checks the whole message.
+/// Makes the access check of the first part in `waiting`: of a SEND with the local key of its SGE, of others
+/// with the remote key; the first packet of a WRITE checks the whole message.
 #[kernel]
 pub(super) fn access_request_of(
     packet: Admitted,
@@ -191,7 +193,7 @@ pub(super) fn wqe_after(wqe: HeldWqe, payload: Bits<SPAN_BITS>, parts: Parts) ->
     }
 }
 
-/// Moves parts up into the place of empty ones, which have no access answer.
+/// Removes empty parts, which have no access answer, and moves later ones up.
 #[kernel]
 pub(super) fn packed(parts: Parts) -> Parts {
     let has_first = parts.first.any();
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_cut_at_the_ends_of_sges() {
+    fn a_payload_is_split_at_the_ends_of_sges() {
         for (is_send, payload, lengths, expected, is_short) in [
             (true, 0, [0, 0, 0], [0, 0, 0], false),
             (true, 1, [0, 0, 0], [0, 0, 0], true),
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_packet_asks_for_its_right_and_range() {
+    fn each_kind_of_packet_requests_its_right_and_range() {
         let sges = whole_wqe(wqe_data(3, [10, 7, 3])).sges;
         let remote = Admitted {
             key: bits(0x99),
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_packet_goes_on_where_this_one_ends() {
+    fn the_next_packet_continues_where_this_one_ends() {
         let wqe = HeldWqe { bytes: bits(100), ..whole_wqe(wqe_data(3, [10, 7, 3])) };
         let left = wqe_after(wqe, bits(12), parts([10, 2, 0]));
         assert_eq!((left.wr_id, left.bytes), (wqe.wr_id, bits(112)));

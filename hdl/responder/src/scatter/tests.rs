@@ -1,4 +1,5 @@
-//! Scatter by itself: a few packets, with and without stalls, against the access requests and parts that they must make.
+//! Scatter by itself: a few packets, with and without stalls, against the access requests and parts that they
+//! must make.
 use super::*;
 use num_bigint::BigUint;
 use rnic_blocks::bench::{Bench, Sink, Source, Stalls, random};
@@ -126,7 +127,7 @@ fn packets_and_wqes_become_access_requests() {
 }
 
 #[test]
-fn nothing_is_asked_after_an_invalidate_until_it_has_ended() {
+fn no_access_request_follows_an_invalidate_until_it_has_ended() {
     let mut random = random();
     let mut bench = Bench::clocked(Scatter::default(), |block| &mut block.clock).in_lock_step();
     let invalidate = Admitted { with_invalidate: true, ..send(true, true, 1) };

@@ -1,4 +1,4 @@
-//! Atomics through the whole responder: what is refused, what they wait for, and what is answered.
+//! Atomics through the whole responder: refusals, the order with other requests, and responses.
 use super::machine::Machine;
 use super::model::{Attributes, Owed, Request};
 use super::{FIRST_PSN, attributes, connected, request, send};
@@ -8,7 +8,7 @@ use rnic_layout::opcode::Operation;
 const DEVICE: u64 = 1 << 40;
 const WORD: u64 = 0x7008;
 
-/// A machine whose first queue pair takes atomics.
+/// A machine whose first queue pair accepts atomics.
 fn machine() -> Machine {
     let mut machine = connected(Stalls::None);
     machine.connect(Attributes { generation: 4, remote_atomic: true, ..attributes(0) }, FIRST_PSN);
@@ -34,7 +34,7 @@ fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
     send(&mut machine, |machine| atomic(machine, CompareSwap, 8, 0x1122_3345_5566_7789));
     send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
     machine.run(200);
-    assert!(machine.word_asked.is_empty(), "the write before is not done");
+    assert!(machine.word_asked.is_empty(), "the write before it is not done");
     machine.holds_writes = false;
     machine.settle();
     assert_eq!(machine.word_asked.len(), 3);
@@ -56,7 +56,7 @@ fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
         told,
         [(FIRST_PSN + 1, 0x1f00_0002, 0x1122_3344_5566_7788), (0, 0x1f00_0003, sum), (1, 0x1f00_0004, 7),]
     );
-    // The last WRITE is acknowledged behind them.
+    // The last WRITE is acknowledged after them.
     let &(_, _, last) = machine.replied.last().unwrap();
     assert_eq!(last, Owed { syndrome: 0x1f, psn: 2, msn: 5 });
     assert_eq!(
@@ -66,7 +66,7 @@ fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
 }
 
 #[test]
-fn an_atomic_that_may_not_be_is_refused() {
+fn an_atomic_that_is_not_permitted_is_refused() {
     use Operation::{FetchAdd, WriteOnly};
     type Fault = fn(Request) -> Request;
     let faults: [(Fault, u8); 4] = [
@@ -87,10 +87,10 @@ fn an_atomic_that_may_not_be_is_refused() {
 }
 
 #[test]
-fn a_refusal_ends_the_queue_pair_when_its_nak_leaves_behind_the_answers() {
+fn a_refusal_fails_the_queue_pair_when_its_nak_leaves_after_the_responses() {
     use Operation::{FetchAdd, WriteMiddle, WriteOnly};
     type Fault = fn(&Machine) -> Request;
-    // Admission refuses the first, and a key the second.
+    // Admission refuses the first packet, the access check the second.
     let faults: [(Fault, u8); 2] = [
         (|machine| request(machine, 0, WriteMiddle, 64), 0x61),
         (|machine| Request { key: 0x207, ..request(machine, 0, WriteOnly, 64) }, 0x62),
@@ -108,7 +108,7 @@ fn a_refusal_ends_the_queue_pair_when_its_nak_leaves_behind_the_answers() {
             send(&mut machine, |machine| request(machine, 0, WriteOnly, 64));
         }
         machine.run(200);
-        assert!(machine.replied.is_empty() && machine.failed.is_empty(), "the answers are first");
+        assert!(machine.replied.is_empty() && machine.failed.is_empty(), "the responses leave first");
         assert!(machine.placed[late..].iter().all(|(_, command)| command.is_silent()));
         assert_eq!(machine.count("requests_after_failure"), 3);
         machine.holds_gather = false;

@@ -1,5 +1,5 @@
-//! Atomics alone: jobs and releases at random, few words and many, a host that is slow and fails, against words that change one
-//! atomic after the other.
+//! Atomics by itself: random requests and releases, few words and many, a slow host that fails, against a model
+//! that executes the atomics one after the other.
 use crate::atomics::{Atomics, lock_of};
 use crate::messages::{AtomicOperands, AtomicRelease, AtomicRequest, AtomicResult};
 use rand::Rng;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 const SLOTS: usize = 16;
 
-/// An atomic, from its job to its result.
+/// An atomic, from its request to its result.
 #[derive(Clone, Debug)]
 struct Atomic {
     number: usize,
@@ -23,7 +23,7 @@ struct Atomic {
 }
 
 impl Atomic {
-    /// What becomes of the word; nothing, if it stays.
+    /// New value of the word; `None` if it is not written.
     fn change(&self, word: u64) -> Option<u64> {
         match self.is_compare {
             true => (word == self.compare).then_some(self.operand),
@@ -36,20 +36,20 @@ impl Atomic {
 struct Pair {
     jobs: usize,
     waiting: VecDeque<Atomic>,
-    /// When those that have no result were released.
+    /// Cycles in which the atomics without a result were released.
     released: VecDeque<u64>,
-    /// When the host had done the last one.
+    /// Cycle in which the host finished the last one.
     ended: u64,
 }
 
-/// What the host did of an atomic.
+/// What the host did for an atomic.
 struct Busy {
     begun: u64,
-    /// When the word came, or when the write was done.
+    /// Cycle in which the word arrived, or the write was done.
     ended: Option<u64>,
-    /// What was read, if it could be.
+    /// Value that was read; `None` if the read failed.
     word: Option<u64>,
-    /// What was written, and whether it could be.
+    /// Value that was written, and whether the write succeeded.
     written: Option<(u64, bool)>,
 }
 
@@ -65,7 +65,7 @@ struct World {
     bench: Bench<Atomics>,
     random: Random,
     jobs: Source<AtomicRequest>,
-    /// Numbers of those in the source.
+    /// Numbers of the atomics in the source.
     offered: VecDeque<usize>,
     releases: Source<AtomicRelease>,
     reads: Sink<HostSpan>,
@@ -73,20 +73,20 @@ struct World {
     results: Sink<AtomicResult>,
     memory: HashMap<u64, u64>,
     pairs: BTreeMap<u16, Pair>,
-    /// Of each word, those whose result has not been taken, the oldest first.
+    /// For each word the atomics whose result has not been taken, the oldest first.
     busy: HashMap<u64, VecDeque<Busy>>,
     reading: VecDeque<Access>,
     writing: VecDeque<Access>,
-    /// Cycles of the host, from and to.
+    /// Least and greatest latency of the host, in cycles.
     latency: (u64, u64),
     fails: f64,
     cycle: u64,
     next: usize,
-    /// Atomics in the block, and when they came.
+    /// Atomics in the block, with the cycle in which they entered.
     inside: HashMap<usize, u64>,
-    /// When `entered` stood where, and what was there.
+    /// Values of `entered`, each with its cycle and the atomics in the block.
     marks: VecDeque<(u64, u64, Vec<usize>)>,
-    /// When each had its result, and whose.
+    /// Cycle and queue pair of each result.
     done: Vec<(u64, u16)>,
     failed: usize,
     stayed: usize,
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Jobs that have no result yet.
+    /// Requests that have no result yet.
     fn waiting(&self, queue_pair: u16) -> usize {
         self.pairs.get(&queue_pair).map_or(0, |pair| pair.waiting.len())
     }
@@ -211,7 +211,7 @@ impl World {
         let write = self.writes.sample(&block.write);
         let result = self.results.sample(&block.result);
         let in_flight = block.in_flight.val();
-        // What is offered is out.
+        // A result that is offered has left.
         if block.result.valid.val() {
             let number = block.result.beat.val().queue_pair.to_u64() as u16;
             self.inside.remove(&self.pairs[&number].waiting.front().expect("it has a job").number);
@@ -224,7 +224,7 @@ impl World {
             let busy = Busy { begun: cycle, ended: None, word, written: None };
             let line = self.busy.entry(address).or_default();
             let is_free = line.back().is_none_or(|before| before.ended.is_some());
-            assert!(is_free, "one at a time at {address:#x}");
+            assert!(is_free, "one atomic at a time at {address:#x}");
             line.push_back(busy);
             self.crowd = self.crowd.max(self.busy.len());
             self.reading.push_back(access);
@@ -270,7 +270,7 @@ impl World {
         self.done.push((self.cycle, number));
     }
 
-    /// What was there when a count was taken has left when the other has come to it.
+    /// What was in the block at a value of `entered` has left when `left` has reached that value.
     fn take_passage(&mut self, entered: u64, left: u64) {
         while let Some((_, mark, there)) = self.marks.front() {
             if left.wrapping_sub(*mark) & 0x8000 != 0 {
@@ -297,7 +297,7 @@ impl World {
             let numbers: Vec<u16> = self.pairs.keys().copied().collect();
             numbers.iter().for_each(|&number| self.release(number));
             self.step();
-            assert!(self.cycle < end, "it comes to rest");
+            assert!(self.cycle < end, "all atomics complete");
         }
         (0..10).for_each(|_| self.step());
         let in_flight = self.bench.block.in_flight.val();
@@ -340,9 +340,9 @@ fn words_change_one_atomic_after_the_other() {
     assert!(done > 800 && failed > 20 && stayed > 50, "{done} atomics, {failed} failed, {stayed} stayed");
 }
 
-/// Regions of pages reach the words of others by addresses that have only the place in a page in common.
+/// Paged regions reach the words of other regions at addresses that have only the offset in a page in common.
 #[test]
-fn a_word_has_one_lock_by_whatever_pages_it_is_reached() {
+fn a_word_has_one_lock_through_any_pages() {
     let place = 0x7f8;
     let locks: HashSet<u64> = [0x1_2345_6000, 1 << 63 | 5 << 12, 1 << 63 | 9 << 58 | 77 << 21 | 3 << 12]
         .map(|page: u64| lock_of(bits(page | place)).to_u64())
@@ -351,7 +351,7 @@ fn a_word_has_one_lock_by_whatever_pages_it_is_reached() {
     assert_ne!(lock_of(bits(place)), lock_of(bits(place + 8)));
 }
 
-/// The bar of design 8: 25 cycles each, with a host whose reads and writes take a microsecond, 250 cycles.
+/// The limit of design 8: 25 cycles each, with a host whose reads and writes take a microsecond, 250 cycles.
 #[test]
 fn sixty_four_queue_pairs_do_an_atomic_in_less_than_25_cycles() {
     let mut world = World::new(Stalls::None, (250, 260), false);
@@ -367,16 +367,16 @@ fn sixty_four_queue_pairs_do_an_atomic_in_less_than_25_cycles() {
             }
         }
         world.step();
-        assert!(world.marks.front().is_none_or(|mark| mark.0 + 3_000 > world.cycle), "marks are come to");
+        assert!(world.marks.front().is_none_or(|mark| mark.0 + 3_000 > world.cycle), "counts are reached");
     }
     let cycles = (world.cycle - begin) as f64 / 2_000.0;
     println!("{cycles:.1} cycles each, {} under way", world.crowd);
     assert!(cycles < 15.0, "{cycles:.1} cycles each");
 }
 
-/// A word that all want keeps nobody from another word.
+/// A contended word does not delay atomics on other words.
 #[test]
-fn a_word_that_is_wanted_by_many_holds_up_nobody_else() {
+fn a_contended_word_does_not_delay_others() {
     let mut world = World::new(Stalls::None, (250, 260), false);
     let crowd: Vec<u16> = (0..64).collect();
     for _ in 0..25_000 {
@@ -401,7 +401,7 @@ fn a_word_that_is_wanted_by_many_holds_up_nobody_else() {
     );
     assert!(alone > 20, "{alone}");
     assert!(world.done.len() - alone > 30, "one after the other");
-    // Nobody has two turns before all others had one.
+    // No queue pair has two turns before all others had one.
     let mut turns: HashMap<u16, usize> = HashMap::new();
     for done in world.done.iter().filter(|done| done.1 != 1000) {
         *turns.entry(done.1).or_default() += 1;
@@ -409,7 +409,7 @@ fn a_word_that_is_wanted_by_many_holds_up_nobody_else() {
     assert!(turns.values().all(|&count| count == 1), "{turns:?}");
 }
 
-/// What the header says of cycles.
+/// Latencies in the header of the block.
 #[test]
 fn latency_is_as_the_header_says() {
     let mut world = World::new(Stalls::None, (20, 20), false);

@@ -1,4 +1,4 @@
-//! SENDs that end a key: what completes, and what meets the dead key behind them.
+//! SENDs with Invalidate: their completion, and later accesses with the invalid key.
 use super::machine::Machine;
 use super::model::{Completion, Owed, Region, Request};
 use super::{connected, message, post, request, send, steps, work};
@@ -8,7 +8,7 @@ use rnic_layout::queue::completion::CompletionStatus;
 
 const KEY: u32 = 0x1_2305;
 
-/// Three queue pairs with receives, and a region whose key may be ended.
+/// Three queue pairs with receive WQEs, and a region whose key peers may invalidate.
 fn machine(stalls: Stalls) -> Machine {
     let mut machine = connected(stalls);
     for place in 0..3 {
@@ -29,9 +29,9 @@ fn completions(machine: &Machine) -> Vec<Completion> {
 }
 
 #[test]
-fn what_comes_behind_the_end_of_a_key_meets_it_dead() {
+fn requests_after_an_invalidation_find_the_key_invalid() {
     use Operation::WriteOnly;
-    // By the same queue pair, and by another one.
+    // From the same queue pair, and from another one.
     for (stalls, place) in [(Stalls::None, 0), (Stalls::Both, 1)] {
         let mut machine = machine(stalls);
         let write = |machine: &Machine, place| Request { key: KEY, ..request(machine, place, WriteOnly, 64) };
@@ -50,13 +50,13 @@ fn what_comes_behind_the_end_of_a_key_meets_it_dead() {
 }
 
 #[test]
-fn the_buffer_of_the_send_may_be_of_the_region_that_it_ends() {
+fn the_buffer_of_the_send_may_be_in_the_region_that_it_invalidates() {
     let mut machine = machine(Stalls::None);
     let mut entry = work(0x44);
     for key in [&mut entry.fields.sge0_key, &mut entry.fields.sge2_key] {
         *key = KEY;
     }
-    // It is the fourth: the three before it take SENDs that end nothing.
+    // It is the fourth WQE: the three before it are for SENDs without Invalidate.
     post(&mut machine, 0, &[entry, entry]);
     for _ in 0..3 {
         send(&mut machine, |machine| request(machine, 0, Operation::SendOnly, 64));
@@ -72,12 +72,13 @@ fn the_buffer_of_the_send_may_be_of_the_region_that_it_ends() {
 }
 
 #[test]
-fn a_key_that_may_not_be_ended_fails_the_queue_pair() {
+fn a_key_that_must_not_be_invalidated_fails_the_queue_pair() {
     let mut machine = machine(Stalls::None);
     post(&mut machine, 3, &[work(0x11), work(0x22)]);
     let foreign = Region { key: 0x1_4505, domain: 8, ..machine.model.regions.last().copied().unwrap() };
     machine.model.regions.push(foreign);
-    // A region that is not made for it, one of another domain, another variant, and a key that is dead already.
+    // A region that does not permit it, one of another domain, another variant, and a key that is invalid
+    // already.
     for (place, key) in [0x142, 0x1_4505, KEY + 1, KEY].into_iter().enumerate() {
         let psn = request(&machine, place, Operation::SendOnly, 0).psn;
         if place == 3 {
@@ -100,7 +101,7 @@ fn a_key_that_may_not_be_ended_fails_the_queue_pair() {
 }
 
 #[test]
-fn others_are_held_up_for_as_long_as_control_takes() {
+fn later_packets_wait_as_long_as_control_takes() {
     let mut machine = machine(Stalls::None);
     for index in 1..3 {
         let region = Region { key: KEY + 0x100 * index, ..machine.model.regions.last().copied().unwrap() };

@@ -1,5 +1,5 @@
-//! A responder between its neighbours: control, a host, a region table, place, a host writer and the transmit path. Its outputs are
-//! compared with the model while it runs, and once more when all is quiet.
+//! A responder between its neighbours: control, a host, a region table, place, a host writer and the transmit
+//! path. Its outputs are compared with the model while it runs, and again when it is idle.
 use super::model::{
     Attributes, Command, Completion, Failure, Model, Owed, Received, Region, Request, Shared, Work,
     own_address,
@@ -34,52 +34,52 @@ mod host;
 use host::answer_of;
 
 const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit();
-/// Where the count of writes begins, so that it wraps.
+/// First value of the count of writes, so that it wraps.
 const FIRST_COUNT: u64 = 0xff00;
 /// Cycles in which a setup event must be taken: reset's sweep and two doorbells.
 const SETUP_CYCLES_MAX: u32 = 2130;
 /// The ring of the first shared receive queue.
 const FIRST_SHARED: u16 = 1024;
 
-/// A command to all stages, on its way.
-struct Command3 {
+/// A command on its way to all stages.
+struct PendingCommand {
     event: SetupEvent,
-    /// Instead of `event`, if it is about a shared receive queue.
+    /// Instead of `event`, for a shared receive queue.
     srq_event: Option<SrqSetup>,
     attributes: Attributes,
     restarts: bool,
     receive_psn: Option<u32>,
-    /// It is about a shared receive queue.
+    /// It is for a shared receive queue.
     shared: Option<(u8, Shared)>,
     is_offered: [bool; 4],
     is_taken: [bool; 4],
     waited: u32,
 }
 
-/// What the reply stage owes, for one generation of a queue pair.
+/// Replies that ack owes, for one generation of a queue pair.
 #[derive(Default)]
 struct Account {
-    /// With the writes that must be done.
+    /// Replies, with the writes that must be done before.
     owed: Vec<(Owed, u64)>,
-    /// Those that were said after they were owed, if perhaps by an equal one before them.
+    /// Replies that have left after they were owed, perhaps as an equal one before them.
     told: HashSet<usize>,
-    /// How many of them have left or were replaced.
+    /// Number of replies that have left or were replaced.
     settled: usize,
-    /// What the last one that left said.
+    /// The last reply that left.
     newest: Option<Owed>,
     /// First PSN that no reply has covered.
     open_psn: u32,
     last_msn: u32,
-    /// A write failed, the one of this number.
+    /// Number of the write that failed.
     failed_write: Option<u64>,
     has_ended: bool,
-    /// It was told that the queue pair fails.
+    /// Control was notified that the queue pair fails.
     has_failed: bool,
 }
 
 /// A responder and its neighbours.
 pub(super) struct Machine {
-    /// In a box, since a responder with all its signals is too much for the stack of a test that moves it about.
+    /// Boxed, since a responder with all its signals is too large for the stack of a test.
     pub(super) bench: Box<Bench<Responder>>,
     pub(super) random: Random,
     pub(super) model: Model,
@@ -94,46 +94,46 @@ pub(super) struct Machine {
     answers: Source<AccessAnswer>,
     keys: Sink<Invalidation>,
     ended: Source<Invalidated>,
-    /// Keys that control ends, and when.
+    /// Keys that control invalidates, and when.
     ending: VecDeque<(Invalidation, u64)>,
     reads: Sink<HostSpan>,
     owed: Source<AckNotice>,
-    /// Those in the source, with their writes counted from the beginning.
+    /// Replies in the source, with their writes counted from the beginning.
     owed_counts: VecDeque<(AckNotice, u64)>,
     write_failures: Source<WriteFailure>,
-    /// Host memory that receive entries stand in, by device address.
+    /// Host memory of the receive rings, by device address.
     memory: HashMap<u64, ([u8; 64], bool)>,
     slots: VecDeque<Slot>,
-    /// Commands for the place stage, and replies behind them.
+    /// Commands for the place stage, with their replies.
     placing: VecDeque<PlaceCommand>,
-    /// Writes that are issued: whose, and whether the host refuses them.
+    /// Issued writes: their queue pair, and whether the host refuses them.
     writes: VecDeque<(u16, u8, bool)>,
     issued: u64,
     done: u64,
-    /// One write in so many fails; none if zero.
+    /// One write in this many fails; none if zero.
     pub(super) write_failure_rate: u32,
-    commands: VecDeque<Command3>,
-    /// What control thinks of the queue pairs.
+    commands: VecDeque<PendingCommand>,
+    /// State of the queue pairs in control.
     pub(super) lives: HashMap<u16, Attributes>,
-    /// Queue pairs that failed, and when control says so.
+    /// Queue pairs that failed, and when control sends their state.
     failing: Vec<(u16, u8, u64)>,
     bells: VecDeque<(u16, u16)>,
-    /// What must come of the packets, in their order. The flag says that its generation has ended meanwhile.
+    /// Expected outcome of the packets, in their order. The flag: their generation has ended meanwhile.
     expected: VecDeque<(Command, bool)>,
     flushes: HashMap<(u16, u8), VecDeque<Command>>,
     accounts: HashMap<(u16, u8), Account>,
-    /// The reply stage's state and generation of each queue pair.
+    /// State and generation of each queue pair in ack.
     reply_lives: HashMap<u16, (QpState, u8)>,
-    /// Words of host memory that atomics are about, and what the host does of them.
+    /// Words of host memory that atomics access, and the accesses in the host.
     pub(super) words: HashMap<u64, u64>,
     word_reads: Sink<HostSpan>,
     word_writes: Sink<WordWrite>,
     words_read: VecDeque<u64>,
     words_written: VecDeque<WordWrite>,
     gather: Sink<GatherCommand>,
-    /// What atomics were answered, and with how many writes done.
+    /// Results of atomics, and the number of writes that were done.
     pub(super) answered: Vec<(GatherCommand, u64)>,
-    /// When the words of atomics were asked for, with how many writes done.
+    /// Cycles in which words of atomics were requested, and the number of writes that were done.
     pub(super) word_asked: Vec<(u64, u64)>,
     closed: Option<ReadClosed>,
     counts: HashMap<&'static str, u64>,
@@ -141,16 +141,16 @@ pub(super) struct Machine {
     pub(super) cycle: u64,
     pub(super) placed: Vec<(u64, Command)>,
     pub(super) replied: Vec<(u64, u16, Owed)>,
-    /// Queue pairs that must fail, as control hears it.
+    /// Queue pairs that must fail, as reported to control.
     pub(super) failed: Vec<(u64, u16)>,
-    /// Nothing is taken of these outputs.
+    /// These outputs are stalled.
     pub(super) holds_place: bool,
     pub(super) holds_replies: bool,
     pub(super) holds_reads: bool,
     pub(super) holds_answers: bool,
     pub(super) holds_writes: bool,
     pub(super) holds_gather: bool,
-    /// Generations have ended while packets were under way: what becomes of those is not known exactly.
+    /// Generations have ended while packets were in flight: the outcome of those packets is not known exactly.
     is_loose: bool,
 }
 
@@ -243,19 +243,19 @@ impl Machine {
             first_address: 0x1000,
             length: 0x10_0000,
         }];
-        // One more that its owner alone may write, and one that nobody may.
+        // One more region with local write only, and one without any rights.
         let first = machine.model.regions[0];
         machine.model.regions.push(Region { key: 0x207, remote_write: false, ..first });
         machine.model.regions.push(Region { key: 0x307, local_write: false, remote_write: false, ..first });
         machine
     }
 
-    /// A coin, or always heads if nobody stalls.
+    /// Random, or always true without stalls.
     fn goes(&mut self) -> bool {
         !self.stalls.sink() || self.random.random()
     }
 
-    /// Offers a packet; there is none on offer.
+    /// Offers a packet; none may be offered already.
     pub(super) fn offer(&mut self, request: Request) {
         assert!(self.may_offer());
         self.requests.push(token_of(&request));
@@ -280,7 +280,7 @@ impl Machine {
             self.goes(),
             self.goes(),
         );
-        // Control speaks to one stage sooner and to another later.
+        // Control sends an event to some stages earlier than to others.
         if starts && let Some(command) = self.commands.front_mut() {
             let all = !self.stalls.sink();
             let coins: [bool; 4] = self.random.random();
@@ -311,7 +311,7 @@ impl Machine {
         self.word_writes.drive(&mut block.atomics_write, random);
         self.gather.drive(&mut block.gather, random);
         block.gather.ready.next &= !self.holds_gather;
-        // The host gives a word in the next cycle, and takes one as soon.
+        // The host returns a word in the next cycle, and finishes a write as fast.
         let read = self.words_read.pop_front();
         block.atomics_word_valid.next = read.is_some();
         if let Some(address) = read {
@@ -420,7 +420,7 @@ impl Machine {
         if has_request {
             let request = self.request.take().expect("it was offered");
             if let Some(command) = self.model.request(&request) {
-                let is_ending = |ended: &Command3| ended.attributes.index() == command.queue_pair;
+                let is_ending = |ended: &PendingCommand| ended.attributes.index() == command.queue_pair;
                 let is_over = self.is_loose && self.commands.iter().any(is_ending);
                 if command.is_flush() {
                     let key = (command.queue_pair, command.generation);
@@ -439,7 +439,7 @@ impl Machine {
             let number = (index - FIRST_SHARED) as u8;
             self.model.shared.get_mut(&number).expect("it was made").posted = producer;
         } else if let Some((index, producer)) = posts {
-            // A packet that is taken in this cycle has not heard the bell.
+            // A packet that is taken in this cycle does not see the doorbell.
             self.model.queues.get_mut(&index).expect("the queue pair exists").posted = producer;
         }
         if let Some(request) = asked {
@@ -463,7 +463,7 @@ impl Machine {
             self.check_placed(&command);
             self.placing.push_back(command);
         }
-        // What a READ or an atomic waits for, the place stage waits for itself.
+        // READs and atomics wait for earlier writes in the place stage itself.
         let waits = self.placing.front().is_some_and(|command| ack_of(command.notice).is_read);
         if !self.placing.is_empty() && (!waits || self.writes.is_empty()) && self.goes() {
             self.place_next();

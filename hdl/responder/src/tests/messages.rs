@@ -1,4 +1,4 @@
-//! Messages of several packets: where their bytes go, what completes, and what ends them.
+//! Messages of several packets: placement, completion and failures.
 use super::machine::Machine;
 use super::model::{Command, Completion, Owed, Request, Work};
 use super::{FIRST_PSN, attributes, connected, message, post, request, send, steps, work};
@@ -20,13 +20,13 @@ fn completions(machine: &Machine) -> Vec<Completion> {
     commands(machine).into_iter().filter_map(|command| command.completion).collect()
 }
 
-/// Tags and statuses, in the order of completion.
+/// `wr_id` and status of each CQE, in the order of completion.
 fn outcomes(machine: &Machine) -> Vec<(u64, Option<CompletionStatus>)> {
     let outcome = |told: Completion| (told.wr_id, told.outcome.err().map(|(status, _)| status));
     completions(machine).into_iter().map(outcome).collect()
 }
 
-/// An entry of three elements, of 100 bytes, of nothing, and of the rest.
+/// A receive WQE of three SGEs: 100 bytes, none, and the rest.
 fn roomy(wr_id: u64) -> Work {
     let mut work = work(wr_id);
     work.fields.sge2_length = 0x4000;
@@ -34,7 +34,7 @@ fn roomy(wr_id: u64) -> Work {
 }
 
 #[test]
-fn a_message_goes_where_it_belongs_and_completes_once() {
+fn a_message_is_placed_in_its_buffer_and_completes_once() {
     use Operation::{SendFirst, SendOnly, WriteFirst, WriteOnly};
     let mut machine = connected(Stalls::None);
     post(&mut machine, 0, &[roomy(0x11), roomy(0x22), roomy(0x33)]);
@@ -65,7 +65,7 @@ fn a_message_goes_where_it_belongs_and_completes_once() {
             (0x22, 2, CompletionOpcode::ReceiveWrite, 2049, immediate)
         ]
     );
-    // Eight packets from the last but one PSN of the circle, three messages.
+    // Three messages of eight packets in all, with PSNs that wrap.
     assert_eq!(machine.replied.last().unwrap().2, Owed { syndrome: 0x1f, psn: 5, msn: 3 });
 
     // Packets of one message follow each other as fast as messages do.
@@ -75,10 +75,10 @@ fn a_message_goes_where_it_belongs_and_completes_once() {
         machine.settle();
         let steps = steps(&machine, from);
         println!("packets of one message in {steps:?} cycles");
-        // The first of a SEND fills two elements, and the sweep over the queue pairs takes three cycles.
+        // The first of a SEND fills two SGEs, and the sweep over the queue pairs takes three cycles.
         assert!(steps.iter().sum::<u64>() <= cycles * 13 + 4, "{steps:?}");
     }
-    // Of two queue pairs in turn, whose messages do not end, each goes on where it was.
+    // Packets of two queue pairs alternate; the message of each continues where it was.
     post(&mut machine, 1, &[roomy(0x55)]);
     post(&mut machine, 2, &[roomy(0x66)]);
     for place in [1, 2] {
@@ -102,11 +102,11 @@ fn a_message_goes_where_it_belongs_and_completes_once() {
     let told = completions(&machine);
     let lengths: Vec<_> = told[told.len() - 2..].iter().map(|told| told.outcome.unwrap().length).collect();
     assert_eq!(lengths, [4097, 1025]);
-    // Nothing is left of them.
+    // No state of the messages is left.
     send(&mut machine, |machine| request(machine, 1, WriteOnly, 64));
     send(&mut machine, |machine| request(machine, 2, SendOnly, 64));
     machine.settle();
-    assert_eq!(machine.replied.last().unwrap().2.syndrome >> 5, 1, "there is no receive for it");
+    assert_eq!(machine.replied.last().unwrap().2.syndrome >> 5, 1, "no receive WQE is posted for it");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn gaps_duplicates_and_missing_receives_leave_the_message_as_it_is() {
     send(&mut machine, |machine| request(machine, 0, SendFirst, 1024));
     machine.settle();
     assert_eq!(last(&machine), Owed { syndrome: 0x1f, psn: FIRST_PSN, msn: 0 });
-    // The first again, then the last too early, then the one that is due.
+    // The first packet again, then the last one too early, then the expected one.
     send(&mut machine, |machine| shifted(machine, SendFirst, 1024, u32::MAX));
     send(&mut machine, |machine| shifted(machine, SendLast, 9, 1));
     machine.settle();
@@ -144,7 +144,7 @@ fn gaps_duplicates_and_missing_receives_leave_the_message_as_it_is() {
     send(&mut machine, |machine| reth(machine, WriteLastImmediate, 76));
     machine.settle();
     assert_eq!(last(&machine), Owed { syndrome: 0x20 | 12, psn: 2, msn: 1 });
-    assert!(commands(&machine).last().unwrap().spans.is_empty(), "nothing is written without a receive");
+    assert!(commands(&machine).last().unwrap().spans.is_empty(), "nothing is written without a receive WQE");
     post(&mut machine, 0, &[roomy(0x22)]);
     send(&mut machine, |machine| reth(machine, WriteLastImmediate, 76));
     machine.settle();
@@ -154,10 +154,11 @@ fn gaps_duplicates_and_missing_receives_leave_the_message_as_it_is() {
 }
 
 #[test]
-fn what_ends_a_message_gives_its_receive_back_once_and_first() {
+fn a_failed_message_completes_its_receive_wqe_once_and_first() {
     use CompletionStatus::{Flushed, LocalLength, LocalProtection, RemoteInvalidRequest};
     use Operation::{SendFirst, SendLast, SendMiddle, SendOnly, WriteFirst, WriteMiddle};
-    // Command, an opcode out of order, too long, a bad element; packets behind are on their way when it is found out.
+    // A command, an opcode out of order, a message that is too long, a bad SGE; later packets are in flight
+    // when the fault is found.
     for (cause, status) in
         [Flushed, RemoteInvalidRequest, LocalLength, LocalProtection].into_iter().enumerate()
     {
@@ -199,7 +200,7 @@ fn what_ends_a_message_gives_its_receive_back_once_and_first() {
         assert_eq!(syndrome, [0x1f, 0x61, 0x61, 0x63][cause]);
     }
 
-    // The region ends while the WRITE arrives: the part that comes then is not written.
+    // The region is invalidated while the WRITE arrives: later packets are not written.
     let mut machine = connected(Stalls::None);
     let reth =
         |machine: &Machine, operation| Request { length: 4096, ..request(machine, 0, operation, 1024) };

@@ -1,4 +1,4 @@
-//! The responder as a whole, in lock step with its Verilog, against what the protocol says of it.
+//! The responder as a whole, in lock step with its Verilog, against a model of the protocol.
 mod atomic_responses;
 mod atomics;
 mod invalidate;
@@ -20,9 +20,9 @@ use rnic_messages::setup::{SetupKind, SrqSetupKind};
 
 /// Seven queue pairs, of which the last two have a shared receive queue.
 const QPNS: [u32; 7] = [0x5a_c003, 0x11_1103, 0x00_0203, 0xff_ff28, 0x12_37ff, 0x40_0005, 0x00_03fe];
-/// That one.
+/// Number of that shared receive queue.
 const SHARED: u8 = 63;
-/// Keys that peers may end follow this one, which nobody has.
+/// Keys that peers may invalidate follow this number, which is no key.
 const ENDING_KEY: u32 = 0x1_0000;
 const FIRST_PSN: u32 = 0xff_fffe;
 
@@ -54,12 +54,12 @@ fn attributes(place: usize) -> Attributes {
     }
 }
 
-/// The shared receive queue after so many settings of its limit.
+/// The shared receive queue, with the number of settings of its limit.
 fn shared(limit: u16, setting: u8) -> Shared {
     Shared { ring: 0x80_0000, entries_log2: 7, limit, setting, ..Shared::default() }
 }
 
-/// A packet that a peer could send; its PSN is the one that is expected if all before it are executed.
+/// A packet of a peer; its PSN is the expected one if all packets before it are executed.
 fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes: u32) -> Request {
     let Attributes { qpn, peer, own_place, .. } = attributes(place);
     let psn = machine.model.queues.get(&((qpn & 0x3ff) as u16)).map_or(0, |queue| queue.expected);
@@ -82,7 +82,7 @@ fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes:
     }
 }
 
-/// An entry that holds 100 bytes, nothing, and a page.
+/// A receive WQE with SGEs of 100 bytes, of zero bytes, and of a page.
 fn work(wr_id: u64) -> Work {
     let fields = ReceiveWqe {
         wr_id,
@@ -99,7 +99,8 @@ fn work(wr_id: u64) -> Work {
     Work { fields, is_malformed: false, is_unreadable: false }
 }
 
-/// One packet after the other of a message; the expected PSN is right when it is offered. The last may bring immediate data.
+/// The packets of a message, one after the other; each has the PSN that is expected when it is offered. The
+/// last may have immediate data.
 fn message(machine: &mut Machine, place: usize, first: Operation, bytes: u32, with_immediate: bool) {
     use Operation::{
         SendFirst, SendLast, SendLastImmediate, SendMiddle, WriteLast, WriteLastImmediate, WriteMiddle,
@@ -201,7 +202,7 @@ fn one_packet_of_each_kind_is_placed_completed_and_acknowledged() {
     }
     machine.settle();
     let sends = steps(&machine, from);
-    // The table of regions answers in the next cycle here.
+    // The region table answers in the next cycle here.
     let offered = machine.cycle;
     send(&mut machine, |machine| request(machine, 3, WriteOnly, 64));
     machine.settle();
@@ -211,14 +212,14 @@ fn one_packet_of_each_kind_is_placed_completed_and_acknowledged() {
     assert!(sends.iter().sum::<u64>() <= 4 * 39, "{sends:?}");
 }
 
-/// Traffic of many peers, some of whom make mistakes, as do some who post receives.
+/// Traffic of many peers, with faults of peers and of software that posts receive WQEs.
 struct Traffic {
-    /// One packet in so many is wrong in a way that ends the queue pair.
+    /// One packet in this many has a fault that fails the queue pair.
     fault_rate: u32,
-    /// Queue pairs may be reset while packets are under way.
+    /// Queue pairs may be reset while packets are in flight.
     resets: bool,
     wr_id: u64,
-    /// When a queue pair is created anew.
+    /// Cycle in which a queue pair is recreated.
     due: [Option<u64>; QPNS.len()],
 }
 
@@ -227,14 +228,15 @@ impl Traffic {
         Traffic { fault_rate, resets, wr_id: 0x100, due: [None; QPNS.len()] }
     }
 
-    /// An entry, which is bad now and then.
+    /// A receive WQE, sometimes with a fault.
     fn work(&mut self, random: &mut Random) -> Work {
         self.wr_id += 1;
         let count = random.random_range(1..=3);
         let mut length = || [0, 60, 400, 5000].choose(random).copied().unwrap();
         let lengths = [length(), length(), length()];
         let good = [0x142, 0x207];
-        // Faults are a reserved bit, an entry that may be too short, and a key that is not for writing; many are never met.
+        // Faults are a reserved bit, a WQE that may be too short, and a key without write permission; many are
+        // never used.
         let fault = random.random_ratio(3, self.fault_rate).then(|| random.random_range(0..5));
         let is_short = fault == Some(1);
         let mut key = || if fault >= Some(2) { 0x307 } else { *good.choose(random).unwrap() };
@@ -256,7 +258,8 @@ impl Traffic {
         Work { fields, is_malformed: fault == Some(0), is_unreadable: false }
     }
 
-    /// Posts a few entries. Whole lines of the ring are unreadable, so that it does not matter how they are read.
+    /// Posts a few WQEs. Unreadable WQEs fill whole lines of the ring, so that the result does not depend on
+    /// how lines are read.
     fn post(&mut self, machine: &mut Machine, place: usize) {
         let index = attributes(place).index();
         let Some(queue) = machine.model.queues.get(&index) else { return };
@@ -266,7 +269,7 @@ impl Traffic {
         if let Some(number) = queue.attributes.shared {
             return self.post_shared(machine, number);
         }
-        // Software knows what was completed; the model is ahead of it.
+        // Software knows what has completed; the model is ahead of it.
         let done = machine.placed.iter().rev().find_map(|(_, command)| {
             let is_mine = command.queue_pair == index && command.generation == queue.attributes.generation;
             command.completion.filter(|_| is_mine).map(|completion| completion.consumer_index)
@@ -290,11 +293,11 @@ impl Traffic {
         machine.post(index, &works);
     }
 
-    /// The same of a shared receive queue, whose limit is set now and then.
+    /// The same for a shared receive queue, whose limit is set sometimes.
     fn post_shared(&mut self, machine: &mut Machine, number: u8) {
         let shared = &machine.model.shared[&number];
         let (written, setting) = (shared.written, shared.setting);
-        // So few that there are none now and then.
+        // So few that sometimes none is posted.
         let free = 24_u16.saturating_sub(written.wrapping_sub(shared.done));
         let is_last_bad = written % 8 > 0 && shared.works[&written.wrapping_sub(1)].is_unreadable;
         let mut is_bad = is_last_bad;
@@ -358,12 +361,12 @@ impl Traffic {
         Request { length, ..request(machine, place, operation, payload) }
     }
 
-    /// The same with keys that end: of some WRITEs, and ended by some SENDs.
+    /// The same with keys that are invalidated: used by some WRITEs, and invalidated by some SENDs.
     fn with_keys(model: &Model, random: &mut Random, good: Request) -> Request {
         use Operation as Op;
         let ends = model.regions.iter().filter(|region| region.invalidatable);
         let keys: Vec<u32> = ends.map(|region| region.key).collect();
-        // One that lives, or one that is dead, is yet to come, or lasts.
+        // A key that is valid, invalid, not yet valid, or never invalidated.
         let mut draw = |wrong| match keys.choose(random) {
             Some(&key) if !random.random_ratio(1, wrong) => key,
             _ => *[0x142, ENDING_KEY, ENDING_KEY + 0x100, 0].choose(random).unwrap(),
@@ -384,7 +387,7 @@ impl Traffic {
         if key % 3 == 0 { good } else { Request { key, ..good } }
     }
 
-    /// A region is made anew, under another key.
+    /// A region is registered again, under another key.
     fn renew(&mut self, machine: &mut Machine) {
         let count = machine.model.regions.iter().filter(|region| region.invalidatable).count();
         if count < 6 {
@@ -397,7 +400,7 @@ impl Traffic {
 
     fn request(&mut self, machine: &mut Machine) -> Request {
         use Operation::{ReadRequest, WriteOnly};
-        // Mostly one that is ready.
+        // Mostly a queue pair that is ready.
         let mut place = 0;
         for _ in 0..4 {
             place = machine.random.random_range(0..QPNS.len());
@@ -448,7 +451,7 @@ impl Traffic {
             10..14 => shifted(u32::MAX - random.random_range(0..4)),
             14 => shifted(0x80_0000),
             15 => Request { opcode: ReadRequest as u8, ..shifted(u32::MAX) },
-            // A WRITE of nothing needs no key.
+            // A WRITE of zero bytes needs no key.
             16 => {
                 Request { opcode: WriteOnly as u8, payload_bytes: 0, length: 0, key: 0, address: 0, ..good }
             }
@@ -458,7 +461,7 @@ impl Traffic {
     }
 
     fn step(&mut self, machine: &mut Machine) {
-        // Busy times and quiet ones.
+        // Periods with and without traffic.
         let rate = if (machine.cycle / 400).is_multiple_of(2) { 16 } else { 2 };
         if machine.may_offer() && machine.random.random_ratio(rate, 20) {
             self.renew(machine);
@@ -489,7 +492,7 @@ impl Traffic {
                     let states = [QpState::ReadyToReceive, QpState::ReadyToSend, QpState::SendQueueDrain];
                     let state = states.choose(&mut machine.random).copied().unwrap();
                     let generation = life.generation.wrapping_add(1);
-                    // The one at place 3 takes no WRITEs now and then.
+                    // Queue pair 3 sometimes accepts no WRITEs.
                     let remote_write = place != 3 || machine.random.random();
                     let psn = machine.random.random_range(0..1 << 24);
                     let again = Attributes { state, generation, remote_write, ..attributes(place) };
@@ -504,7 +507,7 @@ impl Traffic {
 }
 
 #[test]
-fn many_peers_and_their_mistakes_are_answered_as_the_protocol_says() {
+fn many_peers_and_their_faults_are_answered_as_the_protocol_says() {
     let mut machine = connected(Stalls::Both);
     machine.write_failure_rate = 60;
     let mut traffic = Traffic::new(25, false);
@@ -536,18 +539,18 @@ fn many_peers_and_their_mistakes_are_answered_as_the_protocol_says() {
         "a SEND of several packets",
         "a WRITE of several packets",
         "a packet is refused inside a SEND",
-        "a message waits for a receive",
+        "a message waits for a receive WQE",
         "a limit is reached",
-        "the last entry is given back",
-        "a key is ended",
-        "a key may not be ended",
+        "the last WQE is reported",
+        "a key is invalidated",
+        "a key must not be invalidated",
     ];
     missing.extend(several.into_iter().filter(|name| !machine.model.seen.contains_key(name)));
     assert!(missing.is_empty(), "{missing:?} never happened");
 }
 
 #[test]
-fn what_belongs_to_an_ended_generation_harms_nobody() {
+fn packets_of_an_ended_generation_have_no_effect() {
     let mut machine = connected(Stalls::Both);
     machine.write_failure_rate = 100;
     let mut traffic = Traffic::new(100, true);
@@ -560,14 +563,14 @@ fn what_belongs_to_an_ended_generation_harms_nobody() {
 }
 
 #[test]
-fn whoever_stands_still_holds_back_nobody_else() {
+fn a_stalled_output_blocks_no_other() {
     use Operation::{SendOnly, WriteOnly};
     let mut machine = connected(Stalls::None);
     let works: Vec<_> = (0..20).map(work).collect();
     for place in [0, 1, 2] {
         post(&mut machine, place, &works);
     }
-    // Commands are taken, whoever does not listen. The machine says how long that may take.
+    // Commands are taken whatever output is stalled. The machine checks how long that may take.
     for stopped in 0..4 {
         let holds = |machine: &mut Machine, held| match stopped {
             0 => machine.holds_place = held,
@@ -594,7 +597,7 @@ fn whoever_stands_still_holds_back_nobody_else() {
         machine.run(60);
         assert!(!machine.is_commanding(), "setup waits for {stopped}");
         if stopped == 3 {
-            // What is received waits neither for replies that may not leave yet, nor for the wire that they leave by.
+            // Received packets wait neither for replies that may not leave yet, nor for the transmit path.
             assert!(machine.may_offer());
             let replied = machine.replied.len();
             machine.holds_writes = false;
@@ -606,7 +609,7 @@ fn whoever_stands_still_holds_back_nobody_else() {
         machine.settle();
     }
 
-    // A doorbell that claims more than the ring has is not believed; the next one is.
+    // A doorbell that claims more than the ring has is ignored; the next one is not.
     let index = attributes(4).index();
     let works: Vec<_> = (0..64).map(work).collect();
     post(&mut machine, 4, &works);

@@ -1,5 +1,5 @@
-//! What protocol chapter 3 says of a responder of SEND, WRITE and atomics, in plain Rust: no stages, no records, one packet after the
-//! other.
+//! Model of a responder of SEND, WRITE and atomics after protocol chapter 3, in plain Rust: without stages or
+//! records, one packet after the other.
 use rnic_layout::opcode::Operation;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
@@ -8,23 +8,23 @@ use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
 use std::collections::HashMap;
 
-/// Queue pairs that the card has room for.
+/// Number of queue pairs of the card.
 const INDEX_MASK: u32 = 0x3ff;
 const PSN_MASK: u32 = 0xff_ffff;
 
-/// The card's own address at a place of its table; the last place is not in use.
+/// The source address of the card at an index of its table; the last index is not in use.
 pub(super) fn own_address(place: u8) -> u128 {
     0xfe80 << 112 | 0x0200_00ff_fe00_0000 | u128::from(place)
 }
 
-/// How a queue pair is set up.
+/// Configuration of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attributes {
     pub(super) qpn: u32,
     pub(super) generation: u8,
     pub(super) state: QpState,
     pub(super) peer: u128,
-    /// Place of its own address.
+    /// Index of its source address.
     pub(super) own_place: u8,
     pub(super) partition_key: u16,
     pub(super) domain: u32,
@@ -35,7 +35,7 @@ pub(super) struct Attributes {
     pub(super) completion_queue: u16,
     pub(super) ring: u64,
     pub(super) entries_log2: u32,
-    /// Receives come from this shared receive queue, and the ring means nothing.
+    /// Receive WQEs come from this shared receive queue; the ring is unused.
     pub(super) shared: Option<u8>,
 }
 
@@ -45,22 +45,22 @@ pub(super) struct Shared {
     pub(super) ring: u64,
     pub(super) entries_log2: u32,
     pub(super) limit: u16,
-    /// How often the limit was set.
+    /// Number of settings of the limit.
     pub(super) setting: u8,
     pub(super) is_armed: bool,
     pub(super) consumed: u16,
     /// As the doorbell said.
     pub(super) posted: u16,
-    /// Entries that software has written.
+    /// WQEs that software has written.
     pub(super) written: u16,
-    /// Entries that software knows to be consumed.
+    /// WQEs that software knows to be consumed.
     pub(super) done: u16,
     pub(super) works: HashMap<u16, Work>,
     pub(super) indices: HashMap<u64, u16>,
 }
 
 impl Shared {
-    /// Entries that are posted, if the claim can be true.
+    /// WQEs that are posted, if the claim can be true.
     fn available(&self) -> u16 {
         let count = self.posted.wrapping_sub(self.consumed);
         if u32::from(count) <= 1 << self.entries_log2 { count } else { 0 }
@@ -87,36 +87,36 @@ pub(super) struct Request {
     pub(super) solicited: bool,
     pub(super) partition_key: u16,
     pub(super) peer: u128,
-    /// For whom it is.
+    /// Destination QPN.
     pub(super) own: u128,
     pub(super) address: u64,
     pub(super) key: u32,
     pub(super) length: u32,
     pub(super) immediate: u32,
     pub(super) payload_bytes: u32,
-    /// Of an atomic.
+    /// Operands of an atomic.
     pub(super) operand: u64,
     pub(super) compare: u64,
 }
 
-/// A receive entry as it stands in host memory.
+/// A receive WQE in host memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     pub(super) fields: ReceiveWqe,
     /// A reserved bit is set.
     pub(super) is_malformed: bool,
-    /// The host does not give it.
+    /// The host fails to return it.
     pub(super) is_unreadable: bool,
 }
 
-/// Memory that may be touched. Its device addresses are its addresses above [`Region::DEVICE`].
+/// A memory region. Its device addresses are its addresses above [`Region::DEVICE`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) key: u32,
     pub(super) domain: u32,
     pub(super) local_write: bool,
     pub(super) remote_write: bool,
-    /// Peers may end its key.
+    /// Peers may invalidate its key.
     pub(super) invalidatable: bool,
     pub(super) first_address: u64,
     pub(super) length: u64,
@@ -143,7 +143,7 @@ impl Region {
     }
 }
 
-/// What the peer is told.
+/// The reply to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owed {
     pub(super) syndrome: u8,
@@ -151,13 +151,13 @@ pub(super) struct Owed {
     pub(super) msn: u32,
 }
 
-/// What a good completion says.
+/// Fields of a CQE with status success.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Received {
     pub(super) opcode: CompletionOpcode,
     pub(super) length: u32,
     pub(super) immediate: Option<u32>,
-    /// The key that was ended.
+    /// The key that was invalidated.
     pub(super) invalidated: Option<u32>,
     pub(super) solicited: bool,
 }
@@ -168,13 +168,13 @@ pub(super) struct Completion {
     pub(super) wr_id: u64,
     pub(super) qpn: u32,
     pub(super) consumer_index: u16,
-    /// It is none, but says that there is no entry of a shared receive queue left.
+    /// No CQE: the report that no WQE of a shared receive queue is left (last WQE reached).
     pub(super) is_last: bool,
-    /// Or why not, with the syndrome that the peer is told.
+    /// Fields of a CQE in error, with the syndrome of the reply.
     pub(super) outcome: Result<Received, (CompletionStatus, u8)>,
 }
 
-/// What becomes of a packet.
+/// Outcome of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Command {
     pub(super) queue_pair: u16,
@@ -186,12 +186,12 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Its payload is dropped, and nobody hears of it.
+    /// Its payload is dropped without a reply or a CQE.
     pub(super) fn is_silent(&self) -> bool {
         self.spans.is_empty() && self.completion.is_none() && self.reply.is_none()
     }
 
-    /// An entry is given back, and nothing else.
+    /// A WQE is flushed; no packet is involved.
     pub(super) fn is_flush(&self) -> bool {
         let is_flushed =
             |completion: &Completion| matches!(completion.outcome, Err((CompletionStatus::Flushed, _)));
@@ -199,7 +199,7 @@ impl Command {
     }
 }
 
-/// What SEND and WRITE are made of (protocol 1.4).
+/// Packets of SEND and WRITE (protocol 1.4).
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     First,
@@ -208,7 +208,7 @@ enum Part {
     Only,
 }
 
-/// A packet of a SEND, or of a WRITE, and whether it brings immediate data or ends a key.
+/// A packet of a SEND or of a WRITE, and whether it has immediate data or invalidates a key.
 #[derive(Clone, Copy)]
 struct Kind {
     is_send: bool,
@@ -250,7 +250,7 @@ impl Kind {
         matches!(self.part, Part::Last | Part::Only)
     }
 
-    /// Whether it belongs behind what came of a message (protocol 3.3).
+    /// Whether it may follow the packets of the message so far (protocol 3.3).
     fn follows(self, arriving: Option<Arriving>) -> bool {
         match arriving {
             None => self.starts(),
@@ -260,14 +260,14 @@ impl Kind {
     }
 }
 
-/// What came of the message that is arriving.
+/// What has arrived of the current message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arriving {
     Send { bytes: u32 },
     Write { address: u64, key: u32, length: u32, bytes: u32 },
 }
 
-/// A queue pair that must fail, and the event that tells software of it.
+/// A queue pair that must fail, and the event that reports it.
 pub(super) type Failure = (u16, u8, Option<AsyncEvent>);
 
 /// One queue pair.
@@ -276,33 +276,33 @@ pub(super) struct Queue {
     pub(super) expected: u32,
     msn: u32,
     nak_sent: bool,
-    /// A packet made no sense.
+    /// A packet was invalid.
     has_refused: bool,
     /// A packet has failed.
     pub(super) has_failed: bool,
-    /// Admission knows that.
+    /// Admission knows that a packet has failed.
     is_stopped: bool,
     pub(super) arriving: Option<Arriving>,
-    /// The entry of a SEND that has not ended and not failed.
+    /// The WQE of a SEND that has not ended and not failed.
     held: Option<Work>,
-    /// It was said that it has no entry of its shared receive queue left.
+    /// It has reported that it holds no WQE of its shared receive queue (last WQE reached).
     is_last_said: bool,
     pub(super) consumed: u16,
     /// As the doorbell said.
     pub(super) posted: u16,
-    /// Entries that software has written.
+    /// WQEs that software has written.
     pub(super) written: u16,
     pub(super) works: HashMap<u16, Work>,
 }
 
 impl Queue {
-    /// Entries that are posted, if the claim can be true.
+    /// WQEs that are posted, if the claim can be true.
     pub(super) fn available(&self) -> u16 {
         let count = self.posted.wrapping_sub(self.consumed);
         if u32::from(count) <= 1 << self.attributes.entries_log2 { count } else { 0 }
     }
 
-    /// Entries that come back with a completion in ERR.
+    /// WQEs that complete as flushed in ERR.
     pub(super) fn left_to_flush(&self) -> usize {
         let left = (0..self.available()).map(|ahead| self.works[&self.consumed.wrapping_add(ahead)]);
         let owes_last = self.attributes.shared.is_some() && !self.is_last_said;
@@ -325,21 +325,21 @@ impl Queue {
     }
 }
 
-/// All queue pairs, and what is known of them.
+/// All queue pairs and their state.
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) regions: Vec<Region>,
-    /// Those whose keys have ended, as long as the table does not know.
+    /// Regions whose keys are invalidated, until the table is updated.
     pub(super) lingering: Vec<Region>,
     pub(super) queues: HashMap<u16, Queue>,
     pub(super) failures: Vec<Failure>,
     pub(super) shared: HashMap<u8, Shared>,
-    /// Limits that are reached: the queue, and how often its limit had been set.
+    /// Limits that are reached: the queue, and the number of settings of its limit.
     pub(super) limits: Vec<(u8, u8)>,
     pub(super) counts: HashMap<&'static str, u64>,
-    /// What a test should have met, and how often it has.
+    /// Cases that a test should cover, with the number of times they occurred.
     pub(super) seen: HashMap<&'static str, u64>,
-    /// Entries that a restart found posted: some may be on their way back.
+    /// WQEs that were posted at a restart: some may be in flight as flushed.
     pub(super) overtaken: u64,
 }
 
@@ -349,7 +349,7 @@ const NAK_INVALID: u8 = Syndrome::Nak(NakCode::InvalidRequest).emit();
 const NAK_ACCESS: u8 = Syndrome::Nak(NakCode::RemoteAccessError).emit();
 const NAK_OPERATIONAL: u8 = Syndrome::Nak(NakCode::RemoteOperationalError).emit();
 
-/// What was wrong: the NAK, what a held receive completes with, and the event if none is held or known.
+/// A fault: the NAK, the status of a held receive WQE, and the event if no WQE is held or known.
 type Fault = (u8, CompletionStatus, AsyncEvent);
 const INVALID: Fault =
     (NAK_INVALID, CompletionStatus::RemoteInvalidRequest, AsyncEvent::QueuePairRequestError);
@@ -357,7 +357,7 @@ const TOO_LONG: Fault = (NAK_INVALID, CompletionStatus::LocalLength, AsyncEvent:
 const NO_ACCESS: Fault = (NAK_ACCESS, CompletionStatus::RemoteAccess, AsyncEvent::QueuePairAccessError);
 const BAD_ELEMENT: Fault =
     (NAK_OPERATIONAL, CompletionStatus::LocalProtection, AsyncEvent::QueuePairAccessError);
-const BAD_ENTRY: Fault =
+const UNUSABLE_WQE: Fault =
     (NAK_OPERATIONAL, CompletionStatus::LocalQueuePairOperation, AsyncEvent::QueuePairFatal);
 
 impl Model {
@@ -365,7 +365,7 @@ impl Model {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// A command.
+    /// A setup event.
     pub(super) fn setup(&mut self, attributes: Attributes, restarts: bool, receive_psn: Option<u32>) {
         let queue = self.queues.entry(attributes.index()).or_insert_with(|| Queue {
             attributes,
@@ -398,7 +398,7 @@ impl Model {
         }
     }
 
-    /// Admission hears that a packet has failed behind it.
+    /// Admission learns that a packet has failed in a later stage.
     pub(super) fn stop(&mut self, index: u16, generation: u8) {
         if let Some(queue) = self.queues.get_mut(&index)
             && queue.attributes.generation == generation
@@ -407,7 +407,7 @@ impl Model {
         }
     }
 
-    /// A packet; says what becomes of it, if anything.
+    /// Processes a packet; returns its outcome, if it has any.
     pub(super) fn request(&mut self, request: &Request) -> Option<Command> {
         let index = (request.qpn & INDEX_MASK) as u16;
         let command = self.decide(index, request);
@@ -424,7 +424,7 @@ impl Model {
     }
 
     fn decide(&mut self, index: u16, request: &Request) -> Option<Command> {
-        // Step 1 of protocol 3.1: what fails here is dropped without a word.
+        // Step 1 of protocol 3.1: a packet that fails here is dropped without a reply.
         let queue = self.queues.get_mut(&index).filter(|queue| queue.attributes.qpn == request.qpn);
         let Some(queue) = queue else {
             self.count("unknown_qp");
@@ -473,7 +473,7 @@ impl Model {
             return if was_told { None } else { self.answer(index, request, answer) };
         }
 
-        // Steps 3 to 6: opcode and its order, right, receive entry, length.
+        // Steps 3 to 6: opcode and its order, right, receive WQE, length.
         let arriving = queue.arriving;
         let is_atomic = [Operation::CompareSwap as u8, Operation::FetchAdd as u8].contains(&request.opcode);
         if is_atomic
@@ -508,7 +508,7 @@ impl Model {
             let shared = attributes.shared.map(|number| (number, self.shared.get_mut(&number)));
             let mut shared = shared.map(|(number, shared)| (number, shared.expect("it was made")));
             if let Some((number, shared)) = &mut shared {
-                // The next entry counts, which is about to be taken.
+                // Includes the next WQE, which is about to be taken.
                 if shared.is_armed && shared.available() <= shared.limit {
                     shared.is_armed = false;
                     self.limits.push((*number, shared.setting));
@@ -518,7 +518,7 @@ impl Model {
             if shared.as_ref().map_or(queue.available(), |(_, shared)| shared.available()) == 0 {
                 queue.nak_sent = true;
                 if arriving.is_some() {
-                    *self.seen.entry("a message waits for a receive").or_default() += 1;
+                    *self.seen.entry("a message waits for a receive WQE").or_default() += 1;
                 }
                 let syndrome = Syndrome::RnrNak { timer_code: attributes.timer_code }.emit();
                 let answer = Owed { syndrome, psn: request.psn, msn: queue.msn };
@@ -565,13 +565,13 @@ impl Model {
         queue.expected = (queue.expected + 1) & PSN_MASK;
         queue.nak_sent = false;
 
-        // The entry, and step 7: keys.
+        // The WQE, and step 7: keys.
         let entry = if kind.is_send { taken.or(queue.held.take()) } else { taken };
         let (spans, total) = match (begun, entry) {
-            (_, Some(work)) if work.is_unreadable || work.is_malformed => (Err(BAD_ENTRY), 0),
+            (_, Some(work)) if work.is_unreadable || work.is_malformed => (Err(UNUSABLE_WQE), 0),
             (_, None) if kind.is_send => {
-                assert!(queue.has_failed, "a SEND without an entry");
-                (Err(BAD_ENTRY), 0)
+                assert!(queue.has_failed, "a SEND without a WQE");
+                (Err(UNUSABLE_WQE), 0)
             }
             (begun, Some(work)) if kind.is_send => {
                 let before = if let Arriving::Send { bytes } = begun { bytes } else { 0 };
@@ -580,7 +580,8 @@ impl Model {
             (Arriving::Write { length: 0, .. }, _) => (Ok(Vec::new()), 0),
             (Arriving::Write { address, key, length, bytes }, _) => {
                 let find = |at, bytes| Region::find(&self.regions, key, attributes.domain, true, at, bytes);
-                // All of it before the first byte is written, and each part when it comes.
+                // The whole message is checked before the first byte is written, and each packet when it
+                // arrives.
                 let is_in_bounds = bytes > 0 || find(address, length).is_some();
                 let device = find(address.wrapping_add(bytes.into()), came).filter(|_| is_in_bounds);
                 (device.map_or(Err(NO_ACCESS), |device| Ok(vec![(device, came)])), length)
@@ -608,17 +609,17 @@ impl Model {
             }
         };
 
-        // The key of a SEND with Invalidate, when nothing else is wrong.
+        // The key of a SEND with Invalidate, if there is no other fault.
         if kind.with_invalidate {
             let is_it = |region: &Region| {
                 region.key == request.immediate && region.domain == attributes.domain && region.invalidatable
             };
             let Some(place) = self.regions.iter().position(is_it) else {
-                *self.seen.entry("a key may not be ended").or_default() += 1;
+                *self.seen.entry("a key must not be invalidated").or_default() += 1;
                 return Some(self.fail(index, request, entry, NO_ACCESS));
             };
             self.lingering.push(self.regions.remove(place));
-            *self.seen.entry("a key is ended").or_default() += 1;
+            *self.seen.entry("a key is invalidated").or_default() += 1;
         }
 
         // Step 8. A message counts and completes with its last packet.
@@ -651,7 +652,7 @@ impl Model {
         })
     }
 
-    /// Divides a part of a message among the elements of an entry.
+    /// Splits a part of a message among the SGEs of a WQE.
     fn scatter(
         regions: &[Region],
         attributes: &Attributes,
@@ -685,7 +686,7 @@ impl Model {
         spans.into_iter().map(device).collect()
     }
 
-    /// A packet that is answered and not executed; behind a failure not even that.
+    /// A packet that gets a reply and is not executed; after a failure it gets none.
     fn answer(&mut self, index: u16, request: &Request, answer: Owed) -> Option<Command> {
         let queue = &self.queues[&index];
         if queue.has_failed {
@@ -702,7 +703,7 @@ impl Model {
         })
     }
 
-    /// A packet that ends the queue pair, or comes behind one that did.
+    /// A packet that fails the queue pair, or follows one that did.
     fn fail(&mut self, index: u16, request: &Request, held: Option<Work>, fault: Fault) -> Command {
         let queue = self.queues.get_mut(&index).expect("it was found");
         let (syndrome, status, event) = fault;
@@ -718,7 +719,7 @@ impl Model {
             match fault {
                 NO_ACCESS => self.count("remote_protection"),
                 BAD_ELEMENT => self.count("local_protection"),
-                BAD_ENTRY if is_broken => self.count("work_refused"),
+                UNUSABLE_WQE if is_broken => self.count("work_refused"),
                 _ => {}
             }
             self.failures.push((index, generation, completion.is_none().then_some(event)));
@@ -733,7 +734,7 @@ impl Model {
         }
     }
 
-    /// The next entry that a queue pair in ERR gives back.
+    /// The next WQE that a queue pair in ERR flushes.
     pub(super) fn flush(&mut self, index: u16, generation: u8) -> Option<Command> {
         let queue = self.queues.get_mut(&index)?;
         let attributes = queue.attributes;
@@ -743,13 +744,13 @@ impl Model {
                 | (queue.available() > 0)
                 | (attributes.shared.is_some() && !queue.is_last_said)
         {
-            // The entry of a SEND that has not ended is the oldest.
+            // The WQE of a SEND that has not ended is the oldest.
             let work = if let Some(held) = queue.held.take() {
                 *self.seen.entry("a SEND is flushed").or_default() += 1;
                 held
             } else if attributes.shared.is_some() {
                 queue.is_last_said = true;
-                *self.seen.entry("the last entry is given back").or_default() += 1;
+                *self.seen.entry("the last WQE is reported").or_default() += 1;
                 return Some(Command {
                     queue_pair: index,
                     generation,

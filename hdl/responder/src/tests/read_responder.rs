@@ -1,5 +1,5 @@
-//! The answers to READs and atomics alone: jobs, releases, results, commands and failures at random, against what each queue pair
-//! is owed.
+//! ReadResponder by itself: random requests, releases, results, commands and failures, against the responses
+//! that each queue pair is owed.
 use crate::messages::AtomicResult;
 use crate::read_responder::ReadResponder;
 use rand::Rng;
@@ -32,11 +32,11 @@ struct Owed {
     key: u32,
     bytes: u32,
     ends: bool,
-    /// The place of an atomic among those of its queue pair.
+    /// Index of an atomic among those of its queue pair.
     atomic: Option<usize>,
 }
 
-/// What an atomic finds.
+/// Result of an atomic.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     original: u64,
@@ -56,14 +56,14 @@ struct Life {
     released: u32,
     released_owed: usize,
     served: u32,
-    /// Packets of each job that waits for its release.
+    /// Packets of each request that waits for its release.
     waiting: VecDeque<Vec<Owed>>,
     owed: VecDeque<Owed>,
     atomics: Vec<Found>,
     /// Of the keys that were asked for.
     asked: VecDeque<Owed>,
     answers: VecDeque<AccessAnswer>,
-    /// PSNs of packets that the host did not give.
+    /// PSNs of packets whose payload the host failed to return.
     lost: Vec<u32>,
     has_failed: bool,
     told_failures: Vec<u64>,
@@ -73,14 +73,14 @@ struct Life {
 struct World {
     bench: Bench<ReadResponder>,
     random: Random,
-    /// The last of each queue pair is the one that lives.
+    /// The newest generation of each queue pair is the current one.
     lives: BTreeMap<(u16, u8), Life>,
     generations: BTreeMap<u16, u8>,
     setup: Source<SetupEvent>,
     jobs: Source<ReadRequest>,
     releases: Source<ReadRelease>,
     results: Source<AtomicResult>,
-    /// Whose results are in the source, and those that are to come.
+    /// Queue pairs whose results are in the source, and results that are still due.
     results_offered: VecDeque<(u16, u8, usize)>,
     results_due: VecDeque<(u64, (u16, u8, usize))>,
     answers: Source<AccessAnswer>,
@@ -136,7 +136,7 @@ impl World {
         event.state = bits(state as u64);
         event.generation = bits(generation.into());
         event.path.path_mtu = bits(life.path_mtu.into());
-        // So that a request says whose it is.
+        // The domain identifies the queue pair in access requests.
         event.path.domain = bits(u64::from(number) << 8 | u64::from(generation));
         self.setup.push(event);
     }
@@ -161,14 +161,14 @@ impl World {
         self.lives.get_mut(&(number, generation)).expect("it lives")
     }
 
-    /// Whether conclude would let a READ of this queue pair pass.
+    /// Whether resolve would pass on a READ of this queue pair.
     fn may_store(&mut self, number: u16) -> bool {
         let is_set = self.setup.is_done();
         let life = self.life(number);
         is_set && life.state != Some(QpState::Error) && !life.has_failed && life.stored - life.served < SLOTS
     }
 
-    /// An atomic; what it will find is drawn here.
+    /// An atomic; its result is chosen here.
     fn store_atomic(&mut self, number: u16) {
         let generation = self.generations[&number];
         let (original, has_failed) = (self.random.random(), self.random.random_bool(2.0 * self.loses));
@@ -248,7 +248,7 @@ impl World {
             self.releases
                 .push(ReadRelease { queue_pair: bits(number.into()), generation: bits(generation.into()) });
             if let Some(atomic) = atomic {
-                // Results come in order, and never before the release has.
+                // Results arrive in order, and only after their release.
                 let due = self.cycle + 20 + self.random.random_range(0..150);
                 self.results_due.push_back((due, (number, generation, atomic)));
             }
@@ -312,7 +312,7 @@ impl World {
             let number = served.queue_pair.to_u64() as u16;
             let life = self.life(number);
             let news = (served.count.to_u64() as u32).wrapping_sub(life.served) & 0x1f;
-            // Who is dropped starts from zero.
+            // A queue pair whose requests are dropped starts from zero.
             if served.count.to_u64() != 0 || life.state != Some(QpState::Error) {
                 assert!(
                     life.served + news <= life.released || news == 0,
@@ -328,12 +328,12 @@ impl World {
     fn take_request(&mut self, request: AccessRequest) {
         let domain = request.domain.to_u64();
         let life = self.lives.get_mut(&((domain >> 8) as u16, domain as u8)).expect("it lived");
-        // Packets without bytes ask for nothing.
+        // Packets without payload make no access request.
         let owed = loop {
-            let owed = life.owed.pop_front().expect("no more is asked for than is owed");
+            let owed = life.owed.pop_front().expect("no more access requests than packets owed");
             assert!(
                 owed.atomic.is_none_or(|atomic| life.atomics[atomic].is_told),
-                "nothing behind an atomic is read before its result is there"
+                "no request after an atomic is read before its result is there"
             );
             life.asked.push_back(owed.clone());
             if owed.bytes > 0 {
@@ -355,7 +355,7 @@ impl World {
         let GatherCommand { headers, .. } = command;
         let (number, generation) = (headers.queue_pair.to_u64() as u16, headers.generation.to_u64() as u8);
         let life = self.lives.get_mut(&(number, generation)).expect("it lived");
-        assert!(!life.has_failed, "nothing is sent behind a NAK");
+        assert!(!life.has_failed, "nothing is sent after a NAK");
         assert!(headers.is_response && !headers.solicited && !headers.ack_request && !command.is_inline);
         let aeth = headers.extended.get_bits::<32>(0).to_u64() as u32;
         let (syndrome, msn) = (aeth as u8, aeth.swap_bytes() & 0xff_ffff);
@@ -454,7 +454,7 @@ impl World {
         let end = self.cycle + 60_000;
         while !self.is_at_rest() {
             self.step();
-            assert!(self.cycle < end, "it comes to rest");
+            assert!(self.cycle < end, "all requests are answered");
         }
         (0..20).for_each(|_| self.step());
         assert!(self.is_at_rest());
@@ -522,7 +522,7 @@ fn every_read_is_answered_once_and_in_order() {
     assert!(sent > 2_000 && answered > 300 && naks.iter().all(|&count| count > 3), "{sent}, {naks:?}");
 }
 
-/// A long READ does not keep a short one of another queue pair waiting.
+/// A long READ does not delay a short one of another queue pair.
 #[test]
 fn queue_pairs_take_turns() {
     let mut world = World::new(Stalls::None);
@@ -544,7 +544,7 @@ fn queue_pairs_take_turns() {
     assert!(behind > 200_000, "{behind} bytes follow");
 }
 
-/// What the header says of cycles.
+/// Throughput in the header of the block.
 #[test]
 fn a_response_takes_two_cycles() {
     let mut world = World::new(Stalls::None);

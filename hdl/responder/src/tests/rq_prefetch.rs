@@ -1,5 +1,6 @@
-//! The receive entries alone, between software that posts, admission that asks, and a host that takes its time. Each entry says
-//! whose it is, so what is given is held against what was posted; and the host refuses reads that nobody needs.
+//! RqPrefetch by itself, between models of software that posts, admission that requests, and a slow host. Each
+//! WQE has its ring and index in its data, so WQEs are compared with what was posted; and the host model
+//! rejects reads that are not needed.
 use crate::messages::{ReceiveWqe, ReceiveWqeRequest};
 use crate::rq_prefetch::RqPrefetch;
 use num_bigint::BigUint;
@@ -13,18 +14,18 @@ use rnic_messages::path::Path;
 use rnic_messages::setup::{SetupEvent, SetupKind, SrqSetup, SrqSetupKind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Cycles in which the host answers, here and in the bench of the whole card.
+/// Latency of the host in cycles, here and in the bench of the whole card.
 const HOST_CYCLES: u64 = 275;
-/// Cycles of the sweep behind a reset.
+/// Cycles of the sweep after a reset.
 const SWEEP_CYCLES: usize = 2_055;
-/// The ring of shared receive queue 0; 64 there are.
+/// The ring of shared receive queue 0, the first of 64.
 const FIRST_SHARED: u16 = 1024;
-/// Where the rings lie in host memory, 2^15 entries apart.
+/// log2 of the distance of the rings in host memory, in bytes: 2^15 WQEs.
 const RINGS_LOG2: u32 = 21;
-/// What a ring is a multiple of.
-const ENTRY_BYTES: u64 = 64;
+/// Bytes of a receive WQE.
+const WQE_BYTES: u64 = 64;
 
-/// What software knows of a ring.
+/// State of a ring in software.
 #[derive(Clone, Copy, Default)]
 struct Ring {
     generation: u8,
@@ -35,14 +36,14 @@ struct Ring {
     given: u16,
 }
 
-/// A request that is under way.
+/// A request that is not answered.
 struct Asked {
     ring: u16,
     generation: u8,
     index: u16,
 }
 
-/// What stands in an entry.
+/// Content of a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Content {
     ring: u16,
@@ -66,7 +67,7 @@ struct Machine {
     random: Random,
     stalls: Stalls,
     host_cycles: u64,
-    /// Cycles between two entries that are taken, at least.
+    /// Least number of cycles between two WQEs that are taken.
     pause: u64,
     cycle: u64,
     rings: BTreeMap<u16, Ring>,
@@ -78,14 +79,14 @@ struct Machine {
     holds_entries: bool,
     holds_reads: bool,
     bells: VecDeque<(u16, u16)>,
-    /// What the host holds, and whether it can be read.
+    /// Host memory, and whether each WQE can be read.
     memory: HashMap<u64, (Content, bool)>,
     slots: VecDeque<(u64, Slot)>,
-    /// Whether the last read of an entry failed.
+    /// Whether the last read of a WQE failed.
     failed: HashMap<(u16, u16), bool>,
     asked: VecDeque<Asked>,
     taken_at: u64,
-    /// Cycles in which entries were given.
+    /// Cycles in which WQEs were given.
     given: Vec<u64>,
     stale: usize,
     errors: usize,
@@ -171,25 +172,25 @@ impl Machine {
         }
     }
 
-    /// The generation that is said with a ring: of a shared one it means nothing.
+    /// The generation in a request; ignored for a shared ring.
     fn claimed(&mut self, ring: u16, generation: u8) -> u8 {
         if ring < FIRST_SHARED { generation } else { self.random.random() }
     }
 
-    /// Posts entries, and rings once for all of them.
+    /// Posts WQEs, and rings the doorbell once for all of them.
     fn post(&mut self, ring: u16, count: u16, is_bad: bool) {
         let known = self.rings.get_mut(&ring).unwrap();
         assert!(known.posted.wrapping_sub(known.given) + count <= known.entries);
         for index in (0..count).map(|ahead| known.posted.wrapping_add(ahead)) {
             let content = Content { ring, generation: known.generation, index };
-            let address = (u64::from(ring) << RINGS_LOG2) + u64::from(index % known.entries) * ENTRY_BYTES;
+            let address = (u64::from(ring) << RINGS_LOG2) + u64::from(index % known.entries) * WQE_BYTES;
             self.memory.insert(address, (content, is_bad));
         }
         known.posted = known.posted.wrapping_add(count);
         self.bells.push_back((ring, known.posted));
     }
 
-    /// Lines of a ring that were asked for, behind so many reads.
+    /// Lines of a ring that were read, after the given number of reads.
     fn lines_of(&self, ring: u16, before: usize) -> usize {
         let is_its_own = |span: &&HostSpan| span.address.to_u64() >> RINGS_LOG2 == u64::from(ring);
         self.reads.received[before..].iter().filter(is_its_own).count()
@@ -200,7 +201,7 @@ impl Machine {
         known.entries - known.posted.wrapping_sub(known.given)
     }
 
-    /// Asks for the next entry, which is posted.
+    /// Requests the next WQE, which is posted.
     fn ask(&mut self, ring: u16) {
         let known = self.rings.get_mut(&ring).unwrap();
         assert_ne!(known.asked, known.posted);
@@ -223,7 +224,7 @@ impl Machine {
         let from = self.cycle;
         while goes_on(self) {
             self.step();
-            assert!(self.cycle < from + 20_000, "nothing moves any more");
+            assert!(self.cycle < from + 20_000, "no progress");
         }
     }
 
@@ -234,7 +235,7 @@ impl Machine {
 
     fn step(&mut self) {
         let takes = !self.holds_entries && self.cycle >= self.taken_at + self.pause;
-        // A bell that rings waits for the one before it.
+        // A doorbell waits for the one before it.
         let bell = if self.stalls.source() && self.random.random() { None } else { self.bells.pop_front() };
         let is_due = self.slots.front().is_some_and(|slot| slot.0 <= self.cycle);
         let slot = (is_due && !(self.stalls.source() && self.random.random()))
@@ -272,15 +273,15 @@ impl Machine {
         self.cycle += 1;
     }
 
-    /// The host reads what is posted, and is asked for nothing else.
+    /// Only posted WQEs are read.
     fn read(&mut self, span: &HostSpan) {
         let (address, bytes) = (span.address.to_u64(), span.length.to_u64());
-        let line_bytes = 4 * ENTRY_BYTES;
-        assert!((ENTRY_BYTES..=line_bytes).contains(&bytes), "{span:?}");
-        assert_eq!(address / line_bytes, (address + bytes - 1) / line_bytes, "{span:?} is of one line");
+        let line_bytes = 4 * WQE_BYTES;
+        assert!((WQE_BYTES..=line_bytes).contains(&bytes), "{span:?}");
+        assert_eq!(address / line_bytes, (address + bytes - 1) / line_bytes, "{span:?} is within one line");
         let due = self.cycle + self.host_cycles;
         let found: Vec<_> = (address..address + bytes)
-            .step_by(ENTRY_BYTES as usize)
+            .step_by(WQE_BYTES as usize)
             .map(|address| *self.memory.get(&address).expect("only what was posted is read"))
             .collect();
         let has_failed = found.iter().any(|slot| slot.1);
@@ -290,10 +291,10 @@ impl Machine {
             if known.generation == content.generation {
                 let (left, ahead) =
                     (known.posted.wrapping_sub(known.given), content.index.wrapping_sub(known.given));
-                assert!(ahead < left, "{content:?} is not to be consumed any more");
+                assert!(ahead < left, "{content:?} was consumed before");
                 self.failed.insert((content.ring, content.index), has_failed);
             }
-            // A host that fails may have given what is right before, or not.
+            // If a read fails, the data before the failure may be right or wrong.
             error |= is_bad;
             let data = if has_failed { self.random.random() } else { content.number() };
             let last = place + 1 == found.len();
@@ -302,12 +303,12 @@ impl Machine {
     }
 
     fn check(&mut self, entry: &ReceiveWqe) {
-        let Asked { ring, generation, index, .. } = self.asked.pop_front().expect("something was asked for");
+        let Asked { ring, generation, index, .. } = self.asked.pop_front().expect("a request is open");
         let known = self.rings.get_mut(&ring).expect("it exists");
         self.given.push(self.cycle);
         if entry.is_stale {
             assert_ne!(known.generation, generation, "{ring:#x} was restarted");
-            assert!(ring < FIRST_SHARED, "nobody asks for what has ended");
+            assert!(ring < FIRST_SHARED, "no WQE of an ended ring is requested");
             self.stale += 1;
             return;
         }
@@ -327,9 +328,9 @@ impl Machine {
     }
 }
 
-/// Many rings, few entries and many, doorbells of all sizes, some of them not true, reads that fail, restarts.
+/// Many rings, few WQEs and many, doorbells of all sizes, some of them invalid, failed reads, restarts.
 #[test]
-fn every_request_gets_the_entry_that_was_posted_for_it() {
+fn every_request_gets_the_wqe_that_was_posted_for_it() {
     let mut machine = Machine::new(Stalls::Both);
     machine.host_cycles = 40;
     let own = (0..20).map(|place| place * 41 % 1024);
@@ -361,12 +362,12 @@ fn every_request_gets_the_entry_that_was_posted_for_it() {
                 machine.bells.push_back((ring, posted));
             }
             9 if machine.random.random_ratio(1, 2) => {
-                // A request may have to be told that it is too late.
+                // A request may be answered as stale.
                 let Ring { entries, generation, .. } = machine.rings[&ring];
                 machine.run_while(|machine| !machine.bells.is_empty());
                 let is_shared = ring >= FIRST_SHARED;
                 if is_shared {
-                    // It ends when nobody asks any more.
+                    // The ring is destroyed when no request is open.
                     (machine.holds_reads, machine.holds_entries) = (false, false);
                     machine.settle();
                 }
@@ -391,12 +392,12 @@ fn every_request_gets_the_entry_that_was_posted_for_it() {
     (machine.holds_reads, machine.holds_entries) = (false, false);
     machine.settle();
     let Machine { given, stale, errors, .. } = &machine;
-    println!("{} entries, {stale} too late, {errors} unreadable", given.len());
+    println!("{} WQEs, {stale} too late, {errors} unreadable", given.len());
     assert!(*stale > 3 && *errors > 20 && given.len() > 500);
 }
 
-/// Rings in turn, `burst` requests each, all with entries posted long before, whose software posts a few when they are consumed. Returns the
-/// cycles of a request, over the last 2,000.
+/// Rings in turn, `burst` requests each, all with WQEs posted long before, whose software posts a few when they
+/// are consumed. Returns the cycles of a request, over the last 2,000.
 fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machine: &mut Machine) -> f64 {
     let rings: Vec<u16> = (0..count).map(|place| (place * 37 + 5) % 1024).collect();
     for &ring in &rings {
@@ -406,7 +407,7 @@ fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machi
         let free = machine.free(ring);
         machine.post(ring, free, false);
     }
-    // So many doorbells at once are not all heard; the walk finds whose were not.
+    // The queue of doorbells overflows; the walk finds the rings that it missed.
     machine.run_while(|machine| {
         rings.iter().any(|ring| !machine.failed.contains_key(&(*ring, machine.rings[ring].given)))
     });
@@ -419,7 +420,7 @@ fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machi
             machine.ask(*turn.next().unwrap());
             asked += 1;
         }
-        // Nobody posts one by one at this rate.
+        // At this rate software does not post WQEs one by one.
         let ring = rings[machine.random.random_range(0..rings.len())];
         if machine.bells.is_empty() && machine.free(ring) >= 16 {
             let free = machine.free(ring);
@@ -432,7 +433,7 @@ fn cycles_in_turn(count: u16, entries: u16, burst: usize, requests: usize, machi
 }
 
 #[test]
-fn entries_that_were_posted_in_time_cost_less_than_a_frame_of_the_wire() {
+fn wqes_that_were_posted_in_time_take_less_than_a_frame_on_the_wire() {
     for (count, entries, requests) in [(1, 1024, 2_500), (4, 256, 2_500), (16, 64, 2_500), (64, 64, 3_000)] {
         let mut machine = Machine::new(Stalls::None);
         let cycles = cycles_in_turn(count, entries, 1, requests, &mut machine);
@@ -441,7 +442,8 @@ fn entries_that_were_posted_in_time_cost_less_than_a_frame_of_the_wire() {
     }
 }
 
-/// All that a queue pair may have under way can come at once: whoever posted it before finds it here.
+/// All messages that a queue pair may have in flight can arrive at once: WQEs that were posted before are on
+/// the card.
 #[test]
 fn each_of_64_rings_has_what_it_needs_before_the_first_message() {
     let mut machine = Machine::new(Stalls::None);
@@ -469,25 +471,26 @@ fn a_thousand_rings_are_as_fast_as_one() {
     let cycles = cycles_in_turn(1_000, 64, 1, 8_000, &mut machine);
     println!("1,000 rings: {cycles:.2} cycles");
     assert!(cycles <= 2.6, "{cycles} cycles");
-    // What the idle ones hold comes to those that receive.
+    // Lines of idle rings move to the active rings.
     let cycles = cycles_in_turn(16, 64, 1, 14_000, &mut machine);
     println!("16 of 1,000 rings: {cycles:.2} cycles");
     assert!(cycles <= 2.6, "{cycles} cycles");
 }
 
-/// A queue pair that sends eight messages at once finds eight entries before long, also if that is all that its ring has room for:
-/// 62 million a second are 4.03 cycles.
+/// A queue pair that sends eight messages at once finds eight WQEs before long, also if that is all that its
+/// ring has room for: 62 million a second are 4.03 cycles.
 #[test]
-fn a_thousand_rings_soon_have_eight_entries_each() {
+fn a_thousand_rings_soon_have_eight_wqes_each() {
     let mut machine = Machine::new(Stalls::None);
     let cycles = cycles_in_turn(1_000, 64, 8, 24_000, &mut machine);
     println!("1,000 rings, eight at once: {cycles:.2} cycles");
     assert!(cycles <= 2.6, "{cycles} cycles");
 }
 
-/// Software that keeps two entries posted on each of many rings rings for every message, and the card reads each entry alone.
+/// Software that keeps two WQEs posted on each of many rings rings for every message, and the card reads each
+/// WQE alone.
 #[test]
-fn two_entries_a_ring_are_enough_for_many() {
+fn two_wqes_per_ring_are_enough_for_many_rings() {
     let mut machine = Machine::new(Stalls::None);
     machine.pause = 3;
     for ring in 0..300 {
@@ -509,7 +512,7 @@ fn two_entries_a_ring_are_enough_for_many() {
         }
     }
     let cycles = (machine.given[2_499] - machine.given[499]) as f64 / 2_000.0;
-    println!("two entries on each of 300 rings: {cycles:.2} cycles");
+    println!("two WQEs on each of 300 rings: {cycles:.2} cycles");
     assert!(cycles < 3.1, "{cycles} cycles");
 }
 
@@ -519,7 +522,7 @@ fn a_request_takes_seven_cycles() {
     machine.restart(3, 64);
     machine.post(3, 10, false);
     machine.run(400);
-    // One more where a line begins behind another.
+    // One cycle more where a line begins after another.
     for latency in [7, 7, 7, 7, 8] {
         machine.ask(3);
         let since = machine.cycle;
@@ -530,7 +533,7 @@ fn a_request_takes_seven_cycles() {
 
 #[test]
 fn indices_wrap() {
-    // It takes long to get there, so the Verilog stays away.
+    // This takes many cycles, so the Verilog model does not run along.
     let mut machine = Machine::of(bench(), Stalls::None);
     machine.host_cycles = 20;
     machine.restart(0x155, 1 << 15);
@@ -548,9 +551,9 @@ fn indices_wrap() {
     machine.settle();
 }
 
-/// The three entries that are posted first are read in vain; the one behind them, which ends the line, is not.
+/// The read of the first three WQEs of a line fails; the read of the last one does not.
 #[test]
-fn a_failed_read_is_neither_hidden_by_the_one_behind_it_nor_spreads() {
+fn a_failed_read_is_neither_hidden_by_the_next_one_nor_spreads_to_it() {
     let mut machine = Machine::new(Stalls::None);
     machine.restart(9, 64);
     machine.post(9, 3, true);
@@ -563,23 +566,23 @@ fn a_failed_read_is_neither_hidden_by_the_one_behind_it_nor_spreads() {
 }
 
 #[test]
-fn entries_are_fetched_ahead_only_while_the_card_works() {
+fn wqes_are_prefetched_only_while_enabled() {
     let mut machine = Machine::new(Stalls::None);
     machine.restart(5, 64);
     machine.bench.block.enable.next = false;
     machine.post(5, 64, false);
     machine.run(400);
-    assert_eq!(machine.reads.received.len(), 0, "nobody has asked");
+    assert_eq!(machine.reads.received.len(), 0, "nothing is requested");
     machine.ask(5);
     machine.settle();
     machine.run(400);
-    assert_eq!(machine.reads.received.len(), 1, "the line that was asked for");
+    assert_eq!(machine.reads.received.len(), 1, "the line that was requested");
     machine.bench.block.enable.next = true;
     machine.run(400);
     assert_eq!(machine.reads.received.len(), 16, "all lines");
 }
 
-/// Lines that are fetched of a ring of many entries that is new: all that it may hold, or what is left to it.
+/// Lines that are fetched for a new ring of many WQEs: all that it may hold, or all that are left for it.
 fn lines_of_a_newcomer(machine: &mut Machine) -> usize {
     let before = machine.reads.received.len();
     machine.restart(1023, 1024);
@@ -590,11 +593,11 @@ fn lines_of_a_newcomer(machine: &mut Machine) -> usize {
 }
 
 #[test]
-fn lines_are_given_back() {
+fn lines_are_freed() {
     let mut machine = Machine::new(Stalls::None);
     machine.host_cycles = 20;
     assert_eq!(lines_of_a_newcomer(&mut machine), 31);
-    // With every ring that ends, be it to begin anew or not.
+    // With every ring that ends, whether it restarts or not.
     for turn in 0..120 {
         machine.restart(7, 64);
         machine.post(7, 64, false);
@@ -616,7 +619,7 @@ fn lines_are_given_back() {
     assert_eq!(lines_of_a_newcomer(&mut machine), 31);
 }
 
-/// A ring gets as many lines as it shows a need for, from those that rest.
+/// A ring gets as many lines as it needs from idle rings.
 #[test]
 fn lines_go_where_they_are_needed() {
     let mut machine = Machine::new(Stalls::None);
@@ -643,10 +646,10 @@ fn lines_go_where_they_are_needed() {
         machine.run(400);
     }
     machine.run(60_000);
-    // Each comes to its share, and its own line, whoever was here first.
+    // Each ring gets its share and its own line, in whatever order they came.
     let had: Vec<usize> = (0..rings).map(|ring| ahead(&machine, ring)).collect();
     assert!(had.iter().all(|&entries| entries >= 64), "{had:?}");
-    // Who needs more, gets it.
+    // A ring that needs more lines gets them.
     for ring in 60..80 {
         consume(&mut machine, ring, 600);
         assert!(ahead(&machine, ring) > 100, "{ring}: {}", ahead(&machine, ring));

@@ -1,4 +1,4 @@
-//! Checks: what leaves the responder against what the model expects.
+//! Checks: outputs of the responder against the model.
 use super::*;
 
 pub(super) fn is_before(psn: u32, other: u32) -> bool {
@@ -33,13 +33,13 @@ impl Machine {
             let expected = late.or_else(|| self.model.flush(key.0, key.1));
             assert!(
                 is_over || expected.as_ref() == Some(&command),
-                "{command:?} is given back, not {expected:?}"
+                "{command:?} completes, not {expected:?}"
             );
             self.placed.push((self.cycle, command));
             return;
         }
-        // A packet of a generation that has ended may not have failed after all, since its entry did not come any more; then
-        // those behind it are answered.
+        // A packet of a generation that has ended may not have failed, if its WQE did not arrive any more; then
+        // later packets are answered.
         let is_ended = self.is_loose && command.payload_bytes == 0 && !self.is_current(key.0, key.1);
         if is_ended && self.expected.iter().all(|(expected, _)| *expected != command) {
             self.placed.push((self.cycle, command));
@@ -47,15 +47,15 @@ impl Machine {
         }
         loop {
             let (mut expected, is_over) =
-                self.expected.pop_front().unwrap_or_else(|| panic!("{command:?} came of nothing"));
+                self.expected.pop_front().unwrap_or_else(|| panic!("{command:?} is not expected"));
             if expected.is_silent() {
                 (expected.queue_pair, expected.generation) = key;
             }
             if expected == command {
                 break;
             }
-            assert!(is_over, "{command:#?} came where {expected:#?} should");
-            // Its entry, or that of one before it, did not come any more.
+            assert!(is_over, "{command:#?} came instead of {expected:#?}");
+            // Its WQE, or the WQE of an earlier packet, did not arrive any more.
             let keys = |command: &Command| (command.queue_pair, command.generation, command.payload_bytes);
             if keys(&expected) == keys(&command) {
                 break;
@@ -69,7 +69,7 @@ impl Machine {
         assert_eq!(headers.opcode, bits(Operation::Acknowledge as u64));
         assert!(!headers.solicited && !headers.ack_request && headers.payload_bytes == bits(0));
         let bytes = BigUint::from(headers.extended).to_bytes_le();
-        assert!(bytes.len() <= 4, "nothing stands behind the AETH");
+        assert!(bytes.len() <= 4, "nothing follows the AETH");
         let byte = |index: usize| u32::from(bytes.get(index).copied().unwrap_or(0));
         let reply = Owed {
             syndrome: byte(0) as u8,
@@ -94,9 +94,9 @@ impl Machine {
         if account.failed_write.is_some() && reply == last_words {
             account.has_ended = true;
         } else {
-            let place = place.unwrap_or_else(|| panic!("{index:#x} is told {reply:x?}, which nobody owes"));
+            let place = place.unwrap_or_else(|| panic!("{index:#x} gets {reply:x?}, which is not owed"));
             let good = account.failed_write.map_or(self.done, |failed| failed - 1);
-            assert!(account.owed[place].1 <= good, "{reply:x?} was told before its writes were done");
+            assert!(account.owed[place].1 <= good, "{reply:x?} left before its writes were done");
             let is_said = |&index: &usize| account.owed[index].0 == reply;
             account.told.extend((account.settled..account.owed.len()).filter(is_said));
             for skipped in account.settled..place {
@@ -133,7 +133,7 @@ impl Machine {
         let is_current = self.is_current(index, generation);
         match place {
             Some(place) => _ = self.model.failures.remove(place),
-            None => assert!(!is_current, "{failure:?} is news to the model"),
+            None => assert!(!is_current, "{failure:?} is not expected by the model"),
         }
         if is_current && self.failing.iter().all(|failing| failing.0 != index) {
             let delay = if self.stalls.sink() { self.random.random_range(0..80) } else { 20 };
@@ -141,7 +141,7 @@ impl Machine {
         }
     }
 
-    /// Waits until nothing moves, and looks at what must hold then.
+    /// Waits until the responder is idle, and checks what must hold then.
     pub(in crate::tests) fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..20_000 {
@@ -165,7 +165,7 @@ impl Machine {
                 break;
             }
         }
-        assert!(quiet > 60, "the responder comes to rest");
+        assert!(quiet > 60, "the responder becomes idle");
         assert!(self.expected.iter().all(|(command, is_over)| *is_over && command.payload_bytes == 0));
         assert!(self.flushes.values().all(VecDeque::is_empty) || self.is_loose);
         for (&(index, generation), account) in &self.accounts {
@@ -175,19 +175,19 @@ impl Machine {
             assert_eq!(
                 account.failed_write.is_some(),
                 account.has_ended,
-                "{index:#x}: the last words are said"
+                "{index:#x}: the last reply has left"
             );
             let rest = &account.owed[if account.has_ended { account.owed.len() } else { account.settled }..];
             for (owed, _) in rest {
-                let newest = account.newest.expect("something was told");
+                let newest = account.newest.expect("a reply has left");
                 // It may have been owed more than once.
                 assert!(
                     *owed == newest || (!is_nak(owed) && is_nak(&newest) && is_before(owed.psn, newest.psn)),
-                    "{index:#x}: {owed:x?} was never told"
+                    "{index:#x}: {owed:x?} never left"
                 );
             }
         }
-        // What a restart overtakes is stale, if it was under way already.
+        // What a restart overtakes is stale, if it was in flight already.
         let stale = self.expected_replies.entry("stale_dropped").or_default();
         let (least, counted) = (*stale, self.counts.get("stale_dropped").copied().unwrap_or(0));
         assert!(counted >= least && (self.is_loose || counted <= least + self.model.overtaken), "{counted}");
@@ -195,13 +195,13 @@ impl Machine {
         for (name, &count) in &self.expected_replies {
             assert_eq!(self.count(name), count, "{name}");
         }
-        // The last words of a queue pair stand for a NAK that waited.
+        // A NAK for a failed write may replace a NAK that waited.
         self.model.failures.retain(|&(index, generation, _)| {
             let account = self.accounts.get(&(index, generation));
             !account.is_some_and(|account| account.failed_write.is_some() && account.has_failed)
         });
         if !self.is_loose {
-            assert!(self.model.failures.is_empty(), "{:?} were not told", self.model.failures);
+            assert!(self.model.failures.is_empty(), "{:?} were not reported", self.model.failures);
             for (name, count) in &self.counts {
                 let expected = self.model.counts.get(name).or(self.expected_replies.get(name));
                 assert_eq!(Some(count), expected, "{name}");
@@ -212,7 +212,7 @@ impl Machine {
         }
     }
 
-    /// How often something was counted.
+    /// Value of a counter.
     pub(in crate::tests) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
@@ -226,7 +226,7 @@ pub(super) fn owed_of(reply: &AckNotice) -> Owed {
     }
 }
 
-/// A command in plain numbers, without what means nothing.
+/// A command in plain numbers, without fields that are undefined.
 pub(super) fn command_of(command: &PlaceCommand) -> Command {
     let (queue_pair, generation) = (command.queue_pair.to_u64() as u16, command.generation.to_u64() as u8);
     let spans = [command.first, command.second, command.third];
@@ -245,9 +245,9 @@ pub(super) fn command_of(command: &PlaceCommand) -> Command {
                 Ok(Received {
                     opcode: CompletionOpcode::from_number(told.opcode.to_u64()).unwrap(),
                     length: told.length.to_u64() as u32,
-                    // It is kept in the order of the wire.
+                    // Immediate data is in wire order.
                     immediate: told.with_immediate.then(|| (told.immediate.to_u64() as u32).swap_bytes()),
-                    // And a key as a number.
+                    // A key is a number.
                     invalidated: told.with_invalidate.then(|| told.immediate.to_u64() as u32),
                     solicited: told.solicited,
                 })

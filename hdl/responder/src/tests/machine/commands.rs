@@ -2,7 +2,7 @@
 use super::*;
 
 impl Machine {
-    /// Tells all stages, one command after the other.
+    /// Sends commands to all stages, one after the other.
     pub(in crate::tests) fn command(&mut self, kind: SetupKind, attributes: Attributes, psn: u32) {
         let event = SetupEvent {
             kind,
@@ -12,7 +12,7 @@ impl Machine {
             psn: bits(psn.into()),
             path: path_of(&attributes),
         };
-        self.commands.push_back(Command3 {
+        self.commands.push_back(PendingCommand {
             event,
             srq_event: None,
             attributes,
@@ -26,7 +26,7 @@ impl Machine {
         self.lives.insert(attributes.index(), attributes);
     }
 
-    /// Makes a shared receive queue, or sets its limit.
+    /// Creates a shared receive queue, or sets its limit.
     pub(in crate::tests) fn share(&mut self, kind: SrqSetupKind, number: u8, shared: &Shared) {
         let event = SrqSetup {
             kind,
@@ -37,7 +37,7 @@ impl Machine {
             limit: bits(shared.limit.into()),
             limit_generation: bits(shared.setting.into()),
         };
-        self.commands.push_back(Command3 {
+        self.commands.push_back(PendingCommand {
             event: SetupEvent::default(),
             srq_event: Some(event),
             attributes: crate::tests::attributes(0),
@@ -45,7 +45,7 @@ impl Machine {
             receive_psn: None,
             shared: Some((number, shared.clone())),
             is_offered: [false; 4],
-            // The others are not told.
+            // The other stages get no event.
             is_taken: [false, kind == SrqSetupKind::Limit, true, true],
             waited: 0,
         });
@@ -55,13 +55,13 @@ impl Machine {
         !self.commands.is_empty()
     }
 
-    /// Creates a queue pair, or creates it anew, and makes it ready to receive.
+    /// Creates a queue pair, or recreates it, and moves it to RTR.
     pub(in crate::tests) fn connect(&mut self, attributes: Attributes, psn: u32) {
         self.command(SetupKind::Restart, Attributes { state: QpState::Reset, ..attributes }, 0);
         self.command(SetupKind::ReceivePsn, attributes, psn);
     }
 
-    /// From here on, what was under way for a queue pair may end well or not.
+    /// From here on, packets in flight for a queue pair may succeed or fail.
     pub(in crate::tests) fn loosen(&mut self, index: u16) {
         self.is_loose = true;
         for (command, is_over) in &mut self.expected {
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// Nothing of a queue pair is under way but replies, and entries that are given back.
+    /// Nothing of a queue pair is in flight except replies and flushed WQEs.
     pub(in crate::tests) fn is_still(&self, index: u16) -> bool {
         let generation = self.lives[&index].generation;
         self.expected.iter().all(|(command, _)| command.queue_pair != index || command.is_silent())
@@ -78,7 +78,7 @@ impl Machine {
             && self.failing.iter().all(|failing| failing.0 != index)
     }
 
-    /// Control tells a queue pair that it has failed.
+    /// Control moves a failed queue pair to ERR.
     pub(super) fn control(&mut self) {
         let now = self.cycle;
         let due: Vec<_> = self.failing.extract_if(.., |failing| failing.2 <= now).collect();
@@ -90,7 +90,7 @@ impl Machine {
         }
     }
 
-    /// The stages take commands.
+    /// The stages take commands of control.
     pub(super) fn take_commands(&mut self, takes: [bool; 4]) {
         let Some(command) = self.commands.front_mut() else { return };
         command.waited += 1;

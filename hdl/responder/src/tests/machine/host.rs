@@ -3,7 +3,7 @@ use super::check::owed_of;
 use super::*;
 
 impl Machine {
-    /// Writes entries behind those that are posted, and rings.
+    /// Writes WQEs after those that are posted, and rings the doorbell.
     pub(in crate::tests) fn post(&mut self, index: u16, works: &[Work]) {
         let queue = self.model.queues.get_mut(&index).expect("the queue pair exists");
         let attributes = queue.attributes;
@@ -19,12 +19,12 @@ impl Machine {
         self.ring(index, written);
     }
 
-    /// Rings, with any index.
+    /// Rings the doorbell, with any index.
     pub(in crate::tests) fn ring(&mut self, index: u16, producer_index: u16) {
         self.bells.push_back((index, producer_index));
     }
 
-    /// Writes entries of a shared receive queue, and rings.
+    /// Writes WQEs of a shared receive queue, and rings its doorbell.
     pub(in crate::tests) fn post_shared(&mut self, number: u8, works: &[Work]) {
         let shared = self.model.shared.get_mut(&number).expect("it was made");
         for work in works {
@@ -40,7 +40,7 @@ impl Machine {
         self.bells.push_back((FIRST_SHARED + u16::from(number), written));
     }
 
-    /// The host answers a read of entries. It gives none that is not posted, or belongs to nobody.
+    /// The host answers a read of WQEs; each of them must be posted.
     pub(super) fn read(&mut self, span: &HostSpan) {
         let (address, count) = (span.address.to_u64(), span.length.to_u64() / 64);
         assert!(
@@ -58,18 +58,18 @@ impl Machine {
         }
     }
 
-    /// Control ends a key, if it may be ended; the interpreter has done so before.
+    /// Control invalidates a key, if that is permitted; the model has done so before.
     pub(super) fn end_key(&mut self, key: &Invalidation) {
         let (number, domain) = (key.key.to_u64() as u32, key.domain.to_u64() as u32);
         let is_it = |region: &Region| region.key == number && region.domain == domain && region.invalidatable;
-        assert!(!self.model.regions.iter().any(is_it), "{number:#x} is not to be ended");
+        assert!(!self.model.regions.iter().any(is_it), "{number:#x} must not be invalidated");
         let place = self.model.lingering.iter().position(is_it);
         let ended = place.map(|place| self.model.lingering.remove(place));
         let Invalidation { queue_pair, generation, .. } = *key;
         self.ended.push(Invalidated { queue_pair, generation, ok: ended.is_some() });
     }
 
-    /// The place stage issues the writes of a command; its reply is behind them.
+    /// The place stage issues the writes of a command; its reply follows them.
     pub(super) fn place_next(&mut self) {
         let command = self.placing.pop_front().expect("there is one");
         for _ in 0..command.span_count.to_u64() {
@@ -85,7 +85,7 @@ impl Machine {
         }
     }
 
-    /// The writer: a failed write counts as done once the news of it is taken.
+    /// The host writer: a failed write counts as done once its failure report is taken.
     pub(super) fn writer(&mut self, goes: bool, has_told: bool) {
         let Some(&(index, generation, fails)) = self.writes.front() else { return };
         if fails && has_told {
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// The reply stage has taken what it owes.
+    /// Ack has taken a reply.
     pub(super) fn owe(&mut self) {
         let (reply, count) = self.owed_counts.pop_front().expect("it was offered");
         let (index, generation) = (reply.queue_pair.to_u64() as u16, reply.generation.to_u64() as u8);
@@ -120,7 +120,7 @@ impl Machine {
             return;
         }
         if reply.is_read {
-            // The stage that answers it has a test of its own.
+            // The READ responder has a test of its own.
             return;
         }
         let account = self.accounts.entry((index, generation)).or_default();
@@ -131,9 +131,9 @@ impl Machine {
 }
 
 pub(super) fn answer_of(regions: &[Region], request: &AccessRequest) -> AccessAnswer {
-    assert!(request.length != bits(0), "nobody asks for nothing");
+    assert!(request.length != bits(0), "no access request has length zero");
     let rights = [request.local_write, request.remote_write, request.remote_read, request.remote_atomic];
-    assert_eq!(rights.iter().filter(|&&right| right).count(), 1, "one right is asked for");
+    assert_eq!(rights.iter().filter(|&&right| right).count(), 1, "one right is requested");
     let is_remote = request.remote_write || request.remote_atomic;
     let (key, domain) = (request.key.to_u64() as u32, request.domain.to_u64() as u32);
     let (address, length) = (request.address.to_u64(), request.length.to_u64() as u32);

@@ -293,6 +293,8 @@ impl<
         self.exit.mac_clock.next = self.mac_tx_clock.val();
         self.entry.mac_reset.next = self.mac_rx_reset.val();
         self.exit.mac_reset.next = self.mac_tx_reset.val();
+        self.entry.restart.next = self.control.core_reset.val();
+        self.exit.restart.next = self.control.core_reset.val();
 
         self.control.awaddr.next = self.s_axil_awaddr.val();
         self.control.awvalid.next = self.s_axil_awvalid.val();

@@ -76,7 +76,8 @@ fn constraints(config: &Config) -> String {
          create_clock -name core -period {period_ns:.3} [get_ports core_clock]\n\
          create_clock -name mac_rx -period {mac_ns:.3} [get_ports mac_rx_clock]\n\
          create_clock -name mac_tx -period {mac_ns:.3} [get_ports mac_tx_clock]\n\
-         # The clock domains are connected by asynchronous FIFOs with Gray-coded pointers only.\n\
+         # The clock domains are connected by asynchronous FIFOs with Gray-coded pointers, and by single bits that pair\n\
+         # their resets; each goes from a register into a synchronizer.\n\
          set_clock_groups -asynchronous -group core -group mac_rx -group mac_tx\n",
         config.datapath.core_clock_mhz,
     )

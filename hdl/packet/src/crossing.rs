@@ -7,11 +7,15 @@
 //!                 that found no room                                    wire cannot overtake it
 //! ```
 //!
+//! Resets are paired ([`ResetPair`]): a reset of the MAC or of the core alone empties both sides of the queue. Frames stay
+//! whole all the same. A frame of which a part is already on the way is closed with an error; of a frame whose begin is gone, no
+//! later beat passes. So a MAC can be reset under traffic, as the re-initialisation of a CMAC does, and the core by software.
+//!
 //! A MAC cannot wait, neither for room nor for data. So a frame from the wire that finds no room is cut off and marked as
 //! broken, which the receive path counts as an error of the MAC; and a frame to the wire is held until it is whole here, or so
 //! long that the rest arrives in time.
 use rnic_blocks::memory::Storage;
-use rnic_blocks::stream::{AsyncFifo, Beat, StreamRx, StreamTx, Synchronizer};
+use rnic_blocks::stream::{AsyncFifo, Beat, ResetPair, StreamRx, StreamTx, Synchronizer};
 use rnic_kernel::prelude::*;
 
 /// From the MAC to the core: frames cross whole, or cut off with an error on their last beat.
@@ -23,6 +27,7 @@ use rnic_kernel::prelude::*;
 ///
 /// 1. A frame that is cut off is closed by one beat with `last` and `error`.
 /// 2. Of a frame that is cut off, no later beat passes.
+/// 3. After `restart`, and after a reset of either side, the first beat to the core is the first one of a frame.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Clock of the MAC.
@@ -37,12 +42,16 @@ pub struct MacEntry<const DATA: usize, const BYTES: usize, const ADDRESS: usize,
     pub clock: Signal<In, Clock>,
     /// Synchronous, active high.
     pub reset: Signal<In, Bit>,
-    /// To the receive path, which takes every beat; registered.
+    /// The receive path is reset and has forgotten the frame that it was taking.
+    pub restart: Signal<In, Bit>,
+    /// To the receive path, which takes every beat; one level of logic after registers.
     pub received: Signal<Out, Beat<DATA, BYTES>>,
-    /// `received` is valid in this cycle; registered.
+    /// `received` is valid in this cycle.
     pub received_valid: Signal<Out, Bit>,
+    resets: ResetPair,
     #[domain(clock = mac_clock, reset = mac_reset)]
     guard: FrameEntry<DATA, BYTES>,
+    ending: FrameEnding<DATA, BYTES>,
     #[init(AsyncFifo::new(Storage::Block))]
     fifo: AsyncFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
 }
@@ -55,14 +64,23 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         self.hold_registers();
         self.guard.beat.next = self.beat.val();
         self.guard.valid.next = self.valid.val();
+        self.resets.a_clock.next = self.mac_clock.val();
+        self.resets.a_reset.next = self.mac_reset.val();
+        self.resets.b_clock.next = self.clock.val();
+        self.resets.b_reset.next = self.reset.val();
+        self.guard.flush.next = self.resets.a_hold.val();
         self.fifo.write_clock.next = self.mac_clock.val();
-        self.fifo.write_reset.next = self.mac_reset.val();
+        self.fifo.write_reset.next = self.resets.a_hold.val();
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.guard.tx, &mut self.fifo.rx);
         self.fifo.read_clock.next = self.clock.val();
-        self.fifo.read_reset.next = self.reset.val();
+        self.fifo.read_reset.next = self.resets.b_hold.val();
         self.fifo.tx.ready.next = true;
-        self.received.next = self.fifo.tx.beat.val();
-        self.received_valid.next = self.fifo.tx.valid.val();
+        self.ending.restart.next = self.restart.val();
+        self.ending.flush.next = self.resets.b_hold.val();
+        self.ending.beat.next = self.fifo.tx.beat.val();
+        self.ending.valid.next = self.fifo.tx.valid.val();
+        self.received.next = self.ending.received.val();
+        self.received_valid.next = self.ending.received_valid.val();
     }
 }
 
@@ -77,6 +95,8 @@ struct FrameEntry<const DATA: usize, const BYTES: usize> {
     pub beat: Signal<In, Beat<DATA, BYTES>>,
     /// `beat` is valid in this cycle; there is no `ready`.
     pub valid: Signal<In, Bit>,
+    /// The queue is being emptied: the rest of the frame that passes is dropped.
+    pub flush: Signal<In, Bit>,
     /// To the queue. A beat is offered once; if it is not taken, it is lost.
     pub tx: StreamTx<Beat<DATA, BYTES>>,
     /// A part of the frame that passes is in the queue.
@@ -97,7 +117,8 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEntry<DATA, BYTES> {
         let has_room = self.tx.ready.val();
 
         // The closing beat goes first; frames that come meanwhile are lost as a whole.
-        self.tx.valid.next = closing || (valid && !dropping);
+        let flush = self.flush.val();
+        self.tx.valid.next = !flush && (closing || (valid && !dropping));
         self.tx.beat.next = beat;
         if closing {
             self.tx.beat.next = Beat::<DATA, BYTES> {
@@ -118,6 +139,69 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameEntry<DATA, BYTES> {
                 self.closing.d.next = true;
             }
         }
+        if flush {
+            self.closing.d.next = false;
+            self.begun.d.next = false;
+            self.dropping.d.next = if valid { !beat.last } else { dropping || self.begun.q.val() };
+        }
+    }
+}
+
+/// Ends frames at the core that the queue lost or that the core has forgotten.
+#[derive(Default, LogicBlock, Registers)]
+struct FrameEnding<const DATA: usize, const BYTES: usize> {
+    /// Core clock.
+    pub clock: Signal<In, Clock>,
+    /// Synchronous, active high.
+    pub reset: Signal<In, Bit>,
+    /// The receive path has forgotten its frame: the rest of it is dropped.
+    pub restart: Signal<In, Bit>,
+    /// The queue is being emptied: the frame that the receive path has begun is closed.
+    pub flush: Signal<In, Bit>,
+    /// Beat of the queue.
+    pub beat: Signal<In, Beat<DATA, BYTES>>,
+    /// `beat` is valid in this cycle.
+    pub valid: Signal<In, Bit>,
+    /// See [`MacEntry::received`].
+    pub received: Signal<Out, Beat<DATA, BYTES>>,
+    /// See [`MacEntry::received_valid`].
+    pub received_valid: Signal<Out, Bit>,
+    /// The receive path has a part of a frame.
+    open: Reg<Bit>,
+    /// The rest of a frame is dropped.
+    dropping: Reg<Bit>,
+}
+
+impl<const DATA: usize, const BYTES: usize> Logic for FrameEnding<DATA, BYTES> {
+    #[kernel]
+    fn update(&mut self) {
+        self.hold_registers();
+        let beat = self.beat.val();
+        let (restart, flush) = (self.restart.val(), self.flush.val());
+        let (open, dropping) = (self.open.q.val(), self.dropping.q.val());
+        let closes = flush && open && !restart;
+        let passes = self.valid.val() && !dropping && !flush && !restart;
+        self.received.next = Beat::<DATA, BYTES> {
+            data: beat.data,
+            bytes: select(closes, bits::<BYTES>(1), beat.bytes),
+            last: beat.last || closes,
+            error: beat.error || closes,
+        };
+        self.received_valid.next = passes || closes;
+        if passes {
+            self.open.d.next = !beat.last;
+        }
+        if flush || restart {
+            self.open.d.next = false;
+        }
+        if flush {
+            // The queue begins anew with a frame.
+            self.dropping.d.next = false;
+        } else if self.valid.val() {
+            self.dropping.d.next = (dropping || restart) && !beat.last;
+        } else if restart {
+            self.dropping.d.next = dropping || open;
+        }
     }
 }
 
@@ -133,6 +217,8 @@ const FRAMES: usize = 8;
 /// least 32, since a long frame starts when 24 beats of it are here, and at most 128, since the frames are counted in 8 bits.
 ///
 /// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
+/// 2. A frame that `restart` or a reset interrupts is closed by one beat with `last` and `error`, if a part of it may be on the
+///    wire.
 #[derive(LogicBlock, Registers, Construct)]
 pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
@@ -141,12 +227,15 @@ pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, 
     pub reset: Signal<In, Bit>,
     /// Frames to send.
     pub rx: StreamRx<Beat<DATA, BYTES>>,
+    /// The block before is reset and has forgotten the frame that it was sending.
+    pub restart: Signal<In, Bit>,
     /// Clock of the MAC.
     pub mac_clock: Signal<In, Clock>,
     /// Synchronous to `mac_clock`, active high.
     pub mac_reset: Signal<In, Bit>,
     /// To [`MacTransmit`](crate::mac::MacTransmit).
     pub tx: StreamTx<Beat<DATA, BYTES>>,
+    resets: ResetPair,
     hold: FrameHold<DATA, BYTES>,
     #[domain(clock = mac_clock, reset = mac_reset)]
     release: FrameRelease<DATA, BYTES>,
@@ -162,30 +251,45 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
+        self.resets.a_clock.next = self.clock.val();
+        self.resets.a_reset.next = self.reset.val();
+        self.resets.b_clock.next = self.mac_clock.val();
+        self.resets.b_reset.next = self.mac_reset.val();
         StreamRx::<Beat<DATA, BYTES>>::link(&mut self.rx, &mut self.hold.rx);
+        self.hold.restart.next = self.restart.val();
+        self.hold.flush.next = self.resets.a_hold.val();
+        self.release.flush.next = self.resets.b_hold.val();
         self.fifo.write_clock.next = self.clock.val();
-        self.fifo.write_reset.next = self.reset.val();
+        self.fifo.write_reset.next = self.resets.a_hold.val();
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.hold.tx, &mut self.fifo.rx);
         self.starts.d.next = self.hold.starts.val();
         self.fifo.read_clock.next = self.mac_clock.val();
-        self.fifo.read_reset.next = self.mac_reset.val();
+        self.fifo.read_reset.next = self.resets.b_hold.val();
         self.release.starts.next = self.starts.q.val();
         StreamTx::<Beat<DATA, BYTES>>::join(&mut self.fifo.tx, &mut self.release.rx);
         StreamTx::<Beat<DATA, BYTES>>::link(&mut self.tx, &mut self.release.tx);
     }
 }
 
-/// Counts the frames that may start. Lets every beat pass.
+/// Counts the frames that may start. Lets every beat pass, but for those of interrupted frames.
 #[derive(Default, LogicBlock, Registers)]
 struct FrameHold<const DATA: usize, const BYTES: usize> {
     pub clock: Signal<In, Clock>,
     pub reset: Signal<In, Bit>,
     pub rx: StreamRx<Beat<DATA, BYTES>>,
     pub tx: StreamTx<Beat<DATA, BYTES>>,
+    /// The frame that passes ends here: its source has forgotten it.
+    pub restart: Signal<In, Bit>,
+    /// The queue is being emptied: what comes meanwhile is dropped, up to the end of its frame.
+    pub flush: Signal<In, Bit>,
     /// Frames that may start, in Gray code; registered.
     pub starts: Signal<Out, Bits<FRAMES>>,
     /// Beats of the current frame that have passed, up to [`HEAD_START`].
     beats: Reg<Bits<5>>,
+    /// A frame in the queue waits to be closed.
+    closing: Reg<Bit>,
+    /// The rest of the frame that passes is dropped.
+    dropping: Reg<Bit>,
     count: Reg<Bits<FRAMES>>,
     gray: Reg<Bits<FRAMES>>,
 }
@@ -194,13 +298,23 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameHold<DATA, BYTES> {
     #[kernel]
     fn update(&mut self) {
         self.hold_registers();
-        let beat = self.rx.beat.val();
+        let offered = self.rx.beat.val();
+        let valid = self.rx.valid.val();
+        let (flush, restart) = (self.flush.val(), self.restart.val());
+        let (closing, dropping) = (self.closing.q.val(), self.dropping.q.val());
+        let swallows = flush || dropping;
+        let beat = Beat::<DATA, BYTES> {
+            data: offered.data,
+            bytes: select(closing, bits::<BYTES>(1), offered.bytes),
+            last: offered.last || closing,
+            error: offered.error || closing,
+        };
         self.tx.beat.next = beat;
-        self.tx.valid.next = self.rx.valid.val();
-        self.rx.ready.next = self.tx.ready.val();
+        self.tx.valid.next = closing || (valid && !swallows && !restart);
+        self.rx.ready.next = swallows || (self.tx.ready.val() && !closing && !restart);
         self.starts.next = self.gray.q.val();
 
-        let moves = self.rx.valid.val() && self.tx.ready.val();
+        let moves = (closing || (valid && !swallows && !restart)) && self.tx.ready.val();
         let beats = self.beats.q.val();
         let is_held = beats != HEAD_START;
         let may_start = moves && is_held && (beat.last || beats == HEAD_START - 1);
@@ -217,6 +331,28 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameHold<DATA, BYTES> {
             } else {
                 beats
             };
+            self.closing.d.next = false;
+        }
+        if swallows && valid {
+            self.dropping.d.next = !offered.last;
+        }
+        if restart {
+            self.closing.d.next = (closing && !moves) || (!closing && beats.any());
+            self.dropping.d.next = false;
+        }
+        if flush {
+            // The queue and the wire begin anew; the source may be in the middle of a frame.
+            self.closing.d.next = false;
+            self.beats.d.next = bits(0);
+            self.count.d.next = bits(0);
+            self.gray.d.next = bits(0);
+            self.dropping.d.next = if restart {
+                false
+            } else if valid {
+                !offered.last
+            } else {
+                dropping || (beats.any() && !closing)
+            };
         }
     }
 }
@@ -228,12 +364,16 @@ struct FrameRelease<const DATA: usize, const BYTES: usize> {
     pub reset: Signal<In, Bit>,
     pub rx: StreamRx<Beat<DATA, BYTES>>,
     pub tx: StreamTx<Beat<DATA, BYTES>>,
+    /// The queue is being emptied: the frame that has started is closed.
+    pub flush: Signal<In, Bit>,
     /// Frames that may start, in Gray code.
     pub starts: Signal<In, Bits<FRAMES>>,
     /// Frames that have started, in Gray code; `starts` is ahead by at most the depth of the queue.
     gray: Reg<Bits<FRAMES>>,
     count: Reg<Bits<FRAMES>>,
     inside: Reg<Bit>,
+    /// The frame that has started waits to be closed.
+    closing: Reg<Bit>,
 }
 
 impl<const DATA: usize, const BYTES: usize> Logic for FrameRelease<DATA, BYTES> {
@@ -241,19 +381,32 @@ impl<const DATA: usize, const BYTES: usize> Logic for FrameRelease<DATA, BYTES> 
     fn update(&mut self) {
         self.hold_registers();
         let inside = self.inside.q.val();
-        let opens = inside || self.gray.q.val() != self.starts.val();
-        let beat = self.rx.beat.val();
-        self.tx.beat.next = beat;
-        self.tx.valid.next = self.rx.valid.val() && opens;
+        let flush = self.flush.val();
+        let closing = self.closing.q.val() || (flush && inside);
+        let opens = !closing && !flush && (inside || self.gray.q.val() != self.starts.val());
+        let offered = self.rx.beat.val();
+        self.tx.beat.next = Beat::<DATA, BYTES> {
+            data: offered.data,
+            bytes: select(closing, bits::<BYTES>(1), offered.bytes),
+            last: offered.last || closing,
+            error: offered.error || closing,
+        };
+        self.tx.valid.next = closing || (self.rx.valid.val() && opens);
         self.rx.ready.next = self.tx.ready.val() && opens;
         let moves = self.rx.valid.val() && opens && self.tx.ready.val();
         if moves {
-            self.inside.d.next = !beat.last;
+            self.inside.d.next = !offered.last;
         }
         if moves && !inside {
             let next = self.count.q.val() + 1;
             self.count.d.next = next;
             self.gray.d.next = next ^ (next >> 1);
+        }
+        self.closing.d.next = closing && !self.tx.ready.val();
+        if flush {
+            self.inside.d.next = false;
+            self.count.d.next = bits(0);
+            self.gray.d.next = bits(0);
         }
     }
 }
@@ -384,5 +537,186 @@ mod tests {
             assert!(time < 100_000);
         }
         assert_eq!(received, frames.concat());
+    }
+
+    fn beats_of(number: u64) -> u64 {
+        1 + number * 7 % 40
+    }
+
+    /// Frames without end, which a reset of the sender cuts off.
+    #[derive(Default)]
+    struct Frames {
+        number: u64,
+        index: u64,
+    }
+
+    impl Frames {
+        fn beat(&self) -> Word {
+            frame(self.number, beats_of(self.number))[self.index as usize]
+        }
+
+        fn advance(&mut self) {
+            self.index += 1;
+            if self.index == beats_of(self.number) {
+                self.next();
+            }
+        }
+
+        fn next(&mut self) {
+            (self.number, self.index) = (self.number + 1, 0);
+        }
+
+        fn is_cut_off(&mut self) {
+            if self.index > 0 {
+                self.next();
+            }
+        }
+    }
+
+    /// Takes frames that may be cut off, but are never glued together.
+    #[derive(Default)]
+    struct Reader {
+        /// Number and next beat of the frame that is being taken.
+        frame: Option<(u64, u64)>,
+        last_number: Option<u64>,
+        whole: usize,
+        closed: usize,
+    }
+
+    impl Reader {
+        fn take(&mut self, beat: Word) {
+            let (number, index) = (beat.data.to_u64() >> 16, beat.data.to_u64() & 0xffff);
+            let (expected, next) = match self.frame {
+                Some(_) if beat.last && beat.error => {
+                    self.closed += 1;
+                    self.frame = None;
+                    return;
+                }
+                Some(frame) => frame,
+                None => {
+                    assert!(self.last_number.is_none_or(|last| number > last), "frame {number} came before");
+                    self.last_number = Some(number);
+                    (number, 0)
+                }
+            };
+            assert!(!beat.error, "nothing was wrong with frame {number}");
+            assert_eq!((number, index), (expected, next), "a frame has its own beats only");
+            assert_eq!(beat.last, index + 1 == beats_of(number));
+            self.whole += usize::from(beat.last);
+            self.frame = (!beat.last).then_some((number, index + 1));
+        }
+    }
+
+    /// What is reset in a step, for how many cycles of its clock.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Cut {
+        Mac,
+        Core,
+        Restart,
+    }
+
+    const CUTS: [Cut; 3] = [Cut::Mac, Cut::Core, Cut::Restart];
+
+    #[test]
+    fn frames_from_the_wire_are_never_glued_together_whatever_is_reset() {
+        let mut random = random();
+        let (mut closed, mut whole) = (0, 0);
+        for percent in [[50, 100], [90, 100], [60, 70]] {
+            let mut bench = entry();
+            let (mut frames, mut reader) = (Frames::default(), Reader::default());
+            let mut cut: Option<(Cut, u32)> = None;
+            for _ in 0..12_000 {
+                if cut.is_none() && random.random_ratio(1, 150) {
+                    cut = Some((CUTS[random.random_range(0..3)], random.random_range(1..6)));
+                }
+                let asserted = cut.map(|(cut, _)| cut);
+                bench.block.mac_reset.next = asserted == Some(Cut::Mac);
+                bench.block.reset.next = asserted == Some(Cut::Core);
+                bench.block.restart.next = matches!(asserted, Some(Cut::Core | Cut::Restart));
+                let now = clocks(&mut random, percent);
+                let mac_ticks = now.contains(&0);
+                let sends = mac_ticks && asserted != Some(Cut::Mac) && random.random_ratio(9, 10);
+                if mac_ticks {
+                    bench.block.valid.next = sends;
+                    bench.block.beat.next = frames.beat();
+                }
+                bench.settle();
+                if now.contains(&1) {
+                    if matches!(asserted, Some(Cut::Core | Cut::Restart)) {
+                        reader.frame = None;
+                    } else if bench.block.received_valid.val() {
+                        reader.take(bench.block.received.val());
+                    }
+                }
+                bench.tick_clocks(&now);
+                if sends {
+                    frames.advance();
+                }
+                if mac_ticks && asserted == Some(Cut::Mac) {
+                    frames.is_cut_off();
+                }
+                if let Some((kind, cycles)) = cut
+                    && now.contains(&usize::from(kind != Cut::Mac))
+                {
+                    cut = (cycles > 1).then_some((kind, cycles - 1));
+                }
+            }
+            closed += reader.closed;
+            whole += reader.whole;
+        }
+        assert!(closed > 10 && whole > 300, "{closed} closed, {whole} whole");
+    }
+
+    #[test]
+    fn frames_to_the_wire_are_never_glued_together_whatever_is_reset() {
+        let mut random = random();
+        let (mut closed, mut whole) = (0, 0);
+        for percent in [[100, 60], [80, 100], [70, 60]] {
+            let clocks_of: Vec<ClockOf<Exit>> = vec![|block| &mut block.clock, |block| &mut block.mac_clock];
+            let mut bench = Bench::with_clocks(Exit::default(), clocks_of).in_lock_step();
+            let (mut frames, mut reader) = (Frames::default(), Reader::default());
+            let mut cut: Option<(Cut, u32)> = None;
+            for _ in 0..12_000 {
+                if cut.is_none() && random.random_ratio(1, 150) {
+                    cut = Some((CUTS[random.random_range(0..3)], random.random_range(1..6)));
+                }
+                let asserted = cut.map(|(cut, _)| cut);
+                let is_forgotten = matches!(asserted, Some(Cut::Core | Cut::Restart));
+                bench.block.mac_reset.next = asserted == Some(Cut::Mac);
+                bench.block.reset.next = asserted == Some(Cut::Core);
+                bench.block.restart.next = is_forgotten;
+                let now = clocks(&mut random, percent);
+                let core_ticks = now.contains(&0);
+                if core_ticks {
+                    bench.block.rx.valid.next = !is_forgotten && random.random_ratio(9, 10);
+                    bench.block.rx.beat.next = frames.beat();
+                }
+                bench.block.tx.ready.next = random.random_ratio(9, 10);
+                bench.settle();
+                let sends = core_ticks && bench.block.rx.valid.val() && bench.block.rx.ready.val();
+                if now.contains(&1) {
+                    if asserted == Some(Cut::Mac) {
+                        reader.frame = None;
+                    } else if bench.block.tx.valid.val() && bench.block.tx.ready.val() {
+                        reader.take(bench.block.tx.beat.val());
+                    }
+                }
+                bench.tick_clocks(&now);
+                if sends {
+                    frames.advance();
+                }
+                if core_ticks && is_forgotten {
+                    frames.is_cut_off();
+                }
+                if let Some((kind, cycles)) = cut
+                    && now.contains(&usize::from(kind == Cut::Mac))
+                {
+                    cut = (cycles > 1).then_some((kind, cycles - 1));
+                }
+            }
+            closed += reader.closed;
+            whole += reader.whole;
+        }
+        assert!(closed > 10 && whole > 300, "{closed} closed, {whole} whole");
     }
 }

@@ -15,7 +15,7 @@
 //! | [`RegisterSlice`] | registers it in both directions |
 //! | [`Fifo`] | queues it |
 //! | [`PacketFifo`] | queues it, and releases a packet only when it is committed |
-//! | [`AsyncFifo`] | moves it from one clock to another |
+//! | [`AsyncFifo`] | moves it from one clock to another; a [`ResetPair`] resets both of its sides together |
 //! | [`Arbiter`] | merges it with others, frame by frame |
 //! | [`Splitter`] | splits the spans of bytes that it carries at boundaries |
 //!
@@ -26,6 +26,7 @@ pub mod fifo;
 pub mod packet_fifo;
 pub mod async_fifo;
 pub mod synchronizer;
+pub mod reset_pair;
 pub mod arbiter;
 pub mod split;
 
@@ -33,6 +34,7 @@ pub use arbiter::Arbiter;
 pub use async_fifo::AsyncFifo;
 pub use fifo::Fifo;
 pub use packet_fifo::PacketFifo;
+pub use reset_pair::ResetPair;
 pub use slice::RegisterSlice;
 pub use split::{Piece, Span, Splitter};
 pub use synchronizer::Synchronizer;

@@ -104,7 +104,7 @@ pub struct Complete {
     merge: Arbiter<CqeToken, 2>,
     completion_queues: CompletionQueues,
     event_queues: EventQueues,
-    interrupts: Interrupts,
+    interrupts: Interrupts<8>,
 }
 
 impl Logic for Complete {

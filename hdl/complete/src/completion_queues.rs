@@ -23,6 +23,7 @@
 //! 5. Tokens, doorbells and checks of a queue that does not exist do nothing.
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
+use crate::moderation::{CLOCK_BITS, TIME_BITS, end_of, is_ahead};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use crate::stage::Stage;
 use rnic_blocks::memory::{Memory, Storage};
@@ -88,7 +89,7 @@ struct Record {
     /// Armed, and a CQE that matches is there: the EQE waits for moderation alone.
     matched: Bit,
     /// Time at which moderation ends, in units of 256 cycles.
-    deadline: Bits<16>,
+    deadline: Bits<TIME_BITS>,
     /// Moderation has ended.
     is_due: Bit,
     /// The queue is among those whose EQE waits.
@@ -205,8 +206,8 @@ fn is_enough(since_event: Bits<INDEX_BITS>, moderation_count: Bits<16>) -> Bit {
 
 /// Moderation by time has ended; a period of zero never ends.
 #[kernel]
-fn is_over(record: Record, moderation_period: Bits<16>, now: Bits<16>) -> Bit {
-    record.is_due || (moderation_period.any() && !(now - record.deadline).get_bit(15))
+fn is_over(record: Record, moderation_period: Bits<16>, now: Bits<TIME_BITS>) -> Bit {
+    record.is_due || (moderation_period.any() && !is_ahead(record.deadline, now))
 }
 
 /// Decides what an operation does to a queue.
@@ -218,7 +219,7 @@ fn decide(
     configuration: CompletionQueueSetup,
     record: Record,
     position: Position,
-    now: Bits<16>,
+    now: Bits<TIME_BITS>,
 ) -> Outcome {
     let is_token = operation == Operation::Token && configuration.valid;
     let is_read = operation == Operation::Read && configuration.valid;
@@ -258,7 +259,7 @@ fn record_after(
     consumer_index: Bits<INDEX_BITS>,
     moderation_period: Bits<16>,
     is_check: Bit,
-    now: Bits<16>,
+    now: Bits<TIME_BITS>,
 ) -> Record {
     let next = record.producer_index + 1;
     let fires = outcome.fires_now || outcome.fires_late;
@@ -282,7 +283,7 @@ fn record_after(
         },
         matched: !fires && (record.matched || outcome.waits_after_cqe || outcome.waits_after_read),
         deadline: if outcome.waits_after_cqe && !record.matched {
-            now + moderation_period
+            end_of(moderation_period, now)
         } else {
             record.deadline
         },
@@ -409,8 +410,8 @@ pub struct CompletionQueues {
     configuration: DFF<CompletionQueueSetup>,
     record: DFF<Record>,
     position: DFF<Position>,
-    /// Cycles; bits 23:8 are the time in units of 256 cycles.
-    time: Reg<Bits<24>>,
+    /// Cycles; the upper bits are the time in units of 256 cycles.
+    time: Reg<Bits<CLOCK_BITS>>,
     /// CQEs since a waiting queue was last checked; at 15 a check goes before a CQE.
     since_check: Reg<Bits<4>>,
     counted: Reg<CompletionQueueCounts>,
@@ -421,7 +422,7 @@ impl Logic for CompletionQueues {
     fn update(&mut self) {
         self.hold_registers();
         self.time.d.next = self.time.q.val() + 1;
-        let now = self.time.q.val().get_bits::<16>(8);
+        let now = self.time.q.val().get_bits::<TIME_BITS>(8);
 
         self.setups.rx.beat.next = self.setup.val();
         self.setups.rx.valid.next = self.setup_valid.val();
@@ -619,8 +620,9 @@ mod tests {
             (10, false, 3, 11, true),
             (10, false, 0, 11, false),
             (10, true, 0, 0, true),
-            (2, false, 3, 0xffff, false),
-            (0xffff, false, 3, 2, true),
+            (2, false, 3, 0x1_ffff, false),
+            (0x1_ffff, false, 3, 2, true),
+            (0xffff, false, 0xffff, 0, false),
         ] {
             assert_eq!(is_over(record(deadline, is_due), bits(period), bits(now)), expected);
         }

@@ -58,6 +58,14 @@ pub struct PacketToken {
     pub payload_bytes: Bits<13>,
 }
 
+/// Says whether a packet with P_Key `packet` is of the partition of a queue pair with P_Key `own`: the low 15 bits are equal
+/// and not zero, and at least one side is a full member (protocol 4.3).
+#[kernel]
+pub fn partition_keys_match(packet: Bits<16>, own: Bits<16>) -> Bit {
+    let partition = own.get_bits::<15>(0);
+    packet.get_bits::<15>(0) == partition && partition.any() && (packet.get_bit(15) || own.get_bit(15))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +109,27 @@ mod tests {
 
     /// Fields that the card adds; no header has them.
     const OWN: [&str; 4] = ["vlan_present", "is_ipv6", "extended", "payload_bytes"];
+
+    #[test]
+    fn partition_keys_match_by_membership() {
+        for (packet, own, expected) in [
+            (0xffff, 0xffff, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0xffff, true),
+            (0x7fff, 0x7fff, false),
+            (0x8001, 0x0001, true),
+            (0x8001, 0x8002, false),
+            (0x0001, 0x8003, false),
+            (0x8000, 0x8000, false),
+            (0x0000, 0x8000, false),
+        ] {
+            assert_eq!(
+                partition_keys_match(bits(packet), bits(own)),
+                expected,
+                "{packet:#06x} to {own:#06x}"
+            );
+        }
+    }
 
     #[test]
     fn the_token_has_the_names_order_and_widths_of_the_wire_tables() {

@@ -72,8 +72,8 @@ use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
-use rnic_messages::PacketToken;
 use rnic_messages::complete::CqeToken;
+use rnic_messages::packet::{PacketToken, partition_keys_match};
 use rnic_messages::read::{READ_COUNT_BITS, ResponseNotice};
 use rnic_messages::setup::{InFlight, NoticeKind, QpNotice, SetupEvent, SetupKind, SourceAddressWrite};
 use rnic_messages::sizes::{
@@ -480,7 +480,7 @@ impl Logic for Acknowledge {
             || packet.opcode.get_bits::<3>(5) != Service::ReliableConnected as u64
         {
             Fault::Transport
-        } else if packet.partition_key != peer.partition_key {
+        } else if !partition_keys_match(packet.partition_key, peer.partition_key) {
             Fault::Partition
         } else if packet.source_address != peer.address || !self.own_addresses.agrees.val() {
             Fault::SourceAddress

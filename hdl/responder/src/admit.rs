@@ -61,8 +61,8 @@ use rnic_layout::limits::MESSAGE_BYTES_MAX;
 use rnic_layout::opcode::Operation;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{CREDITS_UNLIMITED, NakCode, Syndrome};
-use rnic_messages::PacketToken;
 use rnic_messages::doorbell::{ReceivesPosted, own_ring, shared_ring};
+use rnic_messages::packet::{PacketToken, partition_keys_match};
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadsServed};
 use rnic_messages::setup::{
     SetupEvent, SetupKind, SourceAddressWrite, SrqLimitNotice, SrqSetup, SrqSetupKind,
@@ -332,13 +332,6 @@ pub struct Admit {
     counted: Reg<AdmitCounts>,
 }
 
-/// Says whether two P_Keys match (protocol 4.3).
-#[kernel]
-fn partitions_meet(a: Bits<16>, b: Bits<16>) -> Bit {
-    let same = a.get_bits::<15>(0) == b.get_bits::<15>(0);
-    same && a.get_bits::<15>(0).any() && (a.get_bit(15) || b.get_bit(15))
-}
-
 /// Says whether a WQE is posted, and the producer index is within the ring.
 #[kernel]
 fn is_posted(posted: Bits<WORK_INDEX_BITS>, entries_log2: Bits<4>) -> Bit {
@@ -503,7 +496,7 @@ impl Logic for Admit {
                 qp_matches: path.local_qp == token.destination_qp,
                 is_ready: path.state >= READY_TO_RECEIVE && path.state <= SEND_QUEUE_ERROR,
                 transport_matches: opcode.get_bits::<3>(5) == RELIABLE && path.service == RELIABLE,
-                partition_matches: partitions_meet(token.partition_key, path.partition_key),
+                partition_matches: partition_keys_match(token.partition_key, path.partition_key),
                 address_matches: token.source_address == path.destination_address
                     && self.own_addresses.agrees.val(),
                 psn_check: psn::check(token.psn, record.expected_psn),

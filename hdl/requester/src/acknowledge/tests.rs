@@ -185,6 +185,12 @@ fn own_address(place: Bits<SOURCE_ADDRESS_BITS>) -> Bits<128> {
     bits::<128>(0x0200_00ff_fe00_0000 | place.to_u64())
 }
 
+/// Says whether a P_Key of a packet is one that a queue pair with P_Key `own` takes (protocol 4.3).
+fn is_member(packet: u64, own: u64) -> bool {
+    let is_full = |key: u64| key >= 0x8000;
+    packet % 0x8000 != 0 && packet % 0x8000 == own % 0x8000 && (is_full(packet) || is_full(own))
+}
+
 fn psn_of(bits: Bits<24>) -> Psn {
     Psn::wrapping(bits.to_u64() as u32)
 }
@@ -267,7 +273,7 @@ impl Model {
             "qp_not_ready"
         } else if opcode >> 5 != 0 || path.service != Service::ReliableConnected as u64 {
             "transport_mismatch"
-        } else if packet.partition_key != path.partition_key {
+        } else if !is_member(packet.partition_key.to_u64(), path.partition_key.to_u64()) {
             "partition_key"
         } else if packet.source_address != path.destination_address || packet.destination_address != own {
             "source_address"
@@ -1051,7 +1057,8 @@ impl World {
             let random = &mut self.random;
             let mut path = self.lives[&index].path;
             path.local_qp = bits((random.random_range(0..1u64 << 14) << QUEUE_PAIR_BITS) | index as u64);
-            path.partition_key = Stimulus::sample(random);
+            path.partition_key =
+                bits(random.random_range(1..0x8000) | u64::from(random.random::<bool>()) << 15);
             path.destination_address = Stimulus::sample(random);
             path.source_address_index = bits(random.random_range(0..15));
             path.send_completion_queue = bits(random.random_range(0..1024));
@@ -1074,7 +1081,8 @@ impl World {
         let path = self.lives[&index].path;
         PacketToken {
             destination_qp: path.local_qp,
-            partition_key: path.partition_key,
+            // The peer is a full member: a limited member has no other peers (protocol 4.3).
+            partition_key: path.partition_key | 0x8000,
             source_address: path.destination_address,
             destination_address: own_address(path.source_address_index),
             opcode: bits(ACKNOWLEDGE),

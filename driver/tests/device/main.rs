@@ -3,6 +3,7 @@
 mod fake;
 mod rig;
 
+mod back_end;
 mod completions;
 mod lifecycle;
 mod messages;

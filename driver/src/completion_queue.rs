@@ -184,7 +184,7 @@ impl Drop for CompletionQueueShared {
     fn drop(&mut self) {
         self.device.destroy(CommandOpcode::DestroyCompletionQueue, self.number);
         // Events of this queue are read before its number can be allocated again.
-        let _ = self.events.ring().collect();
+        self.events.ring().collect();
         self.device.routes.remove(self.number);
         lock(&self.device.ids).completion_queues.free(self.number);
     }
@@ -320,7 +320,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Impossible`] if the card wrote an illegal EQE, or a failure of the back end.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs, or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<bool, Error> {
         let shared = &*self.shared;
         let deadline = shared.device.function.now() + limit;
@@ -363,9 +363,10 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Impossible`] if the card wrote an illegal EQE.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs to the event queue.
     pub fn is_signalled(&self) -> Result<bool, Error> {
-        self.shared.events.ring().collect()?;
+        self.shared.events.ring().collect();
+        self.shared.events.ring().check()?;
         Ok(self.shared.signal.ready.load(Ordering::Acquire))
     }
 

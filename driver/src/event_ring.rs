@@ -8,6 +8,7 @@ use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
 use crate::sync::lock;
+use rnic_layout::field::FieldError;
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +58,13 @@ impl Routes {
         lock(&self.0).remove(&completion_queue);
     }
 
+    /// Signals all completion queues, because the one that was meant is unknown.
+    fn signal_all(&self) {
+        for signal in lock(&self.0).values().filter_map(Weak::upgrade) {
+            signal.ready.store(true, Ordering::Release);
+        }
+    }
+
     fn signal(&self, completion_queue: u32, set: impl FnOnce(&CompletionSignal)) {
         let signal = lock(&self.0).get(&completion_queue).and_then(Weak::upgrade);
         if let Some(signal) = signal {
@@ -84,6 +92,18 @@ struct State {
     limit: usize,
     /// Number of asynchronous events that were discarded because `pending` was full.
     lost: u64,
+    /// Number of illegal EQEs that no call has reported yet, and the fault of the first of them.
+    illegal: Option<(u64, FieldError)>,
+}
+
+impl State {
+    fn push(&mut self, event: AsynchronousEvent) {
+        if self.pending.len() == self.limit {
+            self.pending.pop_front();
+            self.lost += 1;
+        }
+        self.pending.push_back(event);
+    }
 }
 
 impl EventRing {
@@ -103,6 +123,7 @@ impl EventRing {
             pending: VecDeque::new(),
             limit: 1 << entries_log2,
             lost: 0,
+            illegal: None,
         };
         Ok(Self {
             function: Arc::clone(function),
@@ -124,45 +145,51 @@ impl EventRing {
         lock(&self.state).memory.device_address()
     }
 
-    /// Reads and delivers all EQEs that the card has written. Returns their number.
-    pub(crate) fn collect(&self) -> Result<usize, Error> {
-        let mut state = lock(&self.state);
-        let mut count = 0;
-        let State { memory, ring, .. } = &mut *state;
-        let mut asynchronous = Vec::new();
-        while let Some(eqe) = ring.next::<EQE_BYTES>(&memory.words()) {
-            count += 1;
-            let event = Eqe::parse(&eqe)?;
-            match event.kind {
-                EventKind::Completion => {
-                    self.routes
-                        .signal(event.object_number, |signal| signal.ready.store(true, Ordering::Release));
+    /// Reads and delivers all EQEs that the card has written. An illegal one is counted for [`Self::check`], and hinders
+    /// neither the others nor the caller, which may have asked for something else.
+    pub(crate) fn collect(&self) {
+        let state = &mut *lock(&self.state);
+        let before = state.ring.consumer_index();
+        while let Some(eqe) = state.ring.next::<EQE_BYTES>(&state.memory.words()) {
+            match Eqe::parse(&eqe) {
+                Ok(event) => self.deliver(state, event),
+                Err(error) => {
+                    state.illegal.get_or_insert((0, error)).0 += 1;
+                    self.routes.signal_all();
                 }
-                EventKind::Asynchronous => {
-                    if event.code == AsyncEvent::CompletionQueueError {
-                        self.routes.signal(event.object_number, |signal| {
-                            signal.failed.store(true, Ordering::Release);
-                            signal.ready.store(true, Ordering::Release);
-                        });
-                    }
-                    let Eqe { code, object_number, detail, .. } = event;
-                    asynchronous.push(AsynchronousEvent { code, object_number, detail });
-                }
-                // The admin queue polls its answer ring.
-                EventKind::AdminAnswer => {}
             }
         }
-        for event in asynchronous {
-            if state.pending.len() == state.limit {
-                state.pending.pop_front();
-                state.lost += 1;
+        if state.ring.consumer_index() != before {
+            self.ring_doorbell(state, false);
+        }
+    }
+
+    fn deliver(&self, state: &mut State, event: Eqe) {
+        let Eqe { kind, code, object_number, detail, .. } = event;
+        match kind {
+            EventKind::Completion => {
+                self.routes.signal(object_number, |signal| signal.ready.store(true, Ordering::Release));
             }
-            state.pending.push_back(event);
+            EventKind::Asynchronous => {
+                if code == AsyncEvent::CompletionQueueError {
+                    self.routes.signal(object_number, |signal| {
+                        signal.failed.store(true, Ordering::Release);
+                        signal.ready.store(true, Ordering::Release);
+                    });
+                }
+                state.push(AsynchronousEvent { code, object_number, detail });
+            }
+            // The admin queue polls its answer ring.
+            EventKind::AdminAnswer => {}
         }
-        if count != 0 {
-            self.ring_doorbell(&state, false);
+    }
+
+    /// Fails once if illegal EQEs were read since the last call.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match lock(&self.state).illegal.take() {
+            Some((count, error)) => Err(Error::IllegalEvents { number: self.number, count, error }),
+            None => Ok(()),
         }
-        Ok(count)
     }
 
     fn ring_doorbell(&self, state: &State, arm: bool) {
@@ -172,7 +199,8 @@ impl EventRing {
     /// Delivers events until `done` returns true or the clock reaches `until`. Returns whether `done` did.
     pub(crate) fn wait(&self, until: Duration, done: impl Fn() -> bool) -> Result<bool, Error> {
         loop {
-            self.collect()?;
+            self.collect();
+            self.check()?;
             if done() {
                 return Ok(true);
             }

@@ -5,6 +5,7 @@ mod rig;
 
 mod back_end;
 mod completions;
+mod events;
 mod lifecycle;
 mod messages;
 mod posting;

@@ -21,7 +21,7 @@ use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
 use rnic_layout::queue::completion::Cqe;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -63,6 +63,8 @@ pub(crate) struct CompletionQueueShared {
     number: u32,
     entries: u32,
     signal: Arc<CompletionSignal>,
+    /// Number of events of `signal` at the last call of `arm`.
+    events_at_arm: AtomicU64,
     /// Number of CQEs that no posted request has reserved.
     unreserved: AtomicU32,
     state: Mutex<State>,
@@ -77,6 +79,16 @@ struct State {
     pending: VecDeque<Completion>,
     /// Failure of the queue. It is permanent.
     broken: Option<CompletionError>,
+}
+
+impl State {
+    /// Returns whether the failure of the queue, or a completion of the kind that `arm` requests, waits to be polled.
+    fn has_read(&self, arm: Arm) -> bool {
+        let matches = |completion: &Completion| {
+            arm != Arm::Solicited || completion.solicited || !completion.is_success()
+        };
+        self.broken.is_some() || self.pending.iter().any(matches)
+    }
 }
 
 impl CompletionQueueShared {
@@ -172,11 +184,17 @@ impl CompletionQueueShared {
         self.device.doorbells.completion(self.number, arm, state.ring.consumer_index());
     }
 
-    /// Returns whether a poll would return a completion or an error.
-    fn is_ready(&self) -> bool {
+    /// Returns whether polls would return an error or a completion of the kind that `arm` requests.
+    fn is_ready(&self, arm: Arm) -> bool {
         let mut state = lock(&self.state);
-        self.harvest(&mut state, 1);
-        !state.pending.is_empty() || state.broken.is_some()
+        // A solicited completion may follow others.
+        self.harvest(&mut state, if arm == Arm::Solicited { usize::MAX } else { 1 });
+        state.has_read(arm)
+    }
+
+    /// As [`Self::is_ready`], of the CQEs that were read already.
+    fn has_read(&self, arm: Arm) -> bool {
+        lock(&self.state).has_read(arm)
     }
 }
 
@@ -247,6 +265,7 @@ impl Device {
             number,
             entries: 1 << log2,
             signal,
+            events_at_arm: AtomicU64::new(0),
             unreserved: AtomicU32::new(1 << log2),
             state: Mutex::new(state),
         };
@@ -322,52 +341,60 @@ impl CompletionQueue {
     ///
     /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs, or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<bool, Error> {
-        let shared = &*self.shared;
-        let deadline = shared.device.function.now() + limit;
-        loop {
-            if shared.is_ready() {
-                return Ok(true);
-            }
-            self.arm(Arm::Next);
-            if shared.is_ready() {
-                return Ok(true);
-            }
-            let signalled = || shared.signal.ready.load(Ordering::Acquire);
-            if !shared.events.ring().wait(deadline, signalled)? {
-                return Ok(shared.is_ready());
-            }
-            // The event may belong to an earlier arming; in that case the loop continues.
-        }
+        self.wait_for(limit, Arm::Next)
     }
 
-    /// Waits up to `limit` for the event of a solicited or failed completion. Returns whether it came.
+    /// Waits up to `limit` for an event of a solicited or failed completion. Returns whether [`Self::poll`] would return such
+    /// a completion, perhaps after others, or an error. Completions that another wait or the end of a queue pair has read
+    /// count too.
     ///
     /// # Errors
     ///
     /// As [`Self::wait`].
     pub fn wait_solicited(&self, limit: Duration) -> Result<bool, Error> {
+        self.wait_for(limit, Arm::Solicited)
+    }
+
+    fn wait_for(&self, limit: Duration, arm: Arm) -> Result<bool, Error> {
         let shared = &*self.shared;
         let deadline = shared.device.function.now() + limit;
-        self.arm(Arm::Solicited);
-        shared.events.ring().wait(deadline, || shared.signal.ready.load(Ordering::Acquire))
+        loop {
+            if shared.is_ready(arm) {
+                return Ok(true);
+            }
+            let events = shared.signal.events.load(Ordering::Acquire);
+            shared.ring_doorbell(&lock(&shared.state), arm);
+            if shared.is_ready(arm) {
+                return Ok(true);
+            }
+            let is_over = || shared.signal.events.load(Ordering::Acquire) != events || shared.has_read(arm);
+            if !shared.events.ring().wait(deadline, is_over)? {
+                return Ok(shared.is_ready(arm));
+            }
+            // The event may belong to an earlier arming, or another thread may have polled its completion; in that case the
+            // loop continues.
+        }
     }
 
     /// Requests one event, for the next completion or for the next solicited one, and clears [`Self::is_signalled`].
     pub fn arm(&self, arm: Arm) {
         let state = lock(&self.shared.state);
-        self.shared.signal.ready.store(false, Ordering::Release);
+        let events = self.shared.signal.events.load(Ordering::Acquire);
+        self.shared.events_at_arm.store(events, Ordering::Release);
         self.shared.ring_doorbell(&state, arm);
     }
 
-    /// Returns whether an event has arrived since the last [`Self::arm`].
+    /// Returns whether an event has arrived since the last [`Self::arm`]. The waits of other threads do not change it.
     ///
     /// # Errors
     ///
     /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs to the event queue.
     pub fn is_signalled(&self) -> Result<bool, Error> {
-        self.shared.events.ring().collect();
-        self.shared.events.ring().check()?;
-        Ok(self.shared.signal.ready.load(Ordering::Acquire))
+        let shared = &*self.shared;
+        shared.events.ring().collect();
+        shared.events.ring().check()?;
+        let events = shared.signal.events.load(Ordering::Acquire);
+        Ok(events != shared.events_at_arm.load(Ordering::Acquire))
     }
 
     /// Event queue that receives the events of this queue.

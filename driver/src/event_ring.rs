@@ -4,6 +4,7 @@
 use crate::doorbell::Doorbells;
 use crate::error::Error;
 use crate::function::Function;
+use crate::interrupts::Interrupts;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
@@ -11,7 +12,7 @@ use crate::sync::lock;
 use rnic_layout::field::FieldError;
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use std::time::Duration;
 const EQE_BYTES: usize = Eqe::BYTES;
 /// Width of the free-running index in bits.
 const INDEX_BITS: u32 = 24;
-/// Longest wait for one interrupt. Another thread may have taken it, so a waiting thread looks at the ring this often.
+/// Longest wait for one interrupt. What a thread waits for may come without one, for example a completion that another
+/// thread has read, so a waiting thread looks this often.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// Asynchronous event of an object, the port or the device (protocol 4.4).
@@ -33,40 +35,44 @@ pub struct AsynchronousEvent {
     pub detail: u32,
 }
 
-/// Flags that the events of a completion queue set.
+/// State that the events of a completion queue set.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionSignal {
-    /// An event has arrived since the flag was last cleared.
-    pub(crate) ready: AtomicBool,
+    /// Number of events that have arrived. Each thread compares it with an earlier value of its own, so that none takes the
+    /// event of another.
+    pub(crate) events: AtomicU64,
     /// The card has reported an overrun of the queue.
     pub(crate) failed: AtomicBool,
 }
 
 /// Signals of all completion queues, by number. All event queues of a card share it: the failure of any completion queue may
-/// be reported on event queue 0.
+/// be reported on event queue 0. They also share the threads that wait, as event queues may share an interrupt vector.
 #[derive(Debug, Default)]
-pub(crate) struct Routes(Mutex<HashMap<u32, Weak<CompletionSignal>>>);
+pub(crate) struct Routes {
+    signals: Mutex<HashMap<u32, Weak<CompletionSignal>>>,
+    interrupts: Interrupts,
+}
 
 impl Routes {
     /// Routes the events of a completion queue to its signal.
     pub(crate) fn add(&self, completion_queue: u32, signal: &Arc<CompletionSignal>) {
-        lock(&self.0).insert(completion_queue, Arc::downgrade(signal));
+        lock(&self.signals).insert(completion_queue, Arc::downgrade(signal));
     }
 
     /// Removes the route of a completion queue.
     pub(crate) fn remove(&self, completion_queue: u32) {
-        lock(&self.0).remove(&completion_queue);
+        lock(&self.signals).remove(&completion_queue);
     }
 
     /// Signals all completion queues, because the one that was meant is unknown.
     fn signal_all(&self) {
-        for signal in lock(&self.0).values().filter_map(Weak::upgrade) {
-            signal.ready.store(true, Ordering::Release);
+        for signal in lock(&self.signals).values().filter_map(Weak::upgrade) {
+            signal.events.fetch_add(1, Ordering::Release);
         }
     }
 
     fn signal(&self, completion_queue: u32, set: impl FnOnce(&CompletionSignal)) {
-        let signal = lock(&self.0).get(&completion_queue).and_then(Weak::upgrade);
+        let signal = lock(&self.signals).get(&completion_queue).and_then(Weak::upgrade);
         if let Some(signal) = signal {
             set(&signal);
         }
@@ -80,6 +86,8 @@ pub(crate) struct EventRing {
     number: u32,
     vector: u32,
     state: Mutex<State>,
+    /// Number of times that EQEs were delivered.
+    deliveries: AtomicU64,
     routes: Arc<Routes>,
 }
 
@@ -131,6 +139,7 @@ impl EventRing {
             number,
             vector,
             state: Mutex::new(state),
+            deliveries: AtomicU64::new(0),
             routes: Arc::clone(routes),
         })
     }
@@ -161,6 +170,8 @@ impl EventRing {
         }
         if state.ring.consumer_index() != before {
             self.ring_doorbell(state, false);
+            self.deliveries.fetch_add(1, Ordering::Release);
+            self.routes.interrupts.wake();
         }
     }
 
@@ -168,13 +179,15 @@ impl EventRing {
         let Eqe { kind, code, object_number, detail, .. } = event;
         match kind {
             EventKind::Completion => {
-                self.routes.signal(object_number, |signal| signal.ready.store(true, Ordering::Release));
+                self.routes.signal(object_number, |signal| {
+                    signal.events.fetch_add(1, Ordering::Release);
+                });
             }
             EventKind::Asynchronous => {
                 if code == AsyncEvent::CompletionQueueError {
                     self.routes.signal(object_number, |signal| {
                         signal.failed.store(true, Ordering::Release);
-                        signal.ready.store(true, Ordering::Release);
+                        signal.events.fetch_add(1, Ordering::Release);
                     });
                 }
                 state.push(AsynchronousEvent { code, object_number, detail });
@@ -200,6 +213,7 @@ impl EventRing {
     pub(crate) fn wait(&self, until: Duration, done: impl Fn() -> bool) -> Result<bool, Error> {
         loop {
             self.collect();
+            let deliveries = self.deliveries.load(Ordering::Acquire);
             self.check()?;
             if done() {
                 return Ok(true);
@@ -209,9 +223,14 @@ impl EventRing {
                 return Ok(false);
             }
             if self.vector < self.function.interrupt_vectors() {
-                // EQEs written since `collect` raise the interrupt at once, so none is missed.
+                let interrupts = &self.routes.interrupts;
+                let ended = interrupts.ended(self.vector);
+                // EQEs written since `collect` raise the interrupt at once, and those that another thread has delivered
+                // since then end the wait, so none is missed.
                 self.ring_doorbell(&lock(&self.state), true);
-                self.function.wait_interrupt(self.vector, until.min(now + INTERRUPT_WAIT_MAX))?;
+                let is_stale = || self.deliveries.load(Ordering::Acquire) != deliveries;
+                let until = until.min(now + INTERRUPT_WAIT_MAX);
+                interrupts.wait(&*self.function, self.vector, ended, until, is_stale)?;
             } else {
                 self.function.idle();
             }

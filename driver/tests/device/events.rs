@@ -1,8 +1,20 @@
 //! Event queues: illegal EQEs, waits of several threads, and draining.
 
-use crate::rig::{SHORT, card, pair};
+use crate::fake::FakeFunction;
+use crate::rig::{LONG, MAC, SHORT, card, pair};
+use rnic_driver::memory::Memory;
+use rnic_driver::{
+    Bar, CompletionQueueOptions, Device, EventQueueOptions, Function, FunctionError, Options,
+    QueuePairOptions, ReceiveRequest, RemoteRights, SendRequest,
+};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::queue::event::AsyncEvent;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::time::Duration;
+
+/// Real time after which a thread that was not woken is given up.
+const GIVE_UP: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_command_succeeds_beside_an_illegal_event() {
@@ -55,4 +67,170 @@ fn an_illegal_event_wakes_every_completion_queue() {
     pair.function.card().raise_illegal(0);
     assert!(pair.queues[0].wait(SHORT).is_err());
     assert!(!pair.queues[0].wait(SHORT).unwrap());
+}
+
+#[test]
+fn a_solicited_wait_sees_completions_that_were_harvested() {
+    let mut pair = pair();
+    for (wr_id, is_solicited) in [(0, true), (1, false)] {
+        pair.right.post_receive(ReceiveRequest::new(wr_id)).unwrap();
+        let request = SendRequest::send(wr_id);
+        pair.left.post_send(if is_solicited { request.solicited() } else { request }).unwrap();
+        pair.idle(5);
+        // The wait has read the CQE, so the card raises no event for it.
+        assert!(pair.queues[1].wait(LONG).unwrap());
+        assert_eq!(pair.queues[1].wait_solicited(SHORT).unwrap(), is_solicited);
+        assert_eq!(pair.next(1).wr_id, wr_id);
+        assert!(!pair.queues[1].wait_solicited(SHORT).unwrap());
+    }
+}
+
+#[test]
+fn a_solicited_wait_sees_completions_that_a_destroyed_queue_pair_has_flushed() {
+    let mut pair = pair();
+    pair.left.post_receive(ReceiveRequest::new(3)).unwrap();
+    drop(pair.left);
+    assert!(pair.queues[0].wait_solicited(SHORT).unwrap(), "a flushed receive has failed");
+    assert!(!pair.queues[0].poll_one().unwrap().unwrap().is_success());
+}
+
+#[test]
+fn a_wait_does_not_take_the_event_of_an_earlier_arming() {
+    let mut pair = pair();
+    pair.right.post_receive(ReceiveRequest::new(0)).unwrap();
+    pair.queues[1].arm(Arm::Next);
+    pair.left.post_send(SendRequest::send(0)).unwrap();
+    pair.idle(5);
+    assert!(pair.queues[1].is_signalled().unwrap());
+    assert!(!pair.queues[1].wait_solicited(SHORT).unwrap());
+    assert!(pair.queues[1].is_signalled().unwrap(), "the event was that of the first arming");
+}
+
+/// A card whose interrupts end a sleep, while its time stands still.
+struct Sleeper {
+    card: Arc<FakeFunction>,
+    /// Number of threads that sleep.
+    asleep: Mutex<u32>,
+    changed: Condvar,
+    is_over: AtomicBool,
+}
+
+impl Sleeper {
+    fn wake(&self) {
+        let _asleep = self.asleep.lock().unwrap();
+        self.changed.notify_all();
+    }
+}
+
+impl Function for Sleeper {
+    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
+        self.card.config_space()
+    }
+
+    fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
+        self.card.bar(index)
+    }
+
+    fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
+        self.card.map(memory)
+    }
+
+    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
+        self.card.unmap(device_address)
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        self.card.interrupt_vectors()
+    }
+
+    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
+        self.card.take_interrupt(vector)
+    }
+
+    fn wait_interrupt(&self, vector: u32, _: Duration) -> Result<bool, FunctionError> {
+        let mut asleep = self.asleep.lock().unwrap();
+        *asleep += 1;
+        self.changed.notify_all();
+        loop {
+            let is_taken = self.take_interrupt(vector)?;
+            if is_taken || self.is_over.load(Ordering::Relaxed) {
+                *asleep -= 1;
+                return Ok(is_taken);
+            }
+            asleep = self.changed.wait(asleep).unwrap();
+        }
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        self.card.reset()
+    }
+
+    fn now(&self) -> Duration {
+        self.card.now()
+    }
+
+    fn idle(&self) {
+        self.card.idle();
+    }
+}
+
+/// Two threads wait for completion queues that share one interrupt vector, on one event queue or on two. One interrupt of
+/// the card announces the events of both queues.
+fn one_interrupt_wakes_both(event_queues: usize) {
+    let card = FakeFunction::new(1);
+    let sleeper = Arc::new(Sleeper {
+        card: Arc::clone(&card),
+        asleep: Mutex::new(0),
+        changed: Condvar::new(),
+        is_over: AtomicBool::new(false),
+    });
+    let options = Options { seed: Some(7), timeout: Duration::from_micros(100), ..Options::new(MAC) };
+    let device = Device::open(Arc::clone(&sleeper) as _, options).unwrap();
+    let domain = device.create_protection_domain().unwrap();
+    let first = device.events();
+    let second = if event_queues == 1 {
+        device.events()
+    } else {
+        device.create_event_queue(&EventQueueOptions::default()).unwrap()
+    };
+    let queues = [first, second]
+        .map(|events| device.create_completion_queue(&events, &CompletionQueueOptions::default()).unwrap());
+    // A queue pair that fails completes its receive.
+    let queue_pairs = [&queues[0], &queues[1]].map(|queue| {
+        let queue_pair = domain.create_queue_pair(queue, queue, &QueuePairOptions::default()).unwrap();
+        let mut queue_pair = queue_pair.initialize(RemoteRights::NONE).unwrap();
+        queue_pair.post_receive(ReceiveRequest::new(1)).unwrap();
+        queue_pair
+    });
+    let (done, is_done) = mpsc::channel();
+    let threads = queues.map(|queue| {
+        let done = done.clone();
+        std::thread::spawn(move || done.send(queue.wait(Duration::from_secs(1)).unwrap()))
+    });
+    // At least one thread sleeps, and the other had the time to.
+    drop(sleeper.changed.wait_while(sleeper.asleep.lock().unwrap(), |asleep| *asleep == 0).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    {
+        let mut card = card.card();
+        queue_pairs.iter().for_each(|queue_pair| card.fail(queue_pair.number()));
+    }
+    card.idle();
+    sleeper.wake();
+    let woken: Vec<_> = (0..2).map_while(|_| is_done.recv_timeout(GIVE_UP).ok()).collect();
+    sleeper.is_over.store(true, Ordering::Relaxed);
+    // Time goes on, so that a thread that was not woken ends too.
+    (0..1_000_000).for_each(|_| card.idle());
+    sleeper.wake();
+    threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    assert_eq!(woken, [true, true], "{event_queues} event queues");
+}
+
+#[test]
+fn an_interrupt_wakes_all_threads_that_wait_for_its_event_queue() {
+    one_interrupt_wakes_both(1);
+}
+
+#[test]
+fn an_interrupt_wakes_all_threads_that_wait_for_its_vector() {
+    one_interrupt_wakes_both(2);
 }

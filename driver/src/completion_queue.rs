@@ -18,17 +18,20 @@ use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::completion::Cqe;
+use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// Size of a CQE in bytes.
 const CQE_BYTES: usize = Cqe::BYTES;
 /// Width of the free-running index in bits.
 const INDEX_BITS: u32 = 24;
+
+/// Number of polls of a completion queue for each look at the event queues. A small part of the smallest event queue.
+const POLLS_PER_DRAIN: u32 = 16;
 
 /// Parameters of a completion queue.
 #[derive(Clone, Debug)]
@@ -77,6 +80,8 @@ struct State {
     queue_pairs: HashMap<u32, Weak<dyn Retire>>,
     /// Completions that were read from the ring and not polled yet; at most one for each request that was posted.
     pending: VecDeque<Completion>,
+    /// Number of polls after which the event queues are drained; zero: after the next one.
+    polls_to_drain: u32,
     /// Failure of the queue. It is permanent.
     broken: Option<CompletionError>,
 }
@@ -174,10 +179,33 @@ impl CompletionQueueShared {
     fn retire(&self, state: &mut State, bytes: &[u8; CQE_BYTES]) -> Result<u32, CompletionError> {
         let number = self.number;
         let cqe = Cqe::parse(bytes).map_err(|error| CompletionError::Impossible { number, error })?;
+        if cqe.status != CompletionStatus::Success {
+            // The failure of a queue pair often raises an event too.
+            state.polls_to_drain = 0;
+        }
         let qp_number = cqe.qp_number;
         let queue_pair = state.queue_pairs.get(&qp_number).and_then(Weak::upgrade);
         let queue_pair = queue_pair.ok_or(CompletionError::UnknownQueuePair { number, qp_number })?;
         queue_pair.retire(&cqe, &mut state.pending)
+    }
+
+    /// Reads the events of this queue and of the device, so that an application that only arms and polls does not let an
+    /// event queue overrun.
+    fn drain_events(&self) {
+        self.events.ring().collect();
+        if self.events.number() != self.device.events.number() {
+            self.device.events.collect();
+        }
+    }
+
+    /// Ends a poll: drains the event queues if it is time.
+    fn after_poll(&self, mut state: MutexGuard<'_, State>) {
+        let is_due = state.polls_to_drain == 0;
+        state.polls_to_drain = if is_due { POLLS_PER_DRAIN } else { state.polls_to_drain - 1 };
+        drop(state);
+        if is_due {
+            self.drain_events();
+        }
     }
 
     fn ring_doorbell(&self, state: &State, arm: Arm) {
@@ -257,6 +285,7 @@ impl Device {
             ring: PhaseRing::new(log2, INDEX_BITS),
             queue_pairs: HashMap::new(),
             pending: VecDeque::new(),
+            polls_to_drain: POLLS_PER_DRAIN,
             broken: None,
         };
         let shared = CompletionQueueShared {
@@ -284,7 +313,9 @@ impl CompletionQueue {
         self.shared.entries
     }
 
-    /// Appends up to `limit` completions to `completions`, and returns their number. Does not wait.
+    /// Appends up to `limit` completions to `completions`, and returns their number. Does not wait. Now and then, and after a
+    /// failed completion, it also reads the events that have arrived, so that event queue 0 does not overrun while nobody
+    /// asks for events; [`EventQueue::poll`] returns them later.
     ///
     /// # Errors
     ///
@@ -294,10 +325,12 @@ impl CompletionQueue {
         self.shared.harvest(&mut state, limit);
         let count = state.pending.len().min(limit);
         completions.extend(state.pending.drain(..count));
-        match state.broken {
+        let result = match state.broken {
             Some(error) if count == 0 && limit != 0 => Err(error),
             _ => Ok(count),
-        }
+        };
+        self.shared.after_poll(state);
+        result
     }
 
     /// Takes one completion, or returns `None` if there is none. Does not wait.
@@ -308,10 +341,12 @@ impl CompletionQueue {
     pub fn poll_one(&self) -> Result<Option<Completion>, CompletionError> {
         let mut state = lock(&self.shared.state);
         self.shared.harvest(&mut state, 1);
-        match (state.pending.pop_front(), state.broken) {
+        let result = match (state.pending.pop_front(), state.broken) {
             (None, Some(error)) => Err(error),
             (completion, _) => Ok(completion),
-        }
+        };
+        self.shared.after_poll(state);
+        result
     }
 
     /// Polls until a completion is there, up to `limit` in the time of the [`Function`](crate::Function), without events.
@@ -362,6 +397,7 @@ impl CompletionQueue {
             if shared.is_ready(arm) {
                 return Ok(true);
             }
+            shared.drain_events();
             let events = shared.signal.events.load(Ordering::Acquire);
             shared.ring_doorbell(&lock(&shared.state), arm);
             if shared.is_ready(arm) {
@@ -377,7 +413,10 @@ impl CompletionQueue {
     }
 
     /// Requests one event, for the next completion or for the next solicited one, and clears [`Self::is_signalled`].
+    /// Also reads the events that have arrived, of this queue's event queue and of event queue 0: an armed queue raises at
+    /// most one event, so an event queue with an EQE for each completion queue does not overrun by arming.
     pub fn arm(&self, arm: Arm) {
+        self.shared.drain_events();
         let state = lock(&self.shared.state);
         let events = self.shared.signal.events.load(Ordering::Acquire);
         self.shared.events_at_arm.store(events, Ordering::Release);

@@ -1,7 +1,7 @@
 //! Event queues: illegal EQEs, waits of several threads, and draining.
 
 use crate::fake::FakeFunction;
-use crate::rig::{LONG, MAC, SHORT, card, pair};
+use crate::rig::{LONG, MAC, SHORT, card, pair, pair_with};
 use rnic_driver::memory::Memory;
 use rnic_driver::{
     Bar, CompletionQueueOptions, Device, EventQueueOptions, Function, FunctionError, Options,
@@ -233,4 +233,42 @@ fn an_interrupt_wakes_all_threads_that_wait_for_its_event_queue() {
 #[test]
 fn an_interrupt_wakes_all_threads_that_wait_for_its_vector() {
     one_interrupt_wakes_both(2);
+}
+
+#[test]
+fn arming_and_polling_does_not_overrun_the_event_queue() {
+    // Event queue 0 has 256 EQEs; the fake card panics on an overrun.
+    let mut pair = pair();
+    for wr_id in 0..1000 {
+        pair.queues[1].arm(Arm::Next);
+        pair.right.post_receive(ReceiveRequest::new(wr_id)).unwrap();
+        pair.left.post_send(SendRequest::send(wr_id).signalled()).unwrap();
+        assert_eq!((pair.next(1).wr_id, pair.next(0).wr_id), (wr_id, wr_id));
+    }
+}
+
+#[test]
+fn polling_drains_event_queue_0() {
+    // The completion queues have an event queue of their own.
+    let (function, device) = card();
+    let events = device.create_event_queue(&EventQueueOptions::default()).unwrap();
+    let queue = device.create_completion_queue(&events, &CompletionQueueOptions::default()).unwrap();
+    for number in 0..1000 {
+        function.card().raise(0, AsyncEvent::PortActive, number);
+        assert!(queue.poll(&mut Vec::new(), 10).unwrap() == 0 && queue.poll_one().unwrap().is_none());
+    }
+    assert_eq!(device.events().poll().unwrap().unwrap().object_number, 744);
+    assert_eq!(device.events().lost(), 744);
+}
+
+#[test]
+fn a_failed_completion_drains_the_events_of_the_failure_at_once() {
+    let options = QueuePairOptions::default();
+    let mut pair = pair_with(RemoteRights::NONE, &options, &CompletionQueueOptions::default());
+    let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();
+    pair.left.post_send(SendRequest::write(1, target).inline(b"x")).unwrap();
+    pair.idle(5);
+    assert_eq!(pair.function.card().unreleased_events(0), 1);
+    assert!(!pair.queues[0].poll_one().unwrap().unwrap().is_success());
+    assert_eq!(pair.function.card().unreleased_events(0), 0);
 }

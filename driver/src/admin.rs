@@ -83,7 +83,7 @@ impl AdminQueue {
         let command = Command { header: CommandHeader { opcode, tag, object_number }, body }.to_bytes()?;
         let index =
             self.command_ring.claim(1).expect("all earlier commands are answered, so the ring is empty");
-        write_slot(self.commands.memory(), self.command_ring.slot(index), &command);
+        write_slot(&self.commands.words(), self.command_ring.slot(index), &command);
         self.registers.write(AdminDoorbell { producer_index: self.command_ring.producer_index() })?;
 
         let answer = self
@@ -106,7 +106,7 @@ impl AdminQueue {
         let deadline = self.function.now() + self.timeout;
         let mut idles = 0;
         loop {
-            if let Some(entry) = self.answer_ring.next::<ANSWER_BYTES>(self.answers.memory()) {
+            if let Some(entry) = self.answer_ring.next::<ANSWER_BYTES>(&self.answers.words()) {
                 return Ok(Answer::parse(&entry)?);
             }
             let late = self.function.now() >= deadline;

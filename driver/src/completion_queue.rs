@@ -18,17 +18,20 @@ use crate::sync::lock;
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
-use rnic_layout::queue::completion::Cqe;
+use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// Size of a CQE in bytes.
 const CQE_BYTES: usize = Cqe::BYTES;
 /// Width of the free-running index in bits.
 const INDEX_BITS: u32 = 24;
+
+/// Number of polls of a completion queue for each look at the event queues. A small part of the smallest event queue.
+const POLLS_PER_DRAIN: u32 = 16;
 
 /// Parameters of a completion queue.
 #[derive(Clone, Debug)]
@@ -63,6 +66,8 @@ pub(crate) struct CompletionQueueShared {
     number: u32,
     entries: u32,
     signal: Arc<CompletionSignal>,
+    /// Number of events of `signal` at the last call of `arm`.
+    events_at_arm: AtomicU64,
     /// Number of CQEs that no posted request has reserved.
     unreserved: AtomicU32,
     state: Mutex<State>,
@@ -75,8 +80,20 @@ struct State {
     queue_pairs: HashMap<u32, Weak<dyn Retire>>,
     /// Completions that were read from the ring and not polled yet; at most one for each request that was posted.
     pending: VecDeque<Completion>,
+    /// Number of polls after which the event queues are drained; zero: after the next one.
+    polls_to_drain: u32,
     /// Failure of the queue. It is permanent.
     broken: Option<CompletionError>,
+}
+
+impl State {
+    /// Returns whether the failure of the queue, or a completion of the kind that `arm` requests, waits to be polled.
+    fn has_read(&self, arm: Arm) -> bool {
+        let matches = |completion: &Completion| {
+            arm != Arm::Solicited || completion.solicited || !completion.is_success()
+        };
+        self.broken.is_some() || self.pending.iter().any(matches)
+    }
 }
 
 impl CompletionQueueShared {
@@ -146,7 +163,7 @@ impl CompletionQueueShared {
         let before = state.ring.consumer_index();
         let mut retired = 0;
         while state.pending.len() < enough && state.broken.is_none() {
-            let Some(bytes) = state.ring.next::<CQE_BYTES>(state.memory.memory()) else { break };
+            let Some(bytes) = state.ring.next::<CQE_BYTES>(&state.memory.words()) else { break };
             match self.retire(state, &bytes) {
                 Ok(count) => retired += count,
                 Err(error) => state.broken = Some(error),
@@ -162,21 +179,50 @@ impl CompletionQueueShared {
     fn retire(&self, state: &mut State, bytes: &[u8; CQE_BYTES]) -> Result<u32, CompletionError> {
         let number = self.number;
         let cqe = Cqe::parse(bytes).map_err(|error| CompletionError::Impossible { number, error })?;
+        if cqe.status != CompletionStatus::Success {
+            // The failure of a queue pair often raises an event too.
+            state.polls_to_drain = 0;
+        }
         let qp_number = cqe.qp_number;
         let queue_pair = state.queue_pairs.get(&qp_number).and_then(Weak::upgrade);
         let queue_pair = queue_pair.ok_or(CompletionError::UnknownQueuePair { number, qp_number })?;
         queue_pair.retire(&cqe, &mut state.pending)
     }
 
+    /// Reads the events of this queue and of the device, so that an application that only arms and polls does not let an
+    /// event queue overrun.
+    fn drain_events(&self) {
+        self.events.ring().collect();
+        if self.events.number() != self.device.events.number() {
+            self.device.events.collect();
+        }
+    }
+
+    /// Ends a poll: drains the event queues if it is time.
+    fn after_poll(&self, mut state: MutexGuard<'_, State>) {
+        let is_due = state.polls_to_drain == 0;
+        state.polls_to_drain = if is_due { POLLS_PER_DRAIN } else { state.polls_to_drain - 1 };
+        drop(state);
+        if is_due {
+            self.drain_events();
+        }
+    }
+
     fn ring_doorbell(&self, state: &State, arm: Arm) {
         self.device.doorbells.completion(self.number, arm, state.ring.consumer_index());
     }
 
-    /// Returns whether a poll would return a completion or an error.
-    fn is_ready(&self) -> bool {
+    /// Returns whether polls would return an error or a completion of the kind that `arm` requests.
+    fn is_ready(&self, arm: Arm) -> bool {
         let mut state = lock(&self.state);
-        self.harvest(&mut state, 1);
-        !state.pending.is_empty() || state.broken.is_some()
+        // A solicited completion may follow others.
+        self.harvest(&mut state, if arm == Arm::Solicited { usize::MAX } else { 1 });
+        state.has_read(arm)
+    }
+
+    /// As [`Self::is_ready`], of the CQEs that were read already.
+    fn has_read(&self, arm: Arm) -> bool {
+        lock(&self.state).has_read(arm)
     }
 }
 
@@ -184,7 +230,7 @@ impl Drop for CompletionQueueShared {
     fn drop(&mut self) {
         self.device.destroy(CommandOpcode::DestroyCompletionQueue, self.number);
         // Events of this queue are read before its number can be allocated again.
-        let _ = self.events.ring().collect();
+        self.events.ring().collect();
         self.device.routes.remove(self.number);
         lock(&self.device.ids).completion_queues.free(self.number);
     }
@@ -239,6 +285,7 @@ impl Device {
             ring: PhaseRing::new(log2, INDEX_BITS),
             queue_pairs: HashMap::new(),
             pending: VecDeque::new(),
+            polls_to_drain: POLLS_PER_DRAIN,
             broken: None,
         };
         let shared = CompletionQueueShared {
@@ -247,6 +294,7 @@ impl Device {
             number,
             entries: 1 << log2,
             signal,
+            events_at_arm: AtomicU64::new(0),
             unreserved: AtomicU32::new(1 << log2),
             state: Mutex::new(state),
         };
@@ -265,7 +313,9 @@ impl CompletionQueue {
         self.shared.entries
     }
 
-    /// Appends up to `limit` completions to `completions`, and returns their number. Does not wait.
+    /// Appends up to `limit` completions to `completions`, and returns their number. Does not wait. Now and then, and after a
+    /// failed completion, it also reads the events that have arrived, so that event queue 0 does not overrun while nobody
+    /// asks for events; [`EventQueue::poll`] returns them later.
     ///
     /// # Errors
     ///
@@ -275,10 +325,12 @@ impl CompletionQueue {
         self.shared.harvest(&mut state, limit);
         let count = state.pending.len().min(limit);
         completions.extend(state.pending.drain(..count));
-        match state.broken {
+        let result = match state.broken {
             Some(error) if count == 0 && limit != 0 => Err(error),
             _ => Ok(count),
-        }
+        };
+        self.shared.after_poll(state);
+        result
     }
 
     /// Takes one completion, or returns `None` if there is none. Does not wait.
@@ -289,10 +341,12 @@ impl CompletionQueue {
     pub fn poll_one(&self) -> Result<Option<Completion>, CompletionError> {
         let mut state = lock(&self.shared.state);
         self.shared.harvest(&mut state, 1);
-        match (state.pending.pop_front(), state.broken) {
+        let result = match (state.pending.pop_front(), state.broken) {
             (None, Some(error)) => Err(error),
             (completion, _) => Ok(completion),
-        }
+        };
+        self.shared.after_poll(state);
+        result
     }
 
     /// Polls until a completion is there, up to `limit` in the time of the [`Function`](crate::Function), without events.
@@ -320,53 +374,66 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Impossible`] if the card wrote an illegal EQE, or a failure of the back end.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs, or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<bool, Error> {
-        let shared = &*self.shared;
-        let deadline = shared.device.function.now() + limit;
-        loop {
-            if shared.is_ready() {
-                return Ok(true);
-            }
-            self.arm(Arm::Next);
-            if shared.is_ready() {
-                return Ok(true);
-            }
-            let signalled = || shared.signal.ready.load(Ordering::Acquire);
-            if !shared.events.ring().wait(deadline, signalled)? {
-                return Ok(shared.is_ready());
-            }
-            // The event may belong to an earlier arming; in that case the loop continues.
-        }
+        self.wait_for(limit, Arm::Next)
     }
 
-    /// Waits up to `limit` for the event of a solicited or failed completion. Returns whether it came.
+    /// Waits up to `limit` for an event of a solicited or failed completion. Returns whether [`Self::poll`] would return such
+    /// a completion, perhaps after others, or an error. Completions that another wait or the end of a queue pair has read
+    /// count too.
     ///
     /// # Errors
     ///
     /// As [`Self::wait`].
     pub fn wait_solicited(&self, limit: Duration) -> Result<bool, Error> {
+        self.wait_for(limit, Arm::Solicited)
+    }
+
+    fn wait_for(&self, limit: Duration, arm: Arm) -> Result<bool, Error> {
         let shared = &*self.shared;
         let deadline = shared.device.function.now() + limit;
-        self.arm(Arm::Solicited);
-        shared.events.ring().wait(deadline, || shared.signal.ready.load(Ordering::Acquire))
+        loop {
+            if shared.is_ready(arm) {
+                return Ok(true);
+            }
+            shared.drain_events();
+            let events = shared.signal.events.load(Ordering::Acquire);
+            shared.ring_doorbell(&lock(&shared.state), arm);
+            if shared.is_ready(arm) {
+                return Ok(true);
+            }
+            let is_over = || shared.signal.events.load(Ordering::Acquire) != events || shared.has_read(arm);
+            if !shared.events.ring().wait(deadline, is_over)? {
+                return Ok(shared.is_ready(arm));
+            }
+            // The event may belong to an earlier arming, or another thread may have polled its completion; in that case the
+            // loop continues.
+        }
     }
 
     /// Requests one event, for the next completion or for the next solicited one, and clears [`Self::is_signalled`].
+    /// Also reads the events that have arrived, of this queue's event queue and of event queue 0: an armed queue raises at
+    /// most one event, so an event queue with an EQE for each completion queue does not overrun by arming.
     pub fn arm(&self, arm: Arm) {
+        self.shared.drain_events();
         let state = lock(&self.shared.state);
-        self.shared.signal.ready.store(false, Ordering::Release);
+        let events = self.shared.signal.events.load(Ordering::Acquire);
+        self.shared.events_at_arm.store(events, Ordering::Release);
         self.shared.ring_doorbell(&state, arm);
     }
 
-    /// Returns whether an event has arrived since the last [`Self::arm`].
+    /// Returns whether an event has arrived since the last [`Self::arm`]. The waits of other threads do not change it.
     ///
     /// # Errors
     ///
-    /// [`Error::Impossible`] if the card wrote an illegal EQE.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs to the event queue.
     pub fn is_signalled(&self) -> Result<bool, Error> {
-        self.shared.events.ring().collect()?;
-        Ok(self.shared.signal.ready.load(Ordering::Acquire))
+        let shared = &*self.shared;
+        shared.events.ring().collect();
+        shared.events.ring().check()?;
+        let events = shared.signal.events.load(Ordering::Acquire);
+        Ok(events != shared.events_at_arm.load(Ordering::Acquire))
     }
 
     /// Event queue that receives the events of this queue.

@@ -52,7 +52,8 @@ pub(crate) struct DeviceShared {
 }
 
 impl DeviceShared {
-    /// Executes a command, then delivers the events that may have arrived with its answer.
+    /// Executes a command, then delivers the events that may have arrived with its answer. The next call that asks for
+    /// events reports an illegal one; the result of the command does not depend on it.
     pub(crate) fn execute(
         &self,
         opcode: CommandOpcode,
@@ -60,7 +61,7 @@ impl DeviceShared {
         body: Body,
     ) -> Result<Answer, Error> {
         let answer = lock(&self.admin).execute(opcode, object_number, body)?;
-        self.events.collect()?;
+        self.events.collect();
         Ok(answer)
     }
 

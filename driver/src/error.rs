@@ -119,6 +119,20 @@ pub enum Error {
         /// What they do not have in common: `cards` or `protection domains`.
         owner: &'static str,
     },
+    /// The card wrote EQEs with illegal values. Their events are lost, all others are kept. Any completion queue may have been
+    /// meant, so all of them are signalled.
+    #[error(
+        "event queue {number}: {count} EQEs were illegal and their events are lost, the first because {error}; poll the \
+         completion queues, query the objects whose events matter, and report this"
+    )]
+    IllegalEvents {
+        /// Number of the event queue.
+        number: u32,
+        /// Number of illegal EQEs since the last such error.
+        count: u64,
+        /// Field of the first of them, and its value.
+        error: FieldError,
+    },
     /// A completion queue has failed.
     #[error(transparent)]
     Completion(#[from] CompletionError),

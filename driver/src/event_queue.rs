@@ -129,9 +129,10 @@ impl EventQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Impossible`] if the card wrote an illegal EQE.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs; the events of the others follow.
     pub fn poll(&self) -> Result<Option<AsynchronousEvent>, Error> {
-        self.ring().collect()?;
+        self.ring().collect();
+        self.ring().check()?;
         Ok(self.ring().take())
     }
 
@@ -140,7 +141,7 @@ impl EventQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Impossible`] if the card wrote an illegal EQE, or a failure of the back end.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs, or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<Option<AsynchronousEvent>, Error> {
         let ring = self.ring();
         ring.wait(self.device().function.now() + limit, || ring.is_pending())?;

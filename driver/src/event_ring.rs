@@ -4,13 +4,15 @@
 use crate::doorbell::Doorbells;
 use crate::error::Error;
 use crate::function::Function;
+use crate::interrupts::Interrupts;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
 use crate::sync::lock;
+use rnic_layout::field::FieldError;
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -18,7 +20,8 @@ use std::time::Duration;
 const EQE_BYTES: usize = Eqe::BYTES;
 /// Width of the free-running index in bits.
 const INDEX_BITS: u32 = 24;
-/// Longest wait for one interrupt. Another thread may have taken it, so a waiting thread looks at the ring this often.
+/// Longest wait for one interrupt. What a thread waits for may come without one, for example a completion that another
+/// thread has read, so a waiting thread looks this often.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// Asynchronous event of an object, the port or the device (protocol 4.4).
@@ -32,33 +35,44 @@ pub struct AsynchronousEvent {
     pub detail: u32,
 }
 
-/// Flags that the events of a completion queue set.
+/// State that the events of a completion queue set.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionSignal {
-    /// An event has arrived since the flag was last cleared.
-    pub(crate) ready: AtomicBool,
+    /// Number of events that have arrived. Each thread compares it with an earlier value of its own, so that none takes the
+    /// event of another.
+    pub(crate) events: AtomicU64,
     /// The card has reported an overrun of the queue.
     pub(crate) failed: AtomicBool,
 }
 
 /// Signals of all completion queues, by number. All event queues of a card share it: the failure of any completion queue may
-/// be reported on event queue 0.
+/// be reported on event queue 0. They also share the threads that wait, as event queues may share an interrupt vector.
 #[derive(Debug, Default)]
-pub(crate) struct Routes(Mutex<HashMap<u32, Weak<CompletionSignal>>>);
+pub(crate) struct Routes {
+    signals: Mutex<HashMap<u32, Weak<CompletionSignal>>>,
+    interrupts: Interrupts,
+}
 
 impl Routes {
     /// Routes the events of a completion queue to its signal.
     pub(crate) fn add(&self, completion_queue: u32, signal: &Arc<CompletionSignal>) {
-        lock(&self.0).insert(completion_queue, Arc::downgrade(signal));
+        lock(&self.signals).insert(completion_queue, Arc::downgrade(signal));
     }
 
     /// Removes the route of a completion queue.
     pub(crate) fn remove(&self, completion_queue: u32) {
-        lock(&self.0).remove(&completion_queue);
+        lock(&self.signals).remove(&completion_queue);
+    }
+
+    /// Signals all completion queues, because the one that was meant is unknown.
+    fn signal_all(&self) {
+        for signal in lock(&self.signals).values().filter_map(Weak::upgrade) {
+            signal.events.fetch_add(1, Ordering::Release);
+        }
     }
 
     fn signal(&self, completion_queue: u32, set: impl FnOnce(&CompletionSignal)) {
-        let signal = lock(&self.0).get(&completion_queue).and_then(Weak::upgrade);
+        let signal = lock(&self.signals).get(&completion_queue).and_then(Weak::upgrade);
         if let Some(signal) = signal {
             set(&signal);
         }
@@ -72,6 +86,8 @@ pub(crate) struct EventRing {
     number: u32,
     vector: u32,
     state: Mutex<State>,
+    /// Number of times that EQEs were delivered.
+    deliveries: AtomicU64,
     routes: Arc<Routes>,
 }
 
@@ -84,6 +100,18 @@ struct State {
     limit: usize,
     /// Number of asynchronous events that were discarded because `pending` was full.
     lost: u64,
+    /// Number of illegal EQEs that no call has reported yet, and the fault of the first of them.
+    illegal: Option<(u64, FieldError)>,
+}
+
+impl State {
+    fn push(&mut self, event: AsynchronousEvent) {
+        if self.pending.len() == self.limit {
+            self.pending.pop_front();
+            self.lost += 1;
+        }
+        self.pending.push_back(event);
+    }
 }
 
 impl EventRing {
@@ -103,6 +131,7 @@ impl EventRing {
             pending: VecDeque::new(),
             limit: 1 << entries_log2,
             lost: 0,
+            illegal: None,
         };
         Ok(Self {
             function: Arc::clone(function),
@@ -110,6 +139,7 @@ impl EventRing {
             number,
             vector,
             state: Mutex::new(state),
+            deliveries: AtomicU64::new(0),
             routes: Arc::clone(routes),
         })
     }
@@ -124,45 +154,55 @@ impl EventRing {
         lock(&self.state).memory.device_address()
     }
 
-    /// Reads and delivers all EQEs that the card has written. Returns their number.
-    pub(crate) fn collect(&self) -> Result<usize, Error> {
-        let mut state = lock(&self.state);
-        let mut count = 0;
-        let State { memory, ring, .. } = &mut *state;
-        let mut asynchronous = Vec::new();
-        while let Some(eqe) = ring.next::<EQE_BYTES>(memory.memory()) {
-            count += 1;
-            let event = Eqe::parse(&eqe)?;
-            match event.kind {
-                EventKind::Completion => {
-                    self.routes
-                        .signal(event.object_number, |signal| signal.ready.store(true, Ordering::Release));
+    /// Reads and delivers all EQEs that the card has written. An illegal one is counted for [`Self::check`], and hinders
+    /// neither the others nor the caller, which may have asked for something else.
+    pub(crate) fn collect(&self) {
+        let state = &mut *lock(&self.state);
+        let before = state.ring.consumer_index();
+        while let Some(eqe) = state.ring.next::<EQE_BYTES>(&state.memory.words()) {
+            match Eqe::parse(&eqe) {
+                Ok(event) => self.deliver(state, event),
+                Err(error) => {
+                    state.illegal.get_or_insert((0, error)).0 += 1;
+                    self.routes.signal_all();
                 }
-                EventKind::Asynchronous => {
-                    if event.code == AsyncEvent::CompletionQueueError {
-                        self.routes.signal(event.object_number, |signal| {
-                            signal.failed.store(true, Ordering::Release);
-                            signal.ready.store(true, Ordering::Release);
-                        });
-                    }
-                    let Eqe { code, object_number, detail, .. } = event;
-                    asynchronous.push(AsynchronousEvent { code, object_number, detail });
-                }
-                // The admin queue polls its answer ring.
-                EventKind::AdminAnswer => {}
             }
         }
-        for event in asynchronous {
-            if state.pending.len() == state.limit {
-                state.pending.pop_front();
-                state.lost += 1;
+        if state.ring.consumer_index() != before {
+            self.ring_doorbell(state, false);
+            self.deliveries.fetch_add(1, Ordering::Release);
+            self.routes.interrupts.wake();
+        }
+    }
+
+    fn deliver(&self, state: &mut State, event: Eqe) {
+        let Eqe { kind, code, object_number, detail, .. } = event;
+        match kind {
+            EventKind::Completion => {
+                self.routes.signal(object_number, |signal| {
+                    signal.events.fetch_add(1, Ordering::Release);
+                });
             }
-            state.pending.push_back(event);
+            EventKind::Asynchronous => {
+                if code == AsyncEvent::CompletionQueueError {
+                    self.routes.signal(object_number, |signal| {
+                        signal.failed.store(true, Ordering::Release);
+                        signal.events.fetch_add(1, Ordering::Release);
+                    });
+                }
+                state.push(AsynchronousEvent { code, object_number, detail });
+            }
+            // The admin queue polls its answer ring.
+            EventKind::AdminAnswer => {}
         }
-        if count != 0 {
-            self.ring_doorbell(&state, false);
+    }
+
+    /// Fails once if illegal EQEs were read since the last call.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match lock(&self.state).illegal.take() {
+            Some((count, error)) => Err(Error::IllegalEvents { number: self.number, count, error }),
+            None => Ok(()),
         }
-        Ok(count)
     }
 
     fn ring_doorbell(&self, state: &State, arm: bool) {
@@ -172,7 +212,9 @@ impl EventRing {
     /// Delivers events until `done` returns true or the clock reaches `until`. Returns whether `done` did.
     pub(crate) fn wait(&self, until: Duration, done: impl Fn() -> bool) -> Result<bool, Error> {
         loop {
-            self.collect()?;
+            self.collect();
+            let deliveries = self.deliveries.load(Ordering::Acquire);
+            self.check()?;
             if done() {
                 return Ok(true);
             }
@@ -181,9 +223,14 @@ impl EventRing {
                 return Ok(false);
             }
             if self.vector < self.function.interrupt_vectors() {
-                // EQEs written since `collect` raise the interrupt at once, so none is missed.
+                let interrupts = &self.routes.interrupts;
+                let ended = interrupts.ended(self.vector);
+                // EQEs written since `collect` raise the interrupt at once, and those that another thread has delivered
+                // since then end the wait, so none is missed.
                 self.ring_doorbell(&lock(&self.state), true);
-                self.function.wait_interrupt(self.vector, until.min(now + INTERRUPT_WAIT_MAX))?;
+                let is_stale = || self.deliveries.load(Ordering::Acquire) != deliveries;
+                let until = until.min(now + INTERRUPT_WAIT_MAX);
+                interrupts.wait(&*self.function, self.vector, ended, until, is_stale)?;
             } else {
                 self.function.idle();
             }

@@ -65,6 +65,21 @@ pub enum FunctionError {
         /// Bytes requested.
         bytes: usize,
     },
+    /// [`Function::allocate`] returned memory that is too small or has another purpose.
+    #[error(
+        "the back end allocated {bytes} bytes for {purpose:?}, and {asked_bytes} bytes for {asked_purpose:?} were \
+         requested; correct its `allocate`"
+    )]
+    WrongMemory {
+        /// Size of the memory in bytes.
+        bytes: usize,
+        /// Purpose of the memory.
+        purpose: Purpose,
+        /// Bytes requested.
+        asked_bytes: usize,
+        /// Purpose requested.
+        asked_purpose: Purpose,
+    },
     /// Nothing is mapped at this device address.
     #[error("nothing is mapped at device address {device_address:#x}")]
     NotMapped {
@@ -120,7 +135,8 @@ pub trait Function: Send + Sync {
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError>;
 
     /// Allocates memory that can be mapped: zeroed, in whole pages of 4096 bytes, page-aligned. A back end to a card in
-    /// another process allocates memory that both processes share.
+    /// another process allocates memory that both processes share. The memory is not in use: the driver writes rings and
+    /// payload without regard for another user.
     ///
     /// # Errors
     ///

@@ -98,6 +98,8 @@ mod encoding;
 mod registers;
 
 mod admin;
+mod interrupts;
+
 mod event_ring;
 mod id_allocator;
 mod pages;

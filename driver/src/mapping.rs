@@ -1,7 +1,7 @@
 //! Memory that is mapped for the card, and unmapped before it is freed.
 
 use crate::function::{DmaSegment, Function, FunctionError};
-use crate::memory::{Memory, Purpose};
+use crate::memory::{Memory, Purpose, RingWords};
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +12,20 @@ pub(crate) struct Mapping {
     device_address: u64,
 }
 
+/// Allocates memory, and checks that the back end has returned what was requested.
+fn allocate(
+    function: &Arc<dyn Function>,
+    asked_bytes: usize,
+    asked_purpose: Purpose,
+) -> Result<Arc<Memory>, FunctionError> {
+    let memory = function.allocate(asked_bytes, asked_purpose)?;
+    let (bytes, purpose) = (memory.bytes(), memory.purpose());
+    if bytes < asked_bytes || purpose != asked_purpose {
+        return Err(FunctionError::WrongMemory { bytes, purpose, asked_bytes, asked_purpose });
+    }
+    Ok(memory)
+}
+
 impl Mapping {
     /// Allocates memory and maps it at contiguous device addresses.
     pub(crate) fn new(
@@ -19,7 +33,7 @@ impl Mapping {
         bytes: usize,
         purpose: Purpose,
     ) -> Result<Self, FunctionError> {
-        let memory = function.allocate(bytes, purpose)?;
+        let memory = allocate(function, bytes, purpose)?;
         let device_address = function.map(&memory)?;
         Ok(Self { function: Arc::clone(function), memory, device_address })
     }
@@ -31,7 +45,7 @@ impl Mapping {
         bytes: usize,
         purpose: Purpose,
     ) -> Result<(Self, Vec<DmaSegment>), FunctionError> {
-        let memory = function.allocate(bytes, purpose)?;
+        let memory = allocate(function, bytes, purpose)?;
         let segments = function.map_scattered(&memory)?;
         let device_address = segments.first().map_or(0, |segment| segment.device_address);
         Ok((Self { function: Arc::clone(function), memory, device_address }, segments))
@@ -40,6 +54,11 @@ impl Mapping {
     /// The memory, as the CPU sees it.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Words of a ring.
+    pub(crate) fn words(&self) -> RingWords<'_> {
+        self.memory.words()
     }
 
     /// Device address of the first byte.

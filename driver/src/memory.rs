@@ -4,9 +4,13 @@
 //!
 //! | party | access | exclusion |
 //! |---|---|---|
-//! | driver, rings | atomic 64-bit words ([`Words`]) | phase bits and doorbells, see [`crate::ring`] |
+//! | driver, rings | atomic 64-bit words ([`Words`]) | phase bits and doorbells, see [`crate::ring`]; rings are never lent |
 //! | application, payload | atomic copies, or slices while the bytes are on loan | [`Loan`], [`LoanMut`] |
 //! | simulated card in this process | atomic copies through a [`DeviceView`] | refused while the bytes are on loan |
+//!
+//! The [`Purpose`] of memory never changes: only [`Purpose::Ring`] is accessed in words, and only [`Purpose::Payload`] is
+//! lent. So a ring cannot write under a slice, even if a back end hands out the same memory twice: each use of memory checks
+//! its purpose, and overlapping loans are refused.
 //!
 //! A card on a bus is outside Rust's memory model. It accesses payload only between the post of a request and its
 //! completion, when no slice of that payload exists.
@@ -100,6 +104,21 @@ impl Memory {
     /// Returns the access of a simulated card in this process to the memory.
     pub fn device_view(self: &Arc<Self>) -> DeviceView {
         DeviceView { memory: Arc::clone(self) }
+    }
+
+    /// Purpose that the memory was allocated for.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Returns the words of a ring.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is payload, which may be on loan.
+    pub(crate) fn words(&self) -> RingWords<'_> {
+        assert!(self.purpose == Purpose::Ring, "only rings are accessed in words");
+        RingWords(self)
     }
 
     /// Copies bytes out of memory that the card may be writing at the same time.
@@ -252,13 +271,16 @@ fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
     left.start < right.end && right.start < left.end
 }
 
-impl Words for Memory {
+/// Words of a ring, which is never lent. [`Memory::words`] is the only constructor.
+pub(crate) struct RingWords<'a>(&'a Memory);
+
+impl Words for RingWords<'_> {
     fn load(&self, word: usize, order: Ordering) -> u64 {
-        self.word(word).load(order)
+        self.0.word(word).load(order)
     }
 
     fn store(&self, word: usize, value: u64, order: Ordering) {
-        self.word(word).store(value, order);
+        self.0.word(word).store(value, order);
     }
 }
 
@@ -387,7 +409,7 @@ mod tests {
             let memory = Memory::zeroed(asked, Purpose::Ring);
             assert_eq!(memory.bytes(), given);
             assert_eq!(memory.address() as usize % PAGE_BYTES, 0);
-            assert!((0..given / 8).all(|word| memory.load(word, Ordering::Relaxed) == 0));
+            assert!((0..given / 8).all(|word| memory.words().load(word, Ordering::Relaxed) == 0));
         }
     }
 
@@ -423,6 +445,18 @@ mod tests {
         let error = view.write(4095, &[1, 1]).unwrap_err();
         assert_eq!(error, AccessError::OutOfRange { offset: 4095, length: 2, bytes: 4096 });
         assert!(view.read(usize::MAX, &mut [0; 2]).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "only rings are accessed in words")]
+    fn payload_is_not_accessed_in_words() {
+        Memory::zeroed(64, Purpose::Payload).words();
+    }
+
+    #[test]
+    #[should_panic(expected = "only payload is lent")]
+    fn a_ring_is_not_lent() {
+        Memory::zeroed(64, Purpose::Ring).lend(0..8);
     }
 
     #[test]

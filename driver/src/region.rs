@@ -76,7 +76,7 @@ impl RegionTranslation {
         }
         let list = Mapping::new(&device.function, size_of_val(&pages.addresses[..]), Purpose::Ring)?;
         for (index, &address) in pages.addresses.iter().enumerate() {
-            list.memory().store(index, address.to_le(), Ordering::Relaxed);
+            list.words().store(index, address.to_le(), Ordering::Relaxed);
         }
         let first_entry = lock(&device.ids).pages.allocate(pages.addresses.len())?;
         Ok(Self {

@@ -125,7 +125,7 @@ impl SharedReceiveQueueShared {
         }
         let index = state.ring.claim(1).expect("a slot is free, as checked above");
         let slot = request.encode(state.count | RECEIVE_FLAG | SRQ_FLAG);
-        write_slot(state.memory.memory(), state.ring.slot(index), &slot);
+        write_slot(&state.memory.words(), state.ring.slot(index), &slot);
         let posted = Posted::receive(request, state.ring.producer_index());
         state.posted.insert(state.count, posted);
         state.count += 1;

@@ -80,7 +80,7 @@ impl WorkQueue {
 
     /// Writes the slot of an index.
     pub(crate) fn write(&self, index: u16, slot: &[u8; WQE_SLOT_BYTES]) {
-        write_slot(self.memory.memory(), self.ring.slot(index), slot);
+        write_slot(&self.memory.words(), self.ring.slot(index), slot);
     }
 
     /// Retires the request that a CQE reports, and those before it. Appends a completion for each to `pending`, and returns

@@ -3,7 +3,9 @@
 mod fake;
 mod rig;
 
+mod back_end;
 mod completions;
+mod events;
 mod lifecycle;
 mod messages;
 mod posting;

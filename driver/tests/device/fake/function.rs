@@ -90,7 +90,12 @@ impl Function for FakeFunction {
     }
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        let removed = self.card().memory.remove(&device_address);
+        let mut card = self.card();
+        if card.uses(device_address) {
+            card.unmapped_in_use.push(device_address);
+        }
+        let removed = card.memory.remove(&device_address);
+        drop(card);
         removed.map(drop).ok_or(FunctionError::NotMapped { device_address })
     }
 
@@ -110,6 +115,9 @@ impl Function for FakeFunction {
 
     fn reset(&self) -> Result<(), FunctionError> {
         let mut card = self.card();
+        if card.faults.resets == Some(0) {
+            return Err(FunctionError::Unsupported { what: "reset the function" });
+        }
         card.function_resets += 1;
         card.resetting = 0;
         card.faults.reset_steps = 0;

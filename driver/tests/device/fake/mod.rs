@@ -64,6 +64,8 @@ pub(crate) struct Faults {
     pub(crate) unreadable_receives: u32,
     /// The card executes no send WQE.
     pub(crate) stuck: bool,
+    /// Number of resets that end. Later ones never do, and the function cannot be reset then either.
+    pub(crate) resets: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +116,8 @@ pub(crate) struct Card {
     pub(crate) commands: Vec<Op>,
     /// Calls of `Function::reset`.
     pub(crate) function_resets: u32,
+    /// Mappings that were unmapped while the card could still access them.
+    pub(crate) unmapped_in_use: Vec<u64>,
     time: Duration,
     written: BTreeMap<u32, u64>,
     resetting: u32,
@@ -163,6 +167,40 @@ impl Card {
     /// Raises an asynchronous event.
     pub(crate) fn raise(&mut self, queue: u32, code: AsyncEvent, object_number: u32) {
         self.event(queue, EventKind::Asynchronous, code, object_number, 0);
+    }
+
+    /// Writes an EQE whose kind is illegal.
+    pub(crate) fn raise_illegal(&mut self, queue: u32) {
+        self.eqe(queue, |phase| {
+            let eqe = Eqe { phase, ..Eqe::at_reset() };
+            let mut bytes = eqe.to_bytes().expect("legal");
+            bytes[8] = 0x7f;
+            bytes
+        });
+    }
+
+    /// Number of EQEs that the driver has not released.
+    pub(crate) fn unreleased_events(&self, queue: u32) -> u32 {
+        self.events[&queue].producer - self.events[&queue].consumer
+    }
+
+    /// Returns whether the card may access the mapping at this address: a ring, a region or host memory of its own.
+    fn uses(&self, address: u64) -> bool {
+        let registers = [
+            REG_ADMIN_COMMAND_BASE.offset,
+            REG_ADMIN_ANSWER_BASE.offset,
+            REG_HOST_MEMORY_BASE.at(MemoryKind::Region.number().into()),
+        ];
+        let is_enabled = self.register(REG_CONTROL.offset) & 1 == 1;
+        let of_device = is_enabled && registers.iter().any(|&offset| self.register(offset) == address);
+        let work = self.queue_pairs.values().map(|qp| &qp.create);
+        let mut rings = (self.events.values().map(|ring| ring.base))
+            .chain(self.completions.values().map(|ring| ring.create.base))
+            .chain(self.shared.values().map(|ring| ring.create.base))
+            .chain(work.flat_map(|create| [create.send_base, create.receive_base]))
+            .chain(self.regions.values().map(|region| region.translation_base));
+        // A reset that has not ended may still wait for accesses of the host memory.
+        self.resetting != 0 || of_device || is_enabled && rings.any(|base| base == address)
     }
 
     /// Moves a queue pair to the error state, as the card does after a failure.

@@ -24,14 +24,18 @@ impl Card {
         object_number: u32,
         detail: u32,
     ) {
+        self.eqe(queue, |phase| Eqe { object_number, detail, kind, code, phase }.to_bytes().expect("legal"));
+    }
+
+    /// Writes the EQE that `encode` returns for a phase bit.
+    pub(super) fn eqe(&mut self, queue: u32, encode: impl FnOnce(bool) -> [u8; Eqe::BYTES]) {
         let ring = self.events.get_mut(&queue).expect("the queue exists");
         assert!((ring.producer - ring.consumer) >> ring.log2 == 0, "an event queue overran");
         let phase = phase(ring.producer, ring.log2);
         let slot = ring.producer & ((1 << ring.log2) - 1);
         let address = ring.base + u64::from(slot) * Eqe::BYTES as u64;
         ring.producer += 1;
-        let event = Eqe { object_number, detail, kind, code, phase };
-        self.write_memory(address, &event.to_bytes().expect("legal"));
+        self.write_memory(address, &encode(phase));
         self.interrupt(queue);
     }
 

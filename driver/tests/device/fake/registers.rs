@@ -70,16 +70,23 @@ impl Card {
         let bytes = value.to_le_bytes();
         self.written.insert(offset, value);
         if offset == REG_CONTROL.offset && Control::parse(&bytes).expect("a legal value").reset {
-            let Faults { reset_steps, .. } = self.faults;
+            let resetting = match &mut self.faults.resets {
+                Some(0) => u32::MAX,
+                left => {
+                    *left = left.map(|left| left - 1);
+                    self.faults.reset_steps
+                }
+            };
             let kept = std::mem::take(self);
             *self = Self {
                 faults: kept.faults,
                 commands: kept.commands,
                 function_resets: kept.function_resets,
+                unmapped_in_use: kept.unmapped_in_use,
                 time: kept.time,
                 memory: kept.memory,
                 next_address: kept.next_address,
-                resetting: reset_steps,
+                resetting,
                 ..Self::default()
             };
         } else if offset == REG_EVENT_QUEUE_CONTROL.offset {

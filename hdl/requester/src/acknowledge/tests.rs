@@ -187,8 +187,8 @@ fn own_address(place: Bits<SOURCE_ADDRESS_BITS>) -> Bits<128> {
 
 /// Says whether a P_Key of a packet is one that a queue pair with P_Key `own` takes (protocol 4.3).
 fn is_member(packet: u64, own: u64) -> bool {
-    let is_full = |key: u64| key >= 0x8000;
-    packet % 0x8000 != 0 && packet % 0x8000 == own % 0x8000 && (is_full(packet) || is_full(own))
+    let (partition, is_full) = (packet & 0x7fff, (packet | own) & 0x8000 != 0);
+    partition != 0 && partition == own & 0x7fff && is_full
 }
 
 fn psn_of(bits: Bits<24>) -> Psn {

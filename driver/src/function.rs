@@ -163,8 +163,10 @@ pub trait Function: Send + Sync {
         Ok(vec![DmaSegment { device_address: self.map(memory)?, bytes: memory.bytes() }])
     }
 
-    /// Unmaps memory: when this returns, the card cannot access it any more. `device_address` is the first address of the
-    /// mapping, which for scattered memory is that of its first segment.
+    /// Unmaps memory: where the host has an IOMMU, the card cannot access it any more when this returns. Elsewhere nothing
+    /// prevents that, so the driver unmaps memory only after the card has confirmed that it does not use it: it has destroyed
+    /// the object, or was reset. `device_address` is the first address of the mapping, which for scattered memory is that of
+    /// its first segment.
     ///
     /// # Errors
     ///

@@ -51,9 +51,9 @@ struct AddressHandleShared {
 
 impl Drop for AddressHandleShared {
     fn drop(&mut self) {
-        let device = &self.domain.device;
-        device.destroy(CommandOpcode::DestroyAddressHandle, self.number);
-        lock(&device.ids).address_handles.free(self.number);
+        if self.domain.destroy(CommandOpcode::DestroyAddressHandle, self.number, &[]) {
+            lock(&self.domain.device.ids).address_handles.free(self.number);
+        }
     }
 }
 
@@ -95,11 +95,10 @@ impl AddressHandle {
             flow_label: path.flow_label,
         };
         let number = lock(&device.ids).address_handles.allocate_lowest()?;
-        let created = device.execute(CommandOpcode::CreateAddressHandle, number, Body::AddressHandle(body));
-        if let Err(error) = created {
-            lock(&device.ids).address_handles.free(number);
-            return Err(error);
-        }
+        let body = Body::AddressHandle(body);
+        domain.create(CommandOpcode::CreateAddressHandle, number, body, &[], |ids| {
+            ids.address_handles.free(number);
+        })?;
         Ok(Self { shared: Arc::new(AddressHandleShared { domain: Arc::clone(domain), number }) })
     }
 

@@ -22,6 +22,30 @@ const INDEX_BITS: u32 = 16;
 /// Number of `idle` calls between two checks of the state of the card.
 const IDLES_PER_CHECK: u32 = 256;
 
+/// Command that failed.
+pub(crate) struct CommandFailure {
+    /// Reason of the failure.
+    pub(crate) error: Error,
+    /// The card may have executed the command, or may do so yet: it has the command, and did not refuse it.
+    pub(crate) is_open: bool,
+}
+
+impl CommandFailure {
+    fn closed(error: impl Into<Error>) -> Self {
+        Self { error: error.into(), is_open: false }
+    }
+
+    fn open(error: Error) -> Self {
+        Self { error, is_open: true }
+    }
+}
+
+impl From<CommandFailure> for Error {
+    fn from(failure: CommandFailure) -> Self {
+        failure.error
+    }
+}
+
 /// Admin queue: the command ring and the answer ring.
 pub(crate) struct AdminQueue {
     function: Arc<dyn Function>,
@@ -74,32 +98,42 @@ impl AdminQueue {
         opcode: CommandOpcode,
         object_number: u32,
         body: Body,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer, CommandFailure> {
         if let Some(why) = self.stopped {
-            return Err(Error::AdminStopped { why });
+            return Err(CommandFailure::closed(Error::AdminStopped { why }));
         }
         // A value that does not fit its field fails here, before a slot is claimed or the card is accessed.
         let tag = self.command_ring.producer_index();
-        let command = Command { header: CommandHeader { opcode, tag, object_number }, body }.to_bytes()?;
+        let command = Command { header: CommandHeader { opcode, tag, object_number }, body };
+        let command = command.to_bytes().map_err(CommandFailure::closed)?;
         let index =
             self.command_ring.claim(1).expect("all earlier commands are answered, so the ring is empty");
         write_slot(&self.commands.words(), self.command_ring.slot(index), &command);
-        self.registers.write(AdminDoorbell { producer_index: self.command_ring.producer_index() })?;
-
-        let answer = self
-            .wait_for_answer()
-            .inspect_err(|_| self.stopped = Some("an earlier command got no answer"))?;
+        let rung = self.registers.write(AdminDoorbell { producer_index: self.command_ring.producer_index() });
+        let answer = rung.and_then(|()| self.wait_for_answer()).map_err(|error| {
+            self.stopped = Some("an earlier command got no answer");
+            CommandFailure::open(error)
+        })?;
         if (answer.tag, answer.opcode) != (tag, opcode.number()) {
             let why = "an answer belongs to another command";
             self.stopped = Some(why);
-            return Err(Error::AdminStopped { why });
+            return Err(CommandFailure::open(Error::AdminStopped { why }));
         }
         let released = self.command_ring.release(self.command_ring.producer_index());
         debug_assert!(released.is_ok(), "the producer index is always legal");
         match answer.status {
             CommandStatus::Success => Ok(answer),
-            status => Err(CommandError { opcode, object_number, status, detail: answer.detail }.into()),
+            status => {
+                let error = CommandError { opcode, object_number, status, detail: answer.detail };
+                Err(CommandFailure::closed(error))
+            }
         }
+    }
+
+    /// Keeps the memory of both rings for ever.
+    pub(crate) fn leak(&self) {
+        self.commands.leak();
+        self.answers.leak();
     }
 
     fn wait_for_answer(&mut self) -> Result<Answer, Error> {

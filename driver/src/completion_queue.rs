@@ -76,7 +76,7 @@ pub(crate) struct CompletionQueueShared {
 struct State {
     memory: Mapping,
     ring: PhaseRing,
-    /// Queue pairs that complete here, by QPN.
+    /// Queue pairs that complete here, by QPN. One that was dropped but not destroyed by the card remains.
     queue_pairs: HashMap<u32, Weak<dyn Retire>>,
     /// Completions that were read from the ring and not polled yet; at most one for each request that was posted.
     pending: VecDeque<Completion>,
@@ -146,7 +146,8 @@ impl CompletionQueueShared {
         self.unreserve(count);
     }
 
-    /// Reads all CQEs of a queue pair that was reset. `flush` is as for [`Self::detach`].
+    /// Reads all CQEs of a queue pair that was reset, or that was dropped but not destroyed. `flush` is as for
+    /// [`Self::detach`].
     pub(crate) fn flush(&self, flush: impl FnOnce(&mut VecDeque<Completion>) -> u32) {
         let mut state = lock(&self.state);
         self.harvest(&mut state, usize::MAX);
@@ -184,9 +185,12 @@ impl CompletionQueueShared {
             state.polls_to_drain = 0;
         }
         let qp_number = cqe.qp_number;
-        let queue_pair = state.queue_pairs.get(&qp_number).and_then(Weak::upgrade);
-        let queue_pair = queue_pair.ok_or(CompletionError::UnknownQueuePair { number, qp_number })?;
-        queue_pair.retire(&cqe, &mut state.pending)
+        let queue_pair = state.queue_pairs.get(&qp_number);
+        match queue_pair.ok_or(CompletionError::UnknownQueuePair { number, qp_number })?.upgrade() {
+            Some(queue_pair) => queue_pair.retire(&cqe, &mut state.pending),
+            // The card has not confirmed that it has destroyed the queue pair. Its CQEs stay reserved.
+            None => Ok(0),
+        }
     }
 
     /// Reads the events of this queue and of the device, so that an application that only arms and polls does not let an
@@ -228,11 +232,15 @@ impl CompletionQueueShared {
 
 impl Drop for CompletionQueueShared {
     fn drop(&mut self) {
-        self.device.destroy(CommandOpcode::DestroyCompletionQueue, self.number);
+        let memory = lock(&self.state).memory.share();
+        let is_destroyed =
+            self.device.destroy(CommandOpcode::DestroyCompletionQueue, self.number, &[&memory]);
         // Events of this queue are read before its number can be allocated again.
         self.events.ring().collect();
         self.device.routes.remove(self.number);
-        lock(&self.device.ids).completion_queues.free(self.number);
+        if is_destroyed {
+            lock(&self.device.ids).completion_queues.free(self.number);
+        }
     }
 }
 
@@ -274,10 +282,9 @@ impl Device {
             base: memory.device_address(),
         };
         let body = Body::CreateCompletionQueue(body);
-        if let Err(error) = device.execute(CommandOpcode::CreateCompletionQueue, number, body) {
-            lock(&device.ids).completion_queues.free(number);
-            return Err(error);
-        }
+        device.create(CommandOpcode::CreateCompletionQueue, number, body, &[&memory], |ids| {
+            ids.completion_queues.free(number);
+        })?;
         let signal = Arc::default();
         device.routes.add(number, &signal);
         let state = State {

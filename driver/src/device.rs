@@ -1,6 +1,6 @@
 //! Open cards, and the state that all objects of a card share.
 
-use crate::admin::{AdminQueue, check_alive};
+use crate::admin::{AdminQueue, CommandFailure, check_alive};
 use crate::doorbell::Doorbells;
 use crate::error::{Error, check_option};
 use crate::event_ring::{EventRing, Routes};
@@ -36,7 +36,7 @@ pub(crate) struct IdAllocators {
 }
 
 /// State that all objects of a card share. Its `Drop` resets the card; the fields that hold mapped memory are dropped after
-/// that.
+/// that, or leaked if the card does not confirm the reset.
 pub(crate) struct DeviceShared {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) limits: Limits,
@@ -48,7 +48,9 @@ pub(crate) struct DeviceShared {
     registers: Arc<Registers>,
     admin: Mutex<AdminQueue>,
     /// Host memory of contexts that the card keeps there; the driver does not read it.
-    _contexts: Vec<Mapping>,
+    contexts: Vec<Mapping>,
+    /// Memory of objects that the card may still have, because it has not confirmed that it has destroyed them.
+    unconfirmed: Mutex<Vec<Mapping>>,
 }
 
 impl DeviceShared {
@@ -59,23 +61,75 @@ impl DeviceShared {
         opcode: CommandOpcode,
         object_number: u32,
         body: Body,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer, CommandFailure> {
         let answer = lock(&self.admin).execute(opcode, object_number, body)?;
         self.events.collect();
         Ok(answer)
     }
 
-    /// Destroys an object, for a `Drop` that cannot report a failure. The memory of the object is safe in any case, because
-    /// it is unmapped before it is freed.
-    pub(crate) fn destroy(&self, opcode: CommandOpcode, object_number: u32) {
-        let _ = self.execute(opcode, object_number, Body::Destroy);
+    /// As [`Self::execute`], of a command that lets the card access `memory`. If it is open whether the card executes the
+    /// command, the memory is kept until a reset.
+    pub(crate) fn execute_with(
+        &self,
+        opcode: CommandOpcode,
+        object_number: u32,
+        body: Body,
+        memory: &[&Mapping],
+    ) -> Result<(), CommandFailure> {
+        match self.execute(opcode, object_number, body) {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                if failure.is_open {
+                    self.keep(memory);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Creates an object that uses `memory`. `free` frees its number; it is called if the card certainly has no such object.
+    pub(crate) fn create(
+        &self,
+        opcode: CommandOpcode,
+        object_number: u32,
+        body: Body,
+        memory: &[&Mapping],
+        free: impl FnOnce(&mut IdAllocators),
+    ) -> Result<(), Error> {
+        self.execute_with(opcode, object_number, body, memory).map_err(|failure| {
+            if !failure.is_open {
+                free(&mut lock(&self.ids));
+            }
+            failure.error
+        })
+    }
+
+    /// Destroys an object that uses `memory`. Returns whether the card has confirmed it. If not, the memory is kept until a
+    /// reset, and the caller must not free the number of the object.
+    #[must_use]
+    pub(crate) fn destroy(&self, opcode: CommandOpcode, object_number: u32, memory: &[&Mapping]) -> bool {
+        let is_confirmed = self.execute(opcode, object_number, Body::Destroy).is_ok();
+        if !is_confirmed {
+            self.keep(memory);
+        }
+        is_confirmed
+    }
+
+    /// Keeps memory until the card is reset.
+    fn keep(&self, memory: &[&Mapping]) {
+        lock(&self.unconfirmed).extend(memory.iter().map(|mapping| mapping.share()));
     }
 }
 
 impl Drop for DeviceShared {
     fn drop(&mut self) {
-        // The reset ends all DMA of the card. If it fails, unmapping the memory ends the card's access to it.
-        let _ = reset(&*self.function, &self.registers, self.options.timeout);
+        if reset(&*self.function, &self.registers, self.options.timeout).is_ok() {
+            return;
+        }
+        // The card may still access its memory, and without an IOMMU unmapping does not prevent that.
+        self.contexts.iter().chain(&*lock(&self.unconfirmed)).for_each(Mapping::leak);
+        self.events.memory().leak();
+        lock(&self.admin).leak();
     }
 }
 
@@ -103,15 +157,10 @@ impl Device {
         let limits = read_limits(&registers)?;
 
         let contexts = provide_contexts(&function, &registers)?;
-        let mut admin = AdminQueue::start(&function, &registers, options.timeout)?;
+        let admin = AdminQueue::start(&function, &registers, options.timeout)?;
         let doorbells = Doorbells::new(&function, 0)?;
         let routes = Arc::default();
         let events = start_events(&function, &registers, &doorbells, &limits, &options, &routes)?;
-        set_addresses(&registers, &options)?;
-        enable(&*function, &registers, options.timeout)?;
-        // A command without effect checks that the admin queue works.
-        admin.execute(CommandOpcode::Nothing, 0, Body::Nothing)?;
-
         let rng = match options.seed {
             Some(seed) => ChaCha12Rng::seed_from_u64(seed),
             None => ChaCha12Rng::from_os_rng(),
@@ -127,8 +176,14 @@ impl Device {
             routes,
             registers,
             admin: Mutex::new(admin),
-            _contexts: contexts,
+            contexts,
+            unconfirmed: Mutex::default(),
         };
+        set_addresses(&shared.registers, &shared.options)?;
+        // From here on the card accesses memory, so an error drops `shared`, which resets the card.
+        enable(&*shared.function, &shared.registers, shared.options.timeout)?;
+        // A command without effect checks that the admin queue works.
+        shared.execute(CommandOpcode::Nothing, 0, Body::Nothing)?;
         Ok(Self { shared: Arc::new(shared) })
     }
 

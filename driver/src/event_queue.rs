@@ -38,8 +38,10 @@ struct CreatedQueue {
 
 impl Drop for CreatedQueue {
     fn drop(&mut self) {
-        self.device.destroy(CommandOpcode::DestroyEventQueue, self.ring.number());
-        lock(&self.device.ids).event_queues.free(self.ring.number());
+        let (number, memory) = (self.ring.number(), self.ring.memory());
+        if self.device.destroy(CommandOpcode::DestroyEventQueue, number, &[&memory]) {
+            lock(&self.device.ids).event_queues.free(number);
+        }
     }
 }
 
@@ -82,26 +84,20 @@ impl Device {
             log2,
             &device.routes,
         );
-        let created = ring.and_then(|ring| {
-            let body = CreateEventQueue {
-                entries_log2: log2 as u8,
-                vector: options.vector as u8,
-                doorbell_page: device.doorbells.page(),
-                base: ring.device_address(),
-            };
-            device.execute(CommandOpcode::CreateEventQueue, number, Body::CreateEventQueue(body))?;
-            Ok(ring)
-        });
-        match created {
-            Ok(ring) => {
-                let queue = CreatedQueue { device: Arc::clone(device), ring };
-                Ok(EventQueue(Handle::Created(Arc::new(queue))))
-            }
-            Err(error) => {
-                lock(&device.ids).event_queues.free(number);
-                Err(error)
-            }
-        }
+        let ring = ring.inspect_err(|_| lock(&device.ids).event_queues.free(number))?;
+        let memory = ring.memory();
+        let body = CreateEventQueue {
+            entries_log2: log2 as u8,
+            vector: options.vector as u8,
+            doorbell_page: device.doorbells.page(),
+            base: memory.device_address(),
+        };
+        let body = Body::CreateEventQueue(body);
+        device.create(CommandOpcode::CreateEventQueue, number, body, &[&memory], |ids| {
+            ids.event_queues.free(number);
+        })?;
+        let queue = CreatedQueue { device: Arc::clone(device), ring };
+        Ok(EventQueue(Handle::Created(Arc::new(queue))))
     }
 }
 

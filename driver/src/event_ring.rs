@@ -149,9 +149,9 @@ impl EventRing {
         self.number
     }
 
-    /// Device address of the ring.
-    pub(crate) fn device_address(&self) -> u64 {
-        lock(&self.state).memory.device_address()
+    /// Memory of the ring.
+    pub(crate) fn memory(&self) -> Mapping {
+        lock(&self.state).memory.share()
     }
 
     /// Reads and delivers all EQEs that the card has written. An illegal one is counted for [`Self::check`], and hinders

@@ -37,7 +37,11 @@ pub trait Bar: Send + Sync {
     fn write32(&self, offset: u64, value: u32);
     /// Reads 64 bits, little-endian, at a byte offset: in one access, or the low half before the high half.
     fn read64(&self, offset: u64) -> u64;
-    /// Writes 64 bits, little-endian, at a byte offset: in one access, or the low half before the high half.
+    /// Writes 64 bits, little-endian, at a byte offset: in one access, or the low half before the high half. If in two, no
+    /// other write of this BAR, of any thread, comes between them: the back end holds a lock. Otherwise the halves of two
+    /// doorbells of one page mix, because the card has one latch for the low half of a page.
+    ///
+    /// The driver writes doorbells and registers with this call only.
     fn write64(&self, offset: u64, value: u64);
 }
 
@@ -163,8 +167,10 @@ pub trait Function: Send + Sync {
         Ok(vec![DmaSegment { device_address: self.map(memory)?, bytes: memory.bytes() }])
     }
 
-    /// Unmaps memory: when this returns, the card cannot access it any more. `device_address` is the first address of the
-    /// mapping, which for scattered memory is that of its first segment.
+    /// Unmaps memory: where the host has an IOMMU, the card cannot access it any more when this returns. Elsewhere nothing
+    /// prevents that, so the driver unmaps memory only after the card has confirmed that it does not use it: it has destroyed
+    /// the object, or was reset. `device_address` is the first address of the mapping, which for scattered memory is that of
+    /// its first segment.
     ///
     /// # Errors
     ///

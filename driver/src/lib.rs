@@ -74,6 +74,9 @@
 //! * Every wait has a limit, measured with [`Function::now`], and calls [`Function::idle`] meanwhile.
 //! * A handle keeps the objects it depends on: the card is reset after its last object is dropped, and memory is freed
 //!   after it is unmapped.
+//! * Memory is unmapped, and a number is used again, only after the card has confirmed that it has destroyed the object. Where
+//!   it has not, the number stays in use, and the memory is kept until a reset; if the card does not confirm the reset
+//!   either, the memory is leaked.
 //! * Memory of a posted request belongs to the card until its completion. The borrow checker enforces it: a request owns
 //!   its [`Region`]s, and the [`Completion`] returns them.
 //! * `unsafe` code exists only in [`memory`].

@@ -1,12 +1,17 @@
 //! Memory that is mapped for the card, and unmapped before it is freed.
+//!
+//! Unmapping ends the card's access only where the host has an IOMMU. So the driver drops a mapping only when the card has
+//! confirmed that it does not use the memory any more: it has destroyed the object, or was reset.
 
 use crate::function::{DmaSegment, Function, FunctionError};
 use crate::memory::{Memory, Purpose, RingWords};
 use std::fmt;
 use std::sync::Arc;
 
-/// Memory together with its DMA mapping. Dropping it unmaps the memory, then frees it.
-pub(crate) struct Mapping {
+/// Memory together with its DMA mapping. Dropping the last handle unmaps the memory, then frees it.
+pub(crate) struct Mapping(Arc<Mapped>);
+
+struct Mapped {
     function: Arc<dyn Function>,
     memory: Arc<Memory>,
     device_address: u64,
@@ -35,7 +40,7 @@ impl Mapping {
     ) -> Result<Self, FunctionError> {
         let memory = allocate(function, bytes, purpose)?;
         let device_address = function.map(&memory)?;
-        Ok(Self { function: Arc::clone(function), memory, device_address })
+        Ok(Self(Arc::new(Mapped { function: Arc::clone(function), memory, device_address })))
     }
 
     /// Allocates memory and maps it, not necessarily at contiguous device addresses. Also returns its DMA segments, in the
@@ -48,26 +53,37 @@ impl Mapping {
         let memory = allocate(function, bytes, purpose)?;
         let segments = function.map_scattered(&memory)?;
         let device_address = segments.first().map_or(0, |segment| segment.device_address);
-        Ok((Self { function: Arc::clone(function), memory, device_address }, segments))
+        let mapped = Mapped { function: Arc::clone(function), memory, device_address };
+        Ok((Self(Arc::new(mapped)), segments))
+    }
+
+    /// Returns another handle of the mapping, which keeps it.
+    pub(crate) fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// Keeps the memory mapped for ever, because the card may access it for ever.
+    pub(crate) fn leak(&self) {
+        std::mem::forget(self.share());
     }
 
     /// The memory, as the CPU sees it.
     pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
+        &self.0.memory
     }
 
     /// Words of a ring.
     pub(crate) fn words(&self) -> RingWords<'_> {
-        self.memory.words()
+        self.0.memory.words()
     }
 
     /// Device address of the first byte.
     pub(crate) fn device_address(&self) -> u64 {
-        self.device_address
+        self.0.device_address
     }
 }
 
-impl Drop for Mapping {
+impl Drop for Mapped {
     fn drop(&mut self) {
         if self.function.unmap(self.device_address).is_err() {
             // The card may still access the memory, so it is leaked.
@@ -78,6 +94,6 @@ impl Drop for Mapping {
 
 impl fmt::Debug for Mapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:#x}", self.memory, self.device_address)
+        write!(f, "{:?} at {:#x}", self.0.memory, self.0.device_address)
     }
 }

@@ -1,20 +1,60 @@
 //! Protection domains.
 
-use crate::device::{Device, DeviceShared};
+use crate::device::{Device, DeviceShared, IdAllocators};
 use crate::error::Error;
+use crate::mapping::Mapping;
 use crate::sync::lock;
+use rnic_layout::admin::{Body, CommandOpcode};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A protection domain, kept by all objects in it.
 pub(crate) struct ProtectionDomainShared {
     pub(crate) device: Arc<DeviceShared>,
     pub(crate) number: u32,
+    /// The card may have an object of the domain that the driver has dropped.
+    is_kept: AtomicBool,
+}
+
+impl ProtectionDomainShared {
+    /// Creates an object of the domain, as [`DeviceShared::create`] does.
+    pub(crate) fn create(
+        &self,
+        opcode: CommandOpcode,
+        object_number: u32,
+        body: Body,
+        memory: &[&Mapping],
+        free: impl FnOnce(&mut IdAllocators),
+    ) -> Result<(), Error> {
+        let mut is_free = false;
+        let created = self.device.create(opcode, object_number, body, memory, |ids| {
+            is_free = true;
+            free(ids);
+        });
+        if created.is_err() && !is_free {
+            self.is_kept.store(true, Ordering::Relaxed);
+        }
+        created
+    }
+
+    /// Destroys an object of the domain, as [`DeviceShared::destroy`] does.
+    #[must_use]
+    pub(crate) fn destroy(&self, opcode: CommandOpcode, object_number: u32, memory: &[&Mapping]) -> bool {
+        let is_confirmed = self.device.destroy(opcode, object_number, memory);
+        if !is_confirmed {
+            self.is_kept.store(true, Ordering::Relaxed);
+        }
+        is_confirmed
+    }
 }
 
 impl Drop for ProtectionDomainShared {
     fn drop(&mut self) {
-        lock(&self.device.ids).domains.free(self.number);
+        // Otherwise objects of another domain of this number could use one that the card still has.
+        if !*self.is_kept.get_mut() {
+            lock(&self.device.ids).domains.free(self.number);
+        }
     }
 }
 
@@ -34,7 +74,11 @@ impl Device {
     /// [`Error::Exhausted`] if all domain numbers are in use.
     pub fn create_protection_domain(&self) -> Result<ProtectionDomain, Error> {
         let number = lock(&self.shared.ids).domains.allocate_lowest()?;
-        let shared = ProtectionDomainShared { device: Arc::clone(&self.shared), number };
+        let shared = ProtectionDomainShared {
+            device: Arc::clone(&self.shared),
+            number,
+            is_kept: AtomicBool::new(false),
+        };
         Ok(ProtectionDomain { shared: Arc::new(shared) })
     }
 }

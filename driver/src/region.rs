@@ -9,7 +9,7 @@
 //! Without an IOMMU the memory of a region may be scattered. The card then gets a list of its pages, of the largest page size
 //! that fits.
 
-use crate::device::DeviceShared;
+use crate::device::{DeviceShared, IdAllocators};
 use crate::error::{Error, check_option};
 use crate::function::{DmaSegment, FunctionError};
 use crate::mapping::Mapping;
@@ -52,7 +52,7 @@ struct RegionTranslation {
     first_offset: u32,
     first_entry: Option<u16>,
     /// Page list, which the card reads during the command.
-    _list: Option<Mapping>,
+    list: Option<Mapping>,
 }
 
 impl RegionTranslation {
@@ -65,7 +65,7 @@ impl RegionTranslation {
                 translation_base,
                 first_offset: 0,
                 first_entry: None,
-                _list: None,
+                list: None,
             });
         };
         if !device.limits.features.page_lists {
@@ -85,14 +85,13 @@ impl RegionTranslation {
             translation_base: list.device_address(),
             first_offset: pages.first_offset,
             first_entry: Some(first_entry),
-            _list: Some(list),
+            list: Some(list),
         })
     }
 }
 
 /// Frees the index of a key, and the run of the page table.
-fn free_ids(device: &DeviceShared, key: u32, first_entry: Option<u16>) {
-    let mut ids = lock(&device.ids);
+fn free_ids(ids: &mut IdAllocators, key: u32, first_entry: Option<u16>) {
     ids.regions.free(key >> VARIANT_BITS);
     if let Some(first) = first_entry {
         ids.pages.free(first);
@@ -120,11 +119,11 @@ impl RegionShared {
         let translated = match RegionTranslation::new(device, &segments, bytes) {
             Ok(translated) => translated,
             Err(error) => {
-                free_ids(device, key, None);
+                free_ids(&mut lock(&device.ids), key, None);
                 return Err(error);
             }
         };
-        let RegionTranslation { translation, page_log2, translation_base, first_offset, first_entry, .. } =
+        let RegionTranslation { translation, page_log2, translation_base, first_offset, first_entry, list } =
             translated;
         let body = CreateRegion {
             kind: RegionKind::Region,
@@ -145,11 +144,10 @@ impl RegionShared {
             first_offset,
             first_entry: first_entry.unwrap_or(0),
         };
-        let created = device.execute(CommandOpcode::CreateRegion, key, Body::CreateRegion(body));
-        if let Err(error) = created {
-            free_ids(device, key, first_entry);
-            return Err(error);
-        }
+        let memory: Vec<&Mapping> = list.iter().chain([&mapping]).collect();
+        domain.create(CommandOpcode::CreateRegion, key, Body::CreateRegion(body), &memory, |ids| {
+            free_ids(ids, key, first_entry);
+        })?;
         Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping, first_entry }))
     }
 }
@@ -158,9 +156,9 @@ impl Drop for RegionShared {
     fn drop(&mut self) {
         // The card answers when nothing in flight uses the key any more; the mapping is dropped after that. The card keeps
         // the context of an invalidated key until then, so its index cannot be allocated earlier either.
-        let device = &self.domain.device;
-        device.destroy(CommandOpcode::DestroyRegion, self.key);
-        free_ids(device, self.key, self.first_entry);
+        if self.domain.destroy(CommandOpcode::DestroyRegion, self.key, &[&self.mapping]) {
+            free_ids(&mut lock(&self.domain.device.ids), self.key, self.first_entry);
+        }
     }
 }
 

@@ -140,13 +140,11 @@ impl SharedReceiveQueueShared {
 
 impl Drop for SharedReceiveQueueShared {
     fn drop(&mut self) {
-        let device = &self.domain.device;
-        let destroyed = device.execute(CommandOpcode::DestroySharedReceiveQueue, self.number, Body::Destroy);
-        if destroyed.is_err() {
-            // The card may still access the memory of these receives, so it is leaked.
-            std::mem::forget(std::mem::take(&mut lock(&self.state).posted));
+        let memory = lock(&self.state).memory.share();
+        // The regions of posted receives are dropped after this, and each is kept unless the card confirms its end.
+        if self.domain.destroy(CommandOpcode::DestroySharedReceiveQueue, self.number, &[&memory]) {
+            lock(&self.domain.device.ids).shared_receive_queues.free(self.number);
         }
-        lock(&device.ids).shared_receive_queues.free(self.number);
     }
 }
 
@@ -186,10 +184,9 @@ impl ProtectionDomain {
             limit: options.limit,
         };
         let body = Body::CreateSharedReceiveQueue(body);
-        if let Err(error) = device.execute(CommandOpcode::CreateSharedReceiveQueue, number, body) {
-            lock(&device.ids).shared_receive_queues.free(number);
-            return Err(error);
-        }
+        self.shared.create(CommandOpcode::CreateSharedReceiveQueue, number, body, &[&memory], |ids| {
+            ids.shared_receive_queues.free(number);
+        })?;
         let state = State {
             memory,
             ring: WorkRing::new(log2),

@@ -181,7 +181,7 @@ pub(crate) fn start_events(
     let limit = u32::from(limits.queues.eqes_log2).min(EQES_LOG2_MAX);
     check_option("eqes_log2", log2.into(), RING_LOG2_MIN.into(), limit.into())?;
     let ring = EventRing::new(function, doorbells.clone(), 0, 0, log2, routes)?;
-    registers.write(EventQueueBase { address: ring.device_address() })?;
+    registers.write(EventQueueBase { address: ring.memory().device_address() })?;
     registers.write(EventQueueControl { entries_log2: log2 as u8, enable: true, vector: 0 })?;
     Ok(ring)
 }

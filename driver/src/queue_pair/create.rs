@@ -107,18 +107,15 @@ impl ProtectionDomain {
             receive_base: receive.memory.device_address(),
         };
         let attached = srq.map_or(Ok(()), |srq| srq.attach(&receive_completions.shared));
-        let created = attached.and_then(|()| {
-            let body = Body::CreateQueuePair(body);
-            let created = device.execute(CommandOpcode::CreateQueuePair, number, body);
-            if let (Err(_), Some(srq)) = (&created, srq) {
+        attached.inspect_err(|_| lock(&device.ids).queue_pairs.free(number))?;
+        let body = Body::CreateQueuePair(body);
+        let memory = [&send.memory, &receive.memory];
+        self.shared.create(CommandOpcode::CreateQueuePair, number, body, &memory, |ids| {
+            if let Some(srq) = srq {
                 srq.detach(&receive_completions.shared);
             }
-            created
-        });
-        if let Err(error) = created {
-            lock(&device.ids).queue_pairs.free(number);
-            return Err(error);
-        }
+            ids.queue_pairs.free(number);
+        })?;
         let shared = Arc::new(QueuePairShared {
             domain: Arc::clone(&self.shared),
             number,

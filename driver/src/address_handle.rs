@@ -1,5 +1,6 @@
 //! Address handles: paths to peers, stored on the card.
 
+use crate::device::NewObject;
 use crate::encoding::mac_number;
 use crate::error::{Error, check_option};
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
@@ -95,8 +96,13 @@ impl AddressHandle {
             flow_label: path.flow_label,
         };
         let number = lock(&device.ids).address_handles.allocate_lowest()?;
-        let body = Body::AddressHandle(body);
-        domain.create(CommandOpcode::CreateAddressHandle, number, body, &[], |ids| {
+        let object = NewObject {
+            opcode: CommandOpcode::CreateAddressHandle,
+            number,
+            body: Body::AddressHandle(body),
+            memory: &[],
+        };
+        domain.create(object, |ids| {
             ids.address_handles.free(number);
         })?;
         Ok(Self { shared: Arc::new(AddressHandleShared { domain: Arc::clone(domain), number }) })

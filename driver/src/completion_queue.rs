@@ -7,7 +7,7 @@
 //! Every request completes exactly once. Unsignalled sends complete together with the next signalled one, in order.
 
 use crate::completion::Completion;
-use crate::device::{Device, DeviceShared};
+use crate::device::{Device, DeviceShared, NewObject};
 use crate::error::{CompletionError, Error, check_option};
 use crate::event_queue::EventQueue;
 use crate::event_ring::CompletionSignal;
@@ -281,8 +281,13 @@ impl Device {
             moderation_period: options.moderation_period,
             base: memory.device_address(),
         };
-        let body = Body::CreateCompletionQueue(body);
-        device.create(CommandOpcode::CreateCompletionQueue, number, body, &[&memory], |ids| {
+        let object = NewObject {
+            opcode: CommandOpcode::CreateCompletionQueue,
+            number,
+            body: Body::CreateCompletionQueue(body),
+            memory: &[&memory],
+        };
+        device.create(object, |ids| {
             ids.completion_queues.free(number);
         })?;
         let signal = Arc::default();

@@ -35,6 +35,17 @@ pub(crate) struct IdAllocators {
     pub(crate) shared_receive_queues: IdAllocator,
 }
 
+/// An object for the card to create.
+pub(crate) struct NewObject<'a> {
+    /// The command that creates it.
+    pub(crate) opcode: CommandOpcode,
+    pub(crate) number: u32,
+    /// Parameters of the command.
+    pub(crate) body: Body,
+    /// Memory that the object uses.
+    pub(crate) memory: &'a [&'a Mapping],
+}
+
 /// State that all objects of a card share. Its `Drop` resets the card; the fields that hold mapped memory are dropped after
 /// that, or leaked if the card does not confirm the reset.
 pub(crate) struct DeviceShared {
@@ -87,16 +98,14 @@ impl DeviceShared {
         }
     }
 
-    /// Creates an object that uses `memory`. `free` frees its number; it is called if the card certainly has no such object.
+    /// Creates an object. `free` frees its number; it is called if the card certainly has no such object.
     pub(crate) fn create(
         &self,
-        opcode: CommandOpcode,
-        object_number: u32,
-        body: Body,
-        memory: &[&Mapping],
+        object: NewObject<'_>,
         free: impl FnOnce(&mut IdAllocators),
     ) -> Result<(), Error> {
-        self.execute_with(opcode, object_number, body, memory).map_err(|failure| {
+        let NewObject { opcode, number, body, memory } = object;
+        self.execute_with(opcode, number, body, memory).map_err(|failure| {
             if !failure.is_open {
                 free(&mut lock(&self.ids));
             }

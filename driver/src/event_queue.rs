@@ -4,7 +4,7 @@
 //! different threads different interrupt vectors. Any thread that reads an event queue delivers every event in it: to the
 //! completion queue that waits for it, or to the list of asynchronous events.
 
-use crate::device::{Device, DeviceShared};
+use crate::device::{Device, DeviceShared, NewObject};
 use crate::error::{Error, check_option};
 use crate::event_ring::{AsynchronousEvent, EventRing};
 use crate::sync::lock;
@@ -92,8 +92,13 @@ impl Device {
             doorbell_page: device.doorbells.page(),
             base: memory.device_address(),
         };
-        let body = Body::CreateEventQueue(body);
-        device.create(CommandOpcode::CreateEventQueue, number, body, &[&memory], |ids| {
+        let object = NewObject {
+            opcode: CommandOpcode::CreateEventQueue,
+            number,
+            body: Body::CreateEventQueue(body),
+            memory: &[&memory],
+        };
+        device.create(object, |ids| {
             ids.event_queues.free(number);
         })?;
         let queue = CreatedQueue { device: Arc::clone(device), ring };

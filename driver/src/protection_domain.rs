@@ -1,10 +1,10 @@
 //! Protection domains.
 
-use crate::device::{Device, DeviceShared, IdAllocators};
+use crate::device::{Device, DeviceShared, IdAllocators, NewObject};
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::sync::lock;
-use rnic_layout::admin::{Body, CommandOpcode};
+use rnic_layout::admin::CommandOpcode;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +21,11 @@ impl ProtectionDomainShared {
     /// Creates an object of the domain, as [`DeviceShared::create`] does.
     pub(crate) fn create(
         &self,
-        opcode: CommandOpcode,
-        object_number: u32,
-        body: Body,
-        memory: &[&Mapping],
+        object: NewObject<'_>,
         free: impl FnOnce(&mut IdAllocators),
     ) -> Result<(), Error> {
         let mut is_free = false;
-        let created = self.device.create(opcode, object_number, body, memory, |ids| {
+        let created = self.device.create(object, |ids| {
             is_free = true;
             free(ids);
         });

@@ -9,7 +9,7 @@
 //! Without an IOMMU the memory of a region may be scattered. The card then gets a list of its pages, of the largest page size
 //! that fits.
 
-use crate::device::{DeviceShared, IdAllocators};
+use crate::device::{DeviceShared, IdAllocators, NewObject};
 use crate::error::{Error, check_option};
 use crate::function::{DmaSegment, FunctionError};
 use crate::mapping::Mapping;
@@ -145,7 +145,13 @@ impl RegionShared {
             first_entry: first_entry.unwrap_or(0),
         };
         let memory: Vec<&Mapping> = list.iter().chain([&mapping]).collect();
-        domain.create(CommandOpcode::CreateRegion, key, Body::CreateRegion(body), &memory, |ids| {
+        let object = NewObject {
+            opcode: CommandOpcode::CreateRegion,
+            number: key,
+            body: Body::CreateRegion(body),
+            memory: &memory,
+        };
+        domain.create(object, |ids| {
             free_ids(ids, key, first_entry);
         })?;
         Ok(Arc::new(Self { domain: Arc::clone(domain), key, first_address, bytes, mapping, first_entry }))

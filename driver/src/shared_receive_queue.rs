@@ -10,6 +10,7 @@
 
 use crate::completion::Completion;
 use crate::completion_queue::CompletionQueueShared;
+use crate::device::NewObject;
 use crate::error::{CompletionError, Error, check_option};
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
@@ -183,8 +184,13 @@ impl ProtectionDomain {
             base: memory.device_address(),
             limit: options.limit,
         };
-        let body = Body::CreateSharedReceiveQueue(body);
-        self.shared.create(CommandOpcode::CreateSharedReceiveQueue, number, body, &[&memory], |ids| {
+        let object = NewObject {
+            opcode: CommandOpcode::CreateSharedReceiveQueue,
+            number,
+            body: Body::CreateSharedReceiveQueue(body),
+            memory: &[&memory],
+        };
+        self.shared.create(object, |ids| {
             ids.shared_receive_queues.free(number);
         })?;
         let state = State {

@@ -5,6 +5,7 @@ use super::options::QueuePairOptions;
 use super::queues::QueuePairShared;
 use super::state::Reset;
 use crate::completion_queue::{CompletionQueue, Retire};
+use crate::device::NewObject;
 use crate::error::{Error, check_option};
 use crate::id_allocator::RESERVED_QPNS;
 use crate::mapping::Mapping;
@@ -108,9 +109,14 @@ impl ProtectionDomain {
         };
         let attached = srq.map_or(Ok(()), |srq| srq.attach(&receive_completions.shared));
         attached.inspect_err(|_| lock(&device.ids).queue_pairs.free(number))?;
-        let body = Body::CreateQueuePair(body);
         let memory = [&send.memory, &receive.memory];
-        self.shared.create(CommandOpcode::CreateQueuePair, number, body, &memory, |ids| {
+        let object = NewObject {
+            opcode: CommandOpcode::CreateQueuePair,
+            number,
+            body: Body::CreateQueuePair(body),
+            memory: &memory,
+        };
+        self.shared.create(object, |ids| {
             if let Some(srq) = srq {
                 srq.detach(&receive_completions.shared);
             }

@@ -18,13 +18,7 @@ struct Twice {
 }
 
 impl Function for Twice {
-    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        self.card.config_space()
-    }
-
-    fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
-        self.card.bar(index)
-    }
+    forward_to_card!();
 
     fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
         let mut payload = self.payload.lock().unwrap();
@@ -38,34 +32,6 @@ impl Function for Twice {
                 Ok(memory)
             }
         }
-    }
-
-    fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        self.card.map(memory)
-    }
-
-    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        self.card.unmap(device_address)
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.card.interrupt_vectors()
-    }
-
-    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
-        self.card.take_interrupt(vector)
-    }
-
-    fn reset(&self) -> Result<(), FunctionError> {
-        self.card.reset()
-    }
-
-    fn now(&self) -> Duration {
-        self.card.now()
-    }
-
-    fn idle(&self) {
-        self.card.idle();
     }
 }
 

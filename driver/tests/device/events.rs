@@ -123,29 +123,7 @@ impl Sleeper {
 }
 
 impl Function for Sleeper {
-    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        self.card.config_space()
-    }
-
-    fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
-        self.card.bar(index)
-    }
-
-    fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        self.card.map(memory)
-    }
-
-    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        self.card.unmap(device_address)
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.card.interrupt_vectors()
-    }
-
-    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
-        self.card.take_interrupt(vector)
-    }
+    forward_to_card!();
 
     fn wait_interrupt(&self, vector: u32, _: Duration) -> Result<bool, FunctionError> {
         let mut asleep = self.asleep.lock().unwrap();
@@ -159,18 +137,6 @@ impl Function for Sleeper {
             }
             asleep = self.changed.wait(asleep).unwrap();
         }
-    }
-
-    fn reset(&self) -> Result<(), FunctionError> {
-        self.card.reset()
-    }
-
-    fn now(&self) -> Duration {
-        self.card.now()
-    }
-
-    fn idle(&self) {
-        self.card.idle();
     }
 }
 

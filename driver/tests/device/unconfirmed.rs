@@ -19,6 +19,14 @@ fn refuse(function: &FakeFunction, opcode: Op) {
     function.misbehave(Faults { refuse, ..Faults::default() });
 }
 
+/// Drops everything of a pair, and checks that its memory is unmapped, none of it while the card could use it.
+fn ends_without_leaks(pair: Pair) {
+    let Pair { function, device, domain, queues, left, right } = pair;
+    drop((device, domain, queues, left, right));
+    let card = function.card();
+    assert_eq!((&card.unmapped_in_use[..], card.mappings()), (&[][..], 0));
+}
+
 /// Creates objects of one kind until no number is free, and returns how many there were.
 fn count<T>(mut create: impl FnMut() -> Result<T, Error>) -> u32 {
     let mut objects = Vec::new();
@@ -128,10 +136,7 @@ fn a_queue_pair_that_is_not_destroyed_breaks_no_other() {
     pair.right.post_receive(ReceiveRequest::new(1)).unwrap();
     pair.left.post_send(SendRequest::send(1).signalled()).unwrap();
     assert_eq!((pair.next(0).wr_id, pair.next(1).wr_id), (1, 1));
-    let Pair { function, device, domain, queues, left, right } = pair;
-    drop((device, domain, queues, left, right));
-    let card = function.card();
-    assert_eq!((&card.unmapped_in_use[..], card.mappings()), (&[][..], 0));
+    ends_without_leaks(pair);
 }
 
 /// The card has executed the command, but its answer cannot be read.
@@ -150,10 +155,7 @@ fn an_object_whose_creation_was_not_answered_keeps_its_memory() {
         pair.function.misbehave(Faults { wrong_tag: true, ..Faults::default() });
         assert!(matches!(create(&pair), Some(Error::AdminStopped { .. })));
         assert_eq!(pair.function.card().unmapped_in_use, []);
-        let Pair { function, device, domain, queues, left, right } = pair;
-        drop((device, domain, queues, left, right));
-        let card = function.card();
-        assert_eq!((&card.unmapped_in_use[..], card.mappings()), (&[][..], 0));
+        ends_without_leaks(pair);
     }
 }
 

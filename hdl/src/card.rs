@@ -66,8 +66,8 @@ const TOKEN_COUNT: usize = TOKENS + 1;
 /// log2 of the beats in each clock-domain crossing.
 const CROSSING: usize = 5;
 const CROSSING_COUNT: usize = CROSSING + 1;
-/// Sections that must be empty for the card to be drained.
-const SECTIONS: usize = 8;
+/// Parts of the card that must be empty for it to be drained.
+const DRAINED_PARTS: usize = 8;
 /// First counter after those of the packet path.
 const FIRST_EVENT: usize = counter("unknown_qp");
 const LINES: usize = COUNTERS.len() - FIRST_EVENT;
@@ -253,7 +253,7 @@ pub struct Card<
     host_writer: HostWriter<DATA, BYTES>,
     gather_mux: GatherMux,
     write_failures: WriteFailures,
-    drained: Drained<SECTIONS>,
+    drained: Drained<DRAINED_PARTS>,
     counters: Counters<LINES>,
     #[domain(reset = core_reset)]
     sum_unknown_qp: PulseSum<2>,

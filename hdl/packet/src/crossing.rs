@@ -213,13 +213,15 @@ const FRAMES: usize = 8;
 
 /// From the core to the MAC: a frame starts when it can no longer run dry.
 ///
-/// Latency 8 cycles for a frame of one beat; a beat a cycle of the slower clock. `2^ADDRESS` beats of room: at
-/// least 32, since a long frame starts when 24 beats of it are here, and at most 128, since the frames are counted in 8 bits.
+/// Latency 8 cycles for a frame of one beat; a beat a cycle of the slower clock. `2^ADDRESS` beats of room: at least 32, since
+/// a long frame starts when 24 beats of it are here, and at most 128, since the frames are counted in 8 bits; other sizes do
+/// not compile.
 ///
 /// 1. Between the first and the last beat of a frame, `tx.valid` stays high if the core offers its beats without a gap.
 /// 2. A frame that `restart` or a reset interrupts is closed by one beat with `last` and `error`, if a part of it may be on the
 ///    wire.
 #[derive(LogicBlock, Registers, Construct)]
+#[require(5 <= ADDRESS && ADDRESS <= 7)]
 pub struct MacExit<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: usize> {
     /// Core clock.
     pub clock: Signal<In, Clock>,

@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | [`Memory`] | one writes, one reads | FIFOs, tables, contexts |
 //! | [`ByteMemory`] | the same, each byte written or not | payload, registers |
-//! | [`DualPortMemory`] | two, each reads or writes | tables with two owners |
 //! | [`CrossingMemory`] | one writes, one reads, two clocks | asynchronous FIFOs |
 //! | [`LookupMemory`] | one writes, one reads without a clock | tables of up to 64 words that are read within the cycle |
 //!
@@ -18,13 +17,11 @@
 //! 4. More than 16 address bits, and none, do not compile.
 mod bytes;
 mod crossing;
-mod dual;
 mod lookup;
 mod simple;
 
 pub use bytes::ByteMemory;
 pub use crossing::CrossingMemory;
-pub use dual::DualPortMemory;
 pub use lookup::LookupMemory;
 pub use simple::Memory;
 

@@ -27,7 +27,8 @@
 //! 1. Beats leave in the order of arrival; none is lost or duplicated.
 //! 2. Pointers cross in Gray code, one bit changing at a time, straight from registers.
 //! 3. No word of the memory is read before its pointer has crossed, so never while it is written.
-//! 4. Both resets are high together for at least 4 cycles of each clock; they may begin and end apart.
+//! 4. The two resets are a [`ResetPair`](super::ResetPair)'s: a side stays in reset until the zeroed pointer of the other one has
+//!    crossed. A reset of one side alone loses or repeats beats.
 //!
 //! Address bits other than 2 to 16, and `COUNT` other than `ADDRESS + 1`, do not compile; UltraRAM panics.
 use super::synchronizer::Synchronizer;

@@ -1,4 +1,4 @@
-//! The standard bench on the card at 64 bits.
+//! The standard bench: what it measures at 64 bits, and floors of the rates at 512 bits.
 #[path = "support/model.rs"]
 mod model;
 
@@ -16,6 +16,31 @@ fn the_bench_measures_what_a_wire_carries() -> Result<()> {
     let rows = bench::measure(&card_model(64)?, 64, &cases, 1)?;
     for row in rows {
         ensure!((50.0..100.01).contains(&row.percent_of_wire), "{row:?}");
+    }
+    Ok(())
+}
+
+/// A change that makes the card slower must say so here, and in the budget. The runs are deterministic, so the floors are what
+/// was measured, rounded down.
+#[test]
+fn rates_at_512_bits_do_not_fall() -> Result<()> {
+    let floors = [
+        (Kind::Write, 64, 1, 95.5),
+        (Kind::Send, 64, 64, 84.5),
+        (Kind::Write, 4096, 1, 99.5),
+        (Kind::Read, 16 << 10, 1, 99.5),
+    ];
+    let cases =
+        floors.map(|(kind, bytes, queue_pairs, _)| Case { kind, bytes, pmtu: Pmtu::Bytes4096, queue_pairs });
+    let rows = bench::measure(&card_model(512)?, 512, &cases, 1)?;
+    ensure!(rows.len() == floors.len(), "cases were not measured");
+    for (row, (.., floor)) in rows.iter().zip(floors) {
+        ensure!(
+            row.percent_of_wire >= floor,
+            "{} reaches {} %, not {floor} %",
+            row.name,
+            row.percent_of_wire
+        );
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Load generator: queue pairs on both ends of a wire, whose windows are kept full until the measurement is complete.
-use super::{Case, Row, lock};
+use super::{Case, Conditions, Row, lock};
 use anyhow::{Context, Result, bail, ensure};
 use rnic_driver::state::{Init, ReadyToSend};
 use rnic_driver::{
@@ -179,6 +179,7 @@ pub(super) fn measure(
     world: &SharedWorld,
     functions: [Card; 2],
     options: &CardOptions,
+    conditions: &Conditions,
     case: &Case,
     window: Window,
     seed: u64,
@@ -209,8 +210,17 @@ pub(super) fn measure(
     };
     let (mut from, mut to) = (None, None);
     let mut idle = 0;
+    // Completions whose time has passed.
+    let mut reported = 0;
     let lost = loop {
+        let before = load.progress();
         load.post(extent.messages)?;
+        let (posted, polled) = load.progress();
+        let software_ps = conditions.software_ps(posted - before.0, polled - reported);
+        reported = polled;
+        if software_ps > 0 {
+            lock(world).run_for(software_ps)?;
+        }
         let now = seen();
         if now.frames >= extent.from && from.is_none() {
             from = Some(now);
@@ -448,6 +458,12 @@ impl Load {
         }
         self.next = (self.next + stopped.unwrap_or(0)) % self.pairs.len();
         Ok(())
+    }
+
+    /// Number of requests posted, sends and receives, and of completions polled.
+    fn progress(&self) -> (usize, usize) {
+        let posted = self.pairs.iter().map(|pair| pair.posted + pair.receives).sum();
+        (posted, self.sent + self.received)
     }
 
     /// Returns whether all messages have completed, at both ends if both are notified.

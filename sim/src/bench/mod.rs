@@ -16,6 +16,7 @@
 //!
 //! Cards do not retransmit yet. A run in which the receive buffer overflows, because the receiver is much slower than the
 //! sender, is repeated with a smaller window; [`Row::window`] is the one that was measured.
+mod conditions;
 mod load;
 pub(crate) mod plot;
 mod wire;
@@ -23,6 +24,7 @@ mod wire;
 use crate::latency::{self, Latency, Ping};
 use crate::print_line;
 use anyhow::{Context, Result};
+pub use conditions::Conditions;
 use load::Outcome;
 use rnic_hdl::config::Config;
 use rnic_hdl::generator::{self, TOP};
@@ -170,6 +172,8 @@ pub struct Speed {
 pub struct Findings {
     /// Seed of the hosts' behaviour.
     pub seed: u64,
+    /// How the hosts differ from the standard ones.
+    pub conditions: Conditions,
     /// Throughput, by case.
     pub rows: Vec<Row>,
     /// Cases without a result.
@@ -231,17 +235,21 @@ struct Machine<'a> {
     model: &'a Model,
     width_bits: u32,
     seed: u64,
+    conditions: Conditions,
     card_cycles: u64,
     evaluation: Duration,
 }
 
 impl<'a> Machine<'a> {
-    fn new(model: &'a Model, width_bits: u32, seed: u64) -> Machine<'a> {
-        Machine { model, width_bits, seed, card_cycles: 0, evaluation: Duration::ZERO }
+    fn new(model: &'a Model, width_bits: u32, findings: &Findings) -> Machine<'a> {
+        let Findings { seed, ref conditions, .. } = *findings;
+        let conditions = conditions.clone();
+        Machine { model, width_bits, seed, conditions, card_cycles: 0, evaluation: Duration::ZERO }
     }
 
     fn options(&self) -> CardOptions {
-        CardOptions::standard(self.width_bits)
+        let standard = CardOptions::standard(self.width_bits);
+        CardOptions { host: self.conditions.apply(standard.host), ..standard }
     }
 
     /// Runs a function with two cards out of reset.
@@ -262,11 +270,11 @@ impl<'a> Machine<'a> {
     }
 
     fn row(&mut self, case: &Case) -> Result<Outcome> {
-        let (options, seed) = (self.options(), self.seed);
+        let (options, seed, conditions) = (self.options(), self.seed, self.conditions.clone());
         let mut window = load::window(case, &options);
         loop {
             let outcome = self.with_two_cards(|world, functions| {
-                load::measure(world, functions, &options, case, window, seed)
+                load::measure(world, functions, &options, &conditions, case, window, seed)
             })?;
             match load::smaller(window) {
                 Some(smaller) if matches!(outcome, Outcome::Lost { .. }) => window = smaller,
@@ -341,13 +349,13 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Runs cases on two cards, and prints the results.
+/// Runs cases on two cards under the standard conditions, and prints the results.
 ///
 /// # Errors
 /// As [`run`].
 pub fn measure(model: &Model, width_bits: u32, cases: &[Case], seed: u64) -> Result<Vec<Row>> {
     let mut findings = Findings { seed, ..Findings::default() };
-    Machine::new(model, width_bits, seed).rows(cases, &mut findings)?;
+    Machine::new(model, width_bits, &findings).rows(cases, &mut findings)?;
     Ok(findings.rows)
 }
 
@@ -360,13 +368,16 @@ pub fn run(config: &Config, cases: &[Case], findings: &mut Findings) -> Result<(
     let product = generator::generate(config)?;
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
     let model = Model::build(TOP, &product.verilog, &model_options(options))?;
-    let seed = findings.seed;
-    let mut machine = Machine::new(&model, width_bits, seed);
+    let mut machine = Machine::new(&model, width_bits, findings);
     let wire = machine.options().bits_per_second as f64 / 1e9;
     print_line!(
-        "\n{width_bits} bits at {} MHz, {wire} Gb/s, seed {seed}; % is of a wire full of such frames\n",
-        config.datapath.core_clock_mhz
+        "\n{width_bits} bits at {} MHz, {wire} Gb/s, seed {}; % is of a wire full of such frames\n",
+        config.datapath.core_clock_mhz,
+        findings.seed
     );
+    if findings.conditions != Conditions::default() {
+        print_line!("not the standard bench: {:?}\n", findings.conditions);
+    }
     let (start, cpu_start) = (Instant::now(), cpu_time());
     machine.rows(cases, findings)?;
     print_line!("\ncycles from the doorbell, one SEND at a time: median (shortest, longest)");

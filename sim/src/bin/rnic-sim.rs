@@ -59,6 +59,8 @@ enum Command {
         /// Only cases with this text in their name, for example `send_64_`.
         #[arg(long, default_value = "")]
         only: String,
+        #[command(flatten)]
+        conditions: bench::Conditions,
     },
     /// Compare the packet path with the software view of the contract on random frames.
     Differential {
@@ -95,10 +97,10 @@ fn run(command: Command) -> Result<()> {
             );
             Ok(())
         }
-        Command::Bench { config, quick, json, seed, only } => {
+        Command::Bench { config, quick, json, seed, only, conditions } => {
             let mut cases = bench::cases(quick);
             cases.retain(|case| case.name().contains(&only));
-            let mut findings = bench::Findings { seed, ..bench::Findings::default() };
+            let mut findings = bench::Findings { seed, conditions, ..bench::Findings::default() };
             for path in &config {
                 bench::run(&read(path)?, &cases, &mut findings)?;
                 // Written after each width, so that the results are kept if a later width fails.

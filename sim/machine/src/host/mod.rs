@@ -127,8 +127,7 @@ impl Host {
     /// # Panics
     /// If an option is outside its range.
     pub fn new(options: HostOptions, lanes: usize, seed: Seed, name: &str) -> Host {
-        let piece = options.link.piece_bytes;
-        assert!((64..=512).contains(&piece) && piece.is_power_of_two(), "pieces have 64 to 512 bytes");
+        options.link.check();
         Host {
             memory: Memory::default(),
             order: OrderMonitor::default(),
@@ -277,7 +276,8 @@ impl Host {
         }
         let random = &mut self.random;
         let is_free = self.up.backlog_ps(now_ps) <= self.backlog_max_ps;
-        to_card.read_request_ready = is_free && !happens(random, options.read_request_stall);
+        to_card.read_request_ready =
+            is_free && self.reads.has_room(options) && !happens(random, options.read_request_stall);
         to_card.write_request_ready =
             is_free && self.writes.has_room(options) && !happens(random, options.write_request_stall);
         to_card.write_data_ready =

@@ -1,6 +1,7 @@
 //! Behaviour of a host: standard, as for the bench, or hostile.
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rnic_layout::limits::HOST_READ_TAGS_MAX;
 use rnic_stimulus::chance::Delay;
 
 /// A PCI Express link: its rate, and the overhead of each packet.
@@ -12,8 +13,12 @@ pub struct LinkOptions {
     pub request_overhead_bytes: u64,
     /// Overhead of a read completion.
     pub completion_overhead_bytes: u64,
-    /// Largest payload of a packet: read completions and writes are split at multiples of it. A power of two from 64 to 512.
-    pub piece_bytes: u64,
+    /// Largest payload of a read completion: answers are split at multiples of it. A power of two from 64 to 512.
+    pub completion_bytes: u64,
+    /// Largest payload of a write packet: writes are split at multiples of it. A power of two from 64 to 512.
+    pub write_bytes: u64,
+    /// A packet carries whole dwords, so that payload which is not aligned to 4 bytes takes up to 6 bytes more.
+    pub pads_dwords: bool,
     /// Bytes that may wait for the link before requests and write data are stalled.
     pub buffer_bytes: u64,
 }
@@ -24,7 +29,9 @@ impl LinkOptions {
         bytes_per_second: 15_400_000_000,
         request_overhead_bytes: 24,
         completion_overhead_bytes: 20,
-        piece_bytes: 256,
+        completion_bytes: 256,
+        write_bytes: 256,
+        pads_dwords: false,
         buffer_bytes: 4096,
     };
 
@@ -33,9 +40,30 @@ impl LinkOptions {
         bytes_per_second: 1_000_000_000_000,
         request_overhead_bytes: 0,
         completion_overhead_bytes: 0,
-        piece_bytes: 512,
+        completion_bytes: 512,
+        write_bytes: 512,
+        pads_dwords: false,
         buffer_bytes: 1 << 20,
     };
+
+    /// Bytes that the payload of packets takes on the link.
+    pub(super) fn payload_bytes(&self, address: u64, length: u64) -> u64 {
+        if !self.pads_dwords || length == 0 {
+            return length;
+        }
+        // The packet may end at the end of the address space.
+        let last = address.wrapping_add(length - 1);
+        (last / 4).wrapping_sub(address / 4).wrapping_add(1) * 4
+    }
+
+    /// Panics if a field is outside its range.
+    pub(super) fn check(&self) {
+        for (name, bytes) in [("completion_bytes", self.completion_bytes), ("write_bytes", self.write_bytes)]
+        {
+            let is_allowed = (64..=512).contains(&bytes) && bytes.is_power_of_two();
+            assert!(is_allowed, "{name} is {bytes}; allowed are 64, 128, 256 and 512");
+        }
+    }
 }
 
 /// Order in which writes become visible.
@@ -80,6 +108,9 @@ pub struct HostOptions {
     pub read_error: f64,
     /// Probability that a write fails and changes nothing, per request.
     pub write_error: f64,
+    /// Reads in flight above which further ones are stalled, as by the credits of a root port for requests that are not
+    /// posted; 1 to [`HOST_READ_TAGS_MAX`].
+    pub reads_max: usize,
     /// Probability that `irq` is stalled.
     pub interrupt_stall: f64,
     /// Time from the card to software.
@@ -107,6 +138,7 @@ impl HostOptions {
         write_done: Delay::NONE,
         write_order: WriteOrder::Posted,
         writes_max: super::write::WRITES_MAX,
+        reads_max: HOST_READ_TAGS_MAX as usize,
         read_error: 0.0,
         write_error: 0.0,
         interrupt_stall: 0.0,
@@ -154,6 +186,7 @@ impl HostOptions {
             write_done: Delay::Uniform { min_ps: 0, max_ps: write_max_ps },
             write_order: if random.random_bool(0.5) { WriteOrder::Posted } else { WriteOrder::Free },
             writes_max: random.random_range(4..=super::write::WRITES_MAX),
+            reads_max: HOST_READ_TAGS_MAX as usize,
             read_error: 0.0,
             write_error: 0.0,
             interrupt_stall: stalls[4],
@@ -161,6 +194,25 @@ impl HostOptions {
             register_latency: Delay::Uniform { min_ps: 0, max_ps: 300_000 },
             register_stall: stalls[5],
             scatters: random.random(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_takes_whole_dwords_if_packets_carry_those() {
+        let bytes = LinkOptions::GEN3_X16;
+        let dwords = LinkOptions { pads_dwords: true, ..bytes };
+        for (address, length, padded) in
+            [(0, 4, 4), (0, 1, 4), (3, 1, 4), (3, 2, 8), (1, 256, 260), (u64::MAX, 1, 4)]
+        {
+            assert_eq!(
+                (bytes.payload_bytes(address, length), dwords.payload_bytes(address, length)),
+                (length, padded)
+            );
         }
     }
 }

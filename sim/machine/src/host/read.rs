@@ -92,6 +92,8 @@ pub struct Reads {
     lanes: usize,
     random: ChaCha8Rng,
     slots: Box<[Slot]>,
+    /// Requests in flight: slots that are busy.
+    in_flight: usize,
     waiting: BinaryHeap<Reverse<Piece>>,
     open: VecDeque<Open>,
     down: Link,
@@ -109,6 +111,7 @@ impl Reads {
             lanes,
             random: seed.stream(&format!("{name}/reads")),
             slots: vec![slot; TAGS].into_boxed_slice(),
+            in_flight: 0,
             waiting: BinaryHeap::with_capacity(1024),
             open: VecDeque::with_capacity(1024),
             down: Link::new(options.link.bytes_per_second),
@@ -120,7 +123,12 @@ impl Reads {
 
     /// Requests in flight.
     pub fn under_way(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.is_busy).count()
+        self.in_flight
+    }
+
+    /// Returns whether another request can be accepted.
+    pub fn has_room(&self, options: &HostOptions) -> bool {
+        self.in_flight < options.reads_max.clamp(1, TAGS)
     }
 
     /// Requests, and bytes that were requested.
@@ -148,6 +156,7 @@ impl Reads {
         self.requests += 1;
         self.bytes += u64::from(length);
         slot.is_busy = true;
+        self.in_flight += 1;
         slot.generation = slot.generation.wrapping_add(1);
         slot.address = address;
         // A malformed request is answered by one word with an error.
@@ -159,8 +168,8 @@ impl Reads {
 
         let (mut start, mut ready_ps) = (0, 0);
         while start < length {
-            let boundary =
-                options.link.piece_bytes - (address.wrapping_add(start as u64)) % options.link.piece_bytes;
+            let boundary = options.link.completion_bytes
+                - address.wrapping_add(start as u64) % options.link.completion_bytes;
             let end = length.min(start + boundary as usize);
             let is_early = happens(&mut self.random, options.early_read);
             let latency_ps = options.read_latency.draw_ps(&mut self.random);
@@ -209,7 +218,14 @@ impl Reads {
             if !piece.is_read {
                 self.read(now_ps, &mut piece, memory);
             }
-            let payload = if piece.has_failed { 0 } else { u64::from(piece.end - piece.start) };
+            let payload = match piece.has_failed {
+                true => 0,
+                false => {
+                    let address = self.slots[usize::from(piece.tag)].address;
+                    let start = address.wrapping_add(u64::from(piece.start));
+                    options.link.payload_bytes(start, u64::from(piece.end - piece.start))
+                }
+            };
             let arrives_ps = self.down.send(now_ps, payload + options.link.completion_overhead_bytes);
             self.open.push_back(Open { arrives_ps, piece });
         }
@@ -259,6 +275,7 @@ impl Reads {
         piece.start += count as u16;
         if last {
             slot.is_busy = false;
+            self.in_flight -= 1;
         }
         if last || piece.start == piece.end {
             self.open.remove(index);

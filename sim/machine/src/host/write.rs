@@ -248,8 +248,9 @@ impl Writes {
         let sequence = self.whole;
         let index = sequence as usize % WRITES_MAX;
         let (address, length) = (self.ring[index].address, self.ring[index].length as u64);
-        let pieces = pieces(address, length, options.link.piece_bytes);
-        let arrival_ps = up.send(now_ps, length + pieces * options.link.request_overhead_bytes);
+        let packets = packets(address, length, options.link.write_bytes);
+        let payload_bytes = options.link.payload_bytes(address, length);
+        let arrival_ps = up.send(now_ps, payload_bytes + packets * options.link.request_overhead_bytes);
         let mut visible_ps = arrival_ps + options.write_visible.draw_ps(&mut self.random);
         match options.write_order {
             WriteOrder::Posted => visible_ps = visible_ps.max(self.last_visible_ps),
@@ -273,8 +274,8 @@ impl Writes {
 }
 
 /// Packets of a write on the link.
-fn pieces(address: u64, length: u64, piece_bytes: u64) -> u64 {
-    (address % piece_bytes + length).div_ceil(piece_bytes).max(1)
+fn packets(address: u64, length: u64, packet_bytes: u64) -> u64 {
+    (address % packet_bytes + length).div_ceil(packet_bytes).max(1)
 }
 
 fn overlap(address: u64, length: u64, other: u64, other_length: u64) -> bool {

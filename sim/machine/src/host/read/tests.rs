@@ -1,3 +1,4 @@
+use super::super::LinkOptions;
 use super::super::memory::Access;
 use super::*;
 use rnic_stimulus::chance::Delay;
@@ -71,6 +72,34 @@ fn bytes_keep_the_lanes_of_their_addresses() {
         assert_eq!(address, 0x1f3 + 0x62);
         assert_eq!(bench.reads.under_way(), 0);
     }
+}
+
+/// A read of 512 bytes takes the time of its completions on the link, which are smaller and more at 64 bytes.
+#[test]
+fn small_completions_take_more_of_the_link() {
+    let cycles = |completion_bytes| {
+        let link = LinkOptions { completion_bytes, ..LinkOptions::GEN3_X16 };
+        let mut bench = Bench::new(HostOptions { link, ..HostOptions::IDEAL }, 64);
+        for tag in 0..16 {
+            bench.request(u64::from(tag) * 512, 512, tag);
+        }
+        let words = bench.words(1000);
+        words.last().expect("all reads are answered").0
+    };
+    // 16 reads of 512 bytes at 15.4 GB/s, with 20 bytes more for each completion.
+    assert_eq!([256, 64].map(cycles), [25 + 143, 25 + 174]);
+}
+
+#[test]
+fn no_more_reads_are_taken_than_there_are_credits() {
+    let options = HostOptions { reads_max: 2, ..HostOptions::IDEAL };
+    let mut bench = Bench::new(options, 64);
+    bench.request(0, 64, 0);
+    assert!(bench.reads.has_room(&options));
+    bench.request(64, 64, 1);
+    assert!(!bench.reads.has_room(&options));
+    bench.words(100);
+    assert!(bench.reads.has_room(&options));
 }
 
 #[test]

@@ -145,7 +145,8 @@ impl SimulatedFunction {
         let bar = |window| SimulatedBar { world: Arc::clone(&world), card, window };
         let (registers, doorbells) = (bar(Window::Registers), bar(Window::Doorbells));
         let random = lock(&world).seed().stream(&format!("function{card}"));
-        let mappings = Mappings { next_address: FIRST_ADDRESS, buffers: BTreeMap::new(), random };
+        let mappings =
+            Mappings { next_address: FIRST_ADDRESS, buffers: BTreeMap::new(), random };
         let mappings = Mutex::new(mappings);
         SimulatedFunction { world, card, registers, doorbells, mappings }
     }
@@ -215,6 +216,10 @@ impl Function for SimulatedFunction {
         let mapping = lock(&self.mappings).buffers.remove(&device_address);
         let (buffer, addresses) = mapping.ok_or(FunctionError::NotMapped { device_address })?;
         let mut world = lock(&self.world);
+        let now_ps = world.now_ps();
+        for &address in &addresses {
+            world.card_mut(self.card).check_release(now_ps, address);
+        }
         let host = world.host_mut(self.card).memory_mut();
         let other = |error: MemoryError| FunctionError::Other(error.to_string());
         for address in addresses {

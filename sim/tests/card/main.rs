@@ -13,6 +13,7 @@ mod hosts;
 mod keys;
 mod middle;
 mod shared;
+mod software;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -216,6 +217,17 @@ fn keys_end(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Orders of software that the machine must not let pass: a doorbell before its WQE, unmapping before destruction.
+fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
+    for part in [software::doorbells, software::unmapping] {
+        let options = [CardOptions::standard(width_bits); 2];
+        let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 1)?;
+        part(&world, functions, Seed(1))?;
+        lock(&world).finish()?;
+    }
+    Ok(())
+}
+
 at_both_widths! {
     one_message_arrives: one_message_arrives_at_64_bits, one_message_arrives_at_512_bits;
     memory_may_lie_scattered: memory_may_lie_scattered_at_64_bits, memory_may_lie_scattered_at_512_bits;
@@ -225,4 +237,5 @@ at_both_widths! {
     send_queues_drain: send_queues_drain_at_64_bits, send_queues_drain_at_512_bits;
     messages_end_in_the_middle: messages_end_in_the_middle_at_64_bits, messages_end_in_the_middle_at_512_bits;
     keys_end: keys_end_at_64_bits, keys_end_at_512_bits;
+    software_out_of_order_is_caught: software_out_of_order_is_caught_at_64_bits, software_out_of_order_is_caught_at_512_bits;
 }

@@ -172,6 +172,7 @@ impl Cards {
                     send_slots_log2: QUEUE_LOG2,
                     receive_wqes_log2: QUEUE_LOG2,
                     signal_all: false,
+                    first_psn: pair.first_psns[side],
                 };
                 let queue_pair = if pair.shares[side] {
                     let shared = &host.shared;

@@ -220,6 +220,11 @@ impl Host {
         Traffic { reads, read_bytes, writes, written_bytes, interrupts: self.interrupts, register_accesses }
     }
 
+    /// Number of reads and of writes in flight.
+    pub fn in_flight(&self) -> (usize, usize) {
+        (self.reads.under_way(), self.writes.under_way())
+    }
+
     /// Returns whether nothing is in flight between card and host.
     pub fn is_idle(&self) -> bool {
         self.reads.under_way() == 0
@@ -257,6 +262,7 @@ impl Host {
                 format!("software unmaps {length} bytes at {address:#x}, which {user} may still access")
             });
         }
+        self.order.release(address, length);
     }
 
     /// Processes one cycle of the core clock. `to_card` holds the current inputs of the card, and is changed to those of the

@@ -11,7 +11,7 @@ use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueShared};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::work_queue::WorkQueue;
 use rnic_layout::admin::{Body, CommandOpcode, CreateQueuePair};
 use rnic_layout::limits::{
@@ -19,7 +19,7 @@ use rnic_layout::limits::{
 };
 use rnic_layout::psn::PSN_COUNT;
 use rnic_layout::state::Service;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 impl ProtectionDomain {
     /// Creates a reliable connected queue pair with a receive queue of its own. `send_completions` and `receive_completions`

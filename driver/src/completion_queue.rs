@@ -14,15 +14,15 @@ use crate::event_ring::CompletionSignal;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
-use crate::sync::lock;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, lock};
 use rnic_layout::admin::{Body, CommandOpcode, CreateCompletionQueue};
 use rnic_layout::doorbell::Arm;
 use rnic_layout::limits::{CQES_LOG2_MAX, RING_LOG2_MIN};
 use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Size of a CQE in bytes.

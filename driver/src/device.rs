@@ -12,7 +12,7 @@ use crate::registers::Registers;
 use crate::startup::{
     Limits, Options, enable, identify, provide_contexts, read_limits, reset, set_addresses, start_events,
 };
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use rnic_layout::admin::{Answer, Body, CommandOpcode};
@@ -20,7 +20,7 @@ use rnic_layout::limits::{DOMAIN_BITS, SOURCE_ADDRESSES};
 use rnic_layout::path::Gid;
 use rnic_layout::registers::{COUNTERS, CounterLatch, Status, TableSizes, counter, counter_offset};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Allocators of object numbers, for all kinds of objects, and the random number generator that they draw from.
 pub(crate) struct IdAllocators {

@@ -8,12 +8,12 @@ use crate::interrupts::Interrupts;
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::ring::PhaseRing;
-use crate::sync::lock;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, lock};
 use rnic_layout::field::FieldError;
 use rnic_layout::queue::event::{AsyncEvent, Eqe, EventKind};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Size of an EQE in bytes.

@@ -9,9 +9,8 @@
 //! ```
 
 use crate::function::{Function, FunctionError};
-use crate::sync::lock;
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Longest sleep of a thread that waits for another one, in real time. It bounds the delay after a wake-up for a reason
@@ -34,9 +33,14 @@ struct Vector {
 }
 
 impl Interrupts {
+    /// Locks the waits. The model checker has no clock, so they use the standard library in its tests too.
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Vector>> {
+        self.vectors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Number of waits for the interrupt of a vector that have ended. A thread reads it before it arms its event queue.
     pub(crate) fn ended(&self, vector: u32) -> u64 {
-        lock(&self.vectors).entry(vector).or_default().ended
+        self.lock().entry(vector).or_default().ended
     }
 
     /// Waits for the interrupt of a vector until `until`, or until another thread's wait for it has ended since
@@ -49,7 +53,7 @@ impl Interrupts {
         until: Duration,
         is_stale: impl Fn() -> bool,
     ) -> Result<(), FunctionError> {
-        let mut vectors = lock(&self.vectors);
+        let mut vectors = self.lock();
         let state = vectors.entry(vector).or_default();
         if state.ended != ended || is_stale() {
             return Ok(());
@@ -75,7 +79,7 @@ impl Interrupts {
     /// Wakes the threads whose `is_stale` has become true.
     pub(crate) fn wake(&self) {
         // With the lock, a thread has either not looked at `is_stale` yet, or sleeps.
-        let _vectors = lock(&self.vectors);
+        let _vectors = self.lock();
         self.changed.notify_all();
     }
 }
@@ -88,7 +92,7 @@ struct Awaiting<'a> {
 
 impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
-        let mut vectors = lock(&self.interrupts.vectors);
+        let mut vectors = self.interrupts.lock();
         let state = vectors.entry(self.vector).or_default();
         state.is_awaited = false;
         state.ended += 1;

@@ -30,7 +30,7 @@
 //! | [`Completion`] | [`CompletionQueue::poll`] | `ibv_poll_cq` |
 //!
 //! A back end implements the traits of [`function`], over the memory of [`memory`]. [`ring`] is the index and phase logic of
-//! all queues, public so that a model checker can run it.
+//! all queues, public so that a model checker can run it alone.
 //!
 //! # Example
 //!
@@ -85,9 +85,9 @@
 
 // Rings and memory.
 pub mod ring;
+mod sync;
 
 pub mod memory;
-mod sync;
 
 pub mod function;
 

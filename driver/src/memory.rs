@@ -16,10 +16,11 @@
 //! completion, when no slice of that payload exists.
 
 use crate::ring::Words;
+use crate::sync::{Mutex, MutexGuard, lock};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Page size in bytes: the unit of allocation and alignment.
 pub const PAGE_BYTES: usize = 4096;
@@ -43,6 +44,9 @@ struct Page([AtomicU64; PAGE_WORDS]);
 /// Page-aligned memory that can be mapped for the card.
 pub struct Memory {
     pages: Box<[Page]>,
+    /// Words of a ring as the model checker knows them, in place of `pages`.
+    #[cfg(loom)]
+    modelled: Vec<crate::sync::AtomicU64>,
     purpose: Purpose,
     /// Ranges of payload that the application holds as slices.
     loans: Mutex<Vec<Lent>>,
@@ -86,6 +90,11 @@ impl Memory {
         let page = || Page([const { AtomicU64::new(0) }; PAGE_WORDS]);
         Self {
             pages: std::iter::repeat_with(page).take(pages).collect(),
+            #[cfg(loom)]
+            modelled: match purpose {
+                Purpose::Ring => (0..pages * PAGE_WORDS).map(|_| crate::sync::AtomicU64::new(0)).collect(),
+                Purpose::Payload => Vec::new(),
+            },
             purpose,
             loans: Mutex::new(Vec::new()),
         }
@@ -194,12 +203,46 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Lent>> {
-        // The list of loans is consistent even if another thread panicked while it held the lock.
-        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.loans)
+    }
+
+    #[cfg(loom)]
+    fn modelled_word(&self, index: usize) -> Option<&crate::sync::AtomicU64> {
+        self.modelled.get(index)
+    }
+
+    /// No word belongs to a model checker.
+    #[cfg(not(loom))]
+    fn modelled_word(&self, _: usize) -> Option<&AtomicU64> {
+        None
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
         &self.pages[index / PAGE_WORDS].0[index % PAGE_WORDS]
+    }
+
+    fn load(&self, index: usize, order: Ordering) -> u64 {
+        match self.modelled_word(index) {
+            Some(word) => word.load(order),
+            None => self.word(index).load(order),
+        }
+    }
+
+    fn store(&self, index: usize, value: u64, order: Ordering) {
+        match self.modelled_word(index) {
+            Some(word) => word.store(value, order),
+            None => self.word(index).store(value, order),
+        }
+    }
+
+    /// Replaces a word by a function of it.
+    fn update(&self, index: usize, order: Ordering, change: impl Fn(u64) -> u64) {
+        let change = |old| Some(change(old));
+        // The closure always returns `Some`, so the update never fails.
+        let _ = match self.modelled_word(index) {
+            Some(word) => word.fetch_update(order, Ordering::Relaxed, change),
+            None => self.word(index).fetch_update(order, Ordering::Relaxed, change),
+        };
     }
 
     /// One byte of payload as an atomic.
@@ -217,9 +260,9 @@ impl Memory {
         for (place, part) in word_parts(offset, into.len()) {
             let target = &mut into[place - offset..][..part];
             if part == WORD_BYTES {
-                target.copy_from_slice(&self.word(place / WORD_BYTES).load(Ordering::Relaxed).to_ne_bytes());
+                target.copy_from_slice(&self.load(place / WORD_BYTES, Ordering::Relaxed).to_ne_bytes());
             } else if self.purpose == Purpose::Ring {
-                let word = self.word(place / WORD_BYTES).load(Ordering::Relaxed).to_ne_bytes();
+                let word = self.load(place / WORD_BYTES, Ordering::Relaxed).to_ne_bytes();
                 target.copy_from_slice(&word[place % WORD_BYTES..][..part]);
             } else {
                 for (index, byte) in target.iter_mut().enumerate() {
@@ -237,15 +280,13 @@ impl Memory {
             let source = &from[place - offset..][..part];
             let order = if place + part == end { Ordering::Release } else { Ordering::Relaxed };
             if let Ok(word) = source.try_into() {
-                self.word(place / WORD_BYTES).store(u64::from_ne_bytes(word), order);
+                self.store(place / WORD_BYTES, u64::from_ne_bytes(word), order);
             } else if self.purpose == Purpose::Ring {
-                let merge = |old: u64| {
+                self.update(place / WORD_BYTES, order, |old| {
                     let mut word = old.to_ne_bytes();
                     word[place % WORD_BYTES..][..part].copy_from_slice(source);
-                    Some(u64::from_ne_bytes(word))
-                };
-                // The closure always returns `Some`, so the update never fails.
-                let _ = self.word(place / WORD_BYTES).fetch_update(order, Ordering::Relaxed, merge);
+                    u64::from_ne_bytes(word)
+                });
             } else {
                 for (index, byte) in source.iter().enumerate() {
                     self.byte(place + index).store(*byte, order);
@@ -276,11 +317,11 @@ pub(crate) struct RingWords<'a>(&'a Memory);
 
 impl Words for RingWords<'_> {
     fn load(&self, word: usize, order: Ordering) -> u64 {
-        self.0.word(word).load(order)
+        self.0.load(word, order)
     }
 
     fn store(&self, word: usize, value: u64, order: Ordering) {
-        self.0.word(word).store(value, order);
+        self.0.store(word, value, order);
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::device::{Device, DeviceShared, IdAllocators, NewObject};
 use crate::error::Error;
 use crate::mapping::Mapping;
-use crate::sync::lock;
+use crate::sync::{AtomicBool, lock};
 use rnic_layout::admin::CommandOpcode;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A protection domain, kept by all objects in it.
 pub(crate) struct ProtectionDomainShared {
@@ -49,7 +49,7 @@ impl ProtectionDomainShared {
 impl Drop for ProtectionDomainShared {
     fn drop(&mut self) {
         // Otherwise objects of another domain of this number could use one that the card still has.
-        if !*self.is_kept.get_mut() {
+        if !self.is_kept.load(Ordering::Relaxed) {
             lock(&self.device.ids).domains.free(self.number);
         }
     }

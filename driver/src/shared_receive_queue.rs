@@ -17,7 +17,7 @@ use crate::memory::Purpose;
 use crate::post_error::{PostError, Refusal};
 use crate::protection_domain::{ProtectionDomain, ProtectionDomainShared};
 use crate::ring::{WorkRing, write_slot};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::work_queue::{Posted, RECEIVE_FLAG, SRQ_FLAG, post_list};
 use crate::work_request::ReceiveRequest;
 use rnic_layout::admin::{Body, CommandOpcode, CreateSharedReceiveQueue, ModifySharedReceiveQueue};
@@ -26,7 +26,7 @@ use rnic_layout::limits::{RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, WQE_SLOT_BYTES};
 use rnic_layout::queue::completion::Cqe;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Parameters of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,24 @@
-//! The handshakes of the rings, in every order that the memory model allows.
+//! The handshakes of driver and card, in every order that the memory model allows.
 //!
-//! The card is a thread that follows the layout: it reads WQEs only below the producer index of the doorbell, writes the phase
-//! bit of a CQE last, and overwrites a CQE only after the doorbell has released it. Run with
+//! Two parts. The rings alone: the card is a thread that follows the layout, reads WQEs only below the producer index of the
+//! doorbell, writes the phase bit of a CQE last, and overwrites a CQE only after the doorbell has released it. The driver as it
+//! is: one thread posts and polls through [`rnic_driver::QueuePair`] and [`rnic_driver::CompletionQueue`], while others run the
+//! fake card, or poll too; at most two preemptions happen in one run. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p rnic-driver --release --test loom`.
 #![cfg(loom)]
+
+#[allow(dead_code, reason = "the model checker uses a part of the fake card")]
+#[path = "device/fake/mod.rs"]
+mod fake;
+#[allow(dead_code, reason = "and a part of the rig")]
+#[path = "device/rig.rs"]
+mod rig;
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use rnic_driver::ring::{PhaseRing, Words, WorkRing, write_slot};
+use rnic_driver::{Completion, CompletionQueue, Function, ReceiveRequest, SendRequest};
 use rnic_layout::queue::phase;
 
 struct Cells(Vec<AtomicU64>);
@@ -139,4 +149,101 @@ fn a_wqe_is_complete_when_its_doorbell_arrives() {
 #[should_panic(expected = "a WQE is complete")]
 fn a_doorbell_that_overtakes_its_wqe_is_caught() {
     work(Ordering::Relaxed);
+}
+
+/// Steps of the card that run beside the driver. Later ones run after it.
+const STEPS: usize = 2;
+
+/// Stack of a thread that opens a card, in words of 64 bits; the usual one of loom is too small for that.
+const STACK_WORDS: usize = 1 << 16;
+
+fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().stack_size(STACK_WORDS).spawn(run).expect("loom starts a thread")
+}
+
+/// Explores the orders of a run with at most two preemptions.
+fn explore(run: impl Fn() + Sync + Send + 'static) {
+    let run = std::sync::Arc::new(run);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    // Opening a card and connecting its queue pairs are some thousand accesses.
+    builder.max_branches = 100_000;
+    builder.check(move || {
+        let run = std::sync::Arc::clone(&run);
+        spawn(move || run()).join().expect("the run ends");
+    });
+}
+
+/// Starts a thread in which the card takes some steps.
+fn start_card(function: &std::sync::Arc<fake::FakeFunction>) -> thread::JoinHandle<()> {
+    let function = std::sync::Arc::clone(function);
+    spawn(move || (0..STEPS).for_each(|_| function.idle()))
+}
+
+fn poll(queue: &CompletionQueue, into: &mut Vec<Completion>) {
+    let done = queue.poll_one().expect("the card writes legal CQEs");
+    assert!(done.as_ref().is_none_or(Completion::is_success), "{done:?}");
+    into.extend(done);
+}
+
+fn wr_ids(done: &[Completion]) -> Vec<u64> {
+    done.iter().map(|completion| completion.wr_id).collect()
+}
+
+/// The card takes WQEs and writes CQEs while the driver posts and polls.
+#[test]
+fn what_is_posted_beside_the_card_completes() {
+    explore(|| {
+        let mut pair = rig::pair();
+        let immediate = |wr_id: u64| [wr_id as u8; 4];
+        pair.right.post_receive(ReceiveRequest::new(11)).expect("there is room");
+        let card = start_card(&pair.function);
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        for wr_id in [1, 2] {
+            let request = SendRequest::send_immediate(wr_id, immediate(wr_id)).signalled();
+            pair.left.post_send(request).expect("there is room");
+            poll(&pair.queues[0], &mut sent);
+        }
+        pair.right.post_receive(ReceiveRequest::new(12)).expect("there is room");
+        poll(&pair.queues[1], &mut received);
+        card.join().expect("the card sees nothing wrong");
+        pair.idle(4);
+        for _ in 0..2 {
+            poll(&pair.queues[0], &mut sent);
+            poll(&pair.queues[1], &mut received);
+        }
+        assert_eq!((wr_ids(&sent), wr_ids(&received)), (vec![1, 2], vec![11, 12]));
+        let seen: Vec<_> = received.iter().map(|completion| completion.immediate).collect();
+        assert_eq!(seen, [1, 2].map(|wr_id| Some(immediate(wr_id))), "each message is what was posted");
+    });
+}
+
+/// Two threads poll one queue while the card writes to it: each completion is taken once.
+#[test]
+fn a_completion_is_taken_by_one_thread() {
+    explore(|| {
+        let mut pair = rig::pair();
+        for wr_id in [1, 2] {
+            pair.right.post_receive(ReceiveRequest::new(10 + wr_id)).expect("there is room");
+            pair.left.post_send(SendRequest::send(wr_id).signalled()).expect("there is room");
+        }
+        let card = start_card(&pair.function);
+        let other = {
+            let queue = pair.queues[0].clone();
+            spawn(move || {
+                let mut taken = Vec::new();
+                poll(&queue, &mut taken);
+                wr_ids(&taken)
+            })
+        };
+        let mut taken = Vec::new();
+        poll(&pair.queues[0], &mut taken);
+        card.join().expect("the card sees nothing wrong");
+        let mut all = other.join().expect("the other thread polls");
+        pair.idle(4);
+        (0..2).for_each(|_| poll(&pair.queues[0], &mut taken));
+        all.extend(wr_ids(&taken));
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+    });
 }

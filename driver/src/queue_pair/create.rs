@@ -12,14 +12,15 @@ use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueShared};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::work_queue::WorkQueue;
 use rnic_layout::admin::{Body, CommandOpcode, CreateQueuePair};
 use rnic_layout::limits::{
     QPN_BITS, RECEIVE_WQES_LOG2_MAX, RING_LOG2_MIN, SEND_SLOTS_LOG2_MAX, WQE_SLOT_BYTES,
 };
+use rnic_layout::psn::PSN_COUNT;
 use rnic_layout::state::Service;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 impl ProtectionDomain {
     /// Creates a reliable connected queue pair with a receive queue of its own. `send_completions` and `receive_completions`
@@ -82,16 +83,19 @@ impl ProtectionDomain {
         let check = |name, log2: u32, limit: u8, contract: u32| {
             check_option(name, log2.into(), RING_LOG2_MIN.into(), u32::from(limit).min(contract).into())
         };
-        let QueuePairOptions { send_slots_log2, receive_wqes_log2, signal_all } = *options;
+        let QueuePairOptions { send_slots_log2, receive_wqes_log2, signal_all, first_psn } = *options;
         check("send_slots_log2", send_slots_log2, limits.send_slots_log2, SEND_SLOTS_LOG2_MAX)?;
         check("receive_wqes_log2", receive_wqes_log2, limits.receive_wqes_log2, RECEIVE_WQES_LOG2_MAX)?;
+        if let Some(psn) = first_psn {
+            check_option("first_psn", psn.into(), 0, (PSN_COUNT - 1).into())?;
+        }
         let memory = |log2: u32| Mapping::new(&device.function, WQE_SLOT_BYTES << log2, Purpose::Ring);
         let send = WorkQueue::new(memory(send_slots_log2)?, send_slots_log2);
         let receive = WorkQueue::new(memory(receive_wqes_log2)?, receive_wqes_log2);
         let (number, first_psn) = {
             let ids = &mut *lock(&device.ids);
             let number = ids.queue_pairs.allocate_unpredictable(&mut ids.rng, QPN_BITS, RESERVED_QPNS)?;
-            (number, random_psn(&mut ids.rng))
+            (number, first_psn.unwrap_or_else(|| random_psn(&mut ids.rng)))
         };
         let body = CreateQueuePair {
             service: Service::ReliableConnected,

@@ -11,7 +11,7 @@ use crate::error::{Error, check_option};
 use crate::mapping::Mapping;
 use crate::memory::Purpose;
 use crate::remote_memory::RemoteRights;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::work_queue::WorkQueue;
 use rand::Rng;
 use rnic_layout::admin::{
@@ -23,7 +23,7 @@ use rnic_layout::state::{AttributeMask, QpState, Service, transition};
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The part of a queue pair that transitions keep. Dropping it destroys the queue pair on the card.
 struct Owned {

@@ -14,11 +14,18 @@ pub struct QueuePairOptions {
     pub receive_wqes_log2: u32,
     /// Every send is signalled, as with `sq_sig_all`.
     pub signal_all: bool,
+    /// First PSN of this end, below 2^24; `None` draws it. [`QueuePair::reset`](super::QueuePair::reset) draws another one.
+    pub first_psn: Option<u32>,
 }
 
 impl Default for QueuePairOptions {
     fn default() -> Self {
-        Self { send_slots_log2: RING_LOG2_MIN, receive_wqes_log2: RING_LOG2_MIN, signal_all: false }
+        Self {
+            send_slots_log2: RING_LOG2_MIN,
+            receive_wqes_log2: RING_LOG2_MIN,
+            signal_all: false,
+            first_psn: None,
+        }
     }
 }
 

@@ -7,14 +7,14 @@ use crate::error::CompletionError;
 use crate::post_error::Refusal;
 use crate::protection_domain::ProtectionDomainShared;
 use crate::shared_receive_queue::SharedReceiveQueueShared;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::work_queue::{Posted, RECEIVE_FLAG, WorkQueue};
 use crate::work_request::{ReceiveRequest, SendRequest};
 use rnic_layout::doorbell::Doorbell;
 use rnic_layout::limits::SEND_SLOTS_MAX;
 use rnic_layout::queue::completion::Cqe;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// State of a queue pair that its completion queues access too.
 pub(super) struct QueuePairShared {

@@ -60,7 +60,8 @@ fn a_queue_of_unsignalled_work_never_stalls() {
 #[test]
 fn a_completion_queue_cannot_overrun() {
     // A send queue of 256 slots completes into 64 CQEs; the fake card panics on an overrun.
-    let options = QueuePairOptions { send_slots_log2: 8, receive_wqes_log2: 8, signal_all: true };
+    let options =
+        QueuePairOptions { send_slots_log2: 8, receive_wqes_log2: 8, signal_all: true, ..Default::default() };
     let completion_options = CompletionQueueOptions { entries_log2: 6, ..Default::default() };
     let mut pair = pair_with(RemoteRights::ALL, &options, &completion_options);
     let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();

@@ -249,6 +249,22 @@ fn sizes_are_checked_on_both_sides_of_their_bounds() {
 }
 
 #[test]
+fn the_first_psn_is_chosen_by_the_application_or_drawn() {
+    let (_, device) = card();
+    let queue = device.create_completion_queue(&device.events(), &Default::default()).unwrap();
+    let domain = device.create_protection_domain().unwrap();
+    let first_psn = |first_psn| {
+        let options = QueuePairOptions { first_psn, ..Default::default() };
+        Ok::<_, Error>(domain.create_queue_pair(&queue, &queue, &options)?.info(0)?.first_psn)
+    };
+    for chosen in [0, 5, 0xff_ffff] {
+        assert_eq!(first_psn(Some(chosen)).unwrap(), chosen);
+    }
+    assert!(matches!(first_psn(Some(0x100_0000)), Err(Error::Option { name: "first_psn", .. })));
+    assert_ne!(first_psn(None).unwrap(), first_psn(None).unwrap());
+}
+
+#[test]
 fn connection_info_is_decoded_as_it_was_encoded() {
     let pair = pair();
     let info = pair.left.info(0).unwrap();

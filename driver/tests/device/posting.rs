@@ -109,3 +109,13 @@ fn lists_are_posted_as_far_as_they_fit() {
     pair.queues[1].poll(&mut done, 1000).unwrap();
     assert!(done.iter().map(|completion| completion.wr_id).eq(0..64));
 }
+
+#[test]
+#[should_panic(expected = "has changed after its doorbell")]
+fn a_wqe_that_is_written_after_its_doorbell_is_caught() {
+    let mut pair = pair();
+    pair.left.post_send(SendRequest::send(1).inline(b"late")).unwrap();
+    let number = pair.left.number();
+    pair.function.card().change_posted(number);
+    pair.idle(10);
+}

@@ -96,9 +96,11 @@ pub struct SimulatedFunction {
     mappings: Mutex<Mappings>,
 }
 
-/// Mappings of the driver. Device addresses are never reused, so that a card that uses a stale one faults.
+/// Mappings of the driver. Device addresses are reused at once, or never, so that a card that uses a stale one faults.
 struct Mappings {
     next_address: u64,
+    /// Address and length of ranges that were unmapped and are reused, newest last.
+    free: Vec<(u64, u64)>,
     /// By the first address: the buffer, and the device addresses of its segments.
     buffers: BTreeMap<u64, (BufferId, Vec<u64>)>,
     random: ChaCha8Rng,
@@ -109,6 +111,10 @@ impl Mappings {
     fn place(&mut self, bytes: usize, page_log2: Option<u8>) -> Result<Vec<DmaSegment>, FunctionError> {
         let exhausted = FunctionError::OutOfAddresses { bytes };
         let Some(log2) = page_log2 else {
+            if let Some(place) = self.free.iter().rposition(|&(_, free)| free == bytes as u64) {
+                let (device_address, _) = self.free.remove(place);
+                return Ok(vec![DmaSegment { device_address, bytes }]);
+            }
             let device_address = self.next_address;
             // An unmapped guard page between two mappings.
             let end = device_address.checked_add((bytes + PAGE_BYTES) as u64);
@@ -145,7 +151,8 @@ impl SimulatedFunction {
         let bar = |window| SimulatedBar { world: Arc::clone(&world), card, window };
         let (registers, doorbells) = (bar(Window::Registers), bar(Window::Doorbells));
         let random = lock(&world).seed().stream(&format!("function{card}"));
-        let mappings = Mappings { next_address: FIRST_ADDRESS, buffers: BTreeMap::new(), random };
+        let mappings =
+            Mappings { next_address: FIRST_ADDRESS, free: Vec::new(), buffers: BTreeMap::new(), random };
         let mappings = Mutex::new(mappings);
         SimulatedFunction { world, card, registers, doorbells, mappings }
     }
@@ -212,9 +219,18 @@ impl Function for SimulatedFunction {
     }
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        let mapping = lock(&self.mappings).buffers.remove(&device_address);
+        let mut mappings = lock(&self.mappings);
+        let mapping = mappings.buffers.remove(&device_address);
         let (buffer, addresses) = mapping.ok_or(FunctionError::NotMapped { device_address })?;
         let mut world = lock(&self.world);
+        let now_ps = world.now_ps();
+        for &address in &addresses {
+            world.card_mut(self.card).check_release(now_ps, address);
+        }
+        if world.host(self.card).options().reuses_addresses {
+            let bytes = |address: &u64| world.host(self.card).memory().mapped_bytes(*address);
+            mappings.free.extend(addresses.iter().filter_map(|address| Some((*address, bytes(address)?))));
+        }
         let host = world.host_mut(self.card).memory_mut();
         let other = |error: MemoryError| FunctionError::Other(error.to_string());
         for address in addresses {

@@ -367,7 +367,7 @@ impl Load {
         let queue_options = QueuePairOptions {
             send_slots_log2: slots_log2,
             receive_wqes_log2: slots_log2,
-            signal_all: false,
+            ..QueuePairOptions::default()
         };
         // Each queue pair has a cell of its own for atomics.
         let (gap_bytes, place_bytes) =

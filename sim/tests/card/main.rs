@@ -2,17 +2,19 @@
 //!
 //! | Variable | Meaning | Default |
 //! |---|---|---|
-//! | `RNIC_SEEDS` | seeds that a test runs at each width | 12 of random operations; 3 of messages that end in the middle, and of shared receive queues; 1 of draining send queues, and of keys that are invalidated |
+//! | `RNIC_SEEDS` | seeds that a test runs at each width | 12 of random operations; 3 of messages that end in the middle, and of shared receive queues; 2 of objects that end in traffic; 1 of draining send queues, and of keys that are invalidated |
 //! | `RNIC_FIRST_SEED` | the first of them | 0; 11 for the test that cards never lock |
 //! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 200,000 |
 //!
 //! `scripts/soak.sh` runs these tests for hours.
+mod churn;
 mod drain;
 mod endurance;
 mod hosts;
 mod keys;
 mod middle;
 mod shared;
+mod software;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -216,6 +218,36 @@ fn keys_end(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+/// Regions, keys, queue pairs and completion queues that end in the middle of traffic, on hostile hosts that use their device
+/// addresses again at once.
+fn objects_end_in_traffic(width_bits: u32) -> Result<()> {
+    let model = card_model(width_bits)?;
+    let mut sum = [0; 2];
+    for seed in seeds(2) {
+        let hosts = hostile(Seed(seed)).map(|host| HostOptions { reuses_addresses: true, ..host });
+        let options = hosts.map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
+        let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
+        let counts = judged(&world, churn::rounds(functions, Seed(seed), 3))
+            .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
+        lock(&world).finish()?;
+        sum = [sum[0] + counts[0], sum[1] + counts[1]];
+    }
+    println!("{width_bits} bits: {} messages succeeded, and {} did not", sum[0], sum[1]);
+    ensure!(sum.iter().all(|&count| count > 0), "{sum:?}");
+    Ok(())
+}
+
+/// Orders of software that the machine must not let pass: a doorbell before its WQE, unmapping before destruction.
+fn software_out_of_order_is_caught(width_bits: u32) -> Result<()> {
+    for part in [software::doorbells, software::unmapping] {
+        let options = [CardOptions::standard(width_bits); 2];
+        let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), 1)?;
+        part(&world, functions, Seed(1))?;
+        lock(&world).finish()?;
+    }
+    Ok(())
+}
+
 at_both_widths! {
     one_message_arrives: one_message_arrives_at_64_bits, one_message_arrives_at_512_bits;
     memory_may_lie_scattered: memory_may_lie_scattered_at_64_bits, memory_may_lie_scattered_at_512_bits;
@@ -225,4 +257,6 @@ at_both_widths! {
     send_queues_drain: send_queues_drain_at_64_bits, send_queues_drain_at_512_bits;
     messages_end_in_the_middle: messages_end_in_the_middle_at_64_bits, messages_end_in_the_middle_at_512_bits;
     keys_end: keys_end_at_64_bits, keys_end_at_512_bits;
+    objects_end_in_traffic: objects_end_in_traffic_at_64_bits, objects_end_in_traffic_at_512_bits;
+    software_out_of_order_is_caught: software_out_of_order_is_caught_at_64_bits, software_out_of_order_is_caught_at_512_bits;
 }

@@ -293,13 +293,15 @@ fn attack(
         let request = rig.receive_request(wr_id);
         let piece = &request.sg_list[0];
         let (address, local_key, length) = (piece.address(), piece.key(), piece.len() as u32);
-        queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
-        if case.receives == Receives::BadKey {
+        let is_bad = case.receives == Receives::BadKey;
+        if is_bad {
             let sge = Sge { address, local_key, length };
-            let spoiled = rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
-            // WQEs of earlier cases may have used the same memory, which does not matter any more.
-            ensure!(spoiled >= 1, "the receive to corrupt is in no ring");
+            rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
         }
+        queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
+        // WQEs of earlier cases may have used the same memory, which does not matter any more.
+        let spoiled = rig.tamper.spoiled();
+        ensure!(!is_bad || spoiled[0] >= 1, "the receive to corrupt is in no ring");
     }
     let first_psn = target.expected_psn.value();
     let reads = Some(case.destination_read_atomic);

@@ -7,7 +7,9 @@ use rnic_driver::function::REGISTER_BAR;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::admin::{ANSWER_BYTES, Answer, COMMAND_BYTES};
 use rnic_layout::limits::RING_LOG2_MIN;
-use rnic_layout::registers::{REG_ADMIN_ANSWER_BASE, REG_ADMIN_COMMAND_BASE, REG_ADMIN_DOORBELL};
+use rnic_layout::registers::{
+    REG_ADMIN_ANSWER_BASE, REG_ADMIN_COMMAND_BASE, REG_ADMIN_DOORBELL, REG_TABLE_SIZES, TableSizes,
+};
 use rnic_machine::function::{SharedWorld, SimulatedFunction};
 use rnic_machine::host::Access;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,6 +32,8 @@ struct State {
     /// Address of the answer, previous contents of its slot, and the opcode that the driver expects.
     awaited: Option<(u64, [u8; ANSWER_BYTES], u8)>,
     answer: Option<Answer>,
+    /// Sizes of the card's tables as the driver reads them, if they are not the right ones.
+    table_sizes: Option<TableSizes>,
     /// Address and length of all mappings, in order.
     mapped: Vec<(u64, usize)>,
 }
@@ -114,7 +118,12 @@ impl Bar for Registers {
     }
 
     fn read64(&self, offset: u64) -> u64 {
-        self.inner().read64(offset)
+        match self.0.state().table_sizes {
+            Some(sizes) if offset == u64::from(REG_TABLE_SIZES.offset) => {
+                u64::from_le_bytes(sizes.to_bytes().expect("a legal value"))
+            }
+            _ => self.inner().read64(offset),
+        }
     }
 
     fn write64(&self, offset: u64, value: u64) {
@@ -134,6 +143,11 @@ impl Interposer {
         let function = SimulatedFunction::new(Arc::clone(&world), 0);
         let shared = Arc::new(Shared { function, world, state: Mutex::default() });
         Interposer { registers: Registers(Arc::clone(&shared)), shared }
+    }
+
+    /// Makes the driver believe in tables of these sizes, from its start on.
+    pub(crate) fn pretend_tables(&self, sizes: TableSizes) {
+        self.shared.state().table_sizes = Some(sizes);
     }
 
     /// Replaces the next command, except for its tag.

@@ -7,6 +7,7 @@
 //! * [`scatter_gather`]: messages of the card with six SGEs, receives with three, and SGEs with invalid keys;
 //! * [`frames`]: invalid requests and responses of a peer;
 //! * [`software`]: invalid doorbells and commands;
+//! * [`numbers`]: numbers of objects whose destruction the card has not confirmed;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`faults`]: host memory that the card cannot access.
 //!
@@ -16,6 +17,7 @@ mod faults;
 mod frames;
 mod interpose;
 mod legal;
+mod numbers;
 mod own_atomics;
 mod own_reads;
 mod pages;
@@ -82,10 +84,15 @@ fn faults_of_the_host_end_what_they_must(width_bits: u32) -> Result<()> {
     Ok(())
 }
 
+fn numbers_are_kept_until_their_object_has_ended(width_bits: u32) -> Result<()> {
+    numbers::all_kinds(width_bits)
+}
+
 at_both_widths! {
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;
     wrong_frames_are_refused: wrong_frames_are_refused_at_64_bits, wrong_frames_are_refused_at_512_bits;
     wrong_answers_are_refused: wrong_answers_are_refused_at_64_bits, wrong_answers_are_refused_at_512_bits;
     wrong_doorbells_and_commands_are_refused: wrong_doorbells_and_commands_are_refused_at_64_bits, wrong_doorbells_and_commands_are_refused_at_512_bits;
+    numbers_are_kept_until_their_object_has_ended: numbers_are_kept_until_their_object_has_ended_at_64_bits, numbers_are_kept_until_their_object_has_ended_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
 }

@@ -16,16 +16,17 @@ use rnic_endpoint::memory::{Region as PeerRegion, Rights, Sge};
 use rnic_endpoint::packet;
 use rnic_endpoint::qp::{self, Data, Operation, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::{Gid, Pmtu};
-use rnic_layout::psn::Psn;
+use rnic_layout::psn::{PSN_COUNT, Psn};
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::registers::COUNTERS;
-use rnic_layout::wire::MacAddress;
+use rnic_layout::wire::{MacAddress, VlanTag};
 use rnic_machine::function::SharedWorld;
 use rnic_machine::host::HostOptions;
 use rnic_machine::wire::{Frame, Station, WireOptions};
 use rnic_machine::world::{CardOptions, Port, World};
-use rnic_stimulus::chance::Delay;
+use rnic_stimulus::chance::{Delay, Seed};
 use rnic_workloads::tamper::Tamper;
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -98,15 +99,33 @@ fn gids(mac: [u8; 6]) -> [Gid; 2] {
     [Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, mac[5])), Gid::from_mac(mac)]
 }
 
+/// Tag control information of all frames of a version of IP: IPv6 runs in a VLAN.
+fn vlan(version: Version) -> Option<u16> {
+    (version == IPV6).then_some(0x6064)
+}
+
 /// Path from the endpoint to the card.
 pub(crate) fn path_to_card(version: Version) -> packet::Path {
     let [peer, card] = [PEER_MAC, CARD_MAC].map(|mac| (MacAddress(mac), gids(mac)[version]));
-    packet::Path::new(peer.0, peer.1, card.0, card.1)
+    let vlan = vlan(version).map(VlanTag::from_control);
+    packet::Path { vlan, ..packet::Path::new(peer.0, peer.1, card.0, card.1) }
 }
 
 /// Path from the card to the endpoint.
 fn path_to_peer(version: Version) -> Path {
-    Path { source_index: version as u8, ..Path::new(gids(PEER_MAC)[version], PEER_MAC) }
+    let vlan = vlan(version);
+    Path { source_index: version as u8, vlan, ..Path::new(gids(PEER_MAC)[version], PEER_MAC) }
+}
+
+/// Host of the card: ideal, standard or hostile. The seeds of the tests and both widths meet all three.
+fn host(width_bits: u32, seed: u64) -> HostOptions {
+    let host = match (seed + u64::from(width_bits == 64)) % 3 {
+        0 => HostOptions::IDEAL,
+        1 => HostOptions::STANDARD,
+        _ => HostOptions::hostile(&mut Seed(seed).stream("host options")),
+    };
+    // The rig maps memory one range at a time.
+    HostOptions { scatters: false, ..host }
 }
 
 /// Attributes with which the card sends: no retries, so the first failure is reported.
@@ -164,6 +183,8 @@ pub(crate) struct Rig {
     pub(crate) room: Vec<Region>,
     station: usize,
     bystander: Option<QueuePair<ReadyToSend>>,
+    /// Queue pairs that were created.
+    queue_pairs: Cell<u32>,
     counters: Vec<u64>,
     messages: u64,
 }
@@ -171,8 +192,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Opens the card.
     pub(crate) fn new(width_bits: u32, seed: u64) -> Result<Rig> {
-        let host = HostOptions { ..HostOptions::IDEAL };
-        let options = CardOptions { host, ..CardOptions::standard(width_bits) };
+        let options = CardOptions { host: host(width_bits, seed), ..CardOptions::standard(width_bits) };
         let mut world = World::new(seed);
         world.add_card(&card_model(width_bits)?, options)?;
         let mut endpoint = Endpoint::new(MacAddress(PEER_MAC), PEER_BYTES);
@@ -220,6 +240,7 @@ impl Rig {
             room,
             station,
             bystander: None,
+            queue_pairs: Cell::new(0),
             counters,
             messages,
         };
@@ -327,9 +348,12 @@ impl Rig {
         Ok(done)
     }
 
-    /// A queue pair in INIT.
+    /// A queue pair in INIT. Of every three, one begins at the last PSN, and one shortly before the PSNs wrap around.
     pub(crate) fn new_queue_pair(&self, rights: RemoteRights) -> Result<QueuePair<state::Init>> {
-        let options = QueuePairOptions::default();
+        let count = self.queue_pairs.get();
+        self.queue_pairs.set(count + 1);
+        let first_psn = [None, Some(PSN_COUNT - 1), Some(PSN_COUNT - 3)][count as usize % 3];
+        let options = QueuePairOptions { first_psn, ..QueuePairOptions::default() };
         let queue_pair = self.domain.create_queue_pair(&self.sends, &self.receives, &options)?;
         Ok(queue_pair.initialize(rights).map_err(rnic_driver::Error::from)?)
     }
@@ -401,6 +425,9 @@ impl Rig {
         let wr_id = self.messages;
         let payload: Vec<u8> = (0..29).map(|place| (wr_id * 31 + place) as u8).collect();
         let receive = self.receive_request(wr_id);
+        // On a slow host, the card may send before the driver goes on.
+        let sge = Sge { address: PEER_FIRST, key: PEER_KEY, length: 64 };
+        self.endpoint(|endpoint| endpoint.post_receive(BYSTANDER, ReceiveWqe { wr_id, sges: vec![sge] }));
         let bystander = self.bystander.as_mut().context("the bystander is there")?;
         bystander.post_receive(receive).map_err(|refused| refused.reason)?;
         let request = SendRequest::send(wr_id).inline(&payload).signalled();
@@ -408,12 +435,8 @@ impl Rig {
         let number = bystander.number();
         // The read returns after the doorbells.
         self.device.check()?;
-        let sge = Sge { address: PEER_FIRST, key: PEER_KEY, length: 64 };
-        self.endpoint(|endpoint| {
-            endpoint.post_receive(BYSTANDER, ReceiveWqe { wr_id, sges: vec![sge] });
-            let work = SendWqe::new(wr_id, Operation::Send, Data::Inline(payload.clone()));
-            endpoint.post_send(BYSTANDER, work);
-        });
+        let work = SendWqe::new(wr_id, Operation::Send, Data::Inline(payload.clone()));
+        self.endpoint(|endpoint| endpoint.post_send(BYSTANDER, work));
         let (mut others, mut mine, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         self.wait("a message of the bystander", |rig| {
             for done in rig.completions()? {

@@ -41,9 +41,14 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 7 + place / 256 + seed * 13) as u8).collect()
 }
 
-fn spoil(rig: &Rig, sge: Sge) -> Result<()> {
-    let count = rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
-    ensure!(count >= 1, "the SGE to corrupt is in no ring");
+/// Corrupts the key of an SGE, which is posted next.
+fn spoil(rig: &Rig, sge: Sge) {
+    rig.tamper.spoil(sge, |slot, place| slot[place + 8] ^= 0x40);
+}
+
+/// Checks that all corruptions have met an SGE.
+fn check_spoiled(rig: &Rig) -> Result<()> {
+    ensure!(rig.tamper.spoiled().iter().all(|&count| count >= 1), "the SGE to corrupt is in no ring");
     Ok(())
 }
 
@@ -102,8 +107,9 @@ fn receive(rig: &mut Rig, message: &[u8], bad: Option<usize>) -> Result<Done> {
     pieces.iter_mut().for_each(|piece| piece.bytes_mut().fill(UNTOUCHED));
     let sges = sges(&pieces);
     let request = pieces.into_iter().fold(ReceiveRequest::new(3 | RECEIVE_TAG), ReceiveRequest::sge);
+    bad.into_iter().for_each(|bad| spoil(rig, sges[bad]));
     queue_pair.post_receive(request).map_err(|refused| refused.reason)?;
-    bad.map_or(Ok(()), |bad| spoil(rig, sges[bad]))?;
+    check_spoiled(rig)?;
     rig.device.check()?;
     let work = SendWqe::new(1, Operation::Send, Data::Inline(message.to_vec()));
     rig.endpoint(|endpoint| endpoint.post_send(PEER, work));
@@ -135,8 +141,9 @@ fn send(rig: &mut Rig, is_write: bool, lengths: &[usize], bad: usize) -> Result<
     let remote = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: 5 };
     let before = SendRequest::write(6, remote).inline(&[3; 5]);
     let second = SendRequest::send(8).inline(&[1; 8]).signalled();
+    spoil(rig, sge);
     queue_pair.post_sends(&mut vec![before, first, second])?;
-    spoil(rig, sge)?;
+    check_spoiled(rig)?;
     let mut done = rig.exchange()?;
     rig.wait("the end", |rig| {
         done.extend(rig.completions()?);

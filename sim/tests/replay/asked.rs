@@ -154,7 +154,8 @@ impl Replay<'_> {
             self.prepare_receive(packet)?;
         }
         let own = |key: &mut u32, address: &mut u64| (*key, *address) = self.grounds.own(*key, *address);
-        let frame = retarget(packet, self.machine.queue_pair.number(), psn, |mut header| {
+        let own_psn = psn.add(self.machine.psn_shift);
+        let frame = retarget(packet, self.machine.queue_pair.number(), own_psn, |mut header| {
             match &mut header {
                 ExtendedRepr::Reth(reth) => own(&mut reth.remote_key, &mut reth.virtual_address),
                 ExtendedRepr::AtomicEth(atomic) => own(&mut atomic.remote_key, &mut atomic.virtual_address),
@@ -167,10 +168,11 @@ impl Replay<'_> {
             let answer = PacketRepr::parse(&answer)?;
             let peer = self.flow.peer.unwrap_or(self.flow.number);
             ensure!(answer.bth.destination_qp == peer, "to whom is {:?}", answer.bth);
-            if let Some(expected) = self.data.get(&answer.bth.psn.value()) {
+            let captured_psn = answer.bth.psn.sub(self.machine.psn_shift).value();
+            if let Some(expected) = self.data.get(&captured_psn) {
                 ensure!(answer.payload == expected, "the bytes of the answer {:?}", answer.bth);
             }
-            self.said.push(Said::of(&answer));
+            self.said.push(Said { psn: captured_psn, ..Said::of(&answer) });
         }
         let is_write = !is_send(operation(packet)?) && !packet.payload.is_empty();
         if let Some((key, address)) = self.target.filter(|_| is_next && is_write) {

@@ -16,7 +16,7 @@ use rnic_machine::host::HostOptions;
 use rnic_machine::wire::{Frame, Station, WireOptions};
 use rnic_machine::world::{CardOptions, Port, World};
 use rnic_stimulus::captures::flow::Flow;
-use rnic_stimulus::chance::Delay;
+use rnic_stimulus::chance::{Delay, Seed};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -57,6 +57,8 @@ pub(crate) struct Machine {
     device: Device,
     /// First PSN that the card sends.
     pub(crate) first_psn: Psn,
+    /// Number that is added to the PSNs of captured requests.
+    pub(crate) psn_shift: u32,
     /// Smallest path MTU with which the captured packets are possible.
     pub(crate) pmtu: Pmtu,
 }
@@ -70,6 +72,15 @@ pub(crate) enum Role {
     Responder,
 }
 
+/// Host of the card: ideal, standard or hostile, by the number of the flow's queue pair.
+fn host(flow: &Flow) -> HostOptions {
+    match flow.number % 3 {
+        0 => HostOptions::IDEAL,
+        1 => HostOptions::STANDARD,
+        _ => HostOptions::hostile(&mut Seed(flow.number.into()).stream("host options")),
+    }
+}
+
 impl Machine {
     pub(crate) fn new(width_bits: u32, flow: &Flow, role: Role) -> Result<Machine> {
         let first = &flow.crossings[0].packet;
@@ -79,8 +90,8 @@ impl Machine {
             Role::Requester => (asking, answering),
             Role::Responder => (answering, asking),
         };
-        let options = CardOptions { host: HostOptions::IDEAL, ..CardOptions::standard(width_bits) };
-        let mut world = World::new(1);
+        let options = CardOptions { host: host(flow), ..CardOptions::standard(width_bits) };
+        let mut world = World::new(flow.number.into());
         world.add_card(&card_model(width_bits)?, options)?;
         let station = world.add_station(Tape::default());
         let wire = WireOptions { delay: Delay::nanoseconds(20), ..options.wire() };
@@ -93,23 +104,40 @@ impl Machine {
         let domain = device.create_protection_domain()?;
         let events = device.events();
         let completions = device.create_completion_queue(&events, &CompletionQueueOptions::default())?;
-        let queue_pair =
-            domain.create_queue_pair(&completions, &completions, &QueuePairOptions::default())?;
+        // In half of the flows, the PSNs wrap around after the first request.
+        let is_last = flow.number % 2 == 1;
+        let last = Psn::ZERO.sub(1);
+        let pair_options =
+            QueuePairOptions { first_psn: is_last.then_some(last.value()), ..QueuePairOptions::default() };
+        let queue_pair = domain.create_queue_pair(&completions, &completions, &pair_options)?;
         let queue_pair = queue_pair.initialize(RemoteRights::ALL).map_err(rnic_driver::Error::from)?;
         let first_psn = Psn::wrapping(queue_pair.info(0)?.first_psn);
         let most = flow.crossings.iter().map(|crossing| crossing.packet.payload.len()).max().unwrap_or(0);
         let pmtus = [Pmtu::Bytes256, Pmtu::Bytes512, Pmtu::Bytes1024, Pmtu::Bytes2048, Pmtu::Bytes4096];
         let pmtu = pmtus.into_iter().find(|pmtu| pmtu.bytes() as usize >= most).context("no such PMTU")?;
+        let psn_shift = if is_last { last.distance(first.bth.psn) as u32 } else { 0 };
         let info = ConnectionInfo {
             qp_number: peer.2,
-            first_psn: first.bth.psn.value(),
+            first_psn: first.bth.psn.add(psn_shift).value(),
             gid: peer.1,
             mac: peer.0.0,
             path_mtu: pmtu,
         };
-        let path = Some(Path::new(peer.1, peer.0.0));
+        let vlan = (flow.number / 2 % 2 == 1).then_some(0x2005);
+        let path = Some(Path { vlan, ..Path::new(peer.1, peer.0.0) });
         let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
-        Ok(Machine { world, function, station, domain, queue_pair, completions, device, first_psn, pmtu })
+        Ok(Machine {
+            world,
+            function,
+            station,
+            domain,
+            queue_pair,
+            completions,
+            device,
+            first_psn,
+            psn_shift,
+            pmtu,
+        })
     }
 
     fn world(&self) -> MutexGuard<'_, World> {

@@ -172,6 +172,7 @@ impl Cards {
                     send_slots_log2: QUEUE_LOG2,
                     receive_wqes_log2: QUEUE_LOG2,
                     signal_all: false,
+                    first_psn: pair.first_psns[side],
                 };
                 let queue_pair = if pair.shares[side] {
                     let shared = &host.shared;
@@ -311,9 +312,9 @@ impl Host {
         })
     }
 
-    /// Corrupts a request that was just posted, whose memory is in a region that ends at `end`.
-    fn spoil(&self, sge: Sge, mistake: Mistake, end: u64, pmtu: usize) -> Result<()> {
-        let count = self.tamper.spoil(sge, |slot, place| match mistake {
+    /// Corrupts the request that holds an SGE before its doorbell. Its memory is in a region that ends at `end`.
+    fn spoil(&self, sge: Sge, mistake: Mistake, end: u64, pmtu: usize) {
+        self.tamper.spoil(sge, move |slot, place| match mistake {
             Mistake::LocalKey | Mistake::LastKey | Mistake::ReceiveKey => slot[place + 8] ^= 0x40,
             Mistake::LocalRange => slot[place + 7] ^= 0x40,
             // Long enough for a packet, and one byte too short for the message.
@@ -328,7 +329,12 @@ impl Host {
             }
             _ => slot[0] = NO_OPCODE,
         });
-        ensure!(count > 0, "the request to corrupt is in no ring");
+    }
+
+    /// Checks that the first `count` corruptions have met a request.
+    fn check_spoiled(&self, count: usize) -> Result<()> {
+        let spoiled = self.tamper.spoiled();
+        ensure!(spoiled.iter().take(count).all(|&slots| slots > 0), "a request to corrupt is in no ring");
         Ok(())
     }
 }
@@ -437,6 +443,12 @@ impl Machine for Cards {
         }
         let count = requests.len();
         let (region_end, pmtu) = (end.sends.end(), end.pmtu);
+        let mut places = Vec::new();
+        for (place, sge, mistake) in spoiled {
+            host.spoil(sge, mistake, region_end, pmtu);
+            places.push(place);
+        }
+        let end = &mut host.ends[pair];
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         let result = queue_pair.post_sends(&mut requests);
         let posted = count - requests.len();
@@ -447,10 +459,7 @@ impl Machine for Cards {
             Err(reason) if !is_full(reason) => bail!("message {posted} of {count}: {reason}"),
             _ => {}
         }
-        // The card cannot have fetched it yet, as no time has passed.
-        for (_, sge, mistake) in spoiled.into_iter().filter(|(place, ..)| *place < posted) {
-            host.spoil(sge, mistake, region_end, pmtu)?;
-        }
+        host.check_spoiled(places.into_iter().filter(|&place| place < posted).count())?;
         Ok(posted)
     }
 
@@ -458,18 +467,20 @@ impl Machine for Cards {
         let host = &mut self.hosts[side];
         let end = &mut host.ends[pair];
         let Some(pieces) = end.receives.take(&receive.pieces) else { return Ok(false) };
-        let spoiled = receive.is_mistaken.then(|| sge(&pieces[0]));
+        let spoiled = receive.is_mistaken.then(|| (sge(&pieces[0]), end.receives.end(), end.pmtu));
         let request = receive_request(wr_id, pieces);
+        if let Some((sge, region_end, pmtu)) = spoiled {
+            host.spoil(sge, Mistake::ReceiveKey, region_end, pmtu);
+        }
+        let end = &mut host.ends[pair];
         let queue_pair = end.queue_pair.as_mut().context("the queue pair was failed")?;
         if let Err(refused) = queue_pair.post_receive(request) {
             ensure!(is_full(refused.reason), "a receive: {}", refused.reason);
             refused.request.sg_list.into_iter().for_each(|piece| end.receives.give(piece));
+            host.check_spoiled(0)?;
             return Ok(false);
         }
-        if let Some(sge) = spoiled {
-            let end = &host.ends[pair];
-            host.spoil(sge, Mistake::ReceiveKey, end.receives.end(), end.pmtu)?;
-        }
+        host.check_spoiled(usize::from(spoiled.is_some()))?;
         Ok(true)
     }
 

@@ -1,7 +1,7 @@
 //! Two reference endpoints, back to back: checks the model against an independent implementation of the protocol.
 use super::model::shared_index;
 use super::plan::{
-    Kind, Mistake, Piece, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
+    Kind, Mistake, Pair, Piece, Plan, Receive, Source, TargetMemory, WINDOW_BYTES, Wrapping, background,
     window_background,
 };
 use super::run::{Machine, Outcome, Post};
@@ -11,6 +11,7 @@ use rnic_endpoint::memory::{Region, Rights, Sge};
 use rnic_endpoint::packet::Path;
 use rnic_endpoint::qp::{Data, Operation, Queue, QueuePairSetup, ReceiveWqe, SendWqe};
 use rnic_layout::path::Gid;
+use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
 use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::QpState;
@@ -80,6 +81,10 @@ fn qp_number(side: usize, pair: usize) -> u32 {
     0x100 * (side as u32 + 1) + pair as u32
 }
 
+fn first_psn(pair: &Pair, side: usize) -> Psn {
+    pair.first_psns[side].map_or(Psn::ZERO, Psn::wrapping)
+}
+
 fn path(side: usize, wrapping: &Wrapping) -> Path {
     let is_ipv4 = wrapping.is_ipv4;
     Path {
@@ -138,6 +143,8 @@ impl Host {
                     ..Rights::NONE
                 },
                 pmtu: pair.pmtu,
+                send_psn: first_psn(pair, side),
+                receive_psn: first_psn(pair, 1 - side),
                 shared_receives: pair.shares[side].then_some(SHARED_RECEIVES),
                 ..QueuePairSetup::new(numbers[0], numbers[1], path(side, &pair.wrapping))
             });

@@ -9,6 +9,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX};
 use rnic_layout::path::Pmtu;
+use rnic_layout::psn::PSN_COUNT;
 use rnic_stimulus::chance::Seed;
 use std::ops::Range;
 
@@ -353,6 +354,8 @@ pub struct Pair {
     pub pmtu: Pmtu,
     /// Ethernet and IP fields of its frames.
     pub wrapping: Wrapping,
+    /// First PSN of each host's end, just before the PSNs wrap around; `None` leaves it to the host.
+    pub first_psns: [Option<u32>; 2],
     /// Whether the queue pair allows WRITEs and READs of its peer, by host.
     pub lets_write: [bool; 2],
     /// Whether receives come from the shared receive queue of the host, by host.
@@ -497,6 +500,9 @@ fn mix(state: u64) -> u64 {
     value ^ value >> 31
 }
 
+/// Maximum number of PSNs before the wrap-around that a queue pair begins at.
+const FIRST_PSN_DISTANCE_MAX: u32 = 12;
+
 /// Draws one pair.
 struct Draw {
     random: ChaCha8Rng,
@@ -534,7 +540,13 @@ impl Draw {
                 ending.late_receives[side].clear();
             }
         }
-        Pair { pmtu, wrapping, lets_write, shares, lanes, ending }
+        // Every long message wraps around, and so do most queue pairs in half of their ends.
+        let first_psns = [0, 1].map(|_| {
+            self.random
+                .random_bool(0.5)
+                .then(|| PSN_COUNT - self.random.random_range(1..=FIRST_PSN_DISTANCE_MAX))
+        });
+        Pair { pmtu, wrapping, first_psns, lets_write, shares, lanes, ending }
     }
 
     /// Draws one direction. `must_end` requires that it invalidates a key of the peer.

@@ -15,7 +15,7 @@ impl Card {
         let slot = u64::from(index & ((1 << log2) - 1));
         self.admin_consumer = self.admin_consumer.wrapping_add(1);
         let mut bytes = [0; 64];
-        self.read_memory(self.register(REG_ADMIN_COMMAND_BASE.offset) + slot * 64, &mut bytes);
+        self.read_posted(self.register(REG_ADMIN_COMMAND_BASE.offset) + slot * 64, &mut bytes);
         let (status, detail) = match Command::parse(&bytes) {
             Ok(command) => {
                 self.commands.push(command.header.opcode);

@@ -67,6 +67,18 @@ impl FakeFunction {
     }
 }
 
+impl Drop for FakeFunction {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(
+                self.card().unmapped_in_use,
+                [],
+                "the driver unmapped memory that the card could access"
+            );
+        }
+    }
+}
+
 impl Function for FakeFunction {
     fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
         Ok(Vec::new())

@@ -18,6 +18,8 @@ mod registers;
 mod work;
 
 pub(crate) use function::FakeFunction;
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
 use rnic_driver::{Bar, DeviceView, Function, FunctionError, Memory};
 use rnic_layout::admin::{
     Answer, Body, Command, CommandHeader, CommandOpcode as Op, CommandStatus, CreateCompletionQueue,
@@ -33,7 +35,9 @@ use rnic_layout::queue::send::{AtomicWqe, SendWqe, Sge, Wqe, WqeOpcode, sges};
 use rnic_layout::registers::*;
 use rnic_layout::state::{AttributeMask, PERMISSIONS, Posting, QpState, check_transition};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Time that passes in one call of `idle`.
@@ -124,6 +128,8 @@ pub(crate) struct Card {
     memory: BTreeMap<u64, DeviceView>,
     next_address: u64,
     admin_consumer: u16,
+    /// Commands and WQEs by address, as they were when their doorbell arrived.
+    posted: BTreeMap<u64, [u8; WQE_SLOT_BYTES]>,
     pending_interrupts: u64,
     events: BTreeMap<u32, EventRing>,
     completions: BTreeMap<u32, CompletionRing>,
@@ -222,6 +228,32 @@ impl Card {
     fn write_memory(&self, address: u64, from: &[u8]) {
         let (view, offset) = self.dma(address, from.len()).expect("the address is mapped");
         view.write(offset, from).expect("the application does not hold it");
+    }
+
+    /// The driver posts slots of a ring: those from index `before` to `producer`.
+    fn post(&mut self, base: u64, log2: u8, before: u16, producer: u16) {
+        let count = producer.wrapping_sub(before);
+        assert!(count >> log2 <= 1, "{count} slots are more than the ring holds");
+        for place in 0..count {
+            let slot = u64::from(before.wrapping_add(place)) & ((1 << log2) - 1);
+            let address = base + slot * WQE_SLOT_BYTES as u64;
+            let mut bytes = [0; WQE_SLOT_BYTES];
+            self.read_memory(address, &mut bytes);
+            self.posted.insert(address, bytes);
+        }
+    }
+
+    /// Reads a slot that was posted. Its contents must be those that it had when its doorbell arrived.
+    fn read_posted(&self, address: u64, slot: &mut [u8]) {
+        self.read_memory(address, slot);
+        let posted = &self.posted[&address];
+        assert!(slot == posted, "a slot at {address:#x} has changed after its doorbell");
+    }
+
+    /// Changes one byte of a posted slot, as a driver would that writes a WQE after its doorbell.
+    pub(crate) fn change_posted(&mut self, qp_number: u32) {
+        let address = self.queue_pairs[&qp_number].create.send_base;
+        self.write_memory(address + 8, &[0xff]);
     }
 
     fn step(&mut self) {

@@ -68,7 +68,13 @@ impl Card {
 
     pub(super) fn write_register(&mut self, offset: u32, value: u64) {
         let bytes = value.to_le_bytes();
+        let before = self.register(offset) as u16;
         self.written.insert(offset, value);
+        if offset == REG_ADMIN_DOORBELL.offset {
+            let control = AdminControl::parse(&self.register(REG_ADMIN_CONTROL.offset).to_le_bytes());
+            let log2 = control.expect("legal").entries_log2;
+            self.post(self.register(REG_ADMIN_COMMAND_BASE.offset), log2, before, value as u16);
+        }
         if offset == REG_CONTROL.offset && Control::parse(&bytes).expect("a legal value").reset {
             let resetting = match &mut self.faults.resets {
                 Some(0) => u32::MAX,
@@ -100,18 +106,24 @@ impl Card {
         let bytes = value.to_le_bytes();
         if offset == doorbell::SHARED_RECEIVE.offset {
             let WorkDoorbell { object_number, producer_index } = WorkDoorbell::parse(&bytes).expect("legal");
-            self.shared.get_mut(&object_number).expect("the queue exists").producer = producer_index;
+            let ring = self.shared.get_mut(&object_number).expect("the queue exists");
+            let before = std::mem::replace(&mut ring.producer, producer_index);
+            let (base, log2) = (ring.create.base, ring.create.entries_log2);
+            self.post(base, log2, before, producer_index);
         } else if offset == doorbell::SEND.offset || offset == doorbell::RECEIVE.offset {
             let WorkDoorbell { object_number, producer_index } = WorkDoorbell::parse(&bytes).expect("legal");
             let qp = self.queue_pairs.get_mut(&object_number).expect("the queue pair exists");
-            let posting = if offset == doorbell::SEND.offset {
-                qp.send_producer = producer_index;
-                PERMISSIONS[qp.state as usize].post_send
+            let create = &qp.create;
+            let (base, log2, producer, posting) = if offset == doorbell::SEND.offset {
+                let posting = PERMISSIONS[qp.state as usize].post_send;
+                (create.send_base, create.send_slots_log2, &mut qp.send_producer, posting)
             } else {
-                qp.receive_producer = producer_index;
-                PERMISSIONS[qp.state as usize].post_receive
+                let posting = PERMISSIONS[qp.state as usize].post_receive;
+                (create.receive_base, create.receive_wqes_log2, &mut qp.receive_producer, posting)
             };
             assert_ne!(posting, Posting::Refused, "posted in {}", qp.state.name());
+            let before = std::mem::replace(producer, producer_index);
+            self.post(base, log2, before, producer_index);
         } else if offset == doorbell::COMPLETION.offset {
             let bell = CompletionDoorbell::parse(&bytes).expect("legal");
             let ring = self.completions.get_mut(&bell.object_number).expect("the queue exists");

@@ -51,7 +51,10 @@ impl Card {
         for (place, slot) in slots.chunks_exact_mut(WQE_SLOT_BYTES).enumerate() {
             let index = qp.send_consumer.wrapping_add(place as u16);
             let index = index & ((1 << qp.create.send_slots_log2) - 1);
-            self.read_memory(qp.create.send_base + u64::from(index) * WQE_SLOT_BYTES as u64, slot);
+            let address = qp.create.send_base + u64::from(index) * WQE_SLOT_BYTES as u64;
+            if place < usize::from(qp.send_producer.wrapping_sub(qp.send_consumer)) {
+                self.read_posted(address, slot);
+            }
         }
         slots
     }
@@ -313,7 +316,7 @@ impl Card {
             }
         }
         let mut wqe = [0; WQE_SLOT_BYTES];
-        self.read_memory(address, &mut wqe);
+        self.read_posted(address, &mut wqe);
         Some((ReceiveWqe::parse(&wqe).expect("the driver posts legal receives"), wqe))
     }
 

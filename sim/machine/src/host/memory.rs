@@ -10,6 +10,7 @@
 //! Buffers are the memory; mappings make ranges of them visible to the card. A request may cover several mappings if they are
 //! adjacent in device addresses, as with the pages of an IOMMU. A buffer is owned by the host model, or by other software in
 //! this process, such as a driver: a [`Backing`].
+use crate::monitor::posted::PostedSlots;
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -181,6 +182,7 @@ pub struct Memory {
     /// By first device address. Ranges do not overlap.
     map: BTreeMap<u64, Mapping>,
     faults: Vec<Fault>,
+    posted: PostedSlots,
 }
 
 impl Memory {
@@ -269,7 +271,18 @@ impl Memory {
     /// If no mapping begins at this address.
     pub fn unmap(&mut self, address: u64) -> Result<BufferId, MemoryError> {
         let mapping = self.map.remove(&address).ok_or(MemoryError::NotMapped { address })?;
+        self.posted.forget(address..address + mapping.length);
         Ok(mapping.buffer)
+    }
+
+    /// Length of the mapping that begins at this address, in bytes; `None` if there is none.
+    pub fn mapped_bytes(&self, address: u64) -> Option<u64> {
+        self.map.get(&address).map(|mapping| mapping.length)
+    }
+
+    /// Work that software has posted, with which reads of the card are compared.
+    pub fn posted_mut(&mut self) -> &mut PostedSlots {
+        &mut self.posted
     }
 
     /// Takes the refusals since the last call. A run that ends with refusals that were not taken has failed.
@@ -348,6 +361,9 @@ impl Memory {
         let result = self
             .check(address, bytes.len() as u64, Some(direction))
             .and_then(|()| self.copy_out(address, bytes).map_err(|address| (address, Refusal::Held)));
+        if result.is_ok() {
+            self.posted.compare(address, bytes);
+        }
         self.record(time_ps, direction, result)
     }
 

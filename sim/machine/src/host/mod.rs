@@ -27,6 +27,7 @@ pub use write::{WriteRequest, WriteWord};
 use crate::monitor::dma::check_idle;
 use crate::monitor::order::OrderMonitor;
 use crate::monitor::overhear::Overheard;
+use crate::monitor::posted::Posted;
 use crate::monitor::trail::{Moment, Trail};
 use crate::monitor::{Log, Rule};
 use crate::world::clock::SECOND_PS;
@@ -109,6 +110,7 @@ pub struct Host {
     memory: Memory,
     order: OrderMonitor,
     overheard: Overheard,
+    posted: Posted,
     random: ChaCha8Rng,
     up: Link,
     backlog_max_ps: u64,
@@ -132,6 +134,7 @@ impl Host {
             memory: Memory::default(),
             order: OrderMonitor::default(),
             overheard: Overheard::default(),
+            posted: Posted::default(),
             random: seed.stream(&format!("{name}/host")),
             up: Link::new(options.link.bytes_per_second),
             backlog_max_ps: backlog_max_ps(&options.link),
@@ -182,6 +185,7 @@ impl Host {
 
     /// Starts a register access.
     pub fn start(&mut self, now_ps: u64, access: RegisterAccess, is_posted: bool) -> Ticket {
+        self.posted.hear(&access, &mut self.memory);
         self.registers.start(now_ps, access, is_posted, &self.options)
     }
 
@@ -215,6 +219,11 @@ impl Host {
         Traffic { reads, read_bytes, writes, written_bytes, interrupts: self.interrupts, register_accesses }
     }
 
+    /// Number of reads and of writes in flight.
+    pub fn in_flight(&self) -> (usize, usize) {
+        (self.reads.under_way(), self.writes.under_way())
+    }
+
     /// Returns whether nothing is in flight between card and host.
     pub fn is_idle(&self) -> bool {
         self.reads.under_way() == 0
@@ -242,6 +251,17 @@ impl Host {
         for failure in self.registers.failures() {
             log.report(0, Rule::Answer, || failure.to_string());
         }
+    }
+
+    /// Software is about to unmap the memory at a device address: reports it if an object of the card may still access it.
+    pub fn check_release(&mut self, now_ps: u64, address: u64, log: &mut Log) {
+        let length = self.memory.mapped_bytes(address).unwrap_or(0);
+        if let Some(user) = self.posted.user(address, length, &mut self.memory) {
+            log.report(now_ps, Rule::Release, || {
+                format!("software unmaps {length} bytes at {address:#x}, which {user} may still access")
+            });
+        }
+        self.order.release(address, length);
     }
 
     /// Processes one cycle of the core clock. `to_card` holds the current inputs of the card, and is changed to those of the
@@ -273,6 +293,11 @@ impl Host {
         to_card.read_word = self.reads.cycle(now_ps, options, &mut self.memory);
         if to_card.read_word.is_some_and(|word| word.last) {
             self.order.trail_mut().note(now_ps, Moment::ReadAnswered);
+        }
+        for slot in self.memory.posted_mut().take_changed() {
+            log.report(now_ps, Rule::Posted, || {
+                format!("{slot}: software has changed it after its doorbell")
+            });
         }
         let random = &mut self.random;
         let is_free = self.up.backlog_ps(now_ps) <= self.backlog_max_ps;

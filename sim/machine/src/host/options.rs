@@ -121,6 +121,9 @@ pub struct HostOptions {
     pub register_stall: f64,
     /// The host has no IOMMU that makes payload buffers contiguous: some of them are scattered over pages of 4 KiB to 1 GiB.
     pub scatters: bool,
+    /// Device addresses that were unmapped are the first that are mapped again. Otherwise none is used twice, and the access of
+    /// a card to memory that it has given back is a fault.
+    pub reuses_addresses: bool,
 }
 
 impl HostOptions {
@@ -146,6 +149,7 @@ impl HostOptions {
         register_latency: Delay::NONE,
         register_stall: 0.0,
         scatters: false,
+        reuses_addresses: false,
     };
 
     /// Host of the standard bench (design 8): 1 us of read latency with jitter, Gen3 x16, writes that are reported done up to
@@ -194,6 +198,7 @@ impl HostOptions {
             register_latency: Delay::Uniform { min_ps: 0, max_ps: 300_000 },
             register_stall: stalls[5],
             scatters: random.random(),
+            reuses_addresses: random.random(),
         }
     }
 }

@@ -8,6 +8,8 @@
 //! | [`Rule::Tag`] | [`crate::host::read`] | a read tag is reused only after its answer |
 //! | [`Rule::Words`] | [`crate::host::write`] | a write has as many words as its address range touches |
 //! | [`Rule::Bounds`] | [`crate::host::memory`] | every access is mapped for its direction |
+//! | [`Rule::Posted`] | [`posted`] | software does not change WQEs and commands after their doorbell |
+//! | [`Rule::Release`] | [`posted`] | software unmaps memory that no object of the card uses |
 //! | [`Rule::Order`] | [`order`], informed by [`overhear`] | payload, then CQE, then EQE, then interrupt |
 //! | [`Rule::Frame`] | [`crate::wire::mac`] | frames leave complete, in time, and not marked as bad |
 //! | [`Rule::Counters`] | [`counters`] | each frame from the wire increments exactly one counter |
@@ -19,6 +21,7 @@ pub mod counters;
 pub mod dma;
 pub mod order;
 pub mod overhear;
+pub mod posted;
 pub mod stream;
 pub mod trail;
 
@@ -39,6 +42,10 @@ pub enum Rule {
     Words,
     /// The card accesses only what is mapped for it.
     Bounds,
+    /// WQEs and commands are complete when their doorbell is written, and stay as they are until the card has read them.
+    Posted,
+    /// Memory is unmapped when no object of the card uses it any more.
+    Release,
     /// Payload, CQE, EQE and interrupt become visible in this order.
     Order,
     /// Frames leave complete and in time.

@@ -153,6 +153,11 @@ impl OrderMonitor {
         self.work.push(Work { qp_number, tag, first, length, is_completed: false });
     }
 
+    /// Forgets payload in memory that software takes back.
+    pub fn release(&mut self, address: u64, length: u64) {
+        self.work.retain(|work| !overlaps(work.first, work.length, address, length));
+    }
+
     /// Visible entries of a ring since it was registered, modulo 2^24.
     pub fn entries(&self, kind: RingKind, number: u32) -> Option<u32> {
         let mut rings = self.rings.iter();

@@ -21,7 +21,7 @@ const COMMAND_BYTES: usize = 64;
 
 /// A memory region, as far as payload depends on it.
 #[derive(Clone, Debug)]
-struct Region {
+pub(super) struct Region {
     first_address: u64,
     length: u64,
     /// Device addresses of its pages, or of its beginning if it is contiguous.
@@ -32,7 +32,7 @@ struct Region {
 }
 
 impl Region {
-    fn new(body: &CreateRegion, memory: &Memory) -> Region {
+    pub(super) fn new(body: &CreateRegion, memory: &Memory) -> Region {
         let CreateRegion { first_address, length, translation_base, .. } = *body;
         if body.translation != Translation::PageList {
             let pages = vec![translation_base];
@@ -52,7 +52,7 @@ impl Region {
     }
 
     /// Device addresses and lengths of a part of it, which may span several pages.
-    fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
+    pub(super) fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
         let end = self.first_offset + offset + length;
         let mut next = self.first_offset + offset;
         std::iter::from_fn(move || {

@@ -470,6 +470,11 @@ impl Card {
         &mut self.host
     }
 
+    /// Software is about to unmap the memory at a device address: reports it if an object of the card may still access it.
+    pub fn check_release(&mut self, now_ps: u64, address: u64) {
+        self.host.check_release(now_ps, address, &mut self.log);
+    }
+
     /// Violations that its monitors have seen.
     pub fn log(&self) -> &Log {
         &self.log

@@ -508,13 +508,16 @@ impl World {
     pub fn finish(&mut self) -> Result<(), RegisterError> {
         let mut quiet_since_ps = self.now_ps;
         let end_ps = self.now_ps + DRAIN_PS_MAX;
-        while self.now_ps < quiet_since_ps + SETTLE_PS && self.now_ps < end_ps {
+        while self.now_ps < quiet_since_ps + SETTLE_PS {
             if !self.step() {
                 break;
             }
             self.check()?;
-            if !self.is_quiet() {
+            if let Some(unrest) = self.unrest() {
                 quiet_since_ps = self.now_ps;
+                if self.now_ps >= end_ps {
+                    return Err(self.failure(&format!("the world does not come to rest: {unrest}")).into());
+                }
             }
         }
         for card in 0..self.cards.len() {
@@ -528,10 +531,21 @@ impl World {
         Ok(self.check()?)
     }
 
-    /// Returns whether nothing is in flight at the ports of all cards.
-    fn is_quiet(&self) -> bool {
-        self.wires.iter().all(|wire| wire.directions.iter().all(|direction| direction.in_flight() == 0))
-            && self.cards.iter().all(|card| card.host().is_idle() && card.frames_waiting() == 0)
+    /// Returns what is in flight at the ports of cards and stations; `None` if nothing is.
+    fn unrest(&self) -> Option<String> {
+        let mut directions = self.wires.iter().flat_map(|wire| &wire.directions);
+        if directions.any(|direction| direction.in_flight() != 0) {
+            return Some("frames are on a wire".into());
+        }
+        if let Some(station) = self.stations.iter().position(|peer| !peer.arriving.is_empty()) {
+            return Some(format!("frames arrive at station {station}"));
+        }
+        let is_busy = |card: &&Card| !card.host().is_idle() || card.frames_waiting() != 0;
+        self.cards.iter().find(is_busy).map(|card| {
+            let (reads, writes) = card.host().in_flight();
+            let frames = card.frames_waiting();
+            format!("{} has {reads} reads, {writes} writes and {frames} frames in flight", card.name())
+        })
     }
 
     fn file_name(&self, part: &str, extension: &str) -> String {

@@ -4,8 +4,10 @@
 #
 #   scripts/mutants.sh                         all mutants
 #   scripts/mutants.sh --only psn --only keys  those whose name has one of these parts
-#   scripts/mutants.sh --sample                the few that scripts/test.sh runs
+#   scripts/mutants.sh --own                   each with the judge that saw it soonest before, in place of all
+#   scripts/mutants.sh --sample                the few that scripts/test.sh runs, as with --own
 #   scripts/mutants.sh --judge endpoint        with this judge alone; may be given several times
+#   scripts/mutants.sh --limit 300             without the unchanged card; each judge may take 300 seconds
 #   scripts/mutants.sh --jobs 4                as many mutants side by side; as many as there are cores if not given
 #   scripts/mutants.sh --list                  judges and mutants
 #

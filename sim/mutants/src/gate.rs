@@ -30,6 +30,8 @@ pub struct Gate {
     pub output: PathBuf,
     /// Mutants that are judged side by side.
     pub jobs: usize,
+    /// Whether a mutant meets only its own judge, in place of all.
+    pub own: bool,
     /// Longest time of a judge on the unchanged card, which includes compiling the model.
     pub first_limit: Duration,
 }
@@ -128,7 +130,8 @@ impl Gate {
     ) -> Result<Vec<Outcome>> {
         let outcomes = self.each(faults, |fault| {
             let mut outcome = Outcome { fault, caught: None, broken: Vec::new(), elapsed: Duration::ZERO };
-            for judge in order(fault, judges) {
+            let count = if self.own { 1 } else { judges.len() };
+            for judge in order(fault, judges).into_iter().take(count) {
                 let (verdict, elapsed) = self.run(judge, fault.name, limits[judge.name])?;
                 outcome.elapsed += elapsed;
                 match verdict {
@@ -242,6 +245,7 @@ mod tests {
             package,
             output,
             jobs: 2,
+            own: false,
             first_limit: Duration::from_secs(20),
         }
     }
@@ -293,6 +297,17 @@ mod tests {
         let outcomes = outcomes("kill -SEGV $$", 60);
         assert!(outcomes.iter().all(|outcome| outcome.status() == "BROKEN"));
         assert_eq!(outcomes[0].broken.len(), JUDGES.len());
+    }
+
+    #[test]
+    fn a_mutant_can_be_left_to_its_own_judge() {
+        let _turn = one_at_a_time();
+        let folder = tempfile::tempdir().unwrap();
+        let judges = chosen_judges(&[]).unwrap();
+        let limits = JUDGES.iter().map(|judge| (judge.name, Duration::from_secs(60))).collect();
+        let gate = Gate { own: true, ..gate(folder.path(), "exit 3") };
+        let outcomes = gate.judge(&[&FAULTS[0]], &judges, &limits).unwrap();
+        assert_eq!(outcomes[0].broken.iter().map(|broken| broken.0).collect::<Vec<_>>(), [FAULTS[0].judge]);
     }
 
     #[test]

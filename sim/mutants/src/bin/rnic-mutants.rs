@@ -17,7 +17,10 @@ struct Arguments {
     /// Judges the mutants whose name contains this; may be given several times.
     #[arg(long)]
     only: Vec<String>,
-    /// Judges the mutants of the sample.
+    /// Shows each mutant only to the judge that saw it soonest before.
+    #[arg(long)]
+    own: bool,
+    /// Judges the mutants of the sample, as with `--own`.
     #[arg(long)]
     sample: bool,
     /// Runs this judge; may be given several times.
@@ -26,6 +29,9 @@ struct Arguments {
     /// Mutants that are judged side by side.
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
+    /// Limit of time of each judge in seconds. The unchanged card is not judged then, which otherwise gives the limits.
+    #[arg(long)]
+    limit: Option<u64>,
     /// A test program, as <name>=<path>.
     #[arg(long)]
     program: Vec<String>,
@@ -67,8 +73,8 @@ fn chosen(arguments: &Arguments) -> Result<Vec<&'static Fault>> {
 
 fn run(arguments: &Arguments) -> Result<bool> {
     let faults = chosen(arguments)?;
-    let judges = match arguments.judge.is_empty() && arguments.sample {
-        // The sample meets the judges that see it, so that a survivor is a judge that has become blind.
+    let own = arguments.own || arguments.sample;
+    let judges = match own && arguments.judge.is_empty() {
         true => JUDGES.iter().filter(|judge| faults.iter().any(|fault| fault.judge == judge.name)).collect(),
         false => chosen_judges(&arguments.judge)?,
     };
@@ -77,6 +83,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         package: std::path::absolute(&arguments.package)?,
         output: std::path::absolute(&arguments.output)?,
         jobs: arguments.jobs,
+        own,
         first_limit: FIRST_LIMIT,
     };
     for program in &arguments.program {
@@ -84,7 +91,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
         gate.programs.insert(name.into(), path.into());
     }
     std::fs::create_dir_all(&gate.output).with_context(|| format!("{}", gate.output.display()))?;
-    let limits = gate.unchanged(&judges)?;
+    let limits = match arguments.limit {
+        Some(seconds) => judges.iter().map(|judge| (judge.name, Duration::from_secs(seconds))).collect(),
+        None => gate.unchanged(&judges)?,
+    };
     let outcomes = gate.judge(&faults, &judges, &limits)?;
     let summary = gate.output.join("summary.txt");
     write_summary(&summary, &outcomes)?;

@@ -22,10 +22,13 @@ parts=(
     "frames|10|-p rnic-packet-path --test packet_path|random_frames_agree|RNIC_FIRST_SEED=@ RNIC_FRAMES=400000|100,000 random frames at each width through the packet path, against the software view of the contract"
     "never_lock|20|-p rnic-sim --test card|never_lock|RNIC_FIRST_SEED=@ RNIC_CYCLES=10000000|two cards that READ from and WRITE to each other for 10,000,000 cycles, at 64 and 512 bits"
     "refusals|0|-p rnic-sim --test refusals||RNIC_SEEDS=1|every invalid request and response of a peer, in IPv4 and IPv6, at 64 and 512 bits"
+    "mutants|0||||every mutant of the card, the driver and the endpoint, which a test of whole cards must catch (scripts/mutants.sh)"
     "language|10|-p rnic-kernel-check --test programs||RNIC_KERNEL_SEED=@ RNIC_KERNEL_PROGRAMS=40|40 random programs of the hardware language, against Verilator and Icarus (compiles them for each seed)"
 )
 # Part with programs that a build script draws, so that it is compiled again for each seed.
 compiled_anew=language
+# Part that is a script, which builds what it needs.
+gate=mutants
 
 usage() {
     sed -n '2,12s/^# \{0,1\}//p' "$0"
@@ -118,6 +121,10 @@ run() {
         env $environment cargo test --quiet $arguments -- $filters
         return
     fi
+    if [ "$name" = "$gate" ]; then
+        scripts/mutants.sh
+        return
+    fi
     while IFS='|' read -r program package package_folder; do
         # shellcheck disable=SC2086 # Both are words.
         (cd "$package_folder" &&
@@ -129,7 +136,7 @@ run() {
 step "building"
 for part in "${parts[@]}"; do
     IFS='|' read -r name _ arguments _ _ _ <<<"$part"
-    if is_wanted "$name" && [ "$name" != "$compiled_anew" ]; then
+    if is_wanted "$name" && [ "$name" != "$compiled_anew" ] && [ "$name" != "$gate" ]; then
         build "$name" "$arguments"
     fi
 done
@@ -181,7 +188,9 @@ for ((index = 0; ; index++)); do
             rm -f "$log"
         else
             failed[$name]=$((${failed[$name]:-0} + 1))
-            failures+=("$name|$seed|${environment//@/$seed} cargo test $arguments -- --nocapture $filters")
+            again="${environment//@/$seed} cargo test $arguments -- --nocapture $filters"
+            [ "$name" != "$gate" ] || again=scripts/mutants.sh
+            failures+=("$name|$seed|$again")
         fi
         printf '[%s] %-11s seed %-8d %-6s %5d s; %d runs of this part, %d failed runs of all parts\n' \
             "$(clock $((SECONDS - soak_started)))" "$name" "$seed" "$verdict" $((SECONDS - run_started)) \

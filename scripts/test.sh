@@ -18,6 +18,9 @@ cargo test --workspace
 step "loom: all interleavings of driver and card on the rings"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p rnic-driver --release --test loom
 
+step "mutants: a sample of the faults that whole-card tests must see"
+scripts/mutants.sh --sample
+
 step "demo"
 scripts/demo.sh
 .venv/bin/python scripts/check_trace.py build/demo/trace.pcap

@@ -172,7 +172,9 @@ impl CompletionQueueShared {
         }
         if state.ring.consumer_index() != before {
             // The card must know the consumer index before the CQEs can be reserved again.
-            self.ring_doorbell(state, Arm::Keep);
+            if !mutant!("consumer-index-not-published") {
+                self.ring_doorbell(state, Arm::Keep);
+            }
             self.unreserve(retired);
         }
     }
@@ -432,7 +434,7 @@ impl CompletionQueue {
         let state = lock(&self.shared.state);
         let events = self.shared.signal.events.load(Ordering::Acquire);
         self.shared.events_at_arm.store(events, Ordering::Release);
-        self.shared.ring_doorbell(&state, arm);
+        self.shared.ring_doorbell(&state, if mutant!("arm-lost") { Arm::Keep } else { arm });
     }
 
     /// Returns whether an event has arrived since the last [`Self::arm`]. The waits of other threads do not change it.

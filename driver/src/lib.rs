@@ -83,6 +83,10 @@
 
 // A module imports only modules that are declared before it; `tests/layers.rs` checks that.
 
+// Faults that tests switch on.
+#[macro_use]
+mod mutants;
+
 // Rings and memory.
 pub mod ring;
 mod sync;

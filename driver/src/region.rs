@@ -83,7 +83,7 @@ impl RegionTranslation {
             translation: Translation::PageList,
             page_log2: pages.log2,
             translation_base: list.device_address(),
-            first_offset: pages.first_offset,
+            first_offset: if mutant!("page-offset-lost") { 0 } else { pages.first_offset },
             first_entry: Some(first_entry),
             list: Some(list),
         })
@@ -160,9 +160,17 @@ impl RegionShared {
 
 impl Drop for RegionShared {
     fn drop(&mut self) {
+        if mutant!("unmap-before-destroy") {
+            let function = &self.domain.device.function;
+            self.mapping = Mapping::new(function, 1, Purpose::Payload).expect("a byte can be mapped");
+        }
+        let is_freed_early = mutant!("index-freed-before-destroy");
+        if is_freed_early {
+            free_ids(&mut lock(&self.domain.device.ids), self.key, self.first_entry);
+        }
         // The card answers when nothing in flight uses the key any more; the mapping is dropped after that. The card keeps
         // the context of an invalidated key until then, so its index cannot be allocated earlier either.
-        if self.domain.destroy(CommandOpcode::DestroyRegion, self.key, &[&self.mapping]) {
+        if self.domain.destroy(CommandOpcode::DestroyRegion, self.key, &[&self.mapping]) && !is_freed_early {
             free_ids(&mut lock(&self.domain.device.ids), self.key, self.first_entry);
         }
     }

@@ -135,7 +135,11 @@ impl SharedReceiveQueueShared {
 
     fn ring_doorbell(&self, state: &State) {
         let doorbells = &self.domain.device.doorbells;
-        doorbells.work(&doorbell::SHARED_RECEIVE, self.number, state.ring.producer_index());
+        let mut producer_index = state.ring.producer_index();
+        if mutant!("srq-doorbell-one-behind") {
+            producer_index = producer_index.wrapping_sub(1);
+        }
+        doorbells.work(&doorbell::SHARED_RECEIVE, self.number, producer_index);
     }
 }
 

@@ -98,7 +98,11 @@ impl WorkQueue {
         let posted = self.posted.get(place).ok_or(unknown)?;
         // Earlier requests without a CQE are unsignalled sends, which have succeeded, or receives whose WQE the card could not
         // read, which are flushed as all receives after them are.
-        let earlier_status = if is_receive { CompletionStatus::Flushed } else { CompletionStatus::Success };
+        let mut earlier_status =
+            if is_receive { CompletionStatus::Flushed } else { CompletionStatus::Success };
+        if mutant!("earlier-sends-flushed") {
+            earlier_status = CompletionStatus::Flushed;
+        }
         let skips = self.posted.iter().take(place).any(|earlier| earlier.signalled);
         if skips && !(is_receive && cqe.status == CompletionStatus::Flushed) {
             return Err(unknown);

@@ -329,6 +329,9 @@ impl SendRequest {
             }
             two_slots = self.sg_list.len() > SEND_SGES_FIRST_SLOT;
         }
+        if mutant!("send-sges-swapped") && self.sg_list.len() > 1 {
+            data[..2 * size_of::<RawSge>()].rotate_left(size_of::<RawSge>());
+        }
         // The operands of an atomic follow its only SGE.
         for (place, operand) in
             data[size_of::<RawSge>()..].chunks_exact_mut(8).zip(self.operation.operands().iter().flatten())
@@ -338,7 +341,7 @@ impl SendRequest {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let remote = self.operation.remote();
         let (head, tail) = data.split_at(INLINE_BYTES_FIRST_SLOT);
-        let wqe = RawSendWqe {
+        let mut wqe = RawSendWqe {
             opcode: self.operation.opcode().number(),
             flags: flag(signalled, SIGNALLED)
                 | flag(self.solicited, SOLICITED)
@@ -354,6 +357,12 @@ impl SendRequest {
             length: (self.len() as u32).into(),
             data: head.try_into().expect("the data of the first slot has a fixed size"),
         };
+        if mutant!("solicited-flag-lost") {
+            wqe.flags &= !SOLICITED;
+        }
+        if mutant!("fence-flag-lost") {
+            wqe.flags &= !FENCE;
+        }
         let mut slots = [[0; WQE_SLOT_BYTES]; 2];
         slots[0].copy_from_slice(wqe.as_bytes());
         slots[1].copy_from_slice(tail);

@@ -21,7 +21,7 @@ const ROLE: [&str; 4] = ["rnic-blocks", "rnic-kernel", "rnic-layout", "rnic-mess
 /// sees who simulates it, and the contract sees nobody. `verilator-sys` knows no part of the card, so the tests of the
 /// language and of the blocks may use it. The reference endpoint sees the contract alone, so that a mistake in the hardware
 /// or in the driver cannot be a mistake in what they are tested against; the simulated machine sees no design.
-const MAY_KNOW: [(&str, &[&str], &[&str]); 24] = [
+const MAY_KNOW: [(&str, &[&str], &[&str]); 25] = [
     ("rnic-layout", &[], &[]),
     ("rnic-kernel-macros", &[], &[]),
     ("rnic-kernel", &["rnic-kernel-macros"], &["verilator-sys"]),
@@ -59,6 +59,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 24] = [
     ("rnic-stimulus", &["rnic-layout"], &[]),
     ("rnic-endpoint", &["rnic-layout"], &["rnic-stimulus"]),
     ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-stimulus", "verilator-sys"], &[]),
+    ("rnic-mutants", &[], &["rnic-hdl"]),
     ("rnic-workloads", &["rnic-driver", "rnic-endpoint", "rnic-layout", "rnic-stimulus"], &[]),
     (
         "rnic-packet-path",
@@ -87,7 +88,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 24] = [
             "rnic-workloads",
             "verilator-sys",
         ],
-        &["rnic-endpoint", "rnic-messages"],
+        &["rnic-endpoint", "rnic-messages", "rnic-mutants"],
     ),
     ("rnic-tests", &["rnic-blocks", "rnic-hdl", "rnic-host", "rnic-kernel"], &["verilator-sys"]),
 ];

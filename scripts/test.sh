@@ -2,7 +2,7 @@
 # All checks of a change, on a new machine too: tools, style, documentation, tests at all widths, proofs, loom, demo.
 source "$(dirname "$0")/lib.sh"
 
-scripts/setup.sh test
+scripts/setup.sh soak
 export PATH="$root/.venv/bin:$PATH" VIRTUAL_ENV="$root/.venv"
 
 step "style: rustfmt and clippy"
@@ -14,6 +14,9 @@ RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --works
 
 step "tests: contract, language, blocks, card, driver, front ends, proofs (30 to 50 minutes on two cores)"
 cargo test --workspace
+
+step "soak: a worker that dies costs no seed"
+.venv/bin/python scripts/soak_test.py
 
 step "loom: all interleavings of driver and card on the rings"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p rnic-driver --release --test loom

@@ -8,9 +8,11 @@
 //! Frames are sent at the rate of the wire with 24 bytes of overhead each: preamble, FCS and gap. A frame enters the wire when
 //! it is complete, so that its arrival is never before its departure.
 pub mod ecn;
+pub mod fault;
 pub mod mac;
 pub mod record;
 pub mod replay;
+pub mod socket;
 
 use crate::world::clock::SECOND_PS;
 use rand::Rng;
@@ -49,7 +51,7 @@ impl Frame {
     }
 }
 
-/// A device other than a card at the end of a wire: a reference endpoint, a capture that is replayed, a script.
+/// A device other than a card at the end of a wire: a reference endpoint, a capture that is replayed, a script, another process.
 pub trait Station: Any + Send {
     /// A frame has arrived completely.
     fn receive(&mut self, now_ps: u64, frame: &Frame);
@@ -60,6 +62,11 @@ pub trait Station: Any + Send {
     /// The time is `now_ps` and the wire is idle: returns a frame to send, if there is one. Called again as long as
     /// [`wakes_ps`](Self::wakes_ps) is due; a station that is due and returns nothing must have postponed its wake-up.
     fn transmit(&mut self, now_ps: u64) -> Option<Frame>;
+
+    /// Why the station cannot go on, if it cannot: the world ends the run with this text.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Faults of a wire. Probabilities are per frame and independent of each other.

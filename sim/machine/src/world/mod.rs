@@ -375,12 +375,20 @@ impl World {
         self.cards.iter().any(|card| !card.log().violations().is_empty())
     }
 
-    /// Fails if a monitor has seen a violation.
+    /// Fails if a monitor has seen a violation, or a station cannot go on.
     ///
     /// # Errors
     /// A [`Failure`] with all violations.
     pub fn check(&mut self) -> Result<(), Box<Failure>> {
-        if self.is_violated() { Err(self.failure("a rule is violated")) } else { Ok(()) }
+        if self.is_violated() {
+            return Err(self.failure("a rule is violated"));
+        }
+        let broken = self.stations.iter().enumerate();
+        let broken = broken.filter_map(|(index, peer)| Some((index, peer.station.failure()?))).next();
+        match broken {
+            Some((index, text)) => Err(self.failure(&format!("station {index}: {text}"))),
+            None => Ok(()),
+        }
     }
 
     /// Advances time.

@@ -1,0 +1,120 @@
+"""Tests of scripts/soak.py with a program in the place of the tests: no seed is lost when a worker dies, and what fails comes
+back. Run by scripts/test.sh, after scripts/setup.sh soak."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from distributed import LocalCluster
+
+SOAK = Path(__file__).resolve().parent / "soak.py"
+SEEDS, FIRST, DEADLY, BAD = 12, 100, 103, 107
+# Writes down each run with its worker, which is its parent. One seed kills its worker the first time; another fails.
+PROGRAM = f"""#!/usr/bin/env bash
+echo "$PPID" >>"$LOG_FOLDER/$1-$SEED"
+if [ "$SEED" = {DEADLY} ] && mkdir "$LOG_FOLDER/killed" 2>/dev/null; then
+    kill -KILL "$PPID"
+    sleep 60
+    echo survived >"$LOG_FOLDER/survived"
+fi
+if [ "$SEED" = {BAD} ]; then
+    echo "this seed fails"
+    mkdir -p "$RNIC_FAILURES/deep"
+    printf frames >"$RNIC_FAILURES/deep/card0.pcap"
+    exit 3
+fi
+"""
+PARTS = """
+[[part]]
+name = "each"
+every = 1
+programs = ["./program", "each"]
+environment = { SEED = "@", LOG_FOLDER = "%s" }
+about = "each seed"
+
+[[part]]
+name = "third"
+every = 3
+programs = ["./program", "third"]
+environment = { SEED = "@", LOG_FOLDER = "%s" }
+about = "one seed in three"
+"""
+
+
+class Soak(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.runs = self.folder / "runs"
+        self.runs.mkdir()
+        (self.folder / "program").write_text(PROGRAM)
+        (self.folder / "program").chmod(0o755)
+        (self.folder / "parts.toml").write_text(PARTS.replace("%s", str(self.runs)))
+
+    def soak(self, *options):
+        """Runs the soak, and returns its exit code and its output."""
+        command = [sys.executable, SOAK, "--parts", self.folder / "parts.toml", "--out", self.folder / "out"]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout + done.stderr
+
+    def check_all(self, options):
+        """Runs all seeds, of which one kills its worker and one fails."""
+        code, output = self.soak("--seeds", str(SEEDS), "--first-seed", str(FIRST), *options)
+        self.assertEqual(code, 1, output)
+        self.assertIn("error: 1 runs failed", output)
+        summary = (self.folder / "out/summary.txt").read_text()
+        rows = {line.split()[0]: line.split()[1:3] for line in summary.splitlines() if line and line[0] != " "}
+        self.assertEqual(rows["each"], [str(SEEDS), "1"], summary)
+        self.assertEqual(rows["third"], [str(SEEDS // 3), "0"], summary)
+        expected = {f"each-{FIRST + index}" for index in range(SEEDS)}
+        expected |= {f"third-{FIRST + index}" for index in range(0, SEEDS, 3)}
+        workers = {path.name: path.read_text().split() for path in self.runs.iterdir() if path.is_file()}
+        self.assertEqual(set(workers), expected, "every seed has run, and the killed program has ended")
+        killed = [names for name, names in workers.items() if name.endswith(str(DEADLY)) and len(names) == 2]
+        self.assertEqual(len(killed), 1, "the seed whose worker died has run again, on another worker")
+        self.assertNotEqual(*killed[0])
+        bad = self.folder / f"out/each-{BAD}"
+        self.assertIn("this seed fails", bad.with_suffix(".log").read_text())
+        self.assertIn("exit code 3", bad.with_suffix(".log").read_text())
+        self.assertEqual((bad / "deep/card0.pcap").read_text(), "frames")
+        self.assertIn(f"    SEED={BAD} LOG_FOLDER={self.runs} {(self.folder / 'program').resolve()} each", summary)
+
+    def test_a_worker_that_dies_costs_no_seed(self):
+        self.check_all(["--workers", "2"])
+
+    def test_a_worker_of_a_scheduler_that_was_given_may_die_too(self):
+        cluster = LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=str(self.folder / "workers")
+        )
+        with cluster:
+            self.check_all(["--scheduler", cluster.scheduler_address])
+            left = list((self.folder / "workers").rglob("rnic-soak-*"))
+            self.assertEqual(left, [], "nothing stays on the workers")
+
+    def test_a_seed_that_kills_every_worker_is_lost_and_said_so(self):
+        program = f"#!/usr/bin/env bash\nkill -KILL $PPID\n"
+        (self.folder / "program").write_text(program)
+        code, output = self.soak("--seeds", "1", "--part", "each", "--workers", "2")
+        self.assertEqual(code, 1, output)
+        self.assertIn("LOST", output)
+        self.assertIn("KilledWorker", (self.folder / "out/each-1000.log").read_text())
+
+    def test_a_time_ends_the_soak(self):
+        (self.folder / "program").write_text("#!/usr/bin/env bash\nsleep 0.2\n")
+        code, output = self.soak("--hours", "0.0005", "--workers", "2", "--part", "third")
+        self.assertEqual(code, 0, output)
+        self.assertIn("no run failed", output)
+
+    def test_what_was_asked_for_is_checked(self):
+        for options in (["--seeds", "0"], ["--hours", "-1"], ["--part", "none"], ["--workers", "0"]):
+            code, output = self.soak(*options)
+            self.assertNotEqual(code, 0, options)
+            self.assertIn("error", output)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -23,6 +23,8 @@
 //!    however often software arms queues without reading events.
 //! 4. That a queue pair has no WQE of its SRQ any more is an asynchronous event, after all its CQEs.
 //! 5. Tokens, doorbells and checks of a queue that does not exist do nothing.
+//! 6. After a reset all records are cleared, which takes a cycle each. Nothing else is done meanwhile; commands that
+//!    make queues come later.
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
 use crate::event_queues::EVENT_QUEUES;
@@ -380,7 +382,7 @@ fn delivery_of(
 pub struct CompletionQueues {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. Records keep their contents: commands make queues anew.
+    /// Synchronous, active high. A sweep of the records follows.
     pub reset: Signal<In, Bit>,
 
     /// CQEs of both roles; `ready` is combinational.
@@ -427,6 +429,8 @@ pub struct CompletionQueues {
     time: Reg<Bits<CLOCK_BITS>>,
     /// CQEs since a waiting queue was last checked; at 15 a check goes before a CQE.
     since_check: Reg<Bits<4>>,
+    /// Records that are to be cleared since a reset; it outlives the reset.
+    unswept: DFF<Bits<COUNT>>,
     counted: Reg<CompletionQueueCounts>,
 }
 
@@ -444,9 +448,18 @@ impl Logic for CompletionQueues {
         StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 
+        // A reset empties the queue of those whose EQE waits, so no record may say that its queue is among them.
+        let unswept = self.unswept.q.val();
+        let sweeps = unswept.any();
+        if self.reset.val() {
+            self.unswept.d.next = bits(1 << QUEUES);
+        } else if sweeps {
+            self.unswept.d.next = unswept - 1;
+        }
+
         // Choose: CQEs and EQEs need room in the queues after this stage; setups and reads change records only.
         let stage = self.stage.q.val();
-        let chooses = stage == Stage::Choose;
+        let chooses = stage == Stage::Choose && !sweeps;
         let has_room = self.deliveries.rx.ready.val() && self.failures.rx.ready.val();
         let since_check = self.since_check.q.val();
         let does_setup = self.setups.tx.valid.val();
@@ -535,9 +548,11 @@ impl Logic for CompletionQueues {
         self.configurations.write_data.next = configuration_after(setup, configuration);
         let is_check = operation == Operation::Check;
         let period = configuration.moderation_period;
-        self.records.write_enable.next = decides;
-        self.records.write_address.next = queue;
-        self.records.write_data.next = if is_setup && setup.restarts {
+        self.records.write_enable.next = decides || sweeps;
+        self.records.write_address.next = select(sweeps, (unswept - 1).get_bits::<QUEUES>(0), queue);
+        self.records.write_data.next = if sweeps {
+            Record::default()
+        } else if is_setup && setup.restarts {
             record_at_start(record)
         } else {
             record_after(outcome, record, read.consumer_index, period, is_check, now)

@@ -571,6 +571,31 @@ fn arming_and_polling_without_reading_events_loses_none() {
 }
 
 #[test]
+fn a_queue_that_waited_at_a_reset_may_wait_again() {
+    let mut machine = Machine::new(Stalls::None, 10);
+    // Two CQEs make an event, so the event of one waits.
+    machine.make_event_queue(1, 3);
+    machine.make_completion_queue(1023, 2, 0);
+    machine.read(1023, 0, Arm::Next);
+    machine.sources[0].push(token(1023, 0, CompletionStatus::Success, false));
+    machine.run(100);
+    assert_eq!((machine.completions().len(), machine.events().len()), (1, 0));
+    machine.bench.block.reset.next = true;
+    machine.tick();
+    machine.bench.block.reset.next = false;
+    machine.done = 0;
+    machine.run(1024);
+    machine.make_event_queue(1, 3);
+    machine.make_completion_queue(1023, 2, 0);
+    machine.sources[0].push(token(1023, 1, CompletionStatus::Success, false));
+    machine.run(100);
+    // A queue that is armed while a CQE is unread waits for the next check.
+    machine.read(1023, 0, Arm::Next);
+    machine.run(100);
+    assert_eq!((machine.completions().len(), machine.events().len()), (1, 1));
+}
+
+#[test]
 fn completion_events_that_come_together_leave_room_for_others() {
     const QUEUES: u64 = 60;
     for stalls in Stalls::ALL {

@@ -195,8 +195,8 @@ impl CompletionQueueShared {
         }
     }
 
-    /// Reads the events of this queue and of the device, so that an application that only arms and polls does not let an
-    /// event queue overrun.
+    /// Reads the events of this queue and of the device, so that an application that only arms and polls loses no
+    /// asynchronous event.
     fn drain_events(&self) {
         self.events.ring().collect();
         if self.events.number() != self.device.events.number() {
@@ -328,7 +328,7 @@ impl CompletionQueue {
     }
 
     /// Appends up to `limit` completions to `completions`, and returns their number. Does not wait. Now and then, and after a
-    /// failed completion, it also reads the events that have arrived, so that event queue 0 does not overrun while nobody
+    /// failed completion, it also reads the events that have arrived, so that event queue 0 loses none while nobody
     /// asks for events; [`EventQueue::poll`] returns them later.
     ///
     /// # Errors
@@ -427,8 +427,7 @@ impl CompletionQueue {
     }
 
     /// Requests one event, for the next completion or for the next solicited one, and clears [`Self::is_signalled`].
-    /// Also reads the events that have arrived, of this queue's event queue and of event queue 0: an armed queue raises at
-    /// most one event, so an event queue with an EQE for each completion queue does not overrun by arming.
+    /// Also reads the events that have arrived, of this queue's event queue and of event queue 0.
     pub fn arm(&self, arm: Arm) {
         self.shared.drain_events();
         let state = lock(&self.shared.state);

@@ -133,6 +133,18 @@ pub enum Error {
         /// Field of the first of them, and its value.
         error: FieldError,
     },
+    /// Asynchronous events found their event queue full, because nobody read it. No completion event is lost. All completion
+    /// queues are signalled, because the failure of one of them may be among the lost events.
+    #[error(
+        "event queue {number}: {count} asynchronous events found no room and are lost; query the queue pairs, set the limits \
+         of shared receive queues again, check the device, and poll events more often or use a longer event queue"
+    )]
+    EventsLost {
+        /// Number of the event queue.
+        number: u32,
+        /// Number of events that were lost since the last such error. From 65,535 on there may have been more.
+        count: u64,
+    },
     /// A completion queue has failed.
     #[error(transparent)]
     Completion(#[from] CompletionError),

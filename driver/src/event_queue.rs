@@ -17,8 +17,8 @@ use std::time::Duration;
 /// Parameters of an event queue.
 #[derive(Clone, Debug)]
 pub struct EventQueueOptions {
-    /// log2 of the number of EQEs, from 6 to the card's limit. A queue needs one EQE for each completion queue that it
-    /// serves, and some for asynchronous events.
+    /// log2 of the number of EQEs, from 6 to the card's limit. While half of them are unread, further events of completion
+    /// queues wait on the card.
     pub entries_log2: u32,
     /// Index of the interrupt vector. If the back end delivers fewer vectors, waiting polls.
     pub vector: u32,
@@ -130,11 +130,12 @@ impl EventQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs; the events of the others follow.
+    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs, and [`Error::EventsLost`] once if it found no room for
+    /// EQEs; the events of the others follow.
     pub fn poll(&self) -> Result<Option<AsynchronousEvent>, Error> {
         self.ring().collect();
         self.ring().check()?;
-        Ok(self.ring().take())
+        self.ring().take()
     }
 
     /// Waits up to `limit`, in the time of the [`Function`](crate::Function), for an asynchronous event. Returns `None` if
@@ -142,14 +143,15 @@ impl EventQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::IllegalEvents`] once if the card wrote illegal EQEs, or a failure of the back end.
+    /// As [`Self::poll`], or a failure of the back end.
     pub fn wait(&self, limit: Duration) -> Result<Option<AsynchronousEvent>, Error> {
         let ring = self.ring();
         ring.wait(self.device().function.now() + limit, || ring.is_pending())?;
-        Ok(ring.take())
+        ring.take()
     }
 
-    /// Number of asynchronous events that were discarded, oldest first, because the application did not poll them.
+    /// Number of asynchronous events that were discarded because the application did not poll them: by the driver, oldest
+    /// first, and by the card, newest first.
     pub fn lost(&self) -> u64 {
         self.ring().lost()
     }

@@ -98,8 +98,11 @@ struct State {
     pending: VecDeque<AsynchronousEvent>,
     /// Number of EQEs of the ring.
     limit: usize,
-    /// Number of asynchronous events that were discarded because `pending` was full.
+    /// Number of asynchronous events that were discarded because `pending` was full, and of events that the card could not
+    /// write.
     lost: u64,
+    /// Number of events that the card could not write and that no call has reported yet.
+    unreported: u64,
     /// Number of illegal EQEs that no call has reported yet, and the fault of the first of them.
     illegal: Option<(u64, FieldError)>,
 }
@@ -131,6 +134,7 @@ impl EventRing {
             pending: VecDeque::new(),
             limit: 1 << entries_log2,
             lost: 0,
+            unreported: 0,
             illegal: None,
         };
         Ok(Self {
@@ -194,6 +198,12 @@ impl EventRing {
             }
             // The admin queue polls its answer ring.
             EventKind::AdminAnswer => {}
+            // The failure of a completion queue may be among them.
+            EventKind::EventsLost => {
+                state.lost += u64::from(detail);
+                state.unreported += u64::from(detail);
+                self.routes.signal_all();
+            }
         }
     }
 
@@ -237,18 +247,23 @@ impl EventRing {
         }
     }
 
-    /// Takes the oldest asynchronous event that was read.
-    pub(crate) fn take(&self) -> Option<AsynchronousEvent> {
-        lock(&self.state).pending.pop_front()
+    /// Takes the oldest asynchronous event that was read. Fails once if the card has lost events since the last call.
+    pub(crate) fn take(&self) -> Result<Option<AsynchronousEvent>, Error> {
+        let state = &mut *lock(&self.state);
+        match std::mem::take(&mut state.unreported) {
+            0 => Ok(state.pending.pop_front()),
+            count => Err(Error::EventsLost { number: self.number, count }),
+        }
     }
 
-    /// Number of asynchronous events that were discarded.
+    /// Number of asynchronous events that were discarded, by the driver or by the card.
     pub(crate) fn lost(&self) -> u64 {
         lock(&self.state).lost
     }
 
-    /// Returns whether [`Self::take`] would return an event.
+    /// Returns whether [`Self::take`] would return an event or an error.
     pub(crate) fn is_pending(&self) -> bool {
-        !lock(&self.state).pending.is_empty()
+        let state = lock(&self.state);
+        !state.pending.is_empty() || state.unreported != 0
     }
 }

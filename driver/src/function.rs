@@ -39,7 +39,7 @@ pub trait Bar: Send + Sync {
     fn read64(&self, offset: u64) -> u64;
     /// Writes 64 bits, little-endian, at a byte offset: in one access, or the low half before the high half. If in two, no
     /// other write of this BAR, of any thread, comes between them: the back end holds a lock. Otherwise the halves of two
-    /// doorbells of one page mix, because the card has one latch for the low half of a page.
+    /// threads may mix, because the card has one latch for each doorbell of a page, whatever queue it names.
     ///
     /// The driver writes doorbells and registers with this call only.
     fn write64(&self, offset: u64, value: u64);

@@ -34,8 +34,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Time limit of a reset, of the start, and of each command, in the time of the [`Function`].
     pub timeout: Duration,
-    /// log2 of the number of EQEs of event queue 0, from 6 to the card's limit. The queue needs one EQE for each completion
-    /// queue that it serves, and some for asynchronous events.
+    /// log2 of the number of EQEs of event queue 0, from 6 to the card's limit. Half of them are kept for asynchronous
+    /// events, which are lost if they find no room; see [`Error::EventsLost`]. Events of completion queues are never lost.
     pub eqes_log2: u32,
 }
 

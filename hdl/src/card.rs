@@ -444,7 +444,6 @@ impl<
         self.control.host_write_error.next = self.write_failures.completion.val();
         self.control.lost_read_tag.next = self.host_reader.is_unexpected.val();
         self.control.lost_write.next = self.host_writer.is_unexpected.val();
-        self.control.overran_queue_0.next = self.complete.overran_queue_0.val();
 
         // Requests, from doorbell to wire.
         StreamTx::<AccessRequest>::join(

@@ -349,14 +349,31 @@ impl QueuePair<SendQueueDrain> {
     ///
     /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
     pub fn is_draining(&self) -> Result<bool, Error> {
+        Ok(self.query()?.requests_in_flight)
+    }
+}
+
+impl<S: State> QueuePair<S> {
+    /// Queries whether the queue pair has failed, that is, whether the card has moved it to ERR. An asynchronous event reports
+    /// the same, unless it was lost ([`Error::EventsLost`]).
+    ///
+    /// # Errors
+    ///
+    /// If the card cannot execute the command, because it has failed or was removed, or no DMA memory is left.
+    pub fn has_failed(&self) -> Result<bool, Error> {
+        Ok(self.query()?.current_state == QpState::Error)
+    }
+
+    /// Queries the current attributes.
+    fn query(&self) -> Result<ModifyQueuePair, Error> {
         let device = &self.owned.shared.domain.device;
         let buffer = Mapping::new(&device.function, QUEUE_PAIR_QUERY_BYTES, Purpose::Ring)?;
         let query = Query { buffer: buffer.device_address(), buffer_bytes: QUEUE_PAIR_QUERY_BYTES as u16 };
         device.execute_with(CommandOpcode::QueryQueuePair, self.number(), Body::Query(query), &[&buffer])?;
-        // The card writes two commands: create, then modify with the current attributes.
+        // The card writes the create command, then the modify command.
         let mut bytes = [0; ModifyQueuePair::BYTES];
         buffer.memory().read(COMMAND_BYTES + BODY_OFFSET, &mut bytes);
-        Ok(ModifyQueuePair::parse(&bytes)?.requests_in_flight)
+        Ok(ModifyQueuePair::parse(&bytes)?)
     }
 }
 

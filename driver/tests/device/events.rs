@@ -4,7 +4,7 @@ use crate::fake::FakeFunction;
 use crate::rig::{LONG, MAC, SHORT, card, pair, pair_with};
 use rnic_driver::memory::Memory;
 use rnic_driver::{
-    Bar, CompletionQueueOptions, Device, EventQueueOptions, Function, FunctionError, Options,
+    Bar, CompletionQueueOptions, Device, Error, EventQueueOptions, Function, FunctionError, Options,
     QueuePairOptions, ReceiveRequest, RemoteRights, SendRequest,
 };
 use rnic_layout::doorbell::Arm;
@@ -67,6 +67,37 @@ fn an_illegal_event_wakes_every_completion_queue() {
     pair.function.card().raise_illegal(0);
     assert!(pair.queues[0].wait(SHORT).is_err());
     assert!(!pair.queues[0].wait(SHORT).unwrap());
+}
+
+#[test]
+fn lost_events_are_reported_once_and_wake_every_completion_queue() {
+    let pair = pair();
+    let events = pair.device.events();
+    for queue in &pair.queues {
+        queue.arm(Arm::Next);
+    }
+    pair.function.card().raise(0, AsyncEvent::PortActive, 1);
+    pair.function.card().raise_lost(0, 3);
+    pair.function.card().raise(0, AsyncEvent::PortActive, 2);
+    assert!(pair.queues.iter().all(|queue| queue.is_signalled().unwrap()));
+    let found = events.poll();
+    assert!(matches!(found, Err(Error::EventsLost { number: 0, count: 3 })), "{found:?}");
+    for number in [1, 2] {
+        assert_eq!(events.poll().unwrap().unwrap().object_number, number);
+    }
+    assert_eq!(events.poll().unwrap(), None);
+    assert_eq!(events.lost(), 3);
+    // What a lost event of a queue pair said can be queried.
+    pair.function.card().fail(pair.left.number());
+    assert!(pair.left.has_failed().unwrap() && !pair.right.has_failed().unwrap());
+    // A wait for completions has lost nothing and goes on; one for events ends.
+    pair.function.card().raise_lost(0, 0xffff);
+    assert!(!pair.queues[0].wait(SHORT).unwrap());
+    pair.function.card().raise_lost(0, 1);
+    let found = events.wait(LONG);
+    assert!(matches!(found, Err(Error::EventsLost { number: 0, count: 0x1_0000 })), "{found:?}");
+    assert_eq!(events.wait(SHORT).unwrap(), None);
+    assert_eq!(events.lost(), 0x1_0003);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //!  from_requester ─┐                  ┌───────────────────┐ delivery ┌──────────────┐
 //!                  ├─> (one of two) ─>│ completion queues ├─────────>│ event queues ├──> write
-//!  from_responder ─┘                  └─────────┬─────────┘          └──────┬───────┘
+//!  from_responder ─┘                  └─────────┬─────────┘<─────────└──────┬───────┘
+//!                                               │            crowded        │
 //!  event ───────────────────────────────────────┼──────────────────────────>│   ┌────────────┐
 //!                                               └──> failure                └──>│ interrupts ├──> irq
 //!                                                                               └────────────┘
@@ -94,8 +95,6 @@ pub struct Complete {
 
     /// No CQE, EQE or interrupt is in flight after the completion queues; registered.
     pub is_idle: Signal<Out, Bit>,
-    /// An EQE for queue 0 was lost: the device has failed; registered.
-    pub overran_queue_0: Signal<Out, Bit>,
     /// Counters; registered.
     pub counts: Signal<Out, CompleteCounts>,
 
@@ -126,6 +125,7 @@ impl Logic for Complete {
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.completion_queues.failure);
 
         StreamTx::<Delivery>::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
+        self.completion_queues.crowded.next = self.event_queues.crowded.val();
         StreamRx::<EqeToken>::link(&mut self.event, &mut self.event_slice.rx);
         StreamTx::<EqeToken>::join(&mut self.event_slice.tx, &mut self.event_queues.event);
         self.event_queues.setup.next = self.event_queue_setup.val();
@@ -135,7 +135,6 @@ impl Logic for Complete {
         StreamTx::<SlotWrite>::link(&mut self.write, &mut self.event_queues.write);
         self.event_queues.write_done.next = self.write_done.val();
         self.is_idle.next = self.event_queues.is_idle.val();
-        self.overran_queue_0.next = self.event_queues.overran_queue_0.val();
 
         StreamTx::<Bits<VECTOR_BITS>>::join(&mut self.event_queues.interrupt, &mut self.interrupts.request);
         self.interrupts.mask.next = self.interrupt_mask.val();

@@ -19,10 +19,15 @@
 //!    it is counted, reported once as an asynchronous event, and fails its queue pair, as does every later one.
 //! 3. An EQE leaves after the CQE that made it. Arming a queue that has unread CQEs that match makes the EQE at
 //!    once (protocol 4.4); an EQE that waits for more CQEs leaves after the period of the queue at the latest.
+//!    While its event queue is crowded, an EQE waits here. A queue has at most one EQE that waits, so none is lost,
+//!    however often software arms queues without reading events.
 //! 4. That a queue pair has no WQE of its SRQ any more is an asynchronous event, after all its CQEs.
 //! 5. Tokens, doorbells and checks of a queue that does not exist do nothing.
+//! 6. After a reset all records are cleared, which takes a cycle each. Nothing else is done meanwhile; commands that
+//!    make queues come later.
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
+use crate::event_queues::EVENT_QUEUES;
 use crate::moderation::{CLOCK_BITS, TIME_BITS, end_of, is_ahead};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use crate::stage::Stage;
@@ -107,6 +112,8 @@ struct Position {
     is_full: Bit,
     /// CQEs since the last EQE, with the next one.
     since_event: Bits<INDEX_BITS>,
+    /// Half of the event queue is unread, so an EQE waits.
+    is_crowded: Bit,
 }
 
 /// What an operation does.
@@ -143,10 +150,12 @@ struct Outcome {
     is_read: Bit,
     /// What the queue is armed for after a read.
     arm: Bits<2>,
-    /// The EQE of the CQE that is written now waits for moderation.
+    /// The EQE of the CQE that is written now waits for moderation, or for its event queue.
     waits_after_cqe: Bit,
-    /// Arming found a CQE that matches: the EQE leaves at the next check.
+    /// Arming found a CQE that matches: the EQE waits for the next check.
     waits_after_read: Bit,
+    /// Moderation ends: the EQE leaves at the next check, if its event queue is not crowded.
+    becomes_due: Bit,
     /// The queue joins those whose EQE waits, or stays among them.
     joins: Bit,
 }
@@ -169,13 +178,14 @@ fn cqe_of(token: CqeToken, phase: Bit) -> Bits<CQE_BITS> {
     cat!(last, bits::<8>(0), token.qp_number, bits::<32>(0), token.immediate, token.length, token.wr_id)
 }
 
-/// Finds where the next CQE of a queue is written, and whether there is room.
+/// Finds where the next CQE of a queue is written, and whether there is room for it and for its EQE.
 #[kernel]
-fn position_of(record: Record, entries_log2: Bits<5>) -> Position {
+fn position_of(record: Record, entries_log2: Bits<5>, is_crowded: Bit) -> Position {
     Position {
         ring: ring_slot(record.producer_index, entries_log2),
         is_full: is_ring_full(record.producer_index, record.consumer_index, entries_log2) || record.overrun,
         since_event: record.producer_index + 1 - record.event_index,
+        is_crowded,
     }
 }
 
@@ -233,7 +243,9 @@ fn decide(
     let enough = is_enough(position.since_event, configuration.moderation_count);
     let over = is_over(record, configuration.moderation_period, now);
     let arm = arm_after(read.arm, record.arm);
-    let waits_after_cqe = writes && matches && !enough;
+    let fires_now = writes && matches && enough && !position.is_crowded;
+    let fires_late = is_check && over && !position.is_crowded;
+    let waits_after_cqe = writes && matches && !fires_now;
     let waits_after_read = is_read && has_unread_match(record, read.consumer_index, arm);
     Outcome {
         writes,
@@ -241,13 +253,14 @@ fn decide(
         overruns,
         first_overrun: overruns && !record.overrun,
         is_last: is_token && token.is_last,
-        fires_now: writes && matches && enough,
-        fires_late: is_check && over,
+        fires_now,
+        fires_late,
         is_read,
         arm,
         waits_after_cqe,
         waits_after_read,
-        joins: ((waits_after_cqe || waits_after_read) && !record.is_waiting) || (is_check && !over),
+        becomes_due: waits_after_read || (waits_after_cqe && enough) || (is_check && over),
+        joins: ((waits_after_cqe || waits_after_read) && !record.is_waiting) || (is_check && !fires_late),
     }
 }
 
@@ -287,7 +300,7 @@ fn record_after(
         } else {
             record.deadline
         },
-        is_due: !fires && (record.is_due || outcome.waits_after_read),
+        is_due: !fires && (record.is_due || outcome.becomes_due),
         is_waiting: outcome.joins || (record.is_waiting && !is_check),
         overrun: record.overrun || outcome.overruns,
     }
@@ -369,7 +382,7 @@ fn delivery_of(
 pub struct CompletionQueues {
     /// Core clock.
     pub clock: Signal<In, Clock>,
-    /// Synchronous, active high. Records keep their contents: commands make queues anew.
+    /// Synchronous, active high. A sweep of the records follows.
     pub reset: Signal<In, Bit>,
 
     /// CQEs of both roles; `ready` is combinational.
@@ -385,6 +398,8 @@ pub struct CompletionQueues {
 
     /// To the event queues: CQEs and EQEs; registered.
     pub delivery: StreamTx<Delivery>,
+    /// From the event queues: those of which half is unread, one bit each.
+    pub crowded: Signal<In, Bits<EVENT_QUEUES>>,
     /// To control: queue pairs whose CQE found no room; registered.
     pub failure: StreamTx<QpNotice>,
     /// Counters; registered.
@@ -414,6 +429,8 @@ pub struct CompletionQueues {
     time: Reg<Bits<CLOCK_BITS>>,
     /// CQEs since a waiting queue was last checked; at 15 a check goes before a CQE.
     since_check: Reg<Bits<4>>,
+    /// Records that are to be cleared since a reset; it outlives the reset.
+    unswept: DFF<Bits<COUNT>>,
     counted: Reg<CompletionQueueCounts>,
 }
 
@@ -431,9 +448,18 @@ impl Logic for CompletionQueues {
         StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 
+        // A reset empties the queue of those whose EQE waits, so no record may say that its queue is among them.
+        let unswept = self.unswept.q.val();
+        let sweeps = unswept.any();
+        if self.reset.val() {
+            self.unswept.d.next = bits(1 << QUEUES);
+        } else if sweeps {
+            self.unswept.d.next = unswept - 1;
+        }
+
         // Choose: CQEs and EQEs need room in the queues after this stage; setups and reads change records only.
         let stage = self.stage.q.val();
-        let chooses = stage == Stage::Choose;
+        let chooses = stage == Stage::Choose && !sweeps;
         let has_room = self.deliveries.rx.ready.val() && self.failures.rx.ready.val();
         let since_check = self.since_check.q.val();
         let does_setup = self.setups.tx.valid.val();
@@ -483,7 +509,8 @@ impl Logic for CompletionQueues {
             self.stage.d.next = Stage::Decide;
             self.record.d.next = found;
             self.configuration.d.next = found_configuration;
-            self.position.d.next = position_of(found, found_configuration.entries_log2);
+            let is_crowded = self.crowded.val().get_bit(found_configuration.event_queue.index());
+            self.position.d.next = position_of(found, found_configuration.entries_log2, is_crowded);
         }
 
         // Decide.
@@ -521,9 +548,11 @@ impl Logic for CompletionQueues {
         self.configurations.write_data.next = configuration_after(setup, configuration);
         let is_check = operation == Operation::Check;
         let period = configuration.moderation_period;
-        self.records.write_enable.next = decides;
-        self.records.write_address.next = queue;
-        self.records.write_data.next = if is_setup && setup.restarts {
+        self.records.write_enable.next = decides || sweeps;
+        self.records.write_address.next = select(sweeps, (unswept - 1).get_bits::<QUEUES>(0), queue);
+        self.records.write_data.next = if sweeps {
+            Record::default()
+        } else if is_setup && setup.restarts {
             record_at_start(record)
         } else {
             record_after(outcome, record, read.consumer_index, period, is_check, now)
@@ -563,7 +592,7 @@ mod tests {
 
     /// Decides about a token at time 0.
     fn of_token(token: CqeToken, configuration: CompletionQueueSetup, record: Record) -> Outcome {
-        let position = position_of(record, configuration.entries_log2);
+        let position = position_of(record, configuration.entries_log2, false);
         let read = CompletionsRead::default();
         decide(Operation::Token, token, read, configuration, record, position, bits(0))
     }
@@ -686,13 +715,46 @@ mod tests {
         ] {
             let record = Record { matched, is_due, is_waiting: true, ..Default::default() };
             let configuration = CompletionQueueSetup { valid, ..exists() };
-            let position = position_of(record, bits(6));
+            let position = position_of(record, bits(6), false);
             let (token, read) = (good(), CompletionsRead::default());
             let found = decide(Operation::Check, token, read, configuration, record, position, bits(0));
             assert_eq!((found.fires_late, found.joins), (fires, joins));
             let after = record_after(found, record, bits(0), bits(0), true, bits(0));
             assert_eq!((after.is_waiting, after.matched), (joins, matched && !fires));
         }
+    }
+
+    #[test]
+    fn an_eqe_waits_while_its_event_queue_is_crowded() {
+        let decided = |operation, configuration: CompletionQueueSetup, record, is_crowded| {
+            let position = position_of(record, configuration.entries_log2, is_crowded);
+            let read = CompletionsRead::default();
+            let found = decide(operation, good(), read, configuration, record, position, bits(0));
+            let is_check = operation == Operation::Check;
+            (found, record_after(found, record, bits(0), configuration.moderation_period, is_check, bits(0)))
+        };
+        let moderated = CompletionQueueSetup { moderation_count: bits(2), ..exists() };
+        // A CQE: whether its EQE leaves, whether it waits, and whether it waits for the event queue alone.
+        for (configuration, is_crowded, expected) in [
+            (exists(), false, (true, false, false)),
+            (exists(), true, (false, true, true)),
+            (moderated, false, (false, true, false)),
+            (moderated, true, (false, true, false)),
+        ] {
+            let (found, after) = decided(Operation::Token, configuration, armed(NEXT), is_crowded);
+            assert!(found.writes, "the CQE does not wait");
+            assert_eq!((found.fires_now, found.joins, after.is_due), expected, "{is_crowded}");
+            assert_eq!((after.matched, after.is_waiting), (expected.1, expected.1));
+        }
+        // A check of a queue whose period is over: in a crowded queue it is over for ever, though time wraps.
+        let timed = CompletionQueueSetup { moderation_period: bits(3), ..exists() };
+        let over = Record { matched: true, is_waiting: true, deadline: bits(0), ..armed(NEXT) };
+        let (found, after) = decided(Operation::Check, timed, over, true);
+        assert_eq!((found.fires_late, found.joins), (false, true));
+        assert_eq!(after, Record { is_due: true, ..over });
+        let (found, after) = decided(Operation::Check, timed, after, false);
+        assert_eq!((found.fires_late, found.joins), (true, false));
+        assert!(!after.matched && !after.is_due && !after.is_waiting && after.arm == NONE);
     }
 
     #[test]
@@ -723,6 +785,7 @@ mod tests {
             is_read: true,
             arm: bits(NEXT),
             waits_after_read: true,
+            becomes_due: true,
             joins: true,
             ..Default::default()
         };

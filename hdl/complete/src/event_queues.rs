@@ -3,7 +3,7 @@
 //! ```text
 //!  setup ────────> (4) ─┐
 //!  events_read ──> (16) ┤  ┌────────┬─────────┬────────┐
-//!  to rearm ────────────┼─>│ choose │ look up │ decide ├──(16)─┬─ CQE ─────────────────────────┬──> write
+//!  to revisit ──────────┼─>│ choose │ look up │ decide ├──(16)─┬─ CQE ─────────────────────────┬──> write
 //!  event (queue 0) ─────┤  └────────┴─────────┴────────┘       └─ EQE ──(16)─ CQEs done? ──────┤
 //!  delivery ────────────┘                                                            EQE done? └──> interrupt
 //! ```
@@ -17,17 +17,23 @@
 //! 2. Setups and doorbells come without `ready` and never wait for the host.
 //! 3. A queue that is armed makes one interrupt, when the host has reported the write of its next EQE done;
 //!    arming a queue that has unread EQEs makes the interrupt when all that was written before is done.
-//! 4. An EQE that finds its queue full is lost and counted; for queue 0 that is fatal, and `overran_queue_0`
-//!    reports it.
+//! 4. An EQE that finds its queue full is lost and counted. When software has read EQEs of the queue, the EQE
+//!    `events_lost` follows with the number of those that were lost; so software knows of every loss. A mark
+//!    waits at most for the operations of one round through the queues.
+//! 5. Completion events may take half of a queue: `crowded` tells the completion queues when they wait. So only
+//!    asynchronous events and events of answers are ever lost. What is on its way meanwhile is less than
+//!    [`CROWDED_LATE`] EQEs.
 //!
 //! Protocol 4.4, design decision 11.
 use crate::completion_queues::{CQE_BITS, Delivery};
 use crate::ring::{INDEX_BITS, RingSlot, is_ring_full, ring_slot};
 use crate::stage::Stage;
+use crate::unread::{Indices, Unread};
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_layout::queue::event::Eqe;
+use rnic_layout::limits;
+use rnic_layout::queue::event::{Eqe, EventKind};
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::EventsRead;
 use rnic_messages::host::{SlotWrite, has_reached};
@@ -35,7 +41,14 @@ use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Cycles of a delivery with an EQE.
 pub const EVENT_CYCLES: u64 = 3;
-const EVENT_QUEUES: usize = 1 << EVENT_QUEUE_BITS;
+/// Completion events that may still come to a queue after it has become crowded: what waits and is decided in the
+/// completion queues, and is in an operation here. A quarter of the smallest queue.
+pub(crate) const CROWDED_LATE: u64 = 16;
+const _: () = assert!(CROWDED_LATE <= 1 << (limits::RING_LOG2_MIN - 2));
+/// Number of event queues.
+pub(crate) const EVENT_QUEUES: usize = 1 << EVENT_QUEUE_BITS;
+/// Bits of the number of lost EQEs, which stays at its maximum.
+const LOST_BITS: usize = 16;
 const EQE_BYTES: u64 = Eqe::RECORD.bits as u64 / 8;
 const CQE_BYTES: u64 = CQE_BITS as u64 / 8;
 
@@ -57,6 +70,8 @@ struct Record {
     consumer_index: Bits<INDEX_BITS>,
     /// The next EQE makes an interrupt.
     armed: Bit,
+    /// EQEs that were lost since the last `events_lost`.
+    lost: Bits<LOST_BITS>,
 }
 
 /// A CQE or an EQE to be written, and the interrupt after it; or an interrupt alone.
@@ -92,8 +107,9 @@ enum Operation {
     Setup,
     /// Software has read EQEs, and may arm the queue.
     Read,
-    /// A queue was armed while EQEs were unread.
-    Rearm,
+    /// A queue is looked at again: it was armed while EQEs were unread, or software has read EQEs after others
+    /// were lost.
+    Revisit,
     /// An EQE is written.
     Event,
 }
@@ -104,26 +120,29 @@ struct Choice {
     setup: Bit,
     read: Bit,
     /// A queue that is to be looked at again.
-    rearm: Bit,
+    revisit: Bit,
     delivery: Bit,
     /// An EQE for queue 0.
     event: Bit,
 }
 
-/// What follows from an operation. All fields but `restarts` and `rearms` are false for a queue that does not
+/// What follows from an operation. All fields but `restarts` and `revisits` are false for a queue that does not
 /// exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Outcome {
     /// An EQE is written.
     writes: Bit,
+    /// It is `events_lost`.
+    notifies: Bit,
     /// An EQE finds no room.
     overruns: Bit,
     /// Software has read EQEs.
     is_read: Bit,
-    /// That doorbell arms the queue, and EQEs are unread: the queue is looked at again to make the interrupt.
-    wants_rearm: Bit,
+    /// That doorbell arms the queue and EQEs are unread, or EQEs were lost: the queue is looked at again, to make
+    /// the interrupt and to write `events_lost`.
+    wants_revisit: Bit,
     /// The queue is looked at again.
-    rearms: Bit,
+    revisits: Bit,
     /// A command makes or destroys the queue.
     restarts: Bit,
     /// An interrupt without an EQE is made.
@@ -139,6 +158,17 @@ fn eqe_of(event: EqeToken, phase: Bit) -> Bits<CQE_BITS> {
     cat!(bits::<128>(0), high, event.detail, bits::<8>(0), event.object_number)
 }
 
+/// The EQE that tells how many EQEs were lost.
+#[kernel]
+fn events_lost(lost: Bits<LOST_BITS>) -> EqeToken {
+    EqeToken {
+        object_number: bits(0),
+        detail: bit_cast::<32, LOST_BITS>(lost),
+        kind: bits(EventKind::EventsLost as u64),
+        code: bits(0),
+    }
+}
+
 /// Chooses what is served: setups and doorbells first, which need no room; then queues that are to be looked at
 /// again; then a delivery, if it is wanted before an event.
 #[kernel]
@@ -146,7 +176,7 @@ fn choose(
     has_setup: Bit,
     has_read: Bit,
     has_room: Bit,
-    is_rearm_due: Bit,
+    is_revisit_due: Bit,
     wants_delivery: Bit,
     has_event: Bit,
 ) -> Choice {
@@ -154,9 +184,9 @@ fn choose(
     Choice {
         setup: has_setup,
         read: !has_setup && has_read,
-        rearm: may_write && is_rearm_due,
-        delivery: may_write && !is_rearm_due && wants_delivery,
-        event: may_write && !is_rearm_due && !wants_delivery && has_event,
+        revisit: may_write && is_revisit_due,
+        delivery: may_write && !is_revisit_due && wants_delivery,
+        event: may_write && !is_revisit_due && !wants_delivery && has_event,
     }
 }
 
@@ -167,10 +197,28 @@ fn operation_of(choice: Choice) -> Operation {
         Operation::Setup
     } else if choice.read {
         Operation::Read
-    } else if choice.rearm {
-        Operation::Rearm
+    } else if choice.revisit {
+        Operation::Revisit
     } else {
         Operation::Event
+    }
+}
+
+/// The queue of a choice: that of a delivery, or queue 0 of an event from control.
+#[kernel]
+fn queue_of(
+    choice: Choice,
+    setup: EventQueueSetup,
+    read: EventsRead,
+    looks_at: Bits<EVENT_QUEUE_BITS>,
+    delivery: Delivery,
+) -> Bits<EVENT_QUEUE_BITS> {
+    let event_queue = if choice.delivery { delivery.event_queue } else { bits(0) };
+    match operation_of(choice) {
+        Operation::Setup => setup.event_queue,
+        Operation::Read => read.event_queue,
+        Operation::Revisit => looks_at,
+        Operation::Event => event_queue,
     }
 }
 
@@ -186,15 +234,19 @@ fn decide(
 ) -> Outcome {
     let is_event = operation == Operation::Event && valid;
     let is_read = operation == Operation::Read && valid;
-    let rearms = operation == Operation::Rearm;
-    let writes = is_event && !is_full;
-    let interrupts_late = rearms && valid && record.armed;
+    let revisits = operation == Operation::Revisit;
+    let has_lost = record.lost.any();
+    let notifies = revisits && valid && has_lost && !is_full;
+    let writes = notifies || (is_event && !is_full);
+    let interrupts_late = revisits && valid && record.armed && !notifies;
+    let arms_unread = read.arm && record.producer_index != read.consumer_index;
     Outcome {
         writes,
+        notifies,
         overruns: is_event && is_full,
         is_read,
-        wants_rearm: is_read && read.arm && record.producer_index != read.consumer_index,
-        rearms,
+        wants_revisit: is_read && (arms_unread || has_lost),
+        revisits,
         restarts: operation == Operation::Setup && restarts,
         interrupts_late,
         interrupts: interrupts_late || (writes && record.armed),
@@ -208,6 +260,13 @@ fn record_after(outcome: Outcome, record: Record, read: EventsRead) -> Record {
         producer_index: if outcome.writes { record.producer_index + 1 } else { record.producer_index },
         consumer_index: if outcome.is_read { read.consumer_index } else { record.consumer_index },
         armed: !outcome.interrupts && (record.armed || (outcome.is_read && read.arm)),
+        lost: if outcome.notifies {
+            bits(0)
+        } else if outcome.overruns && !record.lost.all() {
+            record.lost + 1
+        } else {
+            record.lost
+        },
     };
     select(outcome.restarts, Record { producer_index: bits(0), ..Default::default() }, changed)
 }
@@ -221,18 +280,18 @@ fn configuration_after(setup: EventQueueSetup, configuration: EventQueueSetup) -
 
 /// The queues that are to be looked at again, one bit each.
 #[kernel]
-fn rearms_after(
+fn revisits_after(
     outcome: Outcome,
-    rearms: Bits<EVENT_QUEUES>,
+    revisits: Bits<EVENT_QUEUES>,
     queue: Bits<EVENT_QUEUE_BITS>,
 ) -> Bits<EVENT_QUEUES> {
     let mark = bits::<EVENT_QUEUES>(1) << queue;
-    if outcome.rearms || outcome.restarts {
-        rearms & !mark
-    } else if outcome.wants_rearm {
-        rearms | mark
+    if outcome.revisits || outcome.restarts {
+        revisits & !mark
+    } else if outcome.wants_revisit {
+        revisits | mark
     } else {
-        rearms
+        revisits
     }
 }
 
@@ -253,10 +312,12 @@ fn cqe_write(delivery: Delivery, vector: Bits<VECTOR_BITS>) -> PendingWrite {
 #[kernel]
 fn event_write(
     outcome: Outcome,
-    event: EqeToken,
+    record: Record,
+    asked: EqeToken,
     configuration: EventQueueSetup,
     ring: RingSlot,
 ) -> PendingWrite {
+    let event = select(outcome.notifies, events_lost(record.lost), asked);
     let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
     let offset: Bits<64> = cat!(bits::<36>(0), ring.slot, bits::<4>(0));
     PendingWrite {
@@ -296,6 +357,9 @@ pub struct EventQueues {
 
     /// From the completion queues: CQEs and EQEs; `ready` is combinational.
     pub delivery: StreamRx<Delivery>,
+    /// To the completion queues: event queues of which half is unread, one bit each; completion events for them
+    /// wait. Registered.
+    pub crowded: Signal<Out, Bits<EVENT_QUEUES>>,
     /// From control: EQEs for queue 0; `ready` is combinational.
     pub event: StreamRx<EqeToken>,
     /// From control: makes, changes or destroys a queue.
@@ -318,8 +382,6 @@ pub struct EventQueues {
 
     /// Counters; registered.
     pub counts: Signal<Out, EventQueueCounts>,
-    /// An EQE for queue 0 was lost; registered.
-    pub overran_queue_0: Signal<Out, Bit>,
 
     setups: Fifo<EventQueueSetup, 2, 3>,
     reads: Fifo<EventsRead, 4, 5>,
@@ -328,6 +390,7 @@ pub struct EventQueues {
     #[init(Fifo::new(Storage::Block))]
     held: Fifo<HeldEvent, 4, 5>,
     interrupts: Fifo<HeldInterrupt, 4, 5>,
+    unread: Unread,
     configurations: Memory<EventQueueSetup, EVENT_QUEUE_BITS>,
     records: Memory<Record, EVENT_QUEUE_BITS>,
 
@@ -342,8 +405,8 @@ pub struct EventQueues {
     record: DFF<Record>,
     is_full: DFF<Bit>,
     ring: DFF<RingSlot>,
-    /// One bit for each queue that was armed while EQEs were unread.
-    rearms: Reg<Bits<EVENT_QUEUES>>,
+    /// One bit for each queue that is to be looked at again.
+    revisits: Reg<Bits<EVENT_QUEUES>>,
     looks_at: Reg<Bits<EVENT_QUEUE_BITS>>,
     /// An EQE of queue 0 was served last, so a delivery is next.
     prefers_delivery: Reg<Bit>,
@@ -351,7 +414,6 @@ pub struct EventQueues {
     /// A CQE is offered, and stays so until it is taken.
     cqe_waits: Reg<Bit>,
     counted: Reg<EventQueueCounts>,
-    overran_first: Reg<Bit>,
     idle: Reg<Bit>,
 }
 
@@ -371,13 +433,14 @@ impl Logic for EventQueues {
         let level = self.writes.level.val();
         let has_room = !level.get_bits::<3>(1).all() && !level.get_bit(4);
         let looks_at = self.looks_at.q.val();
+        let is_revisit_due = self.revisits.q.val().get_bit(looks_at.index());
         let offers_delivery = self.delivery.valid.val();
         let offers_event = self.event.valid.val();
         let choice = choose(
             self.setups.tx.valid.val(),
             self.reads.tx.valid.val(),
             has_room,
-            self.rearms.q.val().get_bit(looks_at.index()),
+            is_revisit_due,
             offers_delivery && (self.prefers_delivery.q.val() || !offers_event),
             offers_event,
         );
@@ -387,27 +450,23 @@ impl Logic for EventQueues {
         self.event.ready.next = chooses && choice.event;
         let delivery = self.delivery.beat.val();
         let operation = operation_of(choice);
-        let event_queue = if choice.delivery { delivery.event_queue } else { bits(0) };
-        let queue = match operation {
-            Operation::Setup => self.setups.tx.beat.val().event_queue,
-            Operation::Read => self.reads.tx.beat.val().event_queue,
-            Operation::Rearm => looks_at,
-            Operation::Event => event_queue,
-        };
+        let (asked_setup, asked_read) = (self.setups.tx.beat.val(), self.reads.tx.beat.val());
+        let queue = queue_of(choice, asked_setup, asked_read, looks_at, delivery);
         let makes_event = choice.event || (choice.delivery && delivery.has_eqe);
-        let begins = chooses && (choice.setup || choice.read || choice.rearm || makes_event);
+        let begins = chooses && (choice.setup || choice.read || choice.revisit || makes_event);
         if begins {
             self.stage.d.next = Stage::Look;
             self.operation.d.next = operation;
             self.queue.d.next = queue;
             self.asked.d.next = select(choice.delivery, delivery.eqe, self.event.beat.val());
-            self.asked_read.d.next = self.reads.tx.beat.val();
-            self.asked_setup.d.next = self.setups.tx.beat.val();
+            self.asked_read.d.next = asked_read;
+            self.asked_setup.d.next = asked_setup;
         }
         if chooses && (choice.delivery || choice.event) {
             self.prefers_delivery.d.next = choice.event;
         }
-        if chooses && !begins {
+        // A queue that is due is looked at until it is served, so no other traffic keeps it waiting.
+        if chooses && !is_revisit_due {
             self.looks_at.d.next = looks_at + 1;
         }
         self.configurations.read_enable.next = begins;
@@ -438,21 +497,31 @@ impl Logic for EventQueues {
         let outcome = decide(operation, read, setup.restarts, configuration.valid, record, is_full);
         if decides {
             self.stage.d.next = Stage::Choose;
-            self.rearms.d.next = rearms_after(outcome, self.rearms.q.val(), queue);
+            self.revisits.d.next = revisits_after(outcome, self.revisits.q.val(), queue);
         }
         self.configurations.write_enable.next = decides && operation == Operation::Setup;
         self.configurations.write_address.next = queue;
         self.configurations.write_data.next = configuration_after(setup, configuration);
         self.records.write_enable.next = decides;
         self.records.write_address.next = queue;
-        self.records.write_data.next = record_after(outcome, record, read);
+        let left = record_after(outcome, record, read);
+        self.records.write_data.next = left;
         let makes_cqe = chooses && choice.delivery && delivery.has_cqe;
         self.writes.rx.valid.next = makes_cqe || (decides && (outcome.writes || outcome.interrupts_late));
         self.writes.rx.beat.next = if decides {
-            event_write(outcome, self.asked.q.val(), configuration, self.ring.q.val())
+            event_write(outcome, record, self.asked.q.val(), configuration, self.ring.q.val())
         } else {
             cqe_write(delivery, configuration.vector)
         };
+
+        self.unread.indices.next = Indices {
+            event_queue: queue,
+            producer_index: left.producer_index,
+            consumer_index: left.consumer_index,
+            entries_log2: configuration.entries_log2,
+        };
+        self.unread.indices_valid.next = decides;
+        self.crowded.next = self.unread.crowded.val();
 
         // A CQE leaves at once, an EQE when all that was written before is done.
         let write = self.writes.tx.beat.val();
@@ -486,31 +555,26 @@ impl Logic for EventQueues {
         self.interrupt.beat.next = interrupt.vector;
         self.interrupts.tx.ready.next = is_announced && self.interrupt.ready.val();
 
-        self.idle.d.next = chooses
-            && !begins
-            && !offers_delivery
-            && !offers_event
-            && !has_write
-            && !self.held.tx.valid.val()
-            && !self.interrupts.tx.valid.val()
-            && issued == self.write_done.val();
+        let has_event = self.held.tx.valid.val() || self.interrupts.tx.valid.val();
+        let is_asked = begins || offers_delivery || offers_event || self.revisits.q.val().any();
+        let is_done = issued == self.write_done.val();
+        self.idle.d.next = chooses && !is_asked && !has_write && !has_event && is_done;
         self.is_idle.next = self.idle.q.val();
         self.counted.d.next = EventQueueCounts {
             events_written: decides && outcome.writes,
             event_queue_overrun: decides && outcome.overruns,
         };
-        self.overran_first.d.next = decides && outcome.overruns && !queue.any();
         self.counts.next = self.counted.q.val();
-        self.overran_queue_0.next = self.overran_first.q.val();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use num_bigint::BigUint;
 
     fn record(producer: u64, consumer: u64, armed: bool) -> Record {
-        Record { producer_index: bits(producer), consumer_index: bits(consumer), armed }
+        Record { producer_index: bits(producer), consumer_index: bits(consumer), armed, lost: bits(0) }
     }
 
     fn read(consumer: u64, arm: bool) -> EventsRead {
@@ -525,7 +589,7 @@ mod tests {
             indices.iter().for_each(|&index| inputs[index] = false);
             inputs
         };
-        // Inputs: setup, read, room, rearm, delivery, event.
+        // Inputs: setup, read, room, revisit, delivery, event.
         for (inputs, served) in [
             (all, Some(0)),
             (without(&[2]), Some(0)),
@@ -539,12 +603,12 @@ mod tests {
             (without(&[0, 1, 2, 3, 4]), None),
             (without(&[0, 1, 3, 4, 5]), None),
         ] {
-            let [setup, read, room, rearm, delivery, event] = inputs;
-            let found = choose(setup, read, room, rearm, delivery, event);
-            let flags = [found.setup, found.read, found.rearm, found.delivery, found.event];
+            let [setup, read, room, revisit, delivery, event] = inputs;
+            let found = choose(setup, read, room, revisit, delivery, event);
+            let flags = [found.setup, found.read, found.revisit, found.delivery, found.event];
             let expected: [bool; 5] = std::array::from_fn(|index| served == Some(index));
             assert_eq!(flags, expected, "{inputs:?}");
-            let operations = [Operation::Setup, Operation::Read, Operation::Rearm];
+            let operations = [Operation::Setup, Operation::Read, Operation::Revisit];
             let operation = served.and_then(|index| operations.get(index).copied());
             assert_eq!(operation_of(found), operation.unwrap_or(Operation::Event));
         }
@@ -565,18 +629,19 @@ mod tests {
             assert_eq!((found.writes, found.overruns, found.interrupts), (writes, overruns, interrupts));
             assert!(!found.interrupts_late);
             let expected = record(5 + u64::from(writes), 0, armed && !interrupts);
+            let expected = Record { lost: bits(overruns.into()), ..expected };
             assert_eq!(record_after(found, before, read(0, false)), expected);
         }
     }
 
     #[test]
     fn a_doorbell_arms_a_queue_which_is_looked_at_again_if_eqes_are_unread() {
-        for (arm, consumer, valid, wants_rearm) in
+        for (arm, consumer, valid, wants_revisit) in
             [(true, 4, true, true), (true, 5, true, false), (false, 4, true, false), (true, 4, false, false)]
         {
             let (before, asked) = (record(5, 3, false), read(consumer, arm));
             let found = decide(Operation::Read, asked, false, valid, before, false);
-            assert_eq!((found.wants_rearm, found.interrupts), (wants_rearm, false));
+            assert_eq!((found.wants_revisit, found.interrupts), (wants_revisit, false));
             let expected = if valid { record(5, consumer, arm) } else { before };
             assert_eq!(record_after(found, before, asked), expected);
             let armed = record(5, 3, true);
@@ -588,13 +653,52 @@ mod tests {
     fn a_queue_that_is_still_armed_makes_its_interrupt_late() {
         for (armed, valid, interrupts) in [(true, true, true), (false, true, false), (true, false, false)] {
             let before = record(5, 3, armed);
-            let found = decide(Operation::Rearm, read(0, true), true, valid, before, false);
+            let found = decide(Operation::Revisit, read(0, true), true, valid, before, false);
             assert_eq!(
-                (found.interrupts_late, found.interrupts, found.rearms),
+                (found.interrupts_late, found.interrupts, found.revisits),
                 (interrupts, interrupts, true)
             );
             assert_eq!(record_after(found, before, read(0, true)), record(5, 3, armed && !interrupts));
         }
+    }
+
+    #[test]
+    fn lost_eqes_are_counted_and_told_when_software_has_read_others() {
+        let before = |armed, lost| Record { lost: bits(lost), ..record(69, 5, armed) };
+        // One more is lost; their number stays at its maximum.
+        for (lost, expected) in [(0, 1), (1, 2), (0xfffe, 0xffff), (0xffff, 0xffff)] {
+            let found = decide(Operation::Event, read(0, false), false, true, before(true, lost), true);
+            assert!(found.overruns && !found.writes && !found.interrupts);
+            assert_eq!(record_after(found, before(true, lost), read(0, false)), before(true, expected));
+        }
+        // A doorbell: the queue is looked at again, armed or not.
+        for (arm, lost, wants_revisit) in [(false, 0, false), (false, 1, true), (true, 1, true)] {
+            let asked = read(69, arm);
+            let found = decide(Operation::Read, asked, false, true, before(false, lost), true);
+            assert_eq!((found.wants_revisit, found.writes), (wants_revisit, false));
+            let expected = Record { lost: bits(lost), ..record(69, 69, arm) };
+            assert_eq!(record_after(found, before(false, lost), asked), expected);
+        }
+        // Then, by lost, full, armed, exists: `events_lost` is written, with or without an interrupt, or an
+        // interrupt alone is made.
+        for ((lost, is_full, armed, valid), (notifies, interrupts, late)) in [
+            ((3, false, false, true), (true, false, false)),
+            ((3, false, true, true), (true, true, false)),
+            ((3, true, false, true), (false, false, false)),
+            ((3, true, true, true), (false, true, true)),
+            ((0, false, true, true), (false, true, true)),
+            ((3, false, true, false), (false, false, false)),
+        ] {
+            let (before, asked) = (before(armed, lost), read(0, false));
+            let found = decide(Operation::Revisit, asked, false, valid, before, is_full);
+            assert_eq!((found.notifies, found.writes), (notifies, notifies), "{lost} {is_full} {valid}");
+            assert_eq!((found.interrupts, found.interrupts_late), (interrupts, late));
+            let left = if notifies { record(70, 5, armed) } else { before };
+            assert_eq!(record_after(found, before, asked), Record { armed: armed && !interrupts, ..left });
+        }
+        let eqe = eqe_of(events_lost(bits(0xffff)), true);
+        let expected = Eqe { detail: 0xffff, kind: EventKind::EventsLost, phase: true, ..Eqe::at_reset() };
+        assert_eq!(BigUint::from(eqe), BigUint::from_bytes_le(&expected.to_bytes().unwrap()));
     }
 
     #[test]
@@ -629,13 +733,13 @@ mod tests {
         let before = bits(0b0110);
         for (outcome, expected) in [
             (Outcome::default(), 0b0110),
-            (Outcome { wants_rearm: true, ..Default::default() }, 0b0110),
-            (Outcome { rearms: true, ..Default::default() }, 0b0010),
+            (Outcome { wants_revisit: true, ..Default::default() }, 0b0110),
+            (Outcome { revisits: true, ..Default::default() }, 0b0010),
             (Outcome { restarts: true, ..Default::default() }, 0b0010),
         ] {
-            assert_eq!(rearms_after(outcome, before, bits(2)), bits(expected));
+            assert_eq!(revisits_after(outcome, before, bits(2)), bits(expected));
         }
-        let marked = rearms_after(Outcome { wants_rearm: true, ..Default::default() }, before, bits(3));
+        let marked = revisits_after(Outcome { wants_revisit: true, ..Default::default() }, before, bits(3));
         assert_eq!(marked, bits(0b1110));
     }
 }

@@ -23,6 +23,7 @@
 
 mod ring;
 mod stage;
+mod unread;
 mod moderation;
 mod completion_queues;
 mod event_queues;

@@ -6,6 +6,8 @@ use rnic_kernel::prelude::*;
 
 /// Bits of a producer or consumer index.
 pub(crate) const INDEX_BITS: usize = 24;
+/// Bits of twice the entries of a ring.
+const TWICE_BITS: usize = INDEX_BITS + 1;
 
 /// A slot of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -31,6 +33,17 @@ pub(crate) fn is_ring_full(
     entries_log2: Bits<5>,
 ) -> Bit {
     producer_index - consumer_index == bits::<INDEX_BITS>(1) << entries_log2
+}
+
+/// Software has not read half of the slots of the ring, or more.
+#[kernel]
+pub(crate) fn is_half_unread(
+    producer_index: Bits<INDEX_BITS>,
+    consumer_index: Bits<INDEX_BITS>,
+    entries_log2: Bits<5>,
+) -> Bit {
+    let unread_twice: Bits<TWICE_BITS> = cat!(producer_index - consumer_index, bits::<1>(0));
+    (unread_twice >> entries_log2).any()
 }
 
 #[cfg(test)]
@@ -66,6 +79,25 @@ mod tests {
             (0x1f, 0xff_ffe0, 6, false),
         ] {
             assert_eq!(is_ring_full(bits(producer), bits(consumer), bits(log2)), expected);
+        }
+    }
+
+    #[test]
+    fn a_ring_is_half_unread_from_half_of_its_slots_on() {
+        for (producer, consumer, log2, expected) in [
+            (0, 0, 6, false),
+            (31, 0, 6, false),
+            (32, 0, 6, true),
+            (64, 0, 6, true),
+            (64, 32, 6, true),
+            (64, 33, 6, false),
+            (0x10, 0xff_fff0, 6, true),
+            (0x0f, 0xff_fff0, 6, false),
+            (0x40_0000, 0, 23, true),
+            (0x3f_ffff, 0, 23, false),
+            (0, 0, 0, false),
+        ] {
+            assert_eq!(is_half_unread(bits(producer), bits(consumer), bits(log2)), expected);
         }
     }
 }

@@ -136,8 +136,6 @@ pub struct Control {
     pub lost_write: Signal<In, Bit>,
     /// From the host writer: the host refused a write of CQEs or EQEs.
     pub host_write_error: Signal<In, Bit>,
-    /// From the completion stage: event queue 0 is full.
-    pub overran_queue_0: Signal<In, Bit>,
     /// From the pools: a pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,
 
@@ -348,7 +346,6 @@ impl Logic for Control {
         self.device_failure.lost_read_tag.next = self.lost_read_tag.val() || self.reset_order.lost_read.val();
         self.device_failure.lost_write.next = self.lost_write.val() || self.reset_order.lost_write.val();
         self.device_failure.host_write_error.next = self.host_write_error.val();
-        self.device_failure.event_queue_overrun.next = self.overran_queue_0.val();
         self.device_failure.pool_exhausted.next = self.pool_exhausted.val();
         let device_failed = self.device_failure.device_failed.val();
         self.registers.device_failed.next = device_failed;

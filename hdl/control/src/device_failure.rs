@@ -8,7 +8,7 @@
 //! Latency 1 cycle.
 //!
 //! 1. `code` and `detail` are those of the first report since reset; of several in a cycle, the first in the order of the ports.
-//! 2. One event is raised for a failure. It is lost if event queue 0 has failed; the registers show the failure nevertheless.
+//! 2. One event is raised for a failure. If event queue 0 is full, it is among the lost ones; the registers show the failure nevertheless.
 //!
 //! Design decision 12, protocol 4.4.
 use crate::messages::FatalReport;
@@ -35,8 +35,6 @@ pub struct DeviceFailure {
     pub lost_write: Signal<In, Bit>,
     /// The host refused a write of a CQE or an EQE.
     pub host_write_error: Signal<In, Bit>,
-    /// Event queue 0 is full.
-    pub event_queue_overrun: Signal<In, Bit>,
     /// A pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,
 
@@ -64,8 +62,6 @@ impl Logic for DeviceFailure {
             bits::<8>(FatalCode::LostWrite as u64)
         } else if self.host_write_error.val() {
             bits::<8>(FatalCode::HostWriteError as u64)
-        } else if self.event_queue_overrun.val() {
-            bits::<8>(FatalCode::EventQueueOverrun as u64)
         } else if self.pool_exhausted.val() {
             bits::<8>(FatalCode::PoolExhausted as u64)
         } else {
@@ -112,21 +108,19 @@ mod tests {
             let mut sink = Sink::new(Stalls::Both);
             let mut first = None;
             for _ in 0..random.random_range(1..30) {
-                let flags: [bool; 6] = std::array::from_fn(|_| random.random_bool(0.05));
+                let flags: [bool; 5] = std::array::from_fn(|_| random.random_bool(0.05));
                 let block = &mut bench.block;
                 block.report_valid.next = flags[0];
                 block.report.next = FatalReport { code: bits(3), detail: bits(0x1234_5678) };
                 block.lost_read_tag.next = flags[1];
                 block.lost_write.next = flags[2];
                 block.host_write_error.next = flags[3];
-                block.event_queue_overrun.next = flags[4];
-                block.pool_exhausted.next = flags[5];
+                block.pool_exhausted.next = flags[4];
                 let codes = [
                     FatalCode::HostReadError,
                     FatalCode::LostReadTag,
                     FatalCode::LostWrite,
                     FatalCode::HostWriteError,
-                    FatalCode::EventQueueOverrun,
                     FatalCode::PoolExhausted,
                 ];
                 sink.drive(&mut block.event, &mut random);

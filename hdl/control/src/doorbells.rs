@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  write ──┬─────────────> whole? ─┐   ┌───────────────────┐ owner
-//!          └─> low halves, ────────┴──>│ queue pairs       ├──> number, page? ──> send_posted, receive_posted,
-//!              one a page              │ completion queues │                      completions_read, events_read
+//!          └─> low halves, one a ──┴──>│ queue pairs       ├──> number, page? ──> send_posted, receive_posted,
+//!              page and doorbell       │ completion queues │                      completions_read, events_read
 //!  page_write ────────────────────────>│ event queues, SRQs│                 └──> counts
 //!                                      └───────────────────┘
 //! ```
@@ -19,8 +19,8 @@
 //! Latency [`DOORBELL_CYCLES`] from `write` to the message. Throughput one write in two cycles; the slave needs four.
 //!
 //! 1. A doorbell reaches only an object whose number and page it names in full.
-//! 2. Of two halves, the low one waits in the latch of its page until a high half of the same doorbell takes it. A write of other
-//!    bytes than a half or the whole is torn.
+//! 2. Of two halves, the low one waits in the latch of its doorbell and page until a high half of both takes it, whatever is
+//!    written to other doorbells meanwhile. A write of other bytes than a half or the whole is torn.
 //! 3. While `enable` is low, writes are ignored.
 //! 4. A doorbell that does nothing is counted once: torn, foreign or unknown. Each write to an offset without a doorbell, or to a
 //!    page that this card does not have, is unknown.
@@ -45,6 +45,8 @@ pub const DOORBELL_CYCLES: usize = 4;
 /// First bit of the number of the doorbell in an address, and its width.
 const SELECT: usize = 3;
 const SELECT_BITS: usize = 3;
+/// Doorbells of a page.
+const DOORBELLS: usize = rnic_layout::doorbell::DOORBELLS.len();
 /// First bit of the page in an address.
 const PAGE: usize = 12;
 /// Bits of an address that must be zero: between doorbell and page, and above the pages that the card has.
@@ -78,6 +80,7 @@ mod at {
     const _: () = {
         assert!(EventDoorbell::RECORD.field("consumer_index").offset as usize == CONSUMER_INDEX);
         assert!(DOORBELLS.len() <= 1 << super::SELECT_BITS);
+        assert!(SEND == 0 && RECEIVE == 1 && SHARED_RECEIVE == 2 && COMPLETION == 3 && EVENT == 4);
         assert!(limits::DOORBELL_PAGE_BYTES == 1 << super::PAGE);
         assert!(super::BAR2_BITS == super::PAGE + limits::DOORBELL_PAGES_LOG2_MAX as usize);
         let mut index = 0;
@@ -101,7 +104,6 @@ struct Owner {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Half {
     data: Bits<32>,
-    doorbell: Bits<SELECT_BITS>,
     valid: Bit,
 }
 
@@ -205,7 +207,8 @@ pub struct Doorbells {
     event_queues: Memory<Owner, EVENT_QUEUE_BITS>,
     #[init(Memory::new(Storage::Block))]
     shared_receive_queues: Memory<Owner, SHARED_RECEIVE_BITS>,
-    halves: Memory<Half, DOORBELL_PAGE_BITS>,
+    /// The latch of each page, by the number of the doorbell.
+    halves: [Memory<Half, DOORBELL_PAGE_BITS>; DOORBELLS],
 
     /// A whole doorbell or a high half, whose low half is being read.
     taken: DFF<Written>,
@@ -247,10 +250,10 @@ fn classify(address: Bits<BAR2_BITS>, strobe: Bits<8>) -> Access {
     }
 }
 
-/// Tells whether the latch of the page holds the low half that a high half needs; a whole doorbell needs none.
+/// Tells whether the latch of doorbell and page holds the low half that a high half needs; a whole doorbell needs none.
 #[kernel]
 fn is_complete(taken: Written, half: Half) -> Bit {
-    !taken.is_high || (half.valid && half.doorbell == taken.doorbell)
+    !taken.is_high || half.valid
 }
 
 /// Gives a whole doorbell: the data of the write, or its high half and the low half of the latch.
@@ -328,7 +331,7 @@ impl Logic for Doorbells {
         self.shared_receive_queues.write_address.next = index.get_bits::<SHARED_RECEIVE_BITS>(0);
         self.shared_receive_queues.write_data.next = owner;
 
-        // Cycle 0: the write is classified, and the latch of its page is read.
+        // Cycle 0: the write is classified, and the latches of its page are read.
         let address = self.write_address.val();
         let strobe = self.write_strobe.val();
         let is_write = self.write.val() && self.enable.val();
@@ -339,28 +342,39 @@ impl Logic for Doorbells {
         self.tears.d.next = is_write && access.tears;
         self.has_taken.d.next = is_write && access.rings;
         self.taken.d.next = Written { data: self.write_data.val(), doorbell, page, is_high: !strobe.all() };
-        self.halves.read_enable.next = is_write && strobe.any();
-        self.halves.read_address.next = page;
 
         // Cycle 1: the halves are joined, and the latch is written.
         let taken = self.taken.q.val();
         let has_taken = self.has_taken.q.val();
-        let half = self.halves.read_data.val();
+        let half = match taken.doorbell.to_u64() {
+            at::RECEIVE => self.halves[1].read_data.val(),
+            at::SHARED_RECEIVE => self.halves[2].read_data.val(),
+            at::COMPLETION => self.halves[3].read_data.val(),
+            at::EVENT => self.halves[4].read_data.val(),
+            _ => self.halves[0].read_data.val(),
+        };
         let joins = has_taken && is_complete(taken, half);
         self.is_torn.d.next = (has_taken && !joins) || self.tears.q.val();
         self.has_joined.d.next = joins;
         self.joined.d.next = join(taken, half);
         let uses = joins && taken.is_high;
-        self.halves.write_enable.next = clears || uses || (is_write && access.keeps);
-        self.halves.write_address.next = if clears {
+        let keeps = is_write && access.keeps;
+        let latch_page = if clears {
             clear_index.get_bits::<DOORBELL_PAGE_BITS>(0)
         } else if uses {
             taken.page
         } else {
             page
         };
-        let kept = Half { data: self.write_data.val().get_bits::<32>(0), doorbell, valid: true };
-        self.halves.write_data.next = select(clears || uses, Half::default(), kept);
+        let latched = select(uses, taken.doorbell, doorbell);
+        let kept = Half { data: self.write_data.val().get_bits::<32>(0), valid: true };
+        for i in 0..DOORBELLS {
+            self.halves[i].read_enable.next = is_write && strobe.any();
+            self.halves[i].read_address.next = page;
+            self.halves[i].write_enable.next = clears || ((uses || keeps) && latched == i as u64);
+            self.halves[i].write_address.next = latch_page;
+            self.halves[i].write_data.next = select(clears || uses, Half::default(), kept);
+        }
 
         // Cycle 2: the owner is read.
         let joined = self.joined.q.val();
@@ -476,7 +490,8 @@ mod tests {
     #[derive(Default)]
     struct Model {
         owners: HashMap<(u64, u64), (u64, u64)>,
-        halves: HashMap<u64, (u64, u64)>,
+        /// Low halves by page and offset.
+        halves: HashMap<(u64, u64), u64>,
         outcome: Outcome,
     }
 
@@ -495,16 +510,10 @@ mod tests {
             let whole = match strobe {
                 0xff => Some(data),
                 0x0f => {
-                    self.halves.insert(page, (offset, data & 0xffff_ffff));
+                    self.halves.insert((page, offset), data & 0xffff_ffff);
                     return;
                 }
-                0xf0 => match self.halves.get(&page) {
-                    Some(&(doorbell, low)) if doorbell == offset => {
-                        self.halves.remove(&page);
-                        Some(data >> 32 << 32 | low)
-                    }
-                    _ => None,
-                },
+                0xf0 => self.halves.remove(&(page, offset)).map(|low| data >> 32 << 32 | low),
                 _ => None,
             };
             match whole {
@@ -642,6 +651,75 @@ mod tests {
         assert!(outcome.foreign > 100 && outcome.unknown > 100 && outcome.torn > 100);
     }
 
+    /// Threads of four processes, each with a doorbell of its own, write halves in any order.
+    #[test]
+    fn pairs_of_halves_come_out_right_however_threads_interleave() {
+        struct Thread {
+            page: u64,
+            doorbell: &'static Doorbell,
+            number: u64,
+            /// The doorbell whose low half is written.
+            half: Option<u64>,
+        }
+        let mut random = random();
+        let mut bench = bench().in_lock_step();
+        let (mut model, mut outcome) = (Model::default(), Outcome::default());
+        let mut threads = Vec::new();
+        for page in 0..4 {
+            for (doorbell, kind) in [
+                (&SEND, Kind::QueuePair),
+                (&RECEIVE, Kind::QueuePair),
+                (&SHARED_RECEIVE, Kind::SharedReceive),
+                (&COMPLETION, Kind::CompletionQueue),
+                (&EVENT, Kind::EventQueue),
+            ] {
+                let number = page * 5 + u64::from(doorbell.offset) / 8;
+                own(&mut bench, kind, number, page, true);
+                bench.tick();
+                model.owners.insert((kind as u64, number), (number, page));
+                threads.push(Thread { page, doorbell, number, half: None });
+            }
+        }
+        bench.block.page_write_valid.next = false;
+        let mut pairs = 0;
+        for _ in 0..4000 {
+            let place = random.random_range(0..threads.len());
+            let Thread { page, doorbell, number, half } = &mut threads[place];
+            let address = offset_in_bar(*page as u32, doorbell);
+            match half.take() {
+                Some(data) => {
+                    write(&mut bench, address, data & !0xffff_ffff, 0xf0);
+                    model.ring(*page, doorbell.offset.into(), data);
+                    pairs += 1;
+                }
+                None => {
+                    let data = *number | random.random::<u64>() << 24;
+                    if random.random_bool(0.2) {
+                        write(&mut bench, address, data, 0xff);
+                        model.ring(*page, doorbell.offset.into(), data);
+                    } else {
+                        write(&mut bench, address, data & 0xffff_ffff, 0x0f);
+                        *half = Some(data);
+                    }
+                }
+            }
+            for _ in 0..random.random_range(2..5) {
+                bench.settle();
+                outcome.sample(&bench.block);
+                bench.tick();
+                bench.block.write.next = false;
+            }
+        }
+        for _ in 0..DOORBELL_CYCLES {
+            bench.settle();
+            outcome.sample(&bench.block);
+            bench.tick();
+        }
+        assert_eq!(outcome, model.outcome);
+        assert_eq!((outcome.torn, outcome.foreign, outcome.unknown), (0, 0, 0));
+        assert!(pairs > 1000, "{pairs} pairs");
+    }
+
     #[test]
     fn a_write_rings_is_kept_tears_or_misses() {
         let none = Access::default();
@@ -671,20 +749,20 @@ mod tests {
     }
 
     #[test]
-    fn a_high_half_needs_the_low_half_of_the_same_doorbell() {
+    fn a_high_half_needs_a_low_half() {
         let taken = |is_high| Written {
             data: bits(0x1111_1111_2222_2222),
             doorbell: bits(at::SEND),
             is_high,
             ..Written::default()
         };
-        let half = |doorbell: u64, valid| Half { data: bits(0x3333_3333), doorbell: bits(doorbell), valid };
-        for (is_high, half, complete, data) in [
-            (false, half(at::RECEIVE, false), true, 0x1111_1111_2222_2222u64),
-            (true, half(at::SEND, true), true, 0x1111_1111_3333_3333),
-            (true, half(at::SEND, false), false, 0x1111_1111_3333_3333),
-            (true, half(at::RECEIVE, true), false, 0x1111_1111_3333_3333),
+        for (is_high, valid, complete, data) in [
+            (false, false, true, 0x1111_1111_2222_2222u64),
+            (false, true, true, 0x1111_1111_2222_2222),
+            (true, true, true, 0x1111_1111_3333_3333),
+            (true, false, false, 0x1111_1111_3333_3333),
         ] {
+            let half = Half { data: bits(0x3333_3333), valid };
             assert_eq!(is_complete(taken(is_high), half), complete);
             assert_eq!(join(taken(is_high), half).data, bits(data));
         }
@@ -779,18 +857,22 @@ mod tests {
     fn what_is_cleared_is_unknown_and_torn() {
         let mut bench = bench().in_lock_step();
         let send = offset_in_bar(2, &SEND);
+        let all = [SEND, RECEIVE, SHARED_RECEIVE, COMPLETION, EVENT].map(|it| offset_in_bar(2, &it));
         own(&mut bench, Kind::QueuePair, 2, 2, true);
-        write(&mut bench, send, 2, 0x0f);
-        bench.tick();
-        bench.block.page_write_valid.next = false;
-        bench.block.write.next = false;
+        for address in all {
+            write(&mut bench, address, 2, 0x0f);
+            bench.tick();
+            bench.block.page_write_valid.next = false;
+            bench.block.write.next = false;
+            bench.tick();
+        }
         bench.block.clears.next = true;
         bench.block.clear_index.next = bits(2);
         bench.tick();
         bench.block.clears.next = false;
         let mut outcome = Outcome::default();
-        for strobe in [0xf0, 0xff] {
-            write(&mut bench, send, 2, strobe);
+        for (address, strobe) in all.map(|address| (address, 0xf0)).into_iter().chain([(send, 0xff)]) {
+            write(&mut bench, address, 2, strobe);
             for _ in 0..=DOORBELL_CYCLES {
                 bench.settle();
                 outcome.sample(&bench.block);
@@ -798,7 +880,7 @@ mod tests {
                 bench.block.write.next = false;
             }
         }
-        assert_eq!(outcome, Outcome { torn: 1, unknown: 1, ..Outcome::default() });
+        assert_eq!(outcome, Outcome { torn: 5, unknown: 1, ..Outcome::default() });
     }
 
     #[test]

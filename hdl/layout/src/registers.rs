@@ -244,8 +244,6 @@ values! {
         HostReadError = 3, "host_read_error";
         /// The host refused a write of an EQE, an admin answer or a context.
         HostWriteError = 4, "host_write_error";
-        /// Event queue 0 is full; an event is lost.
-        EventQueueOverrun = 5, "event_queue_overrun";
         /// A pool that can never be empty was empty: a defect of the card.
         PoolExhausted = 6, "pool_exhausted";
     }
@@ -643,7 +641,7 @@ counters! {
     "completions_in_error", "CQEs written with a status other than success.", "protocol 2.11";
     "completion_queue_overrun", "CQEs that found their completion queue full.", "protocol 4.4";
     "events_written", "EQEs written.", "protocol 4.4";
-    "event_queue_overrun", "EQEs that found their event queue full.", "protocol 4.4";
+    "event_queue_overrun", "EQEs that found their event queue full and were lost.", "protocol 4.4";
     "interrupts_raised", "Interrupts raised.", "protocol 4.4";
 
     "doorbell_foreign", "Doorbells for an object that the doorbell page does not own.", "design decision 14";

@@ -94,6 +94,15 @@ pub(crate) fn doorbells(rig: &mut Rig) -> Result<usize> {
             TORN,
         ),
         (
+            "two halves, and between them the low half of another doorbell",
+            vec![
+                (at(8, &SEND), work(own, 1)?, LOW),
+                (at(8, &RECEIVE), work(other, 1)?, LOW),
+                (at(8, &SEND), work(own, 1)?, HIGH),
+            ],
+            FOREIGN,
+        ),
+        (
             "the high half in another page",
             vec![(at(4, &SEND), work(own, 1)?, LOW), (at(5, &SEND), work(own, 1)?, HIGH)],
             TORN,

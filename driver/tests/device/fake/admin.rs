@@ -194,7 +194,7 @@ impl Card {
     /// Writes the attributes of a queue pair as a modify command. The driver reads no other part of the answer.
     fn query(&mut self, number: u32, query: Query) -> Result<(), Refusal> {
         let qp = self.queue_pairs.get(&number).ok_or((CommandStatus::DoesNotExist, 32))?;
-        let attributes = ModifyQueuePair { next_state: qp.state, ..qp.attributes };
+        let attributes = ModifyQueuePair { next_state: qp.state, current_state: qp.state, ..qp.attributes };
         let header = CommandHeader { opcode: Op::ModifyQueuePair, tag: 0, object_number: number };
         let command = Command { header, body: Body::ModifyQueuePair(attributes) };
         self.write_memory(query.buffer + 64, &command.to_bytes().expect("legal"));

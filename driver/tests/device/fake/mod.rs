@@ -175,6 +175,11 @@ impl Card {
         self.event(queue, EventKind::Asynchronous, code, object_number, 0);
     }
 
+    /// Reports that this number of events found no room.
+    pub(crate) fn raise_lost(&mut self, queue: u32, count: u32) {
+        self.event(queue, EventKind::EventsLost, AsyncEvent::CompletionQueueError, 0, count);
+    }
+
     /// Writes an EQE whose kind is illegal.
     pub(crate) fn raise_illegal(&mut self, queue: u32) {
         self.eqe(queue, |phase| {

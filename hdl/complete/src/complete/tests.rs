@@ -1,5 +1,6 @@
 //! CQEs, doorbells and a slow host, against a model of rings.
 use super::*;
+use crate::event_queues::CROWDED_LATE;
 use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
@@ -114,7 +115,12 @@ impl Machine {
         (0..cycles).for_each(|_| self.tick());
     }
 
+    /// Makes a completion queue with event queue 1.
     fn make_completion_queue(&mut self, number: u64, count: u64, period: u64) {
+        self.make_completion_queue_on(1, number, count, period);
+    }
+
+    fn make_completion_queue_on(&mut self, event_queue: u64, number: u64, count: u64, period: u64) {
         let block = &mut self.bench.block;
         block.completion_queue_setup_valid.next = true;
         block.completion_queue_setup.next = CompletionQueueSetup {
@@ -122,7 +128,7 @@ impl Machine {
             restarts: true,
             valid: true,
             entries_log2: bits(LOG2),
-            event_queue: bits(1),
+            event_queue: bits(event_queue),
             moderation_count: bits(count),
             moderation_period: bits(period),
             base_page: bits(COMPLETION_PAGE + number),
@@ -434,25 +440,193 @@ fn a_full_queue_is_never_overwritten_and_fails_its_queue_pairs() {
     assert_eq!(completions, [((COMPLETION_PAGE + 3) << 12, expected(9, good, false, true))]);
 }
 
+/// The event of an answer, with a number.
+fn answer(number: u64) -> EqeToken {
+    EqeToken {
+        object_number: bits(0),
+        detail: bits(number),
+        kind: bits(EventKind::AdminAnswer as u64),
+        code: bits(0),
+    }
+}
+
 #[test]
-fn a_full_event_queue_loses_events_and_says_so() {
+fn lost_events_are_counted_and_told_when_software_has_read_others() {
     let mut machine = Machine::new(Stalls::None, 10);
     machine.make_event_queue(0, 1);
-    let event = EqeToken { object_number: bits(0), detail: bits(7), kind: bits(2), code: bits(0) };
-    (0..ENTRIES).for_each(|_| machine.events.push(event));
-    machine.run(400);
+    (0..u64::from(ENTRIES) + 3).for_each(|number| machine.events.push(answer(number)));
+    machine.run(600);
     let events = machine.events();
     assert_eq!(events.len(), 64);
     assert!(events.iter().all(|(queue, event)| *queue == 0 && event.kind == EventKind::AdminAnswer));
-    machine.events.push(event);
-    machine.run(20);
+    assert_eq!(machine.pulses["event_queue_overrun"], 3);
+    // One is read: there is room for the EQE that tells.
+    machine.read_events(0, 1, false);
+    machine.run(200);
+    let lost = |detail, phase| Eqe { detail, kind: EventKind::EventsLost, phase, ..Eqe::at_reset() };
+    assert_eq!(machine.events(), [(0, lost(3, false))]);
+    assert!(machine.raised.is_empty(), "the queue is not armed");
+    // The queue is full again, and one more is lost. Software reads all, and arms: the interrupt comes.
+    machine.events.push(answer(7));
+    machine.run(100);
     assert!(machine.events().is_empty());
-    assert_eq!(machine.pulses["event_queue_overrun"], 1);
-    machine.read_events(0, 64, false);
-    machine.events.push(event);
-    machine.run(20);
-    assert!(!machine.events()[0].1.phase, "the second pass of the ring");
-    assert!(machine.raised.is_empty());
+    machine.read_events(0, ENTRIES + 1, true);
+    machine.run(200);
+    assert_eq!(machine.events(), [(0, lost(1, false))]);
+    assert_eq!(machine.raised, [1]);
+    // It is told once, and the queue goes on as before.
+    machine.read_events(0, ENTRIES + 2, true);
+    machine.run(200);
+    machine.events.push(answer(8));
+    machine.run(100);
+    let events = machine.events();
+    let [(0, event)] = events[..] else { panic!("{events:?}") };
+    assert_eq!((event.kind, event.detail, event.phase), (EventKind::AdminAnswer, 8, false));
+    assert_eq!(machine.raised, [1, 1]);
+    assert_eq!(machine.pulses["event_queue_overrun"], 4);
+    assert_eq!(machine.pulses["events_written"], 67);
+}
+
+#[test]
+fn every_event_is_written_or_told_as_lost_whenever_software_reads() {
+    for stalls in Stalls::ALL {
+        let mut machine = Machine::new(stalls, 20);
+        machine.make_event_queue(0, 1);
+        let (mut sent, mut found, mut lost, mut next) = (0, 0, 0, 0);
+        let (mut written, mut read) = (0u32, 0u32);
+        for round in 0..62 {
+            let is_last = round >= 60;
+            if !is_last {
+                for _ in 0..machine.random.random_range(0..30) {
+                    machine.events.push(answer(sent));
+                    sent += 1;
+                }
+            }
+            let cycles = if is_last { 800 } else { machine.random.random_range(0..150) };
+            machine.run(cycles);
+            for (queue, event) in machine.events() {
+                assert_eq!((queue, event.phase), (0, phase(written, LOG2 as u32)));
+                written += 1;
+                assert!(written - read <= ENTRIES, "an unread event is overwritten");
+                match event.kind {
+                    EventKind::EventsLost => lost += u64::from(event.detail),
+                    _ => {
+                        assert!(u64::from(event.detail) >= next, "events keep their order");
+                        next = u64::from(event.detail) + 1;
+                        found += 1;
+                    }
+                }
+            }
+            let unread = written - read;
+            let some = if is_last { unread } else { machine.random.random_range(0..=unread / 2) };
+            read += some;
+            let arms = machine.random.random();
+            if some > 0 || arms {
+                machine.read_events(0, read, arms);
+            }
+        }
+        assert!(lost > 30, "{lost} events were lost");
+        assert_eq!(lost, machine.pulses["event_queue_overrun"]);
+        assert_eq!(sent, found + lost, "stalls: {stalls:?}");
+    }
+}
+
+#[test]
+fn arming_and_polling_without_reading_events_loses_none() {
+    let mut machine = Machine::new(Stalls::None, 10);
+    machine.make_event_queue(0, 3);
+    (2..4).for_each(|queue| machine.make_completion_queue_on(0, queue, 0, 0));
+    let good = CompletionStatus::Success;
+    for index in 0..300u32 {
+        machine.read(2, index, Arm::Next);
+        machine.sources[0].push(token(2, index.into(), good, false));
+        machine.run(40);
+    }
+    machine.read(3, 0, Arm::Next);
+    machine.sources[0].push(token(3, 0, good, false));
+    machine.run(500);
+    let completions = machine.completions();
+    assert_eq!(completions.len(), 301, "CQEs do not wait for events");
+    let events = machine.events();
+    assert_eq!(events.len() as u32, ENTRIES / 2, "the other half is kept for asynchronous events");
+    assert!(events.iter().all(|(_, event)| (event.kind, event.object_number) == (EventKind::Completion, 2)));
+    // Asynchronous events find room.
+    (0..20).for_each(|number| machine.events.push(answer(number)));
+    machine.run(400);
+    assert_eq!(machine.events().len(), 20);
+    // Software reads all and arms: each queue whose event has waited has one, and the interrupt comes.
+    machine.read_events(0, ENTRIES / 2 + 20, true);
+    machine.run(400);
+    let mut events: Vec<_> =
+        machine.events().iter().map(|(_, event)| (event.object_number, event.detail)).collect();
+    events.sort();
+    assert_eq!(events, [(2, 300), (3, 1)]);
+    assert_eq!(machine.raised, [3]);
+    assert_eq!(machine.pulses["event_queue_overrun"], 0);
+    // It goes on as before.
+    machine.read(2, 300, Arm::Next);
+    machine.sources[0].push(token(2, 300, good, false));
+    machine.run(100);
+    assert_eq!(machine.events().len(), 1);
+}
+
+#[test]
+fn a_queue_that_waited_at_a_reset_may_wait_again() {
+    let mut machine = Machine::new(Stalls::None, 10);
+    // Two CQEs make an event, so the event of one waits.
+    machine.make_event_queue(1, 3);
+    machine.make_completion_queue(1023, 2, 0);
+    machine.read(1023, 0, Arm::Next);
+    machine.sources[0].push(token(1023, 0, CompletionStatus::Success, false));
+    machine.run(100);
+    assert_eq!((machine.completions().len(), machine.events().len()), (1, 0));
+    machine.bench.block.reset.next = true;
+    machine.tick();
+    machine.bench.block.reset.next = false;
+    machine.done = 0;
+    machine.run(1024);
+    machine.make_event_queue(1, 3);
+    machine.make_completion_queue(1023, 2, 0);
+    machine.sources[0].push(token(1023, 1, CompletionStatus::Success, false));
+    machine.run(100);
+    // A queue that is armed while a CQE is unread waits for the next check.
+    machine.read(1023, 0, Arm::Next);
+    machine.run(100);
+    assert_eq!((machine.completions().len(), machine.events().len()), (1, 1));
+}
+
+#[test]
+fn completion_events_that_come_together_leave_room_for_others() {
+    const QUEUES: u64 = 60;
+    for stalls in Stalls::ALL {
+        let mut machine = Machine::new(stalls, 20);
+        machine.make_event_queue(1, 3);
+        for queue in 0..QUEUES {
+            machine.make_completion_queue(queue, 0, 0);
+            machine.read(queue, 0, Arm::Next);
+        }
+        for queue in 0..QUEUES {
+            machine.sources[(queue % 2) as usize].push(token(queue, 0, CompletionStatus::Success, false));
+        }
+        machine.run(3000);
+        assert_eq!(machine.completions().len() as u64, QUEUES);
+        let first = machine.events();
+        let late = first.len() as u64 - u64::from(ENTRIES / 2);
+        assert!(late < CROWDED_LATE, "{late} events came late");
+        // Software reads a few at a time.
+        let mut all = first;
+        let mut read = 0;
+        while read < all.len() {
+            read = all.len().min(read + 7);
+            machine.read_events(1, read as u32, false);
+            machine.run(400);
+            all.append(&mut machine.events());
+        }
+        let mut numbers: Vec<_> = all.iter().map(|(_, event)| u64::from(event.object_number)).collect();
+        numbers.sort();
+        assert!(numbers.into_iter().eq(0..QUEUES), "one event of each queue: {all:?}");
+        assert_eq!(machine.pulses["event_queue_overrun"], 0);
+    }
 }
 
 #[test]

@@ -13,6 +13,8 @@ values! {
         Asynchronous = 1, "asynchronous";
         /// The admin queue has written an answer.
         AdminAnswer = 2, "admin_answer";
+        /// Asynchronous events, or events of answers, found the queue full and were not written.
+        EventsLost = 3, "events_lost";
     }
 }
 
@@ -71,7 +73,7 @@ record! {
         /// QPN, or number of the completion queue or SRQ; zero for the port, the device and the admin queue.
         object_number: u32 = 0..24, "protocol 4.4";
         /// Completion: producer index of the completion queue. Admin answer: producer index of the ring of answers. Device
-        /// failure: `detail` of the register `fatal`. Else zero.
+        /// failure: `detail` of the register `fatal`. Events lost: their number, 65535 if there were more. Else zero.
         detail: u32 = 32..64, "protocol 4.4";
         /// Kind of the event.
         kind: EventKind = 64..72, "protocol 4.4";
@@ -133,9 +135,9 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_refused() {
         let mut bytes = Eqe::at_reset().to_bytes().unwrap();
-        bytes[8] = 2;
-        assert!(Eqe::parse(&bytes).is_ok());
         bytes[8] = 3;
+        assert!(Eqe::parse(&bytes).is_ok());
+        bytes[8] = 4;
         assert_eq!(Eqe::parse(&bytes).unwrap_err().field, "kind");
     }
 }

@@ -15,7 +15,7 @@ use rnic_layout::doorbell::{self, CompletionDoorbell, EventDoorbell};
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use rnic_layout::queue::completion::Cqe;
 use rnic_layout::queue::event::{Eqe, EventKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bits of the free-running index of a ring.
 const INDEX_BITS: u32 = 24;
@@ -107,8 +107,8 @@ struct Work {
 pub struct OrderMonitor {
     rings: Vec<Progress>,
     work: Vec<Work>,
-    /// Offset and low half of a doorbell that is written in two halves.
-    low_half: Option<(u64, u64)>,
+    /// Low halves of doorbells that are written in two halves, by offset.
+    low_halves: BTreeMap<u64, u64>,
     trail: Trail,
 }
 
@@ -290,19 +290,22 @@ impl OrderMonitor {
         }
     }
 
-    /// Software writes to a doorbell page; `offset` is the offset in the BAR. Two halves are joined. The card itself must
+    /// Software writes to a doorbell page; `offset` is the offset in the BAR. Two halves of one offset are joined. The card itself must
     /// refuse a doorbell for a ring of another page.
     pub fn doorbell(&mut self, offset: u64, value: u64, strobe: u8) {
-        let value = match (strobe, self.low_half.take()) {
-            (0xff, _) => value,
-            (0x0f, _) => {
-                self.low_half = Some((offset & !7, value & 0xffff_ffff));
+        let offset = offset & !7;
+        let value = match strobe {
+            0xff => value,
+            0x0f => {
+                self.low_halves.insert(offset, value & 0xffff_ffff);
                 return;
             }
-            (0xf0, Some((place, low))) if place == offset & !7 => value & !0xffff_ffff | low,
+            0xf0 => match self.low_halves.remove(&offset) {
+                Some(low) => value & !0xffff_ffff | low,
+                None => return,
+            },
             _ => return,
         };
-        let offset = offset & !7;
         let (page, in_page) = (offset / DOORBELL_PAGE_BYTES, (offset % DOORBELL_PAGE_BYTES) as u32);
         let hears = |ring: &Ring, number| ring.number == number && u64::from(ring.doorbell_page) == page;
         let bytes = value.to_le_bytes();

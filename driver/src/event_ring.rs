@@ -45,11 +45,22 @@ pub(crate) struct CompletionSignal {
     pub(crate) failed: AtomicBool,
 }
 
-/// Signals of all completion queues, by number. All event queues of a card share it: the failure of any completion queue may
-/// be reported on event queue 0. They also share the threads that wait, as event queues may share an interrupt vector.
+/// State that the event `last_wqe_reached` of a queue pair with an SRQ sets.
+#[derive(Debug, Default)]
+pub(crate) struct LastReceive {
+    /// The event has arrived: the queue pair has given back all receives that it has taken from the SRQ.
+    pub(crate) is_reached: AtomicBool,
+    /// The driver ends the queue pair, and waits for the event itself; the application does not get it.
+    pub(crate) is_ending: AtomicBool,
+}
+
+/// Signals of all completion queues and of all queue pairs with an SRQ, by number. All event queues of a card share it: the
+/// failure of any completion queue may be reported on event queue 0. They also share the threads that wait, as event queues may
+/// share an interrupt vector.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     signals: Mutex<HashMap<u32, Weak<CompletionSignal>>>,
+    last_receives: Mutex<HashMap<u32, Weak<LastReceive>>>,
     interrupts: Interrupts,
 }
 
@@ -62,6 +73,25 @@ impl Routes {
     /// Removes the route of a completion queue.
     pub(crate) fn remove(&self, completion_queue: u32) {
         lock(&self.signals).remove(&completion_queue);
+    }
+
+    /// Routes the event `last_wqe_reached` of a queue pair.
+    pub(crate) fn add_last_receive(&self, qp_number: u32, last: &Arc<LastReceive>) {
+        lock(&self.last_receives).insert(qp_number, Arc::downgrade(last));
+    }
+
+    /// Removes that route.
+    pub(crate) fn remove_last_receive(&self, qp_number: u32) {
+        lock(&self.last_receives).remove(&qp_number);
+    }
+
+    /// Notes that a queue pair has given back its receives. Returns whether the driver itself waits for that.
+    fn reach_last_receive(&self, qp_number: u32) -> bool {
+        let last = lock(&self.last_receives).get(&qp_number).and_then(Weak::upgrade);
+        last.is_some_and(|last| {
+            last.is_reached.store(true, Ordering::Release);
+            last.is_ending.load(Ordering::Acquire)
+        })
     }
 
     /// Signals all completion queues, because the one that was meant is unknown.
@@ -194,7 +224,10 @@ impl EventRing {
                         signal.events.fetch_add(1, Ordering::Release);
                     });
                 }
-                state.push(AsynchronousEvent { code, object_number, detail });
+                let is_last = code == AsyncEvent::LastWqeReached;
+                if !(is_last && self.routes.reach_last_receive(object_number)) {
+                    state.push(AsynchronousEvent { code, object_number, detail });
+                }
             }
             // The admin queue polls its answer ring.
             EventKind::AdminAnswer => {}

@@ -4,9 +4,10 @@
 //! queues of the queue pairs whose messages took them. So a CQE identifies a receive by `wr_id` alone, and a slot of the ring
 //! is free once its receive or a later one has completed.
 //!
-//! A queue pair that is destroyed in the middle of a message keeps the receive of that message, and a receive that the card
-//! could not read never completes: both count as posted until the SRQ is destroyed. A queue pair in the error state returns its
-//! receive first; the event `last_wqe_reached` on event queue 0 reports that.
+//! A queue pair that ends in the middle of a message gives the receive of that message back: it completes as flushed in the
+//! error state, through which the driver moves a queue pair that is dropped or reset. The event `last_wqe_reached` on event queue
+//! 0 reports that; if the application has not failed the queue pair itself, only the driver gets it. A receive that the card
+//! could not read never completes, and counts as posted until the SRQ is destroyed.
 
 use crate::completion::Completion;
 use crate::completion_queue::CompletionQueueShared;

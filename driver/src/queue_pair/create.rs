@@ -135,7 +135,11 @@ impl ProtectionDomain {
             send_completions: Arc::clone(&send_completions.shared),
             receive_completions: Arc::clone(&receive_completions.shared),
             srq: srq.map(Arc::clone),
+            last_receive: Arc::default(),
         });
+        if srq.is_some() {
+            device.routes.add_last_receive(number, &shared.last_receive);
+        }
         let weak = Arc::downgrade(&shared);
         let user: Weak<dyn Retire> = weak;
         shared.send_completions.attach(number, Weak::clone(&user));

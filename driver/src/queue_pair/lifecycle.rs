@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The part of a queue pair that transitions keep. Dropping it destroys the queue pair on the card.
 struct Owned {
@@ -32,10 +33,38 @@ struct Owned {
     first_psn: u32,
     /// Largest number of READs and atomics in flight; zero before RTS.
     read_atomic: u8,
+    /// State of the last transition. The card may have moved the queue pair to the error state since.
+    state: QpState,
+}
+
+impl Owned {
+    /// Gives back the receives that the queue pair has taken from its SRQ, before a transition or its end makes the card forget
+    /// them: in the error state it completes the receive of a message that has not ended, and then raises the event
+    /// `last_wqe_reached` (protocol 4.5). If the card does not raise it in time, the receives are lost to the SRQ.
+    fn give_back_receives(&self) {
+        let QueuePairShared { domain, number, srq, last_receive, .. } = &*self.shared;
+        if srq.is_none() || matches!(self.state, QpState::Reset | QpState::Init) {
+            return;
+        }
+        last_receive.is_ending.store(true, Ordering::Release);
+        let device = &domain.device;
+        let mask = AttributeMask::STATE.0;
+        let body = ModifyQueuePair { mask, next_state: QpState::Error, ..ModifyQueuePair::at_reset() };
+        // In the error state already, it stays there.
+        if device.execute(CommandOpcode::ModifyQueuePair, *number, Body::ModifyQueuePair(body)).is_err() {
+            return;
+        }
+        let deadline = device.function.now() + device.options.timeout;
+        while !last_receive.is_reached.load(Ordering::Acquire) && device.function.now() < deadline {
+            device.function.idle();
+            device.events.collect();
+        }
+    }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
+        self.give_back_receives();
         let QueuePairShared { domain, number, send, receive, .. } = &*self.shared;
         let memory = [lock(send).memory.share(), lock(receive).memory.share()];
         if !domain.destroy(CommandOpcode::DestroyQueuePair, *number, &memory.each_ref()) {
@@ -53,6 +82,7 @@ impl Drop for Owned {
         self.shared.send_completions.detach(*number, |pending| flush(send, pending));
         self.shared.receive_completions.detach(*number, |pending| flush(receive, pending));
         if let Some(srq) = &self.shared.srq {
+            domain.device.routes.remove_last_receive(*number);
             srq.detach(&self.shared.receive_completions);
         }
         lock(&domain.device.ids).queue_pairs.free(*number);
@@ -60,7 +90,7 @@ impl Drop for Owned {
 }
 
 /// Reliable connected queue pair in state `S`. Dropping it destroys it; posted requests that are not done complete as
-/// flushed.
+/// flushed, and so does a receive that it has taken from an SRQ.
 pub struct QueuePair<S: State> {
     owned: Owned,
     state: PhantomData<S>,
@@ -126,7 +156,11 @@ impl<S: State> QueuePair<S> {
         let mut body = ModifyQueuePair::at_reset();
         fill(&mut body);
         match self.execute_modify(T::STATE, mask, body) {
-            Ok(()) => Ok(QueuePair::from_owned(self.owned)),
+            Ok(()) => {
+                let mut owned = self.owned;
+                owned.state = T::STATE;
+                Ok(QueuePair::from_owned(owned))
+            }
             Err(error) => Err(TransitionError { error, queue_pair: self }),
         }
     }
@@ -182,14 +216,19 @@ impl<S: State> QueuePair<S> {
         self.modify(|_| {})
     }
 
-    /// Moves the queue pair to RESET. Posted requests that are not done complete as flushed; the first PSN is drawn again.
+    /// Moves the queue pair to RESET. Posted requests that are not done complete as flushed, and so does a receive that it has
+    /// taken from an SRQ; the first PSN is drawn again.
     ///
     /// # Errors
     ///
     /// If the card cannot execute the command, because it has failed or was removed.
     pub fn reset(self) -> Result<QueuePair<Reset>, TransitionError<S>> {
+        self.owned.give_back_receives();
         let mut queue_pair = self.modify::<Reset>(|_| {})?;
         let Owned { shared, first_psn, .. } = &mut queue_pair.owned;
+        // The next life has an event of its own.
+        shared.last_receive.is_ending.store(false, Ordering::Release);
+        shared.last_receive.is_reached.store(false, Ordering::Release);
         *first_psn = random_psn(&mut lock(&shared.domain.device.ids).rng);
         let flush = |queue: &Mutex<WorkQueue>, pending: &mut VecDeque<Completion>| {
             lock(queue).flush(shared.number, pending)
@@ -208,7 +247,7 @@ pub(super) fn random_psn(rng: &mut impl Rng) -> u32 {
 impl QueuePair<Reset> {
     /// Takes over a queue pair that was created on the card.
     pub(super) fn created(shared: Arc<QueuePairShared>, first_psn: u32) -> Self {
-        Self::from_owned(Owned { shared, first_psn, read_atomic: 0 })
+        Self::from_owned(Owned { shared, first_psn, read_atomic: 0, state: QpState::Reset })
     }
 
     /// Moves the queue pair to INIT. `rights` are the operations that the peer may execute, each only on regions that allow it

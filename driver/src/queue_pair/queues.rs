@@ -4,6 +4,7 @@
 use crate::completion::Completion;
 use crate::completion_queue::{CompletionQueueShared, Retire};
 use crate::error::CompletionError;
+use crate::event_ring::LastReceive;
 use crate::post_error::Refusal;
 use crate::protection_domain::ProtectionDomainShared;
 use crate::shared_receive_queue::SharedReceiveQueueShared;
@@ -28,6 +29,8 @@ pub(super) struct QueuePairShared {
     pub(super) receive_completions: Arc<CompletionQueueShared>,
     /// SRQ that provides the receives; `receive` stays empty then.
     pub(super) srq: Option<Arc<SharedReceiveQueueShared>>,
+    /// Whether it has given back the receives of the SRQ.
+    pub(super) last_receive: Arc<LastReceive>,
 }
 
 impl Retire for QueuePairShared {

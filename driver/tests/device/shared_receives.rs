@@ -5,6 +5,7 @@ use rnic_driver::{
     CompletionQueue, CompletionQueueOptions, ConnectOptions, Error, Function, ReceiveRequest, Refusal,
     RemoteRights, SendRequest, SharedReceiveQueue, SharedReceiveQueueOptions,
 };
+use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
 
 #[test]
@@ -59,4 +60,47 @@ fn queue_pairs_share_receives() {
     let other = device.create_protection_domain().unwrap();
     let mixed = other.create_queue_pair_with_srq(&small, &small, &large, &Default::default());
     assert!(matches!(mixed.unwrap_err(), Error::Mixed { owner: "protection domains", .. }));
+}
+
+/// Clients end in the middle of a message, more of them than the SRQ has receives: each receive completes as flushed and can be
+/// posted again, so that the next client finds it. The application has not failed the queue pairs and gets no event of them.
+#[test]
+fn queue_pairs_that_end_in_the_middle_of_a_message_give_their_receives_back() {
+    const RECEIVES: u64 = 3;
+    let (function, device) = card();
+    let domain = device.create_protection_domain().unwrap();
+    let queue = || device.create_completion_queue(&device.events(), &Default::default()).unwrap();
+    let [sends, receives] = [queue(), queue()];
+    let shared = domain.create_shared_receive_queue(&SharedReceiveQueueOptions::default()).unwrap();
+    for wr_id in 0..RECEIVES {
+        shared.post_receive(ReceiveRequest::new(wr_id).sge(domain.allocate(20).unwrap())).unwrap();
+    }
+    for client in 0..3 * RECEIVES {
+        let left = domain.create_queue_pair(&sends, &sends, &Default::default()).unwrap();
+        let right = domain.create_queue_pair_with_srq(&receives, &receives, &shared, &Default::default());
+        let [left, right] = [left, right.unwrap()].map(|one| one.initialize(RemoteRights::NONE).unwrap());
+        let infos = [left.info(0).unwrap(), right.info(0).unwrap()];
+        let mut left = left.connect(&infos[1], &ConnectOptions::default()).unwrap();
+        let right = right.connect(&infos[0], &ConnectOptions::default()).unwrap();
+        function.card().faults.half_messages = 1;
+        left.post_send(SendRequest::send(0).inline(&[1; 7])).unwrap();
+        (0..5).for_each(|_| function.idle());
+        assert_eq!(function.card().faults.half_messages, 0, "client {client}: the message has begun");
+        let number = right.number();
+        match client % 3 {
+            0 => drop(right),
+            1 => drop(right.reset().unwrap()),
+            _ => {
+                // It has failed by itself.
+                function.card().fail(number);
+                drop(right);
+            }
+        }
+        let flushed = receives.spin(LONG).unwrap().expect("the receive completes");
+        assert_eq!((flushed.status, flushed.qp_number), (CompletionStatus::Flushed, number), "{flushed:?}");
+        let region = flushed.sg_list.into_iter().next().expect("its memory comes back");
+        shared.post_receive(ReceiveRequest::new(flushed.wr_id).sge(region)).unwrap();
+        assert_eq!(shared.in_flight() as u64, RECEIVES, "client {client}");
+        assert_eq!(device.events().poll().unwrap(), None, "client {client}");
+    }
 }

@@ -197,6 +197,7 @@ fn compose(token: TransmitRequest, route: Route, source: SourceAddress) -> Packe
         psn: token.psn,
         extended: token.extended,
         payload_bytes: token.payload_bytes,
+        pad_mismatch: false,
     }
 }
 

@@ -28,12 +28,13 @@
 //! 250 cycles, a packet of 64 bytes takes 1.01 cycles, 2 where these are not aligned, and one of 4096 bytes takes 64.
 //!
 //! 1. Packets leave in the order of their commands: as `token` when all payload is in the buffer, or as `failure` if the host failed
-//!    to give some of it; then none of its payload leaves.
+//!    to give some of it; then none of its payload leaves. A request that failed is followed by a `token` that makes the peer answer
+//!    what was sent before it (protocol 2.4).
 //! 2. Payload leaves in the order of the tokens, from lane 0 on, none for a packet without payload.
 //! 3. Only words that have room are read, and `from_host` waits for no other block: inline data is on the card before a packet that
 //!    needs it is accepted. Spans without bytes are not read.
 //! 4. A span fails if the host reports an error, or if it answers with fewer bytes.
-//! 5. `in_flight` counts packets with their first command, and tokens and failures.
+//! 5. `in_flight` counts a packet with its first command, and again with its last token or failure.
 //!
 //! Refuses a buffer of less than two packets of 4096 bytes. Design decision 3.
 use rnic_blocks::logic::byte_mask::ByteMask;
@@ -43,7 +44,9 @@ use rnic_blocks::memory::Storage;
 use rnic_blocks::parameter::is_datapath;
 use rnic_blocks::stream::{Beat, Fifo, PacketFifo, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_layout::opcode::{Operation, Transport};
 use rnic_messages::host::{HostSpan, Slot};
+use rnic_messages::packet::EXTENDED_BITS;
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::SPAN_BITS;
 use rnic_messages::transmit::{GatherCommand, GatherFailure, TransmitRequest};
@@ -62,6 +65,8 @@ const LANE_BITS: usize = 6;
 const LANES_BITS: usize = LANE_BITS + 1;
 /// Byte of its first slot at which inline data begins.
 const INLINE_OFFSET: u64 = 32;
+/// BTH opcode of a WRITE of one packet.
+const WRITE_ONLY: u64 = (Transport::Rc.base() | Operation::WriteOnly.code()) as u64;
 
 /// A command that was taken, and what it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -361,6 +366,24 @@ fn failure_of(token: TransmitRequest) -> GatherFailure {
     }
 }
 
+/// The packet that leaves after a request whose payload the host failed to give: a WRITE of no bytes with the PSN after it.
+///
+/// Packets before the failed one may wait for an acknowledgement that only the failed one would have asked for. The peer takes the
+/// failed packet for a lost one: it executes nothing from that PSN on, and answers with a NAK of that PSN, which acknowledges all
+/// packets before it (protocol 2.4, 3.2).
+#[kernel]
+fn asking_after(failed: TransmitRequest) -> TransmitRequest {
+    TransmitRequest {
+        opcode: bits::<8>(WRITE_ONLY),
+        solicited: false,
+        ack_request: true,
+        psn: failed.psn + 1,
+        extended: bits::<EXTENDED_BITS>(0),
+        payload_bytes: bits::<13>(0),
+        ..failed
+    }
+}
+
 /// Gathers the payload of packets to be sent; `COUNT` is `ADDRESS + 1`.
 #[derive(LogicBlock, Registers, Construct)]
 #[require(is_datapath(DATA, BYTES), "DATA and BYTES are those of a datapath")]
@@ -426,6 +449,8 @@ pub struct Gather<const DATA: usize, const BYTES: usize, const ADDRESS: usize, c
     made: DFF<Bits<DATA>>,
     #[init(PacketFifo::new(Storage::Block))]
     buffer: PacketFifo<Beat<DATA, BYTES>, ADDRESS, COUNT>,
+    /// The failure of the oldest packet was given, and the packet after it was not.
+    is_told: Reg<Bit>,
     flight: Reg<InFlight>,
 }
 
@@ -567,11 +592,17 @@ impl<const DATA: usize, const BYTES: usize, const ADDRESS: usize, const COUNT: u
         let token = self.headers.tx.beat.val();
         let has_result = self.headers.tx.valid.val() && self.results.tx.valid.val();
         let is_good = self.results.tx.beat.val();
-        self.token.valid.next = has_result && is_good;
-        self.token.beat.next = token;
-        self.failure.valid.next = has_result && !is_good;
+        let is_told = self.is_told.q.val();
+        let is_due = is_good || is_told;
+        self.token.valid.next = has_result && is_due;
+        self.token.beat.next = if is_told { asking_after(token) } else { token };
+        self.failure.valid.next = has_result && !is_due;
         self.failure.beat.next = failure_of(token);
-        let moves = has_result && select(is_good, self.token.ready.val(), self.failure.ready.val());
+        let gives = has_result && select(is_due, self.token.ready.val(), self.failure.ready.val());
+        let moves = gives && (is_due || token.is_response);
+        if gives {
+            self.is_told.d.next = !moves;
+        }
         self.headers.tx.ready.next = moves;
         self.results.tx.ready.next = moves;
 
@@ -631,6 +662,8 @@ mod tests {
             generation: bits(psn % 7),
             psn: bits(psn),
             payload_bytes: bits(payload_bytes as u64),
+            is_response: psn % 3 == 0,
+            solicited: psn % 2 == 0,
             ..Default::default()
         }
     }
@@ -718,6 +751,31 @@ mod tests {
                 ..self.command
             }));
             commands
+        }
+
+        /// PSNs of the tokens and failures that it leaves as.
+        fn psns(&self) -> Vec<u64> {
+            let psn = self.command.headers.psn.to_u64();
+            let next = (psn + 1) & 0xff_ffff;
+            if self.fails && !self.command.headers.is_response { vec![psn, next] } else { vec![psn] }
+        }
+
+        /// Its token: after a failed request a WRITE of nothing, which asks.
+        fn token(&self) -> Option<TransmitRequest> {
+            let headers = self.command.headers;
+            let asking = TransmitRequest {
+                queue_pair: headers.queue_pair,
+                generation: headers.generation,
+                opcode: bits(0x0a),
+                ack_request: true,
+                psn: headers.psn + 1,
+                ..Default::default()
+            };
+            match (self.fails, headers.is_response) {
+                (false, _) => Some(headers),
+                (true, false) => Some(asking),
+                (true, true) => None,
+            }
         }
     }
 
@@ -837,6 +895,8 @@ mod tests {
                 Some(*sum)
             })
             .collect();
+        let place_of = |(place, order): (usize, &Order)| vec![place; order.psns().len()];
+        let places: Vec<usize> = orders.iter().enumerate().flat_map(place_of).collect();
         let start = bench.block.in_flight.val();
         let (mut left, mut idle, mut beats) = (Left::default(), 0, Vec::new());
         while idle < 30 {
@@ -859,7 +919,7 @@ mod tests {
             }
             assert!(!block.token.valid.val() || !block.failure.valid.val());
             if block.token.valid.val() {
-                let order = left.psns.len();
+                let order = places[left.psns.len()];
                 assert!(reader.spans_done >= reads_before[order], "a token before its payload");
             }
             let token = tokens.sample(&block.token).map(|token| token.psn);
@@ -870,7 +930,7 @@ mod tests {
             }
             let beat = payload.sample(&block.payload);
             beats.extend(beat);
-            let is_quiet = left.psns.len() == orders.len() && beat.is_none();
+            let is_quiet = left.psns.len() == places.len() && beat.is_none();
             idle = if is_quiet { idle + 1 } else { 0 };
             bench.tick();
             left.cycles += 1;
@@ -887,9 +947,9 @@ mod tests {
 
     fn check(orders: &[Order], left: &Left) {
         let of = |fails| orders.iter().filter(move |order| order.fails == fails);
-        let all: Vec<_> = orders.iter().map(|order| order.command.headers.psn.to_u64()).collect();
+        let all: Vec<_> = orders.iter().flat_map(Order::psns).collect();
         assert_eq!(left.psns, all, "tokens and failures in the order of the commands");
-        let tokens: Vec<_> = of(false).map(|order| order.command.headers).collect();
+        let tokens: Vec<_> = orders.iter().filter_map(Order::token).collect();
         assert_eq!(left.tokens, tokens);
         let failed = |order: &Order| {
             let TransmitRequest { queue_pair, generation, psn, is_response, .. } = order.command.headers;
@@ -901,6 +961,27 @@ mod tests {
         assert_eq!(left.payload.len(), payload.len());
         for (left, right) in left.payload.iter().zip(&payload) {
             assert_eq!(left, right);
+        }
+    }
+
+    /// The peer has to answer packets before a failed one, whatever the failed one is.
+    #[test]
+    fn a_packet_that_asks_follows_a_failed_request_and_not_a_failed_response() {
+        let mut random = random();
+        for is_response in [false, true] {
+            let mut bench = bench::<64, 4, 10, 11>().in_lock_step();
+            let orders = [(0xff_fffe, 0), (0xff_ffff, 5 << 12)].map(|(psn, address)| {
+                let mut order = fetched::<64>(psn, [span(address, 100), span(0, 0)], 1);
+                order.command.headers.is_response = is_response;
+                order
+            });
+            let left = run(&mut bench, &orders, 0..=5, Stalls::None, &mut random);
+            let psns: Vec<_> = left.tokens.iter().map(|token| token.psn.to_u64()).collect();
+            assert_eq!(psns, if is_response { vec![0xff_fffe] } else { vec![0xff_fffe, 0] });
+            assert_eq!(left.failures.len(), 1);
+            assert_eq!(left.payload.len(), 1, "that of the packet before");
+            let asking = left.tokens.last().expect("there is one");
+            assert_eq!(asking.ack_request, !is_response);
         }
     }
 

@@ -56,6 +56,8 @@ pub struct PacketToken {
     pub extended: Bits<EXTENDED_BITS>,
     /// Length of the payload in bytes, without pad.
     pub payload_bytes: Bits<13>,
+    /// Received: PadCnt is not the pad that this payload needs (protocol 3.6 row 8). Sent: ignored, the pad is right.
+    pub pad_mismatch: Bit,
 }
 
 /// Says whether a packet with P_Key `packet` is of the partition of a queue pair with P_Key `own`: the low 15 bits are equal
@@ -108,7 +110,7 @@ mod tests {
     ];
 
     /// Fields that the card adds; no header has them.
-    const OWN: [&str; 4] = ["vlan_present", "is_ipv6", "extended", "payload_bytes"];
+    const OWN: [&str; 5] = ["vlan_present", "is_ipv6", "extended", "payload_bytes", "pad_mismatch"];
 
     #[test]
     fn partition_keys_match_by_membership() {
@@ -154,7 +156,7 @@ mod tests {
         let width = |name| fields.iter().find(|field| field.0 == name).expect("the token has it").1;
         assert_eq!(width("extended"), 8 * limits::EXTENDED_BYTES_MAX);
         assert!(limits::PAYLOAD_BYTES_MAX < 1 << width("payload_bytes"));
-        assert_eq!((width("vlan_present"), width("is_ipv6")), (1, 1));
+        assert_eq!((width("vlan_present"), width("is_ipv6"), width("pad_mismatch")), (1, 1, 1));
         assert_eq!(fields.len() - OWN.len(), 19);
     }
 }

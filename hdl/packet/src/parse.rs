@@ -228,7 +228,15 @@ fn token_of(aligned: Aligned, transport: Bits<TRANSPORT_BITS>) -> PacketToken {
         psn: field::<96, 24>(bth, 9),
         extended: transport.get_bits::<EXTENDED_BITS>(20 * 8),
         payload_bytes: bits::<13>(0),
+        pad_mismatch: false,
     }
+}
+
+/// Whether the pad is not the one that completes the payload to a multiple of four bytes. All headers and the ICRC are such multiples,
+/// and the payload is what the pad leaves over; so the pad is right exactly if the whole length is a multiple of four.
+#[kernel]
+fn pad_mismatch(udp_bytes: Bits<16>) -> Bit {
+    udp_bytes.get_bits::<2>(0).any()
 }
 
 /// Looks for faults up to the IP header.
@@ -478,6 +486,7 @@ impl Logic for Parse {
         let payload_bytes = bit_cast::<17, 16>(decoded.udp_bytes) - bit_cast::<17, 6>(decoded.overhead_bytes);
         self.parsed_token.d.next = token;
         self.parsed_token.d.next.payload_bytes = payload_bytes.get_bits::<13>(0);
+        self.parsed_token.d.next.pad_mismatch = pad_mismatch(decoded.udp_bytes);
         self.parsed.d.next = ParsedHeaders {
             packet_class: decoded.packet_class,
             header_bytes: decoded.header_bytes,
@@ -550,6 +559,7 @@ mod tests {
             let (token, headers, coverage) = parse(&mut bench, &frame);
             assert_eq!(headers.fault.to_u64(), reason::NONE);
             assert_eq!(token.payload_bytes.to_u64() as usize, expected.payload.len());
+            assert!(!token.pad_mismatch);
             let payload = headers.header_bytes.to_u64() as usize..frame.len();
             assert!(frame[payload].starts_with(expected.payload));
             assert_eq!(number(token.extended), BigUint::from_bytes_le(expected.extended.as_bytes()));
@@ -725,6 +735,36 @@ mod tests {
         assert_eq!(fault(&mut bench, &frame), reason::NONE);
         frame[recipe.bth() + 1] = 0x10;
         assert_eq!(fault(&mut bench, &frame), reason::HEADER_LENGTH);
+    }
+
+    /// Payloads of up to five bytes with pads of up to three, of which one in four is right, at every header length.
+    #[test]
+    fn a_pad_that_the_payload_does_not_need_is_seen() {
+        let mut bench = bench();
+        for (opcode, extended_bytes, is_ipv6) in
+            [(0x04, 0, false), (0x05, 4, true), (0x0a, 16, false), (0x0b, 20, true), (0x13, 28, false)]
+        {
+            for payload_bytes in 0..6 {
+                for pad in 0..4 {
+                    let plain = Recipe::send(payload_bytes + pad).with_opcode(opcode, extended_bytes);
+                    let recipe = Recipe { is_ipv6, ..plain };
+                    let mut frame = recipe.build();
+                    let surplus = (payload_bytes + pad).wrapping_neg() % 4;
+                    frame.truncate(frame.len() - surplus);
+                    let place = if is_ipv6 { recipe.ip() + 4 } else { recipe.ip() + 2 };
+                    for place in [place + 1, recipe.udp() + 5] {
+                        frame[place] -= surplus as u8;
+                    }
+                    frame[recipe.bth() + 1] = (pad as u8) << 4;
+                    recipe.seal(&mut frame);
+                    let (token, headers, _) = parse(&mut bench, &frame);
+                    assert_eq!(headers.fault.to_u64(), reason::NONE);
+                    assert_eq!(token.payload_bytes.to_u64(), payload_bytes as u64);
+                    let is_right = pad == payload_bytes.wrapping_neg() % 4;
+                    assert_eq!(token.pad_mismatch, !is_right, "pad of {pad} for {payload_bytes} bytes");
+                }
+            }
+        }
     }
 
     #[test]

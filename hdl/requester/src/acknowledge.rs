@@ -452,10 +452,10 @@ impl Logic for Acknowledge {
         // A response: its queue pair, its meaning, and the distance of its PSN.
         let syndrome = select(is_back, returned.syndrome, packet.extended.get_bits::<8>(0));
         let response_psn = select(is_back, returned.psn, packet.psn);
-        // An acknowledgement has no payload; one with payload answers no request.
+        // An acknowledgement has no payload and no pad; one with either answers no request.
         let found = if is_back {
             classify_returned(returned)
-        } else if packet.opcode == ACKNOWLEDGE && packet.payload_bytes.any() {
+        } else if packet.opcode == ACKNOWLEDGE && (packet.payload_bytes.any() || packet.pad_mismatch) {
             ResponseClass::Other
         } else {
             classify(packet.opcode, syndrome)
@@ -535,6 +535,7 @@ impl Logic for Acknowledge {
             psn: packet.psn,
             syndrome: packet.extended.get_bits::<8>(0),
             payload_bytes: packet.payload_bytes,
+            pad_mismatch: packet.pad_mismatch,
             original: packet.extended.get_bits::<64>(32),
         };
         let passed = self.in_flight_held.q.val();

@@ -344,6 +344,8 @@ pub struct Response {
     pub syndrome: Bits<8>,
     /// Bytes of payload.
     pub payload_bytes: Bits<13>,
+    /// The pad is not the one that the payload needs.
+    pub pad_mismatch: Bit,
     /// AtomicAckETH as on the wire, where there is one.
     pub original: Bits<64>,
 }

@@ -36,8 +36,8 @@
 //!    the queue pair reports that it holds none of them any more (last WQE reached, protocol 4.3).
 //! 5. A producer index that claims more WQEs than the ring has is ignored: nothing is posted.
 //! 6. Packets of a message arrive in the order of protocol 3.3, with the lengths of protocol 3.6 rows 8 and 9:
-//!    FIRST and MIDDLE have the length of the path MTU, LAST is not empty, and those of a WRITE add up to the
-//!    length in its RETH.
+//!    FIRST and MIDDLE have the length of the path MTU, LAST is not empty, the pad is the one that the payload
+//!    needs, and those of a WRITE add up to the length in its RETH.
 //! 7. A packet that is not executed, as a gap, a duplicate or a LAST without a receive WQE, leaves its message
 //!    as it is.
 //! 8. A READ takes as many PSNs as it has responses, an atomic one (protocol 2.1), and at most
@@ -567,7 +567,7 @@ impl Logic for Admit {
             select(found.ends, !found.too_long && (found.starts || !found.is_empty), found.is_full);
         let is_all = select(found.is_read, found.is_empty, found.is_complete);
         let adds_up = !found.promises_too_much && select(found.ends, is_all, !found.overruns);
-        let fits = has_room && (found.is_send || adds_up);
+        let fits = has_room && !token.pad_mismatch && (found.is_send || adds_up);
         let takes_wqe = is_expected && makes_sense && needs_wqe && found.has_wqe;
         let executes = is_expected && makes_sense && !lacks_wqe && fits;
         let refuses = is_expected && !lacks_wqe && !(makes_sense && fits);

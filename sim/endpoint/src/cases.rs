@@ -321,6 +321,9 @@ fn silent_cases(attacker: &mut Attacker) {
         vec![Fault::DestinationPort(4790)],
         vec![Fault::UdpLength(4)],
         vec![Fault::UdpLength(-4)],
+        vec![Fault::UdpLength(1)],
+        vec![Fault::UdpLength(-1)],
+        vec![Fault::IpLength(-1)],
         vec![Fault::Icrc(1)],
         vec![Fault::Icrc(0x8000_0000)],
         vec![Fault::Version(1)],
@@ -557,6 +560,7 @@ fn length_cases(attacker: &mut Attacker) {
         let frame = attacker.spoiled_write(&[Fault::PadCount(count)]);
         attacker.case(format!("pad of {count} for 3"), PACKET, vec![frame]).refused(0x61, 0);
     }
+    pad_cases(attacker);
     for by in [-1, 1] {
         let reth = attacker.reth((13 + by) as usize);
         let frame = attacker.with_reth(op::WRITE_ONLY, 0, reth, 13);
@@ -613,6 +617,47 @@ fn length_cases(attacker: &mut Attacker) {
     let reth = RethRepr { remote_key: !0, ..attacker.reth(12) };
     let frame = attacker.with_reth(op::WRITE_ONLY, 0, reth, 13);
     attacker.case("wrong length and wrong key", "protocol 3.1", vec![frame]).refused(0x61, 0);
+}
+
+/// Row 8: a pad that the payload does not need. All else is right, so the UDP length is no multiple of four.
+fn pad_cases(attacker: &mut Attacker) {
+    const SECTION: &str = "protocol 3.6 row 8";
+    let pmtu_bytes = attacker.target.pmtu.bytes() as usize;
+    for bytes in [0, 8, 13, 14, 15, pmtu_bytes] {
+        for count in (0..4).filter(|count| usize::from(*count) != bytes.wrapping_neg() % 4) {
+            let mut frame = attacker.write(0, bytes);
+            Fault::Pad(count).apply(&mut frame);
+            let name = format!("pad of {count} after {bytes} bytes of a WRITE");
+            attacker.case(name, SECTION, vec![frame]).refused(0x61, 0);
+        }
+    }
+    for (bytes, count) in [(8, 1), (8, 2), (8, 3), (9, 0), (10, 0), (11, 0)] {
+        let mut frame = attacker.plain(op::SEND_ONLY, 0, bytes);
+        Fault::Pad(count).apply(&mut frame);
+        let name = format!("pad of {count} after {bytes} bytes of a SEND");
+        let case = attacker.case(name, SECTION, vec![frame]).refused(0x61, 0);
+        case.with_receive(CompletionStatus::RemoteInvalidRequest);
+    }
+    let headers = [
+        ("WRITE_FIRST", attacker.with_reth(op::WRITE_FIRST, 0, attacker.reth(2 * pmtu_bytes), pmtu_bytes)),
+        ("READ_REQUEST", attacker.with_reth(op::READ_REQUEST, 0, attacker.reth(8), 0)),
+        ("FETCH_ADD", attacker.atomic(op::FETCH_ADD, 0, |_| {})),
+    ];
+    for (name, mut frame) in headers {
+        Fault::Pad(2).apply(&mut frame);
+        attacker.case(format!("{name} with a pad"), SECTION, vec![frame]).refused(0x61, 0);
+    }
+    // What is not executed is not refused.
+    for (psn, name) in [(1, "a gap"), (-1, "a duplicate")] {
+        let mut frame = attacker.write(psn, 8);
+        Fault::Pad(1).apply(&mut frame);
+        let case = attacker.case(format!("{name} with a wrong pad"), "protocol 3.1", vec![frame]);
+        if psn > 0 {
+            case.answered(0x60, 0, 0)
+        } else {
+            case.answered(0x1f, -1, 0)
+        };
+    }
 }
 
 /// Rows 11 and 15.
@@ -801,6 +846,9 @@ pub fn response_cases(target: &Target) -> Vec<ResponseCase> {
     let mut with_payload = acknowledge(0, 0x1f);
     Fault::PayloadBytes(4).apply(&mut with_payload);
     case("ACK with payload".into(), "protocol 8.3", vec![with_payload], Fate::InFlight);
+    let mut with_pad = acknowledge(0, 0x1f);
+    Fault::Pad(1).apply(&mut with_pad);
+    case("ACK with pad".into(), "protocol 1.3, 8.3", vec![with_pad], Fate::InFlight);
     let bth = attacker.bth(op::READ_RESPONSE_ONLY, 0);
     let frames = vec![attacker.frame(bth, vec![aeth(0x1f)], 8)];
     let bad = Fate::Completes(CompletionStatus::BadResponse);

@@ -86,6 +86,8 @@ pub enum Fault {
     Migrated(bool),
     /// BTH pad count; the bytes stay as they are.
     PadCount(u8),
+    /// Number of pad bytes and BTH pad count, whatever the payload needs; the lengths of IP and UDP follow.
+    Pad(u8),
     /// Value of the pad bytes.
     PadBytes(u8),
     /// BTH version.
@@ -209,6 +211,11 @@ impl Fault {
             Self::Solicited(solicited) => bth.set_solicited(solicited),
             Self::Migrated(migrated) => bth.set_migrated(migrated),
             Self::PadCount(count) => bth.set_pad_count(count),
+            Self::Pad(count) => {
+                let before = bth.pad_count();
+                bth.set_pad_count(count);
+                change_pad(frame, places, before, count);
+            }
             Self::PadBytes(byte) => {
                 let pad = usize::from(bth.pad_count());
                 let end = frame.len() - icrc::BYTES;
@@ -316,6 +323,16 @@ fn change_payload(frame: &mut Vec<u8>, places: Places, bytes: usize) {
     frame.resize(start + bytes + usize::from(pad) + icrc::BYTES, 0);
     BthPacket::new_unchecked(&mut frame[places.bth..]).set_pad_count(pad);
     let by = (frame.len() as i64 - before as i64) as i16;
+    change_ip_length(frame, places, by);
+    change_udp_length(frame, places, by);
+}
+
+/// Gives the payload another pad; all lengths follow.
+fn change_pad(frame: &mut Vec<u8>, places: Places, before: u8, after: u8) {
+    let payload_end = frame.len() - icrc::BYTES - usize::from(before);
+    frame.truncate(payload_end);
+    frame.resize(payload_end + usize::from(after) + icrc::BYTES, 0);
+    let by = i16::from(after) - i16::from(before);
     change_ip_length(frame, places, by);
     change_udp_length(frame, places, by);
 }
@@ -456,6 +473,18 @@ mod tests {
                 let spoiled = spoiled(fault.clone(), &path);
                 let packet = judge(&spoiled).unwrap_or_else(|reason| panic!("{fault:?}: {reason}"));
                 assert_eq!(packet.payload, [1, 2, 3, 4, 5, 6, 7]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pad_that_the_payload_does_not_need_leaves_the_payload_as_it_is() {
+        for path in paths() {
+            for count in 0..4 {
+                let spoiled = spoiled(Fault::Pad(count), &path);
+                let packet = judge(&spoiled).unwrap();
+                assert_eq!((packet.payload, packet.bth.pad_count), (&[1, 2, 3, 4, 5, 6, 7][..], count));
+                assert_eq!(spoiled.len() % 4, frame(&path).len().wrapping_add(3 + usize::from(count)) % 4);
             }
         }
     }

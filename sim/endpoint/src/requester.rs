@@ -9,7 +9,7 @@ use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
 use rnic_layout::syndrome::{NakCode, Syndrome, rnr_timer_us};
 use rnic_layout::wire::extended::{AethRepr, AtomicEthRepr, IethRepr, ImmediateRepr, RethRepr};
-use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr};
+use rnic_layout::wire::{BthRepr, ExtendedRepr, PacketRepr, bth};
 
 use super::memory::{Access, Sge};
 use super::packet::Packet;
@@ -557,6 +557,9 @@ impl QueuePair {
             _ => continued && last,
         };
         if !order {
+            return self.refuse_response(host, psn, CompletionStatus::BadResponse);
+        }
+        if packet.bth.pad_count != bth::pad_count(packet.payload.len()) {
             return self.refuse_response(host, psn, CompletionStatus::BadResponse);
         }
         let offset = position * pmtu_bytes;

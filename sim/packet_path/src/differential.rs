@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rnic_layout::opcode::{self, Class};
 use rnic_layout::registers::{self, COUNTERS, counter, counter_offset};
-use rnic_layout::wire::{DropReason, Filter, IpRepr, PacketRepr, classify};
+use rnic_layout::wire::{DropReason, Filter, IpRepr, PacketRepr, bth, classify};
 use rnic_stimulus::frames::{self, DrawnFrame, OWN_MAC};
 use std::collections::VecDeque;
 use verilator_sys::Model;
@@ -172,6 +172,7 @@ pub fn token_of(packet: &PacketRepr) -> Token {
     token.set("psn", packet.bth.psn.value());
     token.set_extended(packet.extended.padded());
     token.set("payload_bytes", packet.payload.len() as u128);
+    token.set("pad_mismatch", packet.bth.pad_count != bth::pad_count(packet.payload.len()));
     token
 }
 

@@ -150,7 +150,7 @@ fn break_somehow(random: &mut impl Rng, frame: &mut DrawnFrame) {
     let bytes = &mut frame.bytes;
     let places = places(bytes);
     let (ip, udp, bth) = (places.ip, places.udp, places.bth);
-    match random.random_range(0..26) {
+    match random.random_range(0..27) {
         0 => frame.mac_error = true,
         1 => bytes.resize(FRAME_BYTES_MAX + random.random_range(0..3), 0x55),
         2 => bytes.resize(FRAME_BYTES_MAX + random.random_range(1..3000), 0x55),
@@ -204,6 +204,15 @@ fn break_somehow(random: &mut impl Rng, frame: &mut DrawnFrame) {
         24 => {
             let masked = [ip + 1, udp + 6, udp + 7, bth + 4, bth + 8];
             bytes[*masked.choose(random).expect("not empty")] ^= random.random::<u8>();
+        }
+        25 => {
+            // A byte more or less than the pad count says.
+            let by = *[-1_i16, 1, 2, 3].choose(random).expect("not empty");
+            bytes.resize(bytes.len().saturating_add_signed(by.into()), 0x55);
+            for place in [udp + 4, if places.is_ipv6 { ip + 4 } else { ip + 2 }] {
+                let length = u16::from_be_bytes([bytes[place], bytes[place + 1]]).wrapping_add_signed(by);
+                bytes[place..place + 2].copy_from_slice(&length.to_be_bytes());
+            }
         }
         _ => {
             let end = bytes.len().min(bth + 40);
@@ -299,5 +308,19 @@ mod tests {
         // A frame cannot cause a full buffer.
         let expected = DropReason::ALL.into_iter().filter(|reason| *reason != DropReason::BufferFull);
         assert_eq!(drawn, expected.collect());
+    }
+
+    #[test]
+    fn udp_lengths_that_are_no_multiple_of_four_are_drawn() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let mut drawn = BTreeSet::new();
+        for _ in 0..5_000 {
+            let frame = random_frame(&mut random);
+            if let Ok(packet) = classify(&frame.bytes, frame.mac_error, &FILTER) {
+                let pad = usize::from(packet.bth.pad_count);
+                drawn.insert(((packet.payload.len() + pad) % 4, packet.payload.len() % 4));
+            }
+        }
+        assert_eq!(drawn.len(), 16, "every remainder of length and payload: {drawn:?}");
     }
 }

@@ -88,8 +88,8 @@ fn counters<const COUNT: usize>(counters: [(&'static str, u64); COUNT]) -> BTree
     BTreeMap::from(counters)
 }
 
-/// The payload of a message cannot be read: it completes with LOC_PROT, later messages are flushed, and the peer receives
-/// nothing.
+/// The payload of a message cannot be read: it completes with LOC_PROT, later messages are flushed, and the peer executes
+/// nothing. It answers the packet that follows the failed one, when the queue pair has ended.
 fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     let mut victim = victim(rig)?;
     let region = rig.domain.allocate(BYTES)?;
@@ -105,13 +105,76 @@ fn payload_unreadable(rig: &mut Rig) -> Result<()> {
     })?;
     ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
     ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
-    ensure!(seen.faults == 1 && seen.counters == counters([("host_read_errors", 1)]), "{seen:?}");
+    let expected = counters([("host_read_errors", 1), ("qp_not_ready", 1)]);
+    ensure!(seen.faults == 1 && seen.counters == expected, "{seen:?}");
 
     let request = SendRequest::send(8).inline(&[1; 8]).signalled();
     queue_pair.post_send(request).map_err(|refused| refused.reason)?;
     let done = rig.exchange()?;
     let is_flushed = |done: &Done| (done.status, done.wr_id) == (CompletionStatus::Flushed, 8);
     ensure!(done.len() == 1 && done.iter().all(is_flushed), "{done:?}");
+    Ok(())
+}
+
+/// WRITEs that nobody asked the peer to acknowledge are posted together with a message whose payload cannot be read: the peer
+/// executes them, and they complete with success before the message completes with LOC_PROT. The peer sees nothing of the message,
+/// and its queue pair goes on.
+pub(crate) fn payload_unreadable_after_others(rig: &mut Rig) -> Result<()> {
+    for (operation, is_signalled, has_another) in
+        [("SEND", false, false), ("WRITE", false, false), ("SEND", true, false), ("WRITE", false, true)]
+    {
+        let mut victim = victim(rig)?;
+        let (mut good, bad) = (rig.domain.allocate(BYTES)?, rig.domain.allocate(BYTES)?);
+        let mapping = newest(rig);
+        // Behind the memory of the bystander's messages.
+        let written = 0x1000..0x1000 + 2 * BYTES;
+        let address = PEER_FIRST + written.start as u64;
+        rig.endpoint(|endpoint| {
+            endpoint.memory().bytes[written.clone()].fill(0xaa);
+            let sge = Sge { address, key: PEER_KEY, length: BYTES as u32 };
+            endpoint.post_receive(VICTIM, ReceiveWqe { wr_id: 1, sges: vec![sge] });
+        });
+        let remote = RemoteMemory { address, key: PEER_KEY, bytes: written.len() as u64 };
+        let (first, second) = (remote, RemoteMemory { address: address + BYTES as u64, ..remote });
+        good.bytes_mut().fill(0x55);
+        let before =
+            [SendRequest::write(5, first).sge(good), SendRequest::write(6, second).inline(&[0x66; 9])];
+        let failing = if operation == "SEND" { SendRequest::send(7) } else { SendRequest::write(7, remote) };
+        let mut requests: Vec<SendRequest> = before.into();
+        if is_signalled {
+            requests = requests.into_iter().map(SendRequest::signalled).collect();
+        }
+        requests.push(failing.sge(bad));
+        if has_another {
+            requests.push(SendRequest::write(8, remote).inline(&[0x77; 9]));
+        }
+        let queue_pair = &mut victim.queue_pair;
+        let seen = meet(rig, queue_pair.number(), mapping, |_| Ok(queue_pair.post_sends(&mut requests)?))?;
+        // The driver reports all, the card only what is signalled or in error.
+        let mut expected = vec![
+            (CompletionStatus::Success, 5),
+            (CompletionStatus::Success, 6),
+            (CompletionStatus::LocalProtection, 7),
+        ];
+        if has_another {
+            expected.push((CompletionStatus::Flushed, 8));
+        }
+        ensure!(
+            seen.done == expected && seen.events.is_empty() && seen.peer.is_empty(),
+            "{operation}: {seen:?}"
+        );
+        // The NAK of the failed packet acknowledges those before it, or comes after their own acknowledgement.
+        let late = seen.counters.get("qp_not_ready").copied().unwrap_or(0);
+        ensure!(late == 0 || is_signalled, "{operation}: {seen:?}");
+        let answer = if late == 1 { "qp_not_ready" } else { "nak_received" };
+        let expected = counters([("host_read_errors", 1), (answer, 1)]);
+        ensure!(seen.faults == 1 && seen.counters == expected, "{operation}: {seen:?}");
+        let memory = rig.endpoint(|endpoint| endpoint.memory().bytes[written.clone()].to_vec());
+        let mut expected = vec![0x55; BYTES];
+        expected.extend([0x66; 9]);
+        expected.resize(written.len(), 0xaa);
+        ensure!(memory == expected, "{operation}: the peer's memory is {memory:x?}");
+    }
     Ok(())
 }
 

@@ -482,6 +482,7 @@ fn counter_of(name: &str) -> Option<&'static str> {
         ("READ response, stale", "response_stale"),
         ("reserved syndrome", "response_reserved"),
         ("ACK with payload", "response_unexpected"),
+        ("ACK with pad", "response_unexpected"),
         ("answer of an atomic", "response_unexpected"),
         ("ACK, Icrc", "icrc"),
         ("ACK, Version", "bth_version"),

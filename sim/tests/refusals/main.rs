@@ -5,6 +5,7 @@
 //! * [`atomics`]: atomics of the endpoint on the card's memory;
 //! * [`own_reads`], [`own_atomics`]: READs and atomics of the card on the endpoint's memory, and invalid responses;
 //! * [`scatter_gather`]: messages of the card with six SGEs, receives with three, and SGEs with invalid keys;
+//! * [`shared`]: peers that end in the middle of a message into a shared receive queue;
 //! * [`frames`]: invalid requests and responses of a peer;
 //! * [`software`]: invalid doorbells and commands;
 //! * [`numbers`]: numbers of objects whose destruction the card has not confirmed;
@@ -24,6 +25,7 @@ mod pages;
 mod reads;
 mod rig;
 mod scatter_gather;
+mod shared;
 mod software;
 #[path = "../support/mod.rs"]
 mod support;
@@ -88,6 +90,18 @@ fn numbers_are_kept_until_their_object_has_ended(width_bits: u32) -> Result<()> 
     numbers::all_kinds(width_bits)
 }
 
+fn work_before_an_unreadable_payload_completes(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 7)?;
+    faults::payload_unreadable_after_others(&mut rig)?;
+    rig.finish()
+}
+
+fn receives_of_clients_that_end_come_back(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 8)?;
+    shared::clients_that_end(&mut rig)?;
+    rig.finish()
+}
+
 at_both_widths! {
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;
     wrong_frames_are_refused: wrong_frames_are_refused_at_64_bits, wrong_frames_are_refused_at_512_bits;
@@ -95,4 +109,6 @@ at_both_widths! {
     wrong_doorbells_and_commands_are_refused: wrong_doorbells_and_commands_are_refused_at_64_bits, wrong_doorbells_and_commands_are_refused_at_512_bits;
     numbers_are_kept_until_their_object_has_ended: numbers_are_kept_until_their_object_has_ended_at_64_bits, numbers_are_kept_until_their_object_has_ended_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
+    work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;
+    receives_of_clients_that_end_come_back: receives_of_clients_that_end_come_back_at_64_bits, receives_of_clients_that_end_come_back_at_512_bits;
 }

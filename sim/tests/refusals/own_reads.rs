@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rnic_driver::state::ReadyToSend;
 use rnic_driver::{QueuePair, Region, RemoteMemory, RemoteRights, SendRequest};
+use rnic_endpoint::fault::Fault;
 use rnic_endpoint::memory::Sge;
 use rnic_endpoint::packet::Packet;
 use rnic_endpoint::qp::ReceiveWqe;
@@ -126,6 +127,8 @@ struct Wrong {
     name: &'static str,
     /// Its answers to a READ of 2,500 bytes with PSN zero, at a PMTU of 1,024: operation, PSN, bytes and syndrome.
     answers: Vec<(Operation, u32, usize, u8)>,
+    /// Pad of the last answer, if it is not the one that its data needs.
+    pad: Option<u8>,
     status: CompletionStatus,
     counters: &'static [(&'static str, u64)],
 }
@@ -140,6 +143,7 @@ fn wrongs() -> Vec<Wrong> {
     let wrong = |name, answers: &[(Operation, u32, usize, u8)], status, counters| Wrong {
         name,
         answers: answers.to_vec(),
+        pad: None,
         status,
         counters,
     };
@@ -181,6 +185,16 @@ fn wrongs() -> Vec<Wrong> {
             bad,
             unexpected,
         ),
+        Wrong { pad: Some(1), ..wrong("FIRST with a pad", &[(First, 0, 1024, 31)], bad, unexpected) },
+        Wrong {
+            pad: Some(3),
+            ..wrong(
+                "LAST with a wrong pad",
+                &[(First, 0, 1024, 31), (Middle, 1, 1024, 0), (Last, 2, 452, 31)],
+                bad,
+                unexpected,
+            )
+        },
         wrong("FIRST with a NAK", &[(First, 0, 1024, 0x62)], bad, unexpected),
         wrong("FIRST lost", &[(Middle, 1, 1024, 0)], lost, implied),
         wrong("MIDDLE lost", &[(First, 0, 1024, 31), (Last, 2, 452, 31)], lost, implied),
@@ -221,7 +235,7 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
         (0..count).map(|place| (psn as usize * 1024 + place) as u8 ^ 0x5a).collect()
     };
     let first_psn = Psn::wrapping(info.first_psn);
-    let frames: Vec<_> = wrong
+    let mut frames: Vec<_> = wrong
         .answers
         .iter()
         .map(|&(operation, psn, count, syndrome)| {
@@ -232,6 +246,9 @@ fn answers_wrongly(rig: &mut Rig, wrong: &Wrong) -> Result<()> {
             Packet::new(bth, extended, bytes(psn, count)).frame(&path_to_card(IPV4), 3)
         })
         .collect();
+    if let (Some(pad), Some(last)) = (wrong.pad, frames.last_mut()) {
+        Fault::Pad(pad).apply(last);
+    }
     rig.send(&frames);
     let mut done = rig.exchange()?;
     let is_good = wrong.status == CompletionStatus::Success;

@@ -140,6 +140,7 @@ impl Card {
                     send_consumer: 0,
                     receive_producer: 0,
                     receive_consumer: 0,
+                    held: None,
                     last_wqe_reached: false,
                 };
                 self.queue_pairs.insert(number, qp);
@@ -177,7 +178,7 @@ impl Card {
             QpState::Reset => {
                 (qp.send_producer, qp.send_consumer) = (0, 0);
                 (qp.receive_producer, qp.receive_consumer) = (0, 0);
-                qp.last_wqe_reached = false;
+                (qp.held, qp.last_wqe_reached) = (None, false);
             }
             // The fake card needs the rights from INIT and the QPN of the peer from RTR.
             QpState::Init => qp.attributes = body,

@@ -66,6 +66,8 @@ pub(crate) struct Faults {
     pub(crate) completion_wr_id: Option<u64>,
     /// Number of receive WQEs that the card fails to read. Such a receive is not flushed with a CQE either.
     pub(crate) unreadable_receives: u32,
+    /// Number of messages of which only the first packet arrives: the receiver keeps the receive that it has taken.
+    pub(crate) half_messages: u32,
     /// The card executes no send WQE.
     pub(crate) stuck: bool,
     /// Number of resets that end. Later ones never do, and the function cannot be reset then either.
@@ -100,6 +102,8 @@ struct QueuePair {
     send_consumer: u16,
     receive_producer: u16,
     receive_consumer: u16,
+    /// `wr_id` of the receive of a message that has not ended.
+    held: Option<u64>,
     /// The event `last_wqe_reached` was raised.
     last_wqe_reached: bool,
 }

@@ -24,6 +24,12 @@ impl Card {
             self.advance_send(number, work.two_slots);
             self.complete_send(number, work.wr_id, opcode, CompletionStatus::Flushed);
         }
+        if let Some(wr_id) = qp.held {
+            self.queue_pairs.get_mut(&number).expect("it exists").held = None;
+            let status = CompletionStatus::Flushed;
+            self.complete_receive(number, wr_id, status, With::Nothing, false, 0, false);
+            return;
+        }
         if qp.create.shared_receive && !qp.last_wqe_reached {
             self.queue_pairs.get_mut(&number).expect("it exists").last_wqe_reached = true;
             self.raise(0, AsyncEvent::LastWqeReached, number);
@@ -174,6 +180,11 @@ impl Card {
         }
         if consumes {
             let (receive, wqe) = self.take_receive(peer_number).expect("checked above");
+            if self.faults.half_messages > 0 {
+                self.faults.half_messages -= 1;
+                self.queue_pairs.get_mut(&peer_number).expect("it exists").held = Some(receive.wr_id);
+                return;
+            }
             if !is_write && !self.scatter(&peer, &receive, &wqe, &payload) {
                 let status = CompletionStatus::LocalLength;
                 self.complete_receive(peer_number, receive.wr_id, status, With::Nothing, false, 0, false);

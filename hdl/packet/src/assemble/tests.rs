@@ -131,6 +131,7 @@ impl Packet {
             psn: number(&bth[9..12]),
             extended: BigUint::from_bytes_le(&bth[12..extended]).into(),
             payload_bytes: bits((end - extended) as u64),
+            pad_mismatch: false,
         };
         let token = TransmitToken { packet, payload_offset: bits(payload_offset) };
         Packet { token, payload: bth[extended..end].to_vec() }
@@ -176,6 +177,8 @@ impl Packet {
             psn: Bits::sample(random),
             extended: BigUint::from_bytes_le(&extended).into(),
             payload_bytes: bits(payload_bytes as u64),
+            // A packet that is sent has the right pad, whatever this says.
+            pad_mismatch: random.random(),
         };
         Packet {
             token: TransmitToken { packet, payload_offset: bits(random.random_range(0..lanes as u64)) },

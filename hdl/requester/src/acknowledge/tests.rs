@@ -259,6 +259,7 @@ impl Model {
             psn: packet.psn,
             syndrome: packet.extended.get_bits::<8>(0),
             payload_bytes: packet.payload_bytes,
+            pad_mismatch: packet.pad_mismatch,
             original: packet.extended.get_bits::<64>(32),
         };
         let dropped = packet.payload_bytes.any().then_some(response);
@@ -288,7 +289,7 @@ impl Model {
             return (vec![self.outside(psn)], dropped);
         };
         let syndrome = response.syndrome.to_u64() as u8;
-        let is_answer = opcode == ACKNOWLEDGE && !packet.payload_bytes.any();
+        let is_answer = opcode == ACKNOWLEDGE && !packet.payload_bytes.any() && !packet.pad_mismatch;
         if !response.is_data && !is_answer {
             return (vec!["response_unexpected"], dropped);
         }
@@ -584,6 +585,7 @@ impl World {
                 psn: packet.psn,
                 syndrome: packet.extended.get_bits::<8>(0),
                 payload_bytes: packet.payload_bytes,
+                pad_mismatch: packet.pad_mismatch,
                 original: packet.extended.get_bits::<64>(32),
                 ..Response::default()
             };
@@ -1135,6 +1137,7 @@ impl World {
         if random.random_range(0..50) == 0 {
             packet.payload_bytes = bits(random.random_range(1..=4096));
         }
+        packet.pad_mismatch = random.random_ratio(1, 50);
         match random.random_range(0..160) {
             0 => packet.opcode = bits(random.random_range(READ_RESPONSE_FIRST..=READ_RESPONSE_ONLY)),
             1 => packet.opcode = bits(if random.random() { ATOMIC_ACKNOWLEDGE } else { NO_ANSWER }),

@@ -55,7 +55,7 @@ pub(super) struct Comparison {
     pub is_before: Bit,
     /// Its PSN is the one that is due.
     pub is_due: Bit,
-    /// Opcode, length and syndrome are those that the READ calls for.
+    /// Opcode, length, pad and syndrome are those that the READ calls for.
     pub is_right: Bit,
     /// The READ ends with the response that is due.
     pub is_last: Bit,
@@ -145,6 +145,7 @@ pub(super) fn compare(response: Response, record: ReadRecord, progress: Progress
         is_due: response.psn == due.psn,
         is_right: response.opcode == due_opcode(record.is_atomic, progress.has_begun, is_last)
             && response.payload_bytes == due_bytes
+            && !response.pad_mismatch
             && !(has_syndrome && is_nak(response.syndrome)),
         is_last,
         first_part,
@@ -391,6 +392,8 @@ mod tests {
             let name = format!("{length} bytes, opcode {opcode:#x}, {bytes} bytes, syndrome {syndrome:#x}");
             assert!(found.is_due && !found.is_before, "{name}");
             assert_eq!((found.is_right, found.is_last), (is_right, is_last), "{name}");
+            let padded = Response { pad_mismatch: true, ..response };
+            assert!(!compare(padded, record, progress, due(record, progress)).is_right, "{name}, pad");
         }
         let atomic = ReadRecord { is_atomic: true, length: bits(8), first: sge(0x1000, 8), ..record() };
         for (opcode, bytes, expected) in

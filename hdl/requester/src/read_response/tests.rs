@@ -149,7 +149,8 @@ impl World {
         let mut world = World {
             bench,
             random,
-            setup: Source::of_tokens([], stalls),
+            // Events are offered at once, as the time until they are taken is measured.
+            setup: Source::of_tokens([], Stalls::None),
             opened: Source::of_tokens([], stalls),
             response: Source::of_tokens([], stalls),
             answer: Source::of_tokens([], stalls),
@@ -225,6 +226,7 @@ impl World {
                 psn: bits(pair.next_psn.add(at as u32).value().into()),
                 syndrome: bits(0x1f),
                 payload_bytes: bits(read.payload_bytes(bytes)),
+                pad_mismatch: false,
                 original: Stimulus::sample(random),
             });
         }
@@ -286,7 +288,8 @@ impl World {
                 _ => {
                     let Some(next) = pair.script.pop_front() else { return };
                     response = next;
-                    match random.random_range(0..4) {
+                    match random.random_range(0..5) {
+                        4 => response.pad_mismatch = true,
                         0 => response.opcode = bits([13, 14, 15, 16, 18][random.random_range(0..5)]),
                         1 => response.payload_bytes = bits(random.random_range(0..1024)),
                         2 => response.syndrome = Stimulus::sample(random),
@@ -367,6 +370,7 @@ impl World {
                 *unexpected += 1;
             } else if response.opcode != opcode(operation)
                 || response.payload_bytes != read.payload_bytes(bytes)
+                || response.pad_mismatch
                 || (operation != Operation::ReadResponseMiddle && !is_acknowledged)
             {
                 *unexpected += 1;

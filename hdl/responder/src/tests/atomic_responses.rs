@@ -69,9 +69,10 @@ fn an_atomic_waits_for_the_writes_before_it_and_is_answered_in_its_turn() {
 fn an_atomic_that_is_not_permitted_is_refused() {
     use Operation::{FetchAdd, WriteOnly};
     type Fault = fn(Request) -> Request;
-    let faults: [(Fault, u8); 4] = [
+    let faults: [(Fault, u8); 5] = [
         (|request| Request { address: WORD + 4, ..request }, 0x61),
         (|request| Request { payload_bytes: 4, ..request }, 0x61),
+        (|request| Request { pad_mismatch: true, ..request }, 0x61),
         (|request| Request { key: 0x207, ..request }, 0x62),
         (|request| Request { address: 0x10_1000, ..request }, 0x62),
     ];

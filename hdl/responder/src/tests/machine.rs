@@ -525,6 +525,7 @@ fn token_of(request: &Request) -> PacketToken {
         psn: bits(request.psn.into()),
         extended: BigUint::from_bytes_le(&extended).into(),
         payload_bytes: bits(request.payload_bytes.into()),
+        pad_mismatch: request.pad_mismatch,
         ..PacketToken::default()
     }
 }

@@ -77,6 +77,7 @@ fn request(machine: &Machine, place: usize, operation: Operation, payload_bytes:
         length: payload_bytes,
         immediate: 0x0102_0304,
         payload_bytes,
+        pad_mismatch: false,
         operand: 0,
         compare: 0,
     }
@@ -420,7 +421,8 @@ impl Traffic {
         };
         let good = if self.resets { good } else { Self::with_keys(&machine.model, random, good) };
         if random.random_ratio(1, self.fault_rate) {
-            return match random.random_range(0..10) {
+            return match random.random_range(0..11) {
+                10 => Request { pad_mismatch: true, ..good },
                 0 | 1 => Request { opcode: random.random_range(0..0x18), ..good },
                 2 => Request { length: good.length + 1, ..good },
                 3 => Request { payload_bytes: pmtu + 1, length: good.length.max(pmtu + 1), ..good },

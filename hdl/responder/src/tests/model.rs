@@ -94,6 +94,8 @@ pub(super) struct Request {
     pub(super) length: u32,
     pub(super) immediate: u32,
     pub(super) payload_bytes: u32,
+    /// The pad is not the one that the payload needs.
+    pub(super) pad_mismatch: bool,
     /// Operands of an atomic.
     pub(super) operand: u64,
     pub(super) compare: u64,
@@ -481,6 +483,7 @@ impl Model {
             && arriving.is_none()
             && request.address.is_multiple_of(8)
             && request.payload_bytes == 0
+            && !request.pad_mismatch
         {
             queue.expected = (queue.expected + 1) & PSN_MASK;
             queue.nak_sent = false;
@@ -552,7 +555,7 @@ impl Model {
                 }
                 _ => true,
             };
-            is_right_size && adds_up
+            is_right_size && !request.pad_mismatch && adds_up
         }) else {
             queue.has_refused = true;
             queue.arriving = None;

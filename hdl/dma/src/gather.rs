@@ -662,8 +662,8 @@ mod tests {
             generation: bits(psn % 7),
             psn: bits(psn),
             payload_bytes: bits(payload_bytes as u64),
-            is_response: psn % 3 == 0,
-            solicited: psn % 2 == 0,
+            is_response: psn.is_multiple_of(3),
+            solicited: psn.is_multiple_of(2),
             ..Default::default()
         }
     }

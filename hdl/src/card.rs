@@ -441,7 +441,9 @@ impl<
         StreamTx::<WriteFailure>::join(&mut self.host_writer.write_failure, &mut self.write_failures.failure);
         StreamTx::<WriteFailure>::join(&mut self.write_failures.payload, &mut self.responder.write_failure);
         self.control.admin_write_failed.next = self.write_failures.answer.val();
-        self.control.host_write_error.next = self.write_failures.completion.val();
+        self.control.host_write_error.next = self.write_failures.lost_event.val();
+        self.complete.refused.next = self.write_failures.cqe.val();
+        self.complete.refused_valid.next = self.write_failures.cqe_valid.val();
         self.control.lost_read_tag.next = self.host_reader.is_unexpected.val();
         self.control.lost_write.next = self.host_writer.is_unexpected.val();
         self.control.overran_queue_0.next = self.complete.overran_queue_0.val();

@@ -33,7 +33,7 @@ pub struct DeviceFailure {
     pub lost_read_tag: Signal<In, Bit>,
     /// A host write was never completed, or a completion came for a write that is not in flight.
     pub lost_write: Signal<In, Bit>,
-    /// The host refused a write of a CQE or an EQE.
+    /// The host refused a write of an EQE.
     pub host_write_error: Signal<In, Bit>,
     /// Event queue 0 is full.
     pub event_queue_overrun: Signal<In, Bit>,

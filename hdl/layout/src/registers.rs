@@ -641,7 +641,7 @@ counters! {
     "messages_completed", "Messages of the requester that completed with success.", "protocol 2.11";
     "completions_written", "CQEs written.", "protocol 2.11";
     "completions_in_error", "CQEs written with a status other than success.", "protocol 2.11";
-    "completion_queue_overrun", "CQEs that found their completion queue full.", "protocol 4.4";
+    "completion_queue_overrun", "CQEs that found their completion queue full or in error.", "protocol 4.4";
     "events_written", "EQEs written.", "protocol 4.4";
     "event_queue_overrun", "EQEs that found their event queue full.", "protocol 4.4";
     "interrupts_raised", "Interrupts raised.", "protocol 4.4";

@@ -1,11 +1,15 @@
 //! Accesses to host memory that fail.
 //!
 //! Memory is unmapped for the time of one fault. A fault that belongs to one queue pair fails this queue pair, with the status
-//! or the event of the reason; a fault that belongs to all of them fails the device, which reports it in its registers.
+//! or the event of the reason; one of a completion queue fails that queue and the queue pairs that complete to it; a fault that
+//! belongs to all of them fails the device, which reports it in its registers.
 use crate::rig::{Done, IPV4, PEER_FIRST, PEER_KEY, RECEIVE_TAG, Rig};
 use anyhow::{Result, ensure};
 use rnic_driver::state::ReadyToSend;
-use rnic_driver::{Error, QueuePair, ReceiveRequest, RemoteMemory, RemoteRights, SendRequest};
+use rnic_driver::{
+    CompletionError, CompletionQueue, CompletionQueueOptions, Error, QueuePair, QueuePairOptions,
+    ReceiveRequest, RemoteMemory, RemoteRights, SendRequest,
+};
 use rnic_endpoint::memory::Sge;
 use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
 use rnic_layout::path::Pmtu;
@@ -277,13 +281,81 @@ pub(crate) fn of_one_queue_pair(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// CQEs of one completion queue cannot be written. That costs this queue and the queue pairs that complete to it, each with its
+/// event, and nothing else: the bystander's messages pass, and a new queue takes the place of the old one.
+pub(crate) fn of_one_completion_queue(rig: &mut Rig) -> Result<()> {
+    const REQUESTS: u64 = 3;
+    let queue = |rig: &Rig| -> Result<CompletionQueue> {
+        let options = CompletionQueueOptions::default();
+        Ok(rig.device.create_completion_queue(&rig.device.events(), &options)?)
+    };
+    let connected = |rig: &Rig, queue: &CompletionQueue, peer| -> Result<QueuePair<ReadyToSend>> {
+        let queue_pair = rig.domain.create_queue_pair(queue, &rig.receives, &QueuePairOptions::default())?;
+        let queue_pair = queue_pair.initialize(RemoteRights::NONE).map_err(Error::from)?;
+        rig.connect_to_endpoint(queue_pair, peer, IPV4, Pmtu::Bytes1024, 5)
+    };
+    let request =
+        |wr_id| SendRequest::write(wr_id, RemoteMemory { address: 0, key: PEER_KEY, bytes: 0 }).signalled();
+    let broken = queue(rig)?;
+    let ring = newest(rig);
+    let (mut first, mut second) = (connected(rig, &broken, 0x51)?, connected(rig, &broken, 0x52)?);
+    rig.moved()?;
+
+    // The CQEs of the first queue pair are refused, those in flight when the failure is known and those that follow.
+    let interposer = Arc::clone(&rig.interposer);
+    let ((), faults) = interposer.without(ring, || {
+        for wr_id in 0..REQUESTS {
+            first.post_send(request(wr_id)).map_err(|refused| refused.reason)?;
+        }
+        ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
+        rig.idle(50);
+        ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
+        Ok(())
+    })?;
+    let told = |rig: &Rig| -> Result<Vec<(AsyncEvent, u32)>> {
+        let mut told = Vec::new();
+        while let Some(event) = rig.event()? {
+            told.push((event.code, event.object_number));
+        }
+        told.sort_by_key(|(code, _)| *code as u32);
+        Ok(told)
+    };
+    let ends = (AsyncEvent::CompletionQueueError, broken.number());
+    let found = told(rig)?;
+    ensure!(found == [ends, (AsyncEvent::QueuePairFatal, first.number())], "{found:x?}");
+    let error = broken.poll_one().expect_err("the queue has ended");
+    ensure!(error == CompletionError::QueueFailed { number: broken.number() }, "{error}");
+    let moved = rig.moved()?;
+    let refused = moved.of("host_write_errors");
+    ensure!(refused == faults as u64 && refused >= 1, "{faults}: {moved:?}");
+    ensure!(refused + moved.of("completion_queue_overrun") == REQUESTS, "{moved:?}");
+
+    // The memory is back, but software could not read past what is lost: the second queue pair fails when it completes.
+    rig.device.check()?;
+    second.post_send(request(9)).map_err(|refused| refused.reason)?;
+    ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
+    rig.idle(50);
+    let found = told(rig)?;
+    ensure!(found == [(AsyncEvent::QueuePairFatal, second.number())], "{found:x?}");
+    let moved = rig.moved()?.named();
+    ensure!(moved == counters([("completion_queue_overrun", 1)]), "{moved:?}");
+
+    drop((first, second, broken));
+    let renewed = queue(rig)?;
+    let mut third = connected(rig, &renewed, 0x53)?;
+    third.post_send(request(10)).map_err(|refused| refused.reason)?;
+    let done = rig.wait("the completion", |_| Ok(renewed.poll_one()?))?;
+    ensure!((done.status, done.wr_id) == (CompletionStatus::Success, 10), "{done:?}");
+    ensure!(rig.exchange()?.is_empty() && told(rig)?.is_empty(), "something is left over");
+    rig.device.check()?;
+    Ok(())
+}
+
 /// Memory of the whole card that is unmapped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Common {
     /// The ring of the event queue.
     Events,
-    /// The ring of a completion queue.
-    Completions,
     /// The ring of answers.
     Answers,
     /// The ring of commands.
@@ -291,20 +363,18 @@ pub(crate) enum Common {
 }
 
 impl Common {
-    pub(crate) const ALL: [Common; 4] =
-        [Common::Events, Common::Completions, Common::Answers, Common::Commands];
+    pub(crate) const ALL: [Common; 3] = [Common::Events, Common::Answers, Common::Commands];
 }
 
 /// A fault that fails the device.
 pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
     let code = if common == Common::Commands { FatalCode::HostReadError } else { FatalCode::HostWriteError };
     let mut victim = victim(&mut rig)?;
-    // In the order in which the driver maps them: commands, answers, events, and a ring for each completion queue.
+    // In the order in which the driver maps them.
     let mapping = rig.interposer.mapped()[match common {
         Common::Commands => 0,
         Common::Answers => 1,
         Common::Events => 2,
-        Common::Completions => 3,
     }];
     let interposer = Arc::clone(&rig.interposer);
     let ((), faults) = interposer.without(mapping, || {
@@ -313,10 +383,8 @@ pub(crate) fn of_the_device(mut rig: Rig, common: Common) -> Result<()> {
                 let refused = rig.domain.allocate(64).err();
                 ensure!(refused.is_some(), "a command is answered");
             }
-            Common::Completions | Common::Events => {
-                if common == Common::Events {
-                    rig.sends.arm(rnic_layout::doorbell::Arm::Next);
-                }
+            Common::Events => {
+                rig.sends.arm(rnic_layout::doorbell::Arm::Next);
                 // The peer's answer does not matter.
                 let request = SendRequest::write(1, RemoteMemory { address: 0, key: PEER_KEY, bytes: 0 });
                 victim.queue_pair.post_send(request.signalled()).map_err(|refused| refused.reason)?;

@@ -155,12 +155,13 @@ pub(crate) fn check_option(name: &'static str, value: u64, min: u64, max: u64) -
     if (min..=max).contains(&value) { Ok(()) } else { Err(Error::Option { name, value, min, max }) }
 }
 
-/// Failure of a completion queue: it has overrun, or the card wrote a CQE that matches no posted request. The queue yields
+/// Failure of a completion queue: it has overrun, a CQE could not be written, or the card wrote a CQE that matches no posted request. The queue yields
 /// no further completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompletionError {
-    /// The card has reported an overrun of the queue, and writes no more CQEs to it.
+    /// The card has reported that the queue has overrun, or that the host refused a CQE. It writes no more CQEs to it, and each
+    /// queue pair that completes to it fails with its next completion.
     #[error("completion queue {number} has failed; drop its queue pairs and create another queue")]
     QueueFailed {
         /// Number of the completion queue.

@@ -41,7 +41,7 @@ pub(crate) struct CompletionSignal {
     /// Number of events that have arrived. Each thread compares it with an earlier value of its own, so that none takes the
     /// event of another.
     pub(crate) events: AtomicU64,
-    /// The card has reported an overrun of the queue.
+    /// The card has reported that the queue has overrun, or that a CQE could not be written.
     pub(crate) failed: AtomicBool,
 }
 

@@ -144,6 +144,26 @@ fn a_completion_of_unknown_work_breaks_the_queue_after_the_good_ones() {
 }
 
 #[test]
+fn a_refused_cqe_fails_its_queue_and_its_queue_pair() {
+    let mut pair = pair();
+    let target = pair.domain.share(8, RemoteRights::WRITE).unwrap().remote();
+    pair.function.misbehave(Faults { refuse_completion: true, ..Faults::default() });
+    pair.left.post_send(SendRequest::write(7, target).signalled()).unwrap();
+    pair.idle(5);
+    let events = pair.device.events();
+    let told: Vec<_> = std::iter::from_fn(|| events.poll().unwrap())
+        .map(|event| (event.code, event.object_number))
+        .collect();
+    let (queue, number) = (pair.queues[0].number(), pair.left.number());
+    assert_eq!(told, [(AsyncEvent::CompletionQueueError, queue), (AsyncEvent::QueuePairFatal, number)]);
+    assert!(pair.queues[0].wait(SHORT).unwrap(), "a poll has an error to return");
+    assert_eq!(pair.queues[0].poll_one().unwrap_err(), CompletionError::QueueFailed { number: queue });
+    // The card itself and the other queue go on.
+    pair.device.check().unwrap();
+    assert!(pair.queues[1].poll_one().unwrap().is_none());
+}
+
+#[test]
 fn a_failed_completion_queue_says_so() {
     let pair = pair();
     pair.function.card().raise(0, AsyncEvent::CompletionQueueError, pair.queues[1].number());

@@ -3,8 +3,9 @@
 //! ```text
 //!  from_requester ─┐                  ┌───────────────────┐ delivery ┌──────────────┐
 //!                  ├─> (one of two) ─>│ completion queues ├─────────>│ event queues ├──> write
-//!  from_responder ─┘                  └─────────┬─────────┘<─────────└──────┬───────┘
-//!                                               │            crowded        │
+//!  from_responder ─┘                  │                   │<─────────┤              │
+//!  refused ──────────────────────────>│                   │ crowded  │              │
+//!                                     └─────────┬─────────┘          └──────┬───────┘
 //!  event ───────────────────────────────────────┼──────────────────────────>│   ┌────────────┐
 //!                                               └──> failure                └──>│ interrupts ├──> irq
 //!                                                                               └────────────┘
@@ -19,7 +20,7 @@ use rnic_blocks::stream::{Arbiter, RegisterSlice, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::{CompletionsRead, EventsRead};
-use rnic_messages::host::SlotWrite;
+use rnic_messages::host::{CqeOwner, SlotWrite};
 use rnic_messages::setup::QpNotice;
 use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
 
@@ -30,7 +31,7 @@ pub struct CompleteCounts {
     pub completions_written: Bit,
     /// A CQE with a status other than success is written.
     pub completions_in_error: Bit,
-    /// A CQE found its queue full.
+    /// A CQE found its queue full, or ended by a CQE before it.
     pub completion_queue_overrun: Bit,
     /// An EQE is written.
     pub events_written: Bit,
@@ -75,7 +76,12 @@ pub struct Complete {
     pub write: StreamTx<SlotWrite>,
     /// From the host writer: writes of CQEs and EQEs that are done, modulo 2^16.
     pub write_done: Signal<In, Bits<WRITE_COUNT_BITS>>,
-    /// To control: queue pairs whose CQE found no room; registered.
+    /// From the write failures: the host refused to write this CQE. Such failures are as rare as faults of the host,
+    /// but there is room for one of each write in flight.
+    pub refused: Signal<In, CqeOwner>,
+    /// `refused` is valid in this cycle.
+    pub refused_valid: Signal<In, Bit>,
+    /// To control: queue pairs with a CQE that found no room, or that the host refused; registered.
     pub failure: StreamTx<QpNotice>,
 
     /// Register `interrupt_mask`: vectors that must not be raised.
@@ -93,7 +99,8 @@ pub struct Complete {
     /// To the shell: vectors to raise; registered.
     pub irq: StreamTx<Bits<VECTOR_BITS>>,
 
-    /// No CQE, EQE or interrupt is in flight after the completion queues; registered.
+    /// No CQE, EQE or interrupt is in flight after the completion queues, and no refused CQE waits there; a function of
+    /// registers.
     pub is_idle: Signal<Out, Bit>,
     /// Counters; registered.
     pub counts: Signal<Out, CompleteCounts>,
@@ -122,6 +129,8 @@ impl Logic for Complete {
         self.completion_queues.setup_valid.next = self.completion_queue_setup_valid.val();
         self.completion_queues.read.next = self.completions_read.val();
         self.completion_queues.read_valid.next = self.completions_read_valid.val();
+        self.completion_queues.refused.next = self.refused.val();
+        self.completion_queues.refused_valid.next = self.refused_valid.val();
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.completion_queues.failure);
 
         StreamTx::<Delivery>::join(&mut self.completion_queues.delivery, &mut self.event_queues.delivery);
@@ -134,7 +143,7 @@ impl Logic for Complete {
         self.event_queues.read_valid.next = self.events_read_valid.val();
         StreamTx::<SlotWrite>::link(&mut self.write, &mut self.event_queues.write);
         self.event_queues.write_done.next = self.write_done.val();
-        self.is_idle.next = self.event_queues.is_idle.val();
+        self.is_idle.next = self.event_queues.is_idle.val() && !self.completion_queues.has_refused.val();
 
         StreamTx::<Bits<VECTOR_BITS>>::join(&mut self.event_queues.interrupt, &mut self.interrupts.request);
         self.interrupts.mask.next = self.interrupt_mask.val();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  setup ──────────> (4) ─┐
+//!  refused ───────> (1024)┤
 //!  completions_read > (16)┤   ┌────────┬─────────┬────────┐
 //!  waiting ───────────────┼──>│ choose │ look up │ decide ├──> delivery (CQE, EQE)
 //!  token ─────────────────┘   │        │ records │ write  ├──> failure
@@ -15,15 +16,21 @@
 //!
 //! 1. Setups and doorbells come without `ready` and never wait for the host: they change records only. At most
 //!    one doorbell arrives in four cycles.
-//! 2. A CQE is written only where software has read the one before it. A CQE that finds no room ends the queue:
-//!    it is counted, reported once as an asynchronous event, and fails its queue pair, as does every later one.
+//! 2. A CQE is written only where software has read the one before it. A CQE that finds no room ends the queue,
+//!    and so does one that the host refuses to write, as software cannot read past it. The end is reported once as
+//!    an asynchronous event; that CQE and every later one fails its queue pair, and later ones are counted and not
+//!    written. CQEs of the queue that are in flight when the host refuses one may still be written after it. Other
+//!    queues are not affected.
 //! 3. An EQE leaves after the CQE that made it. Arming a queue that has unread CQEs that match makes the EQE at
 //!    once (protocol 4.4); an EQE that waits for more CQEs leaves after the period of the queue at the latest.
 //!    While its event queue is crowded, an EQE waits here. A queue has at most one EQE that waits, so none is lost,
 //!    however often software arms queues without reading events.
 //! 4. That a queue pair has no WQE of its SRQ any more is an asynchronous event, after all its CQEs.
-//! 5. Tokens, doorbells and checks of a queue that does not exist do nothing.
-//! 6. After a reset all records are cleared, which takes a cycle each. Nothing else is done meanwhile; commands that
+//! 5. Tokens, doorbells, checks and refused CQEs of a queue that does not exist do nothing. A refused CQE of a queue
+//!    that had the number before is one of those: `life` tells them apart.
+//! 6. Refused CQEs come without `ready`, because the host writer counts no write before a failure is taken, and the
+//!    room that this block waits for may come from those counts. There is room for more than are ever in flight.
+//! 7. After a reset all records are cleared, which takes a cycle each. Nothing else is done meanwhile; commands that
 //!    make queues come later.
 //!
 //! Protocol 2.11 and 4.4, design decision 11.
@@ -39,8 +46,9 @@ use rnic_layout::queue::completion::{CompletionStatus, Cqe};
 use rnic_layout::queue::event::{AsyncEvent, EventKind};
 use rnic_messages::complete::{CompletionQueueSetup, CqeToken, EqeToken};
 use rnic_messages::doorbell::CompletionsRead;
+use rnic_messages::host::CqeOwner;
 use rnic_messages::setup::{NoticeKind, QpNotice};
-use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
+use rnic_messages::sizes::{COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS};
 
 /// Cycles of an operation.
 pub const OPERATION_CYCLES: u64 = 3;
@@ -48,6 +56,10 @@ pub const OPERATION_CYCLES: u64 = 3;
 pub(crate) const CQE_BITS: usize = 256;
 const QUEUES: usize = COMPLETION_QUEUE_BITS;
 const COUNT: usize = QUEUES + 1;
+/// log2 of the refused CQEs that wait: twice the writes that the host writer has in flight, so that the CQEs on their
+/// way to it find room, too.
+const REFUSED: usize = 10;
+const REFUSED_COUNT: usize = REFUSED + 1;
 const _: () = assert!(Cqe::RECORD.bits as usize == CQE_BITS);
 
 /// Message to the event queues: a CQE, an EQE, or both, in this order.
@@ -59,6 +71,8 @@ pub struct Delivery {
     pub address: Bits<64>,
     /// The 32 bytes of the CQE, the first in bits 7:0.
     pub cqe: Bits<CQE_BITS>,
+    /// Whose the CQE is, for the case that the host refuses it.
+    pub owner: CqeOwner,
     /// There is an EQE.
     pub has_eqe: Bit,
     /// Event queue of the EQE.
@@ -74,7 +88,7 @@ pub struct CompletionQueueCounts {
     pub completions_written: Bit,
     /// A CQE with a status other than success is written.
     pub completions_in_error: Bit,
-    /// A CQE found its queue full.
+    /// A CQE found its queue full, or ended by a CQE before it.
     pub completion_queue_overrun: Bit,
 }
 
@@ -99,8 +113,10 @@ struct Record {
     is_due: Bit,
     /// The queue is among those whose EQE waits.
     is_waiting: Bit,
-    /// A CQE found it full.
-    overrun: Bit,
+    /// A CQE found it full, or the host refused a CQE.
+    has_ended: Bit,
+    /// Setups that made or destroyed the queue.
+    life: Bits<COMPLETION_LIFE_BITS>,
 }
 
 /// What is computed from a record before the decision.
@@ -108,8 +124,10 @@ struct Record {
 struct Position {
     /// Place of the next CQE in the ring.
     ring: RingSlot,
-    /// The next CQE finds no room, or one before it found none.
+    /// The next CQE finds no room, or the queue has ended.
     is_full: Bit,
+    /// The refused CQE is of a queue that had the number before.
+    is_stale: Bit,
     /// CQEs since the last EQE, with the next one.
     since_event: Bits<INDEX_BITS>,
     /// Half of the event queue is unread, so an EQE waits.
@@ -123,6 +141,8 @@ enum Operation {
     Setup,
     /// Software has read CQEs, and may arm the queue.
     Read,
+    /// The host refused to write a CQE.
+    Refusal,
     /// A queue whose EQE waits is checked.
     Check,
     /// A CQE is written.
@@ -138,8 +158,10 @@ struct Outcome {
     is_special: Bit,
     /// A CQE finds no room.
     overruns: Bit,
-    /// It is the first one since the queue was made.
-    first_overrun: Bit,
+    /// The host refused to write a CQE.
+    is_refused: Bit,
+    /// The queue ends with that: it is the first of either since the queue was made.
+    ends: Bit,
     /// The queue pair has no WQE of its SRQ any more.
     is_last: Bit,
     /// An EQE leaves after the CQE that is written now.
@@ -180,10 +202,11 @@ fn cqe_of(token: CqeToken, phase: Bit) -> Bits<CQE_BITS> {
 
 /// Finds where the next CQE of a queue is written, and whether there is room for it and for its EQE.
 #[kernel]
-fn position_of(record: Record, entries_log2: Bits<5>, is_crowded: Bit) -> Position {
+fn position_of(record: Record, entries_log2: Bits<5>, refused: CqeOwner, is_crowded: Bit) -> Position {
     Position {
         ring: ring_slot(record.producer_index, entries_log2),
-        is_full: is_ring_full(record.producer_index, record.consumer_index, entries_log2) || record.overrun,
+        is_full: is_ring_full(record.producer_index, record.consumer_index, entries_log2) || record.has_ended,
+        is_stale: refused.life != record.life,
         since_event: record.producer_index + 1 - record.event_index,
         is_crowded,
     }
@@ -234,6 +257,7 @@ fn decide(
     let is_token = operation == Operation::Token && configuration.valid;
     let is_read = operation == Operation::Read && configuration.valid;
     let is_check = operation == Operation::Check && configuration.valid && record.matched;
+    let is_refused = operation == Operation::Refusal && configuration.valid && !position.is_stale;
     let writes = is_token && !token.is_last && !position.is_full;
     let overruns = is_token && !token.is_last && position.is_full;
     let is_special = token.solicited || token.status != CompletionStatus::Success as u64;
@@ -251,7 +275,8 @@ fn decide(
         writes,
         is_special,
         overruns,
-        first_overrun: overruns && !record.overrun,
+        is_refused,
+        ends: (overruns || is_refused) && !record.has_ended,
         is_last: is_token && token.is_last,
         fires_now,
         fires_late,
@@ -302,7 +327,8 @@ fn record_after(
         },
         is_due: !fires && (record.is_due || outcome.becomes_due),
         is_waiting: outcome.joins || (record.is_waiting && !is_check),
-        overrun: record.overrun || outcome.overruns,
+        has_ended: record.has_ended || outcome.ends,
+        life: record.life,
     }
 }
 
@@ -310,7 +336,7 @@ fn record_after(
 /// passed over.
 #[kernel]
 fn record_at_start(record: Record) -> Record {
-    Record { is_waiting: record.is_waiting, ..Default::default() }
+    Record { is_waiting: record.is_waiting, life: record.life + 1, ..Default::default() }
 }
 
 /// The configuration that a setup leaves: all of it, or moderation alone.
@@ -345,17 +371,23 @@ fn delivery_of(
     queue: Bits<QUEUES>,
     token: CqeToken,
     configuration: CompletionQueueSetup,
-    producer_index: Bits<INDEX_BITS>,
+    record: Record,
     ring: RingSlot,
 ) -> Delivery {
     let page: Bits<64> = cat!(configuration.base_page, bits::<12>(0));
     let offset: Bits<64> = cat!(bits::<35>(0), ring.slot, bits::<5>(0));
-    let is_asynchronous = outcome.first_overrun || outcome.is_last;
-    let written = select(outcome.fires_late, producer_index, producer_index + 1);
+    let is_asynchronous = outcome.ends || outcome.is_last;
+    let written = select(outcome.fires_late, record.producer_index, record.producer_index + 1);
     Delivery {
         has_cqe: outcome.writes,
         address: page + offset,
         cqe: cqe_of(token, ring.phase),
+        owner: CqeOwner {
+            completion_queue: queue,
+            life: record.life,
+            queue_pair: token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0),
+            generation: token.generation,
+        },
         has_eqe: outcome.fires_now || outcome.fires_late || is_asynchronous,
         event_queue: if is_asynchronous { bits(0) } else { configuration.event_queue },
         eqe: EqeToken {
@@ -368,12 +400,25 @@ fn delivery_of(
             },
             code: if outcome.is_last {
                 bits(AsyncEvent::LastWqeReached as u64)
-            } else if outcome.first_overrun {
+            } else if outcome.ends {
                 bits(AsyncEvent::CompletionQueueError as u64)
             } else {
                 bits(0)
             },
         },
+    }
+}
+
+/// The failure of the queue pair whose CQE found no room or was refused.
+#[kernel]
+fn notice_of(is_refused: Bit, refused: CqeOwner, token: CqeToken) -> QpNotice {
+    let of_token = token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0);
+    QpNotice {
+        queue_pair: select(is_refused, refused.queue_pair, of_token),
+        generation: select(is_refused, refused.generation, token.generation),
+        kind: NoticeKind::QueueError,
+        has_event: true,
+        event_code: bits(AsyncEvent::QueuePairFatal as u64),
     }
 }
 
@@ -396,17 +441,26 @@ pub struct CompletionQueues {
     /// `read` is valid in this cycle.
     pub read_valid: Signal<In, Bit>,
 
+    /// From the write failures: the host refused to write this CQE.
+    pub refused: Signal<In, CqeOwner>,
+    /// `refused` is valid in this cycle.
+    pub refused_valid: Signal<In, Bit>,
+    /// A refused CQE waits for its operation; a function of registers.
+    pub has_refused: Signal<Out, Bit>,
+
     /// To the event queues: CQEs and EQEs; registered.
     pub delivery: StreamTx<Delivery>,
     /// From the event queues: those of which half is unread, one bit each.
     pub crowded: Signal<In, Bits<EVENT_QUEUES>>,
-    /// To control: queue pairs whose CQE found no room; registered.
+    /// To control: queue pairs with a CQE that found no room, or that the host refused; registered.
     pub failure: StreamTx<QpNotice>,
     /// Counters; registered.
     pub counts: Signal<Out, CompletionQueueCounts>,
 
     setups: Fifo<CompletionQueueSetup, 2, 3>,
     reads: Fifo<CompletionsRead, 4, 5>,
+    #[init(Fifo::new(Storage::Block))]
+    refusals: Fifo<CqeOwner, REFUSED, REFUSED_COUNT>,
     /// Queues whose EQE waits.
     waiting: Fifo<Bits<QUEUES>, QUEUES, COUNT>,
     #[init(Fifo::new(Storage::Block))]
@@ -422,6 +476,7 @@ pub struct CompletionQueues {
     asked: DFF<CqeToken>,
     asked_read: DFF<CompletionsRead>,
     asked_setup: DFF<CompletionQueueSetup>,
+    asked_refusal: DFF<CqeOwner>,
     configuration: DFF<CompletionQueueSetup>,
     record: DFF<Record>,
     position: DFF<Position>,
@@ -445,6 +500,9 @@ impl Logic for CompletionQueues {
         self.setups.rx.valid.next = self.setup_valid.val();
         self.reads.rx.beat.next = self.read.val();
         self.reads.rx.valid.next = self.read_valid.val();
+        self.refusals.rx.beat.next = self.refused.val();
+        self.refusals.rx.valid.next = self.refused_valid.val();
+        self.has_refused.next = self.refusals.tx.valid.val();
         StreamTx::<Delivery>::link(&mut self.delivery, &mut self.deliveries.tx);
         StreamTx::<QpNotice>::link(&mut self.failure, &mut self.failures.tx);
 
@@ -457,7 +515,8 @@ impl Logic for CompletionQueues {
             self.unswept.d.next = unswept - 1;
         }
 
-        // Choose: CQEs and EQEs need room in the queues after this stage; setups and reads change records only.
+        // Choose: CQEs and EQEs need room in the queues after this stage; setups and reads change records only. A refusal
+        // goes before CQEs, which may be of the same queue.
         let stage = self.stage.q.val();
         let chooses = stage == Stage::Choose && !sweeps;
         let has_room = self.deliveries.rx.ready.val() && self.failures.rx.ready.val();
@@ -465,17 +524,21 @@ impl Logic for CompletionQueues {
         let does_setup = self.setups.tx.valid.val();
         let does_read = !does_setup && self.reads.tx.valid.val();
         let may_deliver = !does_setup && !does_read && has_room;
-        let may_check = may_deliver && self.waiting.tx.valid.val();
+        let does_refusal = may_deliver && self.refusals.tx.valid.val();
+        let may_check = may_deliver && !does_refusal && self.waiting.tx.valid.val();
         let does_check = may_check && (since_check.all() || !self.token.valid.val());
-        let does_token = may_deliver && !does_check && self.token.valid.val();
+        let does_token = may_deliver && !does_refusal && !does_check && self.token.valid.val();
         self.setups.tx.ready.next = chooses && does_setup;
         self.reads.tx.ready.next = chooses && does_read;
+        self.refusals.tx.ready.next = chooses && does_refusal;
         self.waiting.tx.ready.next = chooses && does_check;
         self.token.ready.next = chooses && does_token;
         let operation = if does_setup {
             Operation::Setup
         } else if does_read {
             Operation::Read
+        } else if does_refusal {
+            Operation::Refusal
         } else if does_check {
             Operation::Check
         } else {
@@ -484,10 +547,11 @@ impl Logic for CompletionQueues {
         let queue = match operation {
             Operation::Setup => self.setups.tx.beat.val().completion_queue,
             Operation::Read => self.reads.tx.beat.val().completion_queue,
+            Operation::Refusal => self.refusals.tx.beat.val().completion_queue,
             Operation::Check => self.waiting.tx.beat.val(),
             Operation::Token => self.token.beat.val().completion_queue,
         };
-        let begins = chooses && (does_setup || does_read || does_check || does_token);
+        let begins = chooses && (does_setup || does_read || does_refusal || does_check || does_token);
         if begins {
             self.stage.d.next = Stage::Look;
             self.operation.d.next = operation;
@@ -495,6 +559,7 @@ impl Logic for CompletionQueues {
             self.asked.d.next = self.token.beat.val();
             self.asked_read.d.next = self.reads.tx.beat.val();
             self.asked_setup.d.next = self.setups.tx.beat.val();
+            self.asked_refusal.d.next = self.refusals.tx.beat.val();
             self.since_check.d.next = since_check_after(operation, since_check);
         }
         self.configurations.read_enable.next = begins;
@@ -510,7 +575,8 @@ impl Logic for CompletionQueues {
             self.record.d.next = found;
             self.configuration.d.next = found_configuration;
             let is_crowded = self.crowded.val().get_bit(found_configuration.event_queue.index());
-            self.position.d.next = position_of(found, found_configuration.entries_log2, is_crowded);
+            self.position.d.next =
+                position_of(found, found_configuration.entries_log2, self.asked_refusal.q.val(), is_crowded);
         }
 
         // Decide.
@@ -524,8 +590,7 @@ impl Logic for CompletionQueues {
         let record = self.record.q.val();
         let position = self.position.q.val();
         let outcome = decide(operation, token, read, configuration, record, position, now);
-        let delivery =
-            delivery_of(outcome, queue, token, configuration, record.producer_index, position.ring);
+        let delivery = delivery_of(outcome, queue, token, configuration, record, position.ring);
         if decides {
             self.stage.d.next = Stage::Choose;
         }
@@ -533,14 +598,8 @@ impl Logic for CompletionQueues {
         self.waiting.rx.valid.next = decides && outcome.joins;
         self.deliveries.rx.valid.next = decides && (delivery.has_cqe || delivery.has_eqe);
         self.deliveries.rx.beat.next = delivery;
-        self.failures.rx.valid.next = decides && outcome.overruns;
-        self.failures.rx.beat.next = QpNotice {
-            queue_pair: token.qp_number.get_bits::<QUEUE_PAIR_BITS>(0),
-            generation: token.generation,
-            kind: NoticeKind::QueueError,
-            has_event: false,
-            event_code: bits(0),
-        };
+        self.failures.rx.valid.next = decides && (outcome.overruns || outcome.is_refused);
+        self.failures.rx.beat.next = notice_of(outcome.is_refused, self.asked_refusal.q.val(), token);
 
         let is_setup = operation == Operation::Setup;
         self.configurations.write_enable.next = decides && is_setup;
@@ -592,7 +651,7 @@ mod tests {
 
     /// Decides about a token at time 0.
     fn of_token(token: CqeToken, configuration: CompletionQueueSetup, record: Record) -> Outcome {
-        let position = position_of(record, configuration.entries_log2, false);
+        let position = position_of(record, configuration.entries_log2, CqeOwner::default(), false);
         let read = CompletionsRead::default();
         decide(Operation::Token, token, read, configuration, record, position, bits(0))
     }
@@ -662,21 +721,57 @@ mod tests {
         let full = Record { producer_index: bits(64), ..Default::default() };
         let last = Record { producer_index: bits(63), ..Default::default() };
         let read = Record { consumer_index: bits(1), ..full };
-        let overrun = Record { overrun: true, ..Default::default() };
+        let ended = Record { has_ended: true, ..Default::default() };
         // Written, no room, no room for the first time.
         for (record, expected) in [
             (Record::default(), (true, false, false)),
             (last, (true, false, false)),
             (full, (false, true, true)),
             (read, (true, false, false)),
-            (overrun, (false, true, false)),
+            (ended, (false, true, false)),
         ] {
             let found = of_token(good(), exists(), record);
-            assert_eq!((found.writes, found.overruns, found.first_overrun), expected, "{record:?}");
+            assert_eq!((found.writes, found.overruns, found.ends), expected, "{record:?}");
             let absent = of_token(good(), CompletionQueueSetup { valid: false, ..exists() }, record);
             assert!(!absent.writes && !absent.overruns && !absent.fires_now && !absent.joins);
             let end = of_token(CqeToken { is_last: true, ..good() }, exists(), record);
             assert!(end.is_last && !end.writes && !end.overruns);
+        }
+    }
+
+    #[test]
+    fn a_refused_cqe_ends_the_queue_that_it_was_written_to() {
+        let record = Record { life: bits(2), ..Default::default() };
+        // Life of the refused CQE, the queue exists, it has ended: it is refused, the queue ends.
+        for (life, valid, has_ended, expected) in [
+            (2, true, false, (true, true)),
+            (2, true, true, (true, false)),
+            (1, true, false, (false, false)),
+            (2, false, false, (false, false)),
+        ] {
+            let record = Record { has_ended, ..record };
+            let refused = CqeOwner { life: bits(life), ..Default::default() };
+            let configuration = CompletionQueueSetup { valid, ..exists() };
+            let position = position_of(record, bits(6), refused, false);
+            let (token, read) = (good(), CompletionsRead::default());
+            let found = decide(Operation::Refusal, token, read, configuration, record, position, bits(0));
+            assert_eq!((found.is_refused, found.ends), expected, "life {life}, {valid}, {has_ended}");
+            let others = found.writes || found.overruns || found.is_last || found.fires_now || found.joins;
+            assert!(!others && !found.fires_late);
+            let after = record_after(found, record, bits(0), bits(0), false, bits(0));
+            assert_eq!(after, Record { has_ended: has_ended || expected.1, ..record });
+        }
+    }
+
+    #[test]
+    fn the_queue_pair_of_the_cqe_fails_with_an_event() {
+        let refused = CqeOwner { queue_pair: bits(5), generation: bits(6), ..Default::default() };
+        let token = CqeToken { qp_number: bits(0x12_3407), generation: bits(8), ..Default::default() };
+        for (is_refused, queue_pair, generation) in [(true, 5, 6), (false, 7, 8)] {
+            let notice = notice_of(is_refused, refused, token);
+            assert_eq!((notice.queue_pair, notice.generation), (bits(queue_pair), bits(generation)));
+            assert_eq!((notice.kind, notice.has_event), (NoticeKind::QueueError, true));
+            assert_eq!(notice.event_code, bits(AsyncEvent::QueuePairFatal as u64));
         }
     }
 
@@ -715,7 +810,7 @@ mod tests {
         ] {
             let record = Record { matched, is_due, is_waiting: true, ..Default::default() };
             let configuration = CompletionQueueSetup { valid, ..exists() };
-            let position = position_of(record, bits(6), false);
+            let position = position_of(record, bits(6), CqeOwner::default(), false);
             let (token, read) = (good(), CompletionsRead::default());
             let found = decide(Operation::Check, token, read, configuration, record, position, bits(0));
             assert_eq!((found.fires_late, found.joins), (fires, joins));
@@ -727,7 +822,7 @@ mod tests {
     #[test]
     fn an_eqe_waits_while_its_event_queue_is_crowded() {
         let decided = |operation, configuration: CompletionQueueSetup, record, is_crowded| {
-            let position = position_of(record, configuration.entries_log2, is_crowded);
+            let position = position_of(record, configuration.entries_log2, CqeOwner::default(), is_crowded);
             let read = CompletionsRead::default();
             let found = decide(operation, good(), read, configuration, record, position, bits(0));
             let is_check = operation == Operation::Check;
@@ -792,9 +887,11 @@ mod tests {
         let expected =
             Record { consumer_index: bits(8), matched: true, is_due: true, is_waiting: true, ..before };
         assert_eq!(after(armed_late), expected);
-        let overran = after(Outcome { overruns: true, ..Default::default() });
-        assert_eq!(overran, Record { overrun: true, ..before });
-        assert_eq!(record_at_start(expected), Record { is_waiting: true, ..Default::default() });
+        let ended = after(Outcome { ends: true, ..Default::default() });
+        assert_eq!(ended, Record { has_ended: true, ..before });
+        let made = Record { is_waiting: true, life: bits(1), ..Default::default() };
+        assert_eq!(record_at_start(expected), made);
+        assert_eq!(record_at_start(Record { life: bits(7), ..made }).life, bits(0));
     }
 
     #[test]

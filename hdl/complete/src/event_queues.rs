@@ -36,7 +36,7 @@ use rnic_layout::limits;
 use rnic_layout::queue::event::{Eqe, EventKind};
 use rnic_messages::complete::{EqeToken, EventQueueSetup};
 use rnic_messages::doorbell::EventsRead;
-use rnic_messages::host::{SlotWrite, has_reached};
+use rnic_messages::host::{CqeOwner, SlotWrite, has_reached};
 use rnic_messages::sizes::{EVENT_QUEUE_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Cycles of a delivery with an EQE.
@@ -82,6 +82,8 @@ struct PendingWrite {
     is_event: Bit,
     address: Bits<64>,
     data: Bits<CQE_BITS>,
+    /// Whose the CQE is; of an event, undefined.
+    cqe: CqeOwner,
     has_interrupt: Bit,
     vector: Bits<VECTOR_BITS>,
 }
@@ -303,6 +305,7 @@ fn cqe_write(delivery: Delivery, vector: Bits<VECTOR_BITS>) -> PendingWrite {
         is_event: false,
         address: delivery.address,
         data: delivery.cqe,
+        cqe: delivery.owner,
         has_interrupt: false,
         vector,
     }
@@ -325,6 +328,7 @@ fn event_write(
         is_event: true,
         address: page + offset,
         data: eqe_of(event, ring.phase),
+        cqe: CqeOwner::default(),
         has_interrupt: outcome.interrupts,
         vector: configuration.vector,
     }
@@ -337,6 +341,8 @@ fn slot_write(write: PendingWrite) -> SlotWrite {
         address: write.address,
         length: select(write.is_event, bits::<7>(EQE_BYTES), bits::<7>(CQE_BYTES)),
         data: bit_cast::<512, CQE_BITS>(write.data),
+        is_cqe: !write.is_event,
+        cqe: write.cqe,
     }
 }
 

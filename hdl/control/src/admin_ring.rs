@@ -412,6 +412,7 @@ impl Logic for AdminRing {
             address,
             length: bits(ANSWER_BYTES as u64),
             data: answer(self.header.q.val(), outcome, phase_of(index, slots)),
+            ..Default::default()
         };
         let writes = is_answering || (is_running && self.write.valid.val());
         self.write.ready.next = is_running && self.admin_write.ready.val();

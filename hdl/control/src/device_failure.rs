@@ -33,7 +33,7 @@ pub struct DeviceFailure {
     pub lost_read_tag: Signal<In, Bit>,
     /// A host write was never completed, or a completion came for a write that is not in flight.
     pub lost_write: Signal<In, Bit>,
-    /// The host refused a write of a CQE or an EQE.
+    /// The host refused a write of an EQE.
     pub host_write_error: Signal<In, Bit>,
     /// A pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,

@@ -305,6 +305,7 @@ impl Logic for Sequencer {
             address: self.host_address.q.val(),
             length: bits(COMMAND_BYTES as u64),
             data: loaded.get_bits::<COMMAND_BITS>(0),
+            ..Default::default()
         };
     }
 }

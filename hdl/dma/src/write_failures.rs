@@ -1,21 +1,22 @@
 //! Write failures: reports each write that the host refused to the part of the card that made it.
 //!
-//! A CQE or an EQE that the host refused is lost, and only software can repair that; payload and answers of the admin queue end in
-//! an error of their own.
+//! Payload ends its queue pair, a CQE its completion queue. An EQE that the host refused is lost without a trace, as its queue
+//! cannot say so, and ends the device, as does an answer of the admin queue.
 //!
 //! ```text
 //!              ┌────────┐ payload of requests ──> payload
 //!  failure ───>│ owner? ├ admin ────────────────> answer
-//!              └────────┘ CQE, EQE ─────────────> completion
+//!              │        ├ CQE ──────────────────> cqe
+//!              └────────┘ EQE ──────────────────> lost_event
 //! ```
 //!
-//! No latency: `answer` and `completion` are pulses in the cycle in which the failure is taken.
+//! No latency: `answer`, `cqe_valid` and `lost_event` are pulses in the cycle in which the failure is taken.
 //!
 //! 1. Each failure is reported once, except payload of responses, which place reports in its order. Only `payload` can hold failures
 //!    back.
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_messages::host::{WriteFailure, WriteOwner};
+use rnic_messages::host::{CqeOwner, WriteFailure, WriteOwner};
 
 /// Reports each failed host write to its owner.
 #[derive(Default, LogicBlock, Registers)]
@@ -26,8 +27,12 @@ pub struct WriteFailures {
     pub payload: StreamTx<WriteFailure>,
     /// To control: an answer of the admin queue; combinational.
     pub answer: Signal<Out, Bit>,
-    /// To control: a CQE or an EQE; combinational.
-    pub completion: Signal<Out, Bit>,
+    /// To the completion queues: a CQE; combinational.
+    pub cqe: Signal<Out, CqeOwner>,
+    /// `cqe` is valid in this cycle; combinational.
+    pub cqe_valid: Signal<Out, Bit>,
+    /// To control: an EQE; combinational.
+    pub lost_event: Signal<Out, Bit>,
 }
 
 impl Logic for WriteFailures {
@@ -39,7 +44,15 @@ impl Logic for WriteFailures {
         self.payload.beat.next = failure;
         self.payload.valid.next = valid && is_payload;
         self.answer.next = valid && failure.owner == WriteOwner::Admin;
-        self.completion.next = valid && failure.owner == WriteOwner::Completion;
+        let is_completion = valid && failure.owner == WriteOwner::Completion;
+        self.cqe.next = CqeOwner {
+            completion_queue: failure.completion_queue,
+            life: failure.life,
+            queue_pair: failure.queue_pair,
+            generation: failure.generation,
+        };
+        self.cqe_valid.next = is_completion && failure.is_cqe;
+        self.lost_event.next = is_completion && !failure.is_cqe;
         self.failure.ready.next = self.payload.ready.val() || !is_payload;
     }
 }
@@ -63,13 +76,16 @@ mod tests {
                     queue_pair: bits(random.random_range(0..1024)),
                     generation: bits(random.random_range(0..256)),
                     is_response: random.random_bool(0.2),
+                    is_cqe: random.random_bool(0.5),
+                    completion_queue: bits(random.random_range(0..1024)),
+                    life: bits(random.random_range(0..8)),
                     write_count: bits(number),
                 })
                 .collect();
             let mut bench = Bench::combinational(WriteFailures::default()).in_lock_step();
             let mut source = Source::of_tokens(failures.clone(), stalls);
             let mut payload = Sink::new(stalls);
-            let mut reported = BTreeMap::new();
+            let (mut reported, mut cqes) = (BTreeMap::new(), Vec::new());
             while !source.is_done() {
                 source.drive(&mut bench.block.failure, &mut random);
                 payload.drive(&mut bench.block.payload, &mut random);
@@ -77,11 +93,25 @@ mod tests {
                 source.sample(&bench.block.failure);
                 payload.sample(&bench.block.payload);
                 *reported.entry("answer").or_insert(0) += usize::from(bench.block.answer.val());
-                *reported.entry("completion").or_insert(0) += usize::from(bench.block.completion.val());
+                *reported.entry("event").or_insert(0) += usize::from(bench.block.lost_event.val());
+                if bench.block.cqe_valid.val() {
+                    cqes.push(bench.block.cqe.val());
+                }
             }
             let of = |owner| failures.iter().filter(move |failure| failure.owner == owner);
             assert_eq!(reported["answer"], of(WriteOwner::Admin).count());
-            assert_eq!(reported["completion"], of(WriteOwner::Completion).count());
+            assert_eq!(
+                reported["event"],
+                of(WriteOwner::Completion).filter(|failure| !failure.is_cqe).count()
+            );
+            let cqe = |failure: &WriteFailure| CqeOwner {
+                completion_queue: failure.completion_queue,
+                life: failure.life,
+                queue_pair: failure.queue_pair,
+                generation: failure.generation,
+            };
+            let expected = of(WriteOwner::Completion).filter(|failure| failure.is_cqe).map(cqe);
+            assert!(cqes.into_iter().eq(expected));
             let requests = of(WriteOwner::Payload).filter(|failure| !failure.is_response);
             assert!(payload.received.iter().eq(requests));
         }

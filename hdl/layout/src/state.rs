@@ -443,7 +443,7 @@ values! {
         RequesterError = 0, "requester_error";
         /// A request of the peer failed: RC has sent a fatal NAK, or the receive queue of UC or UD failed.
         ResponderError = 1, "responder_error";
-        /// A completion queue of the queue pair has overrun.
+        /// A CQE could not be written: its completion queue has overrun or failed.
         QueueError = 2, "queue_error";
     }
 }

@@ -15,7 +15,7 @@ pub struct CqeToken {
     pub immediate: Bits<32>,
     /// QPN, all bits.
     pub qp_number: Bits<24>,
-    /// Generation of the queue pair. The queue pair fails if the completion queue is full.
+    /// Generation of the queue pair. The queue pair fails if the completion queue is full, or the host refuses the CQE.
     pub generation: Bits<GENERATION_BITS>,
     /// Consumer index of the send queue, in slots, or of the receive queue, in WQEs; zero for an SRQ.
     pub consumer_index: Bits<16>,

@@ -1,5 +1,8 @@
 //! Reads and writes of host memory, independent of the width of the datapath.
-use crate::sizes::{GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS, WRITE_COUNT_BITS};
+use crate::sizes::{
+    COMPLETION_LIFE_BITS, COMPLETION_QUEUE_BITS, GENERATION_BITS, LENGTH_BITS, QUEUE_PAIR_BITS, SPAN_BITS,
+    WRITE_COUNT_BITS,
+};
 use rnic_kernel::prelude::*;
 
 /// A span of host memory, at any alignment.
@@ -24,6 +27,19 @@ pub struct Slot {
     pub error: Bit,
 }
 
+/// Whose a CQE is. It goes with the write of the CQE, and comes back if the host refuses that write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqeOwner {
+    /// Number of the completion queue.
+    pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+    /// Queues that had this number before, modulo 2^3: a queue that was destroyed has no part in what the next one does.
+    pub life: Bits<COMPLETION_LIFE_BITS>,
+    /// Index of the queue pair that the CQE tells about.
+    pub queue_pair: Bits<QUEUE_PAIR_BITS>,
+    /// Generation of that queue pair.
+    pub generation: Bits<GENERATION_BITS>,
+}
+
 /// Write of up to 64 bytes in one request, byte 0 in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SlotWrite {
@@ -33,6 +49,10 @@ pub struct SlotWrite {
     pub length: Bits<7>,
     /// The bytes to write; those after `length` are ignored.
     pub data: Bits<512>,
+    /// A CQE is written.
+    pub is_cqe: Bit,
+    /// CQE: whose it is; else undefined.
+    pub cqe: CqeOwner,
 }
 
 /// The 8 bytes of host memory that an atomic reads, as an integer. There is no `ready`: the reader has reserved
@@ -72,10 +92,16 @@ pub enum WriteOwner {
 pub struct WriteFailure {
     /// Part of the card that the write belongs to.
     pub owner: WriteOwner,
-    /// Payload: index of the queue pair.
+    /// Payload and CQE: index of the queue pair.
     pub queue_pair: Bits<QUEUE_PAIR_BITS>,
-    /// Payload: generation of that queue pair.
+    /// Payload and CQE: generation of that queue pair.
     pub generation: Bits<GENERATION_BITS>,
+    /// Completion: a CQE, not an EQE.
+    pub is_cqe: Bit,
+    /// CQE: number of the completion queue.
+    pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+    /// CQE: `life` of its owner.
+    pub life: Bits<COMPLETION_LIFE_BITS>,
     /// Payload: of a READ or atomic response, whose failure place reports to the requester.
     pub is_response: Bit,
     /// Writes of that part that are done, this one included; free-running.

@@ -80,7 +80,8 @@ pub enum NoticeKind {
     RequesterError,
     /// A request of the peer completed in error; the queue pair fails.
     ResponderError,
-    /// Its completion queue overran; the queue pair fails.
+    /// A CQE of it could not be written, because the completion queue has overrun or ended, or because the host
+    /// refused; the queue pair fails.
     QueueError,
     /// The send queue of a queue pair in SQD has drained. This is no failure.
     Drained,

@@ -64,6 +64,8 @@ pub(crate) struct Faults {
     pub(crate) refuse: Option<(Op, CommandStatus, u32)>,
     /// The next CQE carries this `wr_id`.
     pub(crate) completion_wr_id: Option<u64>,
+    /// The host refuses the next CQE.
+    pub(crate) refuse_completion: bool,
     /// Number of receive WQEs that the card fails to read. Such a receive is not flushed with a CQE either.
     pub(crate) unreadable_receives: u32,
     /// Number of messages of which only the first packet arrives: the receiver keeps the receive that it has taken.

@@ -97,13 +97,30 @@ impl Card {
         self.complete(qp.create.receive_completion_queue, completion);
     }
 
+    /// A CQE of a queue pair cannot be written to a completion queue, for the first time or again.
+    fn lose(&mut self, queue: u32, number: u32, is_first: bool) {
+        if is_first {
+            self.raise(0, AsyncEvent::CompletionQueueError, queue);
+        }
+        let state = &mut self.queue_pairs.get_mut(&number).expect("it has a CQE").state;
+        if std::mem::replace(state, QpState::Error) != QpState::Error {
+            self.raise(0, AsyncEvent::QueuePairFatal, number);
+        }
+    }
+
     fn complete(&mut self, queue: u32, mut completion: Cqe) {
         if let Some(wr_id) = self.faults.completion_wr_id.take() {
             completion.wr_id = wr_id;
         }
+        let refused = std::mem::take(&mut self.faults.refuse_completion);
         let ring = self.completions.get_mut(&queue).expect("queue pairs keep their queues");
         let log2 = u32::from(ring.create.entries_log2);
-        assert!((ring.producer - ring.consumer) >> log2 == 0 && !ring.failed, "a completion queue overran");
+        assert!((ring.producer - ring.consumer) >> log2 == 0, "a completion queue overran");
+        if refused || ring.failed {
+            let is_first = !std::mem::replace(&mut ring.failed, true);
+            self.lose(queue, completion.qp_number, is_first);
+            return;
+        }
         completion.phase = phase(ring.producer, log2);
         let slot = ring.producer & ((1 << log2) - 1);
         let address = ring.create.base + u64::from(slot) * Cqe::BYTES as u64;

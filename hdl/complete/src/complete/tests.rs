@@ -25,12 +25,14 @@ struct Machine {
     writes: Sink<SlotWrite>,
     failures: Sink<QpNotice>,
     irqs: Sink<Bits<VECTOR_BITS>>,
-    /// Cycles until the host reports the writes done that it took, oldest first.
-    undone: VecDeque<u32>,
+    /// Cycles until the host reports the writes done that it took, oldest first, and the CQEs that it refuses.
+    undone: VecDeque<(u32, Option<CqeOwner>)>,
     done: u64,
     /// What was written to host memory, in this order.
     written: Vec<(u64, Vec<u8>)>,
     failed: Vec<u64>,
+    /// Pages that the host refuses to write.
+    refuses: Vec<u64>,
     raised: Vec<u64>,
     delay: u32,
     random: Random,
@@ -51,6 +53,7 @@ impl Machine {
             done: 0,
             written: Vec::new(),
             failed: Vec::new(),
+            refuses: Vec::new(),
             raised: Vec::new(),
             delay,
             random: random(),
@@ -66,11 +69,15 @@ impl Machine {
         self.writes.drive(&mut block.write, &mut self.random);
         self.failures.drive(&mut block.failure, &mut self.random);
         self.irqs.drive(&mut block.irq, &mut self.random);
-        self.undone.iter_mut().for_each(|left| *left = left.saturating_sub(1));
-        while self.undone.front() == Some(&0) {
-            self.undone.pop_front();
+        self.undone.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
+        // A failure is reported before its write is counted, one in a cycle.
+        let mut refused = None;
+        while refused.is_none() && self.undone.front().is_some_and(|(left, _)| *left == 0) {
+            refused = self.undone.pop_front().expect("it is there").1;
             self.done += 1;
         }
+        block.refused_valid.next = refused.is_some();
+        block.refused.next = refused.unwrap_or_default();
         block.write_done.next = bits(self.done & 0xffff);
         self.bench.settle();
         let block = &self.bench.block;
@@ -82,8 +89,13 @@ impl Machine {
             let mut bytes = BigUint::from(write.data).to_bytes_le();
             bytes.resize(64, 0);
             bytes.truncate(length);
-            self.written.push((write.address.to_u64(), bytes));
-            self.undone.push_back(self.random.random_range(1..=self.delay));
+            let address = write.address.to_u64();
+            assert_eq!(write.is_cqe, address >> 12 < EVENT_PAGE, "a CQE says that it is one");
+            let refused = self.refuses.contains(&(address >> 12)).then_some(write.cqe);
+            if refused.is_none() {
+                self.written.push((address, bytes));
+            }
+            self.undone.push_back((self.random.random_range(1..=self.delay), refused));
         }
         if let Some(failure) = self.failures.sample(&block.failure) {
             self.failed.push(failure.queue_pair.to_u64());
@@ -448,6 +460,95 @@ fn answer(number: u64) -> EqeToken {
         kind: bits(EventKind::AdminAnswer as u64),
         code: bits(0),
     }
+}
+
+#[test]
+fn a_refused_cqe_ends_its_queue_and_no_other() {
+    let good = CompletionStatus::Success;
+    for stalls in Stalls::ALL {
+        let mut machine = Machine::new(stalls, 200);
+        machine.make_event_queue(0, 1);
+        machine.make_completion_queue(3, 0, 0);
+        machine.make_completion_queue(4, 0, 0);
+        machine.refuses = vec![COMPLETION_PAGE + 3];
+        // Eight CQEs of queue 3 are in flight at once; so are those of queue 4.
+        for wr_id in 0..8 {
+            machine.sources[0].push(token(3, wr_id, good, false));
+            machine.sources[1].push(token(4, 100 + wr_id, good, false));
+        }
+        machine.run(900);
+        assert_eq!(machine.failed, (0..8).collect::<Vec<_>>(), "each lost CQE fails its queue pair");
+        assert_eq!(machine.pulses["completions_written"], 16, "they were in flight");
+        assert_eq!(machine.pulses["completion_queue_overrun"], 0);
+        // Later CQEs are not written, though the host would take them.
+        machine.refuses.clear();
+        for wr_id in 8..11 {
+            machine.sources[0].push(token(3, wr_id, good, false));
+            machine.sources[1].push(token(4, 100 + wr_id, good, false));
+        }
+        machine.run(900);
+        assert_eq!(machine.failed, (0..11).collect::<Vec<_>>());
+        assert_eq!(machine.pulses["completion_queue_overrun"], 3);
+        let completions = machine.completions();
+        let other = |index: u64| {
+            let address = ((COMPLETION_PAGE + 4) << 12) + index * 32;
+            (address, expected(100 + index, good, false, true))
+        };
+        assert_eq!(completions, (0..11).map(other).collect::<Vec<_>>(), "the other queue runs on");
+        let events = machine.events();
+        let [(queue, event)] = events[..] else { panic!("{events:?}: it is reported once") };
+        assert_eq!((queue, event.object_number), (0, 3));
+        assert_eq!((event.kind, event.code), (EventKind::Asynchronous, AsyncEvent::CompletionQueueError));
+        assert!(machine.bench.block.is_idle.val());
+    }
+}
+
+#[test]
+fn a_queue_that_is_made_anew_outlives_a_refused_cqe_of_the_one_before() {
+    let good = CompletionStatus::Success;
+    let mut machine = Machine::new(Stalls::None, 1);
+    machine.make_event_queue(0, 1);
+    machine.make_completion_queue(3, 0, 0);
+    machine.delay = 400;
+    machine.refuses = vec![COMPLETION_PAGE + 3];
+    for wr_id in 0..4 {
+        machine.sources[0].push(token(3, wr_id, good, false));
+    }
+    machine.run(20);
+    assert_eq!((machine.pulses["completions_written"], machine.undone.len()), (4, 4), "all are in flight");
+    machine.refuses.clear();
+    machine.make_completion_queue(3, 0, 0);
+    machine.run(900);
+    assert!(machine.undone.is_empty() && machine.failed.is_empty() && machine.events().is_empty());
+    machine.sources[0].push(token(3, 9, good, false));
+    machine.run(450);
+    let completions = machine.completions();
+    assert_eq!(completions, [((COMPLETION_PAGE + 3) << 12, expected(9, good, false, true))]);
+}
+
+#[test]
+fn refused_cqes_wait_while_nothing_leaves() {
+    let mut machine = Machine::new(Stalls::None, 1);
+    machine.make_event_queue(0, 1);
+    machine.make_completion_queue(3, 0, 0);
+    // Control takes no notice and the host no write; it refuses those that it has.
+    let owner = |index| CqeOwner {
+        completion_queue: bits(3),
+        life: bits(1),
+        queue_pair: bits(index),
+        generation: bits(7),
+    };
+    for index in 0..1000 {
+        let block = &mut machine.bench.block;
+        block.refused_valid.next = true;
+        block.refused.next = owner(index);
+        block.failure.ready.next = false;
+        block.write.ready.next = false;
+        machine.bench.tick();
+    }
+    machine.run(3200);
+    assert_eq!(machine.failed, (0..1000).collect::<Vec<_>>());
+    assert_eq!(machine.events().len(), 1);
 }
 
 #[test]

@@ -21,9 +21,11 @@ values! {
 values! {
     /// Asynchronous event; the numbers are those of the verbs.
     pub enum AsyncEvent, "protocol 4.4" {
-        /// A completion queue has overrun and is unusable.
+        /// A completion queue has overrun, or the host refused a CQE of it. It is unusable; each queue pair that completes to it fails
+        /// with its next CQE.
         CompletionQueueError = 0, "completion_queue_error";
-        /// A queue pair failed for an internal reason, or a WQE could not be read from the host. WQEs posted on it may not complete
+        /// A queue pair failed for an internal reason, a WQE could not be read from the host, or a CQE could not be written to its
+        /// completion queue. WQEs posted on it may not complete
         /// until the queue pair is reset or destroyed.
         QueuePairFatal = 1, "queue_pair_fatal";
         /// The peer sent an invalid request.

@@ -20,7 +20,7 @@ case " $* " in
 *" --list "* | *" -h "* | *" --help "*) exec cargo run --quiet -p rnic-mutants --bin rnic-mutants -- "$@" ;;
 esac
 
-scripts/setup.sh demo
+scripts/setup.sh test
 export PATH="$root/.venv/bin:$PATH" VIRTUAL_ENV="$root/.venv"
 folder=$root/build/mutants
 rm -rf "$folder"

@@ -174,7 +174,7 @@ pub const FAULTS: &[Fault] = &[
             "(@ == CompletionOpcode_Receive) ? CompletionOpcode_ReceiveWrite : CompletionOpcode_Receive",
         ),
         "CQEs of SEND and of WRITE with immediate data are confused",
-        "message",
+        "endpoint",
     ),
     signal(
         "solicited-lost",
@@ -287,7 +287,7 @@ pub const FAULTS: &[Fault] = &[
         Kind::Lost,
         ("wqe_check", "ack_request", "1'b0"),
         "no packet asks for an acknowledgement",
-        "message",
+        "operations",
     ),
     signal(
         "sge-of-list-not-left",
@@ -352,7 +352,7 @@ pub const FAULTS: &[Fault] = &[
         Kind::OffByOne,
         ("acknowledge", "una_psn", "response_psn + 24'h1"),
         "a NAK acknowledges the request that it refuses",
-        "answers",
+        "endpoint",
     ),
     signal(
         "read-response-not-checked",
@@ -423,14 +423,14 @@ pub const FAULTS: &[Fault] = &[
         Kind::Lost,
         ("address_vector", "is_good", "1'b1"),
         "packets of a destroyed queue pair are sent",
-        "middle",
+        "keys",
     ),
     signal(
         "ipv4-length-one-dword-more",
         Kind::OffByOne,
         ("headers", "ipv4_total_length", "@ + 16'h4"),
         "the IPv4 length is that of a longer frame",
-        "message",
+        "endpoint",
     ),
     signal(
         "dont-fragment-lost",

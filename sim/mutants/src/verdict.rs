@@ -68,24 +68,39 @@ pub fn verdict(end: &End, output: &str) -> Verdict {
 fn failure(output: &str) -> Option<String> {
     let lines: Vec<&str> = output.lines().map(str::trim_end).collect();
     if let Some(place) = lines.iter().position(|line| line.starts_with("Error: ")) {
-        let causes =
-            lines[place..].iter().position(|line| *line == "Caused by:").map(|offset| place + offset + 1);
-        let Some(first) = causes else { return Some(shortened(&lines[place]["Error: ".len()..])) };
-        let indented = lines[first..].iter().take_while(|line| line.starts_with("    "));
-        // Causes are numbered if there are several; the last of them is the root, and may have more lines.
-        let is_cause = |line: &&&str| {
-            line.trim_start().split_once(": ").is_some_and(|(number, _)| number.parse::<u32>().is_ok())
+        let error = &lines[place..];
+        let end = error.iter().position(|line| line.starts_with("test ")).unwrap_or(error.len());
+        let error = &error[..end];
+        let root = match error.iter().position(|line| *line == "Caused by:") {
+            // Causes are numbered if there are several, and the last of them is the root.
+            Some(heading) => error.iter().rposition(|line| cause(line).is_some()).unwrap_or(heading + 1),
+            None => 0,
         };
-        let last = indented.clone().filter(is_cause).last().or_else(|| indented.clone().next())?;
-        let text = last.trim();
-        let text = text
-            .split_once(": ")
-            .filter(|(number, _)| number.parse::<u32>().is_ok())
-            .map_or(text, |(_, text)| text);
-        return Some(shortened(text));
+        let first = error.get(root)?;
+        let first = cause(first).unwrap_or(first).trim().trim_start_matches("Error: ");
+        return Some(shortened(&with_next(first, &error[root + 1..])));
     }
     let place = lines.iter().position(|line| line.contains("panicked at"))?;
     lines[place + 1..].iter().find(|line| !line.is_empty()).map(|line| shortened(line.trim()))
+}
+
+/// The text of a numbered cause of an error.
+fn cause(line: &str) -> Option<&str> {
+    let (number, text) = line.strip_prefix("    ")?.trim_start().split_once(": ")?;
+    number.parse::<u32>().ok().map(|_| text)
+}
+
+/// A shorter line is likely to be the heading of the next one.
+const HEADING_MAX: usize = 60;
+
+/// A line, with the next one of the same message if it is a heading.
+fn with_next(line: &str, rest: &[&str]) -> String {
+    match rest.first().map(|next| next.trim()) {
+        Some(next) if (line.len() < HEADING_MAX || line.ends_with(':')) && !next.is_empty() => {
+            format!("{line} {next}")
+        }
+        _ => line.to_string(),
+    }
 }
 
 /// Longest reason in the table of results.
@@ -130,9 +145,11 @@ mod tests {
     fn an_error_catches_by_its_root() {
         let output = "Error: what the cards have counted:\n  card 0: frames 1\n\nCaused by:\n    0: seed 3\n    1: PSN 7 is \
                       missing\n       at card 1\n";
-        assert_eq!(of_failure(output), Verdict::Caught("PSN 7 is missing".into()));
-        let output = "Error: 64 bits\n\nCaused by:\n    no answer\n\nfailures:\n";
+        assert_eq!(of_failure(output), Verdict::Caught("PSN 7 is missing at card 1".into()));
+        let output = "Error: 64 bits\n\nCaused by:\n    no answer\ntest x ... FAILED\n\nfailures:\n";
         assert_eq!(of_failure(output), Verdict::Caught("no answer".into()));
+        let output = "Error: 9:\nMIDDLE first: no drop\nFIRST twice: no drop\ntest x ... FAILED\n";
+        assert_eq!(of_failure(output), Verdict::Caught("9: MIDDLE first: no drop".into()));
         assert_eq!(of_failure("Error: no answer"), Verdict::Caught("no answer".into()));
     }
 

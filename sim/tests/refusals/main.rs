@@ -9,11 +9,13 @@
 //! * [`frames`]: invalid requests and responses of a peer;
 //! * [`software`]: invalid doorbells and commands;
 //! * [`numbers`]: numbers of objects whose destruction the card has not confirmed;
+//! * [`events`]: event queues that software does not read;
 //! * [`pages`]: regions with page lists at any offset, and regions that are changed;
 //! * [`faults`]: host memory that the card cannot access.
 //!
 //! All tests run at 64 and at 512 bits, under all monitors.
 mod atomics;
+mod events;
 mod faults;
 mod frames;
 mod interpose;
@@ -75,6 +77,12 @@ fn wrong_doorbells_and_commands_are_refused(width_bits: u32) -> Result<()> {
     rig.finish()
 }
 
+fn full_event_queues_are_no_failure(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::with_events(width_bits, 7, events::EQES_LOG2)?;
+    events::unread(&mut rig)?;
+    rig.finish()
+}
+
 fn faults_of_the_host_end_what_they_must(width_bits: u32) -> Result<()> {
     let mut rig = Rig::new(width_bits, 5)?;
     faults::of_one_queue_pair(&mut rig)?;
@@ -123,6 +131,7 @@ at_both_widths! {
     numbers_are_kept_until_their_object_has_ended: numbers_are_kept_until_their_object_has_ended_at_64_bits, numbers_are_kept_until_their_object_has_ended_at_512_bits;
     a_cqe_that_cannot_be_written_costs_its_queue_alone: a_cqe_that_cannot_be_written_costs_its_queue_alone_at_64_bits, a_cqe_that_cannot_be_written_costs_its_queue_alone_at_512_bits;
     a_read_that_is_answered_too_late_ends_what_it_must: a_read_that_is_answered_too_late_ends_what_it_must_at_64_bits, a_read_that_is_answered_too_late_ends_what_it_must_at_512_bits;
+    full_event_queues_are_no_failure: full_event_queues_are_no_failure_at_64_bits, full_event_queues_are_no_failure_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;
     receives_of_clients_that_end_come_back: receives_of_clients_that_end_come_back_at_64_bits, receives_of_clients_that_end_come_back_at_512_bits;

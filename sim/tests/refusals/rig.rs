@@ -192,6 +192,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// Opens the card.
     pub(crate) fn new(width_bits: u32, seed: u64) -> Result<Rig> {
+        Rig::with_events(width_bits, seed, Options::new(CARD_MAC).eqes_log2)
+    }
+
+    /// Opens the card with 2^`eqes_log2` EQEs of event queue 0.
+    pub(crate) fn with_events(width_bits: u32, seed: u64, eqes_log2: u32) -> Result<Rig> {
         let options = CardOptions { host: host(width_bits, seed), ..CardOptions::standard(width_bits) };
         let mut world = World::new(seed);
         world.add_card(&card_model(width_bits)?, options)?;
@@ -214,8 +219,8 @@ impl Rig {
         let world = Arc::new(Mutex::new(world));
         let interposer = Arc::new(Interposer::new(Arc::clone(&world)));
         let tamper = Arc::new(Tamper::new(interposer.clone()));
-        let opening =
-            Options { addresses: gids(CARD_MAC).to_vec(), seed: Some(seed), ..Options::new(CARD_MAC) };
+        let addresses = gids(CARD_MAC).to_vec();
+        let opening = Options { addresses, seed: Some(seed), eqes_log2, ..Options::new(CARD_MAC) };
         let device = Device::open(tamper.clone(), opening)?;
         let domain = device.create_protection_domain()?;
         let events = device.events();

@@ -1,0 +1,102 @@
+//! An event queue that software does not read while it arms, and while queue pairs fail.
+use crate::rig::{IPV4, Rig};
+use anyhow::{Result, bail, ensure};
+use rnic_driver::{CompletionQueueOptions, Error, QueuePairOptions, ReceiveRequest, RemoteRights};
+use rnic_layout::doorbell::{Arm, COMPLETION, CompletionDoorbell, SEND, WorkDoorbell, offset_in_bar};
+use rnic_layout::path::Pmtu;
+use rnic_layout::queue::event::AsyncEvent;
+use rnic_machine::host::Bar as Window;
+use std::collections::BTreeSet;
+
+/// log2 of the EQEs of event queue 0.
+pub(crate) const EQES_LOG2: u32 = 6;
+const EQES: u64 = 1 << EQES_LOG2;
+/// Doorbells that arm a completion queue which has a CQE.
+const ARMINGS: usize = 300;
+/// Queue pairs that fail.
+const FAILURES: u32 = 40;
+/// Completion events that may come although half of the queue is unread.
+const LATE: u64 = 16;
+
+/// Arms a completion queue many times and lets queue pairs fail, and reads no event meanwhile. The card goes on, no completion
+/// event is lost, and the driver hears how many asynchronous events were.
+pub(crate) fn unread(rig: &mut Rig) -> Result<()> {
+    let connected =
+        |number| rig.connect(rig.new_queue_pair(RemoteRights::NONE)?, number, IPV4, Pmtu::Bytes1024, 0);
+    let failing = (0x80..0x80 + FAILURES).map(connected).collect::<Result<Vec<_>>>()?;
+    let queue =
+        rig.device.create_completion_queue(&rig.device.events(), &CompletionQueueOptions::default())?;
+    let queue_pair = rig.domain.create_queue_pair(&queue, &queue, &QueuePairOptions::default())?;
+    let mut queue_pair = queue_pair.initialize(RemoteRights::NONE).map_err(Error::from)?;
+    queue_pair.post_receive(ReceiveRequest::new(5)).map_err(|refused| refused.reason)?;
+    let queue_pair = rig.connect(queue_pair, 0x71, IPV4, Pmtu::Bytes1024, 0)?;
+    rig.moved()?;
+    let queue_pair = queue_pair.fail().map_err(Error::from)?;
+    rig.idle(50);
+    ensure!(rig.event()?.is_none(), "software has caused the failure, so no event reports it");
+    ensure!(rig.moved()?.of("completions_written") == 1, "the receive is flushed");
+
+    // The CQE stays unread, so each arming asks for an event.
+    let armed = CompletionDoorbell { object_number: queue.number(), arm: Arm::Next, consumer_index: 0 };
+    let armed = u64::from_le_bytes(armed.to_bytes()?);
+    for _ in 0..ARMINGS {
+        rig.world().post_register(0, Window::Doorbells, offset_in_bar(0, &COMPLETION), armed);
+        rig.idle(2);
+    }
+    rig.device.check()?;
+    let moved = rig.moved()?;
+    let written = moved.of("events_written");
+    ensure!((EQES / 2..EQES / 2 + LATE).contains(&written), "armed: {moved:?}");
+    ensure!(moved.of("event_queue_overrun") == 0, "armed: {moved:?}");
+
+    // A doorbell that claims more WQEs than the ring has fails a queue pair.
+    for queue_pair in &failing {
+        let posted = WorkDoorbell { object_number: queue_pair.number(), producer_index: 0x8000 };
+        let posted = u64::from_le_bytes(posted.to_bytes()?);
+        rig.world().post_register(0, Window::Doorbells, offset_in_bar(0, &SEND), posted);
+        rig.idle(20);
+    }
+    rig.device.check()?;
+    let moved = rig.moved()?;
+    let (written, lost) = (EQES - written, u64::from(FAILURES) - (EQES - written));
+    ensure!(
+        moved.of("events_written") == written && moved.of("event_queue_overrun") == lost,
+        "failed: {moved:?}"
+    );
+
+    // Software reads: the events that are there, and how many were lost.
+    let mut heard = Vec::new();
+    let told = rig.wait("the number of lost events", |rig| match rig.device.events().poll() {
+        Ok(event) => {
+            heard.extend(event);
+            Ok(None)
+        }
+        Err(Error::EventsLost { number: 0, count }) => Ok(Some(count)),
+        Err(error) => bail!(error),
+    })?;
+    while let Some(event) = rig.event()? {
+        heard.push(event);
+    }
+    ensure!(heard.iter().all(|event| event.code == AsyncEvent::QueuePairFatal), "{heard:?}");
+    let heard: BTreeSet<_> = heard.iter().map(|event| event.object_number).collect();
+    ensure!(told == lost && heard.len() as u64 == written, "{told} lost, {} heard", heard.len());
+    // What the lost events said can be queried.
+    for queue_pair in &failing {
+        ensure!(queue_pair.has_failed()?, "{queue_pair:?}");
+    }
+
+    // The completion queue was armed while events had no room, so one more event has waited for the doorbell.
+    ensure!(rig.moved()?.of("events_written") == 2, "the number of lost events, and the event of the queue");
+    ensure!(queue.is_signalled()?);
+    let flushed = queue.poll_one()?;
+    ensure!(
+        flushed.as_ref().is_some_and(|flushed| flushed.wr_id == 5 && !flushed.is_success()),
+        "{flushed:?}"
+    );
+    queue.arm(Arm::Next);
+    rig.idle(50);
+    ensure!(!queue.is_signalled()?, "nothing is unread");
+    ensure!(rig.exchange()?.is_empty(), "something completes elsewhere");
+    drop((queue_pair, failing));
+    Ok(())
+}

@@ -157,7 +157,7 @@ const STEPS: usize = 2;
 /// Stack of a thread that opens a card, in words of 64 bits; the usual one of loom is too small for that.
 const STACK_WORDS: usize = 1 << 16;
 
-fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
+fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::Builder::new().stack_size(STACK_WORDS).spawn(run).expect("loom starts a thread")
 }
 

@@ -123,7 +123,9 @@ impl Machine {
             mac: peer.0.0,
             path_mtu: pmtu,
         };
-        let vlan = (flow.number / 2 % 2 == 1).then_some(0x2005);
+        // The requests of Linux are untagged, and so must be those of the card.
+        let is_tagged = role == Role::Responder && flow.number / 2 % 2 == 1;
+        let vlan = is_tagged.then_some(0x2005);
         let path = Some(Path { vlan, ..Path::new(peer.1, peer.0.0) });
         let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
         Ok(Machine {
@@ -142,6 +144,11 @@ impl Machine {
 
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("nobody has panicked")
+    }
+
+    /// Waits until the doorbells that were written have reached the card.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        Ok(self.device.check()?)
     }
 
     /// Sends a frame to the card.

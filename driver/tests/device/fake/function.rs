@@ -70,11 +70,12 @@ impl FakeFunction {
 impl Drop for FakeFunction {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(
-                self.card().unmapped_in_use,
-                [],
-                "the driver unmapped memory that the card could access"
-            );
+            let (unmapped, changed) = {
+                let mut card = self.card();
+                (card.unmapped_in_use.clone(), card.take_changed())
+            };
+            assert_eq!(unmapped, [], "the driver has unmapped memory that the card could access");
+            assert_eq!(changed, [], "the driver has changed WQEs or commands after their doorbell");
         }
     }
 }

@@ -34,6 +34,7 @@ use rnic_layout::queue::receive::ReceiveWqe;
 use rnic_layout::queue::send::{AtomicWqe, SendWqe, Sge, Wqe, WqeOpcode, sges};
 use rnic_layout::registers::*;
 use rnic_layout::state::{AttributeMask, PERMISSIONS, Posting, QpState, check_transition};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 #[cfg(not(loom))]
@@ -128,6 +129,8 @@ pub(crate) struct Card {
     pub(crate) function_resets: u32,
     /// Mappings that were unmapped while the card could still access them.
     pub(crate) unmapped_in_use: Vec<u64>,
+    /// Posted slots that had changed when the card read them.
+    changed: RefCell<Vec<u64>>,
     time: Duration,
     written: BTreeMap<u32, u64>,
     resetting: u32,
@@ -244,7 +247,7 @@ impl Card {
     /// The driver posts slots of a ring: those from index `before` to `producer`.
     fn post(&mut self, base: u64, log2: u8, before: u16, producer: u16) {
         let count = producer.wrapping_sub(before);
-        assert!(count >> log2 <= 1, "{count} slots are more than the ring holds");
+        assert!(u32::from(count) <= 1 << log2, "{count} slots are more than the ring holds");
         for place in 0..count {
             let slot = u64::from(before.wrapping_add(place)) & ((1 << log2) - 1);
             let address = base + slot * WQE_SLOT_BYTES as u64;
@@ -257,14 +260,22 @@ impl Card {
     /// Reads a slot that was posted. Its contents must be those that it had when its doorbell arrived.
     fn read_posted(&self, address: u64, slot: &mut [u8]) {
         self.read_memory(address, slot);
-        let posted = &self.posted[&address];
-        assert!(slot == posted, "a slot at {address:#x} has changed after its doorbell");
+        if *slot != self.posted[&address] {
+            self.changed.borrow_mut().push(address);
+        }
     }
 
-    /// Changes one byte of a posted slot, as a driver would that writes a WQE after its doorbell.
-    pub(crate) fn change_posted(&mut self, qp_number: u32) {
+    /// Takes the addresses of posted slots that had changed when the card read them.
+    pub(crate) fn take_changed(&mut self) -> Vec<u64> {
+        self.changed.take()
+    }
+
+    /// Changes one byte of the first slot of a send queue, as a driver would that writes a WQE after its doorbell. Returns the
+    /// address of the slot.
+    pub(crate) fn change_posted(&mut self, qp_number: u32) -> u64 {
         let address = self.queue_pairs[&qp_number].create.send_base;
         self.write_memory(address + 8, &[0xff]);
+        address
     }
 
     fn step(&mut self) {

@@ -89,6 +89,7 @@ impl Card {
                 commands: kept.commands,
                 function_resets: kept.function_resets,
                 unmapped_in_use: kept.unmapped_in_use,
+                changed: kept.changed,
                 time: kept.time,
                 memory: kept.memory,
                 next_address: kept.next_address,

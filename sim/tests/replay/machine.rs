@@ -72,9 +72,10 @@ pub(crate) enum Role {
     Responder,
 }
 
-/// Host of the card: ideal, standard or hostile, by the number of the flow's queue pair.
-fn host(flow: &Flow) -> HostOptions {
+/// Host of the card: as responder ideal, standard or hostile, by the number of the flow's queue pair.
+fn host(flow: &Flow, role: Role) -> HostOptions {
     match flow.number % 3 {
+        _ if role == Role::Requester => HostOptions::IDEAL,
         0 => HostOptions::IDEAL,
         1 => HostOptions::STANDARD,
         _ => HostOptions::hostile(&mut Seed(flow.number.into()).stream("host options")),
@@ -90,7 +91,7 @@ impl Machine {
             Role::Requester => (asking, answering),
             Role::Responder => (answering, asking),
         };
-        let options = CardOptions { host: host(flow), ..CardOptions::standard(width_bits) };
+        let options = CardOptions { host: host(flow, role), ..CardOptions::standard(width_bits) };
         let mut world = World::new(flow.number.into());
         world.add_card(&card_model(width_bits)?, options)?;
         let station = world.add_station(Tape::default());
@@ -104,8 +105,8 @@ impl Machine {
         let domain = device.create_protection_domain()?;
         let events = device.events();
         let completions = device.create_completion_queue(&events, &CompletionQueueOptions::default())?;
-        // In half of the flows, the PSNs wrap around after the first request.
-        let is_last = flow.number % 2 == 1;
+        // In half of the flows to the card, the PSNs wrap around after the first request.
+        let is_last = role == Role::Responder && flow.number % 2 == 1;
         let last = Psn::ZERO.sub(1);
         let pair_options =
             QueuePairOptions { first_psn: is_last.then_some(last.value()), ..QueuePairOptions::default() };

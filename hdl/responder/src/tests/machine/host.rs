@@ -100,8 +100,8 @@ impl Machine {
                 owner: WriteOwner::Payload,
                 queue_pair: bits(index.into()),
                 generation: bits(generation.into()),
-                is_response: false,
                 write_count: bits((self.done + 1) & 0xffff),
+                ..WriteFailure::default()
             });
         }
         if if fails { has_told } else { goes } {

@@ -46,14 +46,14 @@ fi
     step "making the Python environment .venv"
     python3 -m venv .venv
 }
-# The stamp holds the lists that .venv was made from, so that a second run has nothing to do.
+# The stamp holds the lists of this purpose that .venv has, so that a second run has nothing to do.
 wanted=$(cat "${requirements[@]}")
-if [ "$(cat .venv/rnic-requirements 2>/dev/null)" != "$wanted" ]; then
+if [ "$(cat ".venv/rnic-requirements-$purpose" 2>/dev/null)" != "$wanted" ]; then
     step "installing pinned tools into .venv: $(grep -hv '^#' "${requirements[@]}" | tr '\n' ' ')"
     .venv/bin/pip install --quiet --disable-pip-version-check "${requirements[@]/#/-r}"
-    printf '%s\n' "$wanted" >.venv/rnic-requirements
+    printf '%s\n' "$wanted" >".venv/rnic-requirements-$purpose"
 fi
-if [ "$purpose" = test ]; then
+if [ "$purpose" != demo ]; then
     # The first line names the interpreter that has the library.
     { printf '#!%s\n' "$root/.venv/bin/python" && tail -n +2 scripts/yosys.py; } >.venv/bin/yosys
     chmod +x .venv/bin/yosys

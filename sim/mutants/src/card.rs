@@ -507,7 +507,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "event-rearm-lost",
         Kind::Lost,
-        ("event_queues", "decide_wants_rearm", "1'b0"),
+        ("event_queues", "decide_wants_revisit", "1'b0"),
         "arming an event queue with unread EQEs raises no interrupt",
         "operations",
     ),

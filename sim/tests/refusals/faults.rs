@@ -207,7 +207,9 @@ pub(crate) fn payload_unreadable_after_others(rig: &mut Rig) -> Result<()> {
         ensure!(late == 0 || is_signalled, "{operation}: {seen:?}");
         let answer = if late == 1 { "qp_not_ready" } else { "nak_received" };
         let expected = counters([("host_read_errors", 1), (answer, 1)]);
-        ensure!(seen.faults == 1 && seen.counters == expected, "{operation}: {seen:?}");
+        // The host reads the payload in one piece or in two.
+        ensure!((1..=2).contains(&seen.faults), "{operation}: {seen:?}");
+        ensure!(seen.counters == expected, "{operation}: {seen:?}");
         let memory = rig.endpoint(|endpoint| endpoint.memory().bytes[written.clone()].to_vec());
         let mut expected = vec![0x55; BYTES];
         expected.extend([0x66; 9]);
@@ -463,7 +465,9 @@ pub(crate) fn of_late_answers(rig: &mut Rig) -> Result<()> {
     })?;
     ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
     ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
-    ensure!(seen.counters == counters([("host_read_errors", 1)]), "{seen:?}");
+    // The NAK of the failed packet comes when the queue pair has failed.
+    let expected = counters([("host_read_errors", 1), ("qp_not_ready", 1)]);
+    ensure!(seen.counters == expected, "{seen:?}");
     ensure!(!rig.world().host(0).is_idle(), "the host owes an answer");
 
     let mut other = connected_anew(rig, 0x42)?;

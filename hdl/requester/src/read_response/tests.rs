@@ -149,8 +149,7 @@ impl World {
         let mut world = World {
             bench,
             random,
-            // Events are offered at once, as the time until they are taken is measured.
-            setup: Source::of_tokens([], Stalls::None),
+            setup: Source::of_tokens([], stalls),
             opened: Source::of_tokens([], stalls),
             response: Source::of_tokens([], stalls),
             answer: Source::of_tokens([], stalls),
@@ -288,8 +287,7 @@ impl World {
                 _ => {
                     let Some(next) = pair.script.pop_front() else { return };
                     response = next;
-                    match random.random_range(0..5) {
-                        4 => response.pad_mismatch = true,
+                    match random.random_range(0..4) {
                         0 => response.opcode = bits([13, 14, 15, 16, 18][random.random_range(0..5)]),
                         1 => response.payload_bytes = bits(random.random_range(0..1024)),
                         2 => response.syndrome = Stimulus::sample(random),

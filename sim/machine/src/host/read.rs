@@ -172,8 +172,9 @@ impl Reads {
         slot.length = if is_good { length as usize } else { 1 };
         let (generation, length) = (slot.generation, slot.length);
         let arrival_ps = up.send(now_ps, options.link.request_overhead_bytes);
-        let extra = self.delayed.as_ref().filter(|(range, _)| range.contains(&address));
-        let arrival_ps = arrival_ps + extra.map_or(0, |(_, extra_ps)| *extra_ps);
+        let delayed = self.delayed.as_ref().filter(|(range, _)| range.contains(&address));
+        let delay_ps = delayed.map(|(_, delay_ps)| *delay_ps);
+        let arrival_ps = arrival_ps + delay_ps.unwrap_or(0);
         let fails = !is_good || happens(&mut self.random, options.read_error);
         let failing_start = if fails { self.random.random_range(0..length) } else { 0 };
 
@@ -182,7 +183,8 @@ impl Reads {
             let boundary = options.link.completion_bytes
                 - address.wrapping_add(start as u64) % options.link.completion_bytes;
             let end = length.min(start + boundary as usize);
-            let is_early = happens(&mut self.random, options.early_read);
+            // Software may give memory back while the answer to a read that has been given up is on its way.
+            let is_early = happens(&mut self.random, options.early_read) || delay_ps.is_some();
             let latency_ps = options.read_latency.draw_ps(&mut self.random);
             ready_ps = ready_ps.max(arrival_ps + latency_ps);
             self.sequence += 1;
@@ -223,7 +225,9 @@ impl Reads {
                 break;
             }
             self.waiting.pop();
-            if self.slots[usize::from(piece.tag)].generation != piece.generation {
+            let slot = &self.slots[usize::from(piece.tag)];
+            // An error has ended the request, and the tag may have the next one.
+            if slot.generation != piece.generation || !slot.is_busy {
                 continue;
             }
             if !piece.is_read {
@@ -249,15 +253,6 @@ impl Reads {
 
     /// Chooses the piece from which the next word is taken.
     fn choose(&mut self, now_ps: u64, interleave: usize) -> Option<usize> {
-        // Pieces of a request that ended with an error are skipped.
-        while let Some(open) = self.open.front() {
-            if self.slots[usize::from(open.piece.tag)].generation == open.piece.generation
-                && self.slots[usize::from(open.piece.tag)].is_busy
-            {
-                break;
-            }
-            self.open.pop_front();
-        }
         let arrived = self.open.iter().take(interleave.max(1)).take_while(|open| open.arrives_ps <= now_ps);
         let count = arrived.count();
         if count <= 1 {
@@ -287,8 +282,9 @@ impl Reads {
         if last {
             slot.is_busy = false;
             self.in_flight -= 1;
-        }
-        if last || piece.start == piece.end {
+            // An error ends the request, whatever else of it has arrived.
+            self.open.retain(|open| open.piece.tag != word.tag);
+        } else if piece.start == piece.end {
             self.open.remove(index);
         }
         word

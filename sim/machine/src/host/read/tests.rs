@@ -135,6 +135,23 @@ fn answers_overtake_and_mix_but_each_stays_in_order() {
     assert!(bench.log.violations().is_empty());
 }
 
+/// The pieces of a failed request that come after its end are not sent, though other answers are in front of them.
+#[test]
+fn nothing_of_a_read_follows_its_error() {
+    for _ in 0..50 {
+        let options = HostOptions { interleave: 8, ..HostOptions::STANDARD };
+        let mut bench = Bench::new(options, 64);
+        bench.request(0, 512, 0);
+        // Both pieces are beyond the mapped memory.
+        bench.request(16384, 512, 1);
+        bench.request(512, 512, 2);
+        let words = bench.words(1000);
+        let failed: Vec<_> = words.iter().filter(|(_, word)| word.tag == 1).collect();
+        assert!(failed.len() == 1 && failed[0].1.error && failed[0].1.last, "{}", failed.len());
+        assert_eq!(bench.reads.under_way(), 0);
+    }
+}
+
 #[test]
 fn a_read_that_fails_ends_with_one_marked_word() {
     let mut bench = Bench::new(HostOptions::IDEAL, 64);

@@ -524,6 +524,9 @@ impl World {
             if let Some(unrest) = self.unrest() {
                 quiet_since_ps = self.now_ps;
                 if self.now_ps >= end_ps {
+                    // The log of each card says what stays in flight.
+                    let now_ps = self.now_ps;
+                    self.cards.iter_mut().for_each(|card| card.check_end(now_ps));
                     return Err(self.failure(&format!("the world does not come to rest: {unrest}")).into());
                 }
             }

@@ -14,8 +14,11 @@ use crate::port::PortInfo;
 use crate::toolchain::{Toolchain, run};
 use std::fmt::Write as _;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 /// The shared library of a model, in its folder of the cache.
 pub(crate) const LIBRARY: &str = "model.so";
@@ -222,38 +225,38 @@ impl Build<'_> {
         command
     }
 
-    /// Runs compilers side by side, as many as there are cores.
+    /// Runs compilers side by side, as many as there are cores. After a failure no other is started.
     fn run_all(&self, what: &str, commands: Vec<Command>) -> Result<(), Error> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut commands = commands.into_iter();
-        loop {
-            let batch: Vec<_> = commands.by_ref().take(cores).collect();
-            if batch.is_empty() {
-                return Ok(());
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let workers = cores.min(commands.len());
+        let waiting = Mutex::new(commands.into_iter());
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || -> Result<(), Error> {
+            while let Some(command) = next() {
+                self.run_one(what, command).inspect_err(|_| while next().is_some() {})?;
             }
-            let mut children = Vec::new();
-            for mut command in batch {
-                command.stdout(Stdio::null()).stderr(Stdio::piped());
-                let text = format!("{command:?}");
-                let child = command.spawn().map_err(|source| Error::ToolNotStarted {
-                    program: command.get_program().to_string_lossy().into_owned(),
-                    source,
-                })?;
-                children.push((text, child));
-            }
-            // Every child is waited for, also after a failure, because the scratch folder goes away.
-            let mut result = Ok(());
-            for (command, child) in children {
-                let output = child
-                    .wait_with_output()
-                    .map_err(|source| Error::ToolNotStarted { program: command.clone(), source })?;
-                if !output.status.success() && result.is_ok() {
-                    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-                    result = Err(self.failure(what, command, stderr));
-                }
-            }
-            result?;
+            Ok(())
+        };
+        // The scope waits for every child, also after a failure, because the scratch folder goes away.
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })
+    }
+
+    /// Runs one compiler.
+    fn run_one(&self, what: &str, mut command: Command) -> Result<(), Error> {
+        let text = format!("{command:?}");
+        let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ToolNotStarted {
+            program: command.get_program().to_string_lossy().into_owned(),
+            source,
+        })?;
+        if output.status.success() {
+            return Ok(());
         }
+        Err(self.failure(what, text, String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
     /// A missing library of the trace writer deserves an error of its own, since it is installed in one step.

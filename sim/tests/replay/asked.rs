@@ -165,10 +165,11 @@ impl Replay<'_> {
             header
         })?;
         self.machine.send(frame);
-        for answer in self.machine.listen()? {
+        for answer in self.machine.listen(0)? {
             let answer = PacketRepr::parse(&answer)?;
             let peer = self.flow.peer.unwrap_or(self.flow.number);
             ensure!(answer.bth.destination_qp == peer, "to whom is {:?}", answer.bth);
+            ensure!(answer.ethernet.vlan == self.machine.vlan, "the tag of {:?}", answer.ethernet);
             let captured_psn = answer.bth.psn.sub(self.machine.psn_shift).value();
             if let Some(expected) = self.data.get(&captured_psn) {
                 ensure!(answer.payload == expected, "the bytes of the answer {:?}", answer.bth);
@@ -190,7 +191,7 @@ impl Replay<'_> {
     fn finish(self) -> Result<usize> {
         let linux = self.flow.answers().map(|answer| Said::of(&answer.packet)).collect();
         let count = compare(self.said, linux)?;
-        let done = self.machine.completions()?;
+        let done = self.machine.completions(self.receives)?;
         ensure!(done.len() == self.receives, "{} of {} receives are done", done.len(), self.receives);
         ensure!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
         let sends = done.iter().filter(|done| done.opcode == CompletionOpcode::Receive);

@@ -5,7 +5,7 @@ use rnic_driver::{Completion, RemoteMemory, SendRequest};
 use rnic_layout::opcode::Operation;
 use rnic_layout::psn::Psn;
 use rnic_layout::queue::completion::CompletionStatus;
-use rnic_layout::wire::{ExtendedRepr, PacketRepr};
+use rnic_layout::wire::{ExtendedRepr, PacketRepr, VlanTag};
 use rnic_stimulus::captures::flow::{Flow, Said};
 
 /// A message: its packets in order, and its number of PSNs, which is larger than that of packets for a READ.
@@ -110,11 +110,19 @@ impl<'a> Message<'a> {
     }
 
     /// Compares the card's packets with the captured ones, except for its own PSNs.
-    fn compare(&self, heard: &[Vec<u8>], flow: &Flow, own: impl Fn(Psn) -> Psn) -> Result<()> {
+    fn compare(
+        &self,
+        heard: &[Vec<u8>],
+        flow: &Flow,
+        vlan: Option<VlanTag>,
+        own: impl Fn(Psn) -> Psn,
+    ) -> Result<()> {
         ensure!(heard.len() == self.packets.len(), "{} packets, Linux {}", heard.len(), self.packets.len());
         for (heard, linux) in heard.iter().zip(&self.packets) {
             let ours = PacketRepr::parse(heard)?;
-            let expected = retarget(linux, flow.number, own(linux.bth.psn), |header| header)?;
+            let mut linux = *linux;
+            linux.ethernet.vlan = vlan;
+            let expected = retarget(&linux, flow.number, own(linux.bth.psn), |header| header)?;
             let said = |packet: &PacketRepr| {
                 let bth = packet.bth;
                 let numbers = (bth.opcode, bth.psn, bth.solicited, bth.destination_qp, bth.partition_key);
@@ -165,7 +173,7 @@ pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
         let packet = &crossing.packet;
         if !crossing.is_request {
             machine.send(retarget(packet, own_number, own(packet.bth.psn), |header| header)?);
-            let heard = machine.listen()?;
+            let heard = machine.listen(0)?;
             ensure!(heard.is_empty(), "an answer makes the card say {heard:x?}");
             answered = Some(packet.bth.psn);
             continue;
@@ -175,14 +183,15 @@ pub(crate) fn replay(width_bits: u32, flow: &Flow) -> Result<usize> {
         };
         let request = message.request(&machine, posted as u64)?;
         machine.queue_pair.post_send(request).map_err(|refused| refused.reason)?;
-        message.compare(&machine.listen()?, flow, own).with_context(|| format!("message {posted}"))?;
+        let heard = machine.listen(message.packets.len())?;
+        message.compare(&heard, flow, machine.vlan, own).with_context(|| format!("message {posted}"))?;
         posted += 1;
     }
     // A capture may end before the last response.
     let is_answered =
         |message: &&Message| answered.is_some_and(|answered| !message.last_psn().is_after(answered));
     let count = messages.iter().filter(is_answered).count();
-    let done = machine.completions()?;
+    let done = machine.completions(count)?;
     ensure!(done.len() == count, "{} of {count} messages are done", done.len());
     for (place, (done, message)) in done.iter().zip(&messages).enumerate() {
         ensure!(done.wr_id == place as u64, "in order: {done:?}");

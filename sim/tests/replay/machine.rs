@@ -10,7 +10,7 @@ use rnic_layout::limits::FRAME_BYTES_MAX;
 use rnic_layout::opcode::{self, Operation};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::Psn;
-use rnic_layout::wire::{Extended, ExtendedRepr, PacketRepr};
+use rnic_layout::wire::{Extended, ExtendedRepr, PacketRepr, VlanTag};
 use rnic_machine::function::{SharedWorld, SimulatedFunction};
 use rnic_machine::host::HostOptions;
 use rnic_machine::wire::{Frame, Station, WireOptions};
@@ -59,6 +59,8 @@ pub(crate) struct Machine {
     pub(crate) first_psn: Psn,
     /// Number that is added to the PSNs of captured requests.
     pub(crate) psn_shift: u32,
+    /// Tag of all frames; the captured ones have none.
+    pub(crate) vlan: Option<VlanTag>,
     /// Smallest path MTU with which the captured packets are possible.
     pub(crate) pmtu: Pmtu,
 }
@@ -72,10 +74,9 @@ pub(crate) enum Role {
     Responder,
 }
 
-/// Host of the card: as responder ideal, standard or hostile, by the number of the flow's queue pair.
-fn host(flow: &Flow, role: Role) -> HostOptions {
+/// Host of the card: ideal, standard or hostile, by the number of the flow's queue pair.
+fn host(flow: &Flow) -> HostOptions {
     match flow.number % 3 {
-        _ if role == Role::Requester => HostOptions::IDEAL,
         0 => HostOptions::IDEAL,
         1 => HostOptions::STANDARD,
         _ => HostOptions::hostile(&mut Seed(flow.number.into()).stream("host options")),
@@ -91,7 +92,7 @@ impl Machine {
             Role::Requester => (asking, answering),
             Role::Responder => (answering, asking),
         };
-        let options = CardOptions { host: host(flow, role), ..CardOptions::standard(width_bits) };
+        let options = CardOptions { host: host(flow), ..CardOptions::standard(width_bits) };
         let mut world = World::new(flow.number.into());
         world.add_card(&card_model(width_bits)?, options)?;
         let station = world.add_station(Tape::default());
@@ -105,8 +106,8 @@ impl Machine {
         let domain = device.create_protection_domain()?;
         let events = device.events();
         let completions = device.create_completion_queue(&events, &CompletionQueueOptions::default())?;
-        // In half of the flows to the card, the PSNs wrap around after the first request.
-        let is_last = role == Role::Responder && flow.number % 2 == 1;
+        // In half of the flows, the PSNs of both sides wrap around after the first request.
+        let is_last = flow.number % 2 == 1;
         let last = Psn::ZERO.sub(1);
         let pair_options =
             QueuePairOptions { first_psn: is_last.then_some(last.value()), ..QueuePairOptions::default() };
@@ -124,10 +125,8 @@ impl Machine {
             mac: peer.0.0,
             path_mtu: pmtu,
         };
-        // The requests of Linux are untagged, and so must be those of the card.
-        let is_tagged = role == Role::Responder && flow.number / 2 % 2 == 1;
-        let vlan = is_tagged.then_some(0x2005);
-        let path = Some(Path { vlan, ..Path::new(peer.1, peer.0.0) });
+        let vlan = (flow.number / 2 % 2 == 1).then_some(VlanTag::from_control(0x2005));
+        let path = Some(Path { vlan: vlan.map(VlanTag::control), ..Path::new(peer.1, peer.0.0) });
         let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
         Ok(Machine {
             world,
@@ -139,6 +138,7 @@ impl Machine {
             device,
             first_psn,
             psn_shift,
+            vlan,
             pmtu,
         })
     }
@@ -166,27 +166,37 @@ impl Machine {
         std::mem::take(&mut tape.heard)
     }
 
-    /// Frames that the card sends until it is silent.
-    pub(crate) fn listen(&self) -> Result<Vec<Vec<u8>>> {
+    /// Frames that the card sends until it is silent, `least` of them at least.
+    pub(crate) fn listen(&self, least: usize) -> Result<Vec<Vec<u8>>> {
         // Doorbells are posted; the read returns after them.
         self.device.check()?;
         let (mut heard, mut quiet) = (Vec::new(), 0);
         for _ in 0..IDLE_MAX {
             self.function.idle();
             let news = self.heard();
-            quiet = if news.is_empty() { quiet + 1 } else { 0 };
+            let is_quiet = news.is_empty() && heard.len() >= least;
+            quiet = if is_quiet { quiet + 1 } else { 0 };
             heard.extend(news);
             if quiet == QUIET {
                 self.world().check()?;
                 return Ok(heard);
             }
         }
-        anyhow::bail!("the card does not come to rest")
+        anyhow::bail!("the card sends {} frames, of {least} at least, and does not come to rest", heard.len())
     }
 
-    /// Polls all completions.
-    pub(crate) fn completions(&self) -> Result<Vec<Completion>> {
+    /// Waits for `least` completions, and polls all that there are when the card has been silent.
+    pub(crate) fn completions(&self, least: usize) -> Result<Vec<Completion>> {
         let mut done = Vec::new();
+        for _ in 0..IDLE_MAX {
+            done.extend(self.completions.poll_one()?);
+            if done.len() >= least {
+                break;
+            }
+            self.function.idle();
+        }
+        let heard = self.listen(0)?;
+        ensure!(heard.is_empty(), "with the last completion the card says {heard:x?}");
         while let Some(completion) = self.completions.poll_one()? {
             done.push(completion);
         }

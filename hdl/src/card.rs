@@ -405,8 +405,12 @@ impl<
         self.drained.in_flight[5].next = self.host_reader.in_flight.val();
         self.drained.in_flight[6].next = self.responder.read_in_flight.val();
         self.drained.in_flight[7].next = self.responder.atomics_in_flight.val();
-        self.control.drained.next = self.drained.is_drained.val() && self.complete.is_idle.val();
-        self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0;
+        // An answer that comes after a reset would pass for that of another read.
+        let owes_answers = self.host_reader.quarantined.val().any();
+        self.control.drained.next =
+            self.drained.is_drained.val() && self.complete.is_idle.val() && !owes_answers;
+        self.control.reads_drained.next = self.host_reader.reads_in_flight.val() == 0 && !owes_answers;
+        self.host_reader.limit.next = self.control.host_read_limit.val();
         StreamTx::<QpNotice>::join(&mut self.requester.failure, &mut self.control.notice[0]);
         StreamTx::<QpNotice>::join(&mut self.responder.notice, &mut self.control.notice[1]);
         StreamTx::<QpNotice>::join(&mut self.complete.failure, &mut self.control.notice[2]);
@@ -444,7 +448,8 @@ impl<
         self.control.host_write_error.next = self.write_failures.lost_event.val();
         self.complete.refused.next = self.write_failures.cqe.val();
         self.complete.refused_valid.next = self.write_failures.cqe_valid.val();
-        self.control.lost_read_tag.next = self.host_reader.is_unexpected.val();
+        self.control.lost_read_tag.next =
+            self.host_reader.is_unexpected.val() || self.host_reader.has_lost_half.val();
         self.control.lost_write.next = self.host_writer.is_unexpected.val();
 
         // Requests, from doorbell to wire.

@@ -68,6 +68,16 @@ impl Proof {
         self
     }
 
+    /// Cuts off what computes an expression, which occurs once in the generated Verilog: a name of the properties stands for it, so
+    /// that what it says is chosen there.
+    ///
+    /// # Errors
+    /// Fails when the expression does not occur exactly once.
+    pub fn with_cut(mut self, expression: &str, name: &str) -> Result<Self> {
+        self.generated = self.replaced("cut", expression, name)?;
+        Ok(self)
+    }
+
     /// Proves that the properties hold.
     ///
     /// # Errors
@@ -83,16 +93,21 @@ impl Proof {
     /// # Errors
     /// Fails when the properties still hold, when `original` does not occur exactly once, or when a tool is missing.
     pub fn catches(&self, mutation: &str, original: &str, mutant: &str) -> Result<()> {
+        let cycles = if self.has_two_clocks { 40 } else { 15 };
+        let verdict = self.run(mutation, &self.replaced(mutation, original, mutant)?, "bmc", cycles)?;
+        ensure!(verdict == Verdict::CounterExample, "{}: mutation {mutation} is not caught", self.name);
+        Ok(())
+    }
+
+    /// The generated Verilog with a text in place of another, which occurs once.
+    fn replaced(&self, change: &str, original: &str, replacement: &str) -> Result<String> {
         let count = self.generated.matches(original).count();
         ensure!(
             count == 1,
-            "mutation {mutation} of {}: {original:?} occurs {count} times in the generated Verilog, not once",
+            "{change} of {}: {original:?} occurs {count} times in the generated Verilog, not once",
             self.name
         );
-        let cycles = if self.has_two_clocks { 40 } else { 15 };
-        let verdict = self.run(mutation, &self.generated.replace(original, mutant), "bmc", cycles)?;
-        ensure!(verdict == Verdict::CounterExample, "{}: mutation {mutation} is not caught", self.name);
-        Ok(())
+        Ok(self.generated.replace(original, replacement))
     }
 
     fn run(&self, task: &str, generated: &str, mode: &str, cycles: usize) -> Result<Verdict> {

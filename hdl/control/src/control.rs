@@ -36,7 +36,7 @@ use rnic_messages::frame::FrameOutcome;
 use rnic_messages::host::{HostSpan, Slot, SlotWrite};
 use rnic_messages::protect::{Invalidated, Invalidation, PageEntryWrite, RegionWrite};
 use rnic_messages::setup::{InFlight, QpNotice, SetupEvent, SourceAddressWrite, SrqLimitNotice, SrqSetup};
-use rnic_messages::sizes::{VECTOR_BITS, WRITE_COUNT_BITS};
+use rnic_messages::sizes::{READ_LIMIT_BITS, VECTOR_BITS, WRITE_COUNT_BITS};
 
 /// Bits of a byte address of the slave.
 pub const SLAVE_BITS: usize = 25;
@@ -139,6 +139,8 @@ pub struct Control {
     /// From the pools: a pool was empty that can never be empty.
     pub pool_exhausted: Signal<In, Bit>,
 
+    /// To the host reader: register `host_read_limit`; registered.
+    pub host_read_limit: Signal<Out, Bits<READ_LIMIT_BITS>>,
     /// To the packet path: Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
     /// To the packet path: frames to any unicast address are taken; registered.
@@ -358,6 +360,7 @@ impl Logic for Control {
         self.registers.drained.next = is_drained;
         self.registers.link_up.next = self.link_up.val();
         self.enable.next = self.registers.enable.val();
+        self.host_read_limit.next = self.registers.host_read_limit.val();
         self.own_mac.next = self.registers.own_mac.val();
         self.promiscuous.next = self.registers.promiscuous.val();
         self.accept_multicast.next = self.registers.accept_multicast.val();

@@ -39,8 +39,8 @@ use rnic_blocks::memory::{ByteMemory, Storage};
 use rnic_kernel::prelude::*;
 use rnic_layout::limits;
 use rnic_layout::registers::{
-    self as map, Access, Features, Geometry, LayoutVersion, MessageLimit, PortControl, QueueLimits,
-    REGISTERS, TableSizes,
+    self as map, Access, Features, Geometry, HostReadLimit, LayoutVersion, MessageLimit, PortControl,
+    QueueLimits, REGISTERS, TableSizes,
 };
 use rnic_messages::complete::EventQueueSetup;
 use rnic_messages::drop_reason::REASON_BITS;
@@ -50,10 +50,11 @@ use rnic_messages::read::READ_SLOT_BITS;
 use rnic_messages::setup::SourceAddressWrite;
 use rnic_messages::sizes::{
     ADDRESS_HANDLE_BITS, COMPLETION_QUEUE_BITS, DOORBELL_PAGE_BITS, EVENT_QUEUE_BITS, QUEUE_PAIR_BITS,
-    REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
+    READ_LIMIT_BITS, REGION_BITS, SHARED_RECEIVE_BITS, SOURCE_ADDRESS_BITS, VECTOR_BITS,
 };
 use settings::{
     Permissions, RegisterWrite, Requests, Settings, event_queue_0, next_settings, permissions, requests_of,
+    settings_at_reset,
 };
 
 /// Bits of a byte address of the slave in the space of BAR 0, which is larger than the BAR.
@@ -135,7 +136,7 @@ const _: () = {
 };
 
 /// Gives the registers of a card of this width and core clock whose values at reset are not zero.
-fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
+fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 9] {
     let features = Features {
         packet_path: true,
         reliable_connected: true,
@@ -177,6 +178,7 @@ fn values(datapath_bits: u16, clock_khz: u32) -> [(u64, u64); 8] {
         (at::TABLE_SIZES, register_value!(tables)),
         (at::QUEUE_LIMITS, register_value!(queues)),
         (at::MESSAGE_LIMIT, register_value!(message)),
+        (at::HOST_READ_LIMIT, register_value!(HostReadLimit::at_reset())),
         (at::PORT_CONTROL, register_value!(PortControl::at_reset())),
     ]
 }
@@ -285,6 +287,8 @@ pub struct CardRegisters {
     pub doorbell_enable: Signal<Out, Bit>,
     /// The card quiesces: it begins nothing new; registered.
     pub quiesces: Signal<Out, Bit>,
+    /// Register `host_read_limit`; registered.
+    pub host_read_limit: Signal<Out, Bits<READ_LIMIT_BITS>>,
     /// Ethernet address of the card; registered.
     pub own_mac: Signal<Out, Bits<48>>,
     /// Frames to any unicast address are taken; registered.
@@ -371,6 +375,8 @@ pub struct CardRegisters {
     frames: FrameCounters,
     #[init(Constant::new(contents(datapath_bits, clock_khz)[at::PORT_CONTROL as usize >> WORD]))]
     port_control_at_reset: Constant<Bits<64>>,
+    #[init(Constant::new(contents(datapath_bits, clock_khz)[at::HOST_READ_LIMIT as usize >> WORD]))]
+    host_read_limit_at_reset: Constant<Bits<64>>,
 
     /// A write, without its reserved bits.
     write_held: DFF<RegisterWrite>,
@@ -378,6 +384,7 @@ pub struct CardRegisters {
     /// The write is of a register that is kept in the file.
     is_kept: Reg<Bit>,
 
+    #[init(Reg::new(settings_at_reset()))]
     settings: Reg<Settings>,
     requests: Reg<Requests>,
     /// Event queue 0 was enabled when its settings last changed.
@@ -443,7 +450,9 @@ impl Logic for CardRegisters {
         let rule = self.rules.value.val();
         let takes = sweeps || (self.write.val() && is_register && !is_resetting);
         let fixed = select(word == at::PORT_CONTROL >> WORD, self.port_control_at_reset.val(), bits::<64>(0));
-        let offered = select(sweeps, bits::<64>(0), self.write_data.val() & rule.get_bits::<64>(0));
+        let is_limit = word == at::HOST_READ_LIMIT >> WORD;
+        let swept = select(is_limit, self.host_read_limit_at_reset.val(), bits::<64>(0));
+        let offered = select(sweeps, swept, self.write_data.val() & rule.get_bits::<64>(0));
         self.has_write.d.next = takes;
         self.is_kept.d.next = takes && rule.get_bit(IS_WRITABLE);
         self.write_held.d.next = RegisterWrite {
@@ -489,6 +498,7 @@ impl Logic for CardRegisters {
         self.command_enable.next = self.permissions.q.val().commands;
         self.doorbell_enable.next = self.permissions.q.val().doorbells;
         self.quiesces.next = settings.control.get_bit(bit::QUIESCE);
+        self.host_read_limit.next = settings.host_read_limit;
         self.own_mac.next = settings.own_mac;
         self.promiscuous.next = settings.port_flags.get_bit(0);
         self.accept_multicast.next = settings.port_flags.get_bit(1);

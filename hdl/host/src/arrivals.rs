@@ -26,6 +26,7 @@
 //! 2. Words for other tags change nothing; `is_unexpected` reports them.
 //! 3. The first word of an answer goes to the first chunk of its place, the next one to the next, round the ring.
 //! 4. No word is written after `last_index`; that word ends the answer, with an error if the host marks it as not the last.
+//! 5. Words of a tag in quarantine are not written, but end its answer as if they were.
 //!
 //! Refuses the parameters that [`ChunkBuffer`](super::chunk_buffer::ChunkBuffer) refuses.
 use rnic_blocks::memory::{Memory, Storage};
@@ -55,7 +56,7 @@ pub struct Place<const WORD: usize, const CHUNK: usize> {
     pub first: Bits<CHUNK>,
     /// Index of the last word of the answer.
     pub last_index: Bits<WORD>,
-    /// Lap of the ring of tags in which it was reserved.
+    /// Differs from that of the tag's request before.
     pub lap: Bit,
 }
 
@@ -68,7 +69,7 @@ pub struct Progress<const WORD: usize> {
     pub is_open: Bit,
     /// One of the words had an error.
     pub has_error: Bit,
-    /// Lap of the ring of tags to which this belongs.
+    /// Lap of the place to which this belongs.
     pub lap: Bit,
 }
 
@@ -104,6 +105,10 @@ pub struct Arrivals<
     pub arrival: Signal<In, ReadWord<DATA, BYTES, TAG>>,
     /// `arrival` is valid in this cycle; it cannot be held back.
     pub arrival_valid: Signal<In, Bit>,
+    /// From the quarantine: the tag of the word of the cycle before is in it.
+    pub is_quarantined: Signal<In, Bit>,
+    /// The word of the cycle before ends the answer of `changed_tag`; combinational.
+    pub closes: Signal<Out, Bit>,
     /// A word for a tag that does not wait arrived two cycles ago; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
@@ -181,7 +186,8 @@ impl<
         self.written.d.next = progress;
         self.unexpected.d.next = self.is_held.q.val() && !is_awaited;
         self.is_unexpected.next = self.unexpected.q.val();
-        self.writes.next = is_awaited;
+        self.writes.next = is_awaited && !self.is_quarantined.val();
+        self.closes.next = is_awaited && !progress.is_open;
         self.chunk.next = place.first + bit_cast::<CHUNK, WORD>(index);
         self.word.next = Beat::<DATA, BYTES> {
             data: held.data,

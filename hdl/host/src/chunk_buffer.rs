@@ -8,6 +8,9 @@
 //! touches: nothing is lost to rounding. Since answers leave in the order of their requests, chunks and tags are freed
 //! in that order too. So two [`Ring`]s do all the bookkeeping, without a free list or fragments.
 //!
+//! A host that never answers the oldest read would hold all others back for ever. So that read is given up when `limit` is over, and
+//! ends with an error; its tag goes into [`Quarantine`], and its turns of the ring are passed over until the answer has come.
+//!
 //! ```text
 //!            ┌──────────────────────────────────────────────────────────────────┐
 //!  reserve, ─┤ tags (Ring), chunks (Ring)                                       │
@@ -38,14 +41,27 @@
 //! 5. Words for a tag that waits for none change nothing; `is_unexpected` reports them.
 //! 6. Tag and chunks are freed when the last word of the answer moves to the head. When all answers have left,
 //!    `tags_used` and `chunks_used` are zero.
+//! 7. A read whose answer is not complete when it is the oldest, and was reserved `limit` units of [`LIMIT_CYCLES`] ago, ends with
+//!    one more beat, which has `error` and no bytes of meaning. It ends at most two units later, once no word has arrived for
+//!    four cycles. The words of its late answer, if that comes, change nothing.
+//! 8. A tag in quarantine is reserved by no read. One cycle is lost each time that the ring comes to it.
 //!
 //! Refuses widths that contradict each other, more than 8 tag bits, and a memory of less than one answer of 512 bytes or of
 //! more than 128 (64 KiB). Design 3.1.
 use super::arrivals::{Arrivals, Place, Progress, ReadWord};
+use super::quarantine::Quarantine;
 use super::ring::Ring;
 use rnic_blocks::memory::{Memory, Storage};
 use rnic_blocks::stream::{Beat, StreamTx};
 use rnic_kernel::prelude::*;
+use rnic_messages::sizes::READ_LIMIT_BITS;
+
+/// Cycles of a unit of `limit`.
+pub const LIMIT_CYCLES: u64 = 1 << UNIT_BITS;
+const UNIT_BITS: usize = 10;
+/// Bits of a time in these units: twice the longest limit.
+const TIME_BITS: usize = READ_LIMIT_BITS + 1;
+const CLOCK_BITS: usize = UNIT_BITS + TIME_BITS;
 
 /// A piece of an answer to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -62,7 +78,7 @@ pub struct ReadBeat<const DATA: usize, const BYTES: usize, const COOKIE: usize> 
     pub cookie: Bits<COOKIE>,
 }
 
-/// What is needed of a request when it is the oldest.
+/// What is needed of a request, or of a turn that is passed over, when it is the oldest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
     /// Its first chunk.
@@ -71,6 +87,20 @@ struct Order<const WORD: usize, const CHUNK: usize, const COOKIE: usize> {
     last_index: Bits<WORD>,
     /// The cookie of the request.
     cookie: Bits<COOKIE>,
+    /// Lap of the ring of tags in which it was written, which tells it from the one before.
+    turn: Bit,
+    /// The tag is in quarantine, and there is no request.
+    is_void: Bit,
+    /// Lap of its place.
+    lap: Bit,
+    /// Time of the reservation.
+    reserved_at: Bits<TIME_BITS>,
+}
+
+/// A read that was reserved at a time is overdue; a limit of zero is none.
+#[kernel]
+fn is_overdue(reserved_at: Bits<TIME_BITS>, now: Bits<TIME_BITS>, limit: Bits<READ_LIMIT_BITS>) -> Bit {
+    limit.any() && now - reserved_at > bit_cast::<TIME_BITS, READ_LIMIT_BITS>(limit)
 }
 
 /// Room for `2^CHUNK` words in up to `2^TAG` answers.
@@ -117,10 +147,17 @@ pub struct ChunkBuffer<
     /// A word for no request arrived two cycles ago; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
+    /// Time after which a read is given up, in units of [`LIMIT_CYCLES`]; zero for none.
+    pub limit: Signal<In, Bits<READ_LIMIT_BITS>>,
+    /// Tags whose reads were given up, and whose answers may still come; registered.
+    pub quarantined: Signal<Out, Bits<TAGS>>,
+    /// They are half of all tags, or more; a function of registers.
+    pub has_lost_half: Signal<Out, Bit>,
+
     /// To the users: answers in order; registered.
     pub tx: StreamTx<ReadBeat<DATA, BYTES, COOKIE>>,
 
-    /// Tags that are reserved; a function of registers.
+    /// Tags that are reserved, those in quarantine aside; a function of registers.
     pub tags_used: Signal<Out, Bits<TAGS>>,
     /// Chunks that are reserved; a function of registers.
     pub chunks_used: Signal<Out, Bits<CHUNKS>>,
@@ -128,6 +165,10 @@ pub struct ChunkBuffer<
     tags: Ring<TAG, TAGS>,
     chunks: Ring<CHUNK, CHUNKS>,
     arrivals: Arrivals<DATA, BYTES, WORD, TAG, TAGS, CHUNK>,
+    quarantine: Quarantine<TAG, TAGS>,
+    /// Lap of the last place of each tag.
+    #[init(Memory::new(Storage::Distributed))]
+    laps: Memory<Bit, TAG>,
     #[init(Memory::new(Storage::Distributed))]
     orders: Memory<Order<WORD, CHUNK, COOKIE>, TAG>,
     #[init(Memory::new(Storage::Distributed))]
@@ -140,6 +181,15 @@ pub struct ChunkBuffer<
     next_index: Reg<Bits<WORD>>,
     head_valid: Reg<Bit>,
     head_cookie: DFF<Bits<COOKIE>>,
+    /// The head is the end of a read that was given up.
+    head_is_lost: Reg<Bit>,
+    clock_cycles: Reg<Bits<CLOCK_BITS>>,
+    /// The oldest request is overdue.
+    overdue: Reg<Bit>,
+    /// A read was given up in the cycle before.
+    has_lost: Reg<Bit>,
+    /// Words arrived in the three cycles before, the last one in bit 0.
+    recent: Reg<Bits<3>>,
 }
 
 impl<
@@ -161,21 +211,44 @@ impl<
         let position = self.tags.position.val();
         let tag = position.get_bits::<TAG>(0);
         let first = self.chunks.position.val().get_bits::<CHUNK>(0);
-        let fits = self.arrivals.is_clear.val() && self.tags.fits.val() && self.chunks.fits.val();
+        let now = self.clock_cycles.q.val().get_bits::<TIME_BITS>(UNIT_BITS);
+        self.clock_cycles.d.next = self.clock_cycles.q.val() + 1;
+        // What is known of the next tag is too old in the cycle after a tag has entered.
+        let is_clear = self.arrivals.is_clear.val();
+        let is_known = is_clear && !self.has_lost.q.val();
+        let is_held = self.quarantine.holds_next.val();
+        let fits = is_known && !is_held && self.tags.fits.val() && self.chunks.fits.val();
         let reserves = self.reserve.val() && fits;
+        let skips = is_known && is_held && self.tags.fits.val();
+        let next_tag = select(reserves || skips, tag + 1, tag);
+        let swept_tag = self.arrivals.changed_tag.val();
+        let lap = !self.laps.read_data.val();
+        self.laps.read_enable.next = true;
+        self.laps.read_address.next = next_tag;
+        self.laps.write_enable.next = reserves || !is_clear;
+        self.laps.write_address.next = select(is_clear, tag, swept_tag);
+        self.laps.write_data.next = lap && is_clear;
         self.fits.next = fits;
         self.tag.next = tag;
         self.tags.amount.next = bits(1);
-        self.tags.reserve.next = reserves;
+        self.tags.reserve.next = reserves || skips;
         self.chunks.amount.next = bit_cast::<CHUNKS, WORD>(last_index) + 1;
         self.chunks.reserve.next = reserves;
         self.arrivals.opens.next = reserves;
         self.arrivals.opened_tag.next = tag;
-        self.arrivals.place.next = Place::<WORD, CHUNK> { first, last_index, lap: !position.get_bit(TAG) };
-        self.orders.write_enable.next = reserves;
-        self.orders.write_address.next = tag;
-        self.orders.write_data.next =
-            Order::<WORD, CHUNK, COOKIE> { first, last_index, cookie: self.cookie.val() };
+        self.arrivals.place.next = Place::<WORD, CHUNK> { first, last_index, lap };
+        // After reset, all orders are of the lap before the first one.
+        self.orders.write_enable.next = reserves || skips || !is_clear;
+        self.orders.write_address.next = select(is_clear, tag, swept_tag);
+        self.orders.write_data.next = Order::<WORD, CHUNK, COOKIE> {
+            first,
+            last_index,
+            cookie: self.cookie.val(),
+            turn: position.get_bit(TAG) || !is_clear,
+            is_void: skips,
+            lap,
+            reserved_at: now,
+        };
 
         self.arrivals.arrival.next = self.arrival.val();
         self.arrivals.arrival_valid.next = self.arrival_valid.val();
@@ -187,15 +260,20 @@ impl<
         self.progress.write_address.next = self.arrivals.changed_tag.val();
         self.progress.write_data.next = self.arrivals.progress.val();
 
-        // The words of the oldest request leave as they arrive. The laps of a tag differ until the first one has.
+        // The words of the oldest request leave as they arrive. Its lap and that of its progress differ until the first one has.
         let oldest = self.oldest.q.val();
         let next_index = self.next_index.q.val();
         let order = self.orders.read_data.val();
         let seen = self.progress.read_data.val();
-        let is_here =
-            self.arrivals.is_clear.val() && seen.lap != oldest.get_bit(TAG) && next_index <= seen.newest;
-        let fetch = is_here && (self.tx.ready.val() || !self.head_valid.q.val());
-        let ends = fetch && !seen.is_open && next_index == seen.newest;
+        let has_order = is_clear && order.turn == oldest.get_bit(TAG);
+        let passes = has_order && order.is_void;
+        let is_here = has_order && !order.is_void && seen.lap == order.lap && next_index <= seen.newest;
+        let may_fetch = self.tx.ready.val() || !self.head_valid.q.val();
+        let fetch = is_here && may_fetch;
+        // An answer is given up when all words that have arrived are seen, and none is on its way.
+        let is_quiet = !self.recent.q.val().any() && !self.arrival_valid.val();
+        let loses = self.overdue.q.val() && is_quiet && !is_here && may_fetch;
+        let ends = passes || loses || (fetch && !seen.is_open && next_index == seen.newest);
         let follower = select(ends, oldest + 1, oldest);
         self.orders.read_enable.next = true;
         self.orders.read_address.next = follower.get_bits::<TAG>(0);
@@ -204,14 +282,30 @@ impl<
         self.memory.read_enable.next = fetch;
         self.memory.read_address.next = order.first + bit_cast::<CHUNK, WORD>(next_index);
         self.oldest.d.next = follower;
-        if fetch {
+        self.overdue.d.next =
+            has_order && !order.is_void && !ends && is_overdue(order.reserved_at, now, self.limit.val());
+        self.recent.d.next = cat!(self.recent.q.val().get_bits::<2>(0), self.arrival_valid.val());
+        self.has_lost.d.next = loses;
+        self.quarantine.clears.next = !is_clear;
+        self.quarantine.cleared_tag.next = swept_tag;
+        self.quarantine.enters.next = loses;
+        self.quarantine.entered_tag.next = oldest.get_bits::<TAG>(0);
+        self.quarantine.leaves.next = self.arrivals.closes.val() && self.quarantine.holds_arrival.val();
+        self.quarantine.left_tag.next = self.arrivals.changed_tag.val();
+        self.quarantine.arrival_tag.next = self.arrival.val().tag;
+        self.quarantine.next_tag.next = next_tag;
+        self.arrivals.is_quarantined.next = self.quarantine.holds_arrival.val();
+        self.quarantined.next = self.quarantine.count.val();
+        self.has_lost_half.next = self.quarantine.has_half.val();
+        if fetch || loses {
+            self.head_is_lost.d.next = loses;
             self.next_index.d.next = select(ends, bits::<WORD>(0), next_index + 1);
             self.head_cookie.d.next = order.cookie;
         }
-        self.head_valid.d.next = fetch || (self.head_valid.q.val() && !self.tx.ready.val());
+        self.head_valid.d.next = fetch || loses || (self.head_valid.q.val() && !self.tx.ready.val());
         self.tags.returns.next = ends;
         self.tags.returned.next = bits(1);
-        self.chunks.returns.next = ends;
+        self.chunks.returns.next = ends && !passes;
         self.chunks.returned.next = bit_cast::<CHUNKS, WORD>(order.last_index) + 1;
 
         let head = self.memory.read_data.val();
@@ -219,8 +313,8 @@ impl<
         self.tx.beat.next = ReadBeat::<DATA, BYTES, COOKIE> {
             data: head.data,
             bytes: head.bytes,
-            last: head.last,
-            error: head.error,
+            last: head.last || self.head_is_lost.q.val(),
+            error: head.error || self.head_is_lost.q.val(),
             cookie: self.head_cookie.q.val(),
         };
         self.tags_used.next = self.tags.level.val();
@@ -382,6 +476,138 @@ mod tests {
             bench.tick();
         }
         assert!(delivered > 200, "{delivered} answers");
+    }
+
+    #[test]
+    fn a_read_is_overdue_after_its_limit() {
+        for (reserved_at, now, limit, expected) in [
+            (5, 6, 1, false),
+            (5, 7, 1, true),
+            (5, 7, 0, false),
+            (5, 0x1_0004, 0xffff, false),
+            (5, 0x1_0005, 0xffff, true),
+            (0x1_ffff, 1, 1, true),
+            (0x1_ffff, 0, 1, false),
+        ] {
+            assert_eq!(is_overdue(bits(reserved_at), bits(now), bits(limit)), expected, "{reserved_at:x}");
+        }
+    }
+
+    /// Reserves one word, answers it at once, and returns its tag when its beat has left.
+    fn exchange(bench: &mut Bench<Small>, data: u64) -> u64 {
+        bench.block.tx.ready.next = true;
+        let mut tag = None;
+        for _ in 0..40 {
+            reserve(bench, 0, data);
+            bench.block.reserve.next = tag.is_none();
+            bench.settle();
+            let block = &bench.block;
+            assert!(!block.is_unexpected.val());
+            if block.tx.valid.val() {
+                let beat = block.tx.beat.val();
+                assert_eq!((beat.cookie, beat.last, beat.error), (bits(data), true, false));
+                assert_eq!(beat.data.get_bits::<32>(0), bits(data));
+                bench.block.reserve.next = false;
+                bench.tick();
+                return tag.expect("it was reserved");
+            }
+            let begins = tag.is_none() && block.fits.val();
+            if begins {
+                tag = Some(block.tag.val().to_u64());
+            }
+            bench.tick();
+            bench.block.arrival_valid.next = false;
+            if begins {
+                answer(bench, tag.expect("it was reserved"), data, true);
+            }
+        }
+        panic!("no answer leaves");
+    }
+
+    #[test]
+    fn a_read_that_is_never_answered_ends_with_an_error_and_its_tag_rests() {
+        let mut bench = cleared(bench().in_lock_step());
+        bench.block.limit.next = bits(1);
+        bench.block.tx.ready.next = true;
+        for (last_index, cookie) in [(1, 0xa), (0, 0xb), (0, 0xc)] {
+            reserve(&mut bench, last_index, cookie);
+            bench.tick();
+        }
+        bench.block.reserve.next = false;
+        // Of tag 0 half of the answer comes; the others wait behind it.
+        let answers = [(0, 0xa0, false), (1, 0xb0, true), (2, 0xc0, true)];
+        let mut beats = Vec::new();
+        for cycle in 0..3 * LIMIT_CYCLES + 40 {
+            bench.block.arrival_valid.next = false;
+            if let Some(&(tag, data, last)) = answers.get(cycle as usize) {
+                answer(&mut bench, tag, data, last);
+            }
+            bench.settle();
+            if bench.block.tx.valid.val() {
+                let beat = bench.block.tx.beat.val();
+                let data = beat.data.get_bits::<32>(0).to_u64();
+                beats.push((cycle, beat.cookie.to_u64(), data, beat.last, beat.error));
+            }
+            bench.tick();
+        }
+        let [(_, 0xa, 0xa0, false, false), (lost_at, 0xa, _, true, true), others @ ..] = &beats[..] else {
+            panic!("{beats:x?}")
+        };
+        assert!((LIMIT_CYCLES..3 * LIMIT_CYCLES + 8).contains(lost_at), "lost after {lost_at} cycles");
+        let expected = [(lost_at + 1, 0xb, 0xb0, true, false), (lost_at + 2, 0xc, 0xc0, true, false)];
+        assert_eq!(others, expected, "the others leave at once");
+        bench.settle();
+        let block = &bench.block;
+        assert_eq!((block.tags_used.val(), block.chunks_used.val()), (bits(0), bits(0)));
+        assert_eq!((block.quarantined.val(), block.has_lost_half.val()), (bits(1), false));
+
+        // The tag rests while the ring goes round.
+        for data in 0..12 {
+            assert_ne!(exchange(&mut bench, 0x50 + data), 0);
+        }
+        // The rest of the answer comes, changes nothing, and frees the tag.
+        bench.block.reserve.next = false;
+        answer(&mut bench, 0, 0xa1, true);
+        bench.tick();
+        assert_eq!(drain(&mut bench), []);
+        assert!(!bench.block.is_unexpected.val());
+        assert_eq!(bench.block.quarantined.val(), bits(0));
+        let tags: Vec<_> = (0..8).map(|data| exchange(&mut bench, 0x60 + data)).collect();
+        assert_eq!(tags.iter().filter(|&&tag| tag == 0).count(), 2, "{tags:?}");
+    }
+
+    #[test]
+    fn without_a_limit_a_read_waits() {
+        let mut bench = cleared(bench());
+        bench.block.tx.ready.next = true;
+        reserve(&mut bench, 0, 7);
+        bench.tick();
+        bench.block.reserve.next = false;
+        for _ in 0..8 * LIMIT_CYCLES {
+            bench.settle();
+            assert!(!bench.block.tx.valid.val());
+            bench.tick();
+        }
+        answer(&mut bench, 0, 9, true);
+        bench.tick();
+        assert_eq!(drain(&mut bench), [(9, true, false)]);
+    }
+
+    #[test]
+    fn half_of_all_tags_lost_is_reported() {
+        let mut bench = cleared(bench().in_lock_step());
+        bench.block.limit.next = bits(1);
+        for lost in 0..2 {
+            bench.settle();
+            assert!(!bench.block.has_lost_half.val(), "{lost} of 4");
+            reserve(&mut bench, 0, 0);
+            bench.tick();
+            let beats: Vec<_> = (0..300).flat_map(|_| drain(&mut bench)).collect();
+            assert!(matches!(beats[..], [(_, true, true)]), "{beats:?}");
+        }
+        assert!(bench.block.has_lost_half.val());
+        // The tags that are left are used.
+        assert_eq!([0, 1, 2].map(|data| exchange(&mut bench, data)), [2, 3, 2]);
     }
 
     #[test]

@@ -21,7 +21,7 @@
 //!
 //! Latency 8 cycles from a span to `to_host`, and 5 from the first word of the oldest request to a slot, 4 to `payload`. One
 //! piece of 512 bytes and one word of the datapath a cycle; a span of one piece takes one cycle. With 256 tags and
-//! 64 KiB at 512 bits: 1463 LUTs with those used as memory, 2097 FF, 7.5 RAMB36, 3 URAM, depth 10.
+//! 64 KiB at 512 bits: 1837 LUTs with those used as memory, 2162 FF, 7.5 RAMB36, 3 URAM, depth 11.
 //!
 //! 1. Spans of one client are answered in their order, each whole; a client waits for at most one span of each other client to be
 //!    split, 8 cycles.
@@ -35,6 +35,8 @@
 //! 6. `in_flight` counts spans.
 //! 7. Addresses of `payload_read` and `atomics_read` may be in pages (see [`translate`](crate::translate)); those of rings and commands
 //!    are device addresses, all 64 bits.
+//! 8. A span of which the host does not answer a piece within `limit` ends with `error`, like one that fails. The tag of that piece
+//!    rests until the answer has come, however late: then the answer is dropped, and the tag is used again.
 //!
 //! Refuses what [`ReadEngine`] refuses. Spans of no bytes are not allowed. Design 3.1.
 use crate::arrivals::ReadWord;
@@ -49,7 +51,7 @@ use rnic_messages::host::{HostSpan, HostWord, Slot};
 use rnic_messages::protect::PageEntryWrite;
 use rnic_messages::setup::{InFlight, in_flight_after};
 use rnic_messages::sizes::LENGTH_BITS;
-use rnic_messages::sizes::SPAN_BITS;
+use rnic_messages::sizes::{READ_LIMIT_BITS, SPAN_BITS};
 
 /// Number of the client that fetches send WQEs.
 const SEND_QUEUES: u64 = 0;
@@ -69,7 +71,7 @@ const REST: usize = LENGTH_BITS + COOKIE_BITS;
 pub struct HostReadCounts {
     /// A read was requested from the host.
     pub host_reads: Bit,
-    /// The host failed to answer a read.
+    /// The host failed to answer a read, or did not in time.
     pub host_read_errors: Bit,
 }
 
@@ -160,7 +162,15 @@ pub struct HostReader<
     /// The host sent a word that no request waits for: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
-    /// Requests that the host has not answered, or whose answer has not left; a function of registers.
+    /// Register `host_read_limit`: time after which a read is given up, in units of 1024 cycles; zero for none.
+    pub limit: Signal<In, Bits<READ_LIMIT_BITS>>,
+    /// Requests that were given up, and that the host may still answer; registered.
+    pub quarantined: Signal<Out, Bits<TAGS>>,
+    /// They have half of all tags, or more: an error of the device; a function of registers.
+    pub has_lost_half: Signal<Out, Bit>,
+
+    /// Requests that the host has not answered, or whose answer has not left, those that were given up aside; a function of
+    /// registers.
     pub reads_in_flight: Signal<Out, Bits<TAGS>>,
     /// Spans taken, and spans answered to their end; registered.
     pub in_flight: Signal<Out, InFlight>,
@@ -270,6 +280,9 @@ impl<
         let enters = self.arbiter.tx.valid.val() && self.chosen.rx.ready.val();
         self.flight.d.next = in_flight_after(self.flight.q.val(), enters, self.demux.ends.val());
         self.in_flight.next = self.flight.q.val();
+        self.engine.limit.next = self.limit.val();
+        self.quarantined.next = self.engine.quarantined.val();
+        self.has_lost_half.next = self.engine.has_lost_half.val();
         self.reads_in_flight.next = self.engine.tags_used.val();
         let answer = self.engine.tx.beat.val();
         let moves = self.engine.tx.valid.val() && self.demux.from_engine.ready.val();

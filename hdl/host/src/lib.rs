@@ -27,6 +27,7 @@
 //! | [`chunk_buffer`] | reserves tags and room for answers, and keeps the answers |
 //! | [`ring`] | hands out positions of a ring in order |
 //! | [`arrivals`] | finds the chunk of each word that the host answers |
+//! | [`quarantine`] | keeps tags from use whose answer may still come |
 //! | [`read_demux`] | gives answers to clients as slots, payload or words |
 //! | [`HostWriter`] | writes for four clients in one order, and counts what is done |
 #![allow(
@@ -40,6 +41,7 @@ pub mod read_engine;
 pub mod chunk_buffer;
 pub mod ring;
 pub mod arrivals;
+pub mod quarantine;
 pub mod read_demux;
 pub mod host_writer;
 

@@ -32,6 +32,8 @@
 //! 5. A read that failed ends with `error`, possibly before its last byte; other reads are not affected. So does a read to which
 //!    the host gives more words than were requested.
 //! 6. All tags and chunks are freed: `tags_used` and `chunks_used` are zero when all answers have left.
+//! 7. A read that the host does not answer within `limit` ends with `error` when all reads before it have ended. A late answer
+//!    changes nothing; its tag is not used before that has come.
 //!
 //! A request has 1 to 512 bytes and crosses no multiple of 512 bytes (so no page either): a
 //! [`Splitter`](rnic_blocks::stream::split::Splitter) precedes the engine. A request that does ends with `error`, if its answer has more
@@ -42,7 +44,7 @@ use rnic_blocks::memory::Storage;
 use rnic_blocks::stream::{StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
 
-use rnic_messages::sizes::LENGTH_BITS;
+use rnic_messages::sizes::{LENGTH_BITS, READ_LIMIT_BITS};
 /// Bits of an offset to the 512-byte boundary that no request crosses.
 const OFFSET_BITS: usize = 9;
 
@@ -106,7 +108,14 @@ pub struct ReadEngine<
     /// The host sent a word for no request two cycles ago: an error of the device; registered.
     pub is_unexpected: Signal<Out, Bit>,
 
-    /// Requests in flight; a function of registers.
+    /// Time after which a read is given up, in units of 1024 cycles; zero for none.
+    pub limit: Signal<In, Bits<READ_LIMIT_BITS>>,
+    /// Reads that were given up, and that the host may still answer; registered.
+    pub quarantined: Signal<Out, Bits<TAGS>>,
+    /// They have half of all tags, or more; a function of registers.
+    pub has_lost_half: Signal<Out, Bit>,
+
+    /// Requests in flight, those that were given up aside; a function of registers.
     pub tags_used: Signal<Out, Bits<TAGS>>,
     /// Words reserved for their answers; a function of registers.
     pub chunks_used: Signal<Out, Bits<CHUNKS>>,
@@ -170,6 +179,9 @@ impl<
         self.buffer.arrival_valid.next = self.from_host_valid.val();
         self.is_unexpected.next = self.buffer.is_unexpected.val();
         StreamTx::link(&mut self.tx, &mut self.buffer.tx);
+        self.buffer.limit.next = self.limit.val();
+        self.quarantined.next = self.buffer.quarantined.val();
+        self.has_lost_half.next = self.buffer.has_lost_half.val();
         self.tags_used.next = self.buffer.tags_used.val();
         self.chunks_used.next = self.buffer.chunks_used.val();
     }
@@ -182,7 +194,7 @@ mod tests {
     use rand::Rng;
     use rand::seq::IndexedRandom;
     use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
-    use std::collections::VecDeque;
+    use std::collections::{BTreeSet, VecDeque};
 
     impl<const COOKIE: usize> Stimulus for ReadRequest<COOKIE> {
         fn from_number(number: &BigUint) -> Self {
@@ -401,6 +413,92 @@ mod tests {
             // 256 cycles of clearing, of which the request stage hides one, 2 to the host, its 100, and 4 to the exit.
             assert_eq!(cycles, 255 + 2 + 100 + 4 + 1600, "reads of {length} bytes");
         }
+    }
+
+    /// How a host that is late at times answers a read.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Answer {
+        Prompt,
+        /// After the limit.
+        Late,
+        /// The first word promptly, the others after the limit.
+        Torn,
+    }
+
+    #[test]
+    fn late_answers_end_their_reads_with_an_error_and_change_nothing_else() {
+        let mut random = random();
+        let mut bench = bench!(Wide).in_lock_step();
+        bench.block.limit.next = bits(1);
+        let requests = random_requests(40, &mut random);
+        let mut source = Source::new(requests.clone(), Stalls::None);
+        let mut sink = Sink::new(Stalls::Sink);
+        let (mut waiting, mut busy) = (VecDeque::from(requests), BTreeSet::new());
+        // Words by the cycle from which they may be sent, in the order within each answer.
+        let mut answers: Vec<VecDeque<(u64, ReadWord<512, 7, 3>)>> = Vec::new();
+        let mut expected = VecDeque::new();
+        let (mut lost, mut most) = (0, 0);
+        for cycle in 0..40_000 {
+            source.drive(&mut bench.block.rx, &mut random);
+            sink.drive(&mut bench.block.tx, &mut random);
+            bench.block.to_host.ready.next = true;
+            let due: Vec<_> = (0..answers.len()).filter(|&index| answers[index][0].0 <= cycle).collect();
+            let word = due.choose(&mut random).and_then(|&index| answers[index].pop_front());
+            answers.retain(|answer| !answer.is_empty());
+            bench.block.from_host_valid.next = word.is_some();
+            bench.block.from_host.next = word.map_or_else(|| Stimulus::sample(&mut random), |word| word.1);
+            if let Some((_, word)) = word.filter(|(_, word)| word.last) {
+                busy.remove(&word.tag.to_u64());
+            }
+            bench.settle();
+            source.sample(&bench.block.rx);
+            let block = &bench.block;
+            assert!(!block.is_unexpected.val(), "cycle {cycle}");
+            most = most.max(block.quarantined.val().to_u64());
+            if block.to_host.valid.val() {
+                let read = block.to_host.beat.val();
+                assert!(busy.insert(read.tag.to_u64()), "cycle {cycle}: a tag is used before its answer");
+                let request = waiting.pop_front().expect("no more reads than requests");
+                let first = read.address.to_u64() % 512 / 64;
+                let last = (read.address.to_u64() % 512 + read.length.to_u64() - 1) / 64;
+                let count = last - first + 1;
+                let kinds = [Answer::Prompt, Answer::Prompt, Answer::Prompt, Answer::Late, Answer::Torn];
+                let kind = *kinds.choose(&mut random).expect("there are five");
+                let mut answer = VecDeque::new();
+                for index in 0..count {
+                    let is_prompt =
+                        kind == Answer::Prompt || (kind == Answer::Torn && index == 0 && count > 1);
+                    let delay = if is_prompt { 20 } else { 3 * 1024 + 300 + random.random_range(0..900) };
+                    let data: Bits<512> = Stimulus::sample(&mut random);
+                    let last = index + 1 == count;
+                    let word = ReadWord { data, bytes: bits(64), last, error: false, tag: read.tag };
+                    answer.push_back((cycle + delay, word));
+                    if is_prompt {
+                        expected.push_back((Some(data), last, false, request.cookie));
+                    }
+                }
+                if kind != Answer::Prompt {
+                    expected.push_back((None, true, true, request.cookie));
+                    lost += 1;
+                }
+                answers.push(answer);
+            }
+            if let Some(beat) = sink.sample(&bench.block.tx) {
+                let (data, last, error, cookie) = expected.pop_front().expect("a beat that is due");
+                assert_eq!((beat.last, beat.error, beat.cookie), (last, error, cookie), "cycle {cycle}");
+                assert!(data.is_none_or(|data| data == beat.data), "cycle {cycle}");
+            }
+            bench.tick();
+            if waiting.is_empty() && expected.is_empty() && answers.is_empty() {
+                break;
+            }
+        }
+        (0..10).for_each(|_| bench.tick());
+        assert!(waiting.is_empty() && expected.is_empty() && answers.is_empty(), "the engine is stuck");
+        let block = &bench.block;
+        assert_eq!((block.tags_used.val(), block.chunks_used.val()), (bits(0), bits(0)));
+        assert_eq!(block.quarantined.val(), bits(0), "each tag is back");
+        assert!(lost > 4 && most > 1, "{lost} reads were lost, at most {most} at a time");
     }
 
     /// Requests reads from a host that does not answer, and returns the tags and chunks that are then in use.

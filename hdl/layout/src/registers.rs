@@ -236,7 +236,8 @@ values! {
     pub enum FatalCode, "design decision 12" {
         /// The device has not failed.
         None = 0, "none";
-        /// A host read was never completed; its tag is lost.
+        /// A host read was not completed before a reset or a quiesce gave up, half of all tags wait for answers that are overdue,
+        /// or an answer came for no read.
         LostReadTag = 1, "lost_read_tag";
         /// A host write was never reported done.
         LostWrite = 2, "lost_write";
@@ -266,6 +267,17 @@ record! {
         /// Any value.
         scratch: u64 = 0..64, "design 3.1";
     }
+}
+
+record! {
+    /// Longest time that the host may take to answer a read.
+    pub struct HostReadLimit: 64 bits by Driver, "design decision 12" {
+        /// A read that is not answered after this time, in units of 1024 cycles of the core clock, fails as if the host had
+        /// refused it; at 250 MHz the value at reset is 67 ms. A late answer is dropped. Zero: no limit. A new value also counts
+        /// for reads in flight.
+        limit: u16 = 0..16, "design decision 12", unit "1024 cycles", reset 16384;
+    }
+    reserved { 16..64 }
 }
 
 record! {
@@ -512,6 +524,7 @@ registers! {
     REG_STATUS, "status" @ 0x0108, ReadOnly, Status;
     REG_FATAL, "fatal" @ 0x0110, ReadOnly, Fatal;
     REG_SCRATCH, "scratch" @ 0x0118, ReadWrite, Scratch;
+    REG_HOST_READ_LIMIT, "host_read_limit" @ 0x0120, ReadWrite, HostReadLimit;
     REG_OWN_MAC, "own_mac" @ 0x0200, ReadWrite, OwnMac;
     REG_PORT_CONTROL, "port_control" @ 0x0208, ReadWrite, PortControl;
     REG_MULTICAST_GROUP, "multicast_group" @ 0x0240, ReadWrite, MulticastGroup, 8 x 8;
@@ -654,7 +667,7 @@ counters! {
     "local_protection", "Local accesses refused for key, bounds or rights.", "protocol 2.11";
     "remote_protection", "Remote accesses refused for key, bounds, rights or domain.", "protocol 4.6";
     "host_reads", "Read requests to the host.", "design 3.1";
-    "host_read_errors", "Read requests that the host completed with an error.", "design 3.1";
+    "host_read_errors", "Read requests that the host completed with an error, or not within `host_read_limit`.", "design 3.1";
     "host_writes", "Write requests to the host.", "design 3.1";
     "host_write_errors", "Write requests that the host refused.", "design 3.1";
     "context_misses", "Contexts fetched from host memory.", "design decision 7";

@@ -12,10 +12,12 @@ use rnic_driver::{
 };
 use rnic_endpoint::memory::Sge;
 use rnic_endpoint::qp::{Data, Operation, ReceiveWqe, SendWqe};
+use rnic_layout::limits::HOST_READ_TAGS_MAX;
 use rnic_layout::path::Pmtu;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::queue::event::AsyncEvent;
-use rnic_layout::registers::FatalCode;
+use rnic_layout::registers::{FatalCode, REG_HOST_READ_LIMIT};
+use rnic_machine::host::Bar as Window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,6 +25,12 @@ use std::sync::Arc;
 const VICTIM: u32 = 0x41;
 /// Bytes of a message.
 const BYTES: usize = 300;
+/// Limit of the host's answers to reads, in units of 1024 cycles: at most 12 us.
+const READ_LIMIT: u64 = 1;
+/// Time by which an answer is too late.
+const LATE_PS: u64 = 300_000_000;
+/// Bytes of a message whose payload takes each tag once, in reads of 512 bytes.
+const ROUND_BYTES: usize = HOST_READ_TAGS_MAX as usize * 512;
 
 /// A queue pair, and the mappings of its send and receive rings.
 struct Victim {
@@ -67,13 +75,40 @@ fn meet(
     act: impl FnOnce(&mut Rig) -> Result<()>,
 ) -> Result<Seen> {
     let interposer = Arc::clone(&rig.interposer);
-    let (mut done, faults): (Vec<Done>, usize) = interposer.without(mapping, || {
+    let (done, faults) = interposer.without(mapping, || {
         act(rig)?;
         let mut done = rig.exchange()?;
         rig.idle(20);
         done.extend(rig.exchange()?);
         Ok(done)
     })?;
+    consequences(rig, number, done, faults)
+}
+
+/// Answers reads of memory too late, runs a function, and collects the consequences while messages of the bystander pass.
+fn outwait(
+    rig: &mut Rig,
+    number: u32,
+    mapping: (u64, usize),
+    act: impl FnOnce(&mut Rig) -> Result<()>,
+) -> Result<Seen> {
+    delay(rig, mapping);
+    act(rig)?;
+    let mut done = rig.exchange()?;
+    rig.idle(20);
+    done.extend(rig.exchange()?);
+    rig.world().host_mut(0).delay_reads(None);
+    consequences(rig, number, done, 0)
+}
+
+/// Answers reads of memory too late from now on.
+fn delay(rig: &Rig, (address, bytes): (u64, usize)) {
+    let range = address..address + bytes as u64;
+    rig.world().host_mut(0).delay_reads(Some((range, LATE_PS)));
+}
+
+/// Collects the consequences of a fault that hit one queue pair.
+fn consequences(rig: &mut Rig, number: u32, mut done: Vec<Done>, faults: usize) -> Result<Seen> {
     done.extend(rig.completions()?);
     ensure!(done.iter().all(|done| done.qp_number == number), "{done:?}");
     let mut events = Vec::new();
@@ -413,6 +448,100 @@ pub(crate) fn of_one_completion_queue(rig: &mut Rig) -> Result<()> {
     ensure!((done.status, done.wr_id) == (CompletionStatus::Success, 10), "{done:?}");
     ensure!(rig.exchange()?.is_empty() && told(rig)?.is_empty(), "something is left over");
     rig.device.check()?;
+    Ok(())
+}
+
+/// The host answers reads of one queue pair far too late. The queue pair fails as if the host had refused them, and the others go on.
+/// The late answers are dropped: their tags are used by no read before, which the host's model checks, though all other tags are.
+pub(crate) fn of_late_answers(rig: &mut Rig) -> Result<()> {
+    limit_reads(rig)?;
+    let mut third = victim(rig)?;
+    let queue_pair = &mut third.queue_pair;
+    let region = rig.domain.allocate(BYTES)?;
+    let mapping = newest(rig);
+    let seen = outwait(rig, queue_pair.number(), mapping, |_| {
+        let request = SendRequest::send(7).sge(region).signalled();
+        queue_pair.post_send(request).map_err(|refused| refused.reason.into())
+    })?;
+    ensure!(seen.done == [(CompletionStatus::LocalProtection, 7)], "{seen:?}");
+    ensure!(seen.events.is_empty() && seen.peer.is_empty(), "{seen:?}");
+    // The NAK of the failed packet comes when the queue pair has failed.
+    let expected = counters([("host_read_errors", 1), ("qp_not_ready", 1)]);
+    ensure!(seen.counters == expected, "{seen:?}");
+    ensure!(!rig.world().host(0).is_idle(), "the host owes an answer");
+
+    let mut other = connected_anew(rig, 0x42)?;
+    write_round(rig, &mut other)?;
+    ensure!(!rig.world().host(0).is_idle(), "the host still owes an answer");
+    rig.idle(LATE_PS as usize / 100_000);
+    ensure!(rig.world().host(0).is_idle(), "the host has answered");
+    rig.device.check()?;
+    write_round(rig, &mut other)?;
+
+    // A WQE: its `wr_id` is unknown, so an event is raised, and its ring is read no more.
+    let before = rig.interposer.mapped().len();
+    let mut fourth = connected_anew(rig, 0x43)?;
+    let ring = rig.interposer.mapped()[before];
+    let seen = outwait(rig, fourth.number(), ring, |_| {
+        let request = SendRequest::send(8).inline(&[1; 8]).signalled();
+        fourth.post_send(request).map_err(|refused| refused.reason.into())
+    })?;
+    ensure!(seen.done.is_empty() && seen.events == [AsyncEvent::QueuePairFatal], "{seen:?}");
+    let errors = seen.counters["host_read_errors"];
+    ensure!(seen.counters == counters([("host_read_errors", errors), ("work_refused", 1)]), "{seen:?}");
+    rig.idle(LATE_PS as usize / 100_000);
+    rig.device.check()?;
+    drop((third, fourth, other));
+    rig.completions()?;
+    Ok(())
+}
+
+/// The host answers the read of a command far too late: that is no queue pair's, and fails the device.
+pub(crate) fn of_a_late_command(mut rig: Rig) -> Result<()> {
+    limit_reads(&mut rig)?;
+    // In the order in which the driver maps them.
+    let commands = rig.interposer.mapped()[0];
+    delay(&rig, commands);
+    let refused = rig.domain.allocate(64).err();
+    ensure!(refused.is_some(), "a command is answered");
+    rig.idle(200);
+    rig.world().host_mut(0).delay_reads(None);
+    let told = rig.device.check();
+    let code = FatalCode::HostReadError;
+    let is_right = matches!(&told, Err(Error::DeviceFailed { code: found, .. }) if *found == code);
+    ensure!(is_right, "the card says {told:?}, expected {code:?}");
+    let moved = rig.moved()?;
+    ensure!(moved.of("host_read_errors") == 1, "{moved:?}");
+    rig.idle(LATE_PS as usize / 100_000);
+    rig.finish()
+}
+
+/// Sets the limit of the host's answers, as a driver may.
+fn limit_reads(rig: &mut Rig) -> Result<()> {
+    let offset = u64::from(REG_HOST_READ_LIMIT.offset);
+    rig.world().write_register(0, Window::Registers, offset, READ_LIMIT)?;
+    rig.moved()?;
+    Ok(())
+}
+
+/// A queue pair that writes to the memory of this one of the endpoint.
+fn connected_anew(rig: &mut Rig, peer: u32) -> Result<QueuePair<ReadyToSend>> {
+    let queue_pair = rig.new_queue_pair(RemoteRights::NONE)?;
+    let queue_pair = rig.connect_to_endpoint(queue_pair, peer, IPV4, Pmtu::Bytes4096, 5)?;
+    rig.moved()?;
+    Ok(queue_pair)
+}
+
+/// Writes as much to the endpoint as takes each tag of the host reader once, or more.
+fn write_round(rig: &mut Rig, queue_pair: &mut QueuePair<ReadyToSend>) -> Result<()> {
+    let region = rig.domain.allocate(ROUND_BYTES)?;
+    let target = RemoteMemory { address: PEER_FIRST, key: PEER_KEY, bytes: ROUND_BYTES as u64 };
+    let request = SendRequest::write(11, target).sge(region).signalled();
+    queue_pair.post_send(request).map_err(|refused| refused.reason)?;
+    let done = rig.wait("the completion", |rig| Ok(rig.completions()?.pop()))?;
+    ensure!((done.status, done.wr_id) == (CompletionStatus::Success, 11), "{done:?}");
+    let moved = rig.moved()?;
+    ensure!(moved.named().is_empty() && moved.of("host_reads") >= u64::from(HOST_READ_TAGS_MAX), "{moved:?}");
     Ok(())
 }
 

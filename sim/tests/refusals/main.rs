@@ -116,6 +116,13 @@ fn a_cqe_that_cannot_be_written_costs_its_queue_alone(width_bits: u32) -> Result
     rig.finish()
 }
 
+fn a_read_that_is_answered_too_late_ends_what_it_must(width_bits: u32) -> Result<()> {
+    let mut rig = Rig::new(width_bits, 8)?;
+    faults::of_late_answers(&mut rig)?;
+    rig.finish()?;
+    faults::of_a_late_command(Rig::new(width_bits, 9)?)
+}
+
 at_both_widths! {
     agrees_with_the_endpoint: agrees_with_the_endpoint_at_64_bits, agrees_with_the_endpoint_at_512_bits;
     wrong_frames_are_refused: wrong_frames_are_refused_at_64_bits, wrong_frames_are_refused_at_512_bits;
@@ -123,6 +130,7 @@ at_both_widths! {
     wrong_doorbells_and_commands_are_refused: wrong_doorbells_and_commands_are_refused_at_64_bits, wrong_doorbells_and_commands_are_refused_at_512_bits;
     numbers_are_kept_until_their_object_has_ended: numbers_are_kept_until_their_object_has_ended_at_64_bits, numbers_are_kept_until_their_object_has_ended_at_512_bits;
     a_cqe_that_cannot_be_written_costs_its_queue_alone: a_cqe_that_cannot_be_written_costs_its_queue_alone_at_64_bits, a_cqe_that_cannot_be_written_costs_its_queue_alone_at_512_bits;
+    a_read_that_is_answered_too_late_ends_what_it_must: a_read_that_is_answered_too_late_ends_what_it_must_at_64_bits, a_read_that_is_answered_too_late_ends_what_it_must_at_512_bits;
     full_event_queues_are_no_failure: full_event_queues_are_no_failure_at_64_bits, full_event_queues_are_no_failure_at_512_bits;
     faults_of_the_host_end_what_they_must: faults_of_the_host_end_what_they_must_at_64_bits, faults_of_the_host_end_what_they_must_at_512_bits;
     work_before_an_unreadable_payload_completes: work_before_an_unreadable_payload_completes_at_64_bits, work_before_an_unreadable_payload_completes_at_512_bits;

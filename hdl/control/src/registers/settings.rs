@@ -2,8 +2,9 @@
 use super::{ABOVE, OFFSET_BITS, PAGE_BITS, WORD, WORD_BITS, bit};
 use crate::register_map::{at, merge};
 use rnic_kernel::prelude::*;
+use rnic_layout::registers::HostReadLimit;
 use rnic_messages::complete::EventQueueSetup;
-use rnic_messages::sizes::VECTOR_BITS;
+use rnic_messages::sizes::{READ_LIMIT_BITS, VECTOR_BITS};
 
 /// A write of a register, of software or of the sweep of a reset, without its reserved bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -22,6 +23,7 @@ pub(super) struct RegisterWrite {
 pub(super) struct Settings {
     pub(super) control: Bits<3>,
     pub(super) own_mac: Bits<48>,
+    pub(super) host_read_limit: Bits<READ_LIMIT_BITS>,
     /// Flags of `port_control` that software may change.
     pub(super) port_flags: Bits<2>,
     pub(super) command_page: Bits<PAGE_BITS>,
@@ -33,6 +35,12 @@ pub(super) struct Settings {
     pub(super) interrupt_mask: Bits<64>,
     /// The low half of `counter_latch` was written.
     pub(super) latch_requested: Bit,
+}
+
+/// Settings whose registers have their values at reset.
+pub(super) fn settings_at_reset() -> Settings {
+    let limit = HostReadLimit::RECORD.field("limit").reset;
+    Settings { host_read_limit: bits(limit), ..Settings::default() }
 }
 
 /// What a write asks for once.
@@ -87,6 +95,10 @@ pub(super) fn next_settings(settings: Settings, write: RegisterWrite) -> Setting
         at::OWN_MAC => {
             let old = bit_cast::<64, 48>(settings.own_mac);
             Settings { own_mac: merge(old, data, strobe).get_bits::<48>(0), ..settings }
+        }
+        at::HOST_READ_LIMIT => {
+            let old = bit_cast::<64, READ_LIMIT_BITS>(settings.host_read_limit);
+            Settings { host_read_limit: merge(old, data, strobe).get_bits::<READ_LIMIT_BITS>(0), ..settings }
         }
         at::PORT_CONTROL => {
             let flags = data.get_bits::<2>(0);
@@ -195,6 +207,8 @@ mod tests {
             (at::OWN_MAC, 0x01, Settings { own_mac: bits(0xff), ..none }),
             (at::OWN_MAC, 0x20, Settings { own_mac: bits(0xff00_0000_0000), ..none }),
             (at::OWN_MAC, 0x40, none),
+            (at::HOST_READ_LIMIT, 0x02, Settings { host_read_limit: bits(0xff00), ..none }),
+            (at::HOST_READ_LIMIT, 0xfc, none),
             (at::PORT_CONTROL, 0x01, Settings { port_flags: bits(3), ..none }),
             (at::PORT_CONTROL, 0xfe, none),
             (at::ADMIN_COMMAND_BASE, 0x03, Settings { command_page: bits(0xf), ..none }),

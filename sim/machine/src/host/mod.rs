@@ -39,6 +39,7 @@ use rnic_layout::doorbell::SEND;
 use rnic_layout::limits::DOORBELL_PAGE_BYTES;
 use rnic_stimulus::chance::{Seed, happens};
 use std::collections::VecDeque;
+use std::ops::Range;
 use write::Writes;
 
 /// Bytes of the widest datapath.
@@ -156,6 +157,11 @@ impl Host {
     /// Changes the behaviour from now on. The link keeps its parameters.
     pub fn set_options(&mut self, options: HostOptions) {
         self.options = HostOptions { link: self.options.link, ..options };
+    }
+
+    /// Answers further reads that begin at these addresses later by this time, in picoseconds; `None` ends that.
+    pub fn delay_reads(&mut self, delayed: Option<(Range<u64>, u64)>) {
+        self.reads.delay(delayed);
     }
 
     /// Memory of the host.

@@ -22,6 +22,7 @@ use rnic_layout::limits::{HOST_READ_TAGS_MAX, HOST_REQUEST_BYTES_MAX};
 use rnic_stimulus::chance::{Seed, happens};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 
 const REQUEST_BYTES_MAX: usize = HOST_REQUEST_BYTES_MAX as usize;
 const TAGS: usize = HOST_READ_TAGS_MAX as usize;
@@ -100,6 +101,8 @@ pub struct Reads {
     sequence: u64,
     requests: u64,
     bytes: u64,
+    /// Requests that begin at these addresses are answered later by this time.
+    delayed: Option<(Range<u64>, u64)>,
 }
 
 impl Reads {
@@ -118,7 +121,13 @@ impl Reads {
             sequence: 0,
             requests: 0,
             bytes: 0,
+            delayed: None,
         }
+    }
+
+    /// Answers further requests that begin at these addresses later by this time, or none.
+    pub fn delay(&mut self, delayed: Option<(Range<u64>, u64)>) {
+        self.delayed = delayed;
     }
 
     /// Requests in flight.
@@ -163,6 +172,9 @@ impl Reads {
         slot.length = if is_good { length as usize } else { 1 };
         let (generation, length) = (slot.generation, slot.length);
         let arrival_ps = up.send(now_ps, options.link.request_overhead_bytes);
+        let delayed = self.delayed.as_ref().filter(|(range, _)| range.contains(&address));
+        let delay_ps = delayed.map(|(_, delay_ps)| *delay_ps);
+        let arrival_ps = arrival_ps + delay_ps.unwrap_or(0);
         let fails = !is_good || happens(&mut self.random, options.read_error);
         let failing_start = if fails { self.random.random_range(0..length) } else { 0 };
 
@@ -171,7 +183,8 @@ impl Reads {
             let boundary = options.link.completion_bytes
                 - address.wrapping_add(start as u64) % options.link.completion_bytes;
             let end = length.min(start + boundary as usize);
-            let is_early = happens(&mut self.random, options.early_read);
+            // Software may give memory back while the answer to a read that has been given up is on its way.
+            let is_early = happens(&mut self.random, options.early_read) || delay_ps.is_some();
             let latency_ps = options.read_latency.draw_ps(&mut self.random);
             ready_ps = ready_ps.max(arrival_ps + latency_ps);
             self.sequence += 1;

@@ -113,7 +113,9 @@ def unpack(archive, folder):
         return
     scratch = tempfile.mkdtemp(prefix="rnic-soak-new-", dir=os.path.dirname(folder))
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(scratch, filter="data")
+        # Python 3.11.2, which Debian 12 has, knows no filters, and takes no such argument; it ignores the attribute.
+        files.extraction_filter = getattr(tarfile, "data_filter", None)
+        files.extractall(scratch)
     try:
         os.rename(scratch, folder)
     except OSError:

@@ -27,21 +27,16 @@ if [ "$SEED" = {BAD} ]; then
     exit 3
 fi
 """
-PARTS = """
+# A part, by its name and by which of the seeds it runs.
+PART = """
 [[part]]
-name = "each"
-every = 1
-programs = ["./program", "each"]
+name = "%s"
+every = %d
+programs = ["./program", "%s"]
 environment = { SEED = "@", LOG_FOLDER = "%s" }
-about = "each seed"
-
-[[part]]
-name = "third"
-every = 3
-programs = ["./program", "third"]
-environment = { SEED = "@", LOG_FOLDER = "%s" }
-about = "one seed in three"
+about = "one seed in %d"
 """
+PARTS = {"each": 1, "third": 3}
 
 
 class Soak(unittest.TestCase):
@@ -53,7 +48,8 @@ class Soak(unittest.TestCase):
         self.runs.mkdir()
         (self.folder / "program").write_text(PROGRAM)
         (self.folder / "program").chmod(0o755)
-        (self.folder / "parts.toml").write_text(PARTS.replace("%s", str(self.runs)))
+        parts = [PART % (name, every, name, self.runs, every) for name, every in PARTS.items()]
+        (self.folder / "parts.toml").write_text("".join(parts))
 
     def soak(self, *options):
         """Runs the soak, and returns its exit code and its output."""

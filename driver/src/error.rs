@@ -155,8 +155,8 @@ pub(crate) fn check_option(name: &'static str, value: u64, min: u64, max: u64) -
     if (min..=max).contains(&value) { Ok(()) } else { Err(Error::Option { name, value, min, max }) }
 }
 
-/// Failure of a completion queue: it has overrun, a CQE could not be written, or the card wrote a CQE that matches no posted request. The queue yields
-/// no further completions.
+/// Failure of a completion queue: it has overrun, a CQE could not be written, or the card wrote a CQE that matches no posted
+/// request. The queue yields no further completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompletionError {

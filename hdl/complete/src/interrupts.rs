@@ -202,7 +202,7 @@ mod tests {
 
     /// The counter of time wraps after 2^17 units. Half of it, and all of it, after an interrupt the next one is no sooner.
     #[test]
-    fn a_vector_that_rested_is_raised_at_once() {
+    fn an_interrupt_after_its_moderation_period_is_raised_at_once() {
         let mut machine = Machine::new(4);
         for rest in [40_000, 66_000, 100_000, 132_000] {
             machine.request();

@@ -484,6 +484,16 @@ mod tests {
             self.unknown += u32::from(counts.unknown);
             self.torn += u32::from(counts.torn);
         }
+
+        /// Follows the block for some cycles, of which the first one has the write.
+        fn follow(&mut self, bench: &mut Bench<Doorbells>, cycles: usize) {
+            for _ in 0..cycles {
+                bench.settle();
+                self.sample(&bench.block);
+                bench.tick();
+                bench.block.write.next = false;
+            }
+        }
     }
 
     /// The checks of doorbells in plain Rust, from the register manual.
@@ -589,11 +599,7 @@ mod tests {
         for _ in 0..6000 {
             // A doorbell meets an object as it is one or three cycles later, so objects change while nothing is on its way.
             if random.random_bool(0.05) {
-                for _ in 0..DOORBELL_CYCLES {
-                    bench.settle();
-                    outcome.sample(&bench.block);
-                    bench.tick();
-                }
+                outcome.follow(&mut bench, DOORBELL_CYCLES);
                 let (kind, number) = object(&mut random);
                 let page = random.random_range(0..4);
                 let valid = random.random_bool(0.8);
@@ -634,18 +640,9 @@ mod tests {
             if enable {
                 model.write(address, data, strobe);
             }
-            for _ in 0..random.random_range(2..5) {
-                bench.settle();
-                outcome.sample(&bench.block);
-                bench.tick();
-                bench.block.write.next = false;
-            }
+            outcome.follow(&mut bench, random.random_range(2..5));
         }
-        for _ in 0..DOORBELL_CYCLES {
-            bench.settle();
-            outcome.sample(&bench.block);
-            bench.tick();
-        }
+        outcome.follow(&mut bench, DOORBELL_CYCLES);
         assert_eq!(outcome, model.outcome);
         assert!(outcome.messages.len() > 500, "{} messages", outcome.messages.len());
         assert!(outcome.foreign > 100 && outcome.unknown > 100 && outcome.torn > 100);
@@ -703,18 +700,9 @@ mod tests {
                     }
                 }
             }
-            for _ in 0..random.random_range(2..5) {
-                bench.settle();
-                outcome.sample(&bench.block);
-                bench.tick();
-                bench.block.write.next = false;
-            }
+            outcome.follow(&mut bench, random.random_range(2..5));
         }
-        for _ in 0..DOORBELL_CYCLES {
-            bench.settle();
-            outcome.sample(&bench.block);
-            bench.tick();
-        }
+        outcome.follow(&mut bench, DOORBELL_CYCLES);
         assert_eq!(outcome, model.outcome);
         assert_eq!((outcome.torn, outcome.foreign, outcome.unknown), (0, 0, 0));
         assert!(pairs > 1000, "{pairs} pairs");
@@ -873,12 +861,7 @@ mod tests {
         let mut outcome = Outcome::default();
         for (address, strobe) in all.map(|address| (address, 0xf0)).into_iter().chain([(send, 0xff)]) {
             write(&mut bench, address, 2, strobe);
-            for _ in 0..=DOORBELL_CYCLES {
-                bench.settle();
-                outcome.sample(&bench.block);
-                bench.tick();
-                bench.block.write.next = false;
-            }
+            outcome.follow(&mut bench, DOORBELL_CYCLES + 1);
         }
         assert_eq!(outcome, Outcome { torn: 5, unknown: 1, ..Outcome::default() });
     }

@@ -107,7 +107,7 @@ mod tests {
 
     /// Work moves through the sections with delays between them; what was there has left when the wait ends.
     #[test]
-    fn what_was_there_has_left() {
+    fn a_quiesce_ends_when_all_work_before_it_has_left() {
         let mut random = random();
         let mut bench = Bench::clocked(Quiesce::default(), |block| &mut block.clock).in_lock_step();
         for _ in 0..40 {

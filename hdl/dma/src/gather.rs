@@ -1040,7 +1040,7 @@ mod tests {
 
     /// A wire that stalls must not hold back words of the host, for which other clients would wait.
     #[test]
-    fn what_was_asked_for_has_room() {
+    fn requested_words_have_room_while_the_wire_stalls() {
         let mut random = random();
         for payload_bytes in [64, 100, 4096] {
             let mut bench = bench::<512, 7, 7, 8>().in_lock_step();

@@ -158,7 +158,7 @@ fn frames_of_linux_are_already_canonical() {
 }
 
 #[test]
-fn other_traffic_is_other_traffic() {
+fn captured_frames_of_other_protocols_are_refused_by_reason() {
     let mut counts = BTreeMap::new();
     for Capture { frames, .. } in captures() {
         for frame in &frames {

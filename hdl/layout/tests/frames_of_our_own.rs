@@ -516,7 +516,7 @@ fn fragments_are_refused_and_other_flags_ignored() {
 }
 
 #[test]
-fn only_udp_is_followed() {
+fn protocols_other_than_udp_are_refused() {
     for protocol in [6, 16, 18, 0] {
         let ipv4 = outcome(&base(false, false), |broken| broken.ipv4().set_protocol(protocol));
         assert_eq!(ipv4, Err(DropReason::OtherProtocol));

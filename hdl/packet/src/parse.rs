@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn pad_counts_against_the_length() {
+    fn a_pad_without_payload_is_a_length_fault() {
         let mut bench = bench();
         let recipe = Recipe::send(0).with_opcode(0x13, 28);
         let mut frame = recipe.build();

@@ -24,6 +24,8 @@ struct Arguments {
 
 /// Exit code if the configuration could not be read, or is refused: nothing has been written.
 const REFUSED: u8 = 2;
+/// Exit code of a program that SIGPIPE has ended, as a shell reports it.
+const CLOSED_PIPE: u8 = 128 + 13;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -34,8 +36,8 @@ fn main() -> ExitCode {
             return ExitCode::from(REFUSED);
         }
     };
-    match write(&product, &arguments.out) {
-        Ok(()) => ExitCode::SUCCESS,
+    match write(&product, &arguments.out).and_then(|lines| say(&lines)) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -49,20 +51,23 @@ fn read(path: &Path) -> Result<Product> {
     Ok(generator::generate(&config)?)
 }
 
-fn write(product: &Product, directory: &Path) -> Result<()> {
+/// Writes the files, and returns a line about each.
+fn write(product: &Product, directory: &Path) -> Result<String> {
     std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let mut lines = String::new();
     for (name, text) in product.files() {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        say(&format!("{} ({} lines)", path.display(), text.lines().count()))?;
+        lines += &format!("{} ({} lines)\n", path.display(), text.lines().count());
     }
-    Ok(())
+    Ok(lines)
 }
 
-/// Prints a line. A closed pipe (`rnic-gen | head -1`) is not an error, since the files are written anyway.
-fn say(line: &str) -> Result<()> {
-    match writeln!(stdout(), "{line}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
-        _ => Ok(()),
+/// Prints lines. A closed pipe (`rnic-gen | head -1`) ends the program quietly; the files are written by then.
+fn say(lines: &str) -> Result<ExitCode> {
+    match stdout().write_all(lines.as_bytes()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::from(CLOSED_PIPE)),
+        Err(error) => Err(error).context("cannot print"),
     }
 }

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_frames_are_accepted_all_the_same() {
+    fn fields_that_receivers_ignore_may_have_any_value() {
         for path in paths() {
             for fault in [
                 Fault::EthernetPad(2),

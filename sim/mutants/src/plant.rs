@@ -251,7 +251,7 @@ endmodule
     }
 
     #[test]
-    fn everything_else_stays() {
+    fn text_outside_of_the_site_is_unchanged() {
         let text = planted(&[fault("x", "stage", Site::Signal("sum"), "4'h0")]);
         assert_eq!(text.replace("(rnic_mutants::selected == 1 ? (4'h0) : (total))", "total"), DESIGN);
         assert_eq!(planted(&[]), DESIGN);

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wire_that_is_full_is_full() {
+    fn a_full_wire_is_reported_as_100_percent() {
         let measured = Seen { frames: 100, frames_back: 25, time_ps: 100 * 4178 * 80 };
         let row = row(&case(4096, 1), 512, 100_000_000_000, 4000, measured);
         assert!((row.percent_of_wire - 100.0).abs() < 1e-9 && row.cycles == 8356, "{row:?}");

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_their_beats() {
+    fn frames_read_back_from_their_beats() {
         let mut random = random();
         for length in [1, 7, 8, 9, 64] {
             let frame: Vec<u8> = (0..length).collect();

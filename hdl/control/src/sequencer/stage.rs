@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_is_offered_until_it_is_taken() {
+    fn a_setup_is_offered_until_it_is_taken() {
         let position = |action, load| Position { load, interrupted: Stage::Wait, ..at(0, action) };
         let setup = position(Action::Setup, LoadReason::Setup);
         let notice = position(Action::Setup, LoadReason::Notice);

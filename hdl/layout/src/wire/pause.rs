@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_times_survive(quanta: [Option<u16>; CLASSES]) {
+        fn pause_times_of_all_classes_read_back(quanta: [Option<u16>; CLASSES]) {
             let repr = PauseRepr::Priority { quanta };
             let mut emitted = [0xA5; FRAME_BYTES];
             repr.emit(SOURCE, &mut emitted);

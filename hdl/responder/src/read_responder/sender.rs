@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn syndromes_tell_why() {
+    fn a_failed_access_has_the_syndrome_of_its_reason() {
         for (is_broken, is_allowed, syndrome) in [
             (false, true, ACKNOWLEDGED),
             (false, false, NAK_ACCESS),

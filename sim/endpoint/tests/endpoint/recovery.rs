@@ -115,7 +115,7 @@ fn any_single_loss_repetition_or_overtaking_is_survived() {
 }
 
 #[test]
-fn a_bad_wire_is_survived() {
+fn messages_complete_though_frames_are_lost_repeated_overtaken_and_corrupted() {
     for seed in 0..200 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut pair = Pair::with(|setup| {

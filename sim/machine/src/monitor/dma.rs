@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told() {
+    fn accesses_in_flight_at_the_end_are_reported() {
         let mut log = Log::new("card0");
         check_idle(&mut log, 0, "reads", 0);
         assert!(log.violations().is_empty());

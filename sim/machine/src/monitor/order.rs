@@ -290,8 +290,8 @@ impl OrderMonitor {
         }
     }
 
-    /// Software writes to a doorbell page; `offset` is the offset in the BAR. Two halves of one offset are joined. The card itself must
-    /// refuse a doorbell for a ring of another page.
+    /// Software writes to a doorbell page; `offset` is the offset in the BAR. Two halves of one offset are joined. The card
+    /// itself must refuse a doorbell for a ring of another page.
     pub fn doorbell(&mut self, offset: u64, value: u64, strobe: u8) {
         let offset = offset & !7;
         let value = match strobe {

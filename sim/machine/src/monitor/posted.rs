@@ -190,8 +190,8 @@ pub struct Posted {
     outstanding: VecDeque<Outstanding>,
     rings: BTreeMap<(WorkKind, u32), WorkRing>,
     objects: BTreeMap<(ObjectKind, u32), Reach>,
-    /// Offset and low half of a doorbell that is written in two halves.
-    low_half: Option<(u64, u64)>,
+    /// Low halves of doorbells that are written in two halves, by offset in the BAR.
+    low_halves: BTreeMap<u64, u64>,
 }
 
 impl Posted {
@@ -339,11 +339,15 @@ impl Posted {
     /// Software writes a doorbell, whole or in two halves; `offset` is the offset in the BAR.
     fn doorbell_part(&mut self, offset: u64, value: u64, strobe: u8, memory: &mut Memory) {
         let place = offset & !7;
-        match (strobe, self.low_half.take()) {
-            (0xff, _) => self.doorbell(place, value, memory),
-            (0x0f, _) => self.low_half = Some((place, value & 0xffff_ffff)),
-            (0xf0, Some((before, low))) if before == place => {
-                self.doorbell(place, value & !0xffff_ffff | low, memory);
+        match strobe {
+            0xff => self.doorbell(place, value, memory),
+            0x0f => {
+                self.low_halves.insert(place, value & 0xffff_ffff);
+            }
+            0xf0 => {
+                if let Some(low) = self.low_halves.remove(&place) {
+                    self.doorbell(place, value & !0xffff_ffff | low, memory);
+                }
             }
             _ => {}
         }

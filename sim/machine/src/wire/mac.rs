@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_frame_is_seen() {
+    fn malformed_frames_are_reported() {
         let good = beats(&[1; 100], 64);
         let with = |change: &dyn Fn(&mut Vec<Beat>)| {
             let mut beats = good.clone();

@@ -7,11 +7,9 @@
     scripts/soak.sh --list                                   the parts
 
 The seeds run on Dask: by default on one worker for each core of this machine. What a worker needs is built here and shipped
-to it once: test programs, compiled models, the files that tests read, and Verilator. The tests of whole cards and of the
-packet path read configs/ where it was when they were compiled, so that their workers need it there. A worker runs Linux
-with a C library that is not older than the one here, the same version of Python, and scripts/requirements-soak.txt. When a
-worker dies, Dask runs its seeds again on another one; on a scheduler of your own, `distributed.scheduler.allowed-failures`
-says how often.
+to it once: test programs, compiled models, the files that tests read, and Verilator. A worker runs Linux with a C library
+that is not older than the one here, the same version of Python, and scripts/requirements-soak.txt. When a worker dies, Dask
+runs its seeds again on another one; on a scheduler of your own, `distributed.scheduler.allowed-failures` says how often.
 
 Leaves build/soak/summary.txt and, beside it, the output and the captures of each failed run; those of an earlier soak are
 removed. Exit code 1 if a run failed or was lost; the table at the end gives the command that repeats it."""

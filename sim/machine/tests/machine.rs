@@ -11,10 +11,12 @@ use rnic_machine::monitor::Rule;
 use rnic_machine::monitor::order::{Ring, RingKind};
 use rnic_machine::wire::WireCounts;
 use rnic_machine::wire::replay::Replay;
+use rnic_machine::wire::socket::{Pace, Socket};
 use rnic_machine::wire::{Fate, Frame, WireOptions};
 use rnic_machine::world::{CardOptions, Domain, Port, World, model_options};
 use rnic_stimulus::captures::Capture;
 use rnic_stimulus::chance::{Delay, Seed};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use verilator_sys::{Model, ModelOptions, Optimization};
@@ -395,5 +397,18 @@ fn a_driver_reaches_a_card_through_its_function() -> Result<()> {
     function.unmap(to)?;
     assert!(function.unmap(to).is_err());
     function.world().finish()?;
+    Ok(())
+}
+
+#[test]
+fn a_station_that_cannot_go_on_ends_the_run() -> Result<()> {
+    let mut world = world(64, HostOptions::IDEAL, 1)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let station = Socket::new(ours, Pace::Turns { every_ps: MICROSECOND_PS }, Duration::from_secs(20))?;
+    let station = world.add_station(station);
+    world.connect(Port::Card(0), Port::Station(station), world.card(0).options().wire())?;
+    drop(theirs);
+    let failure = world.run_for(10 * MICROSECOND_PS).expect_err("the other end is closed");
+    ensure!(failure.text == "station 0: the foreign peer has closed its socket", "{failure}");
     Ok(())
 }

@@ -5,7 +5,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
-use std::ops::Range;
+use std::collections::VecDeque;
 
 /// Seed of a run. Equal seeds give equal runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +21,93 @@ impl Seed {
     }
 }
 
+/// Environment variable with the first of the seeds that move. `scripts/test.sh` derives it from the commit.
+pub const MOVING_VARIABLE: &str = "RNIC_MOVING_SEED";
+
 /// Seeds that a property test runs: `count` of them from 0 on, unless `RNIC_SEEDS` gives another count or `RNIC_FIRST_SEED`
-/// another first seed.
+/// another first seed. If neither is set and `RNIC_MOVING_SEED` is, half of the seeds are those that it chooses; whether an odd
+/// one is among them depends on the test and on the variable. Each seed is printed with the command that repeats it.
 ///
 /// # Panics
-/// If one of these variables is set but is not a number.
-pub fn seeds(count: u64) -> Range<u64> {
-    let first = number("RNIC_FIRST_SEED", 0);
-    first..first + number("RNIC_SEEDS", count)
+/// If one of these variables is set but is not a number, or no seed is left: a test that runs nothing must not pass.
+pub fn seeds(count: u64) -> Seeds {
+    let is_set = |variable| std::env::var_os(variable).is_some();
+    let count = number("RNIC_SEEDS", count);
+    assert!(count > 0, "no seed is run");
+    if is_set("RNIC_FIRST_SEED") || is_set("RNIC_SEEDS") {
+        let first = number("RNIC_FIRST_SEED", 0);
+        return Seeds { seeds: (first..first + count).collect() };
+    }
+    let moving = is_set(MOVING_VARIABLE).then(|| number(MOVING_VARIABLE, 0));
+    Seeds { seeds: divided(count, moving, &test_name()).collect() }
 }
+
+/// The seed of a property test that runs one: `fixed` by default, and otherwise as [`seeds`] chooses it.
+///
+/// # Panics
+/// As [`seeds`].
+pub fn seed(fixed: u64) -> u64 {
+    let seed = match seeds(1).seeds[0] {
+        0 if std::env::var_os("RNIC_FIRST_SEED").is_none() => fixed,
+        seed => seed,
+    };
+    println!("replay with {}", replay(seed));
+    seed
+}
+
+/// Divides seeds into fixed ones from 0 on and, if there is a `moving` number, as many that depend on it.
+///
+/// A moving seed ends with the digits of the fixed one whose place it takes, so that a test that does something special for one
+/// seed in ten keeps doing it as often.
+fn divided(count: u64, moving: Option<u64>, test: &str) -> impl Iterator<Item = u64> {
+    let odd = test.bytes().map(u64::from).sum::<u64>() + moving.unwrap_or(0);
+    let fixed = moving.map_or(count, |_| (count + odd % 2) / 2);
+    (0..count).map(move |seed| if seed < fixed { seed } else { (moving.unwrap_or(0) + 1) * 1000 + seed })
+}
+
+/// Name of the test that this thread runs.
+fn test_name() -> String {
+    std::thread::current().name().unwrap_or_default().to_string()
+}
+
+/// The command that runs this test with one seed. Cargo says the package; the test's name is that of its thread.
+fn replay(seed: u64) -> String {
+    let package =
+        std::env::var("CARGO_PKG_NAME").map_or_else(|_| String::new(), |name| format!(" -p {name}"));
+    format!("RNIC_FIRST_SEED={seed} RNIC_SEEDS=1 cargo test{package} -- --exact {}", test_name())
+}
+
+/// Seeds that a property test runs. Each is printed when it is taken, so that the last one before a failure is its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    seeds: VecDeque<u64>,
+}
+
+impl Seeds {
+    /// Appends seeds that follow the last one.
+    #[must_use]
+    pub fn and_more(mut self, count: u64) -> Seeds {
+        let next = self.seeds.back().map_or(0, |last| last + 1);
+        self.seeds.extend(next..next + count);
+        self
+    }
+}
+
+impl Iterator for Seeds {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let seed = self.seeds.pop_front()?;
+        println!("replay with {}", replay(seed));
+        Some(seed)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.seeds.len(), Some(self.seeds.len()))
+    }
+}
+
+impl ExactSizeIterator for Seeds {}
 
 /// Reads a number from the environment; `default` if the variable is not set.
 ///
@@ -125,6 +203,37 @@ mod tests {
         assert_eq!(first, Seed(1).stream("card0/host").random::<u64>());
         assert_ne!(draw(1, "card0/host"), draw(1, "card1/host"));
         assert_ne!(draw(1, "card0/host"), draw(2, "card0/host"));
+    }
+
+    #[test]
+    fn half_of_the_seeds_move() {
+        let divided = |count, moving, test| divided(count, moving, test).collect::<Vec<u64>>();
+        assert_eq!(divided(3, None, "a"), [0, 1, 2], "without a commit all are fixed");
+        assert_eq!(divided(4, Some(7), "a"), [0, 1, 8002, 8003]);
+        assert_eq!(divided(4, Some(8), "a"), [0, 1, 9002, 9003]);
+        // The sum of the name and of the number decides about an odd one.
+        assert_eq!(divided(3, Some(7), "a"), [0, 8001, 8002]);
+        assert_eq!(divided(3, Some(7), "b"), [0, 1, 8002]);
+        assert_eq!(divided(3, Some(8), "a"), [0, 1, 9002]);
+        assert_eq!(divided(1, Some(8), "a"), [0]);
+        assert_eq!(divided(1, Some(7), "a"), [8000]);
+        // No two numbers share a seed.
+        assert_eq!(divided(1000, Some(0), "a")[999], 1999);
+    }
+
+    #[test]
+    fn further_seeds_follow_the_last_one() {
+        let seeds = Seeds { seeds: [3, 8002].into() };
+        assert_eq!(seeds.len(), 2);
+        assert_eq!(seeds.and_more(2).collect::<Vec<u64>>(), [3, 8002, 8003, 8004]);
+    }
+
+    #[test]
+    fn a_seed_is_repeated_by_one_command() {
+        let test = "chance::tests::a_seed_is_repeated_by_one_command";
+        let expected =
+            format!("RNIC_FIRST_SEED=5 RNIC_SEEDS=1 cargo test -p rnic-stimulus -- --exact {test}");
+        assert_eq!(replay(5), expected);
     }
 
     #[test]

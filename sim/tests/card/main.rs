@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `RNIC_SEEDS` | seeds that a test runs at each width | 12 of random operations; 3 of messages that end in the middle, and of shared receive queues; 2 of objects that end in traffic; 1 of draining send queues, and of keys that are invalidated |
 //! | `RNIC_FIRST_SEED` | the first of them | 0; 11 for the test that cards never lock |
+//! | `RNIC_MOVING_SEED` | if neither is set: half of the seeds are those that it chooses; `scripts/test.sh` derives it from the commit | |
 //! | `RNIC_CYCLES` | core cycles for which cards READ from and WRITE to each other without a pause | 200,000 |
 //!
 //! `scripts/soak.sh` runs these tests for hours.
@@ -24,10 +25,9 @@ use rnic_layout::registers::COUNTERS;
 use rnic_machine::function::{SharedWorld, two_cards};
 use rnic_machine::host::HostOptions;
 use rnic_machine::world::{CardOptions, World};
-use rnic_stimulus::chance::{Seed, number, seeds};
+use rnic_stimulus::chance::{Seed, Seeds, number, seed, seeds};
 use rnic_workloads::run::Totals;
 use rnic_workloads::{Cards, Plan, PlanOptions, run};
-use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 use support::{at_both_widths, card_model};
 use verilator_sys::Model;
@@ -152,14 +152,15 @@ fn random_operations_agree(width_bits: u32) -> Result<()> {
 /// the sum of what the rounds have counted. Returns that sum.
 fn seen_at_last(
     width_bits: u32,
-    seeds: Range<u64>,
+    seeds: Seeds,
     is_seen: impl Fn([usize; 2]) -> bool,
     rounds: impl Fn([Arc<dyn Function>; 2], Seed) -> Result<[usize; 2]>,
 ) -> Result<[usize; 2]> {
     let model = card_model(width_bits)?;
     let mut sum = [0; 2];
-    let mut seed = seeds.start;
-    while seed < seeds.end || (seed < seeds.end + SEEDS_MORE && !is_seen(sum)) {
+    let mut seeds = seeds.and_more(SEEDS_MORE);
+    while seeds.len() as u64 > SEEDS_MORE || !is_seen(sum) {
+        let Some(seed) = seeds.next() else { break };
         let options =
             hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
         let (world, functions) = two_cards(&model, options, options[0].wire(), seed)?;
@@ -167,7 +168,6 @@ fn seen_at_last(
             .with_context(|| format!("{width_bits} bits, seed {seed}"))?;
         lock(&world).finish()?;
         sum = [sum[0] + counts[0], sum[1] + counts[1]];
-        seed += 1;
     }
     ensure!(is_seen(sum), "{sum:?} are too few");
     Ok(sum)
@@ -185,7 +185,7 @@ fn messages_end_in_the_middle(width_bits: u32) -> Result<()> {
 /// is in flight.
 fn both_directions_never_lock(width_bits: u32) -> Result<()> {
     let cycles = number("RNIC_CYCLES", 200_000) as usize;
-    let seed = number("RNIC_FIRST_SEED", 11);
+    let seed = seed(11);
     let options = hostile(Seed(seed)).map(|host| CardOptions { host, ..CardOptions::standard(width_bits) });
     let (world, functions) = two_cards(&card_model(width_bits)?, options, options[0].wire(), seed)?;
     let moved = judged(&world, endurance::run(functions, Seed(seed), cycles))?;

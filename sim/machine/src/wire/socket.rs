@@ -191,12 +191,18 @@ impl Socket {
     fn turn(&mut self, now_ps: u64) -> Result<(), SocketError> {
         self.say(&Message::Turn { now_ps })?;
         let end = Instant::now() + self.patience;
+        let silent = SocketError::Silent { patience: self.patience };
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let message = self.incoming.recv_timeout(left).map_err(|error| match error {
-                RecvTimeoutError::Timeout => SocketError::Silent { patience: self.patience },
-                RecvTimeoutError::Disconnected => SocketError::Closed,
-            })?;
+            if left.is_zero() {
+                // A process that sends frames without end would always have one more.
+                return Err(silent);
+            }
+            let message = match self.incoming.recv_timeout(left) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => return Err(silent),
+                Err(RecvTimeoutError::Disconnected) => return Err(SocketError::Closed),
+            };
             match message? {
                 Message::Frame(bytes) => self.waiting.push_back(Frame::new(bytes)),
                 Message::Turn { now_ps: found_ps } if found_ps == now_ps => return Ok(()),
@@ -207,9 +213,9 @@ impl Socket {
         }
     }
 
-    /// Takes the frames that the process has sent so far.
+    /// Takes frames that the process has sent so far; what it sends meanwhile may be left for the next look.
     fn look(&mut self) -> Result<(), SocketError> {
-        loop {
+        for _ in 0..MESSAGES_WAITING {
             match self.incoming.try_recv() {
                 Ok(Ok(Message::Frame(bytes))) => self.waiting.push_back(Frame::new(bytes)),
                 Ok(Ok(Message::Turn { .. })) => return Err(SocketError::UnaskedTurn),
@@ -218,6 +224,7 @@ impl Socket {
                 Err(TryRecvError::Disconnected) => return Err(SocketError::Closed),
             }
         }
+        Ok(())
     }
 
     fn meet(&mut self, now_ps: u64) -> Result<(), SocketError> {
@@ -410,6 +417,16 @@ mod tests {
         assert_eq!(station.wakes_ps(), None, "it is not asked again");
         station.receive(10, &frame(1));
         assert_eq!(station.failure().unwrap(), text, "the first error stays");
+    }
+
+    #[test]
+    fn a_process_that_never_ends_its_turn_ends_the_run() {
+        let (mut station, mut stream) = station(TURNS, SHORT);
+        let flood = thread::spawn(move || while Message::Frame(vec![1; 64]).write(&mut stream).is_ok() {});
+        assert!(station.transmit(0).is_some(), "what it has sent is there");
+        assert!(matches!(station.error(), Some(SocketError::Silent { .. })), "{:?}", station.error());
+        drop(station);
+        flood.join().unwrap();
     }
 
     #[test]

@@ -1,12 +1,17 @@
-//! Rules about the repository itself: who may know whom, what is never committed, and that references resolve.
+//! Rules about the repository itself: who may know whom, what is never committed, that references resolve, and that each rule of
+//! the protocol has its tests.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[path = "tidy/citations.rs"]
 mod citations;
+#[path = "tidy/ledger.rs"]
+mod ledger;
 #[path = "tidy/public_docs.rs"]
 mod public_docs;
+#[path = "tidy/test_names.rs"]
+mod test_names;
 
 use citations::{DESIGN, PROTOCOL};
 
@@ -99,16 +104,24 @@ fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
     table.into_iter().flat_map(|table| table.keys().cloned()).collect()
 }
 
-fn manifests() -> BTreeMap<String, toml::Table> {
+/// Crates of the workspace: the folder and the manifest of each.
+fn members() -> Vec<(String, toml::Table)> {
     let workspace: toml::Table = read("Cargo.toml").parse().expect("the workspace manifest is TOML");
     let members = workspace["workspace"]["members"].as_array().expect("members are a list");
-    let manifests = members.iter().map(|member| {
+    let members = members.iter().map(|member| {
         let member = member.as_str().expect("a member is a path");
-        let manifest: toml::Table =
-            read(&format!("{member}/Cargo.toml")).parse().expect("a manifest is TOML");
-        (manifest["package"]["name"].as_str().expect("a package has a name").to_string(), manifest)
+        let manifest = read(&format!("{member}/Cargo.toml")).parse().expect("a manifest is TOML");
+        (member.to_string(), manifest)
     });
-    manifests.collect()
+    members.collect()
+}
+
+fn package(manifest: &toml::Table) -> &str {
+    manifest["package"]["name"].as_str().expect("a package has a name")
+}
+
+fn manifests() -> BTreeMap<String, toml::Table> {
+    members().into_iter().map(|(_, manifest)| (package(&manifest).to_string(), manifest)).collect()
 }
 
 fn read(path: &str) -> String {
@@ -230,6 +243,46 @@ fn links_in_documents_resolve() {
         }
     }
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+/// The ledger of the protocol's rules.
+const LEDGER: &str = "tests/conformance.toml";
+
+/// Names of all tests of the workspace, as `package/target::path`.
+fn all_tests() -> BTreeSet<String> {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let mut names = BTreeSet::new();
+    for (member, manifest) in members() {
+        let folder = root().join(member);
+        let mut targets = Vec::new();
+        let has_tests =
+            manifest.get("lib").and_then(|lib| lib.get("test")) != Some(&toml::Value::Boolean(false));
+        if has_tests {
+            targets.push(("lib".to_string(), folder.join("src/lib.rs")));
+        }
+        for entry in std::fs::read_dir(folder.join("tests")).into_iter().flatten() {
+            let path = entry.expect("the folder can be read").path();
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("").to_string();
+            let is_file = path.extension().is_some_and(|extension| extension == "rs");
+            targets.push((name, if is_file { path } else { path.join("main.rs") }));
+        }
+        for (target, path) in targets.into_iter().filter(|(_, path)| path.exists()) {
+            let found = test_names::tests_of(&target, &path, &read).unwrap_or_else(|error| panic!("{error}"));
+            names.extend(found.into_iter().map(|name| format!("{}/{name}", package(&manifest))));
+        }
+    }
+    names
+}
+
+#[test]
+fn every_rule_of_the_protocol_has_a_test_or_a_reason() {
+    let (places, tests) = (citations::targets(&read(PROTOCOL.path)), all_tests());
+    assert!(tests.len() > 1000, "only {} tests were found: the search is broken", tests.len());
+    let text = read(LEDGER);
+    let [shown, not_shown, not_done] = ledger::counts(&text);
+    println!("{shown} rules are shown by tests, {not_shown} are done and not shown, {not_done} are not done");
+    let faults = ledger::faults(&text, &places, &tests);
+    assert!(faults.is_empty(), "{LEDGER}:\n{}", faults.join("\n"));
 }
 
 #[test]

@@ -5,12 +5,13 @@ source "$(dirname "$0")/lib.sh"
 scripts/setup.sh soak
 export PATH="$root/.venv/bin:$PATH" VIRTUAL_ENV="$root/.venv"
 
-# Half of the seeds of the random tests are fixed, and half move with the commit.
+# Half of the seeds of the random tests are fixed, and half move with what is committed: equal trees have equal seeds, whatever
+# their history.
 if [ -n "${RNIC_MOVING_SEED:-}" ]; then
     origin="the environment"
-elif commit=$(git rev-parse --verify --quiet HEAD 2>/dev/null); then
-    origin="commit ${commit:0:12}"
-    RNIC_MOVING_SEED=$((16#${commit:0:7}))
+elif tree=$(git rev-parse --verify --quiet 'HEAD^{tree}' 2>/dev/null); then
+    origin="tree ${tree:0:12}"
+    RNIC_MOVING_SEED=$((16#${tree:0:7}))
 else
     origin="nothing, since there is no commit"
     RNIC_MOVING_SEED=0

@@ -6,8 +6,8 @@ use crate::region::Region;
 use crate::remote_memory::RemoteMemory;
 use crate::startup::Limits;
 use rnic_layout::limits::{
-    INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT,
-    WQE_SLOT_BYTES,
+    ATOMIC_BYTES, INLINE_BYTES_FIRST_SLOT, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, RECEIVE_SGES_MAX,
+    SEND_SGES_FIRST_SLOT, WQE_SLOT_BYTES,
 };
 use rnic_layout::queue::completion::CompletionOpcode;
 use rnic_layout::queue::receive::RawReceiveWqe;
@@ -130,9 +130,6 @@ struct Inline {
     /// Length that the caller passed. If it exceeds `bytes`, the post is refused.
     length: usize,
 }
-
-/// Operand size of an atomic in bytes.
-const ATOMIC_BYTES: usize = 8;
 
 /// Work request for a send queue. It owns the memory of its payload; the completion returns it.
 ///

@@ -5,6 +5,7 @@
 use crate::error::{Fault, GenerateError, LocalFault};
 use crate::ir::{RegisterLeaf, SignalKey, Staged};
 use crate::leaf;
+use crate::literal::number_of;
 use crate::verilog::{self, names, stock};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
@@ -247,7 +248,11 @@ impl Probe for Walk {
                 TypeKind::Enum(variants) => variants,
                 _ => Vec::new(),
             },
-            value: if fault.is_none() { value_of(&atom.verilog()) } else { BigUint::default() },
+            value: if fault.is_none() {
+                number_of(&atom.verilog()).expect("signed signals are refused")
+            } else {
+                BigUint::default()
+            },
             fault,
         };
         self.scopes.last_mut().expect("signals are in blocks").atoms.push(atom);
@@ -395,9 +400,4 @@ fn is_signed(descriptor: &TypeDescriptor) -> bool {
         TypeKind::Composite(fields) => fields.iter().any(|field| is_signed(&field.kind)),
         TypeKind::Bits(_) | TypeKind::Enum(_) => false,
     }
-}
-
-/// The number in a literal, which rust-hdl shows only as text.
-fn value_of(literal: &VerilogLiteral) -> BigUint {
-    stock::parse_hex(&format!("{literal:x}")).expect("rust-hdl prints unsigned literals as <width>'h<digits>")
 }

@@ -4,6 +4,7 @@
 //! both copies, so a node has exactly the width of the Rust value. The operators and methods below are those
 //! of `Bits` and `Bit`, under the same names, each with the meaning that Rust gives to it.
 use crate::ir::{BinaryOp, NodeId, Op, UnaryOp};
+use crate::literal;
 use crate::recorder::{self, steps};
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::*;
@@ -67,17 +68,12 @@ impl Node<Bit> {
     }
 }
 
-/// The bits of a constant of rust-hdl, which keeps the number to itself but prints it in hexadecimal.
+/// The bits of a constant of rust-hdl. A negative one is a fault of the kernel.
 pub(crate) fn number_of(literal: &VerilogLiteral) -> BigUint {
-    let text = format!("{literal:x}");
-    let digits = text.split_once("'h").map_or("", |(_, digits)| digits);
-    match BigUint::parse_bytes(digits.as_bytes(), 16) {
-        Some(number) => number,
-        None => {
-            recorder::fault(&format!("the constant {text} is negative; a kernel has unsigned values only"));
-            BigUint::default()
-        }
-    }
+    literal::number_of(literal).unwrap_or_else(|| {
+        recorder::fault(&format!("the constant {literal:x} is negative; a kernel has unsigned values only"));
+        BigUint::default()
+    })
 }
 
 /// Values that can be used where hardware needs a `T`: a node, or a Rust value known at generation.

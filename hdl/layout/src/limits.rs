@@ -68,6 +68,8 @@ limits! {
 
     /// Bytes of a slot of a send queue, and of a receive WQE.
     WQE_SLOT_BYTES: usize = 64;
+    /// Bytes of the word that an atomic changes, which is aligned to its length.
+    ATOMIC_BYTES: usize = 8;
     /// Slots of the longest send WQE.
     SEND_SLOTS_MAX: usize = 2;
     /// SGEs in the first slot of a send WQE.

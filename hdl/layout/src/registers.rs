@@ -622,7 +622,7 @@ counters! {
     "partition_key", "Packets with a P_Key that does not match.", "protocol 4.3";
     "queue_key", "Datagrams with a wrong Q_Key.", "protocol 3.6 row 17";
     "source_address", "Packets to a connected queue pair whose source is not its peer, or whose destination is not its own address.", "protocol 3.6 row 1";
-    "no_receive_entry", "UC and UD messages that found no posted receive WQE.", "protocol 3.6 row 18";
+    "no_receive_wqe", "UC and UD messages that found no posted receive WQE.", "protocol 3.6 row 18";
     "unreliable_refused", "UC and UD packets refused for access, length or opcode order.", "protocol 3.6 row 20";
     "duplicate_request", "RC requests with a PSN before the expected one, answered again or dropped.", "protocol 3.4";
     "duplicate_dropped", "Duplicate READs and atomics whose response is no longer stored.", "protocol 3.4";
@@ -633,13 +633,13 @@ counters! {
     "nak_invalid_request_sent", "Invalid request NAKs (0x61) sent.", "protocol 3.6";
     "nak_access_sent", "Remote access error NAKs (0x62) sent.", "protocol 3.6";
     "nak_operational_sent", "Remote operational error NAKs (0x63) sent.", "protocol 3.6";
-    "nak_not_ready_sent", "RNR NAKs sent.", "protocol 3.6 row 12";
+    "nak_rnr_sent", "RNR NAKs sent.", "protocol 3.6 row 12";
     "congestion_notifications_sent", "CNPs sent.", "protocol 5.1";
     "marked_received", "Packets received with ECN congestion experienced.", "protocol 5.1";
 
     "acknowledgements_received", "Positive acknowledgements received that acknowledge something new.", "protocol 2.5";
     "nak_received", "NAKs 0x60 to 0x63 received.", "protocol 2.5";
-    "nak_not_ready_received", "RNR NAKs received.", "protocol 2.7";
+    "nak_rnr_received", "RNR NAKs received.", "protocol 2.7";
     "response_stale", "Responses with a PSN that is already acknowledged.", "protocol 2.5";
     "response_never_sent", "Responses with a PSN that was never sent (ghost acknowledgements).", "protocol 2.5";
     "response_reserved", "Responses with a reserved syndrome.", "protocol 1.6";
@@ -647,7 +647,7 @@ counters! {
     "implied_nak", "Gaps in the PSNs of responses, which count as a NAK.", "protocol 2.5";
     "timeout", "Acknowledgement timers that expired.", "protocol 2.6";
     "retry_exhausted", "Queue pairs that failed because no retry was left.", "protocol 2.6";
-    "not_ready_exhausted", "Queue pairs that failed because no RNR retry was left.", "protocol 2.7";
+    "rnr_retry_exceeded", "Queue pairs that failed because no RNR retry was left.", "protocol 2.7";
     "packets_retransmitted", "Request packets retransmitted.", "protocol 2.8";
     "messages_completed", "Messages of the requester that completed with success.", "protocol 2.11";
     "completions_written", "CQEs written.", "protocol 2.11";

@@ -83,11 +83,29 @@ pub struct Path {
     pub local_write: Bit,
 }
 
+/// log2 of the bytes of PMTU code 0, which does not exist; each further code doubles it.
+pub const PMTU_BASE_BITS: usize = 7;
+
+/// Gives the bytes of a PMTU by its code: a `rnic_layout::state::PathMtu` other than `Unset`.
+#[kernel]
+pub fn pmtu_bytes(code: Bits<3>) -> Bits<13> {
+    bits::<13>(1 << PMTU_BASE_BITS) << code
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mirror::fields_of;
     use rnic_layout::context::PathRecord;
+    use rnic_layout::path::Pmtu;
+
+    #[test]
+    fn every_pmtu_has_its_bytes() {
+        for pmtu in Pmtu::ALL {
+            assert_eq!(pmtu_bytes(bits(pmtu.code().into())), bits(pmtu.bytes().into()));
+        }
+        assert_eq!(pmtu_bytes(bits(1)), bits(256));
+    }
 
     #[test]
     fn the_mirror_has_the_names_order_and_widths_of_the_table() {

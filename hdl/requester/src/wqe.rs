@@ -1,6 +1,7 @@
 //! Fields of the slots of a send WQE, as kernels read them.
 use crate::messages::{SLOT_BITS, Sge, WqeKind};
 use rnic_kernel::prelude::*;
+use rnic_layout::limits;
 use rnic_layout::queue::send::{self, SendWqe, WqeOpcode};
 
 const fn offset(field: &str) -> usize {
@@ -14,7 +15,7 @@ const fn sge_offset(field: &str) -> usize {
 /// Bits of an SGE.
 pub const SGE_BITS: usize = 8 * send::Sge::BYTES;
 /// Bytes of the operand of an atomic.
-pub const ATOMIC_BYTES: u64 = 8;
+pub const ATOMIC_BYTES: u64 = limits::ATOMIC_BYTES as u64;
 /// Bit of a slot that says that the WQE has a second one.
 pub const TWO_SLOTS: usize = offset("two_slots");
 /// First bit of the SGEs, or of the inline data, of a first slot.

@@ -403,7 +403,7 @@ impl QueuePair {
                 self.acknowledge_before(host, psn.add(1));
             }
             Syndrome::RnrNak { timer_code } => {
-                host.count("nak_not_ready_received");
+                host.count("nak_rnr_received");
                 if self.acknowledge_before(host, psn) {
                     self.wait_for_peer(host, psn, timer_code);
                 }
@@ -516,7 +516,7 @@ impl QueuePair {
     /// Waits for the time of the RNR NAK, then goes back to a PSN (protocol 2.7).
     fn wait_for_peer(&mut self, host: &mut Host, psn: Psn, timer_code: u8) {
         if self.requester.rnr_retries_left == 0 {
-            host.count("not_ready_exhausted");
+            host.count("rnr_retry_exceeded");
             self.end_work(host, CompletionStatus::RnrRetryExceeded);
             return;
         }

@@ -584,7 +584,7 @@ impl QueuePair {
 fn count_reply(host: &mut Host, syndrome: Syndrome) {
     host.count(match syndrome {
         Syndrome::Ack { .. } | Syndrome::Reserved(_) => "acknowledgements_sent",
-        Syndrome::RnrNak { .. } => "nak_not_ready_sent",
+        Syndrome::RnrNak { .. } => "nak_rnr_sent",
         Syndrome::Nak(NakCode::PsnSequenceError) => "nak_sequence_sent",
         Syndrome::Nak(NakCode::RemoteAccessError) => "nak_access_sent",
         Syndrome::Nak(NakCode::RemoteOperationalError) => "nak_operational_sent",

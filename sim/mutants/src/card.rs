@@ -1,25 +1,18 @@
 //! Faults of the card, one in each stage at least.
 use crate::{Fault, Kind, Place, Site};
 
+/// A name or an expression.
+type Text = &'static str;
+/// A module, a signal or a text of it, and what its expression becomes.
+type Edit = (Text, Text, Text);
+
 /// A fault of what a wire or output of a module is assigned to.
-const fn signal(
-    name: &'static str,
-    kind: Kind,
-    (module, signal, becomes): (&'static str, &'static str, &'static str),
-    means: &'static str,
-    judge: &'static str,
-) -> Fault {
+const fn signal(name: Text, kind: Kind, (module, signal, becomes): Edit, means: Text, judge: Text) -> Fault {
     Fault { name, kind, place: Place::Module { module, site: Site::Signal(signal), becomes }, means, judge }
 }
 
 /// A fault of an expression that is marked in a text of a module.
-const fn text(
-    name: &'static str,
-    kind: Kind,
-    (module, text, becomes): (&'static str, &'static str, &'static str),
-    means: &'static str,
-    judge: &'static str,
-) -> Fault {
+const fn text(name: Text, kind: Kind, (module, text, becomes): Edit, means: Text, judge: Text) -> Fault {
     Fault { name, kind, place: Place::Module { module, site: Site::Text(text), becomes }, means, judge }
 }
 

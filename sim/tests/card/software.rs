@@ -16,7 +16,6 @@ use rnic_machine::monitor::Rule;
 use rnic_stimulus::chance::Seed;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 /// A ring, and what it held at the last doorbell.
 struct Ring {
@@ -80,21 +79,7 @@ impl HastyBar {
 }
 
 impl Bar for HastyBar {
-    fn bytes(&self) -> u64 {
-        self.inner().bytes()
-    }
-
-    fn read32(&self, offset: u64) -> u32 {
-        self.inner().read32(offset)
-    }
-
-    fn write32(&self, offset: u64, value: u32) {
-        self.inner().write32(offset, value);
-    }
-
-    fn read64(&self, offset: u64) -> u64 {
-        self.inner().read64(offset)
-    }
+    rnic_workloads::forward_to_inner!(bytes read32 write32 read64);
 
     fn write64(&self, offset: u64, value: u64) {
         if self.index == DOORBELL_BAR || offset == u64::from(REG_ADMIN_DOORBELL.offset) {
@@ -119,6 +104,10 @@ impl Hasty {
         Hasty { shared, bars }
     }
 
+    fn inner(&self) -> &dyn Function {
+        &*self.shared.function
+    }
+
     /// From now on doorbells overtake what they post.
     fn hurry(&self, is_hasty: bool) {
         self.shared.is_hasty.store(is_hasty, Ordering::Relaxed);
@@ -131,9 +120,7 @@ impl Hasty {
 }
 
 impl Function for Hasty {
-    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        self.shared.function.config_space()
-    }
+    rnic_workloads::forward_to_inner!(config_space interrupt_vectors take_interrupt reset now idle);
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
         let bar = self.bars.iter().find(|bar| bar.index == index);
@@ -141,7 +128,7 @@ impl Function for Hasty {
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        let address = self.shared.function.map(memory)?;
+        let address = self.inner().map(memory)?;
         if memory.purpose() == Purpose::Ring {
             let view = memory.device_view();
             let before = vec![0; view.bytes()];
@@ -152,27 +139,7 @@ impl Function for Hasty {
 
     fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
         self.shared.rings().retain(|ring| ring.address != device_address);
-        self.shared.function.unmap(device_address)
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.shared.function.interrupt_vectors()
-    }
-
-    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
-        self.shared.function.take_interrupt(vector)
-    }
-
-    fn reset(&self) -> Result<(), FunctionError> {
-        self.shared.function.reset()
-    }
-
-    fn now(&self) -> Duration {
-        self.shared.function.now()
-    }
-
-    fn idle(&self) {
-        self.shared.function.idle();
+        self.inner().unmap(device_address)
     }
 }
 

@@ -220,7 +220,7 @@ fn expected_counters(case: &RequestCase, reference: &Endpoint) -> BTreeMap<&'sta
                 add("remote_protection", 1);
             }
             0x63 => add("nak_operational_sent", 1),
-            syndrome if syndrome >> 5 == 1 => add("nak_not_ready_sent", 1),
+            syndrome if syndrome >> 5 == 1 => add("nak_rnr_sent", 1),
             _ => {}
         }
     }
@@ -545,7 +545,7 @@ fn answer(rig: &mut Rig, ground: &Ground, version: Version, index: usize) -> Res
                     | CompletionStatus::RemoteAccess
                     | CompletionStatus::RemoteOperation,
                 ) => Some("nak_received"),
-                Fate::AgainAfter(_) => Some("nak_not_ready_received"),
+                Fate::AgainAfter(_) => Some("nak_rnr_received"),
                 Fate::Completes(CompletionStatus::BadResponse) => Some("response_unexpected"),
                 _ => None,
             };

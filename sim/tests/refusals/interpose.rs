@@ -13,7 +13,6 @@ use rnic_layout::registers::{
 use rnic_machine::function::{SharedWorld, SimulatedFunction};
 use rnic_machine::host::Access;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 /// Offset of the tag of a command, which the driver chooses.
 const TAG: std::ops::Range<usize> = 2..4;
@@ -105,17 +104,7 @@ impl Registers {
 }
 
 impl Bar for Registers {
-    fn bytes(&self) -> u64 {
-        self.inner().bytes()
-    }
-
-    fn read32(&self, offset: u64) -> u32 {
-        self.inner().read32(offset)
-    }
-
-    fn write32(&self, offset: u64, value: u32) {
-        self.inner().write32(offset, value);
-    }
+    rnic_workloads::forward_to_inner!(bytes read32 write32);
 
     fn read64(&self, offset: u64) -> u64 {
         match self.0.state().table_sizes {
@@ -143,6 +132,10 @@ impl Interposer {
         let function = SimulatedFunction::new(Arc::clone(&world), 0);
         let shared = Arc::new(Shared { function, world, state: Mutex::default() });
         Interposer { registers: Registers(Arc::clone(&shared)), shared }
+    }
+
+    fn inner(&self) -> &SimulatedFunction {
+        &self.shared.function
     }
 
     /// Makes the driver believe in tables of these sizes, from its start on.
@@ -186,42 +179,20 @@ impl Interposer {
 }
 
 impl Function for Interposer {
-    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        self.shared.function.config_space()
-    }
+    rnic_workloads::forward_to_inner!(config_space unmap interrupt_vectors take_interrupt reset now);
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
-        if index == REGISTER_BAR { Ok(&self.registers) } else { self.shared.function.bar(index) }
+        if index == REGISTER_BAR { Ok(&self.registers) } else { self.inner().bar(index) }
     }
 
     fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        let address = self.shared.function.map(memory)?;
+        let address = self.inner().map(memory)?;
         self.shared.state().mapped.push((address, memory.device_view().bytes()));
         Ok(address)
     }
 
-    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        self.shared.function.unmap(device_address)
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.shared.function.interrupt_vectors()
-    }
-
-    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
-        self.shared.function.take_interrupt(vector)
-    }
-
-    fn reset(&self) -> Result<(), FunctionError> {
-        self.shared.function.reset()
-    }
-
-    fn now(&self) -> Duration {
-        self.shared.function.now()
-    }
-
     fn idle(&self) {
-        self.shared.function.idle();
+        self.inner().idle();
         self.shared.look();
     }
 }

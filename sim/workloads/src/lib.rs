@@ -17,6 +17,7 @@
 pub mod arena;
 pub mod cards;
 pub mod endpoints;
+pub mod forward;
 pub mod model;
 pub mod plan;
 pub mod run;

@@ -7,7 +7,9 @@
 //! Work that is posted after the mistake must be flushed.
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rnic_layout::limits::{INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX};
+use rnic_layout::limits::{
+    ATOMIC_BYTES, INLINE_BYTES_MAX, RECEIVE_SGES_MAX, SEND_SGES_FIRST_SLOT, SEND_SGES_MAX,
+};
 use rnic_layout::path::Pmtu;
 use rnic_layout::psn::PSN_COUNT;
 use rnic_stimulus::chance::Seed;
@@ -21,8 +23,6 @@ pub const LANES: usize = 64;
 const UNSIGNALLED_MAX: usize = 4;
 /// Maximum of packets of most messages.
 const PACKETS_USUAL: usize = 4;
-/// Bytes of an atomic.
-pub const ATOMIC_BYTES: usize = 8;
 /// Offset of the cells for atomics in a window, a multiple of eight; and their number.
 const CELLS: usize = 32_768;
 const CELL_COUNT: usize = 6;

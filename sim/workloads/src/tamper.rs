@@ -1,6 +1,6 @@
 //! Access to a card with which requests can be corrupted that the driver would never post: between their store and their
 //! doorbell, as a faulty or hostile application could that writes its rings itself; and a card that is pulled out.
-use rnic_driver::function::{DOORBELL_BAR, DmaSegment};
+use rnic_driver::function::DOORBELL_BAR;
 use rnic_driver::memory::Purpose;
 use rnic_driver::{Bar, Function, FunctionError, Memory};
 use rnic_layout::limits::WQE_SLOT_BYTES;
@@ -95,21 +95,11 @@ impl Doorbells {
 }
 
 impl Bar for Doorbells {
-    fn bytes(&self) -> u64 {
-        self.inner().bytes()
-    }
-
-    fn read32(&self, offset: u64) -> u32 {
-        self.inner().read32(offset)
-    }
+    crate::forward_to_inner!(bytes read32 read64);
 
     fn write32(&self, offset: u64, value: u32) {
         self.0.rings().spoil();
         self.inner().write32(offset, value);
-    }
-
-    fn read64(&self, offset: u64) -> u64 {
-        self.inner().read64(offset)
     }
 
     fn write64(&self, offset: u64, value: u64) {
@@ -133,7 +123,7 @@ impl Tamper {
         Tamper { doorbells: Doorbells(Arc::clone(&shared)), shared, hours_gone: AtomicU64::new(0) }
     }
 
-    fn function(&self) -> &dyn Function {
+    fn inner(&self) -> &dyn Function {
         &*self.shared.function
     }
 
@@ -161,63 +151,33 @@ impl Tamper {
 }
 
 impl Function for Tamper {
-    fn config_space(&self) -> Result<Vec<u8>, FunctionError> {
-        self.function().config_space()
-    }
+    crate::forward_to_inner!(config_space map map_scattered unmap interrupt_vectors take_interrupt wait_interrupt reset);
 
     fn bar(&self, index: u8) -> Result<&dyn Bar, FunctionError> {
         match index {
             _ if self.hours_gone() > 0 => Ok(&Gone),
             DOORBELL_BAR => Ok(&self.doorbells),
-            _ => self.function().bar(index),
+            _ => self.inner().bar(index),
         }
     }
 
     fn allocate(&self, bytes: usize, purpose: Purpose) -> Result<Arc<Memory>, FunctionError> {
-        let memory = self.function().allocate(bytes, purpose)?;
+        let memory = self.inner().allocate(bytes, purpose)?;
         if purpose == Purpose::Ring {
             self.shared.rings().memory.push(Arc::downgrade(&memory));
         }
         Ok(memory)
     }
 
-    fn map(&self, memory: &Arc<Memory>) -> Result<u64, FunctionError> {
-        self.function().map(memory)
-    }
-
-    fn map_scattered(&self, memory: &Arc<Memory>) -> Result<Vec<DmaSegment>, FunctionError> {
-        self.function().map_scattered(memory)
-    }
-
-    fn unmap(&self, device_address: u64) -> Result<(), FunctionError> {
-        self.function().unmap(device_address)
-    }
-
-    fn interrupt_vectors(&self) -> u32 {
-        self.function().interrupt_vectors()
-    }
-
-    fn take_interrupt(&self, vector: u32) -> Result<bool, FunctionError> {
-        self.function().take_interrupt(vector)
-    }
-
-    fn wait_interrupt(&self, vector: u32, until: Duration) -> Result<bool, FunctionError> {
-        self.function().wait_interrupt(vector, until)
-    }
-
-    fn reset(&self) -> Result<(), FunctionError> {
-        self.function().reset()
-    }
-
     fn now(&self) -> Duration {
-        self.function().now() + Duration::from_secs(3600 * self.hours_gone())
+        self.inner().now() + Duration::from_secs(3600 * self.hours_gone())
     }
 
     fn idle(&self) {
         if self.hours_gone() > 0 {
             self.hours_gone.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.function().idle();
+            self.inner().idle();
         }
     }
 }

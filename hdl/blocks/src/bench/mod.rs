@@ -19,7 +19,7 @@ mod stream;
 mod twin;
 mod waves;
 
-pub use ports::{Port, ports_of};
+pub use rnic_kernel::ports::{Port, ports_of};
 pub use stimulus::{Random, Stimulus, random};
 pub use stream::{Sink, Source, Stalls, beats_of, frames_of, transfer};
 pub use waves::Waves;

@@ -1,8 +1,10 @@
 //! The Verilog of a block, run beside it.
 //!
 //! To turn a wide port into a number takes longer than all the rest of a cycle, so only ports that have changed are read.
-use super::ports::{Port, number_of, ports_of, see_ports};
+use super::ports::see_ports;
 use num_bigint::BigUint;
+use rnic_kernel::literal::number_of;
+use rnic_kernel::ports::{Port, ports_of};
 use rnic_kernel::prelude::*;
 use verilator_sys::{AnyPort, Instance, Model, ModelOptions, Optimization, Toolchain};
 
@@ -62,7 +64,7 @@ impl Twin {
         see_ports(block, |place, atom| {
             let port = &mut self.ports[place];
             if std::mem::take(&mut port.is_old) {
-                port.value = number_of(atom).to_u32_digits();
+                port.value = number_of(&atom.verilog()).expect("ports are unsigned").to_u32_digits();
                 port.value.resize(port.value.len().max(port.handle.words()), 0);
                 if port.is_input {
                     self.instance.write_words(port.handle, &port.value);

@@ -1,5 +1,5 @@
 //! Waveforms as text: a review shows a change of timing, and the documentation of a block stays true.
-use super::ports::{Port, ports_of};
+use super::{Port, ports_of};
 use num_bigint::BigUint;
 use rnic_kernel::prelude::*;
 use std::path::Path;

@@ -1,15 +1,16 @@
 //! Rotation of a wide word: the byte shifter with which headers are removed and inserted.
 use rnic_kernel::prelude::*;
 
-/// Rotates a word upwards by a multiple of its granule, a few positions in each registered stage.
+const BYTE_BITS: usize = 8;
+
+/// Rotates a word upwards by a number of bytes, a few positions in each registered stage.
 ///
 /// Payload follows headers of any length, and starts at any address of host memory, so its beats are rotated between the two. A
 /// rotation loses no byte, so the same rotator inserts and removes headers; its user takes the wrapped lanes from the beat before
 /// (insertion) or after (removal).
 ///
-/// Made with `by_granules`, `Rotator<512, 6, 3>` turns by bytes and `Rotator<512, 4, 2>` by dwords; with `by_bytes`, the distance
-/// may be wider than needed. The bits of the distance are shared out over `STAGES` stages, at most two to a stage, so that each is a mux
-/// of at most four: one LUT a bit.
+/// The distance may be wider than needed. Its bits are shared out over `STAGES` stages, at most two to a stage, so that each is a
+/// mux of at most four: one LUT a bit.
 ///
 /// ```text
 ///             ┌───────┐     ┌───────┐     ┌───────┐
@@ -20,7 +21,7 @@ use rnic_kernel::prelude::*;
 ///
 /// Latency `STAGES` cycles, a word every cycle, no back-pressure.
 ///
-/// 1. Granule `i` of a word of `n` appears as granule `(i + distance) mod n` of the result.
+/// 1. Byte `i` of a word of `n` appears as byte `(i + distance) mod n` of the result.
 /// 2. `rotated_by` is the distance that came with the word.
 #[derive(LogicBlock, Registers)]
 pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize> {
@@ -28,7 +29,7 @@ pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize
     pub clock: Signal<In, Clock>,
     /// The word to turn.
     pub data: Signal<In, Bits<DATA>>,
-    /// How far, in granules, towards the more significant end.
+    /// How far, in bytes, towards the more significant end.
     pub distance: Signal<In, Bits<DISTANCE>>,
     /// The word turned, registered.
     pub rotated: Signal<Out, Bits<DATA>>,
@@ -36,15 +37,11 @@ pub struct Rotator<const DATA: usize, const DISTANCE: usize, const STAGES: usize
     pub rotated_by: Signal<Out, Bits<DISTANCE>>,
     words: [DFF<Bits<DATA>>; STAGES],
     distances: [DFF<Bits<DISTANCE>>; STAGES],
-    _granule: usize,
     _first_bit: [usize; STAGES],
     _has_two_bits: [bool; STAGES],
 }
 
 impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA, DISTANCE, STAGES> {
-    /// Whether every bit of the distance can count, and in these stages.
-    pub const TURNS_GRANULES: bool = DATA.is_multiple_of(1 << DISTANCE) && Self::has_stages_for(DISTANCE);
-
     /// Whether it can turn by bytes.
     pub const TURNS_BYTES: bool = DATA >= 16
         && DATA.is_power_of_two()
@@ -60,26 +57,13 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA
         bits.div_ceil(2) <= STAGES && STAGES <= bits
     }
 
-    /// Makes a rotator whose granule is `DATA / 2^DISTANCE` bits, so that every bit of the distance counts.
-    ///
-    /// `DATA` that is not a multiple of `2^DISTANCE`, and too many or too few stages, do not compile.
-    pub fn by_granules() -> Self {
-        const { assert!(Self::TURNS_GRANULES, "Rotator: DATA, DISTANCE and STAGES do not fit together") };
-        Self::with_granules(DISTANCE)
-    }
-
     /// Makes a rotator by bytes; higher bits of the distance are whole turns and have no effect.
     ///
     /// `DATA` that is not a power of two, `DISTANCE` that is too narrow, and too many or too few stages do not compile.
     pub fn by_bytes() -> Self {
         const { assert!(Self::TURNS_BYTES, "Rotator: DATA, DISTANCE and STAGES do not fit together") };
-        Self::with_granules(Self::BYTE_DISTANCE)
-    }
-
-    /// Makes a rotator of `2^bits` granules.
-    fn with_granules(bits: usize) -> Self {
         // The first stages take two bits of the distance each, the last ones one.
-        let two_bit_stages = bits - STAGES;
+        let two_bit_stages = Self::BYTE_DISTANCE - STAGES;
         Self {
             clock: Default::default(),
             data: Default::default(),
@@ -88,7 +72,6 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Rotator<DATA
             rotated_by: Default::default(),
             words: core::array::from_fn(|_| Default::default()),
             distances: core::array::from_fn(|_| Default::default()),
-            _granule: DATA >> bits,
             _first_bit: core::array::from_fn(|stage| stage + stage.min(two_bit_stages)),
             _has_two_bits: core::array::from_fn(|stage| stage < two_bit_stages),
         }
@@ -111,7 +94,7 @@ impl<const DATA: usize, const DISTANCE: usize, const STAGES: usize> Logic
             let word = if stage == 0 { self.data.val() } else { self.words[stage - 1].q.val() };
             let distance = if stage == 0 { self.distance.val() } else { self.distances[stage - 1].q.val() };
             let first_bit = self._first_bit[stage];
-            let unit = (self._granule << first_bit) as u64;
+            let unit = (BYTE_BITS << first_bit) as u64;
             self.distances[stage].d.next = distance;
             self.words[stage].d.next = if self._has_two_bits[stage] {
                 match distance.get_bits::<2>(first_bit).to_u64() {
@@ -137,11 +120,10 @@ mod tests {
     use std::collections::VecDeque;
 
     /// Every distance, a new word in every cycle, in both languages; the expected words are turned as numbers.
-    fn turns<const DATA: usize, const DISTANCE: usize, const STAGES: usize>(
-        block: Rotator<DATA, DISTANCE, STAGES>,
-        granule: usize,
-    ) {
-        let mut bench = Bench::clocked(block, |block| &mut block.clock).in_lock_step();
+    fn turns<const DATA: usize, const DISTANCE: usize, const STAGES: usize>() {
+        let mut bench =
+            Bench::clocked(Rotator::<DATA, DISTANCE, STAGES>::by_bytes(), |block| &mut block.clock)
+                .in_lock_step();
         let mut random = random();
         let mut expected = VecDeque::new();
         for cycle in 0..(2 << DISTANCE) + STAGES {
@@ -155,7 +137,7 @@ mod tests {
                 let found = (bench.block.rotated.val(), bench.block.rotated_by.val());
                 assert_eq!(Some(found), expected.pop_front(), "cycle {cycle}");
             }
-            let turned = BigUint::from(word) << (granule * distance.index() % DATA);
+            let turned = BigUint::from(word) << (8 * distance.index() % DATA);
             let low = Bits::<DATA>::from_number(&turned);
             let wrapped = Bits::<DATA>::from_number(&(turned >> DATA));
             expected.push_back((low | wrapped, distance));
@@ -165,27 +147,21 @@ mod tests {
 
     #[test]
     fn bytes_turn_by_every_distance() {
-        turns(Rotator::<64, 3, 3>::by_granules(), 8);
-        turns(Rotator::<128, 5, 3>::by_bytes(), 8);
-        turns(Rotator::<256, 5, 3>::by_granules(), 8);
-        turns(Rotator::<512, 7, 3>::by_bytes(), 8);
-    }
-
-    #[test]
-    fn dwords_turn_by_every_distance() {
-        turns(Rotator::<64, 1, 1>::by_granules(), 32);
-        turns(Rotator::<512, 4, 2>::by_granules(), 32);
+        turns::<64, 3, 3>();
+        turns::<128, 5, 3>();
+        turns::<256, 5, 3>();
+        turns::<512, 7, 3>();
     }
 
     #[test]
     fn parameters_that_do_not_fit_are_refused() {
-        let fits = [Rotator::<512, 6, 3>::TURNS_GRANULES, Rotator::<512, 6, 6>::TURNS_GRANULES];
+        let fits = [Rotator::<512, 6, 3>::TURNS_BYTES, Rotator::<512, 6, 6>::TURNS_BYTES];
         assert_eq!(fits, [true, true]);
-        let too_few_or_many = [Rotator::<512, 6, 2>::TURNS_GRANULES, Rotator::<512, 6, 7>::TURNS_GRANULES];
+        let too_few_or_many = [Rotator::<512, 6, 2>::TURNS_BYTES, Rotator::<512, 6, 7>::TURNS_BYTES];
         assert_eq!(too_few_or_many, [false, false]);
-        let (fits, is_narrow) = (Rotator::<512, 6, 3>::TURNS_BYTES, Rotator::<512, 5, 3>::TURNS_BYTES);
-        assert_eq!((fits, is_narrow), (true, false));
-        let is_odd = Rotator::<100, 3, 3>::TURNS_GRANULES;
-        assert!(!is_odd, "100 bits are no eight granules");
+        let is_narrow = Rotator::<512, 5, 3>::TURNS_BYTES;
+        assert!(!is_narrow, "5 bits do not reach 63 bytes");
+        let is_odd = Rotator::<96, 4, 3>::TURNS_BYTES;
+        assert!(!is_odd, "96 bits are no power of two");
     }
 }

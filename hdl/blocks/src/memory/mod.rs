@@ -25,7 +25,7 @@ pub use crossing::CrossingMemory;
 pub use lookup::LookupMemory;
 pub use simple::Memory;
 
-use num_bigint::BigUint;
+use rnic_kernel::literal::number_of;
 use rnic_kernel::prelude::*;
 
 /// Whether a memory may have this many address bits; 2^16 words of any width are more than one card has room for.
@@ -96,9 +96,7 @@ fn range(width: usize) -> String {
 
 /// A value as a Verilog literal.
 fn literal<T: Synth>(value: T) -> String {
-    let text = format!("{:x}", value.verilog());
-    let digits = text.split("'h").nth(1).expect("rust-hdl prints literals as <width>'h<digits>");
-    let number = BigUint::parse_bytes(digits.as_bytes(), 16).expect("the digits are hexadecimal");
+    let number = number_of(&value.verilog()).expect("values of hardware are unsigned");
     format!("{}'h{number:x}", T::BITS)
 }
 

@@ -12,7 +12,6 @@
 
 mod icarus;
 mod lint;
-mod ports;
 mod random;
 mod recording;
 mod tools;
@@ -20,7 +19,6 @@ mod verilator;
 
 pub use icarus::icarus;
 pub use lint::lint;
-pub use ports::{Port, ports_of};
 pub use random::{Random, RandomValue};
 pub use recording::{Cycle, Difference, Recording, Subject, record};
 pub use tools::{scratch, yosys};

@@ -1,6 +1,7 @@
 //! Recordings of a block in Rust, cycle by cycle.
-use crate::{Port, Random, ports_of};
+use crate::Random;
 use num_bigint::BigUint;
+use rnic_kernel::ports::{Port, ports_of};
 use rnic_kernel::prelude::*;
 use std::fmt::{self, Write as _};
 

@@ -3,14 +3,9 @@ use super::module::{Docs, leaf_body, port_list, words};
 use super::{INDENT, Printed};
 use crate::design::{Atom, Body, Code, Scope};
 use crate::ir::{RegisterLeaf, Staged};
+use crate::literal::parse_hex;
 use num_bigint::BigUint;
 use rust_hdl::core::prelude::AtomKind;
-
-/// Reads `<width>'h<digits>`.
-pub(crate) fn parse_hex(literal: &str) -> Option<BigUint> {
-    let (_, digits) = literal.split_once("'h")?;
-    BigUint::parse_bytes(digits.as_bytes(), 16)
-}
 
 /// rust-hdl's `DFF` has no mark of its own: it is known by its ports and by the words of its Verilog.
 pub(crate) fn recognize_register(scope: &mut Scope) {

@@ -8,13 +8,12 @@ use rnic_blocks::logic::psn;
 use rnic_kernel::prelude::*;
 use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::QpState;
+use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS, ReadResponseCommand, ResponseNotice};
 
 /// First bit of the class of a syndrome, which is zero in an ACK.
 const SYNDROME_CLASS: usize = 5;
-/// `log2` of the bytes that a `PathMtu` of 0 would have; each number doubles it.
-const PMTU_BASE_BITS: usize = 7;
 
 /// READs of a queue pair that wait for responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -95,12 +94,6 @@ pub(super) fn serves(state: Bits<3>) -> Bit {
         || state == QpState::ReadyToSend as u64
         || state == QpState::SendQueueDrain as u64
         || state == QpState::SendQueueError as u64
-}
-
-/// Bytes of a `PathMtu`.
-#[kernel]
-fn pmtu_bytes(code: Bits<3>) -> Bits<13> {
-    bits::<13>(1 << PMTU_BASE_BITS) << code
 }
 
 /// Says what the oldest READ waits for.
@@ -330,13 +323,6 @@ mod tests {
         for number in 0..8 {
             let expected = states.iter().any(|&state| state as u64 == number);
             assert_eq!(serves(bits(number)), expected, "state {number}");
-        }
-    }
-
-    #[test]
-    fn every_pmtu_has_its_bytes() {
-        for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
-            assert_eq!(pmtu_bytes(bits(code)), bits(bytes));
         }
     }
 

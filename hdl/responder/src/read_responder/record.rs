@@ -26,8 +26,6 @@ const fn reliable(operation: Operation) -> u64 {
 const TURN_BYTES_LOG2: usize = 14;
 /// log2 of the responses of a turn at a PMTU of 256 bytes.
 pub(super) const TURN_LOG2: usize = TURN_BYTES_LOG2 - 8;
-/// log2 of the bytes of PMTU code 0; each further code doubles it.
-const PMTU_LOG2: usize = 7;
 
 /// Attributes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -150,12 +148,6 @@ pub(super) fn slot_of(request: ReadRequest) -> Slot {
     }
 }
 
-/// Gives the bytes of a PMTU code.
-#[kernel]
-pub(super) fn pmtu_bytes(code: Bits<3>) -> Bits<13> {
-    bits::<13>(1 << PMTU_LOG2) << code
-}
-
 /// Gives the responses that a turn makes at most: as many as hold 16 KiB.
 #[kernel]
 pub(super) fn turn_packets(path_mtu: Bits<3>) -> Bits<7> {
@@ -264,9 +256,8 @@ mod tests {
 
     #[test]
     fn a_turn_is_16_kib() {
-        for (code, bytes, packets) in [(1, 256, 64), (2, 512, 32), (3, 1024, 16), (4, 2048, 8), (5, 4096, 4)]
-        {
-            assert_eq!((pmtu_bytes(bits(code)), turn_packets(bits(code))), (bits(bytes), bits(packets)));
+        for (code, packets) in [(1, 64), (2, 32), (3, 16), (4, 8), (5, 4)] {
+            assert_eq!(turn_packets(bits(code)), bits(packets));
         }
     }
 

@@ -11,10 +11,11 @@
 //!
 //! 1. All outputs are functions of registers.
 use super::record::{
-    Life, Progress, Response, Slot, Value, access_request_of, pmtu_bytes, progress_after_turn, response_of,
-    turn_packets, value_of,
+    Life, Progress, Response, Slot, Value, access_request_of, progress_after_turn, response_of, turn_packets,
+    value_of,
 };
 use rnic_kernel::prelude::*;
+use rnic_messages::path::pmtu_bytes;
 use rnic_messages::protect::AccessRequest;
 use rnic_messages::sizes::QUEUE_PAIR_BITS;
 

@@ -1,0 +1,89 @@
+//! The ports of a block as numbers with names, whatever their types: what a bench drives and compares.
+use crate::literal::number_of;
+use num_bigint::BigUint;
+use rust_hdl::core::prelude::*;
+
+/// One port, named as in the emitted Verilog, and its settled value.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Name of the signal, with the names of the interfaces around it: `rx_beat`.
+    pub name: String,
+    /// Whether the block reads it.
+    pub is_input: bool,
+    /// Width in bits.
+    pub width: usize,
+    /// What it carries.
+    pub value: BigUint,
+    kind: TypeKind,
+}
+
+impl Port {
+    /// Finds a field of a struct: its offset in bits and its width.
+    pub fn field(&self, name: &str) -> Option<(usize, usize)> {
+        let TypeKind::Composite(fields) = &self.kind else { return None };
+        let mut offset = 0;
+        for field in fields {
+            let width = width_of(&field.kind.kind);
+            if field.fieldname == name {
+                return Some((offset, width));
+            }
+            offset += width;
+        }
+        None
+    }
+}
+
+fn width_of(kind: &TypeKind) -> usize {
+    match kind {
+        TypeKind::Bits(width) | TypeKind::Signed(width) => *width,
+        TypeKind::Enum(variants) => clog2(variants.len()),
+        TypeKind::Composite(fields) => fields.iter().map(|field| width_of(&field.kind.kind)).sum(),
+    }
+}
+
+/// Reads all ports of `block`, in the order of its declaration.
+pub fn ports_of(block: &dyn Block) -> Vec<Port> {
+    let mut reader = Reader::default();
+    block.accept("block", &mut reader);
+    reader.ports
+}
+
+#[derive(Default)]
+struct Reader {
+    namespace: Vec<String>,
+    depth: usize,
+    ports: Vec<Port>,
+}
+
+impl Probe for Reader {
+    fn visit_start_scope(&mut self, _name: &str, _block: &dyn Block) {
+        self.depth += 1;
+    }
+
+    fn visit_end_scope(&mut self, _name: &str, _block: &dyn Block) {
+        self.depth -= 1;
+    }
+
+    fn visit_start_namespace(&mut self, name: &str, _block: &dyn Block) {
+        self.namespace.push(name.replace('$', "_"));
+    }
+
+    fn visit_end_namespace(&mut self, _name: &str, _block: &dyn Block) {
+        self.namespace.pop();
+    }
+
+    fn visit_atom(&mut self, name: &str, atom: &dyn Atom) {
+        if self.depth != 1 || !atom.kind().is_parameter() {
+            return;
+        }
+        let own = name.replace('$', "_");
+        let name = self.namespace.iter().chain([&own]).cloned().collect::<Vec<_>>().join("_");
+        self.ports.push(Port {
+            name,
+            is_input: atom.kind() == AtomKind::InputParameter,
+            width: atom.bits(),
+            value: number_of(&atom.verilog()).expect("ports are unsigned"),
+            kind: atom.descriptor().kind,
+        });
+    }
+}

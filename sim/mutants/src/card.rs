@@ -254,17 +254,17 @@ pub const FAULTS: &[Fault] = &[
         "a doorbell that is too far ahead goes unnoticed",
         "commands",
     ),
-    text(
+    signal(
         "local-invalidate-no-wait",
         Kind::NoWait,
-        ("wqe_parse", "waits_for_all = is_plain && ([[is_local_value]] ||", "1'b0"),
+        ("wqe_parse", "waits_for_all_is_early", "1'b0"),
         "LOCAL_INVALIDATE is executed while messages before it are in flight",
         "keys",
     ),
     signal(
         "reads-not-awaited",
         Kind::NoWait,
-        ("wqe_parse", "waits_for_reads", "1'b0"),
+        ("wqe_parse", "decide_awaits_reads", "1'b0"),
         "neither a fence nor the limit of READs in flight holds a WQE",
         "operations",
     ),

@@ -306,14 +306,14 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "local-access-not-checked",
         Kind::Lost,
-        ("issue", "is_protected", "1'b0"),
+        ("issue", "outcome_of_is_protected", "1'b0"),
         "payload is read whatever its lkey is",
         "operations",
     ),
     signal(
         "issued-psn-one-short",
         Kind::OffByOne,
-        ("issue", "unsent_psn", "@ - 24'h1"),
+        ("issue", "record_after_unsent_psn", "@ - 24'h1"),
         "the last packet that was sent counts as never sent",
         "message",
     ),

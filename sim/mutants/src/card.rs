@@ -299,7 +299,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "invalidate-sent-as-plain",
         Kind::WrongField,
-        ("segment", "message_opcode", "plain_opcode"),
+        ("segment", "opcode_of_message_opcode", "opcode_of_plain_opcode"),
         "SEND with Invalidate leaves as SEND",
         "endpoint",
     ),

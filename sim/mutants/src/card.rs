@@ -317,21 +317,17 @@ pub const FAULTS: &[Fault] = &[
         "the last packet that was sent counts as never sent",
         "message",
     ),
-    text(
+    signal(
         "requester-psn-without-wrap",
         Kind::WrongWidth,
-        (
-            "acknowledge",
-            "ahead <= [[response_psn - distance_base]];",
-            "(response_psn < distance_base) ? 24'h800000 : @",
-        ),
+        ("acknowledge", "check_of_ahead", "(arrival[28:5] < progresses_read_data[102:79]) ? 24'h800000 : @"),
         "a response behind the wrap of the PSN is stale",
         "endpoint",
     ),
     signal(
         "unsignalled-success-completes",
         Kind::Lost,
-        ("acknowledge", "writes_cqe", "is_flushed || is_first_error || is_success"),
+        ("acknowledge", "writes_cqe_reports", "writes_cqe_is_error || writes_cqe_is_success"),
         "an unsignalled WQE that succeeds writes a CQE",
         "operations",
     ),
@@ -340,7 +336,7 @@ pub const FAULTS: &[Fault] = &[
         Kind::Swapped,
         (
             "acknowledge",
-            "opcode",
+            "cqe_of_opcode",
             "(@ == CompletionOpcode_CompareSwap) ? CompletionOpcode_FetchAdd : \
              (@ == CompletionOpcode_FetchAdd) ? CompletionOpcode_CompareSwap : @",
         ),
@@ -350,7 +346,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "refusal-acknowledges-one-more",
         Kind::OffByOne,
-        ("acknowledge", "una_psn", "response_psn + 24'h1"),
+        ("acknowledge", "after_acknowledgement_acknowledged", "arrival[28:5] + 24'h1"),
         "a NAK acknowledges the request that it refuses",
         "endpoint",
     ),

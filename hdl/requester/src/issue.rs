@@ -31,29 +31,24 @@
 //! 9. `burst_count` and `turn_count` count bursts and turns whose packets have all been taken by gather.
 use crate::messages::{
     Issued, IssuedRead, LocalCompletion, OutstandingMessage, POOL_SLOT_BITS, Packet, SLOT_BITS, SgePart,
-    WqeCompletion, WqeKind, invalidated_domain, invalidated_key,
 };
-use crate::wqe::ATOMIC_BYTES;
 use rnic_blocks::memory::Memory;
 use rnic_blocks::stream::{Fifo, StreamRx, StreamTx};
 use rnic_kernel::prelude::*;
-use rnic_layout::queue::completion::CompletionStatus;
 use rnic_messages::host::{HostSpan, Slot};
 use rnic_messages::protect::{AccessAnswer, Invalidation};
-use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
+use rnic_messages::read::READ_COUNT_BITS;
 use rnic_messages::sizes::{QUEUE_PAIR_BITS, SPAN_BITS};
-use rnic_messages::transmit::{GatherCommand, IssuedPsn, TransmitRequest};
+use rnic_messages::transmit::{GatherCommand, IssuedPsn};
+use rules::{
+    Answers, Command, Record, after_answer, command_after, command_of, completes_here, counts_of, ended,
+    invalidation_of, issued_of, issued_read_of, local_completion_of, message_of, outcome_of, record_after,
+    step_after_begin, step_after_write,
+};
 
-/// Packets of a queue pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct Record {
-    /// A packet was in error.
-    has_failed: Bit,
-    /// PSN of the first packet that was not sent.
-    unsent_psn: Bits<24>,
-    /// READs and atomics with `is_open`, free-running; never reset.
-    reads: Bits<READ_COUNT_BITS>,
-}
+mod rules;
+#[cfg(test)]
+mod tests;
 
 /// State of the block.
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -130,15 +125,10 @@ pub struct Issue {
     records: Memory<Record, QUEUE_PAIR_BITS>,
     spans: Fifo<HostSpan, 3, 4>,
     step: Reg<Step>,
-    left: DFF<Bits<2>>,
-    is_ok: DFF<Bit>,
-    first_address: DFF<Bits<64>>,
-    second_address: DFF<Bits<64>>,
+    answers: DFF<Answers>,
     is_sent: DFF<Bit>,
     inline_left: DFF<Bits<2>>,
-    command: DFF<GatherCommand>,
-    command_ends_burst: DFF<Bit>,
-    command_ends_turn: DFF<Bit>,
+    command: DFF<Command>,
     has_command: Reg<Bit>,
     newest: DFF<IssuedPsn>,
     has_newest: Reg<Bit>,
@@ -154,219 +144,106 @@ impl Logic for Issue {
         let is_sweeping = self.is_sweeping.val();
         let step = self.step.q.val();
         let packet = self.packet.beat.val();
+        let answers = self.answers.q.val();
+        let command = self.command.q.val();
         let has_command = self.has_command.q.val();
         let is_taken = has_command && self.gather.ready.val();
         let may_load = !has_command || self.gather.ready.val();
 
         self.gather.valid.next = has_command;
-        self.gather.beat.next = self.command.q.val();
+        self.gather.beat.next = command.gather;
         if is_taken {
             self.has_command.d.next = false;
         }
         self.burst_count.next = self.bursts_done.q.val();
         self.turn_count.next = self.turns_done.q.val();
         self.counts.next = self.counts_held.q.val();
-        self.counts_held.d.next = IssueCounts { work_refused: false, local_protection: false };
-
         self.records.read_enable.next = step == Step::Begin;
         self.records.read_address.next = packet.header.queue_pair;
 
         // A packet without a command ends its burst here; others when their command is taken.
         let is_empty = step == Step::Begin && self.packet.valid.val() && packet.header.is_empty && may_load;
-        self.packet.ready.next = is_empty;
-        self.access_answer.ready.next = false;
         if step == Step::Begin {
-            self.left.d.next = packet.request_count;
-            self.is_ok.d.next = true;
-            if self.packet.valid.val() && !packet.header.is_empty {
-                self.step.d.next = if packet.request_count.any() { Step::Answers } else { Step::Write };
+            self.answers.d.next = Answers { left: packet.request_count, are_ok: true, ..answers };
+            if self.packet.valid.val() {
+                self.step.d.next = step_after_begin(packet);
             }
         }
 
-        // Each answer has a register of its own.
+        // Counted answers, then those of a list, which wait until all of them have come.
         let answer = self.access_answer.beat.val();
-        if step == Step::Answers {
-            self.access_answer.ready.next = true;
-            if self.access_answer.valid.val() {
-                self.left.d.next = self.left.q.val() - 1;
-                self.is_ok.d.next = self.is_ok.q.val() && answer.ok;
-                if self.left.q.val() == packet.request_count {
-                    self.first_address.d.next = answer.device_address;
-                } else {
-                    self.second_address.d.next = answer.device_address;
-                }
-                if self.left.q.val() == 1 {
-                    self.step.d.next = if packet.is_listed { Step::Listed } else { Step::Write };
-                }
-            }
-        }
-
-        // Those of a list wait until all of them have come.
         let part = self.sge_parts.beat.val();
         let is_listing = step == Step::Listed;
         let lists = is_listing && self.access_answer.valid.val() && self.sge_parts.valid.val();
+        self.access_answer.ready.next = step == Step::Answers || (is_listing && self.sge_parts.valid.val());
+        if step == Step::Answers && self.access_answer.valid.val() {
+            self.answers.d.next = after_answer(answers, answer, packet.request_count);
+            if answers.left == 1 {
+                self.step.d.next = if packet.is_listed { Step::Listed } else { Step::Write };
+            }
+        }
         self.sge_parts.ready.next = is_listing && self.access_answer.valid.val();
         self.spans.rx.valid.next = lists;
         self.spans.rx.beat.next =
             HostSpan { address: answer.device_address, length: bit_cast::<SPAN_BITS, 13>(part.length) };
-        if is_listing {
-            self.access_answer.ready.next = self.sge_parts.valid.val();
-        }
         if lists {
-            self.is_ok.d.next = self.is_ok.q.val() && answer.ok;
+            self.answers.d.next = Answers { are_ok: answers.are_ok && answer.ok, ..answers };
             if part.is_last {
                 self.step.d.next = Step::Write;
             }
         }
 
+        // The packet: what becomes of it, and who is told.
         let record = self.records.read_data.val();
-        let has_failed = record.has_failed && !packet.header.is_first;
-        let is_flushed = has_failed || packet.completion.status == CompletionStatus::Flushed as u64;
-        let is_refused = !is_flushed && packet.completion.status != CompletionStatus::Success as u64;
-        let is_protected = !is_flushed
-            && packet.completion.status == CompletionStatus::Success as u64
-            && !self.is_ok.q.val();
-        let is_right = !is_flushed && !is_refused && !is_protected;
-        let invalidates = is_right && packet.kind.is_local;
-        let is_sent = is_right && !packet.kind.is_local;
-        let status = if is_flushed {
-            bits::<8>(CompletionStatus::Flushed as u64)
-        } else if is_protected {
-            bits::<8>(CompletionStatus::LocalProtection as u64)
-        } else {
-            packet.completion.status
-        };
+        let outcome = outcome_of(packet, record, answers.are_ok);
+        let after = record_after(packet, record, outcome);
+        let is_sent = outcome.is_sent;
         let writes = step == Step::Write
             && may_load
             && self.local_completion.ready.val()
             && self.issued_read.ready.val()
             && self.invalidate.ready.val();
+        self.packet.ready.next = is_empty || writes;
         self.message_valid.next = writes && packet.starts;
         self.message_slot.next = packet.header.pool_slot;
-        self.message.next = OutstandingMessage {
-            generation: packet.header.generation,
-            last_psn: packet.header.last_psn,
-            next_slot: packet.header.next_slot,
-            is_open: packet.header.is_open,
-            completion: WqeCompletion {
-                status,
-                reason: select(is_refused, packet.completion.reason, bits::<8>(0)),
-                ..packet.completion
-            },
-            kind: WqeKind { is_local: invalidates, ..packet.kind },
-            // The length in RETH.
-            length: if packet.kind.is_atomic {
-                bits::<32>(ATOMIC_BYTES)
-            } else {
-                swap_bytes(packet.extended_or_key.get_bits::<32>(96))
-            },
-        };
-        let reads = select(packet.header.is_open, record.reads + 1, record.reads);
+        self.message.next = message_of(packet, outcome);
         self.issued_read.valid.next = writes && is_sent && packet.header.is_open;
-        self.issued_read.beat.next = IssuedRead {
-            queue_pair: packet.header.queue_pair,
-            generation: packet.header.generation,
-            slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
-        };
-        let unsent_psn = if is_sent {
-            select(packet.kind.is_read, packet.header.last_psn, packet.psn) + 1
-        } else if has_failed {
-            record.unsent_psn
-        } else {
-            packet.psn
-        };
+        self.issued_read.beat.next = issued_read_of(packet, record);
         self.issued_queue_pair.next = packet.header.queue_pair;
-        self.issued.next = Issued {
-            count: packet.header.message_count,
-            reads,
-            unsent_psn,
-            generation: packet.header.generation,
-        };
+        self.issued.next = issued_of(packet, after);
         self.issued_valid.next = writes;
-        self.newest.d.next = IssuedPsn { queue_pair: packet.header.queue_pair, psn: unsent_psn };
+        self.newest.d.next = IssuedPsn { queue_pair: packet.header.queue_pair, psn: after.unsent_psn };
         self.has_newest.d.next = writes;
         self.issued_psn.next = self.newest.q.val();
         self.issued_psn_valid.next = self.has_newest.q.val();
-        // A message in the pool that fails after its first packet fails as one whose payload could not be read.
-        let fails_later = is_protected && !packet.starts;
-        self.local_completion.valid.next = writes && !is_right && (packet.starts || fails_later);
-        self.local_completion.beat.next = LocalCompletion {
-            queue_pair: packet.header.queue_pair,
-            generation: packet.header.generation,
-            has_failed: fails_later,
-            psn: packet.psn,
-            is_invalidated: false,
-            is_denied: false,
-        };
-        self.invalidate.valid.next = writes && invalidates;
-        self.invalidate.beat.next = Invalidation {
-            queue_pair: packet.header.queue_pair,
-            generation: packet.header.generation,
-            key: invalidated_key(packet.extended_or_key),
-            domain: invalidated_domain(packet.extended_or_key),
-        };
+        self.local_completion.valid.next = writes && completes_here(packet, outcome);
+        self.local_completion.beat.next = local_completion_of(packet, outcome);
+        self.invalidate.valid.next = writes && outcome.is_invalidation;
+        self.invalidate.beat.next = invalidation_of(packet);
+        self.counts_held.d.next = counts_of(writes, outcome);
         self.records.write_enable.next = writes || is_sweeping;
         self.records.write_address.next =
             select(is_sweeping, self.sweep_index.val(), packet.header.queue_pair);
         self.records.write_data.next = Record {
-            has_failed: !is_sweeping && (has_failed || is_refused || is_protected),
-            unsent_psn,
-            reads: select(is_sweeping, bits::<READ_COUNT_BITS>(0), reads),
+            has_failed: after.has_failed && !is_sweeping,
+            reads: select(is_sweeping, bits::<READ_COUNT_BITS>(0), after.reads),
+            ..after
         };
-        let is_inline = packet.inline_count.any();
         if writes {
-            self.counts_held.d.next =
-                IssueCounts { work_refused: is_refused, local_protection: is_protected };
             self.has_command.d.next = is_sent;
-            self.command_ends_burst.d.next = packet.header.ends_burst;
-            self.command_ends_turn.d.next = packet.ends_turn;
-            self.command.d.next = GatherCommand {
-                headers: TransmitRequest {
-                    queue_pair: packet.header.queue_pair,
-                    generation: packet.header.generation,
-                    opcode: packet.opcode,
-                    solicited: packet.solicited,
-                    ack_request: packet.ack_request,
-                    asks_if_newest: true,
-                    psn: packet.psn,
-                    extended: packet.extended_or_key,
-                    payload_bytes: packet.payload_bytes,
-                    is_response: false,
-                    ends_response: false,
-                },
-                is_inline,
-                continues: packet.is_listed,
-                span_count: select(packet.kind.is_read, bits::<2>(0), packet.request_count),
-                first: HostSpan {
-                    address: self.first_address.q.val(),
-                    length: bit_cast::<SPAN_BITS, 13>(packet.first_length),
-                },
-                second: HostSpan {
-                    address: self.second_address.q.val(),
-                    length: bit_cast::<SPAN_BITS, 13>(packet.second_length),
-                },
-            };
+            self.command.d.next = command_of(packet, answers);
             self.is_sent.d.next = is_sent;
             self.inline_left.d.next = packet.inline_count;
-            self.packet.ready.next = true;
-            self.step.d.next = if is_inline {
-                Step::Inline
-            } else if packet.is_listed {
-                Step::Continue
-            } else {
-                Step::Begin
-            };
+            self.step.d.next = step_after_write(packet);
         }
 
         // The list of a packet that is not sent is dropped.
-        let span = self.spans.tx.beat.val();
         let continues = step == Step::Continue && may_load && self.spans.tx.valid.val();
         let is_last_span = self.spans.level.val() == 1;
         self.spans.tx.ready.next = step == Step::Continue && may_load;
         if continues {
             self.has_command.d.next = self.is_sent.q.val();
-            self.command.d.next.first = span;
-            self.command.d.next.continues = !is_last_span;
+            self.command.d.next = command_after(command, self.spans.tx.beat.val(), is_last_span);
             if is_last_span {
                 self.step.d.next = Step::Begin;
             }
@@ -388,24 +265,11 @@ impl Logic for Issue {
         }
 
         // A command that is taken and a packet without one can end in the same cycle.
-        let ends_packet = is_taken && !self.command.q.val().continues;
+        let ends_packet = is_taken && !command.gather.continues;
         let vanishes = is_empty || (writes && !is_sent);
         self.bursts_done.d.next = self.bursts_done.q.val()
-            + ended(ends_packet && self.command_ends_burst.q.val(), vanishes && packet.header.ends_burst);
-        self.turns_done.d.next = self.turns_done.q.val()
-            + ended(ends_packet && self.command_ends_turn.q.val(), vanishes && packet.ends_turn);
+            + ended(ends_packet && command.ends_burst, vanishes && packet.header.ends_burst);
+        self.turns_done.d.next =
+            self.turns_done.q.val() + ended(ends_packet && command.ends_turn, vanishes && packet.ends_turn);
     }
 }
-
-/// Counts two events.
-#[kernel]
-fn ended(one: Bit, other: Bit) -> Bits<16> {
-    match (one, other) {
-        (true, true) => bits::<16>(2),
-        (false, false) => bits::<16>(0),
-        _ => bits::<16>(1),
-    }
-}
-
-#[cfg(test)]
-mod tests;

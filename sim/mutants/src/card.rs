@@ -247,17 +247,17 @@ pub const FAULTS: &[Fault] = &[
         "a doorbell that is too far ahead goes unnoticed",
         "commands",
     ),
-    text(
+    signal(
         "local-invalidate-no-wait",
         Kind::NoWait,
-        ("wqe_parse", "waits_for_all = is_plain && ([[is_local_value]] ||", "1'b0"),
+        ("wqe_parse", "waits_for_all_is_early", "1'b0"),
         "LOCAL_INVALIDATE is executed while messages before it are in flight",
         "keys",
     ),
     signal(
         "reads-not-awaited",
         Kind::NoWait,
-        ("wqe_parse", "waits_for_reads", "1'b0"),
+        ("wqe_parse", "decide_awaits_reads", "1'b0"),
         "neither a fence nor the limit of READs in flight holds a WQE",
         "operations",
     ),
@@ -292,39 +292,35 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "invalidate-sent-as-plain",
         Kind::WrongField,
-        ("segment", "message_opcode", "plain_opcode"),
+        ("segment", "opcode_of_message_opcode", "opcode_of_plain_opcode"),
         "SEND with Invalidate leaves as SEND",
         "endpoint",
     ),
     signal(
         "local-access-not-checked",
         Kind::Lost,
-        ("issue", "is_protected", "1'b0"),
+        ("issue", "outcome_of_is_protected", "1'b0"),
         "payload is read whatever its lkey is",
         "operations",
     ),
     signal(
         "issued-psn-one-short",
         Kind::OffByOne,
-        ("issue", "unsent_psn", "@ - 24'h1"),
+        ("issue", "record_after_unsent_psn", "@ - 24'h1"),
         "the last packet that was sent counts as never sent",
         "message",
     ),
-    text(
+    signal(
         "requester-psn-without-wrap",
         Kind::WrongWidth,
-        (
-            "acknowledge",
-            "ahead <= [[response_psn - distance_base]];",
-            "(response_psn < distance_base) ? 24'h800000 : @",
-        ),
+        ("acknowledge", "check_of_ahead", "(arrival[28:5] < progresses_read_data[102:79]) ? 24'h800000 : @"),
         "a response behind the wrap of the PSN is stale",
         "endpoint",
     ),
     signal(
         "unsignalled-success-completes",
         Kind::Lost,
-        ("acknowledge", "writes_cqe", "is_flushed || is_first_error || is_success"),
+        ("acknowledge", "writes_cqe_reports", "writes_cqe_is_error || writes_cqe_is_success"),
         "an unsignalled WQE that succeeds writes a CQE",
         "operations",
     ),
@@ -333,7 +329,7 @@ pub const FAULTS: &[Fault] = &[
         Kind::Swapped,
         (
             "acknowledge",
-            "opcode",
+            "cqe_of_opcode",
             "(@ == CompletionOpcode_CompareSwap) ? CompletionOpcode_FetchAdd : \
              (@ == CompletionOpcode_FetchAdd) ? CompletionOpcode_CompareSwap : @",
         ),
@@ -343,7 +339,7 @@ pub const FAULTS: &[Fault] = &[
     signal(
         "refusal-acknowledges-one-more",
         Kind::OffByOne,
-        ("acknowledge", "una_psn", "response_psn + 24'h1"),
+        ("acknowledge", "after_acknowledgement_acknowledged", "arrival[28:5] + 24'h1"),
         "a NAK acknowledges the request that it refuses",
         "endpoint",
     ),

@@ -3,13 +3,18 @@
 //! anything, but in order.
 use super::*;
 use crate::messages::{BLOCK_MESSAGES, OutstandingMessage, WqeCompletion, WqeKind};
-use crate::opcode::{CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
+use crate::opcode::{ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, CONGESTION, READ_RESPONSE_FIRST, READ_RESPONSE_ONLY};
+use crate::vendor_error;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, Waves, random};
 use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::{CompletionOpcode, CompletionStatus};
+use rnic_layout::queue::event::AsyncEvent;
 use rnic_layout::state::{QpState, Service};
 use rnic_layout::syndrome::{NakCode, Syndrome};
+use rnic_messages::setup::{NoticeKind, SetupKind};
+use rnic_messages::sizes::COMPLETION_QUEUE_BITS;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A number of the reliable service that is no opcode.

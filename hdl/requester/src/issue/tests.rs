@@ -1,7 +1,10 @@
 use super::*;
-use crate::messages::WqeHeader;
+use crate::messages::{WqeCompletion, WqeHeader, WqeKind};
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_messages::read::READ_SLOT_BITS;
+use rnic_messages::transmit::TransmitRequest;
 
 fn random_packet(random: &mut Random) -> Packet {
     let starts = random.random_bool(0.6);

@@ -1,13 +1,18 @@
 //! The block against a list: every packet of every message follows here from its length alone; what the block
 //! decides is when each one is made, and that is held to its rules.
 use super::*;
-use crate::messages::SegmentPlan;
+use crate::messages::{
+    AtomicOperands, SegmentPlan, WqeCompletion, WqeHeader, WqeKind, atomic_operands, second_sge,
+};
+use crate::opcode::{COMPARE_SWAP, FETCH_ADD, READ_REQUEST};
 use crate::testing::event;
 use crate::wqe_check::tests::tail;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, Stimulus, random};
 use rnic_layout::psn::Psn;
+use rnic_layout::queue::completion::CompletionStatus;
 use rnic_layout::state::{PathMtu, QpState};
+use rnic_messages::setup::SetupKind;
 use std::collections::VecDeque;
 
 /// Indices of the queue pairs.

@@ -1,9 +1,12 @@
 use super::*;
-use crate::messages::{BURST_SLOTS, SLOT_BITS};
+use crate::messages::{BURST_SLOTS, SLOT_BITS, SegmentPlan, WINDOW, WqeHeader};
 use crate::testing::event;
+use crate::vendor_error;
+use crate::wqe::TWO_SLOTS;
 use num_bigint::BigUint;
 use rand::Rng;
 use rnic_blocks::bench::{Bench, Random, Sink, Source, Stalls, random};
+use rnic_layout::queue::send::WqeOpcode;
 use rnic_layout::state::{PathMtu, QpState};
 use std::collections::{HashMap, VecDeque};
 

@@ -1,0 +1,61 @@
+//! The rules as tables, from the numbered rules of the module.
+use super::*;
+
+#[test]
+fn events_and_local_progress_go_before_responses_and_these_before_turns() {
+    let all = Offers {
+        setup: true,
+        failure: true,
+        local: true,
+        local_fails: false,
+        turn: true,
+        returned: true,
+        response: true,
+    };
+    let quiet = Offers { setup: false, failure: false, local: false, ..all };
+    let rows: [(Offers, u64, Step); 12] = [
+        (all, 7, Step::Setup),
+        (Offers { setup: false, ..all }, 7, Step::Failure),
+        (Offers { setup: false, failure: false, ..all }, 7, Step::Local),
+        (Offers { local: true, local_fails: true, ..quiet }, 7, Step::Failure),
+        (Offers { local_fails: true, ..quiet }, 0, Step::Check),
+        (quiet, 6, Step::Check),
+        // A turn waits for seven responses at most.
+        (quiet, 7, Step::Load),
+        (Offers { returned: false, ..quiet }, 6, Step::Check),
+        (Offers { response: false, ..quiet }, 6, Step::Check),
+        (Offers { returned: false, response: false, ..quiet }, 0, Step::Load),
+        (Offers { turn: false, ..quiet }, 7, Step::Check),
+        (Offers::default(), 7, Step::Idle),
+    ];
+    for (has, responses, expected) in rows {
+        assert_eq!(first_step(has, bits(responses)), expected, "{has:?} {responses}");
+    }
+}
+
+#[test]
+fn responses_are_counted_from_turn_to_turn_up_to_seven() {
+    for (taken, first, expected) in [
+        (0, Step::Check, 1),
+        (6, Step::Check, 7),
+        (7, Step::Check, 7),
+        (7, Step::Load, 0),
+        (3, Step::Setup, 3),
+        (3, Step::Failure, 3),
+        (3, Step::Idle, 3),
+    ] {
+        assert_eq!(responses_after(bits(taken), first), bits(expected), "{taken} {first:?}");
+    }
+}
+
+#[test]
+fn a_turn_starts_with_room_for_all_that_it_can_send() {
+    // The queues hold 32 completions, four failures and four wakes; a turn adds eight, two and one, and one
+    // more wake may be on its way.
+    for (completions, failures, wakes, expected) in
+        [(0, 0, 0, true), (23, 2, 2, true), (24, 2, 2, false), (23, 3, 2, false), (23, 2, 3, false)]
+    {
+        let room = has_room(bits(completions), bits(failures), bits(wakes));
+        assert_eq!(room, expected, "{completions} {failures} {wakes}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Records of a queue pair in [`Acknowledge`](super::Acknowledge), and what events, local completions and
+//! failures make of them (protocol 2.5, 2.11, 3.10).
+use crate::messages::{BLOCK_BITS, LocalCompletion, Retired};
+use crate::vendor_error;
+use rnic_blocks::logic::psn;
+use rnic_kernel::prelude::*;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_layout::state::QpState;
+use rnic_messages::setup::{SetupEvent, SetupKind};
+use rnic_messages::sizes::{COMPLETION_QUEUE_BITS, GENERATION_BITS, SOURCE_ADDRESS_BITS};
+use rnic_messages::transmit::GatherFailure;
+
+/// Path and state of a queue pair, as commands set them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Peer {
+    pub state: Bits<3>,
+    pub generation: Bits<GENERATION_BITS>,
+    pub service: Bits<2>,
+    pub local_qp: Bits<24>,
+    pub partition_key: Bits<16>,
+    pub address: Bits<128>,
+    pub source_address_index: Bits<SOURCE_ADDRESS_BITS>,
+    pub completion_queue: Bits<COMPLETION_QUEUE_BITS>,
+}
+
+/// Progress of the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Progress {
+    /// A message was completed in error, or the queue pair is in ERR: the others are flushed.
+    pub has_failed: Bit,
+    /// The message of `failed_psn`, or the first one after it, fails when it is the oldest.
+    pub will_fail: Bit,
+    pub failed_psn: Bits<24>,
+    pub failed_status: Bits<8>,
+    pub failed_reason: Bits<8>,
+    /// First block of the chain, relative to the home: zero is the home.
+    pub head_from_home: Bits<BLOCK_BITS>,
+    /// Messages of that block that have left, 0 to 8.
+    pub head_count: Bits<4>,
+    /// Messages that have left, a count that is never reset, and the oldest unacknowledged PSN.
+    pub retired: Retired,
+    /// Control has answered the LOCAL_INVALIDATE that is in the pool.
+    pub is_invalidated: Bit,
+    /// Control has refused it.
+    pub is_denied: Bit,
+    /// The queue pair is in the ready queue.
+    pub is_queued: Bit,
+    /// The queue pair stays there until the messages that were parsed before its state changed have left.
+    pub is_draining: Bit,
+    /// The queue pair is in SQD, and raises an event when nothing is left.
+    pub reports_drained: Bit,
+}
+
+/// Why a message fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Failure {
+    /// A `CompletionStatus`.
+    pub status: Bits<8>,
+    /// `vendor_error` of the CQE.
+    pub reason: Bits<8>,
+}
+
+/// Path and state that an event sets.
+#[kernel]
+pub(super) fn peer_of(event: SetupEvent) -> Peer {
+    Peer {
+        state: event.state,
+        generation: event.generation,
+        service: event.path.service,
+        local_qp: event.path.local_qp,
+        partition_key: event.path.partition_key,
+        address: event.path.destination_address,
+        source_address_index: event.path.source_address_index,
+        completion_queue: event.path.send_completion_queue.get_bits::<COMPLETION_QUEUE_BITS>(0),
+    }
+}
+
+/// Path and state after a reset of the card: no response names a queue pair in RESET whose QPN is zero.
+#[kernel]
+pub(super) fn no_peer(peer: Peer) -> Peer {
+    Peer { state: bits::<3>(QpState::Reset as u64), local_qp: bits::<24>(0), ..peer }
+}
+
+/// Says whether an event concerns messages in flight; the others only set the path.
+#[kernel]
+pub(super) fn concerns_progress(kind: SetupKind) -> Bit {
+    kind == SetupKind::Life || kind == SetupKind::Restart || kind == SetupKind::SendPsn
+}
+
+/// Says whether SQD raises its event when nothing is left: once for each transition to SQD (protocol 3.10).
+#[kernel]
+pub(super) fn reports_drained(event: SetupEvent, old_state: Bits<3>, reports_drained: Bit) -> Bit {
+    let is_drain = event.state == QpState::SendQueueDrain as u64;
+    let is_transition = old_state != QpState::SendQueueDrain as u64;
+    is_drain && event.path.drain_notify && (is_transition || reports_drained)
+}
+
+/// Record after an event.
+#[kernel]
+pub(super) fn after_setup(progress: Progress, event: SetupEvent, old_state: Bits<3>) -> Progress {
+    let has_ended = event.state == QpState::Error as u64 || event.state == QpState::SendQueueError as u64;
+    let queued = Progress { is_queued: true, ..progress };
+    match event.kind {
+        SetupKind::Life => Progress {
+            has_failed: progress.has_failed || has_ended,
+            is_draining: true,
+            reports_drained: reports_drained(event, old_state, progress.reports_drained),
+            ..queued
+        },
+        SetupKind::Restart => Progress {
+            has_failed: false,
+            will_fail: false,
+            is_invalidated: false,
+            is_draining: true,
+            reports_drained: false,
+            ..queued
+        },
+        _ => Progress { retired: Retired { una_psn: event.psn, ..progress.retired }, ..queued },
+    }
+}
+
+/// Record after a local completion: control has answered a LOCAL_INVALIDATE, or a message is in the pool that no
+/// response completes.
+#[kernel]
+pub(super) fn after_local(progress: Progress, local: LocalCompletion, is_current: Bit) -> Progress {
+    let is_answer = local.is_invalidated && is_current;
+    Progress {
+        is_invalidated: progress.is_invalidated || is_answer,
+        is_denied: select(is_answer, local.is_denied, progress.is_denied),
+        is_queued: true,
+        ..progress
+    }
+}
+
+/// The packet that was not sent: of `local` as an access check failed, else as the host did not return its
+/// payload.
+#[kernel]
+pub(super) fn lost_packet(is_own: Bit, local: LocalCompletion, failure: GatherFailure) -> GatherFailure {
+    let own = GatherFailure {
+        queue_pair: local.queue_pair,
+        generation: local.generation,
+        psn: local.psn,
+        is_response: false,
+    };
+    select(is_own, own, failure)
+}
+
+/// Why the message of a packet that was not sent fails.
+#[kernel]
+pub(super) fn lost_failure(is_own: Bit) -> Failure {
+    Failure {
+        status: bits::<8>(CompletionStatus::LocalProtection as u64),
+        reason: select(is_own, bits::<8>(0), bits::<8>(vendor_error::PAYLOAD)),
+    }
+}
+
+/// Says whether a failure that is known counts, and not the one at `psn`: the earliest PSN does.
+#[kernel]
+pub(super) fn keeps_failure(progress: Progress, psn: Bits<24>) -> Bit {
+    progress.will_fail && !psn::is_before(psn, progress.failed_psn)
+}
+
+/// Record after a failure at `psn`, if it counts.
+#[kernel]
+pub(super) fn after_failure(progress: Progress, fails: Bit, psn: Bits<24>, failure: Failure) -> Progress {
+    Progress {
+        will_fail: progress.will_fail || fails,
+        failed_psn: select(fails, psn, progress.failed_psn),
+        failed_status: select(fails, failure.status, progress.failed_status),
+        failed_reason: select(fails, failure.reason, progress.failed_reason),
+        ..progress
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+//! Rules of [`Issue`](super::Issue): what becomes of a packet once its access checks are answered, and what it
+//! leaves in the pool and in the record of its queue pair (protocol 2.1, 2.10, 2.11).
+use super::{IssueCounts, Step};
+use crate::messages::{
+    Issued, IssuedRead, LocalCompletion, OutstandingMessage, Packet, WqeCompletion, WqeKind,
+    invalidated_domain, invalidated_key,
+};
+use crate::wqe::ATOMIC_BYTES;
+use rnic_kernel::prelude::*;
+use rnic_layout::queue::completion::CompletionStatus;
+use rnic_messages::host::HostSpan;
+use rnic_messages::protect::{AccessAnswer, Invalidation};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
+use rnic_messages::sizes::SPAN_BITS;
+use rnic_messages::transmit::{GatherCommand, TransmitRequest};
+
+/// Packets of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Record {
+    /// A packet was in error.
+    pub has_failed: Bit,
+    /// PSN of the first packet that was not sent.
+    pub unsent_psn: Bits<24>,
+    /// READs and atomics with `is_open`, free-running; never reset.
+    pub reads: Bits<READ_COUNT_BITS>,
+}
+
+/// Answers to the access checks of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Answers {
+    /// Counted ones that are outstanding.
+    pub left: Bits<2>,
+    /// None was refused.
+    pub are_ok: Bit,
+    /// Device address of the first part.
+    pub first_address: Bits<64>,
+    /// Device address of the second part.
+    pub second_address: Bits<64>,
+}
+
+/// What becomes of a packet. At most one of `is_flushed`, `is_refused`, `is_protected`, `is_invalidation` and
+/// `is_sent` is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Outcome {
+    /// A packet of its queue pair before it was in error.
+    pub has_failed: Bit,
+    /// So it is flushed, or its WQE was before.
+    pub is_flushed: Bit,
+    /// Its WQE is malformed.
+    pub is_refused: Bit,
+    /// One of its access checks failed.
+    pub is_protected: Bit,
+    /// Control is asked to invalidate its key.
+    pub is_invalidation: Bit,
+    /// It is sent.
+    pub is_sent: Bit,
+}
+
+/// A command for gather, and what ends when gather takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Command {
+    pub gather: GatherCommand,
+    /// A burst of slots.
+    pub ends_burst: Bit,
+    /// A turn of a long message.
+    pub ends_turn: Bit,
+}
+
+/// Says what follows when a packet is there.
+#[kernel]
+pub(super) fn step_after_begin(packet: Packet) -> Step {
+    if packet.header.is_empty {
+        Step::Begin
+    } else if packet.request_count.any() {
+        Step::Answers
+    } else {
+        Step::Write
+    }
+}
+
+/// Says what follows when a packet has been written: its inline data, or the rest of its list.
+#[kernel]
+pub(super) fn step_after_write(packet: Packet) -> Step {
+    if packet.inline_count.any() {
+        Step::Inline
+    } else if packet.is_listed {
+        Step::Continue
+    } else {
+        Step::Begin
+    }
+}
+
+/// Answers after one of the counted ones. Each has an address of its own.
+#[kernel]
+pub(super) fn after_answer(answers: Answers, answer: AccessAnswer, request_count: Bits<2>) -> Answers {
+    let is_first = answers.left == request_count;
+    Answers {
+        left: answers.left - 1,
+        are_ok: answers.are_ok && answer.ok,
+        first_address: select(is_first, answer.device_address, answers.first_address),
+        second_address: select(is_first, answers.second_address, answer.device_address),
+    }
+}
+
+/// Decides what becomes of a packet; `are_ok` says that its access checks have succeeded.
+#[kernel]
+pub(super) fn outcome_of(packet: Packet, record: Record, are_ok: Bit) -> Outcome {
+    let status = packet.completion.status;
+    let has_failed = record.has_failed && !packet.header.is_first;
+    let is_flushed = has_failed || status == CompletionStatus::Flushed as u64;
+    let is_success = status == CompletionStatus::Success as u64;
+    let is_refused = !is_flushed && !is_success;
+    let is_protected = !is_flushed && is_success && !are_ok;
+    let is_right = !is_flushed && !is_refused && !is_protected;
+    Outcome {
+        has_failed,
+        is_flushed,
+        is_refused,
+        is_protected,
+        is_invalidation: is_right && packet.kind.is_local,
+        is_sent: is_right && !packet.kind.is_local,
+    }
+}
+
+/// How a message completes, as far as it is known when it is written into the pool.
+#[kernel]
+pub(super) fn status_of(packet: Packet, outcome: Outcome) -> Bits<8> {
+    if outcome.is_flushed {
+        bits::<8>(CompletionStatus::Flushed as u64)
+    } else if outcome.is_protected {
+        bits::<8>(CompletionStatus::LocalProtection as u64)
+    } else {
+        packet.completion.status
+    }
+}
+
+/// The message as the pool keeps it.
+#[kernel]
+pub(super) fn message_of(packet: Packet, outcome: Outcome) -> OutstandingMessage {
+    OutstandingMessage {
+        generation: packet.header.generation,
+        last_psn: packet.header.last_psn,
+        next_slot: packet.header.next_slot,
+        is_open: packet.header.is_open,
+        completion: WqeCompletion {
+            status: status_of(packet, outcome),
+            reason: select(outcome.is_refused, packet.completion.reason, bits::<8>(0)),
+            ..packet.completion
+        },
+        kind: WqeKind { is_local: outcome.is_invalidation, ..packet.kind },
+        // The length in RETH.
+        length: if packet.kind.is_atomic {
+            bits::<32>(ATOMIC_BYTES)
+        } else {
+            swap_bytes(packet.extended_or_key.get_bits::<32>(96))
+        },
+    }
+}
+
+/// PSN after a packet, and after all its responses if it is a READ; where it is not sent, that of the first
+/// packet of its queue pair that was not (protocol 2.1).
+#[kernel]
+pub(super) fn unsent_psn_of(packet: Packet, record: Record, outcome: Outcome) -> Bits<24> {
+    if outcome.is_sent {
+        select(packet.kind.is_read, packet.header.last_psn, packet.psn) + 1
+    } else if outcome.has_failed {
+        record.unsent_psn
+    } else {
+        packet.psn
+    }
+}
+
+/// Record of the queue pair after a packet.
+#[kernel]
+pub(super) fn record_after(packet: Packet, record: Record, outcome: Outcome) -> Record {
+    Record {
+        has_failed: outcome.has_failed || outcome.is_refused || outcome.is_protected,
+        unsent_psn: unsent_psn_of(packet, record, outcome),
+        reads: select(packet.header.is_open, record.reads + 1, record.reads),
+    }
+}
+
+/// What the pool is told of the queue pair; `after` is its record after the packet.
+#[kernel]
+pub(super) fn issued_of(packet: Packet, after: Record) -> Issued {
+    Issued {
+        count: packet.header.message_count,
+        reads: after.reads,
+        unsent_psn: after.unsent_psn,
+        generation: packet.header.generation,
+    }
+}
+
+/// The READ or atomic that read_response waits for.
+#[kernel]
+pub(super) fn issued_read_of(packet: Packet, record: Record) -> IssuedRead {
+    IssuedRead {
+        queue_pair: packet.header.queue_pair,
+        generation: packet.header.generation,
+        slot: record.reads.get_bits::<READ_SLOT_BITS>(0),
+    }
+}
+
+/// Says whether a message in the pool fails after its first packet: as one whose payload could not be read.
+#[kernel]
+pub(super) fn fails_later(packet: Packet, outcome: Outcome) -> Bit {
+    outcome.is_protected && !packet.starts
+}
+
+/// Says whether acknowledge is told of a packet: no response will complete its message. Of a message that has
+/// failed before, it knows already.
+#[kernel]
+pub(super) fn completes_here(packet: Packet, outcome: Outcome) -> Bit {
+    let is_right = outcome.is_sent || outcome.is_invalidation;
+    !is_right && (packet.starts || fails_later(packet, outcome))
+}
+
+/// What acknowledge is told.
+#[kernel]
+pub(super) fn local_completion_of(packet: Packet, outcome: Outcome) -> LocalCompletion {
+    LocalCompletion {
+        queue_pair: packet.header.queue_pair,
+        generation: packet.header.generation,
+        has_failed: fails_later(packet, outcome),
+        psn: packet.psn,
+        is_invalidated: false,
+        is_denied: false,
+    }
+}
+
+/// What control is asked to invalidate.
+#[kernel]
+pub(super) fn invalidation_of(packet: Packet) -> Invalidation {
+    Invalidation {
+        queue_pair: packet.header.queue_pair,
+        generation: packet.header.generation,
+        key: invalidated_key(packet.extended_or_key),
+        domain: invalidated_domain(packet.extended_or_key),
+    }
+}
+
+/// The first command of a packet, with the parts that have been counted.
+#[kernel]
+pub(super) fn command_of(packet: Packet, answers: Answers) -> Command {
+    Command {
+        gather: GatherCommand {
+            headers: TransmitRequest {
+                queue_pair: packet.header.queue_pair,
+                generation: packet.header.generation,
+                opcode: packet.opcode,
+                solicited: packet.solicited,
+                ack_request: packet.ack_request,
+                asks_if_newest: true,
+                psn: packet.psn,
+                extended: packet.extended_or_key,
+                payload_bytes: packet.payload_bytes,
+                is_response: false,
+                ends_response: false,
+            },
+            is_inline: packet.inline_count.any(),
+            continues: packet.is_listed,
+            span_count: select(packet.kind.is_read, bits::<2>(0), packet.request_count),
+            first: HostSpan {
+                address: answers.first_address,
+                length: bit_cast::<SPAN_BITS, 13>(packet.first_length),
+            },
+            second: HostSpan {
+                address: answers.second_address,
+                length: bit_cast::<SPAN_BITS, 13>(packet.second_length),
+            },
+        },
+        ends_burst: packet.header.ends_burst,
+        ends_turn: packet.ends_turn,
+    }
+}
+
+/// The next command of the packet of `command`, with one more span of its list.
+#[kernel]
+pub(super) fn command_after(command: Command, span: HostSpan, is_last: Bit) -> Command {
+    Command { gather: GatherCommand { first: span, continues: !is_last, ..command.gather }, ..command }
+}
+
+/// Events that a packet counts when it is written.
+#[kernel]
+pub(super) fn counts_of(writes: Bit, outcome: Outcome) -> IssueCounts {
+    IssueCounts {
+        work_refused: writes && outcome.is_refused,
+        local_protection: writes && outcome.is_protected,
+    }
+}
+
+/// Counts two events.
+#[kernel]
+pub(super) fn ended(one: Bit, other: Bit) -> Bits<16> {
+    match (one, other) {
+        (true, true) => bits::<16>(2),
+        (false, false) => bits::<16>(0),
+        _ => bits::<16>(1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

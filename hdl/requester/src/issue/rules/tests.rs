@@ -1,0 +1,262 @@
+//! The rules as tables, from the numbered rules of the module and protocol 2.1, 2.10 and 2.11.
+use super::*;
+use crate::messages::WqeHeader;
+use CompletionStatus::{Flushed, LocalLength, LocalProtection, LocalQueuePairOperation, Success};
+
+/// A queue pair of which the packet with PSN 0x111 was the first that was not sent, if any was not.
+fn record(has_failed: bool) -> Record {
+    Record { has_failed, unsent_psn: bits(0x111), reads: !bits::<READ_COUNT_BITS>(0) }
+}
+
+/// The first packet of a message that has been checked.
+fn packet(status: CompletionStatus) -> Packet {
+    Packet {
+        header: WqeHeader { last_psn: bits(0xff_ffff), ..WqeHeader::default() },
+        completion: WqeCompletion {
+            status: bits(status as u64),
+            reason: bits(0x77),
+            ..WqeCompletion::default()
+        },
+        starts: true,
+        psn: bits(0xff_fffd),
+        ..Packet::default()
+    }
+}
+
+fn local(status: CompletionStatus) -> Packet {
+    Packet { kind: WqeKind { is_local: true, ..WqeKind::default() }, ..packet(status) }
+}
+
+/// The only flag of an outcome.
+fn flag(outcome: Outcome) -> &'static str {
+    let flags = [
+        ("flushed", outcome.is_flushed),
+        ("refused", outcome.is_refused),
+        ("protected", outcome.is_protected),
+        ("invalidation", outcome.is_invalidation),
+        ("sent", outcome.is_sent),
+    ];
+    let set: Vec<_> = flags.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect();
+    assert_eq!(set.len(), 1, "{set:?}");
+    set[0]
+}
+
+#[test]
+fn a_packet_is_written_when_its_checks_are_answered() {
+    for (is_empty, requests, expected) in [
+        (true, 0, Step::Begin),
+        (true, 2, Step::Begin),
+        (false, 0, Step::Write),
+        (false, 1, Step::Answers),
+        (false, 2, Step::Answers),
+    ] {
+        let header = WqeHeader { is_empty, ..WqeHeader::default() };
+        let packet = Packet { header, request_count: bits(requests), ..packet(Success) };
+        assert_eq!(step_after_begin(packet), expected, "{is_empty} {requests}");
+    }
+    for (inline, is_listed, expected) in [
+        (0, false, Step::Begin),
+        (1, false, Step::Inline),
+        (2, false, Step::Inline),
+        (0, true, Step::Continue),
+    ] {
+        let packet = Packet { inline_count: bits(inline), is_listed, ..packet(Success) };
+        assert_eq!(step_after_write(packet), expected, "{inline} {is_listed}");
+    }
+}
+
+#[test]
+fn each_answer_has_its_address_and_all_must_be_right() {
+    for (oks, are_ok) in [
+        (vec![true], true),
+        (vec![false], false),
+        (vec![true, true], true),
+        (vec![true, false], false),
+        (vec![false, true], false),
+    ] {
+        let count = bits::<2>(oks.len() as u64);
+        let mut answers = Answers { left: count, are_ok: true, ..Answers::default() };
+        for (index, &ok) in oks.iter().enumerate() {
+            let answer = AccessAnswer { ok, device_address: bits(0x1000 + index as u64) };
+            answers = after_answer(answers, answer, count);
+        }
+        assert_eq!((answers.left, answers.are_ok), (bits(0), are_ok), "{oks:?}");
+        assert_eq!(answers.first_address, bits(0x1000));
+        assert_eq!(answers.second_address, bits(if oks.len() == 2 { 0x1001 } else { 0 }));
+    }
+}
+
+#[test]
+fn a_packet_is_sent_only_if_nothing_forbids_it() {
+    // Failed before, first WQE since the reset, status of the WQE, access checks; outcome and status.
+    for (failed, is_first, status, are_ok, expected, completes) in [
+        (false, false, Success, true, "sent", Success),
+        (false, false, Success, false, "protected", LocalProtection),
+        (false, false, LocalQueuePairOperation, true, "refused", LocalQueuePairOperation),
+        (false, false, LocalLength, true, "refused", LocalLength),
+        (false, false, LocalLength, false, "refused", LocalLength),
+        (false, false, Flushed, true, "flushed", Flushed),
+        (false, false, Flushed, false, "flushed", Flushed),
+        (true, false, Success, true, "flushed", Flushed),
+        (true, false, Success, false, "flushed", Flushed),
+        (true, false, LocalLength, true, "flushed", Flushed),
+        (true, true, Success, true, "sent", Success),
+        (true, true, Success, false, "protected", LocalProtection),
+    ] {
+        let name = format!("{failed} {is_first} {status:?} {are_ok}");
+        let header = WqeHeader { is_first, ..packet(status).header };
+        let packet = Packet { header, ..packet(status) };
+        let outcome = outcome_of(packet, record(failed), are_ok);
+        assert_eq!(flag(outcome), expected, "{name}");
+        let message = message_of(packet, outcome);
+        assert_eq!(message.completion.status, bits(completes as u64), "{name}");
+        let reason = if expected == "refused" { 0x77 } else { 0 };
+        assert_eq!(message.completion.reason, bits(reason), "{name}");
+        let stays_failed = failed && !is_first;
+        let fails = expected == "protected" || expected == "refused";
+        assert_eq!(record_after(packet, record(failed), outcome).has_failed, stays_failed || fails, "{name}");
+        let counts =
+            IssueCounts { work_refused: expected == "refused", local_protection: expected == "protected" };
+        assert_eq!(counts_of(true, outcome), counts, "{name}");
+        assert_eq!(counts_of(false, outcome), IssueCounts::default());
+    }
+}
+
+#[test]
+fn a_local_invalidate_goes_to_control_unless_it_is_flushed_or_refused() {
+    for (failed, status, expected) in [
+        (false, Success, "invalidation"),
+        (false, LocalQueuePairOperation, "refused"),
+        (false, Flushed, "flushed"),
+        (true, Success, "flushed"),
+    ] {
+        let outcome = outcome_of(local(status), record(failed), true);
+        assert_eq!(flag(outcome), expected, "{failed} {status:?}");
+        assert_eq!(message_of(local(status), outcome).kind.is_local, expected == "invalidation");
+        assert_eq!(completes_here(local(status), outcome), expected != "invalidation");
+    }
+    let packet = Packet {
+        extended_or_key: cat!(bits::<168>(0), bits::<24>(0xabc), bits::<32>(0xdef)),
+        ..local(Success)
+    };
+    let invalidation = invalidation_of(packet);
+    assert_eq!((invalidation.key, invalidation.domain), (bits(0xdef), bits(0xabc)));
+}
+
+#[test]
+fn acknowledge_is_told_once_of_a_message_that_no_response_completes() {
+    // First packet of its message, failed before, status, access checks; told, as a packet that was not sent.
+    for (starts, failed, status, are_ok, told, is_later) in [
+        (true, false, Success, true, false, false),
+        (true, false, Success, false, true, false),
+        (true, false, LocalLength, true, true, false),
+        (true, false, Flushed, true, true, false),
+        (true, true, Success, true, true, false),
+        (false, false, Success, true, false, false),
+        (false, false, Success, false, true, true),
+        (false, true, Success, true, false, false),
+        (false, true, Success, false, false, false),
+        (false, false, Flushed, true, false, false),
+    ] {
+        let name = format!("{starts} {failed} {status:?} {are_ok}");
+        let packet = Packet { starts, ..packet(status) };
+        let outcome = outcome_of(packet, record(failed), are_ok);
+        assert_eq!(completes_here(packet, outcome), told, "{name}");
+        let completion = local_completion_of(packet, outcome);
+        assert_eq!((completion.has_failed, completion.psn), (is_later, packet.psn), "{name}");
+        assert!(!completion.is_invalidated);
+    }
+}
+
+#[test]
+fn the_unsent_psn_follows_what_was_sent_and_stands_after_a_failure() {
+    let read = WqeKind { is_read: true, ..WqeKind::default() };
+    // READ, failed before, access checks; the PSN. A READ takes one PSN for each response.
+    for (kind, failed, are_ok, expected) in [
+        (WqeKind::default(), false, true, 0xff_fffe),
+        (read, false, true, 0),
+        (WqeKind::default(), false, false, 0xff_fffd),
+        (read, false, false, 0xff_fffd),
+        (WqeKind::default(), true, true, 0x111),
+        (read, true, false, 0x111),
+    ] {
+        let packet = Packet { kind, ..packet(Success) };
+        let outcome = outcome_of(packet, record(failed), are_ok);
+        let after = record_after(packet, record(failed), outcome);
+        assert_eq!(after.unsent_psn, bits(expected), "{kind:?} {failed} {are_ok}");
+        assert_eq!(issued_of(packet, after).unsent_psn, bits(expected));
+    }
+    // A WQE that was flushed before it came here is the first that is not sent.
+    let outcome = outcome_of(packet(Flushed), record(false), true);
+    assert_eq!(unsent_psn_of(packet(Flushed), record(false), outcome), bits(0xff_fffd));
+    let outcome = outcome_of(local(Success), record(false), true);
+    assert_eq!(unsent_psn_of(local(Success), record(false), outcome), bits(0xff_fffd));
+}
+
+#[test]
+fn only_open_reads_are_counted_and_their_slots_follow_each_other() {
+    for (is_open, expected) in [(false, record(false).reads), (true, bits(0))] {
+        let header = WqeHeader { is_open, ..WqeHeader::default() };
+        let packet = Packet { header, ..packet(Success) };
+        let outcome = outcome_of(packet, record(false), true);
+        let after = record_after(packet, record(false), outcome);
+        assert_eq!((after.reads, issued_of(packet, after).reads), (expected, expected));
+        let slot = issued_read_of(packet, record(false)).slot;
+        assert_eq!(slot, record(false).reads.get_bits::<READ_SLOT_BITS>(0));
+    }
+}
+
+#[test]
+fn the_length_of_a_message_is_that_of_its_reth_or_of_an_atomic() {
+    let reth = cat!(bits::<96>(0), swap_bytes(bits::<32>(0x1234)), bits::<96>(0));
+    for (is_atomic, expected) in [(false, 0x1234), (true, 8)] {
+        let kind = WqeKind { is_read: true, is_atomic, ..WqeKind::default() };
+        let packet = Packet { kind, extended_or_key: reth, ..packet(Success) };
+        assert_eq!(message_of(packet, Outcome::default()).length, bits(expected));
+    }
+}
+
+#[test]
+fn commands_have_the_counted_spans_and_then_one_of_the_list_each() {
+    let answers = Answers { first_address: bits(0x1000), second_address: bits(0x2000), ..Answers::default() };
+    // READ, inline slots, access checks, list; spans.
+    for (is_read, inline, requests, is_listed, spans) in [
+        (false, 0, 0, false, 0),
+        (false, 0, 1, false, 1),
+        (false, 0, 2, false, 2),
+        (true, 0, 2, false, 0),
+        (false, 2, 0, false, 0),
+        (false, 0, 1, true, 1),
+    ] {
+        let packet = Packet {
+            kind: WqeKind { is_read, ..WqeKind::default() },
+            header: WqeHeader { ends_burst: true, ..WqeHeader::default() },
+            inline_count: bits(inline),
+            request_count: bits(requests),
+            is_listed,
+            first_length: bits(10),
+            second_length: bits(20),
+            ..packet(Success)
+        };
+        let command = command_of(packet, answers);
+        let gather = command.gather;
+        assert_eq!((command.ends_burst, command.ends_turn), (true, false));
+        assert_eq!(gather.span_count, bits(spans), "{is_read} {requests}");
+        assert_eq!((gather.is_inline, gather.continues), (inline > 0, is_listed));
+        assert_eq!(gather.first, HostSpan { address: bits(0x1000), length: bits(10) });
+        assert_eq!(gather.second, HostSpan { address: bits(0x2000), length: bits(20) });
+        let span = HostSpan { address: bits(0x3000), length: bits(30) };
+        for is_last in [false, true] {
+            let next = command_after(command, span, is_last);
+            let expected = GatherCommand { first: span, continues: !is_last, ..gather };
+            assert_eq!(next, Command { gather: expected, ..command });
+        }
+    }
+}
+
+#[test]
+fn two_events_of_a_cycle_count_two() {
+    for (one, other, count) in [(false, false, 0), (true, false, 1), (false, true, 1), (true, true, 2)] {
+        assert_eq!(ended(one, other), bits(count));
+    }
+}

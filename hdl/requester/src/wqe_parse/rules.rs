@@ -1,0 +1,469 @@
+//! Rules of [`WqeParse`](super::WqeParse): which slots are the next WQE, whether it may begin, and what it and
+//! the events make of the record of its queue pair (protocol 2.1, 2.3, 2.10).
+use super::Step;
+use crate::messages::{
+    BLOCK_BITS, BLOCK_MESSAGES, MESSAGE_COUNT_BITS, PSN_WINDOW_BITS, ParsedWqe, QUANTUM_BITS, Retired,
+    SegmentPlan, WINDOW, WqeHeader, WqeSlot,
+};
+use crate::outstanding::SHARED_BITS;
+use crate::vendor_error;
+use crate::wqe::{TWO_SLOTS, WqeFields, WqeOperation, classify, fields};
+use rnic_blocks::logic::psn;
+use rnic_kernel::prelude::*;
+use rnic_layout::queue::send::WqeOpcode;
+use rnic_layout::state::{PathMtu, QpState, Service};
+use rnic_messages::read::{READ_COUNT_BITS, READ_SLOT_BITS};
+use rnic_messages::setup::{SetupEvent, SetupKind};
+use rnic_messages::sizes::{GENERATION_BITS, WORK_INDEX_BITS};
+
+/// Most bytes of a message.
+pub(super) const LENGTH_MAX: u64 = rnic_layout::limits::MESSAGE_BYTES_MAX as u64;
+/// Most bytes of a message that is not long.
+pub(super) const QUANTUM: u64 = 1 << QUANTUM_BITS;
+/// PSNs that a queue pair may have in flight.
+pub(super) const PSN_SPAN: u64 = rnic_layout::psn::HALF_WINDOW as u64;
+
+/// State and path of a queue pair, as commands set them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Life {
+    pub state: Bits<3>,
+    pub generation: Bits<GENERATION_BITS>,
+    pub is_reliable: Bit,
+    pub signal_all: Bit,
+    pub path_mtu: Bits<3>,
+    pub domain: Bits<24>,
+    /// READs and atomics that may be outstanding.
+    pub read_atomic: Bits<READ_COUNT_BITS>,
+}
+
+/// Progress of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Send {
+    /// Free-running index of the slot that is wanted next.
+    pub slot_index: Bits<WORK_INDEX_BITS>,
+    /// PSN of the next packet.
+    pub next_psn: Bits<24>,
+    /// Messages that have got a pool slot, free-running. Never reset, as the slots of the pool are not.
+    pub message_count: Bits<MESSAGE_COUNT_BITS>,
+    /// READs and atomics that were outstanding, free-running; never reset.
+    pub reads: Bits<READ_COUNT_BITS>,
+    /// Last block of the chain, relative to the home: zero is the home.
+    pub tail_from_home: Bits<BLOCK_BITS>,
+    /// Slots taken in it, 0 to 8.
+    pub tail_count: Bits<4>,
+    /// Toggles when the home block is taken.
+    pub home_lap: Bit,
+    /// The last block follows itself.
+    pub is_reused: Bit,
+    /// The wanted slot waits for room.
+    pub is_held: Bit,
+    /// The wanted slot waits for segment, which has a long message.
+    pub waits_for_long: Bit,
+    /// The last WQE was a LOCAL_INVALIDATE.
+    pub follows_local: Bit,
+    /// No slot is wanted any more: the producer index overran the ring, or a slot could not be read.
+    pub has_ended: Bit,
+    /// A WQE was taken since the queue pair was created or reset.
+    pub has_begun: Bit,
+}
+
+/// What the slot is as a WQE. Its fields are not checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct SlotKind {
+    /// The WQE is sent, not flushed, and its slot was read.
+    pub is_plain: Bit,
+    /// The WQE has a second slot.
+    pub is_double: Bit,
+    /// READ or atomic that is plain.
+    pub is_read: Bit,
+    /// LOCAL_INVALIDATE that is plain.
+    pub is_local: Bit,
+    /// Plain, and waits for the READs and atomics before it.
+    pub has_fence: Bit,
+    /// Its length counts in PSNs: its payload is not in the WQE, and it is not too long.
+    pub has_length: Bit,
+    /// In bytes.
+    pub length: Bits<32>,
+}
+
+/// Where the pool slot of the next message is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct BlockChoice {
+    /// The last block is full.
+    pub needs_block: Bit,
+    /// It is used again, as there is no other.
+    pub reuses_block: Bit,
+    /// The home block has returned.
+    pub takes_home: Bit,
+}
+
+/// What is decided about a slot, before the PSNs in flight are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct Decision {
+    /// The slot is the next WQE.
+    pub takes: Bit,
+    /// It waits for something else than PSNs.
+    pub is_blocked: Bit,
+    /// No message is in flight.
+    pub is_alone: Bit,
+    /// PSNs in flight.
+    pub ahead: Bits<24>,
+    /// Packets after the first.
+    pub further_packets: Bits<24>,
+    /// Segment wakes the queue pair after this WQE.
+    pub is_long: Bit,
+    /// READ or atomic that counts against the queue pair's limit of outstanding ones.
+    pub is_open: Bit,
+    /// LOCAL_INVALIDATE.
+    pub is_local: Bit,
+    /// The WQE after it is not seen, or is a LOCAL_INVALIDATE.
+    pub next_is_unknown: Bit,
+    /// It completes as flushed.
+    pub is_flushed: Bit,
+    /// It has two slots, and the second one was not posted.
+    pub is_half: Bit,
+    /// It has two slots.
+    pub is_double: Bit,
+    /// Where its pool slot is.
+    pub block: BlockChoice,
+    /// Messages that had left the pool.
+    pub seen: Retired,
+}
+
+/// A slot of the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub(super) struct PoolPlace {
+    pub block: Bits<BLOCK_BITS>,
+    /// Slot in the block, 0 to 7.
+    pub index: Bits<4>,
+}
+
+/// Chooses what an idle block does: events go before wakes, and wakes before slots.
+#[kernel]
+pub(super) fn first_step(has_setup: Bit, has_wake: Bit, has_slot: Bit) -> Step {
+    if has_setup {
+        Step::Setup
+    } else if has_wake {
+        Step::Wake
+    } else if has_slot {
+        Step::Decide
+    } else {
+        Step::Idle
+    }
+}
+
+/// State and path that an event sets.
+#[kernel]
+pub(super) fn life_of(event: SetupEvent) -> Life {
+    Life {
+        state: event.state,
+        generation: event.generation,
+        is_reliable: event.path.service == Service::ReliableConnected as u64,
+        signal_all: event.path.signal_all,
+        path_mtu: event.path.path_mtu,
+        domain: event.path.domain,
+        read_atomic: event.path.read_atomic,
+    }
+}
+
+/// Says whether WQEs leave as flushed ones.
+#[kernel]
+pub(super) fn flushes(state: Bits<3>) -> Bit {
+    state == QpState::Error as u64 || state == QpState::SendQueueError as u64
+}
+
+/// Says whether a queue pair waits for a long message after a change of its state. Segment drops the message in
+/// a state in which nothing is sent, and wakes nobody then.
+#[kernel]
+pub(super) fn still_waits_for_long(waits_for_long: Bit, state: Bits<3>) -> Bit {
+    waits_for_long && (state == QpState::ReadyToSend as u64 || state == QpState::SendQueueDrain as u64)
+}
+
+/// Says whether an event makes wqe_fetch begin anew: after a change of state, WQEs that were dropped are fetched
+/// again, to be sent or flushed.
+#[kernel]
+pub(super) fn resumes_after_setup(send: Send, event: SetupEvent) -> Bit {
+    let is_sent =
+        event.state == QpState::ReadyToSend as u64 && !still_waits_for_long(send.waits_for_long, event.state);
+    event.kind == SetupKind::Life && (is_sent || flushes(event.state))
+}
+
+/// Record after an event.
+#[kernel]
+pub(super) fn after_setup(send: Send, event: SetupEvent) -> Send {
+    match event.kind {
+        SetupKind::Restart => Send {
+            slot_index: bits::<WORK_INDEX_BITS>(0),
+            is_held: false,
+            waits_for_long: false,
+            follows_local: false,
+            has_ended: false,
+            has_begun: false,
+            ..send
+        },
+        SetupKind::SendPsn => Send { next_psn: event.psn, ..send },
+        SetupKind::Life => Send {
+            is_held: false,
+            waits_for_long: still_waits_for_long(send.waits_for_long, event.state),
+            ..send
+        },
+        _ => send,
+    }
+}
+
+/// Packets after the first that a message of `length` bytes needs.
+#[kernel]
+pub(super) fn further_packets(length: Bits<32>, path_mtu: Bits<3>) -> Bits<24> {
+    let last_byte = length - 1;
+    let behind = match PathMtu::from_number(path_mtu.to_u64()) {
+        Some(PathMtu::Bytes256) => last_byte.get_bits::<24>(8),
+        Some(PathMtu::Bytes512) => bit_cast::<24, 23>(last_byte.get_bits::<23>(9)),
+        Some(PathMtu::Bytes1024) => bit_cast::<24, 22>(last_byte.get_bits::<22>(10)),
+        Some(PathMtu::Bytes2048) => bit_cast::<24, 21>(last_byte.get_bits::<21>(11)),
+        _ => bit_cast::<24, 20>(last_byte.get_bits::<20>(12)),
+    };
+    select(length.any(), behind, bits::<24>(0))
+}
+
+/// Says whether a slot is the next WQE of its queue pair.
+#[kernel]
+pub(super) fn is_next_wqe(slot: WqeSlot, life: Life, send: Send) -> Bit {
+    // Nothing follows an overrun, so it ends the queue at any index.
+    let is_next = slot.index == send.slot_index || slot.is_overrun;
+    let is_current = slot.generation == life.generation;
+    let is_wanted = is_next && is_current && !send.is_held && !send.waits_for_long && !send.has_ended;
+    // The next slot may come with the next burst; it is missing only at the end of all bursts.
+    let is_whole = slot.has_second || slot.ends_queue || slot.is_overrun;
+    is_wanted && is_whole && (life.state == QpState::ReadyToSend as u64 || flushes(life.state))
+}
+
+/// Says what a slot is as a WQE.
+#[kernel]
+pub(super) fn kind_of(slot: WqeSlot, is_flushed: Bit) -> SlotKind {
+    let wqe: WqeFields = fields(slot.first);
+    let operation: WqeOperation = classify(wqe.opcode);
+    let is_readable = !slot.is_unreadable && !slot.is_overrun;
+    let is_plain = !is_flushed && is_readable;
+    SlotKind {
+        is_plain,
+        is_double: slot.first.get_bit(TWO_SLOTS) && is_readable,
+        is_read: is_plain && operation.kind.is_read,
+        is_local: is_plain && operation.kind.is_local,
+        has_fence: is_plain && wqe.fence,
+        has_length: !wqe.inline && wqe.length <= LENGTH_MAX,
+        length: wqe.length,
+    }
+}
+
+/// Packets after the first of a WQE. A LOCAL_INVALIDATE takes no PSN: its last PSN is the one before its first.
+#[kernel]
+pub(super) fn packets_of(kind: SlotKind, path_mtu: Bits<3>) -> Bits<24> {
+    if kind.is_local {
+        !bits::<24>(0)
+    } else if kind.is_plain && kind.has_length {
+        further_packets(kind.length, path_mtu)
+    } else {
+        bits::<24>(0)
+    }
+}
+
+/// Says whether the pool slot of the next message is in another block, and in which.
+#[kernel]
+pub(super) fn choose_block(send: Send, retired: Retired, has_free: Bit) -> BlockChoice {
+    let takes_home = send.home_lap != retired.home_lap;
+    BlockChoice {
+        needs_block: send.tail_count.get_bit(3),
+        reuses_block: !takes_home && !has_free,
+        takes_home,
+    }
+}
+
+/// Says whether a message waits for a block. A block that is used again links to itself: that link must be read
+/// before the next one is written.
+#[kernel]
+pub(super) fn waits_for_block(
+    choice: BlockChoice,
+    is_reused: Bit,
+    in_flight: Bits<MESSAGE_COUNT_BITS>,
+) -> Bit {
+    let waits = if choice.reuses_block { in_flight.any() } else { is_reused && in_flight >= BLOCK_MESSAGES };
+    choice.needs_block && waits
+}
+
+/// Says whether a READ or an atomic waits as too many are open, or a fence as any is (protocol 2.3, 2.10).
+#[kernel]
+pub(super) fn waits_for_reads(
+    kind: SlotKind,
+    read_atomic: Bits<READ_COUNT_BITS>,
+    open: Bits<READ_COUNT_BITS>,
+) -> Bit {
+    (kind.is_read && read_atomic.any() && open >= read_atomic) || (kind.has_fence && open.any())
+}
+
+/// Says whether a WQE waits until no message is in flight: a LOCAL_INVALIDATE, and what follows one
+/// (protocol 2.10).
+#[kernel]
+pub(super) fn waits_for_all(kind: SlotKind, follows_local: Bit, in_flight: Bits<MESSAGE_COUNT_BITS>) -> Bit {
+    let is_early = kind.is_local && in_flight.any();
+    let is_behind = kind.is_plain && follows_local && in_flight.any();
+    is_early || is_behind
+}
+
+/// Decides about a slot.
+#[kernel]
+pub(super) fn decide(slot: WqeSlot, life: Life, send: Send, retired: Retired, has_free: Bit) -> Decision {
+    let is_flushed = flushes(life.state);
+    let kind = kind_of(slot, is_flushed);
+    let in_flight = send.message_count - retired.count;
+    let block = choose_block(send, retired, has_free);
+    let awaits_reads = waits_for_reads(kind, life.read_atomic, send.reads - retired.reads);
+    let after: WqeFields = fields(slot.second);
+    Decision {
+        takes: is_next_wqe(slot, life, send),
+        is_blocked: in_flight >= WINDOW
+            || waits_for_block(block, send.is_reused, in_flight)
+            || awaits_reads
+            || waits_for_all(kind, send.follows_local, in_flight),
+        is_alone: in_flight == 0,
+        ahead: psn::distance(send.next_psn, retired.una_psn),
+        further_packets: packets_of(kind, life.path_mtu),
+        is_long: kind.is_plain && kind.has_length && !kind.is_local && !kind.is_read && kind.length > QUANTUM,
+        is_open: kind.is_read && life.read_atomic.any(),
+        is_local: kind.is_local,
+        next_is_unknown: kind.is_double
+            || !slot.has_second
+            || after.opcode == WqeOpcode::LocalInvalidate as u64,
+        is_flushed,
+        is_half: kind.is_double && !slot.has_second,
+        is_double: kind.is_double && slot.has_second,
+        block,
+        seen: retired,
+    }
+}
+
+/// Says whether a WQE waits, now that the PSNs in flight are known. One that is alone, or takes no PSN, does
+/// not wait for PSNs (protocol 2.1).
+#[kernel]
+pub(super) fn is_blocked(decision: Decision) -> Bit {
+    let is_wide = decision.ahead.get_bits::<9>(PSN_WINDOW_BITS).any()
+        || decision.ahead + decision.further_packets >= PSN_SPAN;
+    decision.is_blocked || (is_wide && !decision.is_alone && !decision.is_flushed)
+}
+
+/// Pool slot of the next message; `free` is the shared block that is free.
+#[kernel]
+pub(super) fn place_of(
+    choice: BlockChoice,
+    send: Send,
+    home: Bits<BLOCK_BITS>,
+    free: Bits<SHARED_BITS>,
+) -> PoolPlace {
+    let block = if !choice.needs_block || choice.reuses_block {
+        send.tail_from_home ^ home
+    } else if choice.takes_home {
+        home
+    } else {
+        cat!(true, free)
+    };
+    PoolPlace { block, index: select(choice.needs_block, bits::<4>(0), send.tail_count) }
+}
+
+/// Slots that a WQE takes; an overrun takes none.
+#[kernel]
+pub(super) fn slots_of(is_overrun: Bit, is_double: Bit) -> Bits<WORK_INDEX_BITS> {
+    if is_overrun {
+        bits::<WORK_INDEX_BITS>(0)
+    } else if is_double {
+        bits::<WORK_INDEX_BITS>(2)
+    } else {
+        bits::<WORK_INDEX_BITS>(1)
+    }
+}
+
+/// Record after a WQE has begun.
+#[kernel]
+pub(super) fn after_wqe(
+    send: Send,
+    slot: WqeSlot,
+    decision: Decision,
+    place: PoolPlace,
+    home: Bits<BLOCK_BITS>,
+) -> Send {
+    let block = decision.block;
+    let next_psn = send.next_psn + decision.further_packets + 1;
+    Send {
+        slot_index: send.slot_index + slots_of(slot.is_overrun, decision.is_double),
+        next_psn: select(decision.is_flushed, send.next_psn, next_psn),
+        message_count: send.message_count + 1,
+        reads: select(decision.is_open, send.reads + 1, send.reads),
+        tail_from_home: place.block ^ home,
+        tail_count: place.index + 1,
+        home_lap: send.home_lap != (block.needs_block && block.takes_home),
+        is_reused: select(block.needs_block, block.reuses_block, send.is_reused),
+        is_held: false,
+        waits_for_long: decision.is_long,
+        follows_local: decision.is_local,
+        has_ended: slot.is_overrun || slot.is_unreadable,
+        has_begun: true,
+    }
+}
+
+/// `vendor_error` of a WQE that must not be read, else zero.
+#[kernel]
+pub(super) fn reason_of(slot: WqeSlot, is_half: Bit) -> Bits<8> {
+    if slot.is_overrun {
+        bits::<8>(vendor_error::OVERRUN)
+    } else if slot.is_unreadable {
+        bits::<8>(vendor_error::UNREADABLE)
+    } else if is_half {
+        bits::<8>(vendor_error::HALF_WQE)
+    } else {
+        bits::<8>(0)
+    }
+}
+
+/// The WQE as it leaves; `after` is the record after it. The last message of a block requests an
+/// acknowledgement (protocol 2.4).
+#[kernel]
+pub(super) fn parsed_of(
+    begins: Bit,
+    slot: WqeSlot,
+    life: Life,
+    send: Send,
+    decision: Decision,
+    place: PoolPlace,
+    after: Send,
+) -> ParsedWqe {
+    ParsedWqe {
+        header: WqeHeader {
+            queue_pair: slot.queue_pair,
+            generation: life.generation,
+            is_empty: !begins,
+            is_first: !send.has_begun,
+            ends_burst: slot.ends_burst,
+            is_open: decision.is_open,
+            last_psn: send.next_psn + decision.further_packets,
+            pool_slot: cat!(place.block, place.index.get_bits::<3>(0)),
+            message_count: after.message_count,
+            next_slot: after.slot_index,
+        },
+        plan: SegmentPlan {
+            first_psn: send.next_psn,
+            is_long: decision.is_long,
+            read_slot: send.reads.get_bits::<READ_SLOT_BITS>(0),
+            path_mtu: life.path_mtu,
+            domain: life.domain,
+        },
+        needs_ack: place.index == BLOCK_MESSAGES - 1 || decision.next_is_unknown,
+        two_slots: decision.is_double,
+        is_flushed: decision.is_flushed,
+        reason: reason_of(slot, decision.is_half),
+        signal_all: life.signal_all,
+        is_reliable: life.is_reliable,
+        first: slot.first,
+        second: slot.second,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,392 @@
+//! The rules as tables, from the numbered rules of the module and protocol 2.1, 2.3, 2.4 and 2.10.
+use super::*;
+use crate::messages::SLOT_BITS;
+use crate::testing::event;
+use rnic_layout::queue::send::SendWqe;
+
+/// A first slot with an opcode, the bits of byte 1, and a length.
+fn first_slot(opcode: WqeOpcode, flags: u8, length: u64) -> Bits<SLOT_BITS> {
+    let offset = SendWqe::RECORD.field("length").offset as usize / 8;
+    let mut bytes = [0u8; SLOT_BITS / 8];
+    (bytes[0], bytes[1]) = (opcode as u8, flags);
+    bytes[offset..][..4].copy_from_slice(&(length as u32).to_le_bytes());
+    crate::testing::slot_bits(&bytes)
+}
+
+/// A slot that is next in its ring, and has a successor.
+fn slot(opcode: WqeOpcode, flags: u8, length: u64) -> WqeSlot {
+    WqeSlot {
+        generation: bits(3),
+        index: bits(9),
+        has_second: true,
+        first: first_slot(opcode, flags, length),
+        ..WqeSlot::default()
+    }
+}
+
+/// A queue pair in RTS that has sent eight of its slots.
+fn life(state: QpState) -> Life {
+    Life {
+        state: bits(state as u64),
+        generation: bits(3),
+        path_mtu: bits(PathMtu::Bytes1024 as u64),
+        read_atomic: bits(4),
+        ..Life::default()
+    }
+}
+
+fn send() -> Send {
+    Send { slot_index: bits(9), next_psn: bits(0xff_fffe), message_count: bits(2), ..Send::default() }
+}
+
+/// Two messages have begun, and none is in flight.
+fn idle() -> Retired {
+    Retired { count: bits(2), una_psn: bits(0xff_fffe), ..Retired::default() }
+}
+
+/// Decides about a slot of a queue pair in RTS, where a shared block is free.
+fn decided(slot: WqeSlot, send: Send, retired: Retired) -> Decision {
+    decide(slot, life(QpState::ReadyToSend), send, retired, true)
+}
+
+#[test]
+fn events_go_before_wakes_and_wakes_before_slots() {
+    for (has_setup, has_wake, has_slot, expected) in [
+        (true, true, true, Step::Setup),
+        (true, false, false, Step::Setup),
+        (false, true, true, Step::Wake),
+        (false, false, true, Step::Decide),
+        (false, false, false, Step::Idle),
+    ] {
+        assert_eq!(first_step(has_setup, has_wake, has_slot), expected);
+    }
+}
+
+#[test]
+fn only_the_slot_after_the_last_wqe_is_taken_in_a_state_that_sends_or_flushes() {
+    let next = slot(WqeOpcode::Send, 0, 0);
+    for (state, taken) in [
+        (QpState::Reset, false),
+        (QpState::Init, false),
+        (QpState::ReadyToReceive, false),
+        (QpState::ReadyToSend, true),
+        (QpState::SendQueueDrain, false),
+        (QpState::SendQueueError, true),
+        (QpState::Error, true),
+    ] {
+        assert_eq!(is_next_wqe(next, life(state), send()), taken, "{state:?}");
+    }
+    let at_end = WqeSlot { has_second: false, ends_queue: true, ..next };
+    let overrun = WqeSlot { index: bits(0), is_overrun: true, has_second: false, ..next };
+    let rows: [(&str, WqeSlot, Send, bool); 11] = [
+        ("the next one", next, send(), true),
+        ("the last one posted", at_end, send(), true),
+        ("the end of a burst that is not the end", WqeSlot { ends_queue: false, ..at_end }, send(), false),
+        ("fetched twice", WqeSlot { index: bits(8), ..next }, send(), false),
+        ("after a gap", WqeSlot { index: bits(10), ..next }, send(), false),
+        ("of another life", WqeSlot { generation: bits(2), ..next }, send(), false),
+        ("an overrun at any index", overrun, send(), true),
+        ("an overrun of another life", WqeSlot { generation: bits(2), ..overrun }, send(), false),
+        ("held", next, Send { is_held: true, ..send() }, false),
+        ("after a long message", next, Send { waits_for_long: true, ..send() }, false),
+        ("after the end", overrun, Send { has_ended: true, ..send() }, false),
+    ];
+    for (name, slot, send, taken) in rows {
+        assert_eq!(is_next_wqe(slot, life(QpState::ReadyToSend), send), taken, "{name}");
+    }
+}
+
+#[test]
+fn a_message_needs_as_many_packets_as_its_length_has_path_mtus() {
+    use PathMtu::{Bytes256, Bytes512, Bytes1024, Bytes2048, Bytes4096};
+    for (path_mtu, bytes) in
+        [(Bytes256, 256u64), (Bytes512, 512), (Bytes1024, 1024), (Bytes2048, 2048), (Bytes4096, 4096)]
+    {
+        for length in [0, 1, bytes - 1, bytes, bytes + 1, 7 * bytes, 7 * bytes + 1, LENGTH_MAX] {
+            let packets = length.div_ceil(bytes).max(1);
+            let further = further_packets(bits(length), bits(path_mtu as u64));
+            assert_eq!(further, bits(packets - 1), "{length} bytes, PMTU {bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_wqe_takes_psns_for_its_length_if_it_is_sent_from_memory_and_not_too_long() {
+    use WqeOpcode::{CompareSwap, LocalInvalidate, Read, Send, Write};
+    const INLINE: u8 = rnic_layout::queue::send::INLINE;
+    let error = QpState::Error;
+    let sent = QpState::ReadyToSend;
+    for (opcode, flags, length, state, further, is_long) in [
+        (Send, 0, 0, sent, 0, false),
+        (Send, 0, 1025, sent, 1, false),
+        (Send, 0, QUANTUM, sent, 15, false),
+        (Write, 0, QUANTUM + 1, sent, 16, true),
+        (Write, 0, LENGTH_MAX, sent, (1 << 21) - 1, true),
+        (Write, 0, LENGTH_MAX + 1, sent, 0, false),
+        (Send, INLINE, 1025, sent, 0, false),
+        (Read, 0, QUANTUM + 1, sent, 16, false),
+        (CompareSwap, 0, 8, sent, 0, false),
+        (LocalInvalidate, 0, 5000, sent, 0xff_ffff, false),
+        (Write, 0, QUANTUM + 1, error, 0, false),
+        (LocalInvalidate, 0, 0, error, 0, false),
+    ] {
+        let decision = decide(slot(opcode, flags, length), life(state), send(), idle(), true);
+        assert_eq!(decision.further_packets, bits(further), "{opcode:?} {length} {state:?}");
+        assert_eq!(decision.is_long, is_long, "{opcode:?} {length} {state:?}");
+        assert_eq!(decision.is_flushed, state == error);
+    }
+    for bad in [
+        WqeSlot { is_unreadable: true, ..slot(Write, 0, QUANTUM + 1) },
+        WqeSlot { is_overrun: true, ..slot(LocalInvalidate, 0, 0) },
+    ] {
+        let decision = decided(bad, send(), idle());
+        assert_eq!((decision.further_packets, decision.is_long), (bits(0), false));
+        assert!(!decision.is_local);
+    }
+}
+
+#[test]
+fn reads_wait_for_their_limit_and_a_fence_for_all_reads() {
+    const FENCE: u8 = rnic_layout::queue::send::FENCE;
+    use WqeOpcode::{FetchAdd, Read, Send as SendOpcode};
+    // Opcode, flags, limit, READs that are open; whether it waits, and whether it counts.
+    for (opcode, flags, limit, open, waits, counts) in [
+        (Read, 0, 4, 0, false, true),
+        (Read, 0, 4, 3, false, true),
+        (Read, 0, 4, 4, true, true),
+        (FetchAdd, 0, 4, 4, true, true),
+        (Read, 0, 0, 0, false, false),
+        (SendOpcode, 0, 4, 4, false, false),
+        (SendOpcode, FENCE, 4, 0, false, false),
+        (SendOpcode, FENCE, 4, 1, true, false),
+        (Read, FENCE, 4, 1, true, true),
+    ] {
+        // The counts wrap.
+        let life = Life { read_atomic: bits(limit), ..life(QpState::ReadyToSend) };
+        let retired = Retired { reads: bits((1 << READ_COUNT_BITS) - 2), ..idle() };
+        let send = Send { reads: retired.reads + open, ..send() };
+        let decision = decide(slot(opcode, flags, 8), life, send, retired, true);
+        assert_eq!(decision.is_blocked, waits, "{opcode:?} {flags} {limit} {open}");
+        assert_eq!(decision.is_open, counts, "{opcode:?} {limit}");
+        let flushed = Life { state: bits(QpState::Error as u64), ..life };
+        assert!(!decide(slot(opcode, flags, 8), flushed, send, retired, true).is_blocked);
+    }
+}
+
+#[test]
+fn a_local_invalidate_waits_for_all_and_all_wait_for_it() {
+    use WqeOpcode::{LocalInvalidate, Send as SendOpcode};
+    for (opcode, follows_local, in_flight, waits) in [
+        (LocalInvalidate, false, 0, false),
+        (LocalInvalidate, false, 1, true),
+        (SendOpcode, false, 1, false),
+        (SendOpcode, true, 0, false),
+        (SendOpcode, true, 1, true),
+    ] {
+        let send = Send { follows_local, message_count: idle().count + in_flight, ..send() };
+        let decision = decided(slot(opcode, 0, 0), send, idle());
+        assert_eq!(decision.is_blocked, waits, "{opcode:?} {follows_local} {in_flight}");
+        assert_eq!(decision.is_alone, in_flight == 0);
+        assert_eq!(decision.is_local, opcode == LocalInvalidate);
+        let bad = WqeSlot { is_unreadable: true, ..slot(opcode, 0, 0) };
+        assert!(!decided(bad, send, idle()).is_blocked, "what is not sent waits for nothing");
+    }
+}
+
+#[test]
+fn the_window_of_messages_holds_a_queue_pair() {
+    for (in_flight, waits) in [(0, false), (WINDOW - 1, false), (WINDOW, true), (WINDOW + 1, true)] {
+        let send = Send { message_count: idle().count + in_flight, ..send() };
+        assert_eq!(decided(slot(WqeOpcode::Send, 0, 0), send, idle()).is_blocked, waits, "{in_flight}");
+    }
+}
+
+#[test]
+fn psns_in_flight_hold_a_queue_pair_unless_it_is_alone_or_takes_none() {
+    // PSNs in flight, packets after the first, alone, flushed.
+    for (ahead, further, is_alone, is_flushed, waits) in [
+        (0, 0, false, false, false),
+        ((1 << 15) - 1, 0, false, false, false),
+        (1 << 15, 0, false, false, true),
+        (1 << 15, 0, true, false, false),
+        (1 << 15, 0, false, true, false),
+        (1, PSN_SPAN - 2, false, false, false),
+        (1, PSN_SPAN - 1, false, false, true),
+        (0, PSN_SPAN - 1, true, false, false),
+    ] {
+        let decision = Decision {
+            ahead: bits(ahead),
+            further_packets: bits(further),
+            is_alone,
+            is_flushed,
+            ..Decision::default()
+        };
+        assert_eq!(is_blocked(decision), waits, "{ahead} {further} {is_alone} {is_flushed}");
+        assert!(is_blocked(Decision { is_blocked: true, ..decision }));
+    }
+    let behind_wrap = Retired { una_psn: bits(0xff_fff0), ..idle() };
+    let send = Send { next_psn: bits(5), ..send() };
+    assert_eq!(decided(slot(WqeOpcode::Send, 0, 0), send, behind_wrap).ahead, bits(21));
+}
+
+#[test]
+fn a_full_block_is_followed_by_the_home_or_a_free_one_or_itself() {
+    let home = bits::<BLOCK_BITS>(77);
+    let shared = bits::<SHARED_BITS>(5);
+    let tail = bits::<BLOCK_BITS>(900);
+    // Messages in the last block, the home is back, a block is free, it was used again, messages in flight;
+    // whether the message waits, its block, its slot.
+    for (count, has_home, has_free, is_reused, in_flight, waits, block, index) in [
+        (0, false, false, false, 0, false, tail, 0),
+        (7, true, true, true, 100, false, tail, 7),
+        (8, true, true, false, 100, false, home, 0),
+        (8, true, false, false, 100, false, home, 0),
+        (8, false, true, false, 100, false, cat!(true, shared), 0),
+        (8, false, false, false, 0, false, tail, 0),
+        (8, false, false, false, 1, true, tail, 0),
+        (8, false, true, true, 7, false, cat!(true, shared), 0),
+        (8, false, true, true, 8, true, cat!(true, shared), 0),
+        (8, true, false, true, 8, true, home, 0),
+    ] {
+        let send = Send {
+            tail_from_home: tail ^ home,
+            tail_count: bits(count),
+            home_lap: has_home,
+            is_reused,
+            message_count: idle().count + in_flight,
+            ..send()
+        };
+        let choice = choose_block(send, idle(), has_free);
+        let name = format!("{count} {has_home} {has_free} {is_reused} {in_flight}");
+        assert_eq!(waits_for_block(choice, is_reused, bits(in_flight)), waits, "{name}");
+        let decision =
+            decide(slot(WqeOpcode::Send, 0, 0), life(QpState::ReadyToSend), send, idle(), has_free);
+        assert_eq!((decision.is_blocked, decision.block), (waits, choice), "{name}");
+        let place = place_of(choice, send, home, shared);
+        assert_eq!(place, PoolPlace { block, index: bits(index) }, "{name}");
+        let after = after_wqe(send, WqeSlot::default(), decision, place, home);
+        assert_eq!(after.tail_from_home ^ home, block, "{name}");
+        assert_eq!(after.tail_count, bits(index + 1), "{name}");
+        assert_eq!(after.home_lap != send.home_lap, count == 8 && has_home, "{name}");
+        let stays = count == 8 && !has_home && !has_free;
+        assert_eq!(after.is_reused, if count == 8 { stays } else { is_reused }, "{name}");
+    }
+}
+
+#[test]
+fn a_wqe_moves_slots_psns_and_counts() {
+    const TWO: u8 = rnic_layout::queue::send::TWO_SLOTS;
+    use WqeOpcode::{LocalInvalidate, Read, Write};
+    let place = PoolPlace::default();
+    // Slots, PSNs, whether the queue ends.
+    for (slot, slots, psns, ends) in [
+        (slot(Write, 0, 0), 1, 1, false),
+        (slot(Write, 0, 4097), 1, 5, false),
+        (slot(Write, TWO, 4097), 2, 5, false),
+        (WqeSlot { has_second: false, ends_queue: true, ..slot(Write, TWO, 1) }, 1, 1, false),
+        (slot(LocalInvalidate, 0, 0), 1, 0, false),
+        (WqeSlot { is_unreadable: true, ..slot(Write, TWO, 4097) }, 1, 1, true),
+        (WqeSlot { is_overrun: true, ..slot(Write, TWO, 4097) }, 0, 1, true),
+    ] {
+        let decision = decided(slot, send(), idle());
+        let after = after_wqe(send(), slot, decision, place, bits(0));
+        assert_eq!(after.slot_index, send().slot_index + slots, "{slot:?}");
+        assert_eq!(after.next_psn, send().next_psn + psns, "{slot:?}");
+        assert_eq!(after.message_count, send().message_count + 1);
+        assert_eq!((after.has_ended, after.has_begun, after.is_held), (ends, true, false));
+        assert_eq!(after.follows_local, decision.is_local);
+        let flushed = decide(slot, life(QpState::Error), send(), idle(), true);
+        assert_eq!(after_wqe(send(), slot, flushed, place, bits(0)).next_psn, send().next_psn);
+    }
+    let read = slot(Read, 0, 8);
+    let after = after_wqe(send(), read, decided(read, send(), idle()), place, bits(0));
+    assert_eq!(after.reads, send().reads + 1);
+    let long = slot(Write, 0, QUANTUM + 1);
+    let after = after_wqe(send(), long, decided(long, send(), idle()), place, bits(0));
+    assert_eq!((after.waits_for_long, after.reads), (true, send().reads));
+}
+
+#[test]
+fn an_acknowledgement_is_requested_where_nothing_may_follow() {
+    const TWO: u8 = rnic_layout::queue::send::TWO_SLOTS;
+    use WqeOpcode::{LocalInvalidate, Send as SendOpcode};
+    let plain = slot(SendOpcode, 0, 0);
+    let before_local = WqeSlot { second: first_slot(LocalInvalidate, 0, 0), ..plain };
+    for (slot, index, expected) in [
+        (plain, 0, false),
+        (plain, 6, false),
+        (plain, 7, true),
+        (WqeSlot { has_second: false, ends_queue: true, ..plain }, 0, true),
+        (slot(SendOpcode, TWO, 0), 0, true),
+        (before_local, 0, true),
+    ] {
+        let decision = decided(slot, send(), idle());
+        let place = PoolPlace { block: bits(12), index: bits(index) };
+        let after = after_wqe(send(), slot, decision, place, bits(0));
+        let life = life(QpState::ReadyToSend);
+        let parsed = parsed_of(true, slot, life, send(), decision, place, after);
+        assert_eq!(parsed.needs_ack, expected, "{index}");
+        assert_eq!(parsed.header.pool_slot, bits(12 * 8 + index));
+        assert_eq!((parsed.header.is_empty, parsed.header.is_first), (false, true));
+    }
+}
+
+#[test]
+fn a_wqe_that_must_not_be_read_has_a_reason() {
+    let plain = WqeSlot::default();
+    let unreadable = WqeSlot { is_unreadable: true, ..plain };
+    for (slot, is_half, reason) in [
+        (plain, false, 0),
+        (plain, true, vendor_error::HALF_WQE),
+        (unreadable, false, vendor_error::UNREADABLE),
+        (WqeSlot { is_overrun: true, ..plain }, false, vendor_error::OVERRUN),
+        (WqeSlot { is_overrun: true, ..unreadable }, true, vendor_error::OVERRUN),
+    ] {
+        assert_eq!(reason_of(slot, is_half), bits(reason));
+    }
+}
+
+#[test]
+fn events_start_anew_or_wake_what_waits() {
+    let waiting = Send {
+        is_held: true,
+        waits_for_long: true,
+        follows_local: true,
+        has_ended: true,
+        has_begun: true,
+        tail_count: bits(3),
+        ..send()
+    };
+    let anew = Send {
+        slot_index: bits(0),
+        next_psn: waiting.next_psn,
+        message_count: waiting.message_count,
+        tail_count: bits(3),
+        ..Send::default()
+    };
+    let free = Send { is_held: false, waits_for_long: false, ..waiting };
+    let long = Send { waits_for_long: true, ..free };
+    use QpState::{Error, Init, ReadyToSend, Reset, SendQueueDrain, SendQueueError};
+    use SetupKind::{Life, Path, Probe, ReceivePsn, Restart, SendPsn};
+    // Kind, state, the record before; the record after, whether wqe_fetch resumes.
+    for (kind, state, before, after, resumes) in [
+        (Restart, Reset, waiting, anew, false),
+        (Restart, ReadyToSend, waiting, anew, false),
+        (Life, ReadyToSend, waiting, long, false),
+        (Life, ReadyToSend, free, free, true),
+        (Life, SendQueueDrain, waiting, long, false),
+        (Life, SendQueueDrain, free, free, false),
+        (Life, SendQueueError, waiting, free, true),
+        (Life, Error, waiting, free, true),
+        (Life, Init, waiting, free, false),
+        (Life, Reset, waiting, free, false),
+        (SendPsn, ReadyToSend, waiting, Send { next_psn: bits(0x123), ..waiting }, false),
+        (ReceivePsn, ReadyToSend, waiting, waiting, false),
+        (Path, ReadyToSend, waiting, waiting, false),
+        (Probe, Error, waiting, waiting, false),
+    ] {
+        let event = SetupEvent { psn: bits(0x123), ..event(kind, 5, state, 3) };
+        assert_eq!(after_setup(before, event), after, "{kind:?} {state:?}");
+        assert_eq!(resumes_after_setup(before, event), resumes, "{kind:?} {state:?}");
+    }
+}

@@ -347,6 +347,7 @@ impl Machine for Endpoints {
             }
             let posted = host.sends[pair].pop_front().context("a message completes that was not posted")?;
             if outcome.status == CompletionStatus::Success {
+                ensure!(posted.is_signalled, "wr_id {:#x} has a CQE and is not signalled", posted.wr_id);
                 outcome.contents = host.contents(&posted.sges);
             }
             outcomes.push(outcome);

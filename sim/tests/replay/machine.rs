@@ -124,10 +124,10 @@ impl Machine {
             mac: peer.0.0,
             path_mtu: pmtu,
         };
-        // The requests of Linux are untagged, and so must be those of the card.
+        // The requests of Linux are untagged and have no DSCP, and so must be those of the card.
         let is_tagged = role == Role::Responder && flow.number / 2 % 2 == 1;
-        let vlan = is_tagged.then_some(0x2005);
-        let path = Some(Path { vlan, ..Path::new(peer.1, peer.0.0) });
+        let (vlan, traffic_class) = if is_tagged { (Some(0x2005), 0x48) } else { (None, 0) };
+        let path = Some(Path { vlan, traffic_class, ..Path::new(peer.1, peer.0.0) });
         let queue_pair = queue_pair.connect(&info, &ConnectOptions { path, ..ConnectOptions::default() })?;
         Ok(Machine {
             world,

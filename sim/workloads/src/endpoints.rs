@@ -91,6 +91,7 @@ fn path(side: usize, wrapping: &Wrapping) -> Path {
         vlan: wrapping.vlan.map(VlanTag::from_control),
         traffic_class: wrapping.traffic_class,
         hop_limit: wrapping.hop_limit,
+        flow_label: wrapping.flow_label,
         ..Path::new(mac(side), gid(side, is_ipv4), mac(1 - side), gid(1 - side, is_ipv4))
     }
 }

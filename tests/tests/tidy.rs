@@ -60,7 +60,7 @@ const MAY_KNOW: [(&str, &[&str], &[&str]); 26] = [
     ("rnic-stimulus", &["rnic-layout"], &[]),
     ("rnic-endpoint", &["rnic-layout"], &["rnic-stimulus"]),
     ("rnic-monitor", &["rnic-layout"], &["rnic-stimulus"]),
-    ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-stimulus", "verilator-sys"], &[]),
+    ("rnic-machine", &["rnic-driver", "rnic-layout", "rnic-monitor", "rnic-stimulus", "verilator-sys"], &[]),
     ("rnic-mutants", &[], &["rnic-hdl"]),
     ("rnic-workloads", &["rnic-driver", "rnic-endpoint", "rnic-layout", "rnic-stimulus"], &[]),
     (

@@ -269,7 +269,7 @@ impl Bench {
         self.answer(CommandStatus::Success);
     }
 
-    fn to_state(&mut self, state: QpState) {
+    fn enter(&mut self, state: QpState) {
         let body = ModifyQueuePair {
             mask: AttributeMask::STATE.0,
             next_state: state,
@@ -369,13 +369,13 @@ const IN_BYTES: &[(Rule, fn(&mut Vec<u8>))] = &[
 /// Faults that show in a sequence of frames only; all frames but the last are good.
 const IN_SEQUENCE: &[(Rule, &str, fn(&mut Bench))] = &[
     (Rule::State, "a request in RTR", |bench| {
-        bench.to_state(QpState::ReadyToReceive);
+        bench.enter(QpState::ReadyToReceive);
         bench.answer(CommandStatus::Success);
         bench.now_ps += 2 * LINGER_PS;
         bench.sends(&send_only(SEND_PSN, 5));
     }),
     (Rule::State, "a frame long after ERR", |bench| {
-        bench.to_state(QpState::Error);
+        bench.enter(QpState::Error);
         bench.sends(&send_only(SEND_PSN, 5));
         bench.answer(CommandStatus::Success);
         bench.sends(&send_only(SEND_PSN.add(1), 5));
@@ -773,13 +773,13 @@ fn a_packet_is_left_out_when_its_payload_could_not_be_read() {
 #[test]
 fn a_refused_command_changes_nothing_and_a_posted_one_counts_at_once() {
     let mut bench = Bench::new();
-    bench.to_state(QpState::Error);
+    bench.enter(QpState::Error);
     bench.answer(CommandStatus::TransitionNotAllowed);
     bench.now_ps += 2 * LINGER_PS;
     bench.sends(&send_only(SEND_PSN, 5));
     assert_eq!(bench.found, [], "the queue pair is still in RTS");
     // Connected anew: the first response may leave before the answer is there.
-    bench.to_state(QpState::Reset);
+    bench.enter(QpState::Reset);
     bench.answer(CommandStatus::Success);
     bench.now_ps += 2 * LINGER_PS;
     bench.connect(NUMBER, PEER, 7);
